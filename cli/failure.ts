@@ -22,6 +22,11 @@ export function configurationError(message: string, cause?: unknown): Failure {
   return new Failure(EXIT.configuration, message, { cause })
 }
 
+/** The library throws a TypeError that names the bad option; what else is thrown stays as it is. */
+export function ofMisuse(error: unknown): unknown {
+  return error instanceof TypeError ? configurationError(error.message, error) : error
+}
+
 /** Why a file cannot be used, for people: `no such file`, `permission denied`. */
 export function fileProblem(error: unknown): string {
   switch ((error as NodeJS.ErrnoException).code) {

@@ -6,30 +6,30 @@ import type { ClientConfig } from '../config/client.ts'
 import type { ComponentName } from '../config/components.ts'
 import type { Loaded } from '../config/load.ts'
 import type { RouterConfig } from '../config/router.ts'
-import { checkClientConfig, checkRouterConfig, checkServerConfig } from '../config/rules.ts'
 import { controlAddress, type ServerConfig } from '../config/server.ts'
 import type { Settings } from '../config/setting.ts'
 import { EXIT, Failure } from '../failure.ts'
 import { readInput } from '../options.ts'
 import { loadTrust } from '../service/client-trust.ts'
-import { checkClientFiles, checkRouterFiles, checkServerFiles } from '../service/files.ts'
 import { loadRoutes } from '../service/routes.ts'
 import { openTokenSource } from '../service/token-source.ts'
 import { tunnelOptions } from '../service/tunnel-options.ts'
 import { probeKeySet } from './key-set.ts'
-import { probeListeners } from './listeners.ts'
+import { type AddressesBySetting, probeListeners } from './listeners.ts'
 import { clientFiles, routerFiles, serverFiles } from './offline.ts'
+import { refuseClient, refuseRouter, refuseServer } from './refusals.ts'
 import { probeUpstreams } from './upstreams.ts'
 
 /** Throws for a wrong command line alone. */
 export async function checkComponent(
   component: ComponentName,
-  load: () => Promise<Pick<Loaded<Settings>, 'warnings'> & { readonly values: unknown }>,
+  load: () => Promise<Pick<Loaded<Settings>, 'origins' | 'warnings'> & { readonly values: unknown }>,
 ): Promise<Probe[]> {
   const about = { code: 'configuration', what: `settings and files of the ${component}`, expected: 'valid' }
   try {
-    const { values, warnings } = await load()
-    const probes = await PROBES[component](values as never)
+    const { values, origins, warnings } = await load()
+    const isGiven = origins.get('admin.listen')?.source !== 'default'
+    const probes = await PROBES[component](values as never, operatorListeners(values as ServerConfig, isGiven))
     const found = warnings.join('; ') || 'valid'
     return [{ ...about, status: warnings.length > 0 ? 'warn' : 'ok', found, hint: '' }, ...probes]
   } catch (error) {
@@ -44,29 +44,37 @@ export function checkReport(component: ComponentName, probes: readonly Probe[]):
   return { schema: 1, component, probes: probes.map(probe => ({ ...probe, docs: `docs/check.md#${probe.code}` })) }
 }
 
+/** Those of the operator. A default of the admin listener that is taken is no fault: another port is used. */
+function operatorListeners(
+  { 'admin.listen': admin, 'health.listen': health }: Pick<ServerConfig, 'admin.listen' | 'health.listen'>,
+  isGiven: boolean,
+): AddressesBySetting {
+  return {
+    'admin.listen': admin === 'off' || !isGiven ? undefined : admin,
+    'health.listen': health === 'off' ? undefined : health,
+  }
+}
+
 /** Each throws what the component itself would refuse to start with. */
 const PROBES = {
-  async client(config: ClientConfig) {
-    checkClientConfig(config)
-    await checkClientFiles(config)
-    return await checkClient(config)
+  async client(config: ClientConfig, operators: AddressesBySetting) {
+    await refuseClient(config)
+    return await checkClient(config, operators)
   },
-  async server(config: ServerConfig) {
-    checkServerConfig(config)
-    await checkServerFiles(config)
-    return await checkServer(config)
+  async server(config: ServerConfig, operators: AddressesBySetting) {
+    await refuseServer(config)
+    return await checkServer(config, operators)
   },
-  async router(config: RouterConfig) {
-    checkRouterConfig(config)
-    await checkRouterFiles(config)
+  async router(config: RouterConfig, operators: AddressesBySetting) {
+    await refuseRouter(config)
     const table = await loadRoutes(config)
-    const listeners = await probeListeners({ listen: config.listen })
+    const listeners = await probeListeners({ listen: config.listen, ...operators })
     return [...(await routerFiles(config)), ...listeners, ...(await probeUpstreams(table))]
   },
-} as const satisfies Record<ComponentName, (config: never) => Promise<Probe[]>>
+} as const satisfies Record<ComponentName, (config: never, operators: AddressesBySetting) => Promise<Probe[]>>
 
-async function checkClient(config: ClientConfig): Promise<Probe[]> {
-  const files = await clientFiles(config)
+async function checkClient(config: ClientConfig, operators: AddressesBySetting): Promise<Probe[]> {
+  const files = [...(await clientFiles(config)), ...(await probeListeners(operators))]
   const source = await openTokenSource(config, noLogger)
   try {
     const trust = await loadTrust(config)
@@ -84,11 +92,12 @@ async function tableOf(config: ClientConfig): ReturnType<typeof loadRoutes> {
   return { routes: [{ name: 'target', match: {}, target: `${protocol}//${host}` }] }
 }
 
-async function checkServer(config: ServerConfig): Promise<Probe[]> {
+async function checkServer(config: ServerConfig, operators: AddressesBySetting): Promise<Probe[]> {
   const listeners = await probeListeners({
     'public.listen': config['public.listen'],
     'control.listen': controlAddress(config),
     'peer.listen': config['peer.listen'],
+    ...operators,
   })
   const { 'auth.jwks.url': url, 'auth.jwks.ca': ca } = config
   const keys = url === undefined ? [] : [await probeKeySet(url, ca && readInput(ca, 'the authorities of the key set'))]

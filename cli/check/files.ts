@@ -2,10 +2,9 @@ import { stat } from 'node:fs/promises'
 import type { Probe } from '../../protocol/base/probe.ts'
 
 /** Which files hold secrets, by their settings, and whether others of this machine can read them. */
-export async function probeSecretFiles(files: Readonly<Record<string, string | undefined>>): Promise<Probe[]> {
-  const named = Object.entries(files).filter((entry): entry is [string, string] => entry[1] !== undefined)
+export async function probeSecretFiles(files: Readonly<Record<string, string>>): Promise<Probe[]> {
   return await Promise.all(
-    named.map(async ([flag, file]) => {
+    Object.entries(files).map(async ([flag, file]) => {
       const mode = await stat(file).then(
         found => found.mode & 0o777,
         () => undefined,

@@ -3,8 +3,11 @@ import { guardWith } from '../../protocol/base/guard.ts'
 import { type HostPort, formatAddress } from '../../protocol/base/host-port.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 
-/** Whether each address could be listened on now, by its setting. */
-export async function probeListeners(addresses: Readonly<Record<string, HostPort | undefined>>): Promise<Probe[]> {
+/** By setting. */
+export type AddressesBySetting = Readonly<Record<string, HostPort | undefined>>
+
+/** Whether each address could be listened on now. */
+export async function probeListeners(addresses: AddressesBySetting): Promise<Probe[]> {
   const named = Object.entries(addresses).filter((entry): entry is [string, HostPort] => entry[1] !== undefined)
   return await Promise.all(
     named.map(async ([flag, address]) => {

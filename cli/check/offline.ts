@@ -1,39 +1,47 @@
 /** What the files alone tell, beyond what a component refuses to start with. */
 import type { Probe } from '../../protocol/base/probe.ts'
+import { PEER_NAME } from '../../server/peer/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { RouterConfig } from '../config/router.ts'
 import type { ServerConfig } from '../config/server.ts'
+import { SECRET_FILE } from '../config/setting.ts'
 import { probeCertificate } from './certificates.ts'
 import { probeSecretFiles } from './files.ts'
 
 export async function clientFiles(config: ClientConfig): Promise<Probe[]> {
-  const { 'token.file': token, 'tls.key': key, 'inbox.key.file': inbox, 'tls.cert': certificate } = config
-  return [
-    ...(await probeSecretFiles({ 'token.file': token, 'tls.key': key, 'inbox.key.file': inbox })),
-    ...(certificate === undefined ? [] : [await probeCertificate('tls.cert', certificate, [])]),
-  ]
+  return [...(await probeSecretFiles(secretsOf(config))), ...(await probeCertificates(config, { 'tls.cert': [] }))]
 }
 
 export async function serverFiles(config: ServerConfig): Promise<Probe[]> {
-  const { 'public.tls.cert': edge, 'control.tls.cert': control, 'control.host': host, domain = [] } = config
-  const names = domain.map(name => `*.${name}`)
-  return [
-    ...(await probeSecretFiles({
-      'public.tls.key': config['public.tls.key'],
-      'control.tls.key': config['control.tls.key'],
-      'peer.tls.key': config['peer.tls.key'],
-    })),
-    ...(edge === undefined ? [] : [await probeCertificate('public.tls.cert', edge, names)]),
-    ...(control === undefined
-      ? []
-      : [await probeCertificate('control.tls.cert', control, host === undefined ? [] : [host])]),
-  ]
+  const { 'control.host': host, domain = [] } = config
+  const names = {
+    'public.tls.cert': domain.map(name => `*.${name}`),
+    'control.tls.cert': host === undefined ? [] : [host],
+    'peer.tls.cert': [PEER_NAME],
+  }
+  return [...(await probeSecretFiles(secretsOf(config))), ...(await probeCertificates(config, names))]
 }
 
 export async function routerFiles(config: RouterConfig): Promise<Probe[]> {
-  const { 'tls.key': key, 'tls.cert': certificate } = config
-  return [
-    ...(await probeSecretFiles({ 'tls.key': key })),
-    ...(certificate === undefined ? [] : [await probeCertificate('tls.cert', certificate, [])]),
-  ]
+  return [...(await probeSecretFiles(secretsOf(config))), ...(await probeCertificates(config, { 'tls.cert': [] }))]
+}
+
+function secretsOf(config: object): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(config).filter(
+      (entry): entry is [string, string] => SECRET_FILE.test(entry[0]) && entry[1] !== undefined,
+    ),
+  )
+}
+
+/** `names`: by setting, those that its certificate must be for. */
+async function probeCertificates<Name extends string>(
+  config: Readonly<Partial<Record<NoInfer<Name>, string | undefined>>>,
+  names: Readonly<Record<Name, readonly string[]>>,
+): Promise<Probe[]> {
+  const given = (Object.keys(names) as Name[]).flatMap(flag => {
+    const file = config[flag]
+    return file === undefined ? [] : [[flag, file] as const]
+  })
+  return await Promise.all(given.map(([flag, file]) => probeCertificate(flag, file, names[flag])))
 }

@@ -14,7 +14,14 @@ export async function probeUpstreams(table: RouteTable): Promise<Probe[]> {
   for (const { name, target } of compileTable(table).routes) {
     if (target !== undefined && !targets.has(target.key)) targets.set(target.key, [name, target])
   }
-  return await Promise.all([...targets.values()].slice(0, MAX_TARGETS).map(([route, target]) => probe(route, target)))
+  const tried = [...targets.values()].slice(0, MAX_TARGETS).map(([route, target]) => probe(route, target))
+  const left = targets.size - MAX_TARGETS
+  return [...(await Promise.all(tried)), ...(left > 0 ? [notTried(left)] : [])]
+}
+
+function notTried(left: number): Probe {
+  const found = `not tried: only the first ${MAX_TARGETS} of a table are`
+  return { code: 'upstream', status: 'skip', what: `${left} more targets`, found, expected: 'connections', hint: '' }
 }
 
 async function probe(route: string, target: UpstreamTarget): Promise<Probe> {

@@ -6,37 +6,33 @@ import { COMPONENTS, type ComponentName } from '../config/components.ts'
 import { jsonSchema } from '../config/json-schema.ts'
 import type { Loaded } from '../config/load.ts'
 import { maskedValue } from '../config/masked.ts'
-import { checkClientConfig, checkRouterConfig, checkServerConfig } from '../config/rules.ts'
 import type { Settings } from '../config/setting.ts'
 import { configurationError, EXIT } from '../failure.ts'
 
 /** `sallyport config validate COMPONENT`: everything that `COMPONENT` itself would refuse before it listens. */
 export async function validate(component: ComponentName, args: Arguments, io: Io): Promise<number> {
-  const files = await import('../service/files.ts')
+  const { refuseClient, refuseRouter, refuseServer } = await import('../check/refusals.ts')
   const offline = await import('../check/offline.ts')
   let probes: Probe[]
   switch (component) {
     case 'server': {
       const { values, warnings } = await loadFromCommandLine('server', args, io)
       warn(warnings, io)
-      checkServerConfig(values)
-      await files.checkServerFiles(values)
+      await refuseServer(values)
       probes = await offline.serverFiles(values)
       break
     }
     case 'client': {
       const { values, warnings } = await loadFromCommandLine('client', args, io)
       warn(warnings, io)
-      checkClientConfig(values)
-      await files.checkClientFiles(values)
+      await refuseClient(values)
       probes = await offline.clientFiles(values)
       break
     }
     case 'router': {
       const { values, warnings } = await loadFromCommandLine('router', args, io)
       warn(warnings, io)
-      checkRouterConfig(values)
-      await files.checkRouterFiles(values)
+      await refuseRouter(values)
       probes = await offline.routerFiles(values)
     }
   }

@@ -15,6 +15,9 @@ export interface Setting<T = unknown> {
   readonly secret?: boolean
 }
 
+/** Names of settings that name a file: those whose file is a secret. */
+export const SECRET_FILE = /(?:^|\.)(?:token|password|key)\.file$|\.key$/
+
 export type Settings = Readonly<Record<string, Setting>>
 
 type WithDefault<T> = Setting<T> & { readonly default: string }

@@ -2,14 +2,13 @@
 import { isSecretMember } from '../../client/inspect/secret-names.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { Loaded } from '../config/load.ts'
-import type { Settings } from '../config/setting.ts'
+import { SECRET_FILE, type Settings } from '../config/setting.ts'
 
 type Environment = Readonly<Record<string, string | undefined>>
 
 /** What is shorter is a word of many texts. */
 const MIN_LENGTH = 6
 const MAX_FILE_BYTES = 64 * 1024
-const SECRET_FILE = /(?:^|\.)(?:token|password|key)\.file$|\.key$/
 /** Variables that name the place of a secret. */
 const PLACE = /_(?:FILE|PATH|DIR|URL)$|^SALLYPORT_/
 

@@ -4,14 +4,13 @@ import type { MetricsOptions } from '../../admin/metrics.ts'
 import type { Snapshot } from '../../admin/snapshot.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { readPlain } from '../../protocol/base/plain-file.ts'
 import { packageVersion } from '../../protocol/base/version.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import type { HostPort } from '../../protocol/base/host-port.ts'
 import { formatAddress } from '../../protocol/base/host-port.ts'
 import { checkAdminConfig } from '../config/rules.ts'
-import { configurationError, fileProblem } from '../failure.ts'
 import { ADVICE } from '../terminal/advice.ts'
+import { readAdminTokenFile } from './admin-token.ts'
 import type { GivenSockets } from './given-sockets.ts'
 import { explainListenError } from './listen-error.ts'
 
@@ -50,8 +49,6 @@ interface Admin {
   stopping(): void
   close(): Promise<void>
 }
-
-const MIN_TOKEN_LENGTH = 16
 
 /** Starts the metrics and the listeners that are wanted. */
 export async function startAdmin(config: AdminConfig): Promise<Admin> {
@@ -159,8 +156,8 @@ async function startListener(config: AdminConfig, address: HostPort, source: Adm
   const { listenAdmin, randomToken } = await import('../../admin/index.ts')
   const random = randomToken()
   const { tokenFile } = config
-  const token = tokenFile === undefined ? () => random : () => readToken(tokenFile)
-  if (tokenFile !== undefined) await readToken(tokenFile)
+  const token = tokenFile === undefined ? () => random : () => readAdminTokenFile(tokenFile)
+  if (tokenFile !== undefined) await readAdminTokenFile(tokenFile)
   const listener = await listenOrFree(config, address, port =>
     listenAdmin({
       host: address.host,
@@ -214,16 +211,4 @@ async function writeFile(
     config.logger.warn({ err: error }, '`sallyport status` will not find this process automatically')
     return undefined
   }
-}
-
-/** A short one could be guessed, and opens nothing. */
-async function readToken(path: string): Promise<string> {
-  let token: string
-  try {
-    token = String(await readPlain(path)).trim()
-  } catch (error) {
-    throw configurationError(`cannot read the admin token ${path}: ${fileProblem(error)}`, error)
-  }
-  if (token.length >= MIN_TOKEN_LENGTH) return token
-  throw configurationError(`the admin token in ${path} is shorter than ${MIN_TOKEN_LENGTH} characters`)
 }

@@ -6,7 +6,9 @@ import { loadTls } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { RouterConfig } from '../config/router.ts'
 import type { ServerConfig } from '../config/server.ts'
-import { configurationError, Failure, fileProblem } from '../failure.ts'
+import { configurationError, Failure, fileProblem, ofMisuse } from '../failure.ts'
+import { readAdminTokenFile } from './admin-token.ts'
+import { checkInboxKeys } from './inbox-key.ts'
 import { loadRoutes } from './routes.ts'
 import { splitCommand } from './token-command.ts'
 
@@ -23,6 +25,8 @@ export async function checkServerFiles(config: ServerConfig): Promise<void> {
     const file = config[name]
     if (file !== undefined) await read(name, file)
   }
+  await checkInbox(config)
+  await checkAdmin(config)
   await checkAuthorities('auth.jwks.ca', config['auth.jwks.ca'])
   await checkAuthorities('auth.revocations.ca', config['auth.revocations.ca'])
   const { 'auth.jwks.file': keys, 'auth.revocations.file': revocations } = config
@@ -36,6 +40,8 @@ export async function checkClientFiles(config: ClientConfig): Promise<void> {
   await checkPair('tls', config['tls.cert'], config['tls.key'])
   for (const file of config.ca ?? []) await checkAuthorities('ca', file)
   checkTokenCommand(config['token.command'])
+  await checkAdmin(config)
+  if (config['inbox.key.file'] !== undefined) checkInboxKeys(config['inbox.key.file'])
   if (config.target !== undefined) return
   const { checkPublishedRules: checkPublished } = await import('./embedded-router.ts')
   checkPublished(await loadRoutes(config), config)
@@ -43,7 +49,28 @@ export async function checkClientFiles(config: ClientConfig): Promise<void> {
 
 export async function checkRouterFiles(config: RouterConfig): Promise<void> {
   await checkPair('tls', config['tls.cert'], config['tls.key'])
+  await checkAdmin(config)
   await loadRoutes(config)
+}
+
+async function checkInbox(config: ServerConfig): Promise<void> {
+  const { inbox, 'inbox.password.file': password } = config
+  if (inbox === 'off') return
+  await checkAuthorities('inbox.tls.ca', config['inbox.tls.ca'])
+  if (password !== undefined) await read('inbox.password.file', password)
+  const [, path] = /^sqlite:(.+)$/s.exec(inbox) ?? []
+  if (path === undefined) return
+  const { checkFolder } = await import('../../server/inbox/sqlite.ts')
+  try {
+    checkFolder(path)
+  } catch (error) {
+    throw ofMisuse(error)
+  }
+}
+
+async function checkAdmin(config: Pick<ServerConfig, 'admin.listen' | 'admin.token.file'>): Promise<void> {
+  const file = config['admin.token.file']
+  if (file !== undefined && config['admin.listen'] !== 'off') await readAdminTokenFile(file)
 }
 
 async function checkPair(prefix: string, cert?: string, key?: string, ocsp?: string): Promise<void> {

@@ -1,6 +1,17 @@
 /** The key file of a client's inbox: made at the first start, and never overwritten. */
 import { createPrivateKey, type KeyObject, randomBytes } from 'node:crypto'
-import { closeSync, constants, copyFileSync, fsyncSync, linkSync, openSync, rmSync, writeSync } from 'node:fs'
+import {
+  closeSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  rmSync,
+  writeSync,
+} from 'node:fs'
+import { dirname } from 'node:path'
 import { readPlainSync } from '../../protocol/base/plain-file.ts'
 import { newPrivateKey } from '../../protocol/sealing/hpke.ts'
 import { configurationError, fileProblem } from '../failure.ts'
@@ -21,6 +32,16 @@ export function loadInboxKeys(path: string): readonly string[] {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw explained(path, error)
   }
   return read(path)
+}
+
+/** Throws for a file with which a client would not start, and makes none. */
+export function checkInboxKeys(path: string): void {
+  try {
+    read(path)
+  } catch (error) {
+    const isNew = (error as NodeJS.ErrnoException).code === 'ENOENT' && existsSync(dirname(path))
+    if (!isNew) throw explained(path, error)
+  }
 }
 
 /** Under a name of its own until it is whole: nobody reads half of it, and a full disk leaves none behind. */

@@ -4,7 +4,7 @@ import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import type { Io } from '../command.ts'
 import type { HostPort } from '../../protocol/base/host-port.ts'
 import type { Loaded } from '../config/load.ts'
-import { configurationError, EXIT } from '../failure.ts'
+import { EXIT, ofMisuse } from '../failure.ts'
 import type { Terminal } from '../terminal/terminal.ts'
 import { accessLog, watchExchanges } from './access-log.ts'
 import { type AdminView, startAdmin } from './admin.ts'
@@ -104,7 +104,9 @@ export async function runService(
     const starting = start({
       ...{ component, environment, isGiven, logger, terminal, onExchange, sockets },
       stopping: stop.first,
-    }).catch(misuse)
+    }).catch(error => {
+      throw ofMisuse(error)
+    })
     const service = await unlessGivenUp(starting, stop, logger)
     if (service === undefined) return notStarted(logger)
     admin.show(service)
@@ -128,9 +130,4 @@ export async function runService(
 function notStarted(logger: Logger): number {
   logger.info({}, 'stopped before it had started')
   return EXIT.ok
-}
-
-/** The library throws a TypeError that names the bad option. */
-function misuse(error: unknown): never {
-  throw error instanceof TypeError ? configurationError(error.message, error) : error
 }

@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -155,6 +155,40 @@ describe('client and router', () => {
     const base = component === 'client' ? CLIENT() : {}
     const result = await validate(component, { ...base, [name]: file(value) })
     expect(result).toEqual({ code: 3, out: '', notes: `sallyport: ${message.replaceAll('FOLDER', folder)}\n` })
+  })
+
+  test.each(['server', 'client', 'router'])('the admin token of a %s', async component => {
+    const base = { server: SERVER(), client: CLIENT(), router: { routes: file('routes.yaml') } }[component]!
+    const { notes } = await validate(component, { ...base, 'admin.token.file': file('missing') })
+    expect(notes).toBe(`sallyport: cannot read the admin token ${file('missing')}: no such file\n`)
+    writeFileSync(file('short'), 'short\n')
+    const short = await validate(component, { ...base, 'admin.token.file': file('short') })
+    expect(short.notes).toBe(`sallyport: the admin token in ${file('short')} is shorter than 16 characters\n`)
+    const off = { 'admin.listen': 'off', 'admin.token.file': file('missing') }
+    expect((await validate(component, { ...base, ...off })).code).toBe(0)
+  })
+
+  test.each<[string, Record<string, string>, string]>([
+    ['server', { inbox: 'sqlite:FOLDER/missing/x.db' }, 'inbox: there is no folder FOLDER/missing'],
+    ['server', { inbox: 'postgres://u@h/d', 'inbox.password.file': 'FOLDER/missing' }, '--inbox.password.file FOLDER'],
+    ['server', { inbox: 'sqlite:FOLDER/x', 'inbox.password.file': 'FOLDER/empty' }, 'inbox: a file takes no password'],
+    ['client', { 'inbox.key.file': 'FOLDER/missing/x' }, '--inbox.key.file FOLDER/missing/x: no such file'],
+    ['client', { 'inbox.key.file': 'FOLDER/nonsense' }, '--inbox.key.file FOLDER/nonsense holds no private key'],
+    ['client', { server: 'wss://a.example/?x' }, 'the address of a server has no user, password, query'],
+    ['client', { target: 'http://a/x' }, 'target: must be host and port alone'],
+  ])('%s: %o is refused, as at the start', async (component, more, message) => {
+    const { routes, ...client } = CLIENT()
+    const base = component === 'server' ? SERVER() : 'target' in more ? client : { ...client, routes }
+    const here = (text: string) => text.replaceAll('FOLDER', folder)
+    const given = Object.fromEntries(Object.entries(more).map(([name, value]) => [name, here(value)]))
+    const { code, notes } = await validate(component, { ...base, ...given })
+    expect([code, notes]).toEqual([3, expect.stringContaining(here(message))])
+  })
+
+  test('a key file that a client would make is not made', async () => {
+    const { code, notes } = await validate('client', { ...CLIENT(), 'inbox.key.file': file('new-key') })
+    expect([code, notes]).toEqual([0, expect.stringContaining('it is not there yet')])
+    expect(existsSync(file('new-key'))).toBe(false)
   })
 
   test('two routes that say the same', async () => {

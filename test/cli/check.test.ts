@@ -12,6 +12,9 @@ import { join } from 'node:path'
 import { createServer as createTls } from 'node:tls'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type WebSocket, WebSocketServer } from 'ws'
+import { COMPONENTS } from '../../cli/config/components.ts'
+import * as kinds from '../../cli/config/kinds.ts'
+import { SECRET_FILE, type Settings } from '../../cli/config/setting.ts'
 import { createAuthority, createKeys, createServerCertificate, createToken } from '../../certs/index.ts'
 import { connect, diagnose } from '../../client/index.ts'
 import { createServer, type Server } from '../../server/index.ts'
@@ -319,6 +322,46 @@ describe('check server and router', () => {
     const { code, probes } = await server()
     expect(probes.filter(({ status }) => status !== 'ok')).toEqual([])
     expect(code).toBe(0)
+  })
+
+  test('every file with a secret is looked at, and no other', () => {
+    const files = Object.values(COMPONENTS).flatMap((settings: Settings) =>
+      Object.entries(settings).flatMap(([name, { kind }]) => (kind === kinds.file ? [name] : [])),
+    )
+    expect(new Set(files.filter(name => SECRET_FILE.test(name)))).toEqual(
+      new Set([
+        ...['public.tls.key', 'control.tls.key', 'peer.tls.key', 'tls.key', 'inbox.key.file', 'token.file'],
+        ...['admin.token.file', 'inbox.password.file', 'directory.password.file', 'directory.sentinel.password.file'],
+      ]),
+    )
+    const open = files.filter(name => !SECRET_FILE.test(name))
+    const isPublic = /(?:^|[.-])(?:cert|ca|ocsp|jwks\.file|revocations\.file|routes)$/
+    expect(open.filter(name => !isPublic.test(name))).toEqual([])
+  })
+
+  test('what others can read, the certificate of a replica, and the addresses of the operator', async () => {
+    writeFileSync(file('open'), 'a-token-of-sixteen-letters\n', { mode: 0o644 })
+    chmodSync(file('open'), 0o644)
+    const { of, code } = await server({
+      ...{ 'admin.token.file': file('open'), 'admin.listen': '127.0.0.1:0', 'health.listen': `127.0.0.1:${port}` },
+      ...{ directory: 'redis://127.0.0.1:1', 'directory.password.file': file('open'), 'peer.listen': '127.0.0.1:0' },
+      ...{ 'peer.tls.cert': file('server.pem'), 'peer.tls.key': file('server-key.pem'), 'peer.tls.ca': file('ca.pem') },
+    })
+    const open = of('rights').filter(({ status }) => status === 'warn')
+    expect(open.map(({ hint }) => hint)).toEqual([`chmod o= ${file('open')}`, `chmod o= ${file('open')}`])
+    expect(of('certificate').map(({ status }) => status)).toEqual(['ok', 'ok', 'fail'])
+    expect(of('certificate')[2]!.hint).toContain('replica.sallyport.internal')
+    expect(of('listen').map(({ status }) => status)).toEqual(['ok', 'ok', 'ok', 'ok', 'warn'])
+    expect(code).toBe(5)
+  })
+
+  test('targets that are too many are said to be left out', async () => {
+    const row = (at: number) =>
+      `  - { name: r${at}, match: { path: /${at} }, target: "http://127.0.0.${at}:${port}" }\n`
+    writeFileSync(file('routes.yaml'), `routes:\n${Array.from({ length: 25 }, (_, at) => row(at + 1)).join('')}`)
+    const { of } = await check('router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'))
+    expect(of('upstream')).toHaveLength(21)
+    expect(of('upstream').at(-1)).toMatchObject({ status: 'skip', what: '5 more targets' })
   })
 
   test('a certificate for another domain, an address that is taken, a key set that is none', async () => {

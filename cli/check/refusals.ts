@@ -1,0 +1,42 @@
+/** Whatever a component would refuse to start with, and can be told without listening and without the network. */
+import { checkOptions } from '../../client/options.ts'
+import { createForwarder } from '../../router/forward.ts'
+import { resolveOptions } from '../../server/options.ts'
+import type { ClientConfig } from '../config/client.ts'
+import type { RouterConfig } from '../config/router.ts'
+import { checkClientConfig, checkRouterConfig, checkServerConfig } from '../config/rules.ts'
+import type { ServerConfig } from '../config/server.ts'
+import { ofMisuse } from '../failure.ts'
+import { checkClientFiles, checkRouterFiles, checkServerFiles } from '../service/files.ts'
+import { serverOptions } from '../service/server-options.ts'
+import { tunnelOptions } from '../service/tunnel-options.ts'
+
+/** These throw a Failure. */
+export async function refuseServer(config: ServerConfig): Promise<void> {
+  checkServerConfig(config)
+  await checkServerFiles(config)
+  attempt(() => resolveOptions(serverOptions(config, new Map())))
+}
+
+export async function refuseClient(config: ClientConfig): Promise<void> {
+  checkClientConfig(config)
+  await checkClientFiles(config)
+  const { target } = config
+  if (target !== undefined) attempt(() => createForwarder(target).close())
+  // Its token is looked at by itself, and may not be there yet.
+  const rest = { token: async () => '', target: 'http://127.0.0.1' }
+  attempt(() => checkOptions({ ...tunnelOptions(config), ...rest }, { cors: [] }))
+}
+
+export async function refuseRouter(config: RouterConfig): Promise<void> {
+  checkRouterConfig(config)
+  await checkRouterFiles(config)
+}
+
+function attempt(read: () => unknown): void {
+  try {
+    read()
+  } catch (error) {
+    throw ofMisuse(error)
+  }
+}

@@ -1,0 +1,16 @@
+import { readPlain } from '../../protocol/base/plain-file.ts'
+import { configurationError, fileProblem } from '../failure.ts'
+
+const MIN_TOKEN_LENGTH = 16
+
+/** The token of an admin listener. A short one could be guessed, and opens nothing. */
+export async function readAdminTokenFile(path: string): Promise<string> {
+  let token: string
+  try {
+    token = String(await readPlain(path)).trim()
+  } catch (error) {
+    throw configurationError(`cannot read the admin token ${path}: ${fileProblem(error)}`, error)
+  }
+  if (token.length >= MIN_TOKEN_LENGTH) return token
+  throw configurationError(`the admin token in ${path} is shorter than ${MIN_TOKEN_LENGTH} characters`)
+}

@@ -1,0 +1,118 @@
+import type { ServerOptions } from '../../server/index.ts'
+import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
+import type { TlsFiles } from '../../server/tls.ts'
+import { formatAddress } from '../../protocol/base/host-port.ts'
+import { controlAddress, type ServerConfig } from '../config/server.ts'
+import { limitOptions } from '../config/setting.ts'
+import { readInput } from '../options.ts'
+import type { GivenSockets } from './given-sockets.ts'
+
+/** What `createServer` is given, but for what runs around it. */
+export function serverOptions(config: ServerConfig, sockets: GivenSockets): ServerOptions {
+  const publicTls = tlsFiles(config['public.tls.cert'], config['public.tls.key'], config['public.tls.ocsp'])
+  const clientCa = config['control.tls.client-ca']
+  return {
+    public: {
+      ...config['public.listen'],
+      fd: sockets.get('public'),
+      tls: publicTls,
+      tlsFolder: config['public.tls.folder'],
+      plaintext: config['public.plaintext'],
+      url: config['public.url'],
+    },
+    control: {
+      ...controlAddress(config),
+      fd: sockets.get('control'),
+      tls:
+        tlsFiles(config['control.tls.cert'], config['control.tls.key']) ??
+        (config['control.host'] === undefined ? undefined : publicTls),
+      clientCa: clientCa === undefined ? undefined : { file: clientCa },
+      plaintext: config['control.plaintext'],
+      hostName: config['control.host'],
+      proxyProtocol: config['control.proxy-protocol'],
+      tlsMin: config['control.tls.min'] === '1.2' ? 'TLSv1.2' : 'TLSv1.3',
+    },
+    domains: config.domain ?? [],
+    ownHosts: config['own-hosts'],
+    auth: {
+      jwks: keySet(config),
+      revocations: {
+        file: config['auth.revocations.file'],
+        url: config['auth.revocations.url'],
+        ca: authorities(config['auth.revocations.ca'], 'the authorities of the list of revocations'),
+      },
+      issuer: config['auth.issuer'],
+      audience: config['auth.audience'],
+      runtimeClaim: config['auth.runtime-claim'],
+      algorithms: config['auth.algorithms'],
+      clockToleranceS: config['auth.clock-tolerance'] / 1000,
+    },
+    trustedProxies: config['trusted-proxies'],
+    cors: config['public.cors.origins'] && { origins: config['public.cors.origins'] },
+    limits: limitOptions(SERVER_LIMITS, config),
+    hold: limitOptions(HOLD_LIMITS, config),
+    ...limitOptions(DRAIN_TIMES, config),
+    directory: directory(config),
+    peer: peer(config, sockets),
+    inbox: inbox(config),
+    replica: config.replica,
+    healthPath: config['public.health-path'],
+    reusePort: config['reuse-address'],
+  }
+}
+
+function directory(config: ServerConfig): ServerOptions['directory'] {
+  const url = config.directory
+  if (url === undefined) return undefined
+  const secret = (file: string | undefined) => (file === undefined ? undefined : { file })
+  const [user, password] = [config['directory.sentinel.user'], secret(config['directory.sentinel.password.file'])]
+  return {
+    url,
+    user: config['directory.user'],
+    password: secret(config['directory.password.file']),
+    sentinel: user === undefined && password === undefined ? undefined : { user, password },
+    ca: authorities(config['directory.tls.ca'], 'the authorities of the directory'),
+    ...limitOptions(LEASE, config),
+    prefix: config['directory.prefix'],
+  }
+}
+
+function peer(config: ServerConfig, sockets: GivenSockets): ServerOptions['peer'] {
+  const listen = config['peer.listen']
+  if (listen === undefined) return undefined
+  const advertise = config['peer.advertise']
+  const files = tlsFiles(config['peer.tls.cert'], config['peer.tls.key'])!
+  return {
+    ...listen,
+    fd: sockets.get('peer'),
+    advertise: advertise && formatAddress(advertise),
+    tls: { ...files, ca: readInput(config['peer.tls.ca']!, 'the authority of the replicas') },
+  }
+}
+
+function inbox(config: ServerConfig): ServerOptions['inbox'] {
+  if (config.inbox === 'off') return undefined
+  const file = config['inbox.password.file']
+  return {
+    url: config.inbox,
+    password: file === undefined ? undefined : { file },
+    ca: authorities(config['inbox.tls.ca'], 'the authorities of PostgreSQL'),
+    plaintext: config['inbox.plaintext'],
+    ...limitOptions(INBOX, config),
+  }
+}
+
+function keySet(config: ServerConfig): ServerOptions['auth']['jwks'] {
+  const file = config['auth.jwks.file']
+  if (file !== undefined) return { file }
+  return { url: config['auth.jwks.url']!, ca: authorities(config['auth.jwks.ca'], 'the authorities of the key set') }
+}
+
+function authorities(file: string | undefined, what: string): string | undefined {
+  return file === undefined ? undefined : readInput(file, what)
+}
+
+function tlsFiles(cert: string | undefined, key: string | undefined, ocsp?: string): TlsFiles | undefined {
+  if (cert === undefined || key === undefined) return undefined
+  return { cert: { file: cert }, key: { file: key }, ...(ocsp === undefined ? {} : { ocsp: { file: ocsp } }) }
+}
