@@ -13,6 +13,7 @@ COPY server/ server/
 COPY client/ client/
 COPY router/ router/
 COPY certs/ certs/
+COPY tracing/ tracing/
 COPY admin/ admin/
 COPY cli/ cli/
 COPY load-tests/ load-tests/

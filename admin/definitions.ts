@@ -423,7 +423,7 @@ const SPANS: readonly Metric[] = [
     counts('{span}'),
     'Spans that the receiver of traces has taken. Not shown while tracing is off.',
     'Do traces arrive?',
-    SERVER,
+    TUNNEL,
     ({ snapshot }) => snapshot.spans?.exported,
   ),
   metric(
@@ -431,7 +431,7 @@ const SPANS: readonly Metric[] = [
     counts('{span}'),
     'Spans that the receiver of traces does not get.',
     'Are traces incomplete, and why?',
-    SERVER,
+    TUNNEL,
     ({ snapshot }) => snapshot.spans?.dropped,
     { reason: ['queue-full', 'refused', 'away', 'closed'] },
   ),
@@ -440,7 +440,7 @@ const SPANS: readonly Metric[] = [
     shows('{span}'),
     'Spans that wait for the receiver of traces.',
     'Does the receiver keep up?',
-    SERVER,
+    TUNNEL,
     ({ snapshot }) => snapshot.spans?.queued,
   ),
 ]

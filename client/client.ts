@@ -225,6 +225,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     const session: ClientSession = new ClientSession(webSocketTransport(socket), localAddress, hello, {
       logger: this.logger,
       session: this.#options.limits ?? {},
+      tracing: this.#settings.tracing,
       accept: (stream, view) => this.#exchanges.accept(stream, view),
       onStanding: (epoch, active) => this.#standing(epoch, active),
       onReauth: (which, token, accepted, requestId) =>

@@ -21,6 +21,8 @@ import { isSafe } from '../protocol/http/methods.ts'
 import { answerProblem, isUnder } from '../protocol/http/problem.ts'
 import { record } from '../protocol/http/record.ts'
 import { compose, type Layer, PassThrough } from '../protocol/layer.ts'
+import { followTrace } from '../protocol/trace/follow.ts'
+import type { Tracing } from '../protocol/trace/sampling.ts'
 import { shielded } from '../protocol/shield.ts'
 import { acceptExchange, type ExchangeHandler } from '../protocol/wire/exchange/accept.ts'
 import type { Preamble } from '../protocol/wire/preamble.ts'
@@ -38,6 +40,8 @@ export interface SessionView {
   readonly epoch: number
   /** Streams with a higher id are refused: they were opened behind a drain. */
   readonly lastStream: number
+  /** Undefined: its exchanges are not traced. */
+  readonly tracing: Tracing | undefined
 }
 
 interface ExchangesOptions {
@@ -108,7 +112,9 @@ export class Exchanges {
     this.live++
     if (request.upgrade) this.webSockets++
     this.total++
-    return this.#handler(request, response)
+    const { tracing } = session
+    if (tracing === undefined) return this.#handler(request, response)
+    return followTrace(tracing, true, this.#handler, request, response)
   }
 
   /** Ends those that run on for nobody. */

@@ -4,6 +4,7 @@ import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
 import {
   type CorsRule,
+  FEATURE,
   type Hello,
   type InboxRule,
   MAX_CONTROL_BYTES,
@@ -20,6 +21,8 @@ import type { Logger } from '../protocol/base/log.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { Layer } from '../protocol/layer.ts'
 import { InboxKeys } from '../protocol/sealing/sealed-webhook.ts'
+import { resolveTracing, type Tracing } from '../protocol/trace/sampling.ts'
+import type { Tracer } from '../protocol/trace/span.ts'
 import { softwareName } from '../protocol/base/version.ts'
 import { DEFAULT_SESSION_LIMITS } from '../protocol/wire/yamux/limits.ts'
 import { BACKOFF_LIMITS, type BackoffOptions } from './dial/backoff.ts'
@@ -80,6 +83,10 @@ export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
   readonly instance?: string | undefined
   /** Audience that the server expects. Used only to explain refusals. Default `sallyport`. */
   readonly audience?: string | undefined
+  /**
+   * Follows the traces that the server follows, if it does. Default off: `traceparent` passes as it came. See `docs/tracing.md`.
+   */
+  readonly tracing?: { readonly tracer: Tracer } | undefined
   /** How long to wait between attempts. */
   readonly backoff?: BackoffOptions | undefined
   /** Limits of each session. */
@@ -122,6 +129,7 @@ export interface ResolvedClientOptions extends LimitValues<typeof CONNECT_LIMITS
   readonly logger: Logger
   readonly random: () => number
   readonly cors: readonly CorsRule[]
+  readonly tracing: Tracing | undefined
   /** Without what changes from session to session. */
   readonly hello: Omit<Hello, 'lastEpoch' | 'connection' | 'cors' | 'inbox'>
 }
@@ -153,6 +161,7 @@ export function checkOptions(options: ClientOptions, said: Announcement): Resolv
     servers,
     ...times,
     audience: options.audience ?? 'sallyport',
+    tracing: resolveTracing(options.tracing),
     logger: safeLogger(options.logger),
     random: options.random ?? Math.random,
     cors,
@@ -197,7 +206,7 @@ function parseServerUrl(text: string): URL {
   return url
 }
 
-type HelloOptions = Pick<ClientOptions, 'instance' | 'limits' | 'allowCallers' | 'inboxKeys'>
+type HelloOptions = Pick<ClientOptions, 'instance' | 'limits' | 'allowCallers' | 'inboxKeys' | 'tracing'>
 
 function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
   const keys = readInboxKeys(options.inboxKeys)
@@ -211,7 +220,7 @@ function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
       windowBytes: options.limits?.initialWindowBytes ?? WINDOW_BYTES,
       streams: options.limits?.maxStreams ?? DEFAULT_SESSION_LIMITS.maxStreams,
     },
-    features: [],
+    features: options.tracing === undefined ? [] : [FEATURE.traces],
     ...(options.allowCallers === undefined ? {} : { allowCallers: [...options.allowCallers] }),
     ...(keys === undefined ? {} : { inboxKey: keys.announced }),
   }

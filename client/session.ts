@@ -7,6 +7,7 @@
 import {
   type ControlMessage,
   type Drain,
+  FEATURE,
   type Hello,
   type Notice,
   parseControl,
@@ -22,6 +23,7 @@ import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import { RESETS_OF_STRANGERS } from '../protocol/wire/yamux/limits.ts'
 import type { Session, SessionOptions } from '../protocol/wire/yamux/session.ts'
 import { createSession } from '../protocol/wire/yamux/yamux-session.ts'
+import type { Tracing } from '../protocol/trace/sampling.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { SessionView } from './exchanges.ts'
 import type { SessionStats } from './tunnel.ts'
@@ -31,6 +33,8 @@ export interface SessionOwner {
   readonly logger: Logger
   /** Limits of the yamux session. */
   readonly session: Partial<SessionOptions>
+  /** Undefined: no exchange is traced. */
+  readonly tracing: Tracing | undefined
   accept(stream: Stream, session: SessionView): void
   /** Called once, when the server has said who it is. False: leave it at once. */
   onWelcome(session: ClientSession): boolean
@@ -74,6 +78,7 @@ export class ClientSession implements SessionView {
   /** Local address of the connection. */
   readonly localAddress: string | undefined
   lastStream = Number.POSITIVE_INFINITY
+  tracing: Tracing | undefined
   /** The server's latest reason for ending the session. */
   farewell: string | undefined
   readonly #owner: SessionOwner
@@ -308,6 +313,8 @@ export class ClientSession implements SessionView {
     }
     this.#welcome = welcome
     this.#state = 'welcome'
+    // Only a server that vouches for the traces of its requests is followed.
+    if (welcome.features?.includes(FEATURE.traces) === true) this.tracing = this.#owner.tracing
     if (!this.#owner.onWelcome(this)) {
       this.end('another connection of this instance is with this replica')
       return

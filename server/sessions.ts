@@ -1,7 +1,7 @@
 /** All sessions of this server: set up from arrivals, checked again while they live, drained, counted. */
 import { randomUUID } from 'node:crypto'
 import { networkOf } from '../protocol/base/address.ts'
-import type { Hello } from '../protocol/wire/control.ts'
+import { FEATURE, type Hello } from '../protocol/wire/control.ts'
 import type { Events } from '../protocol/base/events.ts'
 import { detached, type Guard, guardWith, logGuard } from '../protocol/base/guard.ts'
 import { CLOSE } from '../protocol/wire/transport.ts'
@@ -120,6 +120,7 @@ export class Sessions {
         pingTimeoutMs: limits.pingTimeoutMs,
       },
       now: settings.clock,
+      features: settings.tracing === undefined ? [] : [FEATURE.traces],
       urlOf,
       reauthenticate: (token, session) => authenticator.reauthenticate(token, session.runtime, session.thumbprint),
       onHello: (session, hello) => this.#hello(session, hello),

@@ -181,9 +181,9 @@ export class TunnelServer implements Server {
   }
 
   #openInbox(store: InboxStore, carriers: Carriers): Inbox {
-    const { inbox, logger, clock } = this.#settings
+    const { inbox, logger, clock, tracing } = this.#settings
     return new Inbox({
-      ...{ store, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock },
+      ...{ store, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock, tracing },
       isLive: runtime => carriers.pick(runtime, undefined, undefined) !== undefined,
       look: runtime => {
         carriers.ask(runtime, undefined, undefined)

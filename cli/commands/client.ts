@@ -18,6 +18,7 @@ import { checkWhenAway } from '../service/self-check.ts'
 import { inspection } from '../service/inspection.ts'
 import { loadInboxKeys } from '../service/inbox-key.ts'
 import { openTokenSource } from '../service/token-source.ts'
+import { openTracing } from '../service/tracing.ts'
 import { tunnelOptions } from '../service/tunnel-options.ts'
 
 /** `sallyport client` */
@@ -51,19 +52,22 @@ function proxyWarnings({ values, origins }: Loaded<typeof clientSettings>): stri
   return isOpen ? ['--proxy shows its password to everybody on this machine; SALLYPORT_PROXY does not'] : []
 }
 
-async function start(config: ClientConfig, { logger, terminal, onExchange }: ServiceContext): Promise<Service> {
+async function start(config: ClientConfig, context: ServiceContext): Promise<Service> {
+  const { logger, terminal, onExchange } = context
   warnAtStart(config, logger)
   const token = await openTokenSource(config, logger)
   const target = config.target === undefined ? await embedRouter(config, logger) : forwardTo(config, logger)
   const ended = Promise.withResolvers<number>()
   const changes = new Changes()
   const loaded = await loadTrust(config)
+  const tracing = await openTracing(config, context)
   const options: ClientOptions = {
     ...tunnelOptions(config),
     ...loaded,
     inboxKeys: config['inbox.key.file'] === undefined ? undefined : loadInboxKeys(config['inbox.key.file']),
     token: token.source,
     target: target.target,
+    tracing: tracing && { tracer: tracing.options.tracer },
     logger,
     onExchange,
   }
@@ -83,7 +87,12 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
     ...inspection(tunnel.inspector),
     ready: () => tunnel.ready(),
     status: () => ({ ...describeTunnel(tunnel), recent: changes.recent }),
-    snapshot: () => ({ ...snapshot(tunnel), stateChanges: changes.counts, certificates: trust.certificates() }),
+    snapshot: () => ({
+      ...snapshot(tunnel),
+      stateChanges: changes.counts,
+      certificates: trust.certificates(),
+      spans: tracing?.stats(),
+    }),
     ended: ended.promise,
     async close(options) {
       selfCheck.close()
@@ -91,6 +100,7 @@ async function start(config: ClientConfig, { logger, terminal, onExchange }: Ser
       trust.close()
       await tunnel.close(options)
       await target.close()
+      await tracing?.close()
     },
   }
 }

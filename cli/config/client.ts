@@ -1,5 +1,5 @@
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
-import { adminSettings, graceSetting, logSettings, routeSettings } from './common.ts'
+import { adminSettings, graceSetting, logSettings, routeSettings, tracingSettings } from './common.ts'
 import * as kinds from './kinds.ts'
 import { limitSettings, optional, setting, type Values } from './setting.ts'
 
@@ -66,6 +66,7 @@ export const clientSettings = {
   'exit-on-refusal': setting(kinds.toggle, 'false', 'Exits with code 4 when the server refuses the token.'),
   ...graceSetting,
   ...limitSettings(CLIENT_SESSION_LIMITS),
+  ...tracingSettings,
   ...adminSettings(9091),
   ...logSettings,
 }

@@ -1,6 +1,5 @@
-import { TRACING } from '../../protocol/trace/sampling.ts'
 import * as kinds from './kinds.ts'
-import { limitSettings, optional, setting } from './setting.ts'
+import { optional, setting } from './setting.ts'
 
 /** Settings that every long-running component has. */
 export const logSettings = {
@@ -69,7 +68,6 @@ export const tracingSettings = {
     kinds.url(['http:', 'https:']),
     'Receiver of OTLP over HTTP, without `/v1/traces`. Default: `OTEL_EXPORTER_OTLP_ENDPOINT`, else `http://127.0.0.1:4318`.',
   ),
-  ...limitSettings(TRACING),
 }
 
 export const graceSetting = {

@@ -1,3 +1,4 @@
+import { TRACING } from '../../protocol/trace/sampling.ts'
 import { STORES } from '../../server/directory/stores.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import { PUBLIC_URL } from '../../server/public-url.ts'
@@ -145,6 +146,7 @@ export const serverSettings = {
   ...limitSettings(HOLD_LIMITS),
   ...limitSettings(SERVER_LIMITS),
   ...tracingSettings,
+  ...limitSettings(TRACING),
   ...adminSettings(9090),
   ...logSettings,
 }

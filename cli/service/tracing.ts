@@ -7,7 +7,8 @@ import type { ExporterStats } from '../../tracing/index.ts'
 interface TracingConfig {
   readonly tracing: string
   readonly 'tracing.endpoint': string | undefined
-  readonly 'tracing.ratio': number
+  /** Of a server. */
+  readonly 'tracing.ratio'?: number
 }
 
 interface TracingContext {
@@ -48,7 +49,8 @@ export async function openTracing(config: TracingConfig, context: TracingContext
     resource: { 'service.name': `sallyport-${context.component}`, 'service.version': packageVersion(), ...resource },
     logger,
   })
-  const own = { ratio: config['tracing.ratio'], parentBased: true }
+  const { 'tracing.ratio': ratio } = config
+  const own = { ratio, parentBased: true }
   const sampling = context.isGiven('tracing.ratio') ? own : (sampler ?? own)
   return {
     options: { tracer: createTracer(exporter.add, logger), ...sampling },

@@ -88,7 +88,10 @@ export class Entry implements RingMember {
     this.id = id
     this.#owner = owner
     this.#notes = request.notes ??= { route: undefined, session: undefined }
-    this.#raw = { request: { ...request, headers: [...request.headers], notes: undefined }, body: undefined }
+    this.#raw = {
+      request: { ...request, headers: [...request.headers], notes: undefined, span: undefined },
+      body: undefined,
+    }
     this.#requestFields = redactor.fields(request.headers)
     this.#facts = factsOf(request, redactor)
     // Twice: as it is seen, and as it came.

@@ -31,6 +31,12 @@ export const CORS_LIMITS = {
   bytes: 12 * 1024,
 } as const
 
+/** What both ends may offer. Each holds where `hello` and `welcome` have it. */
+export const FEATURE = {
+  /** The server vouches for `traceparent`: it is its own, or that of a proxy that it trusts. */
+  traces: 'traces',
+} as const
+
 /** Longest time that a message can name: a day, in ms. */
 export const MAX_DURATION_MS = 86_400_000
 

@@ -11,6 +11,8 @@ import type {
   ResponseSink,
 } from '../../protocol/exchange.ts'
 import { answerPreflight, answerProblem, toldError } from '../../protocol/http/problem.ts'
+import { methodName } from '../../protocol/trace/attributes.ts'
+import type { Span } from '../../protocol/trace/span.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
 import { answerHeaders } from './headers.ts'
 
@@ -45,6 +47,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#route = route
     this.#bodyLimit = route?.bodyBytes ?? -1
     if (request.notes !== undefined) request.notes.route = route?.name
+    if (request.span !== undefined && route !== undefined) nameAfter(request.span, request.method, route)
     hooks.active++
     hooks.total++
   }
@@ -233,6 +236,14 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#over = true
     this.#hooks.active--
   }
+}
+
+/** As OpenTelemetry names what a route takes. */
+function nameAfter(span: Span, method: string, { name, route }: CompiledRoute): void {
+  const { path = '/' } = route.match
+  span.rename(`${methodName(method)} ${path}`)
+  span.set('http.route', path)
+  span.set('sallyport.route', name)
 }
 
 /** Whether the target is to blame, and not the request or the table. */

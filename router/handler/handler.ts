@@ -5,6 +5,7 @@ import type { Verifier } from '../../protocol/webhook/verify.ts'
 import type { CompiledRoute, CompiledTable } from '../compiled.ts'
 import { maySpeakHttp2, type UpstreamTarget } from '../target.ts'
 import type { UpstreamRequest } from '../upstream/types.ts'
+import { traced } from '../upstream/traced.ts'
 import type { Upstreams } from '../upstream/upstreams.ts'
 import { type Decision, decide } from './decide.ts'
 import { type ExchangeHooks, RoutedExchange } from './exchange.ts'
@@ -31,8 +32,9 @@ export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, h
 function begin(exchange: RoutedExchange, decision: Decision, upstreams: Upstreams, room: BodyRoom): void {
   if (decision.kind === 'forward') {
     const { route, target, path } = decision
-    const forward: Handler = (request, response) =>
+    const call: Handler = (request, response) =>
       upstreams.forward(target, upstreamRequest(request, route, target, path), route, response)
+    const forward = traced(call, target, path)
     exchange.forward(route.verifier === undefined ? forward : signed(route, route.verifier, target, forward, room))
   } else if (decision.kind === 'answer') exchange.answer(decision.answer)
   else exchange.fail(decision.error, decision.allow)

@@ -34,7 +34,6 @@ import type { RegisteredSession, Carrier } from '../registry.ts'
 import { Credentials, type CredentialsOwner } from './credentials.ts'
 import { SessionDrain, type SessionDrainOwner, type Stay } from './session-drain.ts'
 
-const FEATURES: readonly string[] = []
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
 const EXPIRY_GRACE_MS = 50_000
 /** So long a session that refused an exchange gets none while another is well. */
@@ -52,6 +51,8 @@ export interface RuntimeSessionContext {
   readonly clockToleranceS: number
   readonly session: Partial<SessionOptions>
   readonly now: () => number
+  /** What a client may ask for. */
+  readonly features: readonly string[]
   /** Where callers reach a runtime. */
   readonly urlOf: (runtime: string) => string | undefined
   /** Checks a token that came in band; throws {@link TokenRefused}. */
@@ -306,7 +307,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       runtime: this.runtime,
       epoch: this.epoch,
       limits,
-      features: commonFeatures(hello.features, FEATURES),
+      features: commonFeatures(hello.features, this.#context.features),
       ...(url !== undefined && { url }),
     })
     this.#session.ping(() => {

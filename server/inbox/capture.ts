@@ -20,6 +20,7 @@ import type {
   ResponseSink,
 } from '../../protocol/exchange.ts'
 import { hasHeader } from '../../protocol/http/headers.ts'
+import type { Span } from '../../protocol/trace/span.ts'
 import { keptHead } from './head.ts'
 import { laneDigest } from './identity.ts'
 import type { Inbox } from './inbox.ts'
@@ -28,6 +29,7 @@ import { outcomeOfError, outcomeOfHead, REST_MS } from './outgoing.ts'
 import { isForSender, type Outcome } from './retry.ts'
 import type { Rule } from './rules.ts'
 import { type Sealing, seal } from './sealing.ts'
+import { beginAccept } from './spans.ts'
 import type { Applied } from './store.ts'
 
 /** Why a webhook was stored. */
@@ -60,6 +62,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** As it came: those behind may change it. */
   readonly #asked: HttpRequest
   readonly received: number
+  /** That it was taken; undefined: nobody records it. */
+  span: Span | undefined
   /** @internal Room in the inbox that was promised to it. */
   reservedBytes = 0
   #sealing: Sealing | undefined
@@ -174,6 +178,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     if (this.#phase === 'taking') this.#inbox.leave(this)
     this.#release()
     this.#phase = 'over'
+    this.span?.end()
     clearTimeout(this.#attemptTimer)
     this.#next?.requestAbort(error)
   }
@@ -336,6 +341,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     clearTimeout(this.#timer)
     this.#phase = 'taking'
     this.#why = why
+    this.span = beginAccept(this.id, this.request, why)
     this.#body.last()
     this.#inbox.expect(this)
     if (this.#came === 0 && hasHeader(this.request.headers, 'expect')) this.#response.responseInformational(100, [])
@@ -370,6 +376,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   #answer({ id, status }: Applied): void {
     this.#phase = 'over'
+    this.span?.set('sallyport.inbox_id', id)
+    this.span?.end()
     this.#body.drop()
     const body = Buffer.from(`${JSON.stringify({ id, status })}\n`)
     const headers: HeaderList = ['content-type', 'application/json', 'content-length', String(body.length)]
@@ -383,6 +391,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     if (this.#phase === 'over') return
     if (this.#phase === 'taking') this.#inbox.leave(this)
     this.#phase = 'over'
+    this.span?.end(error.reason)
     this.#release()
     if (this.#outcome === undefined) this.#next?.requestAbort(new SallyportError('cancelled'))
     this.#inbox.refuse(this.request, this.#response, error)

@@ -1,8 +1,9 @@
 /** The head of a request as the inbox keeps it: JSON, with every field in its order and byte for byte. */
 import { Buffer } from 'node:buffer'
 import { newRequestId } from '../../protocol/base/ids.ts'
-import { BODY_UNKNOWN, type Caller, type HeaderList, type HttpRequest } from '../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type HeaderList, type HttpRequest } from '../../protocol/exchange.ts'
 import { LENGTH_BYTES, SEALED_FIELDS } from '../../protocol/sealing/sealed-webhook.ts'
+import { decodeCaller } from './spans.ts'
 import type { Message } from './store.ts'
 
 type Kept = Pick<
@@ -42,7 +43,7 @@ function inboxFields({ id, attempts, received }: Message): HeaderList {
 /** A sealed one, for its client to open: its body is all parts, each behind its length. */
 export function sealedRequest(message: Message): HttpRequest {
   const bodyBytes = message.bytes + LENGTH_BYTES * message.parts
-  const caller = JSON.parse(message.caller) as Caller
+  const caller = decodeCaller(message.caller)
   const headers = [
     ...inboxFields(message),
     ...[SEALED_FIELDS.key, message.key, SEALED_FIELDS.enc, message.enc, SEALED_FIELDS.lane, message.lane],

@@ -9,6 +9,7 @@ import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { Handler, HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
 import type { Layer } from '../../protocol/layer.ts'
+import type { Tracing } from '../../protocol/trace/sampling.ts'
 import { sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import type { InboxRule } from '../../protocol/wire/control.ts'
 import { AgedMap } from '../aged-map.ts'
@@ -23,6 +24,7 @@ import { deliverMessage } from './outgoing.ts'
 import type { Outcome, OutcomeKind } from './retry.ts'
 import { pathOf, Rules } from './rules.ts'
 import { SEAL_BYTES } from './sealing.ts'
+import { encodeCaller } from './spans.ts'
 import {
   type Applied,
   type Contents,
@@ -57,6 +59,7 @@ interface InboxParts {
   /** Ms since 1970. */
   readonly now: () => number
   readonly random?: (() => number) | undefined
+  readonly tracing?: Tracing | undefined
   /** Whether the runtime has a session now. */
   isLive(runtime: string): boolean
   /** Asks elsewhere for a session of a runtime that has none here. */
@@ -137,7 +140,7 @@ export class Inbox implements InboxOperations {
   #answer: Refuse | undefined
 
   constructor(options: InboxParts) {
-    const { store, limits, logger, now, random = Math.random } = options
+    const { store, limits, logger, now, random = Math.random, tracing } = options
     this.#options = options
     this.#store = store
     this.logger = logger
@@ -148,7 +151,10 @@ export class Inbox implements InboxOperations {
       ...{ store, logger, now, random, lanesPerRuntime: limits.lanesPerRuntime, lanes: limits.lanes },
       isLive: runtime => options.isLive(runtime),
       deliver: message =>
-        deliverMessage(message, { handler: this.#deliver!, ...{ store, logger, now, attemptMs: limits.attemptMs } }),
+        deliverMessage(message, {
+          handler: this.#deliver!,
+          ...{ store, logger, now, attemptMs: limits.attemptMs, tracing },
+        }),
       onProgress: (message, outcome, progress) => this.#progressed(message, outcome, progress),
     })
     const guard = logGuard(logger, SWEEP_FAILED)
@@ -420,7 +426,8 @@ export class Inbox implements InboxOperations {
     const { head } = capture
     const sender = senderId(head.headers)
     return {
-      ...{ key: capture.sealing?.key ?? '', enc: capture.sealing?.enc ?? '', caller: JSON.stringify(request.caller) },
+      ...{ key: capture.sealing?.key ?? '', enc: capture.sealing?.enc ?? '' },
+      caller: encodeCaller(request.caller!, capture.span),
       ...{ id, runtime: request.runtime!, lane, route: rule.route, why: taken.why, received, bytes },
       ...{ expires: received + rule.maxAgeMs, parts: taken.parts + 1, attempts: attempted ? 1 : 0 },
       ...{ failures: 0, refusals: 0, failedSince: 0, next: received, reason: '' },

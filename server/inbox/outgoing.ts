@@ -13,9 +13,11 @@ import type {
 import { getHeader } from '../../protocol/http/headers.ts'
 import { toldError } from '../../protocol/http/problem.ts'
 import { readRetryAfter } from '../../protocol/http/retry-after.ts'
+import type { Tracing } from '../../protocol/trace/sampling.ts'
 import { LENGTH_BYTES } from '../../protocol/sealing/sealed-webhook.ts'
 import { decodeHead, sealedRequest } from './head.ts'
 import { type Outcome, outcomeOf } from './retry.ts'
+import { tracedDelivery } from './spans.ts'
 import { type InboxStore, type Message, StoreError } from './store.ts'
 
 /** What an answer that has said its status may still bring. */
@@ -36,6 +38,7 @@ interface OutgoingOptions {
   readonly logger: Logger
   readonly attemptMs: number
   readonly now: () => number
+  readonly tracing: Tracing | undefined
 }
 
 const DAMAGED: Outcome = { kind: 'damaged', reason: 'damaged' }
@@ -47,7 +50,8 @@ export async function deliverMessage(message: Message, options: OutgoingOptions)
   if (kept === undefined) return DAMAGED
   const { request, trailers } = kept
   return await new Promise<Outcome>((resolve, reject) => {
-    const delivery = new Outgoing(options, { resolve, reject })
+    const handler = tracedDelivery(options.tracing, message, options.handler)
+    const delivery = new Outgoing({ ...options, handler }, { resolve, reject })
     delivery.begin(request, message, trailers)
   })
 }

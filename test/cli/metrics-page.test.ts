@@ -67,7 +67,7 @@ test('every metric of the page is served, every metric that is served is on the 
   await machine.writeToken('token', { runtime: 'demo' })
   const client = machine.start([
     ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem'), ...health, ...ADMIN],
-    ...['--token.file', file('token'), '--routes', file('empty.yaml'), ...tls],
+    ...['--token.file', file('token'), '--routes', file('empty.yaml'), '--tracing', 'otlp', ...tls],
   ])
   await client.line(line => line.msg === 'connected')
   const caller = { host: 'demo.tunnels.localhost' }

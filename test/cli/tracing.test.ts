@@ -1,11 +1,12 @@
 /** `--tracing otlp`: processes that send their spans to a receiver. */
 import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
 import { get as httpGet } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { OtlpReceiver } from '../support/otlp-receiver.ts'
 import { waterfall } from '../support/spans.ts'
-import { useMachine } from './machine.ts'
+import { ADMIN, useMachine } from './machine.ts'
 
 vi.setConfig({ testTimeout: 60_000 })
 
@@ -67,4 +68,22 @@ test('a variable that cannot hold ends the start, and its value is not told', as
   expect(await server.end()).toBe(3)
   expect(server.text).toContain('OTEL_EXPORTER_OTLP_HEADERS must be a list')
   expect(server.text).not.toContain('s3cret')
+})
+
+test('server and client send to one receiver: one waterfall', async () => {
+  const otlp = ['--tracing', 'otlp', '--tracing.endpoint', receiver.url]
+  const server = machine.start(machine.serverArgs(...otlp, '--trusted-proxies', '127.0.0.1'))
+  await machine.writeToken('token', { runtime: 'demo' })
+  writeFileSync(machine.file('routes.yaml'), 'routes: [{ name: hi, match: { path: /hi }, answer: { status: 200 } }]')
+  const client = machine.start([
+    ...['client', '--server', `wss://${await server.address('control')}`, '--ca', machine.file('ca.pem'), ...ADMIN],
+    ...['--token.file', machine.file('token'), '--routes', machine.file('routes.yaml'), ...otlp],
+  ])
+  await client.line(line => line.msg === 'connected')
+  expect((await get(await server.address('public'), '/hi', caller)).status).toBe(200)
+  expect([await client.end('SIGTERM'), await server.end('SIGTERM')]).toEqual([0, 0])
+  expect(receiver.faults).toEqual([])
+  expect(waterfall(receiver.spans)).toEqual(['GET server', '  tunnel client', '    GET /hi server'])
+  const services = receiver.requests.map(({ resource }) => resource['service.name'])
+  expect(services.sort()).toEqual(['sallyport-client', 'sallyport-server'])
 })

@@ -28,6 +28,7 @@ it('ends all its drains when one of them ends it, whatever time the others had',
   const owner: SessionOwner = {
     logger: noLogger,
     session: {},
+    tracing: undefined,
     accept() {},
     onWelcome: () => true,
     onReady: () => ready.resolve(),

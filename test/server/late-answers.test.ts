@@ -31,6 +31,7 @@ async function renewing() {
   const closed = Promise.withResolvers<void>()
   const context: RuntimeSessionContext = {
     urlOf: () => undefined,
+    features: [],
     replica: 'replica-1',
     logger: noLogger,
     clockToleranceS: 30,

@@ -30,7 +30,7 @@ describe('a context of a trusted proxy', () => {
   test('that is recorded is joined: those behind are parts of our span', () => {
     const { span, parent, both, sink, spans } = send({ headers: [...field('01'), 'tracestate', 'a=1'] })
     expect(span?.context).toMatchObject({ traceId: TRACE, sampled: true, state: 'a=1' })
-    expect(parent).toEqual([`00-${TRACE}-${PARENT}-01`])
+    expect(parent).toEqual([`00-${TRACE}-${span?.context.spanId}-01`])
     sink.requestEnd([])
     both.response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
     both.response.responseEnd([])
