@@ -51,7 +51,7 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
     expect(await client.sh(find)).toBe('')
   })
 
-  test('restarts of both lose nothing', async () => {
+  test('K1 restarts of both lose nothing', async () => {
     const load = client.sh(`for i in $(seq 100); do ${CALL} --output /dev/null --write-out '%{http_code}\n'; done`)
     await server.sh('systemctl restart sallyport-server')
     await client.sh('systemctl restart sallyport-client')
