@@ -55,7 +55,7 @@ const STEP_OF: Record<DialStep, Step> = {
 
 /**
  * Looks at the token, the proxy, and for each server at name, TCP, TLS, WebSocket, token, clock and round trip, in that order. It
- * takes at most 30 s, and 5 s for each dial. Nothing is registered: the server sees a client that leaves before it says hello. Throws
+ * takes at most 30 s, and 5 s for each step. Nothing is registered: the server sees a client that leaves before it says hello. Throws
  * TypeError for options that can never work.
  *
  * @example
@@ -145,7 +145,7 @@ async function probeServer({ dialler, server, turn, isProxied, hasToken }: Way, 
   }
   const onStep = (step: DialStep, found: string) => note(STEP_OF[step], 'ok', found)
   try {
-    const dialled = await dialler?.dial(turn, signal, onStep)
+    const dialled = await dialler?.dial(turn, signal, { onStep, eachStep: true })
     if (dialled !== undefined) await probeSession(dialled, signal, note)
   } catch (error) {
     const failed = stepOf(error, seen)

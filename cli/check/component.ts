@@ -14,6 +14,8 @@ import { loadTrust } from '../service/client-trust.ts'
 import { loadRoutes } from '../service/routes.ts'
 import { openTokenSource } from '../service/token-source.ts'
 import { tunnelOptions } from '../service/tunnel-options.ts'
+import { probeDirectory } from './directory.ts'
+import { probeInbox } from './inbox.ts'
 import { probeKeySet } from './key-set.ts'
 import { type AddressesBySetting, probeListeners } from './listeners.ts'
 import { clientFiles, routerFiles, serverFiles } from './offline.ts'
@@ -101,5 +103,6 @@ async function checkServer(config: ServerConfig, operators: AddressesBySetting):
   })
   const { 'auth.jwks.url': url, 'auth.jwks.ca': ca } = config
   const keys = url === undefined ? [] : [await probeKeySet(url, ca && readInput(ca, 'the authorities of the key set'))]
-  return [...(await serverFiles(config)), ...listeners, ...keys]
+  const [directory, inbox] = await Promise.all([probeDirectory(config), probeInbox(config)])
+  return [...(await serverFiles(config)), ...listeners, ...keys, ...directory, ...inbox]
 }

@@ -15,13 +15,19 @@ export async function check(component: ComponentName, args: Arguments, io: Io): 
   const given = component === 'client' ? withTarget(args) : args
   const probes = await checkComponent(component, () => loadFromCommandLine(component, given, io))
   if (hasSwitch(args, 'json')) io.out(`${terminalJson(checkReport(component, probes), 2)}\n`)
-  else for (const probe of probes) io.out(textOf(probe))
+  else io.out(HEADS + probes.map(textOf).join(''))
   return probes.some(({ status }) => status === 'fail') ? EXIT.checkFailed : EXIT.ok
 }
 
+const HEADS = row('STATUS', 'CODE', 'WHAT: FOUND')
+
+function row(status: string, code: string, text: string): string {
+  return `${status.padEnd(6)}  ${code.padEnd(16)}  ${text}\n`
+}
+
 function textOf({ code, status, what, found, expected, hint }: Probe): string {
-  const line = `${status.padEnd(4)}  ${code.padEnd(14)}  ${printable(what)}: ${printable(found)}\n`
+  const line = row(status, code, `${printable(what)}: ${printable(found)}`)
   if (status === 'ok' || status === 'skip') return line
   const more = [`expected: ${expected}`, ...(hint === '' ? [] : [printable(hint)])]
-  return line + more.map(text => `${' '.repeat(22)}${text}\n`).join('')
+  return line + more.map(text => row('', '', text)).join('')
 }

@@ -1,4 +1,5 @@
 import type { ServerOptions } from '../../server/index.ts'
+import type { RedisOptions } from '../../server/directory/redis-options.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import type { TlsFiles } from '../../server/tls.ts'
 import { formatAddress } from '../../protocol/base/host-port.ts'
@@ -52,7 +53,7 @@ export function serverOptions(config: ServerConfig, sockets: GivenSockets): Serv
     limits: limitOptions(SERVER_LIMITS, config),
     hold: limitOptions(HOLD_LIMITS, config),
     ...limitOptions(DRAIN_TIMES, config),
-    directory: directory(config),
+    directory: directoryOptions(config),
     peer: peer(config, sockets),
     inbox: inbox(config),
     replica: config.replica,
@@ -61,7 +62,8 @@ export function serverOptions(config: ServerConfig, sockets: GivenSockets): Serv
   }
 }
 
-function directory(config: ServerConfig): ServerOptions['directory'] {
+/** How the directory is reached; undefined without one. */
+export function directoryOptions(config: ServerConfig): RedisOptions | undefined {
   const url = config.directory
   if (url === undefined) return undefined
   const secret = (file: string | undefined) => (file === undefined ? undefined : { file })

@@ -25,8 +25,9 @@ export interface DialOptions {
   readonly token: string
   readonly trust: SecureContext
   readonly proxy: OutboundProxy | undefined
-  /** For all of it. */
+  /** For all of it, or with `eachStep` for each step of it. */
   readonly timeoutMs: number
+  readonly eachStep?: boolean | undefined
   /** Of several addresses of the name, begin with this one. */
   readonly turn: number
   readonly resolver: Resolver
@@ -110,11 +111,17 @@ class Attempt {
     this.#open?.destroy()
   }
 
+  #enter(phase: DialPhase): void {
+    this.#phase = phase
+    if (this.#options.eachStep) this.#timer.refresh()
+  }
+
   async tcp({ host, port } = this.#to): Promise<Socket> {
-    this.#phase = 'connect'
+    this.#enter('connect')
     try {
       const addresses = await this.#unlessOver(this.#options.resolver.resolve(host, this.#options.turn))
       this.#options.onStep?.('resolve', addresses.map(({ address }) => address).join(', '))
+      this.#enter('connect')
       const socket = await connectTcp(host, port, addresses, this.#over.signal)
       this.#options.onStep?.('connect', `from ${socket.localAddress} to ${socket.remoteAddress} port ${port}`)
       this.#localAddress = socket.localAddress
@@ -225,7 +232,7 @@ class Attempt {
 
   /** Runs `begin`, which gives the socket that it works on, until it resolves or the attempt fails. */
   #step<Result>(phase: DialPhase, begin: (resolve: (result: Result) => void) => Duplex): Promise<Result> {
-    this.#phase = phase
+    this.#enter(phase)
     return new Promise((resolve, reject) => {
       this.#reject = reject
       if (this.#over.signal.aborted) return this.#fail(this.#over.signal.reason)

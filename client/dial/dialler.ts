@@ -54,7 +54,7 @@ export class Dialler {
   }
 
   /** To the server and address whose turn it is. Rejects with {@link Unreachable}. */
-  async dial(turn: number, signal: AbortSignal, onStep?: DialOptions['onStep']): Promise<Dialled> {
+  async dial(turn: number, signal: AbortSignal, more: Pick<DialOptions, 'onStep' | 'eachStep'> = {}): Promise<Dialled> {
     const { servers, handshakeTimeoutMs } = this.#settings
     const server = servers[turn % servers.length]!
     const token = await this.#token()
@@ -70,7 +70,7 @@ export class Dialler {
         turn: Math.floor(turn / servers.length),
         resolver: this.#resolver,
         signal,
-        onStep,
+        ...more,
       })
       // Not of one that refuses: any machine on the way may, and its clock would end the tokens of sessions elsewhere.
       if (dialled.dateMs !== undefined) this.#tokens.serverTime(dialled.dateMs)

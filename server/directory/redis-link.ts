@@ -208,11 +208,21 @@ export class RedisLink {
 
   /** Rejects with a {@link NoRight} that names what the user may not do, of all that links with this prefix need. */
   async checkRights(key: string, prefix: string): Promise<void> {
-    const missing = await this.run<string[]>(RIGHTS, key, [prefix]).catch(error => Promise.reject(named(error)))
+    const missing = await this.missingRights(key, prefix)
     if (missing.length === 0) return
     const error = new NoRight(`the user of Redis has no right to ${missing.join(', ')}`)
     this.#end(error)
     throw error
+  }
+
+  /** Commands, with the key or channel that they need. */
+  async missingRights(key: string, prefix: string): Promise<string[]> {
+    return await this.run<string[]>(RIGHTS, key, [prefix]).catch(error => Promise.reject(named(error)))
+  }
+
+  /** The fields of a hash, and their values. */
+  async fields(key: string): Promise<Map<string, string>> {
+    return new Map(Object.entries(await this.#send<Record<string, string>>(['HGETALL', key])))
   }
 
   /** Ends the link if another node of the cluster has the key by now. */

@@ -31,7 +31,7 @@ export class RedisStore implements DirectoryStore {
 
   async open(listener: StoreListener, deadlineMs: number, signal: AbortSignal): Promise<StoreLink> {
     const { redis, prefix } = this.#options
-    const place = { channel: `${prefix}:changes`, key: keyOf(prefix, 'replicas') }
+    const place = placeOf(prefix)
     const told = {
       message: (text: string) => listener.notice(text),
       closed: (error: Error) => listener.closed(error),
@@ -87,6 +87,11 @@ class RedisStoreLink implements StoreLink {
   close(): void {
     this.#link.close()
   }
+}
+
+/** What a link to the directory of that prefix needs: its channel, and the key that decides which node it talks to. */
+export function placeOf(prefix: string): { channel: string; key: string } {
+  return { channel: `${prefix}:changes`, key: keyOf(prefix, 'replicas') }
 }
 
 /** A cluster chooses the node by what is in braces, so a script finds all its keys on one node. */

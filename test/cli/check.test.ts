@@ -42,7 +42,7 @@ const stops: (() => unknown)[] = []
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'sallyport-check-'))
   const authority = await createAuthority({ name: 'The CA of this test' })
-  const made = await createServerCertificate(authority, { hosts: ['*.tunnels.localhost', '127.0.0.1'] })
+  const made = await createServerCertificate(authority, { hosts: ['*.tunnels.localhost', '127.0.0.1', 'slow.invalid'] })
   certificate = { cert: made.certificate, key: made.key }
   const keys = await createKeys()
   writeFileSync(file('ca.pem'), authority.certificate)
@@ -138,11 +138,12 @@ describe('check client', () => {
     const args = ['--server', 'wss://127.0.0.1:1', '--ca', file('ca.pem'), '--token.file', file('token')]
     const { code, out } = await sallyport(['check', 'client', ...args, '1'])
     expect(code).toBe(5)
-    expect(out).toMatch(/^fail {2}tcp {13}127\.0\.0\.1:1: nothing listens at 127\.0\.0\.1:1 \(connection refused\)$/m)
-    expect(out).toMatch(/^ {22}expected: the address takes connections$/m)
-    expect(out).toMatch(/^ {22}Refused: nothing listens there\. No answer: a firewall/m)
-    expect(out).toMatch(/^skip {2}tls .*not reached$/m)
-    expect(out).toMatch(/^fail {2}upstream .*route "target": http:\/\/localhost:1/m)
+    expect(out).toMatch(/^STATUS {2}CODE {14}WHAT: FOUND\nok {6}configuration /)
+    expect(out).toMatch(/^fail {4}tcp {15}127\.0\.0\.1:1: nothing listens at 127\.0\.0\.1:1 \(connection refused\)$/m)
+    expect(out).toMatch(/^ {26}expected: the address takes connections$/m)
+    expect(out).toMatch(/^ {26}Refused: nothing listens there\. No answer: a firewall/m)
+    expect(out).toMatch(/^skip {4}tls .*not reached$/m)
+    expect(out).toMatch(/^fail {4}upstream .*route "target": http:\/\/localhost:1/m)
   })
 
   test('a name that does not resolve', async () => {
@@ -241,6 +242,26 @@ describe('check client', () => {
       status: 'fail',
       found: expect.stringMatching(/^no answer from .* within 5/) as unknown,
     })
+  })
+
+  test('each step has 5 s of its own', { timeout: 40_000, tags: ['slow'] }, async () => {
+    const slow = createTcp(inner => {
+      inner.on('error', () => {})
+      const begin = () => {
+        const outer = connectTcp(port, '127.0.0.1').on('error', () => {})
+        inner.pipe(outer).pipe(inner)
+      }
+      setTimeout(begin, 3000)
+    })
+    const probes = await diagnose({
+      url: `wss://slow.invalid:${await serve(slow)}`,
+      token: await token({}),
+      ca: readFileSync(file('ca.pem')),
+      proxy: '',
+      target,
+      lookup: (_name, _, callback) => void setTimeout(callback, 3000, null, [{ address: '127.0.0.1', family: 4 }]),
+    })
+    expect(probes.filter(({ status }) => status !== 'ok')).toEqual([])
   })
 
   test('a clock that is off', async () => {

@@ -1,5 +1,6 @@
 /*
- * A disk that fails for files whose name has `inbox.db`, for as long as the file FAILING_DISK says how: `write` or `sync`.
+ * A disk that fails for files whose name has `inbox.db`, for as long as the file FAILING_DISK says how: `write`, `sync`,
+ * or `late`: then it takes 150 ms to sync.
  * Preloaded into a process, it stands before the C library.
  */
 #define _GNU_SOURCE
@@ -11,7 +12,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-static int fails(int fd, char how) {
+static int is(int fd, char how) {
   char link[64], path[4096];
   snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   ssize_t length = readlink(link, path, sizeof path - 1);
@@ -23,9 +24,17 @@ static int fails(int fd, char how) {
   if (file == NULL) return 0;
   int said = fgetc(file);
   fclose(file);
-  if (said != how) return 0;
+  return said == how;
+}
+
+static int fails(int fd, char how) {
+  if (!is(fd, how)) return 0;
   errno = EIO;
   return 1;
+}
+
+static void delay(int fd) {
+  if (is(fd, 'l')) usleep(150000);
 }
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -39,5 +48,8 @@ ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at) {
 ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t at) {
   return fails(fd, 'w') ? -1 : NEXT(pwrite64)(fd, bytes, length, at);
 }
-int fsync(int fd) { return fails(fd, 's') ? -1 : NEXT(fsync)(fd); }
+int fsync(int fd) {
+  delay(fd);
+  return fails(fd, 's') ? -1 : NEXT(fsync)(fd);
+}
 int fdatasync(int fd) { return fails(fd, 's') ? -1 : NEXT(fdatasync)(fd); }

@@ -1,0 +1,46 @@
+import type { Probe } from '../../protocol/base/probe.ts'
+import { RedisLink } from '../../server/directory/redis-link.ts'
+import { placeOf } from '../../server/directory/redis-store.ts'
+import { readAddress } from '../../server/directory/redis-address.ts'
+import { NoRight } from '../../server/directory/store.ts'
+import type { ServerConfig } from '../config/server.ts'
+import { directoryOptions } from '../service/server-options.ts'
+import { livingReplicas, probePeers } from './peers.ts'
+
+const STEP_MS = 5000
+
+/** Whether Redis can be reached, and grants what servers need, command by command; and the other replicas that it names. */
+export async function probeDirectory(config: ServerConfig): Promise<Probe[]> {
+  const options = directoryOptions(config)
+  if (options === undefined) return []
+  const prefix = options.prefix ?? ''
+  const what = `--directory ${options.url}`
+  const reached = { code: 'directory', what, expected: 'a primary of Redis that lets this user in' }
+  const rights = { code: 'directory-rights', what, expected: 'all commands that servers need' }
+  const hint = 'Grant what docs/scaling.md lists: ACL SETUSER.'
+  let link: RedisLink | undefined
+  try {
+    const told = { message() {}, closed() {} }
+    link = await RedisLink.open(await readAddress(options), placeOf(prefix), STEP_MS, told)
+    const { key } = placeOf(prefix)
+    const missing = await link.missingRights(key, prefix)
+    const well: Probe = { ...reached, status: 'ok', found: 'reached', hint: '' }
+    if (missing.length > 0) {
+      return [
+        well,
+        ...missing.map(right => ({ ...rights, status: 'fail' as const, found: `no right to ${right.trim()}`, hint })),
+      ]
+    }
+    const granted: Probe = { ...rights, status: 'ok', found: 'all of them', hint: '' }
+    return [well, granted, ...(await probePeers(config, livingReplicas(await link.fields(key), Date.now())))]
+  } catch (error) {
+    const { message: found } = error as Error
+    if (error instanceof NoRight) return [{ ...rights, status: 'fail', found, hint }]
+    return [
+      { ...reached, status: 'fail', found, hint: 'See whether Redis runs there, and its user and password.' },
+      { ...rights, status: 'skip', found: 'not reached', hint: '' },
+    ]
+  } finally {
+    link?.close()
+  }
+}

@@ -1,0 +1,174 @@
+/** `sallyport check server`: what it needs besides files, each probe against the fault that it names. */
+import { spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer as createTcp } from 'node:net'
+import type { AddressInfo } from 'node:net'
+import { resolve } from 'node:path'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { freePort } from '../support/proxy-program.ts'
+import { needs } from '../support/needs.ts'
+import { DIRECTORY_RIGHTS, Redis } from '../support/redis.ts'
+import { useMachine } from './machine.ts'
+import { sallyport } from './run.ts'
+
+interface Found {
+  code: string
+  status: string
+  what: string
+  found: string
+}
+
+const machine = useMachine()
+const { file } = machine
+const stops: (() => unknown)[] = []
+afterEach(async () => {
+  for (const stop of stops.splice(0).reverse()) await stop()
+})
+
+const BASE = () => machine.serverArgs().slice(1)
+
+async function check(...more: string[]) {
+  const { code, out } = await sallyport(['check', 'server', '--json', ...BASE(), ...more])
+  const { probes } = JSON.parse(out) as { probes: Found[] }
+  return { code, of: (...codes: string[]) => probes.filter(probe => codes.includes(probe.code)) }
+}
+
+const statuses = (probes: Found[]) => probes.map(({ code, status }) => `${code} ${status}`)
+
+describe.runIf(needs('redis'))('Redis', () => {
+  const password = 'a-password-of-this-test'
+  const reach = (redis: Redis) => {
+    writeFileSync(file('password'), password, { mode: 0o600 })
+    return ['--directory', redis.url, '--directory.user', 'poor', '--directory.password.file', file('password')]
+  }
+  const start = async (rights: string) => {
+    const redis = await Redis.start({ user: { name: 'poor', password, rights } })
+    stops.push(() => redis.stop())
+    return redis
+  }
+
+  test('with all rights', async () => {
+    const { code, of } = await check(...reach(await start(DIRECTORY_RIGHTS)))
+    expect(statuses(of('directory', 'directory-rights'))).toEqual(['directory ok', 'directory-rights ok'])
+    expect(code).toBe(0)
+  })
+
+  test.each([
+    ['hset', 'HSET {sallyport}:replicas'],
+    ['publish', 'PUBLISH sallyport:changes'],
+    ['time', 'TIME'],
+    ['pexpire', 'PEXPIRE {sallyport}:replicas'],
+    ['subscribe', 'subscribe'],
+    ['evalsha', 'evalsha'],
+    ['script|load', 'script'],
+  ])('without the right to %s: it is named, and no other', async (command, named) => {
+    const { code, of } = await check(...reach(await start(DIRECTORY_RIGHTS.replace(`+${command}`, ''))))
+    const lacking = of('directory-rights').filter(({ status }) => status === 'fail')
+    const others =
+      command === 'publish' ? ['sallyport:changes', 'sallyport:operators', 'sallyport:revocations'] : [named]
+    expect(lacking).toHaveLength(others.length)
+    expect(lacking.every(({ found }) => found.toLowerCase().includes(command.split('|')[0]!))).toBe(true)
+    expect(lacking[0]!.found).toContain(named)
+    expect(code).toBe(5)
+  })
+
+  test('of another channel, a password that is wrong, and none that listens', async () => {
+    const redis = await start(DIRECTORY_RIGHTS.replace('&sallyport:*', '&sallyport:changes'))
+    const channels = (await check(...reach(redis))).of('directory-rights').map(({ found }) => found)
+    expect(channels.every(found => /sallyport:(operators|revocations)$/.test(found))).toBe(true)
+    expect(channels.length).toBeGreaterThan(1)
+    const flags = reach(redis)
+    writeFileSync(file('password'), 'another-one')
+    const wrong = await check(...flags)
+    expect(statuses(wrong.of('directory', 'directory-rights'))).toEqual(['directory fail', 'directory-rights skip'])
+    expect(wrong.of('directory')[0]!.found).toContain('WRONGPASS')
+    await redis.kill()
+    const gone = await check(...reach(redis))
+    expect(gone.of('directory')[0]!.found).toContain('ECONNREFUSED')
+  })
+
+  describe('other replicas', () => {
+    let redis: Redis
+    beforeAll(async () => {
+      redis = await Redis.start()
+      await sallyport(['certs', 'replica', '--ca', file(''), '--out', file('')])
+    })
+    afterAll(() => redis.stop())
+
+    const peer = (port: number | string, cert = 'replica') => [
+      ...['--directory', redis.url, '--peer.listen', `127.0.0.1:${port}`, '--peer.tls.ca', file('ca.pem')],
+      ...['--peer.tls.cert', file(`${cert}.pem`), '--peer.tls.key', file(`${cert}-key.pem`)],
+    ]
+
+    test('one that runs, one that is another, one that does not answer', { timeout: 60_000 }, async () => {
+      const other = machine.start(machine.serverArgs(...peer(await freePort()), '--replica', 'other'))
+      await other.address('public')
+      const before = await redis.command('HGETALL', '{sallyport}:replicas')
+      const well = await check(...peer('0', 'replica'), '--peer.advertise', '127.0.0.1:1')
+      expect(statuses(well.of('peer'))).toEqual(['peer ok'])
+      expect(well.of('peer')[0]!.what).toMatch(/^replica other\S* at /)
+      expect(Object.keys((await redis.command('HGETALL', '{sallyport}:replicas')) as object)).toEqual(
+        Object.keys(before as object),
+      )
+      // It is refused a moment after its handshake.
+      const foreign = await check(...peer('0', 'server'), '--peer.advertise', '127.0.0.1:1')
+      expect(statuses(foreign.of('peer'))).toEqual(['peer fail'])
+      await other.end('SIGKILL')
+      const dead = await check(...peer('0', 'replica'), '--peer.advertise', '127.0.0.1:1')
+      expect(dead.of('peer')[0]!.found).toContain('ECONNREFUSED')
+      const silent = createTcp(socket => void stops.push(() => socket.destroy())).listen(0, '127.0.0.1')
+      await once(silent, 'listening')
+      stops.push(() => silent.close())
+      const ends = String(Date.now() + 60_000)
+      const at = `127.0.0.1:${(silent.address() as AddressInfo).port}`
+      await redis.command('DEL', '{sallyport}:replicas')
+      await redis.command('HSET', '{sallyport}:replicas', 'silent', `${ends} ${at}`, 'ended', `1 ${at}`)
+      const none = await check(...peer('0', 'replica'), '--peer.advertise', '127.0.0.1:1')
+      expect(none.of('peer').map(({ found }) => found)).toEqual(['no answer within 5 s'])
+    })
+  })
+})
+
+describe('the inbox', () => {
+  const inbox = (name = 'data/inbox.db') => ['--inbox', `sqlite:${file(name)}`]
+  const CODES = ['inbox-disk', 'inbox-room'] as const
+
+  test('there, without room, and in a folder that takes no files; nothing of it stays', async () => {
+    mkdirSync(file('data'), { recursive: true })
+    const well = await check(...inbox(), '--inbox.disk-free', '1KiB')
+    // A disk that others use is slow, too.
+    expect(statuses(well.of(...CODES))).toEqual([expect.stringMatching(/ (ok|warn)$/), 'inbox-room ok'])
+    expect(well.of('inbox-disk')[0]!.found).toMatch(/^\d+\.\d ms to keep 4 KiB/)
+    expect(readdirSync(file('data'))).toEqual([])
+    const full = await check(...inbox(), '--inbox.disk-free', '8000GiB')
+    expect([statuses(full.of('inbox-room')), full.code]).toEqual([['inbox-room fail'], 5])
+    const none = await check('--inbox', 'sqlite:/proc/inbox.db')
+    expect(statuses(none.of(...CODES))).toEqual(['inbox-disk fail', 'inbox-room skip'])
+    expect(none.of('inbox-disk')[0]!.found).toMatch(/ENOENT|EACCES|EPERM/)
+  })
+
+  test.runIf(needs('gcc'))('on a disk that fails to keep, and one that is slow', { timeout: 60_000 }, async () => {
+    mkdirSync(file('data'), { recursive: true })
+    const library = file('failing-disk.so')
+    const source = resolve(import.meta.dirname, '../support/failing-disk.c')
+    expect(spawnSync('gcc', ['-shared', '-fPIC', '-o', library, source, '-ldl']).status).toBe(0)
+    const on = (how: string) => {
+      writeFileSync(file('failing'), how)
+      const { stdout } = spawnSync(
+        process.execPath,
+        ['bin/sallyport.js', 'check', 'server', '--json', ...BASE(), ...inbox()],
+        {
+          env: { ...process.env, LD_PRELOAD: library, FAILING_DISK: file('failing') },
+          encoding: 'utf8',
+        },
+      )
+      rmSync(file('failing'))
+      return (JSON.parse(stdout) as { probes: Found[] }).probes.find(({ code }) => code === 'inbox-disk')!
+    }
+    const broken = on('sync')
+    expect([broken.status, broken.found]).toEqual(['fail', expect.stringContaining('EIO') as unknown])
+    expect(on('late').status).toBe('warn')
+    expect(readdirSync(file('data'))).toEqual([])
+  })
+})
