@@ -17,6 +17,7 @@ interface Service {
   readonly entrypoint: readonly string[] | null
   readonly environment?: Readonly<Record<string, string>>
   readonly network_mode?: string
+  readonly networks?: readonly string[]
   readonly profiles?: readonly string[]
   readonly user?: string
   readonly volumes?: readonly { readonly type: string; readonly source: string; readonly target: string }[]
@@ -24,6 +25,7 @@ interface Service {
 
 interface Project {
   readonly services: Readonly<Record<string, Service>>
+  readonly networks: Readonly<Record<string, { readonly ipam?: { readonly config: readonly object[] } } | null>>
 }
 
 const README = readFileSync('deploy/compose/README.md', 'utf8')
@@ -33,6 +35,17 @@ const services = Object.entries(written.services)
 describe('as it is written', () => {
   test.each(services)('%s has a root that it cannot write, and no capabilities', (_name, service) => {
     expect(service).toMatchObject({ read_only: true, cap_drop: ['ALL'], security_opt: ['no-new-privileges:true'] })
+  })
+
+  test('K1 the router believes what comes from a network in which no service is', () => {
+    const inTunnel = services.filter(([, { networks = [] }]) => networks.includes('tunnel')).map(([name]) => name)
+    expect(inTunnel).toEqual(['sallyport-server', 'sallyport-client', 'sallyport-router', 'prometheus'])
+    expect(
+      services.filter(([, { networks, network_mode }]) => networks === undefined && network_mode !== 'none'),
+    ).toEqual([])
+    expect(written.networks.tunnel!.ipam!.config).toEqual([
+      { subnet: written.services['sallyport-router']!.environment!.SALLYPORT_TRUSTED_PROXIES },
+    ])
   })
 
   test('the signing key is where there is no network', () => {
@@ -106,7 +119,7 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
       execFileSync('/bin/sh', ['-ec', `${env}\n${mkdir}`], { cwd: here })
       const { services: loaded } = load()
       const names = Object.keys(loaded)
-      const addressOf = (name: string) => `172.30.0.${10 + names.indexOf(name)}`
+      const addressOf = (name: string) => `10.203.117.${10 + names.indexOf(name)}`
       const started = (name: string) => startOf(loaded[name]!, addressOf(name))
       const parts = names.filter(name => loaded[name]!.build && name !== 'setup')
       expect(parts).toHaveLength(5)
