@@ -5,6 +5,7 @@ import type { ErrorCode, SallyportError } from '../../protocol/base/errors.ts'
 import type { ExchangeNotes, HeaderList, HttpRequest, ResponseHead } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { toldError } from '../../protocol/http/problem.ts'
+import type { Budget } from './budget.ts'
 import { asText, Content, heldBytesOf, MAX_CONTENT_BYTES, showBody } from './content.ts'
 import type {
   InspectedBody,
@@ -26,12 +27,15 @@ import type { Ring, RingMember } from './ring.ts'
 /** The objects around the texts and bytes of an exchange. */
 const OVERHEAD_BYTES = 2048
 const MESSAGE_OVERHEAD_BYTES = 256
+const NO_TIME = 'the inspector had too much to do'
+const NOT_SHOWN = '[not shown]'
 
 /** What an entry needs of its inspector. */
 export interface EntryOwner {
   readonly mode: 'heads' | 'bodies'
   readonly ring: Ring<Entry>
   readonly redactor: Redactor
+  readonly budget: Budget
   changed(entry: Entry): void
 }
 
@@ -84,7 +88,6 @@ export class Entry implements RingMember {
 
   /** Joins the ring. */
   constructor(id: string, owner: EntryOwner, request: HttpRequest) {
-    const { redactor } = owner
     this.id = id
     this.#owner = owner
     this.#notes = request.notes ??= { route: undefined, session: undefined }
@@ -92,10 +95,11 @@ export class Entry implements RingMember {
       request: { ...request, headers: [...request.headers], notes: undefined, span: undefined },
       body: undefined,
     }
-    this.#requestFields = redactor.fields(request.headers)
-    this.#facts = factsOf(request, redactor)
-    // Twice: as it is seen, and as it came.
-    this.heldBytes += 2 * sizeOf(this.#requestFields) + 2 * request.path.length
+    this.#requestFields = this.#shownFields(request.headers)
+    this.#facts = factsOf(request, owner)
+    // As it is seen, and as it came.
+    this.heldBytes +=
+      sizeOf(this.#requestFields) + sizeOf(request.headers) + this.#facts.path.length + request.path.length
     owner.ring.add(this)
   }
 
@@ -121,7 +125,7 @@ export class Entry implements RingMember {
     this.#status = head.status
     if (head.status >= 400) this.#code = toldError(head.headers)
     if (this.#isDropped) return
-    this.#responseFields = this.#owner.redactor.fields(head.headers)
+    this.#responseFields = this.#shownFields(head.headers)
     this.#count(sizeOf(this.#responseFields))
     this.#responseType = getHeader(head.headers, 'content-type') ?? ''
     this.#responseEncoding = getHeader(head.headers, 'content-encoding') ?? ''
@@ -212,9 +216,12 @@ export class Entry implements RingMember {
   /** What was counted for the raw bytes is so for what is shown from now on. */
   #endBody(content: Content, kept: Buffer, type: string, encoding: string): InspectedBody | undefined {
     if (this.#isDropped || content.bytes === 0) return undefined
-    const { mode, redactor } = this.#owner
-    if (mode === 'heads') return { bytes: content.bytes, truncated: true, omitted: 'bodies are not kept' }
-    const shown = showBody(kept, content.bytes, type, encoding, redactor)
+    const { mode, redactor, budget, ring } = this.#owner
+    const { bytes } = content
+    if (mode === 'heads') return { bytes, truncated: true, omitted: 'bodies are not kept' }
+    const found = budget.spend(() => showBody(kept, bytes, type, encoding, redactor))
+    if (found === undefined) ring.droppedBytes += content.kept
+    const shown = found ?? { bytes, truncated: true, omitted: NO_TIME }
     this.#count(heldBytesOf(shown) - content.kept)
     return shown
   }
@@ -223,8 +230,19 @@ export class Entry implements RingMember {
     this.#messageBytes[direction] += chunk.length
     const reader = this.#readers[direction]
     if (reader === undefined) return
-    reader.add(chunk)
+    const read = this.#owner.budget.spend(() => {
+      reader.add(chunk)
+      return reader
+    })
+    // Behind a gap, nothing of it makes sense.
+    if (read === undefined) this.#dropMessages(chunk.length)
     this.#countReaders()
+  }
+
+  #dropMessages(bytes: number): void {
+    this.#messagesDropped = true
+    this.#readers = {}
+    this.#owner.ring.droppedBytes += bytes
   }
 
   #countReaders(): void {
@@ -258,6 +276,13 @@ export class Entry implements RingMember {
   }
 
   // What is seen.
+
+  /** Of fields for which there is no time, the names. */
+  #shownFields(headers: HeaderList): HeaderList {
+    const { budget, redactor } = this.#owner
+    const withheld = () => headers.map((text, at) => (at % 2 === 0 && !text.includes('eyJ') ? text : NOT_SHOWN))
+    return budget.spend(() => redactor.fields(headers)) ?? withheld()
+  }
 
   summary(): InspectedExchange {
     return {
@@ -314,13 +339,14 @@ type Facts = Pick<
   | ('replayOf' | 'upgrade')
 >
 
-function factsOf(request: HttpRequest, redactor: Redactor): Facts {
+function factsOf(request: HttpRequest, { redactor, budget }: EntryOwner): Facts {
   const { caller, method, upgrade } = request
+  const found = budget.spend(() => ({ path: redactor.path(request.path) }))
   return {
     method,
     scheme: caller?.scheme ?? (request.encrypted ? 'https' : 'http'),
     host: redactor.text(caller?.host ?? request.authority),
-    path: redactor.path(request.path),
+    path: found?.path ?? `/${NOT_SHOWN}`,
     caller: caller?.address ?? request.peerAddress,
     requestId: redactor.text(request.requestId),
     runtime: request.runtime,

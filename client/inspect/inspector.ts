@@ -7,6 +7,7 @@ import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
 import type { Layer } from '../../protocol/layer.ts'
+import { Budget } from './budget.ts'
 import { Entry, type EntryOwner } from './entry.ts'
 import type { InspectedDetail, InspectedExchange, Inspector, InspectorStats, ReplayOptions } from './inspected.ts'
 import { Redactor } from './redactor.ts'
@@ -24,6 +25,7 @@ export class RingInspector implements Inspector, EntryOwner {
   readonly mode: 'heads' | 'bodies'
   readonly ring = new Ring<Entry>()
   readonly redactor = new Redactor()
+  readonly budget: Budget
   readonly #logger: Logger
   /** An id of an earlier process names nothing of this one. */
   readonly #prefix = randomBytes(2).toString('hex')
@@ -33,9 +35,11 @@ export class RingInspector implements Inspector, EntryOwner {
   readonly #pace = new TokenBucket(REPLAY_BURST, REPLAYS_PER_SECOND)
   #handler: Handler | undefined
 
-  constructor(mode: 'heads' | 'bodies', logger: Logger) {
+  /** `now`: ms of a clock that never goes back. */
+  constructor(mode: 'heads' | 'bodies', logger: Logger, now: () => number = () => performance.now()) {
     this.mode = mode
     this.#logger = logger
+    this.budget = new Budget(now)
   }
 
   readonly layer: Layer = next => {

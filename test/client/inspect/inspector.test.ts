@@ -13,6 +13,9 @@ import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseSink } from
 const CANARY = 'c4n4ry-S3cret-value'
 const JWT = `eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.${'s'.repeat(43)}`
 
+/** No work of an inspector takes time here, however busy the machine is. */
+const standing = () => 0
+
 function requestOf(more: Partial<HttpRequest> = {}): HttpRequest {
   return {
     ...{ method: 'GET', authority: 'demo.example.com', path: '/', headers: [], bodyBytes: 0, upgrade: false },
@@ -59,7 +62,7 @@ function bytesOf(body: Uint8Array | string): Buffer {
 }
 
 /** A target that answers each request when it is whole, and remembers what it got. */
-function ground(mode: 'heads' | 'bodies' = 'bodies', answer: Answer = {}) {
+function ground(mode: 'heads' | 'bodies' = 'bodies', answer: Answer = {}, now = standing) {
   const got: { request: HttpRequest; body: string }[] = []
   const target: Handler = (request, response) => {
     const body: Uint8Array[] = []
@@ -79,7 +82,7 @@ function ground(mode: 'heads' | 'bodies' = 'bodies', answer: Answer = {}) {
       responseConsumed() {},
     }
   }
-  const inspector = new RingInspector(mode, noLogger)
+  const inspector = new RingInspector(mode, noLogger, now)
   const handler = inspector.layer(target)
   const send = (request: Partial<HttpRequest> = {}, body: Uint8Array | string = '', pieces = 1): InspectedDetail => {
     const content = bytesOf(body)
@@ -224,7 +227,7 @@ describe('a secret is shown nowhere, if it stands', () => {
   })
 
   it.each(['text', 'deflated'])('in a message of a WebSocket, %s', kind => {
-    const inspector = new RingInspector('bodies', noLogger)
+    const inspector = new RingInspector('bodies', noLogger, standing)
     const isDeflated = kind === 'deflated'
     let response: ResponseSink | undefined
     const handler = inspector.layer((_, sink) => {
@@ -355,7 +358,7 @@ describe('the ring', () => {
   it('counts what it needs to read the messages of WebSockets, until they end', () => {
     const plain = Buffer.alloc(255 * 1024, 'a')
     const compressed = deflateRawSync(plain, { finishFlush: constants.Z_SYNC_FLUSH }).subarray(0, -4).toString('latin1')
-    const inspector = new RingInspector('bodies', noLogger)
+    const inspector = new RingInspector('bodies', noLogger, standing)
     const handler = inspector.layer((_, response) => {
       response.responseHead({
         status: 101,
@@ -402,6 +405,60 @@ describe('the ring', () => {
     expect(detail.replayable).toBe(false)
   })
 
+  it('takes no more than its share of the time: what comes beyond it is not shown, and said so', async () => {
+    let now = 0
+    const { inspector, send, got } = ground('bodies', { headers: ['x-answer', CANARY], body: CANARY }, () => now)
+    const { redactor } = inspector
+    const fields = redactor.fields.bind(redactor)
+    redactor.fields = headers => {
+      now += 5000
+      return fields(headers)
+    }
+    const request = { method: 'POST', path: `/${CANARY}`, headers: ['x-asked', 'shown'] }
+    const first = send(request, CANARY)
+    redactor.fields = fields
+    expect(first.request.headers).toEqual([['x-asked', 'shown']])
+    expect(first.response?.headers).toEqual([['x-answer', '[not shown]']])
+    const omitted = { bytes: CANARY.length, truncated: true, omitted: 'the inspector had too much to do' }
+    expect([first.path, first.request.body, first.response?.body]).toEqual(['/[not shown]', omitted, omitted])
+    expect(JSON.stringify(first)).not.toContain(CANARY)
+    expect(inspector.stats().droppedBytes).toBe(2 * CANARY.length)
+    const replay = await inspector.replay(first.id, { unsafe: true })
+    expect([replay.state, got[1]!.request.path, got[1]!.body]).toEqual(['done', `/${CANARY}`, CANARY])
+    // 5 s of work: a second was saved up, and a quarter of 16 s makes up for the rest.
+    now += 11_000
+    expect(send(request).path).toBe('/[not shown]')
+    now += 1
+    expect(send(request).path).toBe(`/${CANARY}`)
+  })
+
+  it('reads no further messages where there is no time for them', () => {
+    let now = 0
+    const inspector = new RingInspector('bodies', noLogger, () => now)
+    const handler = inspector.layer((_, response) => {
+      response.responseHead({ status: 200, headers: ['content-type', 'text/event-stream'], bodyBytes: -1 })
+      response.responseData(Buffer.from('data: one\n\n'))
+      const { body } = inspector.redactor
+      inspector.redactor.body = function slow(...given) {
+        now += 5000
+        return body.apply(this, given)
+      }
+      for (const word of ['two', 'three']) response.responseData(Buffer.from(`data: ${word}\n\n`))
+      response.responseEnd([])
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    })
+    handler(requestOf(), new CarelessEnd())
+    const { messages, messagesDropped, bytesOut } = inspector.get(inspector.list()[0]!.id)!
+    expect(messages.map(({ text }) => text)).toEqual(['data: one', 'data: two'])
+    expect([messagesDropped, bytesOut, inspector.stats().droppedBytes]).toEqual([true, 35, 13])
+  })
+
+  it('counts what it keeps of a head for replays, however short it is shown', () => {
+    const { inspector, send } = ground('heads')
+    send({ headers: ['cookie', 'x'.repeat(16_000)] })
+    expect(inspector.stats().bytes).toBeGreaterThan(16_000)
+  })
+
   it('tells what does not decode, and counts what does', () => {
     const plain = 'x'.repeat(5000)
     const { send } = ground('bodies', { headers: ['content-encoding', 'gzip'], body: gzipSync(plain) })
@@ -443,7 +500,7 @@ describe('the ring', () => {
   )
 
   it('shows the failure of a target, and where its time went', () => {
-    const inspector = new RingInspector('heads', noLogger)
+    const inspector = new RingInspector('heads', noLogger, standing)
     const handler = inspector.layer((_, response) => {
       response.responseAbort(new SallyportError('upstream-refused'))
       return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
@@ -518,7 +575,7 @@ describe('a replay', () => {
   })
 
   it('ends with its client', async () => {
-    const inspector = new RingInspector('heads', noLogger)
+    const inspector = new RingInspector('heads', noLogger, standing)
     let aborted = 0
     let answers = true
     const handler = inspector.layer((_, response) => {
