@@ -9,7 +9,7 @@
  */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { isSuspect, LONGEST_WAIT_MS, type Outcome, progressOf } from './retry.ts'
+import { isSuspect, longestWaitMs, type Outcome, progressOf } from './retry.ts'
 import { type InboxStore, type LaneCount, type LaneNews, type Message, type Progress, StoreError } from './store.ts'
 
 /** After an outage, lanes begin within this time, so that they do not all begin at once. */
@@ -372,7 +372,7 @@ export class Lanes {
       return
     }
     const waitMs = first.next - now()
-    if (waitMs > 0 && waitMs <= LONGEST_WAIT_MS) {
+    if (waitMs > 0 && waitMs <= longestWaitMs(first)) {
       this.#later(lane, waitMs)
       return
     }

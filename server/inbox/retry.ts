@@ -25,8 +25,6 @@ export type OutcomeKind = 'delivered' | 'refused' | 'gone' | 'failed' | 'offline
 
 const STEPS_MS = [1000, 5000, 30_000, 120_000, 300_000, 600_000]
 const SPREAD = 0.2
-/** No attempt is further away than this: one that seems to be was set by a clock that has been put back since. */
-export const LONGEST_WAIT_MS = 2 * 600_000 * (1 + SPREAD)
 /** A receiver that is starting refuses what it takes a moment later. */
 const REFUSED_STEPS_MS = [10_000, 240_000]
 const MOST_REFUSALS = REFUSED_STEPS_MS.length + 1
@@ -75,6 +73,12 @@ export function progressOf(message: Message, outcome: Outcome, now: number, rand
   const step = STEPS_MS[Math.min(failures, STEPS_MS.length) - 1]!
   const asked = Math.min(Math.max(outcome.retryAfterMs ?? 0, step), 2 * step)
   return { failures, failedSince, reason, next: now + spread(asked, random) }
+}
+
+/** No attempt is further away than this: one that seems to be was set by a clock that has been put back since. */
+export function longestWaitMs({ failures, refusals }: Pick<Message, 'failures' | 'refusals'>): number {
+  const failed = STEPS_MS[Math.min(failures, STEPS_MS.length) - 1] ?? 0
+  return Math.max(2 * failed, REFUSED_STEPS_MS[refusals - 1] ?? 0) * (1 + SPREAD)
 }
 
 function spread(ms: number, random: number): number {
