@@ -278,7 +278,7 @@ export const INBOX = {
     default: '60',
     zero: 'no limit',
     about:
-      'Webhooks per minute that are stored from one address (IPv6: /64) without a verified signature, once half of the quota of their runtime is used.',
+      'Webhooks per minute that are stored from one address (IPv6: /64) without a verified signature, once half of the quota of their runtime is used. Long ones count as several.',
   },
   maxAgeMs: {
     kind: 'duration',

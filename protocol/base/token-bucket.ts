@@ -13,12 +13,12 @@ export class TokenBucket {
     this.#perMs = perSecond / 1000
   }
 
-  /** False once the bucket is empty. */
-  take(now = performance.now()): boolean {
+  /** False, and nothing is taken, if the bucket does not have so many. */
+  take(now = performance.now(), tokens = 1): boolean {
     this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
     this.#at = now
-    if (this.#tokens < 1) return false
-    this.#tokens -= 1
+    if (this.#tokens < tokens) return false
+    this.#tokens -= tokens
     return true
   }
 }

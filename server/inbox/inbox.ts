@@ -391,7 +391,7 @@ export class Inbox implements InboxOperations {
   /** Room for so many more bytes of a webhook, and at its first ones for itself. */
   #reserve(capture: Capture, bytes: number): void {
     const isNew = capture.reservedBytes === 0
-    if (isNew) this.#admit(capture)
+    this.#admit(capture, isNew, bytes)
     if (!this.#ledger.reserve(capture.request.runtime!, isNew ? 1 : 0, bytes)) {
       throw new StoreError('full', 'the quota is used up')
     }
@@ -403,22 +403,25 @@ export class Inbox implements InboxOperations {
     capture.reservedBytes = 0
   }
 
-  #admit({ request, lane, rule }: Capture): void {
+  #admit({ request, lane, rule }: Capture, isNew: boolean, bytes: number): void {
     const runtime = request.runtime!
-    const { messagesPerLane, unverifiedPerMinute } = this.#options.limits
-    if (this.#lanes.waiting(runtime, lane) > messagesPerLane) throw new StoreError('full', 'the lane is full')
-    const isStranger = unverifiedPerMinute > 0 && rule.verifier === undefined
-    if (isStranger && this.#ledger.isScarce(runtime) && !this.#mayBring(request.caller!.address)) {
+    const { messagesPerLane, messagesPerRuntime, bytesPerRuntime } = this.#options.limits
+    if (isNew && this.#lanes.waiting(runtime, lane) > messagesPerLane) throw new StoreError('full', 'the lane is full')
+    if (rule.verifier !== undefined || !this.#ledger.isScarce(runtime)) return
+    // A long one uses up as much of the quota as several.
+    const webhooks = Math.max(isNew ? 1 : 0, (bytes / bytesPerRuntime) * messagesPerRuntime)
+    if (!this.#mayBring(request.caller!.address, webhooks)) {
       throw new StoreError('full', 'the address brings more than it may while there is little room')
     }
   }
 
-  #mayBring(address: string): boolean {
+  #mayBring(address: string, webhooks: number): boolean {
     const network = networkOf(address)
     const { unverifiedPerMinute } = this.#options.limits
+    if (unverifiedPerMinute === 0) return true
     const bucket = this.#strangers.get(network) ?? new TokenBucket(unverifiedPerMinute, unverifiedPerMinute / 60)
     this.#strangers.putWithin(MAX_ADDRESSES, network, bucket)
-    return bucket.take()
+    return bucket.take(undefined, webhooks)
   }
 
   #messageOf(capture: Capture, taken: Taken, bytes: number, attempted: boolean): NewMessage {

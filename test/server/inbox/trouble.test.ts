@@ -117,12 +117,21 @@ test.each([
   ['the runtime', { bytesPerRuntime: 1024 * 1024 }],
   ['all', { bytes: 1024 * 1024 }],
 ])('the quota of %s counts what has come of a body, and has room again when that is gone', async (_, quota) => {
-  ground = await makeGround(quota)
+  ground = await makeGround({ ...quota, unverifiedPerMinute: 0 })
   await leave(ground, await ground.connect())
   const { sender, status } = upload(1_800_000, 50_000_000)
   expect(await status).toBe(503)
   sender.on('error', () => {}).destroy()
   await until(async () => (await ground.post(Buffer.alloc(900_000))).status === 202)
+})
+
+test('long webhooks of a stranger leave half of the quota to others', async () => {
+  ground = await makeGround({ bytesPerRuntime: 8 * 1024 * 1024, messagesPerRuntime: 1000 })
+  await leave(ground, await ground.connect())
+  const long = Buffer.alloc(3 * 1024 * 1024)
+  expect((await ground.post(long)).status).toBe(202)
+  expect(await ground.post(long)).toMatchObject({ status: 503, headers: { 'sallyport-error': 'inbox-full' } })
+  expect((await ground.post('short')).status).toBe(202)
 })
 
 /** A receiver that answers 200 by itself, whatever has come. */
