@@ -106,9 +106,7 @@ async function send(url: URL, headers: HeaderList, body: Buffer, caFile: string 
     const signal = AbortSignal.timeout(DEADLINE_MS)
     const response = await request(url, { dispatcher, method: 'POST', headers, body, signal })
     const field = (name: string) => [response.headers[name]].flat()[0]
-    const text = Buffer.from(await response.body.arrayBuffer())
-      .subarray(0, MAX_SHOWN_BYTES)
-      .toString()
+    const text = await beginningOf(response.body)
     return {
       status: response.statusCode,
       inboxId: field('sallyport-inbox-id'),
@@ -122,6 +120,17 @@ async function send(url: URL, headers: HeaderList, body: Buffer, caFile: string 
   } finally {
     await dispatcher.destroy()
   }
+}
+
+async function beginningOf(body: AsyncIterable<Buffer>): Promise<string> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of body) {
+    chunks.push(chunk)
+    bytes += chunk.length
+    if (bytes >= MAX_SHOWN_BYTES) break
+  }
+  return Buffer.concat(chunks).subarray(0, MAX_SHOWN_BYTES).toString()
 }
 
 /** Names under `.localhost` are this machine (RFC 6761), which few resolvers know. */

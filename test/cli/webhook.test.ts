@@ -148,3 +148,20 @@ test('what cannot be sent', async () => {
     notes: expect.stringMatching(/empty: is empty/),
   })
 })
+
+test('of an answer without end, its beginning is shown', async () => {
+  const endless = createServer((_request, response) => {
+    response.on('drain', () => response.write('y'.repeat(100_000)))
+    response.writeHead(200).write('y'.repeat(100_000))
+  })
+  await new Promise<void>(resolve => endless.listen(0, '127.0.0.1', resolve))
+  try {
+    const url = `http://127.0.0.1:${(endless.address() as AddressInfo).port}/`
+    const ran = await sallyport(['webhook', 'send', '--secret-file', file('secret', 's3cret'), url])
+    expect(ran.code).toBe(0)
+    expect(ran.out).toMatch(/^200 in \d+ ms\ny{4096}\n$/)
+  } finally {
+    endless.closeAllConnections()
+    endless.close()
+  }
+})
