@@ -436,6 +436,15 @@ const SPANS: readonly Metric[] = [
     { reason: ['queue-full', 'refused', 'away', 'closed'] },
   ),
   metric(
+    'sallyport_spans_returned_total',
+    counts('{span}'),
+    'Spans that clients returned; or requests of which they may not tell.',
+    'Do clients tell their part? Does one tell of what is not its own?',
+    SERVER,
+    ({ snapshot }) => snapshot.spansReturned,
+    { outcome: ['taken', 'refused'] },
+  ),
+  metric(
     'sallyport_spans_queued',
     shows('{span}'),
     'Spans that wait for the receiver of traces.',

@@ -19,6 +19,8 @@ export interface Snapshot {
   inbox?: InboxSnapshot | undefined
   /** Spans of traced requests; absent where tracing is off. */
   spans?: SpansSnapshot | undefined
+  /** What clients tell a server of recorded requests. Only grow. */
+  spansReturned?: { readonly taken: number; readonly refused: number } | undefined
   /** Changes of state since the start, by a fixed set of names. */
   stateChanges?: Readonly<Record<string, number>>
   /** Last round trip of each live session. */

@@ -84,9 +84,10 @@ export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
   /** Audience that the server expects. Used only to explain refusals. Default `sallyport`. */
   readonly audience?: string | undefined
   /**
-   * Follows the traces that the server follows, if it does. Default off: `traceparent` passes as it came. See `docs/tracing.md`.
+   * Follows the traces that the server follows, if it does: with spans of its own, or with `server`, which returns them to the server
+   * over the session. Default off: `traceparent` passes as it came. See `docs/tracing.md`.
    */
-  readonly tracing?: { readonly tracer: Tracer } | undefined
+  readonly tracing?: { readonly tracer: Tracer } | 'server' | undefined
   /** How long to wait between attempts. */
   readonly backoff?: BackoffOptions | undefined
   /** Limits of each session. */
@@ -129,7 +130,7 @@ export interface ResolvedClientOptions extends LimitValues<typeof CONNECT_LIMITS
   readonly logger: Logger
   readonly random: () => number
   readonly cors: readonly CorsRule[]
-  readonly tracing: Tracing | undefined
+  readonly tracing: Tracing | 'server' | undefined
   /** Without what changes from session to session. */
   readonly hello: Omit<Hello, 'lastEpoch' | 'connection' | 'cors' | 'inbox'>
 }
@@ -161,7 +162,7 @@ export function checkOptions(options: ClientOptions, said: Announcement): Resolv
     servers,
     ...times,
     audience: options.audience ?? 'sallyport',
-    tracing: resolveTracing(options.tracing),
+    tracing: options.tracing === 'server' ? 'server' : resolveTracing(options.tracing),
     logger: safeLogger(options.logger),
     random: options.random ?? Math.random,
     cors,
@@ -220,7 +221,8 @@ function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
       windowBytes: options.limits?.initialWindowBytes ?? WINDOW_BYTES,
       streams: options.limits?.maxStreams ?? DEFAULT_SESSION_LIMITS.maxStreams,
     },
-    features: options.tracing === undefined ? [] : [FEATURE.traces],
+    features:
+      options.tracing === undefined ? [] : [FEATURE.traces, ...(options.tracing === 'server' ? [FEATURE.spans] : [])],
     ...(options.allowCallers === undefined ? {} : { allowCallers: [...options.allowCallers] }),
     ...(keys === undefined ? {} : { inboxKey: keys.announced }),
   }

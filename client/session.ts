@@ -26,6 +26,7 @@ import { createSession } from '../protocol/wire/yamux/yamux-session.ts'
 import type { Tracing } from '../protocol/trace/sampling.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { SessionView } from './exchanges.ts'
+import { SpanReturn } from './span-return.ts'
 import type { SessionStats } from './tunnel.ts'
 
 /** The rest of the client, as a session sees it. */
@@ -33,8 +34,8 @@ export interface SessionOwner {
   readonly logger: Logger
   /** Limits of the yamux session. */
   readonly session: Partial<SessionOptions>
-  /** Undefined: no exchange is traced. */
-  readonly tracing: Tracing | undefined
+  /** Undefined: no exchange is traced. `server`: the server gets the spans. */
+  readonly tracing: Tracing | 'server' | undefined
   accept(stream: Stream, session: SessionView): void
   /** Called once, when the server has said who it is. False: leave it at once. */
   onWelcome(session: ClientSession): boolean
@@ -79,6 +80,7 @@ export class ClientSession implements SessionView {
   readonly localAddress: string | undefined
   lastStream = Number.POSITIVE_INFINITY
   tracing: Tracing | undefined
+  #returned: SpanReturn | undefined
   /** The server's latest reason for ending the session. */
   farewell: string | undefined
   readonly #owner: SessionOwner
@@ -236,6 +238,7 @@ export class ClientSession implements SessionView {
   /** Says bye and closes, after what was sent; streams that are still open are lost. */
   end(reason: string): void {
     if (this.#state === 'closed') return
+    this.#returned?.close()
     if (this.#state !== 'hello') this.#session.control({ type: 'bye', reason })
     this.#session.close(reason, CLOSE.normal)
   }
@@ -313,8 +316,7 @@ export class ClientSession implements SessionView {
     }
     this.#welcome = welcome
     this.#state = 'welcome'
-    // Only a server that vouches for the traces of its requests is followed.
-    if (welcome.features?.includes(FEATURE.traces) === true) this.tracing = this.#owner.tracing
+    this.tracing = this.#tracingBy(welcome.features)
     if (!this.#owner.onWelcome(this)) {
       this.end('another connection of this instance is with this replica')
       return
@@ -329,6 +331,20 @@ export class ClientSession implements SessionView {
       )
       this.#session.control({ type: 'ready' })
     })
+  }
+
+  /** Only a server that vouches for the traces of its requests is followed. */
+  #tracingBy(features: readonly string[] = []): Tracing | undefined {
+    const { tracing } = this.#owner
+    if (tracing !== 'server') return features.includes(FEATURE.traces) ? tracing : undefined
+    if (!features.includes(FEATURE.traces) || !features.includes(FEATURE.spans)) return undefined
+    const tracer = new SpanReturn({ guard: this.#guard, send: message => this.#say(message) })
+    this.#returned = tracer
+    return { tracer, ratio: 0, parentBased: true }
+  }
+
+  #say(message: object): void {
+    if (this.#state !== 'closed') this.#session.control(message)
   }
 
   /** If either end starts to drain meanwhile, that drain ends the session. */
@@ -399,6 +415,7 @@ export class ClientSession implements SessionView {
     clearTimeout(this.#timer)
     clearTimeout(this.#leaveTimer)
     clearTimeout(this.#endTimer)
+    this.#returned?.close()
     clearTimeout(this.#testTimer)
     this.#drained.resolve()
     this.#empty?.resolve()

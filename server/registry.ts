@@ -7,6 +7,7 @@
 import type { Cidrs } from '../protocol/http/forwarded.ts'
 import { logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import type { Span } from '../protocol/trace/span.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { Registration, Directory, DirectoryListener, Grant, RuntimeState } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
@@ -41,6 +42,8 @@ export interface Carrier {
   /** As many streams are open as it takes. */
   readonly full: boolean
   exchanges: number
+  /** It gets an attempt that is recorded. */
+  gave?(span: Span): void
   open(): Stream
   /** Called when it did not take an exchange. */
   refused?(): void

@@ -5,6 +5,7 @@ import { FEATURE, type Hello } from '../protocol/wire/control.ts'
 import type { Events } from '../protocol/base/events.ts'
 import { detached, type Guard, guardWith, logGuard } from '../protocol/base/guard.ts'
 import { CLOSE } from '../protocol/wire/transport.ts'
+import type { Tracer } from '../protocol/trace/span.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
 import { resolveSessionLimits } from '../protocol/wire/yamux/limits.ts'
 import { BufferPool } from '../protocol/wire/yamux/pool.ts'
@@ -14,6 +15,7 @@ import type { Identity } from './auth/claims.ts'
 import type { ControlUpgrade } from './control/endpoint.ts'
 import type { RefusalReason } from './control/handshake.ts'
 import type { Stay } from './control/session-drain.ts'
+import { ReturnedSpans } from './control/returned-spans.ts'
 import { RuntimeSession, type RuntimeSessionContext } from './control/runtime-session.ts'
 import type { Hold } from './edge/hold.ts'
 import type { Inbox } from './inbox/inbox.ts'
@@ -71,6 +73,8 @@ export class Sessions {
   ended = 0
   /** Sessions that ended because their token was revoked. */
   revoked = 0
+  /** What clients tell of recorded requests; undefined: nothing. */
+  readonly returned: ReturnedSpans | undefined
   /** Bytes of sessions that have ended. */
   pastBytesIn = 0
   pastBytesOut = 0
@@ -79,6 +83,8 @@ export class Sessions {
     this.#options = options
     const { processBufferBytes, bufferBytesPerRuntime } = options.settings.limits
     this.#budgets = new RuntimeBudgets(processBufferBytes, bufferBytesPerRuntime || processBufferBytes)
+    const add = options.settings.tracing?.tracer.add
+    if (add !== undefined) this.returned = new ReturnedSpans(add)
     this.#context = this.#createContext()
     resolveSessionLimits(this.#context.session)
     const { logger } = options.settings
@@ -120,7 +126,8 @@ export class Sessions {
         pingTimeoutMs: limits.pingTimeoutMs,
       },
       now: settings.clock,
-      features: settings.tracing === undefined ? [] : [FEATURE.traces],
+      features: featuresOf(settings.tracing?.tracer),
+      returned: this.returned,
       urlOf,
       reauthenticate: (token, session) => authenticator.reauthenticate(token, session.runtime, session.thumbprint),
       onHello: (session, hello) => this.#hello(session, hello),
@@ -286,4 +293,9 @@ export class Sessions {
     clearInterval(this.#revocationTimer)
     for (const session of this.#all) session.destroy('the server has closed')
   }
+}
+
+function featuresOf(tracer: Tracer | undefined): readonly string[] {
+  if (tracer === undefined) return []
+  return tracer.add === undefined ? [FEATURE.traces] : [FEATURE.traces, FEATURE.spans]
 }

@@ -68,6 +68,8 @@ export interface ServerStats {
   readonly hosts: HostStats | undefined
   /** Absent: webhooks are not kept. */
   readonly inbox: InboxStats | undefined
+  /** Of what clients tell of recorded requests: spans that were taken, and requests whose spans were not. Absent: they tell nothing. */
+  readonly spansReturned: { readonly taken: number; readonly refused: number } | undefined
   readonly sessionsOpened: number
   readonly sessionsEnded: number
 }

@@ -297,6 +297,7 @@ export class TunnelServer implements Server {
       },
       hosts: this.#ownHosts?.stats(),
       inbox: this.#inbox?.stats(),
+      spansReturned: this.#sessions.returned && { ...this.#sessions.returned.stats },
       sessionsOpened: this.#sessions.opened,
       sessionsEnded: this.#sessions.ended,
     }

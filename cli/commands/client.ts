@@ -67,7 +67,7 @@ async function start(config: ClientConfig, context: ServiceContext): Promise<Ser
     inboxKeys: config['inbox.key.file'] === undefined ? undefined : loadInboxKeys(config['inbox.key.file']),
     token: token.source,
     target: target.target,
-    tracing: tracing && { tracer: tracing.options.tracer },
+    tracing: config.tracing === 'server' ? 'server' : tracing && { tracer: tracing.options.tracer },
     logger,
     onExchange,
   }

@@ -1,5 +1,5 @@
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
-import { adminSettings, graceSetting, logSettings, routeSettings, tracingSettings } from './common.ts'
+import { adminSettings, graceSetting, logSettings, routeSettings, tracingEndpoint } from './common.ts'
 import * as kinds from './kinds.ts'
 import { limitSettings, optional, setting, type Values } from './setting.ts'
 
@@ -66,7 +66,12 @@ export const clientSettings = {
   'exit-on-refusal': setting(kinds.toggle, 'false', 'Exits with code 4 when the server refuses the token.'),
   ...graceSetting,
   ...limitSettings(CLIENT_SESSION_LIMITS),
-  ...tracingSettings,
+  tracing: setting(
+    kinds.oneOf('off', 'otlp', 'server'),
+    'off',
+    'Tells what becomes of the requests that the server traces: as OTLP over HTTP, or by the session to the `server`, which sends it on.',
+  ),
+  ...tracingEndpoint,
   ...adminSettings(9091),
   ...logSettings,
 }

@@ -57,13 +57,7 @@ export const routeSettings = {
   ),
 }
 
-/** Where the spans of traced requests go. */
-export const tracingSettings = {
-  tracing: setting(
-    kinds.oneOf('off', 'otlp'),
-    'off',
-    'Tells what becomes of traced requests, as OTLP over HTTP. The variables of OpenTelemetry hold for what is not set here.',
-  ),
+export const tracingEndpoint = {
   'tracing.endpoint': optional(
     kinds.url(['http:', 'https:']),
     'Receiver of OTLP over HTTP, without `/v1/traces`. Default: `OTEL_EXPORTER_OTLP_ENDPOINT`, else `http://127.0.0.1:4318`.',

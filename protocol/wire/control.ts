@@ -5,6 +5,7 @@
 import { Buffer } from 'node:buffer'
 import { isRuntimeName } from '../base/names.ts'
 import { ProtocolError } from '../base/protocol-error.ts'
+import type { AttributeValue, SpanKind } from '../trace/span.ts'
 import type { AnnouncedWebhook } from '../webhook/verify.ts'
 
 /** WebSocket subprotocol; it changes only when an old peer could not go on. */
@@ -35,7 +36,42 @@ export const CORS_LIMITS = {
 export const FEATURE = {
   /** The server vouches for `traceparent`: it is its own, or that of a proxy that it trusts. */
   traces: 'traces',
+  /** The server takes what the client tells of recorded requests: `spans`. */
+  spans: 'spans',
 } as const
+
+/** What `spans` can carry. */
+export const SPANS_LIMITS = {
+  requests: 64,
+  /** Spans of one request. */
+  ofRequest: 8,
+  attributes: 16,
+  /** Of a name and of a text. */
+  chars: 256,
+  /** A day. */
+  micros: 86_400_000_000,
+} as const
+
+/** A part of what became of a request at the client. */
+export interface ReturnedSpan {
+  /** 16 hex digits, as its parent's: another one of the request, or the one that the client was given in `traceparent`. */
+  id: string
+  parent: string
+  name: string
+  kind: SpanKind
+  /** Microseconds since the request came, and how many it took. */
+  at: number
+  took: number
+  attributes?: Record<string, AttributeValue>
+  failed?: boolean
+}
+
+/** What the client tells of one request. */
+export interface ReturnedRequest {
+  /** Id of the span that the client was given in `traceparent`. */
+  of: string
+  spans: ReturnedSpan[]
+}
 
 /** Longest time that a message can name: a day, in ms. */
 export const MAX_DURATION_MS = 86_400_000
@@ -204,6 +240,12 @@ export interface Notice {
   code?: string
 }
 
+/** Client to server, where both offer the feature `spans`: what became of requests whose trace is recorded. */
+export interface SpansReturned {
+  type: 'spans'
+  requests: ReturnedRequest[]
+}
+
 /** The last message of a session that ends on purpose. */
 export interface Bye {
   type: 'bye'
@@ -222,6 +264,7 @@ export type ControlMessage =
   | Drained
   | Reset
   | Notice
+  | SpansReturned
   | Bye
 
 /** Counts what was ignored, for the metrics. */
@@ -330,6 +373,31 @@ const inboxRule = shape({
   verify: may(announcedWebhook),
 })
 
+const spanId = matching(/^(?!0{16})[0-9a-f]{16}$/)
+const micros = int(SPANS_LIMITS.micros)
+const attributes: Check = value => {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
+  const entries = Object.entries(value)
+  return (
+    entries.length <= SPANS_LIMITS.attributes &&
+    entries.every(([name, said]) => isWord(name) && (text(said) || flag(said) || Number.isFinite(said)))
+  )
+}
+const returnedSpan = shape({
+  id: must(spanId),
+  parent: must(spanId),
+  name: must(value => text(value) && value !== ''),
+  kind: must(oneOf('internal', 'server', 'client')),
+  at: must(micros),
+  took: must(micros),
+  attributes: may(attributes),
+  failed: may(flag),
+})
+const returnedRequest = shape({
+  of: must(spanId),
+  spans: must(list(returnedSpan, SPANS_LIMITS.ofRequest)),
+})
+
 type Members<Message> = { readonly [Name in Exclude<keyof Message, 'type'>]-?: Member }
 type Table = { readonly [Type in ControlMessage['type']]: Members<Extract<ControlMessage, { type: Type }>> }
 
@@ -367,6 +435,7 @@ const TABLE: Table = {
   drained: { lastStream: must(int(0xffffffff)) },
   reset: { stream: must(int(0xffffffff, 1)), code: must(id) },
   notice: { message: must(text), code: may(id) },
+  spans: { requests: must(list(returnedRequest, SPANS_LIMITS.requests)) },
   bye: { reason: may(text) },
 }
 

@@ -8,6 +8,7 @@ import { performance } from 'node:perf_hooks'
 import {
   type ControlMessage,
   commonFeatures,
+  FEATURE,
   type Hello,
   MINOR_VERSION,
   type Notice,
@@ -26,12 +27,14 @@ import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import { clampWindow } from '../../protocol/wire/yamux/limits.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
+import type { Span } from '../../protocol/trace/span.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import type { Identity } from '../auth/claims.ts'
 import { TokenRefused } from '../auth/refusal.ts'
 import type { Grant } from '../directory/directory.ts'
 import type { RegisteredSession, Carrier } from '../registry.ts'
 import { Credentials, type CredentialsOwner } from './credentials.ts'
+import type { ReturnedSpans } from './returned-spans.ts'
 import { SessionDrain, type SessionDrainOwner, type Stay } from './session-drain.ts'
 
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
@@ -53,6 +56,8 @@ export interface RuntimeSessionContext {
   readonly now: () => number
   /** What a client may ask for. */
   readonly features: readonly string[]
+  /** Absent: spans of clients have nowhere to go. */
+  readonly returned?: ReturnedSpans | undefined
   /** Where callers reach a runtime. */
   readonly urlOf: (runtime: string) => string | undefined
   /** Checks a token that came in band; throws {@link TokenRefused}. */
@@ -94,6 +99,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   #notices: TokenBucket | undefined
   readonly #controls = new TokenBucket(CONTROL_BURST, CONTROLS_PER_SECOND)
   #lastStream = 0
+  #returnsSpans = false
   #tiredUntil = ZERO
   readonly #credentials: Credentials
   /** Made when the session begins to leave; most sessions are idle, and many. */
@@ -215,6 +221,11 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     return this.#session
   }
 
+  /** It gets an attempt that is recorded. */
+  gave(span: Span): void {
+    if (this.#returnsSpans) this.#context.returned?.give(this.id, span)
+  }
+
   /** A stream for an exchange; throws `overloaded` when the session takes no more. */
   open(): Stream {
     const stream = this.#session.open()
@@ -267,6 +278,9 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       case 'drained':
         this.#sessionDrain?.moved()
         return
+      case 'spans':
+        if (this.#returnsSpans) this.#context.returned?.take(this, message.requests)
+        return
       case 'notice':
         this.#notice(message)
         return
@@ -297,6 +311,8 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.#state = 'open'
     this.#context.onHello(this, hello)
     const limits = this.#agree(hello)
+    const features = commonFeatures(hello.features, this.#context.features)
+    this.#returnsSpans = features.includes(FEATURE.spans)
     const url = this.#context.urlOf(this.runtime)
     this.#session.control({
       type: 'welcome',
@@ -307,7 +323,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       runtime: this.runtime,
       epoch: this.epoch,
       limits,
-      features: commonFeatures(hello.features, this.#context.features),
+      features,
       ...(url !== undefined && { url }),
     })
     this.#session.ping(() => {

@@ -19,14 +19,15 @@ export class DeliverySpans {
   }
 
   /** The next attempt, of which those behind are to be parts. `resends`: how many there were before. */
-  tries({ id, hops }: Carrier, resends: number): void {
-    const span = this.#whole.child(hops === 0 ? 'tunnel' : 'hop', 'client')
+  tries(carrier: Carrier, resends: number): void {
+    const span = this.#whole.child(carrier.hops === 0 ? 'tunnel' : 'hop', 'client')
     this.#attempt = span
     this.#error = undefined
     setMethod(span, this.#request.method)
-    span.set('sallyport.carrier', id)
+    span.set('sallyport.carrier', carrier.id)
     if (resends > 0) span.set('http.request.resend_count', resends)
     writeContext(this.#request.headers, span.context)
+    carrier.gave?.(span)
   }
 
   head(status: number): void {

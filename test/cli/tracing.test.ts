@@ -70,20 +70,36 @@ test('a variable that cannot hold ends the start, and its value is not told', as
   expect(server.text).not.toContain('s3cret')
 })
 
-test('server and client send to one receiver: one waterfall', async () => {
-  const otlp = ['--tracing', 'otlp', '--tracing.endpoint', receiver.url]
-  const server = machine.start(machine.serverArgs(...otlp, '--trusted-proxies', '127.0.0.1'))
+const otlp = () => ['--tracing', 'otlp', '--tracing.endpoint', receiver.url]
+
+/** A server that traces, its client, and a request to a route. */
+async function pair(...ofClient: string[]) {
+  const server = machine.start(machine.serverArgs(...otlp(), '--trusted-proxies', '127.0.0.1'))
   await machine.writeToken('token', { runtime: 'demo' })
   writeFileSync(machine.file('routes.yaml'), 'routes: [{ name: hi, match: { path: /hi }, answer: { status: 200 } }]')
   const client = machine.start([
     ...['client', '--server', `wss://${await server.address('control')}`, '--ca', machine.file('ca.pem'), ...ADMIN],
-    ...['--token.file', machine.file('token'), '--routes', machine.file('routes.yaml'), ...otlp],
+    ...['--token.file', machine.file('token'), '--routes', machine.file('routes.yaml'), ...ofClient],
   ])
   await client.line(line => line.msg === 'connected')
   expect((await get(await server.address('public'), '/hi', caller)).status).toBe(200)
   expect([await client.end('SIGTERM'), await server.end('SIGTERM')]).toEqual([0, 0])
   expect(receiver.faults).toEqual([])
+}
+
+test('server and client send to one receiver: one waterfall', async () => {
+  await pair(...otlp())
   expect(waterfall(receiver.spans)).toEqual(['GET server', '  tunnel client', '    GET /hi server'])
   const services = receiver.requests.map(({ resource }) => resource['service.name'])
   expect(services.sort()).toEqual(['sallyport-client', 'sallyport-server'])
+})
+
+test('a client without a way to the receiver returns its part to the server, also what waits when it stops', async () => {
+  await pair('--tracing', 'server')
+  expect(waterfall(receiver.spans, 'sallyport.reported_by')).toEqual([
+    'GET server',
+    '  tunnel client',
+    '    GET /hi server sallyport.reported_by=client',
+  ])
+  expect(receiver.requests.map(({ resource }) => resource['service.name'])).toEqual(['sallyport-server'])
 })

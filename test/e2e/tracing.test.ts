@@ -29,13 +29,17 @@ async function startUpstream() {
   return { told, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }
 }
 
-async function traced(table: (upstream: string) => RouteTable, server: Spans | undefined, client: Spans | undefined) {
+async function traced(
+  table: (upstream: string) => RouteTable,
+  server: Spans | undefined,
+  client: Spans | 'server' | undefined,
+) {
   const upstream = await startUpstream()
   const router = createRouter({ routes: table(upstream.url) })
   const pair: Pair = await startPair({
     target: router,
     server: { trustedProxies: ['127.0.0.1'], ...(server && { tracing: { tracer: server.tracer } }) },
-    client: client ? { tracing: { tracer: client.tracer } } : {},
+    client: client ? { tracing: client === 'server' ? client : { tracer: client.tracer } } : {},
   })
   open.push(() => pair.stop())
   const caller = await Http1Caller.connect(pair.place)
@@ -111,4 +115,35 @@ test('a client does not follow what its server does not vouch for', async () => 
   await ask('/orders/7')
   expect(upstream.told).toEqual([`00-${TRACE}-${PARENT}-01`])
   expect(client.finished).toEqual([])
+})
+
+describe('the client returns its spans to the server', () => {
+  test('one waterfall has both sides, each part within the one that it is of, and says who reported it', async () => {
+    const server = new Spans()
+    const { upstream, ask } = await traced(table, server, 'server')
+    expect((await ask('/orders/7?secret=1')).status).toBe(200)
+    const route = await server.named('GET /orders/{id}')
+    expect(waterfall(server.finished, ...SHOWN, 'sallyport.reported_by')).toEqual([
+      'GET server http.response.status_code=200',
+      '  tunnel client http.response.status_code=200',
+      '    GET /orders/{id} server http.response.status_code=200 http.route=/orders/{id} sallyport.reported_by=client',
+      `      GET client http.response.status_code=200 url.full=${upstream.url}/orders/7 sallyport.reported_by=client`,
+    ])
+    const call = server.finished.find(span => 'url.full' in span.attributes)!
+    expect(upstream.told).toEqual([`00-${TRACE}-${call.spanId}-01`])
+    expect(route).toMatchObject({
+      traceId: TRACE,
+      attributes: { 'sallyport.runtime': 'demo', 'sallyport.route': 'orders' },
+    })
+    const attempt = server.finished.find(({ name }) => name === 'tunnel')!
+    expect(route.startMs).toBeGreaterThanOrEqual(attempt.startMs)
+    expect(call.startMs).toBeGreaterThanOrEqual(route.startMs)
+    expect(JSON.stringify(server.finished)).not.toContain('secret')
+  })
+
+  test('a server that does not trace gets none', async () => {
+    const { upstream, ask } = await traced(table, undefined, 'server')
+    expect((await ask('/orders/7')).status).toBe(200)
+    expect(upstream.told).toEqual([`00-${TRACE}-${PARENT}-01`])
+  })
 })

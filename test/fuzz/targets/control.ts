@@ -26,6 +26,7 @@ const MESSAGES: Record<string, Record<string, unknown>> = {
   drained: { lastStream: 0 },
   reset: { stream: 2, code: 'limit' },
   notice: { message: 'm', code: 'c' },
+  spans: { requests: [{ of: 'b7ad6b7169203331', spans: [] }] },
   bye: { reason: 'r' },
 }
 

@@ -43,6 +43,23 @@ const samples: ControlMessage[] = [
   { type: 'drained', lastStream: 0 },
   { type: 'reset', stream: 2, code: 'timeout' },
   { type: 'notice', message: 'the token ends soon' },
+  {
+    type: 'spans',
+    requests: [
+      {
+        of: 'b7ad6b7169203331',
+        spans: [
+          {
+            ...{ id: '00f067aa0ba902b7', parent: 'b7ad6b7169203331', name: 'GET', kind: 'server', at: 0, took: 1500 },
+            ...{
+              attributes: { 'http.response.status_code': 200, 'http.route': '/x', 'sallyport.cut': true },
+              failed: true,
+            },
+          },
+        ],
+      },
+    ],
+  },
   { type: 'bye' },
 ]
 

@@ -1,0 +1,194 @@
+/** What a server believes of what its clients tell of traces: what it has given them, once. */
+import { afterEach, describe, expect, test } from 'vitest'
+import { getHeader } from '../../protocol/http/headers.ts'
+import type { ReturnedRequest, ReturnedSpan } from '../../protocol/wire/control.ts'
+import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
+import type { Server } from '../../server/server.ts'
+import { createTracer } from '../../tracing/index.ts'
+import { Spans } from '../support/spans.ts'
+import { answer, call, DOMAIN, dial, ignoring, startServer, type TestClient } from './fixture.ts'
+
+const TRACE = '0af7651916cd43dd8448eb211c80319c'
+const headers = { traceparent: `00-${TRACE}-b7ad6b7169203331-01` }
+
+let server: Server | undefined
+afterEach(() => server?.close({ graceMs: 0 }))
+
+interface Peer {
+  readonly client: TestClient
+  /** Has a request sent to it, and says of which span that is. */
+  given(flags?: string): Promise<string>
+  /** Tells, and waits until the server has read that. */
+  tell(...requests: ReturnedRequest[]): Promise<void>
+}
+
+async function connect(runtime: string, features = ['traces', 'spans']): Promise<Peer> {
+  const told: string[] = []
+  const handler: ExchangeHandler = (_preamble, request, response) => {
+    told.push(getHeader(request.headers, 'traceparent') ?? '')
+    answer(response, 200, 'ok')
+    return ignoring(response)
+  }
+  const client = await dial(server!, { runtime, handler, hello: { features } })
+  return {
+    client,
+    async given(flags = '01') {
+      await call(server!, `${runtime}.${DOMAIN}`, '/', {
+        headers: { traceparent: headers.traceparent.slice(0, -2) + flags },
+      })
+      return told.at(-1)!.slice(36, 52)
+    },
+    async tell(...requests) {
+      client.session.control({ type: 'spans', requests })
+      const read = new Promise<number>(resolve => client.session.ping(resolve))
+      await Promise.race([read, client.closed])
+    },
+  }
+}
+
+async function start(): Promise<Spans> {
+  const spans = new Spans()
+  server = await startServer({ trustedProxies: ['127.0.0.1'], tracing: { tracer: spans.tracer } })
+  return spans
+}
+
+const span = (parent: string, more: Partial<ReturnedSpan> = {}): ReturnedSpan => ({
+  ...{ id: '00f067aa0ba902b7', parent, name: 'GET', kind: 'server', at: 0, took: 1000, ...more },
+})
+const reported = (spans: Spans) =>
+  spans.finished.filter(({ attributes }) => attributes['sallyport.reported_by'] === 'client')
+
+test('what its session was given goes on, in its trace, and marked', async () => {
+  const spans = await start()
+  const peer = await connect('demo')
+  const of = await peer.given()
+  const attributes = {
+    'http.response.status_code': 200,
+    'client.address': '6.6.6.6',
+    'sallyport.reported_by': 'edge',
+    'sallyport.runtime': 'other',
+  }
+  await peer.tell({ of, spans: [span(of, { attributes, failed: true })] })
+  expect(reported(spans)).toEqual([
+    expect.objectContaining({
+      ...{
+        traceId: TRACE,
+        parentId: of,
+        spanId: '00f067aa0ba902b7',
+        name: 'GET',
+        kind: 'server',
+        failed: true,
+        links: [],
+      },
+      attributes: {
+        'http.response.status_code': 200,
+        'sallyport.reported_by': 'client',
+        'sallyport.runtime': 'demo',
+        'sallyport.session': expect.any(String),
+      },
+    }),
+  ])
+})
+
+describe('is dropped', () => {
+  const hostile: [string, (peer: Peer, other: Peer, of: string) => ReturnedRequest | Promise<ReturnedRequest>][] = [
+    ['a span that nobody was given', () => ({ of: 'a'.repeat(16), spans: [span('a'.repeat(16))] })],
+    ['one of the proxy in front', () => ({ of: 'b7ad6b7169203331', spans: [span('b7ad6b7169203331')] })],
+    [
+      "one of another client's",
+      async (_peer, other) => {
+        const of = await other.given()
+        return { of, spans: [span(of)] }
+      },
+    ],
+    [
+      'one that is not recorded',
+      async peer => {
+        const of = await peer.given('00')
+        return { of, spans: [span(of)] }
+      },
+    ],
+    ['a parent that is none of theirs', (_peer, _other, of) => ({ of, spans: [span('b7ad6b7169203331')] })],
+    ['one with the id of the attempt', (_peer, _other, of) => ({ of, spans: [span(of, { id: of })] })],
+    ['one that is its own parent', (_peer, _other, of) => ({ of, spans: [span('00f067aa0ba902b7')] })],
+    ['the same id twice', (_peer, _other, of) => ({ of, spans: [span(of), span(of)] })],
+    [
+      'a circle',
+      (_peer, _other, of) => ({
+        of,
+        spans: [span('b'.repeat(16), { id: 'a'.repeat(16) }), span('a'.repeat(16), { id: 'b'.repeat(16) })],
+      }),
+    ],
+  ]
+  test.each(hostile)('%s', async (_name, make) => {
+    const spans = await start()
+    const [peer, other] = [await connect('demo'), await connect('other')]
+    const of = await peer.given()
+    await peer.tell(await make(peer, other, of))
+    expect(reported(spans)).toEqual([])
+    // The canary: what is its own it may still tell.
+    const next = await peer.given()
+    await peer.tell({ of: next, spans: [span(next)] })
+    expect(reported(spans)).toHaveLength(1)
+  })
+
+  test('the second time that it tells of a request', async () => {
+    const spans = await start()
+    const peer = await connect('demo')
+    const of = await peer.given()
+    const told = { of, spans: [span(of)] }
+    await peer.tell(told, told)
+    await peer.tell(told)
+    expect(reported(spans)).toHaveLength(1)
+    expect(server!.stats().spansReturned).toEqual({ taken: 1, refused: 2 })
+  })
+
+  test.each([
+    ['without the feature', []],
+    ['with the other one alone', ['traces']],
+  ])('all that comes %s', async (_name, features) => {
+    const spans = await start()
+    const peer = await connect('demo', features)
+    const of = await peer.given()
+    await peer.tell({ of, spans: [span(of)] })
+    expect(reported(spans)).toEqual([])
+    expect(server!.stats().spansReturned).toEqual({ taken: 0, refused: 0 })
+  })
+})
+
+describe('ends the session', () => {
+  test.each([
+    ['more spans of a request than eight', (of: string) => ({ of, spans: Array.from({ length: 9 }, () => span(of)) })],
+    ['a time that is none', (of: string) => ({ of, spans: [span(of, { took: -1 })] })],
+    ['an id that is none', (of: string) => ({ of, spans: [span(of, { id: 'x' })] })],
+    ['a text that is too long', (of: string) => ({ of, spans: [span(of, { name: 'x'.repeat(257) })] })],
+    ['an attribute that is no value', (of: string) => ({ of, spans: [span(of, { attributes: { a: {} as never } })] })],
+  ])('%s', async (_name, make) => {
+    const spans = await start()
+    const peer = await connect('demo')
+    await peer.tell(make(await peer.given()))
+    expect(await peer.client.closed).toEqual({ code: 1002, reason: 'protocol error' })
+    expect(reported(spans)).toEqual([])
+  })
+
+  test('a flood of messages', async () => {
+    await start()
+    const peer = await connect('demo')
+    for (let i = 0; i < 400; i++) peer.client.session.control({ type: 'spans', requests: [] })
+    expect(await peer.client.closed).toEqual({ code: 1002, reason: 'too many control messages' })
+  })
+})
+
+test('a server offers it where it traces, and has somewhere to put them', async () => {
+  const offered = async (tracing: Parameters<typeof startServer>[0]) => {
+    server = await startServer(tracing)
+    const client = await dial(server, { hello: { features: ['spans', 'traces'] } })
+    const { features } = client.messages.find(({ type }) => type === 'welcome') as { features?: string[] }
+    await server.close({ graceMs: 0 })
+    return features
+  }
+  const { add: _add, ...bridged } = createTracer(() => {})
+  expect(await offered({})).toEqual([])
+  expect(await offered({ tracing: { tracer: bridged } })).toEqual(['traces'])
+  expect(await offered({ tracing: { tracer: createTracer(() => {}) } })).toEqual(['traces', 'spans'])
+})
