@@ -247,6 +247,15 @@ const SERVERS: readonly Metric[] = [
     { outcome: ['resumed', 'expired', 'refused', 'left'] },
   ),
   metric(
+    'sallyport_access_total',
+    counts('{request}'),
+    'Requests whose callers were checked, by what came of it.',
+    'Are callers turned away?',
+    SERVER,
+    ({ snapshot }) => snapshot.access && { ...snapshot.access },
+    { outcome: ['passed', 'refused', 'failed'] },
+  ),
+  metric(
     'sallyport_hosts',
     shows('{host}'),
     "Hosts of runtimes' own that runtimes with sessions here have.",

@@ -13,6 +13,8 @@ export interface Snapshot {
   /** The directory of a server, and its connections to other replicas. */
   directory?: { readonly state: string; readonly known: number; readonly operations: number; readonly failures: number }
   peers?: { readonly connected: number; readonly sent: number; readonly taken: number } | undefined
+  /** What became of requests whose callers were checked, at a server that checks them. Only grows. */
+  access?: { readonly passed: number; readonly refused: number; readonly failed: number } | undefined
   /** Hosts of runtimes' own, at a server that takes them. */
   hosts?: { readonly held: number; readonly contested: number; readonly conflicts: number } | undefined
   /** The webhook inbox of a server. */

@@ -40,7 +40,7 @@ export function helpCommand(command: Command): string {
 /** What the first word of a setting is about: the headings of `--help`, in this order. */
 const HEADINGS: readonly (readonly [heading: string, firstWords: string])[] = [
   ['Connection', 'server connect-to token ca ca-only tls audience connections proxy exit-on-refusal'],
-  ['Callers', 'domain own-hosts public trusted-proxies listen cors'],
+  ['Callers', 'domain own-hosts public access trusted-proxies listen cors'],
   ['Tunnel clients', 'control'],
   ['Tokens', 'auth'],
   ['Routing', 'target routes preset allow'],

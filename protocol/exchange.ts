@@ -82,6 +82,8 @@ export interface HttpRequest {
   peerAddress: string
   /** Whether the hop by which it reached us was encrypted. */
   encrypted: boolean
+  /** Whether its peer showed a certificate that is valid by the listener's `ca`; absent where none is asked for. */
+  certified?: boolean | undefined
   /** Set by `resolveCaller` at a listener, or from the preamble; absent only before that step. */
   caller: Caller | undefined
   /** Whether its peer is a proxy whose word is believed; set with `caller` at a listener. */

@@ -39,6 +39,8 @@ interface Found {
 export class CertificateFolder {
   readonly #folder: string
   readonly #logger: Logger
+  /** Authorities of callers' certificates. */
+  #ca: TlsPair['ca']
   #found: Found
   #byName: ReadonlyMap<string, Entry>
   #watch: FilesWatch
@@ -46,13 +48,14 @@ export class CertificateFolder {
   #queue = Promise.resolve(true)
 
   /** Rejects if the folder cannot be read. A pair that is broken is told, and left out. */
-  static async open(folder: string, logger: Logger): Promise<CertificateFolder> {
-    return new CertificateFolder(folder, logger, await readFolder(folder, new Map()))
+  static async open(folder: string, logger: Logger, ca?: TlsPair['ca']): Promise<CertificateFolder> {
+    return new CertificateFolder(folder, logger, ca, await readFolder(folder, new Map(), ca))
   }
 
-  private constructor(folder: string, logger: Logger, found: Found) {
+  private constructor(folder: string, logger: Logger, ca: TlsPair['ca'], found: Found) {
     this.#folder = folder
     this.#logger = logger
+    this.#ca = ca
     this.#found = found
     this.#byName = byName(found)
     this.#watch = this.#watched()
@@ -72,6 +75,15 @@ export class CertificateFolder {
     return ends.length === 0 ? undefined : Math.min(...ends)
   }
 
+  /** These hold for callers' certificates, whichever of ours they are shown. */
+  setAuthorities(ca: TlsPair['ca']): void {
+    if (isDeepStrictEqual(ca, this.#ca)) return
+    this.#ca = ca
+    const entries = new Map([...this.#found.entries].map(([file, { pair }]) => [file, entryOf(file, pair, ca)]))
+    this.#found = { ...this.#found, entries }
+    this.#byName = byName(this.#found)
+  }
+
   /** Reads again; resolves to false if something in it is broken, of which the old stays. */
   reload(): Promise<boolean> {
     this.#queue = this.#queue.then(() => this.#reload())
@@ -80,13 +92,15 @@ export class CertificateFolder {
 
   async #reload(): Promise<boolean> {
     const before = this.#found
+    const ca = this.#ca
     let found: Found
     try {
-      found = await readFolder(this.#folder, before.entries)
+      found = await readFolder(this.#folder, before.entries, ca)
     } catch (error) {
       this.#logger.error({ folder: this.#folder, err: error }, 'the certificates cannot be read; the old ones stay')
       return false
     }
+    if (ca !== this.#ca) return this.#reload()
     this.#found = found
     if (!isDeepStrictEqual(found.files, before.files)) {
       this.#watch.close()
@@ -117,7 +131,7 @@ export class CertificateFolder {
 }
 
 /** `before`: what was in force. */
-async function readFolder(folder: string, before: ReadonlyMap<string, Entry>): Promise<Found> {
+async function readFolder(folder: string, before: ReadonlyMap<string, Entry>, ca: TlsPair['ca']): Promise<Found> {
   const { pairs, folders } = await findPairs(folder)
   if (pairs.length > MAX_PAIRS)
     throw new Error(`there are ${pairs.length} certificates in ${folder}, over ${MAX_PAIRS}`)
@@ -127,7 +141,7 @@ async function readFolder(folder: string, before: ReadonlyMap<string, Entry>): P
     const known = before.get(cert)
     try {
       const pair = await loadTls({ cert: { file: cert }, key: { file: key } })
-      entries.set(cert, known !== undefined && isDeepStrictEqual(known.pair, pair) ? known : entryOf(cert, pair))
+      entries.set(cert, known !== undefined && isDeepStrictEqual(known.pair, pair) ? known : entryOf(cert, pair, ca))
     } catch (error) {
       problems.push((error as Error).message)
       if (known !== undefined) entries.set(cert, known)
@@ -160,7 +174,8 @@ async function list(folder: string) {
   return entries.sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-function entryOf(file: string, pair: TlsPair): Entry {
+/** Without `ca` a context would trust all the authorities of the system. */
+function entryOf(file: string, pair: TlsPair, ca: TlsPair['ca'] = []): Entry {
   const certificate = new X509Certificate(pair.cert)
   const names = (certificate.subjectAltName ?? '')
     .toLowerCase()
@@ -168,7 +183,7 @@ function entryOf(file: string, pair: TlsPair): Entry {
     .flatMap(name => (name.startsWith('dns:') ? [name.slice(4)] : []))
     .filter(name => isHostName(name.replace(/^\*\./, '')))
   if (names.length === 0) throw new Error(`the certificate ${file} is for no host name`)
-  const context = createSecureContext({ ...INTERMEDIATE, cert: pair.cert, key: pair.key })
+  const context = createSecureContext({ ...INTERMEDIATE, cert: pair.cert, key: pair.key, ca })
   return { pair, context, names, expiresAt: certificate.validToDate.getTime() }
 }
 

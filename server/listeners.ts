@@ -4,13 +4,13 @@ import type { SallyportError } from '../protocol/base/errors.ts'
 import type { Handler } from '../protocol/exchange.ts'
 import { logGuard } from '../protocol/base/guard.ts'
 import { allAccepted, listenOn, type ListenAddress } from '../protocol/http/listen-on.ts'
-import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
+import { type Listener, type ListenerOptions, listen, type TlsMaterial } from '../protocol/http/listener.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import { CertificateFolder } from './certificate-folder.ts'
 import { ControlEndpoint, type EndpointOptions } from './control/endpoint.ts'
 import { SniFront } from './sni-front.ts'
-import type { ControlOptions, ResolvedServerOptions } from './options.ts'
-import { loadTls, type TlsFiles, TlsKeeper } from './tls.ts'
+import type { ResolvedServerOptions } from './options.ts'
+import { type Authorities, loadTls, type TlsFiles, TlsKeeper, type TlsPair } from './tls.ts'
 
 /** Where a listener is: the address and port that the system gave it. */
 export interface Address {
@@ -69,7 +69,10 @@ export class Listeners {
   async #openControl(): Promise<void> {
     const { control, limits, logger } = this.#settings
     if (control === undefined) return
-    const files = control.plaintext === true || control.tls === undefined ? undefined : withAuthorities(control)
+    const files =
+      control.plaintext === true || control.tls === undefined
+        ? undefined
+        : withAuthorities(control.tls, control.clientCa)
     const tls = files === undefined ? undefined : await loadTls(files)
     const endpoint = new ControlEndpoint({ ...this.#options, control, tls, limits, logger })
     this.control = endpoint
@@ -86,8 +89,13 @@ export class Listeners {
     const { public: options, control, logger } = this.#settings
     if (options === undefined) return
     const { handler, onBadRequest, corsOf } = this.#options
-    const tls = options.tls === undefined ? undefined : await loadTls(options.tls)
-    if (options.tlsFolder !== undefined) this.#folder = await CertificateFolder.open(options.tlsFolder, logger)
+    const clientCa = this.#settings.access?.clientCa
+    const files = options.tls && withAuthorities(options.tls, clientCa)
+    const pair = files && (await loadTls(files))
+    const tls = pair && asking(pair)
+    if (options.tlsFolder !== undefined) {
+      this.#folder = await CertificateFolder.open(options.tlsFolder, logger, pair?.ca)
+    }
     const folder = this.#folder
     const contextFor = folder && ((name: string) => folder.find(name))
     const shared = control?.hostName
@@ -98,8 +106,12 @@ export class Listeners {
       ...{ tls, contextFor, handler, logger, limits: options.limits, onBadRequest, corsOf, ...place },
     })
     this.#listener = listener
-    if (options.tls !== undefined && tls !== undefined) {
-      this.#publicKeeper = new TlsKeeper(options.tls, tls, fresh => listener.setTls(fresh), logger)
+    if (files !== undefined && pair !== undefined) {
+      const apply = (fresh: TlsPair) => {
+        listener.setTls(asking(fresh))
+        folder?.setAuthorities(fresh.ca)
+      }
+      this.#publicKeeper = new TlsKeeper(files, pair, apply, logger)
     }
     this.publicAddress = shared === undefined ? listener.address : await this.#openFront(shared, address)
     this.#say('public', this.publicAddress)
@@ -130,11 +142,11 @@ export class Listeners {
 
   /** See `Server.reload`. */
   async reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles }): Promise<boolean> {
-    const clientCa = this.#settings.control?.clientCa
+    const { control, access } = this.#settings
     const results = await Promise.all([
-      this.#publicKeeper?.reload(fresh.publicTls),
+      this.#publicKeeper?.reload(fresh.publicTls && { ca: access?.clientCa, ...fresh.publicTls }),
       this.#folder?.reload(),
-      this.#controlKeeper?.reload(fresh.controlTls && { ca: clientCa, ...fresh.controlTls }),
+      this.#controlKeeper?.reload(fresh.controlTls && { ca: control?.clientCa, ...fresh.controlTls }),
     ])
     return !results.includes(false)
   }
@@ -166,6 +178,11 @@ export class Listeners {
   }
 }
 
-function withAuthorities({ tls, clientCa }: ControlOptions): TlsFiles {
-  return clientCa === undefined ? tls! : { ...tls!, ca: clientCa }
+function withAuthorities(tls: TlsFiles, ca: Authorities | undefined): TlsFiles {
+  return ca === undefined ? tls : { ...tls, ca }
+}
+
+/** Callers may show a certificate where there are authorities for it. Who shows none, or a bad one, is told by HTTP. */
+function asking(pair: TlsPair): TlsMaterial {
+  return pair.ca === undefined ? pair : { ...pair, requestCert: true, rejectUnauthorized: false }
 }

@@ -1,5 +1,4 @@
 /** What {@link createServer} takes: types, defaults, and the checks that fail with a TypeError before anything listens. */
-import type { JSONWebKeySet } from 'jose'
 import { isLoopback } from '../protocol/base/address.ts'
 import { checkDuration, checkDurations } from '../protocol/base/durations.ts'
 import { checkSocket, type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
@@ -10,7 +9,9 @@ import type { ExchangeRecord } from '../protocol/exchange.ts'
 import type { Layer } from '../protocol/layer.ts'
 import { resolveTracing, type Tracing, type TracingOptions } from '../protocol/trace/sampling.ts'
 import { isId, MAX_DURATION_MS } from '../protocol/wire/control.ts'
+import { type AccessOptions, checkAccess } from './access/options.ts'
 import type { Identity } from './auth/claims.ts'
+import type { KeyOrigin } from './auth/key-source.ts'
 import type { RevocationSources } from './auth/revocation-store.ts'
 import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
 import type { Directory } from './directory/directory.ts'
@@ -87,10 +88,7 @@ export interface ControlOptions {
 /** Which tokens let a client in. Only `jwks` is required. */
 export interface AuthOptions {
   /** The keys themselves, a file (watched), or an https URL. Required. */
-  readonly jwks:
-    | JSONWebKeySet
-    | { readonly file: string }
-    | { readonly url: string; readonly ca?: string | string[] | undefined; readonly coolDownMs?: number | undefined }
+  readonly jwks: KeyOrigin
   /** The exact `iss` claim, if given. */
   readonly issuer?: string | undefined
   /** The exact `aud` claim. Default `sallyport`. */
@@ -123,6 +121,8 @@ export interface ServerOptions extends LimitOptions<typeof DRAIN_TIMES> {
   readonly ownHosts?: boolean | undefined
   /** Which tokens let a client in. */
   readonly auth: AuthOptions
+  /** Who may call. Default: everybody. */
+  readonly access?: AccessOptions | undefined
   /** Proxies (CIDRs) whose forwarded headers the server believes. Default none. */
   readonly trustedProxies?: readonly string[] | undefined
   /** Origins that may read our own errors where the runtime has published no policy. */
@@ -182,6 +182,7 @@ export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
     readonly algorithms: readonly string[]
     readonly clockToleranceS: number
   }
+  readonly access: AccessOptions | undefined
   readonly trustedProxies: readonly string[]
   readonly cors: { readonly origins: readonly string[] } | undefined
   readonly healthPath: string | undefined
@@ -210,6 +211,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   const control = options.control === 'off' ? undefined : options.control
   checkControl(control, options.public)
   checkReplicas(options.directory, options.peer)
+  checkAccess(options.access, options.auth.audience ?? 'sallyport', options.public?.tls !== undefined)
   for (const domain of options.domains) demand(DOMAIN.test(domain), `domains: ${domain} is no domain name`)
   demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
   const domains = options.domains.map(domain => domain.toLowerCase())
@@ -228,6 +230,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
       algorithms: options.auth.algorithms ?? DEFAULT_ALGORITHMS,
       clockToleranceS: options.auth.clockToleranceS ?? 30,
     },
+    access: options.access,
     trustedProxies: options.trustedProxies ?? [],
     cors: options.cors,
     healthPath: options.healthPath,

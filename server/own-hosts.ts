@@ -29,6 +29,7 @@ interface OwnHostsOptions {
   readonly startupMs: number
 }
 
+/** Hosts of runtimes' own, as one server sees them. */
 export interface HostStats {
   /** Hosts that runtimes with sessions here have. */
   readonly held: number

@@ -1,4 +1,5 @@
 /** What a server shows of itself: numbers, and its sessions. */
+import type { AccessStats } from './access/access.ts'
 import type { RuntimeSession } from './control/runtime-session.ts'
 import type { DirectoryStats } from './directory/directory.ts'
 import type { HoldOutcomes } from './edge/hold.ts'
@@ -66,6 +67,8 @@ export interface ServerStats {
   readonly certificates: Readonly<Record<string, number>>
   /** Hosts of runtimes' own; absent: there are none. */
   readonly hosts: HostStats | undefined
+  /** What became of requests whose callers were checked; absent: everybody may call. */
+  readonly access: Readonly<AccessStats> | undefined
   /** Absent: webhooks are not kept. */
   readonly inbox: InboxStats | undefined
   /** Of what clients tell of recorded requests: spans that were taken, and requests whose spans were not. Absent: they tell nothing. */

@@ -10,6 +10,7 @@ import { mount } from '../protocol/http/http1/mount.ts'
 import { recordOfBadRequest } from '../protocol/http/record.ts'
 import { CONNECT_PATH } from '../protocol/wire/control.ts'
 import { CLOSE } from '../protocol/wire/transport.ts'
+import { type Access, openAccess } from './access/access.ts'
 import { Authenticator, openKeys } from './auth/authenticator.ts'
 import { type ListedRevocation, RevocationStore } from './auth/revocation-store.ts'
 import type { Revocation } from './auth/revocations.ts'
@@ -53,6 +54,7 @@ export class TunnelServer implements Server {
   readonly #replicas: Replicas
   readonly #events: Events<ServerEvents>
   readonly #authenticator: Authenticator
+  readonly #access: Access | undefined
   readonly #revocations: RevocationStore
   readonly #registry: Registry<RuntimeSession, Hop>
   readonly #sessions: Sessions
@@ -84,13 +86,15 @@ export class TunnelServer implements Server {
     const { auth, logger, clock } = settings
     const shared = await openSharedRevocations(settings)
     const revocations = opened.add(new RevocationStore(auth.revocations ?? {}, shared, logger, clock))
-    const authenticator = new Authenticator(settings, await openKeys(settings, opened), revocations)
+    const authenticator = new Authenticator(settings, await openKeys(auth.jwks, logger, opened), revocations)
     opened.check()
     const replicas = await openReplicas(settings, opened)
     opened.check()
     const store = await openStore(settings, opened)
     opened.check()
-    const server = new TunnelServer(settings, authenticator, revocations, replicas, store)
+    const access = await openAccess(settings, opened)
+    opened.check()
+    const server = new TunnelServer(settings, authenticator, revocations, replicas, store, access)
     opened.only({ close: () => server.close({ graceMs: 0 }) })
     await revocations.start()
     opened.check()
@@ -105,6 +109,7 @@ export class TunnelServer implements Server {
     revocations: RevocationStore,
     replicas: Replicas,
     store: InboxStore | undefined,
+    access: Access | undefined,
   ) {
     const { logger, limits } = settings
     const cors = settings.cors === undefined ? undefined : { origins: settings.cors.origins }
@@ -112,6 +117,7 @@ export class TunnelServer implements Server {
     this.#settings = settings
     this.#replicas = replicas
     this.#authenticator = authenticator
+    this.#access = access
     this.#revocations = revocations
     this.#events = new Events(logger)
     // A shared directory knows who was there before this start.
@@ -161,6 +167,7 @@ export class TunnelServer implements Server {
       replayBudget: this.#replayBudget,
       hold,
       quotas: this.#quotas,
+      access,
       inbox: this.#inbox,
       responseHeadMs: limits.responseHeadMs,
       onExchange: settings.onExchange,
@@ -296,6 +303,7 @@ export class TunnelServer implements Server {
         ...(this.#replicas.keeper && { peer: this.#replicas.keeper.expiresAt }),
       },
       hosts: this.#ownHosts?.stats(),
+      access: this.#access && { ...this.#access.stats },
       inbox: this.#inbox?.stats(),
       spansReturned: this.#sessions.returned && { ...this.#sessions.returned.stats },
       sessionsOpened: this.#sessions.opened,
@@ -390,6 +398,7 @@ export class TunnelServer implements Server {
     this.#ownHosts?.close()
     await this.#listeners.close(graceMs)
     this.#authenticator.close()
+    this.#access?.close()
     await this.#inbox?.close()
     await closeReplicas(this.#replicas)
   }

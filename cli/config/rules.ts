@@ -10,6 +10,7 @@ import type { ServerConfig } from './server.ts'
 export function checkServerConfig(config: ServerConfig): void {
   demand((config.domain?.length ?? 0) > 0, '--domain is missing: runtimes are reached as <runtime>.<domain>')
   checkKeySet(config)
+  checkCallers(config)
   checkPair(config['public.tls.cert'], config['public.tls.key'], 'public.tls')
   const isPlain = config['public.tls.cert'] === undefined
   demand(!isPlain || config['public.tls.ocsp'] === undefined, '--public.tls.ocsp needs --public.tls.cert')
@@ -71,6 +72,42 @@ function checkKeySet(config: ServerConfig): void {
   const given = [config['auth.jwks.file'], config['auth.jwks.url']].filter(value => value !== undefined).length
   demand(given > 0, 'no key set: give --auth.jwks.file or --auth.jwks.url; without one no token can be verified')
   demand(given === 1, '--auth.jwks.file and --auth.jwks.url cannot be used together')
+}
+
+/** A check that is set by half would be no check. */
+function checkCallers(config: ServerConfig): void {
+  const { 'access.jwt.jwks.file': file, 'access.jwt.jwks.url': url, 'access.jwt.audience': audience } = config
+  demand(
+    file === undefined || url === undefined,
+    '--access.jwt.jwks.file and --access.jwt.jwks.url cannot be used together',
+  )
+  const hasKeys = file !== undefined || url !== undefined
+  demand(!hasKeys || audience !== undefined, '--access.jwt.jwks.file and .url need --access.jwt.audience')
+  for (const name of ['audience', 'issuer', 'runtime-claim', 'jwks.ca'] as const) {
+    demand(
+      hasKeys || config[`access.jwt.${name}`] === undefined,
+      `--access.jwt.${name} needs --access.jwt.jwks.file or .url`,
+    )
+  }
+  demand(audience !== config['auth.audience'], '--access.jwt.audience must be another than --auth.audience')
+  const asks = config['access.forward-auth.url'] !== undefined
+  for (const name of ['ca', 'headers'] as const) {
+    demand(
+      asks || config[`access.forward-auth.${name}`] === undefined,
+      `--access.forward-auth.${name} needs --access.forward-auth.url`,
+    )
+  }
+  const clientCa = config['access.client-ca']
+  demand(
+    clientCa === undefined || config['public.tls.cert'] !== undefined,
+    '--access.client-ca needs --public.tls.cert',
+  )
+  for (const name of ['runtimes', 'open'] as const) {
+    demand(
+      hasKeys || asks || clientCa !== undefined || config[`access.${name}`] === undefined,
+      `--access.${name} needs --access.jwt.jwks.file, --access.forward-auth.url or --access.client-ca: nobody would be checked`,
+    )
+  }
 }
 
 function checkControl(config: ServerConfig): void {

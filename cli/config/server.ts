@@ -1,4 +1,5 @@
 import { TRACING } from '../../protocol/trace/sampling.ts'
+import { OPEN_PATH } from '../../server/access/options.ts'
 import { STORES } from '../../server/directory/stores.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import { PUBLIC_URL } from '../../server/public-url.ts'
@@ -90,6 +91,45 @@ export const serverSettings = {
   'trusted-proxies': optional(
     kinds.list(kinds.cidr),
     'Proxies whose X-Forwarded-For, -Proto, -Host and X-Request-Id the server believes.',
+  ),
+  'access.jwt.jwks.file': optional(
+    kinds.file,
+    'Callers must show a token (JWT) as `Authorization: Bearer`: key set (JWKS) that verifies it. Reloaded when the file changes.',
+  ),
+  'access.jwt.jwks.url': optional(kinds.url(['https:']), 'URL of that key set, instead of a file.'),
+  'access.jwt.jwks.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),
+  'access.jwt.issuer': optional(kinds.text('ISSUER'), 'The `iss` claim that tokens of callers must have.'),
+  'access.jwt.audience': optional(
+    kinds.text('AUDIENCE'),
+    'The `aud` claim that tokens of callers must have. Not that of `--auth.audience`.',
+  ),
+  'access.jwt.runtime-claim': optional(
+    kinds.text('CLAIM'),
+    'The claim that must name the runtime, alone or in a list. Default: a token opens all runtimes.',
+  ),
+  'access.jwt.forward': setting(kinds.toggle, 'false', 'Leaves the token in the request, for the service to read.'),
+  'access.forward-auth.url': optional(
+    kinds.url(['http:', 'https:']),
+    'Another service says who may call: asked with GET and the head of each request. 2xx is yes; all else is no.',
+  ),
+  'access.forward-auth.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),
+  'access.forward-auth.headers': optional(
+    kinds.list(kinds.text('NAME')),
+    'Fields of its answer that the request takes along. Those of the caller are removed.',
+  ),
+  'access.forward-auth.timeout': setting(
+    kinds.durationFrom('1ms', '60s'),
+    '5s',
+    'How long it may take to answer. Then the caller gets 503.',
+  ),
+  'access.client-ca': optional(
+    kinds.file,
+    'Authorities (PEM) of certificates that callers must show. Reloaded when the file changes.',
+  ),
+  'access.runtimes': optional(kinds.list(kinds.label), 'Runtimes whose callers are checked. Default: all.'),
+  'access.open': optional(
+    kinds.list(kinds.pattern('[RUNTIME]/PATH', OPEN_PATH, 'a path such as /webhooks, or demo/webhooks')),
+    'What everybody may call all the same: this path and what is below it, at all runtimes or at one.',
   ),
   directory: optional(
     kinds.hostsUrl(Object.keys(STORES)),

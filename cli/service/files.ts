@@ -28,9 +28,14 @@ export async function checkServerFiles(config: ServerConfig): Promise<void> {
   await checkInbox(config)
   await checkAdmin(config)
   await checkAuthorities('auth.jwks.ca', config['auth.jwks.ca'])
+  for (const name of ['access.jwt.jwks.ca', 'access.forward-auth.ca', 'access.client-ca'] as const) {
+    await checkAuthorities(name, config[name])
+  }
   await checkAuthorities('auth.revocations.ca', config['auth.revocations.ca'])
   const { 'auth.jwks.file': keys, 'auth.revocations.file': revocations } = config
   if (keys !== undefined) await checkDocument('auth.jwks.file', keys, MAX_KEY_SET_BYTES, parseKeySet)
+  const callers = config['access.jwt.jwks.file']
+  if (callers !== undefined) await checkDocument('access.jwt.jwks.file', callers, MAX_KEY_SET_BYTES, parseKeySet)
   if (revocations !== undefined) {
     await checkDocument('auth.revocations.file', revocations, MAX_LIST_BYTES, parseRevocations)
   }

@@ -1,3 +1,4 @@
+import type { KeyOrigin } from '../../server/auth/key-source.ts'
 import type { ServerOptions } from '../../server/index.ts'
 import type { RedisOptions } from '../../server/directory/redis-options.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
@@ -36,7 +37,7 @@ export function serverOptions(config: ServerConfig, sockets: GivenSockets): Serv
     domains: config.domain ?? [],
     ownHosts: config['own-hosts'],
     auth: {
-      jwks: keySet(config),
+      jwks: keySet(config['auth.jwks.file'], config['auth.jwks.url'], config['auth.jwks.ca']),
       revocations: {
         file: config['auth.revocations.file'],
         url: config['auth.revocations.url'],
@@ -48,6 +49,7 @@ export function serverOptions(config: ServerConfig, sockets: GivenSockets): Serv
       algorithms: config['auth.algorithms'],
       clockToleranceS: config['auth.clock-tolerance'] / 1000,
     },
+    access: access(config),
     trustedProxies: config['trusted-proxies'],
     cors: config['public.cors.origins'] && { origins: config['public.cors.origins'] },
     limits: limitOptions(SERVER_LIMITS, config),
@@ -59,6 +61,38 @@ export function serverOptions(config: ServerConfig, sockets: GivenSockets): Serv
     replica: config.replica,
     healthPath: config['public.health-path'],
     reusePort: config['reuse-address'],
+  }
+}
+
+function access(config: ServerConfig): ServerOptions['access'] {
+  const [audience, clientCa] = [config['access.jwt.audience'], config['access.client-ca']]
+  const url = config['access.forward-auth.url']
+  if (audience === undefined && url === undefined && clientCa === undefined) return undefined
+  return {
+    jwt: audience === undefined ? undefined : callerTokens(config, audience),
+    forwardAuth: url === undefined ? undefined : forwardAuth(config, url),
+    clientCa: clientCa === undefined ? undefined : { file: clientCa },
+    runtimes: config['access.runtimes'],
+    open: config['access.open'],
+  }
+}
+
+function callerTokens(config: ServerConfig, audience: string) {
+  return {
+    audience,
+    jwks: keySet(config['access.jwt.jwks.file'], config['access.jwt.jwks.url'], config['access.jwt.jwks.ca']),
+    issuer: config['access.jwt.issuer'],
+    runtimeClaim: config['access.jwt.runtime-claim'],
+    forward: config['access.jwt.forward'],
+  }
+}
+
+function forwardAuth(config: ServerConfig, url: string) {
+  return {
+    url,
+    ca: authorities(config['access.forward-auth.ca'], 'the authorities of the service that says who may call'),
+    headers: config['access.forward-auth.headers'],
+    timeoutMs: config['access.forward-auth.timeout'],
   }
 }
 
@@ -104,10 +138,8 @@ function inbox(config: ServerConfig): ServerOptions['inbox'] {
   }
 }
 
-function keySet(config: ServerConfig): ServerOptions['auth']['jwks'] {
-  const file = config['auth.jwks.file']
-  if (file !== undefined) return { file }
-  return { url: config['auth.jwks.url']!, ca: authorities(config['auth.jwks.ca'], 'the authorities of the key set') }
+function keySet(file: string | undefined, url: string | undefined, ca: string | undefined): KeyOrigin {
+  return file === undefined ? { url: url!, ca: authorities(ca, 'the authorities of the key set') } : { file }
 }
 
 function authorities(file: string | undefined, what: string): string | undefined {

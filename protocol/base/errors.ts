@@ -112,6 +112,18 @@ export const ERRORS = {
     retryable: false,
     title: 'The signature of the webhook is missing or wrong.',
   },
+  'not-authenticated': {
+    status: 401,
+    source: 'downstream',
+    retryable: false,
+    title: 'Who calls has not shown that they may.',
+  },
+  'access-unavailable': {
+    status: 503,
+    source: 'tunnel',
+    retryable: true,
+    title: 'Whether the caller may call could not be found out.',
+  },
   'too-many-requests': { status: 429, source: 'downstream', retryable: true, title: 'Too many requests.' },
   'method-not-allowed': {
     status: 405,

@@ -219,7 +219,14 @@ class HttpListener implements Listener {
     const { corsOf } = this.#options
     const limits = this.#limits
     const [logger, onBadRequest] = [this.#logger, this.#onBadRequest]
-    const shared = { handler: this.#handler, limits, logger, onBadRequest, corsOf, connections: this.#connections }
+    const shared = {
+      handler: this.#handlerOf(socket),
+      limits,
+      logger,
+      onBadRequest,
+      corsOf,
+      connections: this.#connections,
+    }
     const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes)
     if (!this.#http2 || first !== undefined) http1(first)
     else if (!('encrypted' in socket)) {
@@ -232,6 +239,14 @@ class HttpListener implements Listener {
       sniffPreface(socket, { ms: limits.headMs, http1: settled(http1), http2, logger })
     } else if (socket.alpnProtocol === 'h2') serveHttp2(socket, shared)
     else http1()
+  }
+
+  #handlerOf(socket: Socket | TLSSocket): Handler {
+    if (this.#options.tls?.requestCert !== true || !isCertified(socket)) return this.#handler
+    return (request, response) => {
+      request.certified = true
+      return this.#handler(request, response)
+    }
   }
 
   setTls(tls: TlsMaterial): void {
@@ -266,6 +281,11 @@ function staple(server: TlsServer, { cert, ocsp }: TlsMaterial): void {
     callback(null, ours.equals(shown) ? ocsp : null),
   )
   server.on('OCSPRequest', give)
+}
+
+/** A session that is resumed may be `authorized` without a certificate, as OpenSSL sees it. */
+function isCertified(socket: Socket | TLSSocket): boolean {
+  return 'authorized' in socket && socket.authorized && socket.getPeerX509Certificate() !== undefined
 }
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {

@@ -1,11 +1,12 @@
 /** Everything that decides whether a client is let in, and stays: token, certificate, revocation. */
 import { performance } from 'node:perf_hooks'
 import type { ClientCertificateInfo } from '../control/certificate.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import type { Opened } from '../opened.ts'
 import type { ResolvedServerOptions } from '../options.ts'
 import type { Identity } from './claims.ts'
 import { fileKeys } from './key-file.ts'
-import { givenKeys, type KeySource } from './key-source.ts'
+import { givenKeys, type KeyOrigin, type KeySource } from './key-source.ts'
 import { urlKeys } from './key-url.ts'
 import { KeysUnavailable, TokenRefused } from './refusal.ts'
 import type { RevocationStore } from './revocation-store.ts'
@@ -122,9 +123,8 @@ async function inTime(ask: () => Promise<boolean>): Promise<boolean> {
   }
 }
 
-/** Opens what `auth.jwks` names. A given set or a file that is bad throws; a URL may come later. */
-export async function openKeys({ auth, logger }: ResolvedServerOptions, opened: Opened): Promise<KeySource> {
-  const { jwks } = auth
+/** Opens what `jwks` names. A given set or a file that is bad throws; a URL may come later. */
+export async function openKeys(jwks: KeyOrigin, logger: Logger, opened: Opened): Promise<KeySource> {
   if ('keys' in jwks) return givenKeys(jwks)
   const now = () => performance.now()
   if ('file' in jwks) return opened.add(await fileKeys(jwks.file, logger, now))

@@ -37,30 +37,39 @@ const ALLOW_CALLERS_CLAIM = 'sallyport_allow_callers'
 
 /** Checks every claim that matters and returns the identity; throws {@link TokenRefused}, which names the check. */
 export function readClaims(payload: Record<string, unknown>, rules: ClaimRules, nowMs: number): Identity {
-  const nowS = nowMs / 1000
-  const exp = numberClaim(payload, 'exp')
-  if (exp === undefined) throw new TokenRefused('exp', 'the token has no exp')
-  const expiresAt = Math.min(exp, MAX_TIME_S)
-  if (nowS >= expiresAt + rules.clockToleranceS) throw new TokenRefused('expired', 'the token has expired')
-  const notBefore = numberClaim(payload, 'nbf')
-  if (notBefore !== undefined && nowS < notBefore - rules.clockToleranceS) {
-    throw new TokenRefused('nbf', 'the token does not hold yet')
-  }
-  const issuedAt = numberClaim(payload, 'iat')
-  const issuer = textClaim(payload, 'iss')
-  if (rules.issuer !== undefined && issuer !== rules.issuer) throw new TokenRefused('iss', 'another issuer')
-  checkAudience(payload.aud, rules.audience)
+  const expiresAt = checkValidity(payload, rules, nowMs)
   return {
     runtime: runtimeOf(payload, rules.runtimeClaim),
     subject: textClaim(payload, 'sub'),
-    issuer,
+    issuer: textClaim(payload, 'iss'),
     tokenId: textClaim(payload, 'jti'),
-    issuedAt,
+    issuedAt: numberClaim(payload, 'iat'),
     expiresAt,
     certificateThumbprint: thumbprintOf(payload.cnf),
     allowCallers: callersOf(payload[ALLOW_CALLERS_CLAIM]),
     hosts: hostsOf(payload[HOSTS_CLAIM], rules.reserved),
   }
+}
+
+/** Whether a token holds now, and is ours to judge; returns when it ends, in seconds since 1970. */
+export function checkValidity(
+  payload: Record<string, unknown>,
+  { issuer, audience, clockToleranceS }: Pick<ClaimRules, 'issuer' | 'audience' | 'clockToleranceS'>,
+  nowMs: number,
+): number {
+  const nowS = nowMs / 1000
+  const exp = numberClaim(payload, 'exp')
+  if (exp === undefined) throw new TokenRefused('exp', 'the token has no exp')
+  const expiresAt = Math.min(exp, MAX_TIME_S)
+  if (nowS >= expiresAt + clockToleranceS) throw new TokenRefused('expired', 'the token has expired')
+  const notBefore = numberClaim(payload, 'nbf')
+  if (notBefore !== undefined && nowS < notBefore - clockToleranceS) {
+    throw new TokenRefused('nbf', 'the token does not hold yet')
+  }
+  numberClaim(payload, 'iat')
+  if (issuer !== undefined && textClaim(payload, 'iss') !== issuer) throw new TokenRefused('iss', 'another issuer')
+  checkAudience(payload.aud, audience)
+  return expiresAt
 }
 
 function checkAudience(audience: unknown, expected: string): void {

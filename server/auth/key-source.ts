@@ -4,6 +4,12 @@ import { isRecord } from './claims.ts'
 
 export type KeySet = ReturnType<typeof createLocalJWKSet>
 
+/** The keys themselves, a file (watched), or an https URL. */
+export type KeyOrigin =
+  | JSONWebKeySet
+  | { readonly file: string }
+  | { readonly url: string; readonly ca?: string | string[] | undefined; readonly coolDownMs?: number | undefined }
+
 export interface KeySource {
   /** The last good set; undefined until the first could be read. */
   readonly current: KeySet | undefined

@@ -7,6 +7,7 @@ import { record } from '../../protocol/http/record.ts'
 import { compose, type Layer } from '../../protocol/layer.ts'
 import type { Tracing } from '../../protocol/trace/sampling.ts'
 import { shielded } from '../../protocol/shield.ts'
+import { type Access, access } from '../access/access.ts'
 import type { Carriers } from './carriers.ts'
 import { type DeliverOptions, deliver } from './deliver.ts'
 import { health } from './health.ts'
@@ -27,6 +28,7 @@ interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
   readonly healthPath: string | undefined
   readonly ready: () => boolean
   readonly quotas: QuotaBook
+  readonly access: Access | undefined
   readonly inbox: Inbox | undefined
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
   /** Undefined: no trace is followed. */
@@ -65,6 +67,7 @@ export function createEdge(options: EdgeOptions): Edge {
         loopGuard(refuse),
         byHost(hosts, refuse),
         quota(quotas, refuse, request => request.caller!.address),
+        access(options.access, corsOf),
         inbox(options.inbox),
       ],
       inward,

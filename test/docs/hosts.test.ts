@@ -46,6 +46,6 @@ END`,
   await until(() => running.said().includes('a host is served'))
   expect(await shell.run(curl)).toBe('from inside\n')
   await shell.keep(client('rival'), "the host hooks.customer.example is another runtime's, which keeps it")
-  expect(running.said()).toContain('"runtime":"rival","holder":"demo"')
+  await until(() => running.said().includes('"runtime":"rival","holder":"demo"'))
   expect(await shell.run(curl)).toBe('from inside\n')
 }, 60_000)

@@ -21,9 +21,10 @@ export interface Kept {
   said(): string
 }
 
-/** Lines that are indented by four spaces: the commands of a page. */
+/** Lines that are indented by four spaces: the commands of a page. What is fenced is for other programs. */
 export function blocks(text: string): string[] {
-  return [...text.matchAll(/(?:^ {4}.*\n)+/gm)].map(([block]) => block.replaceAll(/^ {4}/gm, '').trimEnd())
+  const plain = text.replaceAll(/^```[\s\S]*?^```$/gm, '')
+  return [...plain.matchAll(/(?:^ {4}.*\n)+/gm)].map(([block]) => block.replaceAll(/^ {4}/gm, '').trimEnd())
 }
 
 /** For the top of a file of tests. What was started ends with it. */

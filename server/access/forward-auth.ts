@@ -1,0 +1,144 @@
+/** Another service that is asked about each request. What it does not say in time, or in a way that we know, is no. */
+import { Agent, request as ask } from 'undici'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
+import { appendForwarded } from '../../protocol/http/forwarded.ts'
+import { isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
+import { FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
+
+/** Requests that are asked about at a time, and connections for that. */
+const MAX_ASKED = 1024
+const MAX_CONNECTIONS = 64
+const MAX_BODY_BYTES = 64 * 1024
+/** Of all the fields that a request takes along. */
+const MAX_COPIED_BYTES = 8 * 1024
+/** What a caller is told by an answer that says no: where to log in, and how. */
+const TOLD = ['location', 'www-authenticate', 'set-cookie', 'content-type', 'cache-control']
+/** By these a caller is known, also where the answer replaces them. */
+const CREDENTIALS = new Set(['authorization', 'cookie'])
+/** What is about the body, which is not sent along. */
+const OF_BODY = new Set(['content-length', 'content-type', 'content-encoding', 'expect', 'te', 'trailer'])
+
+/** An answer for the caller in place of the runtime's. */
+export class Denied {
+  readonly #status: number
+  readonly #headers: HeaderList
+  readonly #body: Buffer
+
+  constructor(status: number, headers: HeaderList, body: Buffer) {
+    this.#status = status
+    this.#headers = headers
+    this.#body = body
+  }
+
+  answer(request: HttpRequest, response: ResponseSink): void {
+    const headers = [...this.#headers, 'content-length', String(this.#body.length), 'x-request-id', request.requestId]
+    const isBare = request.method === 'HEAD'
+    response.responseHead({ status: this.#status, headers, bodyBytes: isBare ? 0 : this.#body.length })
+    if (!isBare && this.#body.length > 0) response.responseData(this.#body)
+    response.responseEnd([])
+  }
+}
+
+export class ForwardAuthCheck {
+  readonly #url: string
+  readonly #names: readonly string[]
+  readonly #isCopied: (name: string) => boolean
+  readonly #timeoutMs: number
+  readonly #agent: Agent
+  #asked = 0
+
+  constructor({ url, ca, headers = [], timeoutMs = FORWARD_AUTH_MS }: ForwardAuth) {
+    this.#url = url
+    this.#names = headers.map(name => name.toLowerCase())
+    const names = new Set(this.#names)
+    // Upstreams that read `_` and `.` as `-` must not be led astray.
+    this.#isCopied = name => names.has(name) || names.has(name.replace(/[_.]/g, '-'))
+    this.#timeoutMs = timeoutMs
+    const connect = { timeout: timeoutMs, ...(ca === undefined ? {} : { ca: String(ca) }) }
+    this.#agent = new Agent({ connect, connections: MAX_CONNECTIONS })
+  }
+
+  /** Nobody says of himself who he is. */
+  strip(request: HttpRequest): void {
+    if (this.#names.length > 0) removeWhere(request.headers, this.#isCopied)
+  }
+
+  /** `sent`: the request's head as it came. Resolves to undefined if the request may go on, with what was said of it. */
+  async check(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<Denied | undefined> {
+    if (this.#asked >= MAX_ASKED) throw new SallyportError('overloaded', 'too many requests are being asked about')
+    this.#asked++
+    try {
+      const signal = AbortSignal.any([gone, AbortSignal.timeout(this.#timeoutMs)])
+      const options = { dispatcher: this.#agent, headers: this.#headOf(request, sent), signal }
+      const { statusCode, headers, body } = await ask(this.#url, options)
+      // A body that is given up emits an error, and nobody else listens.
+      body.on('error', () => {})
+      if (statusCode >= 200 && statusCode < 300) {
+        body.destroy()
+        this.#copy(headers, request.headers)
+        return undefined
+      }
+      if (!isNo(statusCode)) {
+        body.destroy()
+        throw new Error(`the service that says who may call answered ${statusCode}`)
+      }
+      return new Denied(statusCode, toldBy(headers), await readBody(body))
+    } finally {
+      this.#asked--
+    }
+  }
+
+  #headOf(request: HttpRequest, sent: HeaderList): string[] {
+    const headers = [...sent]
+    stripHopByHop(headers)
+    removeWhere(headers, name => isOfBody(name) || (this.#isCopied(name) && !CREDENTIALS.has(name)))
+    appendForwarded(headers, request.caller!)
+    headers.push('x-forwarded-method', request.method, 'x-forwarded-uri', request.path)
+    return headers
+  }
+
+  #copy(from: Answered, to: HeaderList): void {
+    let bytes = 0
+    for (const name of this.#names) {
+      for (const value of valuesOf(from, name)) {
+        bytes += name.length + value.length
+        if (bytes > MAX_COPIED_BYTES) throw new Error('the service that says who may call answered too large a head')
+        to.push(name, value)
+      }
+    }
+  }
+
+  close(): void {
+    void this.#agent.destroy().catch(() => {})
+  }
+}
+
+type Answered = Readonly<Record<string, string | string[] | undefined>>
+
+function isNo(status: number): boolean {
+  return status === 401 || status === 403 || [301, 302, 303, 307, 308].includes(status)
+}
+
+function isOfBody(name: string): boolean {
+  return OF_BODY.has(name) || name === 'host' || name.startsWith('sec-websocket-')
+}
+
+function toldBy(headers: Answered): HeaderList {
+  return TOLD.flatMap(name => valuesOf(headers, name).flatMap(value => [name, value]))
+}
+
+function valuesOf(headers: Answered, name: string): string[] {
+  return [headers[name] ?? []].flat().filter(isFieldValue)
+}
+
+async function readBody(body: AsyncIterable<Buffer>): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of body) {
+    length += chunk.length
+    if (length > MAX_BODY_BYTES) throw new Error('the service that says who may call answered too large a body')
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks)
+}

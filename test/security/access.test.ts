@@ -1,0 +1,391 @@
+/** security.md, E18: who may call, where that is checked at the edge. Real TLS, a real service that is asked, a canary behind. */
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type RequestListener, type Server as HttpServer } from 'node:http'
+import { connect as connectHttp2 } from 'node:http2'
+import type { AddressInfo } from 'node:net'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { connect as connectTls, type ConnectionOptions, type TLSSocket } from 'node:tls'
+import { importJWK, SignJWT } from 'jose'
+import { afterEach, describe, expect, test } from 'vitest'
+import { createAuthority, createClientCertificate, createKeys, createServerCertificate } from '../../certs/index.ts'
+import type { HeaderList } from '../../protocol/exchange.ts'
+import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
+import { access } from '../../server/access/access.ts'
+import type { AccessOptions } from '../../server/access/options.ts'
+import type { ServerOptions } from '../../server/options.ts'
+import type { Server } from '../../server/server.ts'
+import { until } from '../support/until.ts'
+import {
+  type Answer,
+  answer,
+  call,
+  type CallOptions,
+  dial,
+  DOMAIN,
+  ignoring,
+  makeWorld,
+  startServer,
+  token,
+} from '../server/fixture.ts'
+
+let server: Server
+const others: HttpServer[] = []
+afterEach(async () => {
+  await server?.close({ graceMs: 0 })
+  for (const other of others.splice(0)) other.closeAllConnections()
+})
+
+/** Heads of the requests that came through to the runtimes. */
+let seen: HeaderList[] = []
+const witness: ExchangeHandler = (_preamble, request, response) => {
+  seen.push(request.headers)
+  answer(response, 200, `${request.method} ${request.path}`)
+  return ignoring(response)
+}
+
+async function start(options: AccessOptions, more: Partial<ServerOptions> = {}): Promise<void> {
+  seen = []
+  server = await startServer({ access: options, ...more })
+  for (const runtime of ['demo', 'other']) await dial(server, { runtime, handler: witness })
+}
+
+const ask = (path = '/', headers: Record<string, string> = {}, options: CallOptions = {}, runtime = 'demo') =>
+  call(server, `${runtime}.${DOMAIN}`, path, { headers, ...options })
+const outcome = ({ status, headers }: Answer) => [status, headers['sallyport-error']]
+
+const keys = createKeys()
+async function callerToken(claims: Record<string, unknown> = {}, key = keys): Promise<string> {
+  const { privateJwk } = await key
+  return new SignJWT({ aud: 'callers', sub: 'ann', exp: Math.floor(Date.now() / 1000) + 60, ...claims })
+    .setProtectedHeader({ alg: privateJwk.alg!, kid: privateJwk.kid! })
+    .sign(await importJWK(privateJwk, privateJwk.alg))
+}
+
+describe('E18 a token of the caller', () => {
+  const jwt = async (more: object = {}) => ({ jwt: { jwks: (await keys).jwks, audience: 'callers', ...more } })
+  const bearer = (value: string) => ({ authorization: `Bearer ${value}` })
+
+  test('lets it in, and goes no further', async () => {
+    await start(await jwt())
+    expect((await ask('/a', bearer(await callerToken()))).text).toBe('GET /a')
+    expect(seen[0]).not.toContain('authorization')
+    expect(server.stats().access).toEqual({ passed: 1, refused: 0, failed: 0 })
+  })
+
+  test('goes on where the service is to read it', async () => {
+    await start(await jwt({ forward: true }))
+    const value = bearer(await callerToken()).authorization
+    expect((await ask('/', { authorization: value })).status).toBe(200)
+    expect(seen[0]).toContain(value)
+  })
+
+  test("that is missing, has ended, is of another, or is a tunnel client's lets nobody in", async () => {
+    await start(await jwt({ issuer: 'https://id.example' }))
+    const good = { iss: 'https://id.example' }
+    expect((await ask('/', bearer(await callerToken(good)))).status).toBe(200)
+    const bad = [
+      await callerToken(),
+      await callerToken({ ...good, exp: 1 }),
+      await callerToken({ ...good, nbf: Math.floor(Date.now() / 1000) + 600 }),
+      await callerToken({ ...good, aud: 'sallyport' }),
+      await callerToken({ ...good, cnf: { jkt: 'x' } }),
+      await callerToken(good, createKeys()),
+      await token('demo'),
+      'nonsense',
+    ]
+    const heads = [{}, { authorization: 'Basic YTpi' }, { authorization: 'Bearer' }, ...bad.map(bearer)]
+    for (const head of heads) {
+      const refused = await ask('/', head as Record<string, string>)
+      expect([outcome(refused), refused.headers['www-authenticate']]).toEqual([[401, 'not-authenticated'], 'Bearer'])
+    }
+    expect(seen.length).toBe(1)
+    expect(server.stats().access).toEqual({ passed: 1, refused: heads.length, failed: 0 })
+  })
+
+  test('opens the runtimes that it names, and no other', async () => {
+    await start(await jwt({ runtimeClaim: 'runtimes' }))
+    for (const [runtimes, expected] of [
+      ['demo', 200],
+      [['other', 'demo'], 200],
+      ['other', 401],
+      [[['demo']], 401],
+      [undefined, 401],
+    ]) {
+      expect((await ask('/', bearer(await callerToken({ runtimes })))).status).toBe(expected)
+    }
+  })
+
+  test('cannot be checked before there is a key set: 503, not a way in', async () => {
+    await start({ jwt: { jwks: { url: 'https://127.0.0.1:9/jwks.json' }, audience: 'callers' } })
+    expect(outcome(await ask('/', bearer(await callerToken())))).toEqual([503, 'access-unavailable'])
+    expect(server.stats().access!.failed).toBe(1)
+  })
+})
+
+/** A service that says who may call. */
+async function judge(listener: RequestListener): Promise<{ url: string; asked: IncomingMessage[] }> {
+  const asked: IncomingMessage[] = []
+  const service = createServer((request, response) => {
+    asked.push(request)
+    listener(request, response)
+  })
+  others.push(service.listen(0, '127.0.0.1'))
+  await once(service, 'listening')
+  return { url: `http://127.0.0.1:${(service.address() as AddressInfo).port}/auth?rd=1`, asked }
+}
+
+const says = (status: number, headers: Record<string, string | string[]> = {}, body = ''): RequestListener => {
+  return (_request, response) => void response.writeHead(status, headers).end(body)
+}
+const HEADERS = ['X-Auth-Request-User', 'x-auth-request-groups']
+
+describe('E18 another service that is asked', () => {
+  test('sees the head of the request, says yes, and says who it is; nobody says so himself', async () => {
+    const { url, asked } = await judge(says(202, { 'x-auth-request-user': 'ann', 'x-secret': 'no' }))
+    await start({ forwardAuth: { url, headers: HEADERS } })
+    const forged = {
+      'x-auth-request-user': 'root',
+      x_auth_request_user: 'root',
+      'x.auth.request.groups': 'wheel',
+      cookie: 'session=1',
+      'x-forwarded-uri': '/forged',
+    }
+    const body = 'x'.repeat(100_000)
+    const headers = { ...forged, 'content-length': String(body.length) }
+    const said = await ask('/a?b=c', headers, { method: 'POST', body })
+    expect([said.status, said.text]).toEqual([200, 'POST /a?b=c'])
+    expect(asked[0]!.headers).toMatchObject({
+      cookie: 'session=1',
+      'x-forwarded-method': 'POST',
+      'x-forwarded-uri': '/a?b=c',
+      'x-forwarded-host': `demo.${DOMAIN}`,
+      'x-forwarded-for': '127.0.0.1',
+    })
+    expect([asked[0]!.method, asked[0]!.url]).toEqual(['GET', '/auth?rd=1'])
+    expect(JSON.stringify(asked[0]!.headers)).not.toMatch(/root|wheel|forged|100000/)
+    const text = JSON.stringify(seen[0])
+    expect(text).toContain('"x-auth-request-user","ann"')
+    expect(text).not.toMatch(/root|wheel|x-secret|groups/)
+  })
+
+  test('takes what callers say of themselves away also where it is not asked', async () => {
+    const { url, asked } = await judge(says(500))
+    await start({ forwardAuth: { url, headers: HEADERS }, runtimes: ['demo'], open: ['demo/webhooks'] })
+    const forged = { 'x-auth-request-user': 'root' }
+    expect((await ask('/webhooks/a', forged)).status).toBe(200)
+    expect((await ask('/', forged, {}, 'other')).status).toBe(200)
+    expect(JSON.stringify(seen)).not.toContain('root')
+    expect(asked.length).toBe(0)
+  })
+
+  test.each([
+    [401, { 'www-authenticate': 'Basic' }, 401],
+    [403, {}, 403],
+    [302, { location: 'https://login.example/', 'set-cookie': ['a=1', 'b=2'] }, 302],
+  ])('says no with %s: the caller gets that answer, and nothing else of it', async (status, headers, expected) => {
+    const { url } = await judge(says(status, { ...headers, 'x-secret': 'no', 'content-type': 'text/plain' }, 'log in'))
+    await start({ forwardAuth: { url } })
+    const said = await ask()
+    expect([said.status, said.text]).toEqual([expected, 'log in'])
+    expect(said.headers).toMatchObject(headers)
+    expect(said.headers).not.toHaveProperty('x-secret')
+    const head = await ask('/', {}, { method: 'HEAD' })
+    expect([head.status, head.text]).toEqual([expected, ''])
+    expect(seen).toEqual([])
+  })
+
+  test.each<[string, RequestListener]>([
+    ['fails', says(500)],
+    ['is not there under that path', says(404)],
+    ['asks for patience', says(429)],
+    ['answers nothing', () => {}],
+    ['breaks off', (_request, response) => void response.socket!.destroy()],
+    ['answers too much', says(401, {}, 'x'.repeat(70_000))],
+    ['says yes with too much', says(200, { 'x-auth-request-user': 'x'.repeat(9000) })],
+  ])('that %s lets nobody in: 503', async (_name, listener) => {
+    const { url } = await judge(listener)
+    await start({ forwardAuth: { url, headers: HEADERS, timeoutMs: 500 } })
+    expect(outcome(await ask())).toEqual([503, 'access-unavailable'])
+    expect([seen, server.stats().access]).toEqual([[], { passed: 0, refused: 0, failed: 1 }])
+  })
+
+  test('that is away lets nobody in: 503', async () => {
+    await start({ forwardAuth: { url: 'http://127.0.0.1:9/' } })
+    expect(outcome(await ask())).toEqual([503, 'access-unavailable'])
+  })
+
+  test('is asked no more once the caller has gone', async () => {
+    const left = Promise.withResolvers<void>()
+    const { url, asked } = await judge((_request, response) => response.once('close', left.resolve))
+    await start({ forwardAuth: { url } })
+    const aborted = new AbortController()
+    const gone = ask('/', {}, { signal: aborted.signal })
+    await until(() => asked.length === 1)
+    aborted.abort()
+    await expect(gone).rejects.toThrow('abort')
+    await left.promise
+    expect(seen).toEqual([])
+  })
+
+  test('and a token: both must agree, and the service sees the token', async () => {
+    const { url, asked } = await judge(says(200))
+    await start({
+      jwt: { jwks: (await keys).jwks, audience: 'callers' },
+      forwardAuth: { url, headers: ['authorization'] },
+    })
+    const authorization = `Bearer ${await callerToken()}`
+    expect((await ask('/', { authorization })).status).toBe(200)
+    expect(asked[0]!.headers.authorization).toBe(authorization)
+    expect((await ask()).status).toBe(401)
+    expect([asked.length, seen.length]).toEqual([1, 1])
+  })
+})
+
+describe('E18 a certificate of the caller', () => {
+  const HOST = `demo.${DOMAIN}`
+  async function startTls(more: Partial<ServerOptions> = {}) {
+    const { authority, server: ours } = await makeWorld()
+    const callers = await createAuthority()
+    const shown = await createClientCertificate(callers, { runtime: 'ann' })
+    const tls = { cert: ours.certificate, key: ours.key }
+    await start({ clientCa: callers.certificate, open: ['/webhooks'] }, { public: { port: 0, tls }, ...more })
+    const trust = { ca: authority.certificate, servername: HOST }
+    return { trust, shown: { cert: shown.certificate, key: shown.key }, callers }
+  }
+
+  test('lets it in over HTTP/1.1 and HTTP/2; none, or one of another authority, does not', async () => {
+    const { trust, shown } = await startTls()
+    const stranger = await createClientCertificate(await createAuthority(), { runtime: 'ann' })
+    const foreign = { cert: stranger.certificate, key: stranger.key }
+    expect((await ask('/', {}, { ...trust, ...shown })).status).toBe(200)
+    expect(outcome(await ask('/', {}, trust))).toEqual([401, 'not-authenticated'])
+    expect(outcome(await ask('/', {}, { ...trust, ...foreign }))).toEqual([401, 'not-authenticated'])
+    expect((await ask('/webhooks/a', {}, trust)).status).toBe(200)
+    for (const [certificate, expected] of [
+      [shown, 200],
+      [foreign, 401],
+      [{}, 401],
+    ] as const) {
+      const { host, port } = server.publicAddress!
+      const session = connectHttp2(`https://${host}:${port}`, { ...trust, ...certificate })
+      const stream = session.request({ ':authority': HOST })
+      const [head] = await once(stream, 'response')
+      expect(head[':status']).toBe(expected)
+      session.destroy()
+    }
+  })
+
+  test('is not made up by a session that is resumed', async () => {
+    const { trust } = await startTls()
+    const { host, port } = server.publicAddress!
+    const request = async (
+      options: ConnectionOptions,
+    ): Promise<{ status: string; session: Buffer; resumed: boolean }> => {
+      const socket: TLSSocket = connectTls({ host, port, ...trust, ...options })
+      let session = options.session
+      socket.on('session', bytes => {
+        session = bytes
+      })
+      await once(socket, 'secureConnect')
+      socket.write(`GET / HTTP/1.1\r\nhost: ${HOST}\r\n\r\n`)
+      const [bytes] = await once(socket, 'data')
+      await until(() => session !== undefined)
+      const resumed = socket.isSessionReused()
+      socket.destroy()
+      return { status: String(bytes).slice(9, 12), session: session!, resumed }
+    }
+    for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
+      const first = await request({ maxVersion })
+      const second = await request({ maxVersion, session: first.session })
+      expect([first.status, second.resumed, second.status]).toEqual(['401', true, '401'])
+    }
+  })
+
+  test('is held against the same authorities where a name has a certificate of its own', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'sallyport-access-'))
+    try {
+      const { authority } = await makeWorld()
+      const own = await createServerCertificate(authority, { hosts: [HOST] })
+      await writeFile(join(folder, 'own.crt'), own.certificate)
+      await writeFile(join(folder, 'own.key'), own.key)
+      const { server: ours } = await makeWorld()
+      const tls = { cert: ours.certificate, key: ours.key }
+      const { trust, shown, callers } = await startTls({ public: { port: 0, tls, tlsFolder: folder } })
+      expect((await ask('/', {}, { ...trust, ...shown })).status).toBe(200)
+      expect((await ask('/', {}, trust)).status).toBe(401)
+      // Others are trusted from now on, under each of our certificates.
+      const next = await createAuthority()
+      expect(await server.reload({ publicTls: { ...tls, ca: [next.certificate] } })).toBe(true)
+      const fresh = await createClientCertificate(next, { runtime: 'ann' })
+      expect((await ask('/', {}, { ...trust, cert: fresh.certificate, key: fresh.key })).status).toBe(200)
+      expect((await ask('/', {}, { ...trust, ...shown })).status).toBe(401)
+      expect(callers.certificate).not.toBe(next.certificate)
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+  })
+})
+
+describe('E18 what is open', () => {
+  test('is a path and what is below it, in one reading alone', async () => {
+    const { url } = await judge(says(403))
+    await start({ forwardAuth: { url }, open: ['/webhooks', 'demo/hook/'] })
+    for (const path of ['/webhooks', '/webhooks/', '/webhooks?x=%2e%2e', '/webhooks/github/1', '/hook/a']) {
+      expect([path, (await ask(path)).status]).toEqual([path, 200])
+    }
+    const closed = [
+      ...['/', '/webhooksx', '/Webhooks', '/hook', '/a/webhooks', '//webhooks', '/webhooks/../admin', '/webhooks/..'],
+      ...['/webhooks/%2e%2e/admin', '/webhooks/..%2fadmin', '/webhooks/..;/admin', '/webhooks/.%2e/admin'],
+      ...['/webhooks/..\\admin', '/webhooks//admin', '/webhooks/./admin', '/webhooks%2fa', '/webhooks;a=b/x'],
+    ]
+    for (const path of closed) {
+      const { status } = await ask(path)
+      expect([path, status === 403 || status === 400]).toEqual([path, true])
+    }
+    expect((await ask('/hook/a', {}, {}, 'other')).status).toBe(403)
+    expect(seen.length).toBe(5)
+  })
+
+  test('is each runtime that is not named', async () => {
+    const { url } = await judge(says(403))
+    await start({ forwardAuth: { url }, runtimes: ['demo'] })
+    expect([(await ask()).status, (await ask('/', {}, {}, 'other')).status]).toEqual([403, 200])
+  })
+
+  test('is what a browser asks before it sends anything, by the policy of the runtime', async () => {
+    const { url, asked } = await judge(says(403))
+    await start({ forwardAuth: { url } })
+    const cors = [{ path: '/', origins: ['https://ui.example'] }]
+    await dial(server, { runtime: 'ui', handler: witness, hello: { cors } })
+    const preflight = (origin: string) => {
+      const headers = { origin, 'access-control-request-method': 'POST' }
+      return ask('/', headers, { method: 'OPTIONS' }, 'ui')
+    }
+    expect((await preflight('https://ui.example')).status).toBe(204)
+    expect([(await preflight('https://evil.example')).status, asked.length, seen.length]).toEqual([403, 1, 0])
+  })
+})
+
+test('E18 without a check there is no layer at all', () => {
+  const next = () => {
+    throw new Error('never called')
+  }
+  expect(access(undefined, () => undefined)(next)).toBe(next)
+})
+
+test.each<[AccessOptions, string]>([
+  [{}, 'nobody would be checked'],
+  [{ open: ['/a'] }, 'nobody would be checked'],
+  [{ jwt: { jwks: { file: 'x' }, audience: 'sallyport' } }, 'another than auth.audience'],
+  [{ clientCa: 'x' }, 'needs public.tls'],
+  [{ forwardAuth: { url: 'ftp://x' } }, 'http or https'],
+  [{ forwardAuth: { url: 'http://x', headers: ['x-forwarded-user'] } }, 'ours to set'],
+  [{ forwardAuth: { url: 'http://x', headers: ['Content-Length'] } }, 'ours to set'],
+  [{ forwardAuth: { url: 'http://x' }, open: ['webhooks'] }, 'no plain'],
+  [{ forwardAuth: { url: 'http://x' }, open: ['/a/../b'] }, 'no plain'],
+  [{ forwardAuth: { url: 'http://x' }, runtimes: ['Demo'] }, 'names of runtimes'],
+])('%j is refused: %s', async (options, message) => {
+  await expect(startServer({ access: options })).rejects.toThrow(message)
+})
