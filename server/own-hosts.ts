@@ -6,7 +6,7 @@
  * Who has a host keeps it: another runtime enters only where nobody is. It stays for a while after the last session, as a
  * runtime stays known. It goes at once where a fresh token claims it no longer, or the token is revoked.
  */
-import { logGuard } from '../protocol/base/guard.ts'
+import { type Guard, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { Directory, DirectoryListener, Registration, RuntimeState } from './directory/directory.ts'
 import type { Questions } from './questions.ts'
@@ -89,27 +89,47 @@ export class OwnHosts implements DirectoryListener {
     this.#timer = setInterval(look, LOOK_MS).unref()
   }
 
-  readonly #guard = (step: () => void) =>
+  readonly #guard: Guard = step =>
     logGuard(this.#options.logger, 'the hosts of runtimes could not be looked after')(step)
 
   // What callers ask for.
 
-  /** Whose host it is; {@link ASK}: the directory has to be asked. */
+  /**
+   * Whose host it is; {@link ASK}: the directory has to be asked. A runtime without a session keeps a host that nobody else wants,
+   * but one that is back must claim it again.
+   */
   runtimeOf(host: string): string | undefined {
     const state = this.#directory.find(host)
     if (state === 'unknown') return ASK
     const runtime = state?.active ?? ''
-    return runtime === '' || runtime === NOBODY ? undefined : runtime
+    if (runtime === '' || runtime === NOBODY) return undefined
+    if (this.#isLive(state)) return runtime
+    // The store drops the replicas that have died once it is asked.
+    if (holderOf(state) !== undefined) this.#look(host)
+    const itself = this.#directory.find(runtime)
+    if (itself === 'unknown') return ASK
+    return this.#isLive(itself) ? undefined : runtime
+  }
+
+  /** Whether a replica that may be alive has a session of the active instance. */
+  #isLive(state: RuntimeState | undefined): boolean {
+    const replicas = state?.instances.get(state.active)?.replicas ?? []
+    return replicas.some(replica => !this.#directory.isDead(replica))
+  }
+
+  /** Of a host that leads nowhere: whether it may at any moment, as its runtime may be about to claim it. */
+  mayCome(host: string): boolean {
+    // Clients of a server that stands alone and has just begun may be on their way.
+    if (performance.now() - this.#startedMs < this.#options.startupMs) return true
+    const state = this.#directory.find(host)
+    return state === 'unknown' || (state !== undefined && state.active !== NOBODY)
   }
 
   /** Asks the directory. Rejects if it cannot be asked. */
   ask(host: string, network: string): Promise<unknown> | 'refused' {
-    return this.#options.questions.ask(host, network)
-  }
-
-  /** A server that stands alone has just begun, so that clients which claim the host may be on their way. */
-  get isStarting(): boolean {
-    return performance.now() - this.#startedMs < this.#options.startupMs
+    const state = this.#directory.find(host)
+    const name = typeof state === 'object' ? state.active : host
+    return this.#options.questions.ask(name, network)
   }
 
   stats(): HostStats {
@@ -184,7 +204,8 @@ export class OwnHosts implements DirectoryListener {
   #drop(claimant: Claimant, host: string, keepMs: number): void {
     const claim = this.#claims.get(host)?.get(claimant.runtime)
     if (claim?.claimants.delete(claimant) !== true || claim.claimants.size > 0) return
-    if (keepMs <= 0) {
+    // What its runtime does not have is kept for those who want it now.
+    if (keepMs <= 0 || claim.standing !== 'held') {
       this.#end(claim, keepMs === TAKEN)
       return
     }
@@ -204,11 +225,23 @@ export class OwnHosts implements DirectoryListener {
     }
     if (standing === 'held') this.#options.logger.info({ host, runtime }, 'a host is given up')
     if (!entered) return
-    if (taken && standing === 'held') {
-      // Its epoch is the latest also while the directory is away; `changed` clears the rest away.
-      this.#directory.ready({ runtime: host, instance: NOBODY, lastEpoch: epoch + 1 }).catch(ignore)
-    }
     this.#directory.gone(host, runtime)
+    if (taken && standing === 'held') this.#take(host, runtime, epoch)
+  }
+
+  /** Gives the host to nobody, unless sessions at other replicas still claim it. `changed` clears the rest away. */
+  #take(host: string, runtime: string, epoch: number): void {
+    const isClaimed = (state: RuntimeState | undefined) =>
+      this.#claims.get(host)?.has(runtime) === true ||
+      state?.instances.get(runtime)?.replicas.some(replica => replica !== this.#directory.replica) === true
+    const known = this.#directory.find(host)
+    if (known !== 'unknown' && isClaimed(known)) return
+    const give = (lastEpoch: number) => this.#directory.ready({ runtime: host, instance: NOBODY, lastEpoch })
+    const given = this.#guard((state: RuntimeState) => {
+      // A directory that is away, or young, grants nothing. This epoch is the latest also there.
+      if (state.active === runtime && !isClaimed(state)) give(Math.max(epoch, state.epoch) + 1).catch(ignore)
+    })
+    give(0).then(given, ignore)
   }
 
   // What the directory says.

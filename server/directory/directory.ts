@@ -95,6 +95,8 @@ export interface Directory {
   ready(registration: Registration): Promise<RuntimeState>
   /** The instance has no live session here any more. If it was active and has none elsewhere, a standby takes over. */
   gone(runtime: string, instance: string): void
+  /** Whether it is certain that the replica is gone. */
+  isDead(replica: string): boolean
   stats(): DirectoryStats
   close(): Promise<void>
 }

@@ -43,6 +43,10 @@ export class MemoryDirectory implements Directory {
     if (this.#records.has(runtime)) this.#change(runtime, record => leave(record, instance, REPLICA, NOW))
   }
 
+  isDead(): boolean {
+    return false
+  }
+
   #change(runtime: string, change: (record: RuntimeRecord) => void): RuntimeState {
     this.#operations++
     let record = this.#records.get(runtime)

@@ -229,6 +229,10 @@ export class SharedDirectory implements Directory {
     this.#listener?.changed(state)
   }
 
+  isDead(replica: string): boolean {
+    return this.#lease.isDead(replica)
+  }
+
   // What others say
 
   /** Another replica tells a state. */

@@ -67,7 +67,7 @@ export class Hosts {
   refusal(authority: string): SallyportError {
     const host = hostOf(authority)
     if (host === this.#controlName) return new SallyportError('misdirected')
-    const mayCome = this.#mayBeOwn(host) && (this.#own!.isStarting || this.#own!.runtimeOf(host) === ASK)
+    const mayCome = this.#mayBeOwn(host) && this.#own!.mayCome(host)
     return new SallyportError(mayCome ? 'runtime-offline' : 'unknown-host')
   }
 

@@ -5,7 +5,7 @@ import type { Server } from '../../server/server.ts'
 import { always, call, dial, event, type TestClient, token } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
 import { until } from '../support/until.ts'
-import { ReplicaGroup } from './fixture.ts'
+import { LEASE_MS, ReplicaGroup } from './fixture.ts'
 
 const HOST = 'hooks.customer.example'
 
@@ -24,8 +24,9 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     await replicas.redis.age()
   })
 
-  async function start(forgetMs = 60_000): Promise<void> {
-    const options = { ownHosts: true, trustedProxies: ['127.0.0.1'], hold: { holdMs: 0, forgetMs } }
+  async function start(forgetMs = 60_000, leaseMs = LEASE_MS): Promise<void> {
+    const directory = { url: replicas.redis.url, leaseMs }
+    const options = { ownHosts: true, trustedProxies: ['127.0.0.1'], hold: { holdMs: 0, forgetMs }, directory }
     near = await replicas.add(options)
     far = await replicas.add(options)
   }
@@ -102,6 +103,24 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     expect(await whose(far)).toBe('unknown-host')
     await join(near, 'b')
     await until(async () => (await whose(far)) === 'b')
+  })
+
+  test('moves to and fro as fresh tokens say, and waits for no lease', async () => {
+    await start(60_000, 600_000)
+    const renew = async (client: TestClient, runtime: string, hosts: string[] = []) => {
+      client.session.control({ type: 'reauth', token: await token(runtime, { hosts }) })
+      await client.message('reauth-ok')
+    }
+    const a = await join(far, 'a')
+    await until(() => held(far) === 1)
+    const b = await join(near, 'b')
+    await b.message('notice')
+    await renew(a, 'a')
+    await until(async () => (await whose(far)) === 'b')
+    await renew(a, 'a', [HOST])
+    await a.message('notice')
+    await renew(b, 'b')
+    await until(async () => (await whose(near)) === 'a')
   })
 
   test('that is taken away while Redis is away is taken away', async () => {

@@ -109,6 +109,29 @@ describe('a host of a runtime', () => {
     expect(server.stats().hosts).toEqual({ held: 0, contested: 0, conflicts: 0 })
   })
 
+  test('is not served for a runtime that is back with a token which does not claim it', async () => {
+    const server = await start({ hold: { ...HOLD, forgetMs: 0 } })
+    await leave(server, await join(server, 'a'))
+    const client = await join(server, 'a', [])
+    expect([await whose(server), await whose(server, 'a.tunnels.example.com')]).toEqual(['runtime-offline', 'a'])
+    await leave(server, client)
+    await join(server, 'a')
+    expect(await whose(server)).toBe('a')
+  })
+
+  test('does not go to one who claimed it in vain and has left, while another one waits for it', async () => {
+    const server = await start()
+    const first = await join(server, 'a')
+    const gone = await join(server, 'b')
+    await gone.message('notice')
+    await leave(server, gone)
+    const waiting = await join(server, 'c')
+    await waiting.message('notice')
+    first.session.control({ type: 'reauth', token: await token('a') })
+    await first.message('reauth-ok')
+    expect(await whose(server)).toBe('c')
+  })
+
   test('is gained and lost with a fresh token on a live session', async () => {
     const server = await start()
     const first = await join(server, 'a', [HOST, 'one.customer.example'])
