@@ -517,13 +517,19 @@ function configCommand(action: keyof typeof CONFIG_ACTIONS, component: Component
   }
 }
 
+const outsideFlags: Flags = {
+  outside: flag('', 'Also calls the public name, and listens in the place of the server, which must not run.'),
+  'outside.ca': flag('FILE', 'Authorities (PEM) to check the public name with. Default: those of the system.'),
+  deep: flag('', 'With --outside: also what takes a minute.'),
+}
+
 function checkCommand(component: ComponentName): Command {
   return {
     name: `check ${component}`,
     about: `Tries what the ${component} needs, step by step, and says what is missing. Changes nothing; exit code 5 if something fails.`,
     example: `sallyport check ${component} --config ${component}.yaml`,
     ...(component === 'client' ? { positionals: ['[TARGET]'] } : {}),
-    flags: json,
+    flags: { ...json, ...(component === 'server' ? outsideFlags : {}) },
     component,
     load: async () => {
       const { check } = await import('./commands/check.ts')

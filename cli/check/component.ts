@@ -22,10 +22,11 @@ import { clientFiles, routerFiles, serverFiles } from './offline.ts'
 import { refuseClient, refuseRouter, refuseServer } from './refusals.ts'
 import { probeUpstreams } from './upstreams.ts'
 
-/** Throws for a wrong command line alone. */
+/** Throws for a wrong command line alone. `more`: what else was asked for. */
 export async function checkComponent(
   component: ComponentName,
   load: () => Promise<Pick<Loaded<Settings>, 'origins' | 'warnings'> & { readonly values: unknown }>,
+  more: (config: never) => Promise<Probe[]> = async () => [],
 ): Promise<Probe[]> {
   const about = { code: 'configuration', what: `settings and files of the ${component}`, expected: 'valid' }
   try {
@@ -33,7 +34,8 @@ export async function checkComponent(
     const isGiven = origins.get('admin.listen')?.source !== 'default'
     const probes = await PROBES[component](values as never, operatorListeners(values as ServerConfig, isGiven))
     const found = warnings.join('; ') || 'valid'
-    return [{ ...about, status: warnings.length > 0 ? 'warn' : 'ok', found, hint: '' }, ...probes]
+    const others = await more(values as never)
+    return [{ ...about, status: warnings.length > 0 ? 'warn' : 'ok', found, hint: '' }, ...probes, ...others]
   } catch (error) {
     const isBad = error instanceof TypeError || (error instanceof Failure && error.exitCode !== EXIT.usage)
     if (!isBad) throw error

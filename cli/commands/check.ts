@@ -4,8 +4,9 @@ import { checkComponent, checkReport } from '../check/component.ts'
 import type { Io } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import type { ComponentName } from '../config/components.ts'
-import { EXIT } from '../failure.ts'
-import { hasSwitch } from '../options.ts'
+import type { ServerConfig } from '../config/server.ts'
+import { EXIT, usageError } from '../failure.ts'
+import { hasSwitch, optionalFlag, readInput } from '../options.ts'
 import { terminalJson } from '../plain-text.ts'
 import { printable } from '../table.ts'
 import { withTarget } from './client.ts'
@@ -13,7 +14,16 @@ import { withTarget } from './client.ts'
 /** `sallyport check COMPONENT` */
 export async function check(component: ComponentName, args: Arguments, io: Io): Promise<number> {
   const given = component === 'client' ? withTarget(args) : args
-  const probes = await checkComponent(component, () => loadFromCommandLine(component, given, io))
+  const deep = hasSwitch(args, 'deep')
+  const ca = optionalFlag(args, 'outside.ca')
+  if (!hasSwitch(args, 'outside') && (ca !== undefined || deep))
+    throw usageError('--deep and --outside.ca need --outside')
+  const outside = async (config: ServerConfig) => {
+    const { probeOutside } = await import('../check/outside.ts')
+    return await probeOutside(config, { ca: ca && readInput(ca, 'the authorities of the public name'), deep })
+  }
+  const load = () => loadFromCommandLine(component, given, io)
+  const probes = await checkComponent(component, load, hasSwitch(args, 'outside') ? outside : undefined)
   if (hasSwitch(args, 'json')) io.out(`${terminalJson(checkReport(component, probes), 2)}\n`)
   else io.out(HEADS + probes.map(textOf).join(''))
   return probes.some(({ status }) => status === 'fail') ? EXIT.checkFailed : EXIT.ok

@@ -1,0 +1,220 @@
+/** Whether what callers send to the public name arrives at the public listener as it was sent, through whatever is between. */
+import { once } from 'node:events'
+import { request as requestHttp } from 'node:http'
+import { request as requestHttps } from 'node:https'
+import { setTimeout as pause } from 'node:timers/promises'
+import { WebSocket } from 'ws'
+import { Resolver } from '../../client/dial/resolve.ts'
+import { formatAddress } from '../../protocol/base/host-port.ts'
+import { readPlain } from '../../protocol/base/plain-file.ts'
+import type { Probe } from '../../protocol/base/probe.ts'
+import { publicUrl } from '../../server/public-url.ts'
+import type { ServerConfig } from '../config/server.ts'
+import { StandIn } from './stand-in.ts'
+
+const STEP_MS = 5000
+const BODY_BYTES = 25 * 1024 * 1024
+const BODY_MS = 15_000
+const QUIET_MS = 60_000
+const MAX_ANSWER_BYTES = 4096
+const NAME = 'sallyport-check'
+
+const STEPS = {
+  'outside-reach': [
+    'requests to the public name arrive here',
+    'Point DNS and the balancer at this server. If other replicas answer, take them out of the balancer meanwhile.',
+  ],
+  'outside-host': ['Host as the caller sent it', 'The balancer must pass Host (nginx: proxy_set_header Host $host).'],
+  'outside-upgrade': [
+    'WebSockets, and messages both ways',
+    'The balancer must pass Upgrade and Connection, over HTTP/1.1.',
+  ],
+  'outside-body': [
+    '25 MiB arrive',
+    'Raise its limit of the body (nginx: client_max_body_size), or the deadline for it.',
+  ],
+  'outside-repeat': [
+    'a POST without an answer arrives once',
+    'The balancer must not repeat what is not safe to repeat (nginx: no non_idempotent; HAProxy: no retry-on).',
+  ],
+  'outside-quiet': [
+    'an answer that is quiet for 60 s goes on',
+    'Raise the time that it waits for the server (nginx: proxy_read_timeout).',
+  ],
+} as const satisfies Record<string, readonly [expected: string, hint: string]>
+
+type Code = keyof typeof STEPS
+
+interface OutsideOptions {
+  /** Authorities besides those of the system (PEM). */
+  readonly ca: string | undefined
+  /** Also what takes long. */
+  readonly deep: boolean
+  readonly quietMs?: number
+}
+
+/** The server must not run: something of ours listens in its place. */
+export async function probeOutside(
+  config: ServerConfig,
+  { ca, deep, quietMs = QUIET_MS }: OutsideOptions,
+): Promise<Probe[]> {
+  const codes = (Object.keys(STEPS) as Code[]).filter(code => deep || code !== 'outside-quiet')
+  const probes = new Map<Code, Probe>()
+  const what = `callers, by ${config['public.url'] ?? config.domain?.[0]}`
+  const note = (code: Code, status: Probe['status'], found: string) => {
+    const [expected, hint] = STEPS[code]
+    probes.set(code, { code, status, what, found, expected, hint: status === 'ok' ? '' : hint })
+  }
+  let standIn: StandIn | undefined
+  try {
+    standIn = await listen(config, quietMs)
+  } catch (error) {
+    const where = `--public.listen ${formatAddress(config['public.listen'])}`
+    note('outside-reach', 'fail', `${where}: ${(error as Error).message}; stop the server for this check`)
+  }
+  try {
+    if (standIn !== undefined) await goThrough(new Outside(config, standIn, ca), standIn, codes, note, quietMs)
+  } finally {
+    standIn?.close()
+  }
+  return codes.map(code => {
+    if (!probes.has(code)) note(code, 'skip', 'not reached')
+    return probes.get(code)!
+  })
+}
+
+async function listen(config: ServerConfig, quietMs: number): Promise<StandIn> {
+  const { 'public.tls.cert': cert, 'public.tls.key': key, 'public.listen': address } = config
+  const tls = cert && key ? { cert: await readPlain(cert), key: await readPlain(key) } : undefined
+  return await StandIn.open({ listen: address, tls, healthPath: config['public.health-path'], quietMs })
+}
+
+type Note = (code: Code, status: Probe['status'], found: string) => void
+
+async function goThrough(
+  outside: Outside,
+  standIn: StandIn,
+  codes: readonly Code[],
+  note: Note,
+  quietMs: number,
+): Promise<void> {
+  const host = await reach(outside, note)
+  if (host === undefined) return
+  note('outside-host', host === outside.url.host ? 'ok' : 'fail', `Host: ${host}`)
+  await attempt('outside-upgrade', note, () => outside.echo())
+  await attempt('outside-body', note, async () => {
+    const { status, text } = await outside.ask('body', { body: Buffer.alloc(BODY_BYTES), ms: BODY_MS })
+    return status === 200 && text === String(BODY_BYTES) ? 'all of it' : fail(`answered ${status}`)
+  })
+  // Whatever it answers, it has repeated by then what it repeats.
+  await outside.ask('cut', { body: Buffer.from('once') }).catch(() => {})
+  note('outside-repeat', standIn.cut === 1 ? 'ok' : 'fail', `arrived ${times(standIn.cut)}`)
+  if (!codes.includes('outside-quiet')) return
+  await attempt('outside-quiet', note, async () => {
+    const { status, text } = await outside.ask('quiet', { ms: quietMs + STEP_MS })
+    return status === 200 && text === 'begun, ended' ? `${quietMs / 1000} s` : fail(`answered ${status}, and was cut`)
+  })
+}
+
+/** The Host that arrived. */
+async function reach(outside: Outside, note: Note): Promise<string | undefined> {
+  try {
+    await outside.resolve()
+    const { status, text, by } = await outside.ask('arrived', {})
+    const said = status === 200 && text.startsWith('{') ? (JSON.parse(text) as Record<string, unknown>) : {}
+    if (said.secret === outside.secret) {
+      note('outside-reach', 'ok', `${outside.url.host} arrives${by === undefined ? '' : `, through "${by}"`}`)
+      return String(said.host)
+    }
+    note('outside-reach', 'fail', `somebody else answers, ${status}${by === undefined ? '' : `: "${by}"`}`)
+  } catch (error) {
+    note('outside-reach', 'fail', messageOf(error))
+  }
+  return undefined
+}
+
+async function attempt(code: Code, note: Note, work: () => Promise<string>): Promise<void> {
+  try {
+    note(code, 'ok', await work())
+  } catch (error) {
+    note(code, 'fail', messageOf(error))
+  }
+}
+
+interface Answer {
+  readonly status: number
+  readonly text: string
+  /** What answered or passed it on, by its own word. */
+  readonly by: string | undefined
+}
+
+/** A caller of the public name. */
+class Outside {
+  readonly url: URL
+  readonly secret: string
+  #options: object = { autoSelectFamily: true, agent: false }
+
+  constructor(config: ServerConfig, { port, secret }: StandIn, ca: string | undefined) {
+    const place = {
+      url: config['public.url'],
+      plaintext: config['public.plaintext'],
+      ...(config['public.tls.cert'] === undefined ? {} : { tls: {} }),
+    }
+    this.url = new URL(publicUrl(place, config.domain ?? [], port, NAME)!)
+    this.secret = secret
+    this.#options = { ...this.#options, ...(ca === undefined ? {} : { ca }) }
+  }
+
+  /** Rejects where the name has no address. */
+  async resolve(): Promise<void> {
+    const late = pause(STEP_MS, undefined, { ref: false }).then(() => fail('no resolver answered in time'))
+    const addresses = await Promise.race([new Resolver(undefined).resolve(this.url.hostname), late])
+    const lookup = (_name: string, _options: object, callback: (error: null, found: object) => void) => {
+      callback(null, addresses)
+    }
+    this.#options = { ...this.#options, lookup }
+  }
+
+  async ask(path: string, { body, ms = STEP_MS }: { body?: Buffer; ms?: number }): Promise<Answer> {
+    const url = new URL(`/${this.secret}/${path}`, this.url)
+    const send = url.protocol === 'https:' ? requestHttps : requestHttp
+    const signal = AbortSignal.timeout(ms)
+    const request = send(url, { ...this.#options, method: body === undefined ? 'GET' : 'POST', signal })
+    request.on('error', () => {})
+    request.end(body)
+    const [response] = await once(request, 'response', { signal })
+    let text = ''
+    for await (const chunk of response.setEncoding('latin1')) text = (text + chunk).slice(0, MAX_ANSWER_BYTES)
+    const { via, server } = response.headers
+    return { status: response.statusCode, text, by: via ?? server }
+  }
+
+  async echo(): Promise<string> {
+    const url = new URL(`/${this.secret}/socket`, this.url)
+    url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:'
+    const signal = AbortSignal.timeout(STEP_MS)
+    const socket = new WebSocket(url, { ...this.#options, handshakeTimeout: STEP_MS, maxPayload: 1024 })
+    socket.on('error', () => {})
+    try {
+      await once(socket, 'open', { signal })
+      socket.send('echo')
+      const [message] = await once(socket, 'message', { signal })
+      return String(message) === 'echo' ? 'a message came back' : fail('another message came back')
+    } finally {
+      socket.terminate()
+    }
+  }
+}
+
+function times(count: number): string {
+  return count === 1 ? 'once' : `${count} times`
+}
+
+function fail(message: string): never {
+  throw new Error(message)
+}
+
+function messageOf(error: unknown): string {
+  const { name, message, code } = error as NodeJS.ErrnoException
+  return name === 'AbortError' ? 'no answer in time' : message || code || 'no answer'
+}

@@ -1,0 +1,136 @@
+/** `sallyport check server --outside`: a real nginx as the balancer, faulty in one way at a time. */
+
+import { once } from 'node:events'
+import { mkdirSync, readFileSync } from 'node:fs'
+import { createServer as createHttp } from 'node:http'
+import { afterEach, describe, expect, test } from 'vitest'
+import { probeOutside } from '../../cli/check/outside.ts'
+import { loadConfig } from '../../cli/config/load.ts'
+import { serverSettings } from '../../cli/config/server.ts'
+import type { Probe } from '../../protocol/base/probe.ts'
+import { needs } from '../support/needs.ts'
+import { runNginx } from '../support/nginx.ts'
+import { freePort } from '../support/proxy-program.ts'
+import { useMachine } from './machine.ts'
+import { sallyport } from './run.ts'
+
+const machine = useMachine()
+const { file } = machine
+const stops: (() => unknown)[] = []
+afterEach(async () => {
+  for (const stop of stops.splice(0).reverse()) await stop()
+})
+
+const statuses = (probes: readonly Probe[]) =>
+  Object.fromEntries(probes.map(({ code, status }) => [code.slice(8), status]))
+const ALL = { reach: 'ok', host: 'ok', upgrade: 'ok', body: 'ok', repeat: 'ok', quiet: 'ok' }
+
+/** What nginx has to be told besides, or instead. */
+interface Balancer {
+  readonly upstream?: (port: number) => string
+  readonly host?: string
+  readonly upgrade?: string
+  readonly body?: string
+  readonly more?: string
+}
+
+async function through(balancer: Balancer = {}): Promise<Probe[]> {
+  const port = await freePort()
+  const folder = file('nginx')
+  mkdirSync(folder, { recursive: true })
+  const server = `server 127.0.0.1:${port} max_fails=0;`
+  const nginx = await runNginx(
+    folder,
+    listen => `
+    ${process.getuid?.() === 0 ? 'user root;' : ''} daemon off; pid ${folder}/pid; worker_processes 1;
+    events { worker_connections 128; }
+    http {
+      access_log off; proxy_temp_path ${folder}/p; client_body_temp_path ${folder}/b; fastcgi_temp_path ${folder}/f;
+      uwsgi_temp_path ${folder}/u; scgi_temp_path ${folder}/s;
+      upstream sallyport { ${balancer.upstream?.(port) ?? server} }
+      server {
+        listen 127.0.0.1:${listen} ssl;
+        ssl_certificate ${file('server.pem')}; ssl_certificate_key ${file('server-key.pem')};
+        ${balancer.body ?? 'client_max_body_size 0;'}
+        location / {
+          proxy_pass http://sallyport; proxy_http_version 1.1;
+          ${balancer.host ?? 'proxy_set_header Host $http_host;'}
+          ${balancer.upgrade ?? 'proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade;'}
+          ${balancer.more ?? ''}
+        }
+      }
+    }`,
+  )
+  stops.push(() => nginx.stop())
+  const { values } = await loadConfig(serverSettings, {
+    flags: new Map([
+      ['public.listen', [`127.0.0.1:${port}`]],
+      ['public.url', [`https://*.tunnels.localhost:${nginx.port}`]],
+      ['domain', ['tunnels.localhost']],
+    ]),
+    environment: {},
+    configFile: undefined,
+    everyName: [],
+  })
+  return await probeOutside(values, { ca: readFileSync(file('ca.pem'), 'utf8'), deep: true, quietMs: 3000 })
+}
+
+describe.runIf(needs('nginx'))('through nginx', () => {
+  test('all is well', { timeout: 40_000 }, async () => {
+    await certificate()
+    const probes = await through()
+    expect(statuses(probes)).toEqual(ALL)
+    expect(probes[0]!.found).toMatch(/through "nginx/)
+  })
+
+  test.each<[string, Balancer, object, RegExp]>([
+    ['another Host', { host: '' }, { host: 'fail' }, /^Host: sallyport$/],
+    ['no Upgrade', { upgrade: 'proxy_set_header Connection "";' }, { upgrade: 'fail' }, /./],
+    ['a body of 1 MiB', { body: '' }, { body: 'fail' }, /413/],
+    [
+      'a POST that is repeated',
+      {
+        upstream: port => `server 127.0.0.1:${port} max_fails=0; server localhost:${port} max_fails=0;`,
+        more: 'proxy_next_upstream error timeout non_idempotent;',
+      },
+      { repeat: 'fail' },
+      /^arrived [23] times$/,
+    ],
+    ['1 s of quiet', { more: 'proxy_read_timeout 1s;' }, { quiet: 'fail' }, /./],
+  ])('that passes %s', { timeout: 40_000 }, async (_name, balancer, faults, found) => {
+    await certificate()
+    const probes = await through(balancer)
+    expect(statuses(probes)).toEqual({ ...ALL, ...faults })
+    expect(probes.find(({ status }) => status === 'fail')!.found).toMatch(found)
+  })
+})
+
+async function certificate(): Promise<void> {
+  await sallyport(['certs', 'server', '--ca', file(''), '--out', file(''), '--host', '*.tunnels.localhost', '--force'])
+}
+
+test('as a command: somebody else answers, and a server that runs', { timeout: 30_000 }, async () => {
+  const other = createHttp((_, response) => void response.writeHead(404, { server: 'another' }).end()).listen(
+    0,
+    '127.0.0.1',
+  )
+  await once(other, 'listening')
+  stops.push(() => other.close())
+  const { port } = other.address() as { port: number }
+  const run = async (...more: string[]) => {
+    const args = ['check', 'server', '--json', '--outside', ...machine.serverArgs(...more).slice(1)]
+    const { code, out } = await sallyport(args)
+    const probes = (JSON.parse(out) as { probes: Probe[] }).probes.filter(one => one.code.startsWith('outside-'))
+    return { code, statuses: statuses(probes), found: probes[0]!.found }
+  }
+  const skipped = { reach: 'fail', host: 'skip', upgrade: 'skip', body: 'skip', repeat: 'skip' }
+  const elsewhere = await run('--public.url', `http://*.tunnels.localhost:${port}`)
+  expect(elsewhere).toEqual({ code: 5, statuses: skipped, found: 'somebody else answers, 404: "another"' })
+  const args = machine.serverArgs().slice(1)
+  const taken = args.map(text =>
+    text === '127.0.0.1:0' && args[args.indexOf(text) - 1] === '--public.listen' ? `127.0.0.1:${port}` : text,
+  )
+  const { out } = await sallyport(['check', 'server', '--outside', ...taken])
+  expect(out).toMatch(/outside-reach .*EADDRINUSE.*stop the server/)
+  expect((await sallyport(['check', 'server', '--deep', ...args])).code).toBe(2)
+})
