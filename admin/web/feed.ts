@@ -68,8 +68,11 @@ export class Feed {
     const text = event(this.#source, LATEST_STEPS)
     const now = performance.now()
     for (const { response, ends } of this.#readers) {
-      if (ends < now) response.end()
-      else if (response.writableLength === 0) response.write(text)
+      const isReading = response.writableLength === 0
+      // Behind what nobody reads, an end would never come.
+      if (ends < now && !isReading) response.destroy()
+      else if (ends < now) response.end()
+      else if (isReading) response.write(text)
     }
   }
 }

@@ -95,7 +95,8 @@ export class RingInspector implements Inspector, EntryOwner {
       throw new SallyportError('overloaded', 'too many replays: wait a moment')
     }
     const { requestId } = request
-    this.#logger.info({ audit: true, replayOf: id, requestId, edited: Object.keys(edits) }, 'an exchange is replayed')
+    const edited = Object.entries(edits).flatMap(([name, edit]) => (edit === undefined ? [] : [name]))
+    this.#logger.info({ audit: true, replayOf: id, requestId, edited }, 'an exchange is replayed')
     return await this.#run(request, body)
   }
 

@@ -1,7 +1,9 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
-import { request } from 'node:http'
+import { request, type ServerResponse } from 'node:http'
+import { Writable } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { Feed } from '../../admin/web/feed.ts'
 import { Logins } from '../../admin/web/logins.ts'
 import { listenAdmin, Traffic } from '../../admin/index.ts'
 import { noLogger } from '../../protocol/base/log.ts'
@@ -225,6 +227,22 @@ describe('the events', () => {
     expect(await ninth()).toBe(503)
     readers[0]!.destroy()
     await until(async () => (await ninth()) === 200)
+  })
+
+  test('a page that stops reading loses its place when its time is over', async () => {
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] })
+    try {
+      const feed = new Feed(source, noLogger)
+      const pages = Array.from({ length: 8 }, () => new Writable({ write() {} }))
+      for (const page of pages) feed.add(page as unknown as ServerResponse)
+      expect(feed.hasRoom()).toBe(false)
+      const closed = Promise.all(pages.map(page => once(page, 'close')))
+      vi.advanceTimersByTime(10 * 60_000 + 2000)
+      await closed
+      expect(feed.hasRoom()).toBe(true)
+    } finally {
+      vi.useRealTimers()
+    }
   })
 
   test('HEAD takes no place', async () => {

@@ -9,6 +9,7 @@ import { RING_BYTES, RING_EXCHANGES } from '../../../client/inspect/ring.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
+import { recordingLogger } from '../../router/support.ts'
 
 const CANARY = 'c4n4ry-S3cret-value'
 const JWT = `eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.${'s'.repeat(43)}`
@@ -531,6 +532,25 @@ describe('a replay', () => {
     })
     expect(got[1]?.request).toMatchObject({ path: '/a?token=x', replay: { of: id, edited: false } })
     expect(got[1]?.request.headers).toEqual(['x-request-id', replayed.requestId, 'sallyport-replay', id])
+  })
+
+  it('is logged with what was edited, and with nothing else', async () => {
+    const { logger, fields } = recordingLogger()
+    const inspector = new RingInspector('heads', logger, standing)
+    const handler = inspector.layer((_, response) => {
+      response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
+      response.responseEnd([])
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    })
+    handler(requestOf(), new CallerEnd()).requestEnd([])
+    const { id } = inspector.list()[0]!
+    const none = { method: undefined, path: undefined, headers: undefined, body: undefined }
+    await inspector.replay(id, { edits: none })
+    await inspector.replay(id, { edits: { ...none, path: '/new' } })
+    expect(fields).toMatchObject([
+      { audit: true, replayOf: id, edited: [] },
+      { audit: true, replayOf: id, edited: ['path'] },
+    ])
   })
 
   it('changes what it is told to', async () => {
