@@ -21,6 +21,7 @@ const TASKS = {
   mutants: args => ['test/security/mutations/refusals.ts', ...args],
   chaos: args => ['test/chaos/run.ts', ...args],
   docs: args => ['scripts/docs.ts', ...args],
+  site: args => ['tools/site/build.mjs', ...args],
   release: args => ['scripts/release.ts', ...args],
   lint: args => ['scripts/lint.ts', ...args],
   format: args => (args.includes('--check') ? [BIOME, 'format'] : [BIOME, 'format', '--write']),

@@ -1,0 +1,30 @@
+/** The site's table of contents beside the documents; `npm run docs:site` makes the pages and checks all links. */
+import { existsSync, globSync } from 'node:fs'
+import { expect, test } from 'vitest'
+
+interface Item {
+  readonly link?: string
+  readonly items?: readonly Item[]
+}
+
+const config = '../../tools/site/.vitepress/config.mjs'
+const { default: site } = (await import(config)) as { default: { themeConfig: { sidebar: Item[]; nav: Item[] } } }
+const linksOf = (items: readonly Item[]): string[] =>
+  items.flatMap(({ link, items = [] }) => [...(link === undefined ? [] : [link]), ...linksOf(items)])
+const listed = linksOf(site.themeConfig.sidebar)
+
+/** The document behind a link of the site. */
+function fileOf(link: string): string {
+  if (link === '/readme') return 'README.md'
+  return link.endsWith('/') ? `${link.slice(1)}README.md` : `${link.slice(1)}.md`
+}
+
+test('each entry is a document', () => {
+  const all = [...listed, ...linksOf(site.themeConfig.nav)]
+  expect(all.map(fileOf).filter(file => !existsSync(file))).toEqual([])
+})
+
+test('each page of docs/ has an entry', () => {
+  const pages = globSync('docs/*.md').map(file => file.replaceAll('\\', '/'))
+  expect(pages.filter(page => !listed.map(fileOf).includes(page))).toEqual([])
+})
