@@ -149,3 +149,14 @@ describe('a pair', () => {
     expect(answers.get(200)).toBeGreaterThan(20)
   })
 })
+
+it('one process serves two runtimes, and what happens to one is nothing to the other', async () => {
+  const as = async (runtime: string) =>
+    connect(optionsFor({ token: await token({ runtime }), target: () => new Response(runtime) }))
+  await using first = await as('first')
+  await using _second = await as('second')
+  const ask = async (runtime: string) => await (await server.fetch(runtime, `https://${runtime}.${DOMAIN}/`)).text()
+  expect(await Promise.all([ask('first'), ask('second')])).toEqual(['first', 'second'])
+  await first.close({ graceMs: 0 })
+  expect(await ask('second')).toBe('second')
+})

@@ -71,6 +71,16 @@ describe('roles', () => {
     const secrets = objects.filter(({ kind }) => kind === 'Secret').map(({ metadata }) => metadata.name)
     expect(secrets).toEqual(rules.flatMap(({ resourceNames }) => resourceNames))
   })
+
+  // To kustomize a name in `resourceNames` is that of any object, and where it adds a hash to one, it does so there, too.
+  test('K1 what they name is the name of nothing that kustomize generates', () => {
+    const generated = documents.flatMap(document => {
+      const { configMapGenerator = [], secretGenerator = [] } = document.toJS()
+      return [...configMapGenerator, ...secretGenerator].map(({ name }: { name: string }) => name)
+    })
+    expect(generated).toContain('sallyport-client')
+    for (const name of rules.flatMap(({ resourceNames = [] }) => resourceNames)) expect(generated).not.toContain(name)
+  })
 })
 
 /** systemd's own measure, from 0 (nothing exposed) to 10. */
