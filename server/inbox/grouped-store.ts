@@ -4,6 +4,7 @@
  */
 import { type Guard, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { within } from '../pause.ts'
 import {
   type Applied,
   type Change,
@@ -42,6 +43,8 @@ export class UnusableError extends Error {}
 export abstract class GroupedStore implements InboxStore {
   protected readonly logger: Logger
   protected readonly guard: Guard
+  /** One that takes longer to look through what it has opens behind the start, for which everything else waits. */
+  protected readonly startMs: number = 10_000
   protected isOpen = false
   protected isClosed = false
   readonly shared: SharedStore | undefined = undefined
@@ -52,6 +55,7 @@ export abstract class GroupedStore implements InboxStore {
   #groupTimer: NodeJS.Timeout | undefined
   #committing = false
   #reopenTimer: NodeJS.Timeout | undefined
+  #starting = false
   #wasOpen = false
   #state: StoreState = { open: false, problem: 'it is not open yet' }
   #onState: ((state: StoreState) => void) | undefined
@@ -95,19 +99,31 @@ export abstract class GroupedStore implements InboxStore {
 
   /** Rejects with a TypeError for one that cannot be used. */
   async start(): Promise<void> {
+    this.#starting = true
+    try {
+      await within(this.startMs, this.#openFirst())
+    } catch (error) {
+      await this.close()
+      throw new TypeError(`inbox: ${(error as Error).message}`, { cause: error })
+    }
+    this.#starting = false
+    if (!this.isOpen && this.#reopenTimer === undefined) {
+      this.logger.warn(this.place, 'the store of the inbox takes long to open: until then nothing is kept')
+    }
+  }
+
+  async #openFirst(): Promise<void> {
     try {
       await this.#openNow()
     } catch (error) {
-      if (error instanceof UnusableError) {
-        await this.close()
-        throw new TypeError(`inbox: ${error.message}`, { cause: error })
-      }
+      if (this.#starting && error instanceof UnusableError) throw error
       this.lost(error as Error)
     }
   }
 
   async #openNow(): Promise<void> {
     const state = await this.reopen()
+    if (this.isClosed) return
     this.isOpen = true
     this.#wasOpen = true
     this.#setAside = state.setAside ?? this.#setAside
@@ -145,7 +161,7 @@ export abstract class GroupedStore implements InboxStore {
   }
 
   apply(change: Change): Promise<Applied> {
-    if (!this.isOpen) return Promise.reject(this.away())
+    if (!this.isOpen || this.isClosed) return Promise.reject(this.away())
     return new Promise((resolve, reject) => {
       this.#group.push({ change, resolve, reject })
       this.#groupBytes += bytesOf(change)

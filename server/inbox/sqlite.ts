@@ -107,7 +107,7 @@ export class SqliteStore extends GroupedStore {
   }
 
   #read<Value>(ask: Ask): Promise<Value> {
-    return this.isOpen ? this.#ask(ask) : Promise.reject(this.away())
+    return this.isOpen && !this.isClosed ? this.#ask(ask) : Promise.reject(this.away())
   }
 
   #ask<Value>(ask: Ask): Promise<Value> {

@@ -1,8 +1,9 @@
 /** What all stores do alike, over one whose disk a test holds. */
 import { afterEach, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
-import { GroupedStore } from '../../../server/inbox/grouped-store.ts'
+import { GroupedStore, UnusableError } from '../../../server/inbox/grouped-store.ts'
 import type { Applied, Change, StoreState } from '../../../server/inbox/store.ts'
+import { until } from '../../support/until.ts'
 import { append, message } from './messages.ts'
 
 afterEach(() => {
@@ -14,15 +15,14 @@ class Held extends GroupedStore {
   held = false
   free: () => void = () => {}
   opened = 0
+  opens = Promise.resolve()
   protected readonly place = {}
+  protected override readonly startMs = 20
 
-  protected override reopen(): Promise<Extract<StoreState, { open: true }>> {
+  protected override async reopen(): Promise<Extract<StoreState, { open: true }>> {
     this.opened++
-    return Promise.resolve({
-      open: true,
-      contents: { counts: [], lanes: [], rules: [], paused: [] },
-      setAside: undefined,
-    })
+    await this.opens
+    return { open: true, contents: { counts: [], lanes: [], rules: [], paused: [] }, setAside: undefined }
   }
 
   protected override async commit(changes: readonly Change[]): Promise<Applied[]> {
@@ -41,6 +41,38 @@ class Held extends GroupedStore {
   sweep = () => Promise.resolve({ expired: [], more: false })
   counts = () => Promise.resolve({ counts: [], lanes: [] })
 }
+
+test('a store that takes long to open: the start does not wait for it, and what comes is told so until it is open', async () => {
+  const store = new Held(noLogger, Date.now)
+  const { promise, resolve } = Promise.withResolvers<void>()
+  store.opens = promise
+  await store.start()
+  await expect(append(store, message('early'))).rejects.toThrow('it is not open yet')
+  const open = new Promise<void>(done => {
+    store.onState = state => state.open && done()
+  })
+  resolve()
+  await open
+  expect(await append(store, message('late'))).toMatchObject({ status: 'stored' })
+  expect(store.opened).toBe(1)
+  await store.close()
+  await expect(append(store, message('after'))).rejects.toThrow('it is closed')
+})
+
+test('one that turns out late to be of no use is away, and tried again', async () => {
+  const store = new Held(noLogger, Date.now)
+  const { promise, reject } = Promise.withResolvers<void>()
+  store.opens = promise
+  await store.start()
+  const lost = new Promise<string>(done => {
+    store.onState = state => !state.open && state.problem !== 'it is not open yet' && done(state.problem)
+  })
+  store.opens = Promise.resolve()
+  reject(new UnusableError('it is of something else'))
+  expect(await lost).toBe('it is of something else')
+  await until(() => store.stats().open)
+  await store.close()
+})
 
 test('a disk that hangs: what waits is told so within ten seconds, what comes at once, until it works again', async () => {
   vi.useFakeTimers()
