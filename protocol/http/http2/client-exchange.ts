@@ -3,7 +3,7 @@ import { type ClientHttp2Stream, constants } from 'node:http2'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { timeLeft, timeUntil } from '../../base/deadline-watch.ts'
-import type { Failing } from '../../base/guard.ts'
+import { type Failing, stepOf } from '../../base/guard.ts'
 import { hasHeader, stripTrailers } from '../headers.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import type { HttpLimits } from '../limits.ts'
@@ -12,7 +12,7 @@ import { asObject, outgoingBlock, receivedHead, receivedTrailers } from './heade
 import { breakStream, cancelStream } from './reset.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
-const { NGHTTP2_FLAG_END_STREAM, NGHTTP2_REFUSED_STREAM } = constants
+const { NGHTTP2_CANCEL, NGHTTP2_FLAG_END_STREAM, NGHTTP2_REFUSED_STREAM, NGHTTP2_STREAM_STATE_IDLE } = constants
 
 /** The upstream has not begun the request (RFC 9113, section 8.7): it may be sent again, whatever its method. */
 export class UnprocessedError extends SallyportError {
@@ -63,6 +63,9 @@ export class Http2ClientExchange implements RequestSink, Failing {
   static readonly #onAborted = guarded(exchange => exchange.#reset())
   static readonly #onError = guarded<Error>((exchange, error) => exchange.#failed(error))
   static readonly #onClose = guarded(exchange => exchange.#closed())
+  static readonly #closedDue = stepOf<Http2ClientExchange>(exchange => {
+    if (!exchange.#mayBeAsked) exchange.#stream.destroy()
+  })
   readonly #stream: ClientHttp2Stream
   readonly #request: OutgoingRequest
   readonly #response: ResponseSink
@@ -81,6 +84,9 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #informational = 0
   #awaitsContinue: boolean
   #raw = false
+  #cancelled = false
+  /** Node has asked for the trailers of the request. */
+  #asked = false
   /** The whole answer has come, and the stream may be destroyed before it says so. */
   #settled = false
   /** The part of the body that was taken out of the stream before the head was passed on. */
@@ -106,6 +112,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#requestLeft = request.bodyBytes
     this.#requestDone = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = request.bodyBytes !== 0 && hasHeader(request.headers, 'expect')
+    if (request.bodyBytes !== 0 && !request.upgrade) this.#outliveTrailers()
     const owned: OwnedStream = stream
     owned[EXCHANGE] = this
     stream.on('headers', Http2ClientExchange.#onHeaders)
@@ -158,6 +165,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
   }
 
   #sendTrailers(): void {
+    this.#asked = true
     try {
       this.#stream.sendTrailers(asObject(outgoingBlock([], this.#requestTrailers)))
     } catch {
@@ -288,8 +296,11 @@ export class Http2ClientExchange implements RequestSink, Failing {
 
   /** The session is about to end, and its streams with all that waits in them. */
   settle(error: SallyportError): void {
-    if (hasEnded(this.#stream)) this.#takeOut()
-    else this.#broken(error)
+    if (!hasEnded(this.#stream)) this.#broken(error)
+    else {
+      this.#takeOut()
+      this.#cancel()
+    }
   }
 
   /** Nothing of a whole answer is lost, whatever becomes of its stream. At most a window of it waits. */
@@ -320,9 +331,35 @@ export class Http2ClientExchange implements RequestSink, Failing {
   }
 
   #cancel(): void {
-    if (this.#stream.destroyed) return
+    if (this.#stream.destroyed || this.#cancelled) return
+    this.#cancelled = true
     this.#owner.resets()
+    this.#reader.discard()
     cancelStream(this.#stream)
+  }
+
+  /**
+   * Node asks a stream for trailers behind the last of its data, even if the stream was destroyed meanwhile: then an assertion ends the
+   * process. An upstream can bring that about. So a stream that may still be asked is reset, and destroyed once nghttp2 has closed it.
+   */
+  #outliveTrailers(): void {
+    const stream = this.#stream
+    const destroy = stream.destroy.bind(stream)
+    let first: Error | undefined
+    stream.destroy = error => {
+      first ??= error
+      if (!this.#mayBeAsked) return destroy(first)
+      if (!stream.closed) stream.close(NGHTTP2_CANCEL)
+      // Node calls this as the stream closes, and a turn later it is closed.
+      else setImmediate(Http2ClientExchange.#closedDue, this)
+      return stream
+    }
+  }
+
+  get #mayBeAsked(): boolean {
+    const stream = this.#stream
+    if (this.#asked || !stream.writableEnded || stream.session?.destroyed !== false) return false
+    return stream.state.state !== NGHTTP2_STREAM_STATE_IDLE
   }
 
   /** Called when our own code, or that of the downstream end, is at fault. */

@@ -82,6 +82,12 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
       ...LENIENT,
     })
     this.#session = session
+    const destroy = session.destroy.bind(session)
+    // Node does so by itself where the upstream breaks the rules, and destroys the streams one by one.
+    session.destroy = (error, code) => {
+      this.#settle(broken(error?.message ?? 'the session was ended'))
+      destroy(error, code)
+    }
     session.on('error', ignore)
     const { onSettings } = options
     if (onSettings !== undefined) session.once('remoteSettings', guard(onSettings))
