@@ -90,7 +90,10 @@ const head = (id: number, ...more: Buffer[]) =>
 /** Each makes the router give up the stream while the frame is being read. */
 const FAULTS: Record<string, (id: number) => Buffer[]> = {
   'too many informational answers': id => Array.from({ length: 40 }, () => informational(id)),
-  'a body longer than announced': id => [head(id, field('content-length', '1')), frame(TYPE.data, 0, id, Buffer.alloc(2))],
+  'a body longer than announced': id => [
+    head(id, field('content-length', '1')),
+    frame(TYPE.data, 0, id, Buffer.alloc(2)),
+  ],
   'a go-away with an error': () => [frame(TYPE.goaway, 0, 0, Buffer.concat([uint32(3), uint32(2)]))],
   'a frame that ends the connection': () => [frame(TYPE.headers, END_HEADERS, 0)],
 }
