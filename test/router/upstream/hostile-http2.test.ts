@@ -56,7 +56,7 @@ function serve(socket: Socket): void {
   socket.write(frame(TYPE.settings, 0, 0, wide))
   let bytes = Buffer.alloc(0)
   let taken = PREFACE.length
-  socket.on('data', chunk => {
+  socket.on('data', (chunk: Buffer) => {
     bytes = Buffer.concat([bytes, chunk])
     for (const { type, flags, stream, payload } of framesOf(bytes.subarray(taken))) {
       taken += 9 + payload.length
