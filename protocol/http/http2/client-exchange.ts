@@ -347,13 +347,21 @@ export class Http2ClientExchange implements RequestSink, Failing {
     const destroy = stream.destroy.bind(stream)
     let first: Error | undefined
     stream.destroy = error => {
-      first ??= error
-      if (!this.#mayBeAsked) return destroy(first)
-      if (!stream.closed) stream.close(NGHTTP2_CANCEL)
-      // Node calls this as the stream closes, and a turn later it is closed.
-      else setImmediate(Http2ClientExchange.#closedDue, this)
-      return stream
+      try {
+        first ??= error
+        return this.#closesFirst() ? stream : destroy(first)
+      } catch (thrown) {
+        return destroy(toSallyportError(thrown))
+      }
     }
+  }
+
+  #closesFirst(): boolean {
+    if (!this.#mayBeAsked) return false
+    if (!this.#stream.closed) this.#stream.close(NGHTTP2_CANCEL)
+    // Node destroys it as it closes; a turn later it has.
+    else setImmediate(Http2ClientExchange.#closedDue, this)
+    return true
   }
 
   get #mayBeAsked(): boolean {

@@ -84,10 +84,10 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     this.#session = session
     const destroy = session.destroy.bind(session)
     // Node does so by itself where the upstream breaks the rules, and destroys the streams one by one.
-    session.destroy = (error, code) => {
+    session.destroy = guard((error?: Error, code?: number) => {
       this.#settle(broken(error?.message ?? 'the session was ended'))
       destroy(error, code)
-    }
+    })
     session.on('error', ignore)
     const { onSettings } = options
     if (onSettings !== undefined) session.once('remoteSettings', guard(onSettings))
