@@ -283,8 +283,8 @@ export class OwnHosts implements DirectoryListener {
     this.#directory.refresh(host).then(looked, ignore)
   }
 
-  /** Tells the claims of a host where they stand, and the directory of the one that comes next. */
-  #settle(host: string): void {
+  /** Tells the claims of a host where they stand, and the directory of the one that comes next: not at once of one that `entered`. */
+  #settle(host: string, entered?: Claim): void {
     const claims = this.#claims.get(host)
     if (claims === undefined || this.#entering.has(host)) return
     const state = this.#directory.find(host)
@@ -304,7 +304,12 @@ export class OwnHosts implements DirectoryListener {
     else this.#wanted.delete(host)
     const [first] = claims.values()
     const next = holder === undefined ? first : claims.get(holder)
-    if (next !== undefined && !next.entered) this.#enter(next)
+    if (next !== undefined && next !== entered && !this.#isListed(next, state)) this.#enter(next)
+  }
+
+  /** Whether the directory knows of a claim here. It may have forgotten one, and one that waits is written back by nobody else. */
+  #isListed({ runtime, entered }: Claim, state: RuntimeState | undefined): boolean {
+    return entered && state?.instances.get(runtime)?.replicas.includes(this.#directory.replica) === true
   }
 
   #judge(claim: Claim, holder: string | undefined, state: RuntimeState | undefined): void {
@@ -332,7 +337,7 @@ export class OwnHosts implements DirectoryListener {
     this.#entering.add(host)
     const entered = this.#guard(() => {
       this.#entering.delete(host)
-      this.#settle(host)
+      this.#settle(host, claim)
     })
     const failed = this.#guard(() => {
       this.#entering.delete(host)

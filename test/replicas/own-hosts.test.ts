@@ -148,6 +148,24 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     expect([await whose(near), await whose(far)]).toEqual(['a', 'a'])
   })
 
+  test('passes to one who lost a race for it, also if Redis was emptied in between', async () => {
+    await start(0)
+    const before = [near, far].map(server => server.stats().directory.operations)
+    replicas.redis.pause()
+    const joining = [join(near, 'a'), join(far, 'b')]
+    // Both runtimes are told of, and both ask who has the host: nobody, they will hear.
+    await until(() => [near, far].every((server, i) => server.stats().directory.operations >= before[i]! + 2))
+    replicas.redis.resume()
+    const clients = await Promise.all(joining)
+    await until(() => held(near) + held(far) === 1 && [near, far].some(server => server.stats().hosts!.contested === 1))
+    await replicas.redis.command('FLUSHALL')
+    await until(async () => Number(await replicas.redis.command('EXISTS', `{sallyport}:runtime:${HOST}`)) === 1)
+    const [winner, loser] = held(near) === 1 ? ['a', 'b'] : ['b', 'a']
+    await until(async () => (await whose(near)) === winner)
+    clients[winner === 'a' ? 0 : 1]!.ws.terminate()
+    await until(async () => (await whose(near)) === loser && (await whose(far)) === loser)
+  })
+
   test('D9: hosts that nobody has cost the directory a bounded amount, and nobody else anything', async () => {
     await start()
     await join(far, 'a')
