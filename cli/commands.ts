@@ -10,6 +10,7 @@ const adminFlags: Flags = {
   'admin.token.file': flag('FILE', 'Its bearer token. Default: found automatically on this machine.'),
   json: flag('', 'Prints JSON.'),
 }
+const keySet = { jwks: flag('FILE', 'The key set (JWKS) that servers read.') }
 const json = { json: flag('', 'Prints JSON.') }
 const days = { days: flag('N', 'Days of validity; default 397, never longer than its authority.') }
 const routes = {
@@ -103,6 +104,19 @@ const CERTS: readonly Command[] = [
     load: async () => (await import('./commands/certs.ts')).certsReplica,
   },
   {
+    name: 'certs renew',
+    about: 'Makes a certificate and its key anew, for the same names and use, in the same files.',
+    example: 'sallyport certs renew certs/server.pem --before 30d',
+    positionals: ['FILE'],
+    flags: {
+      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem. Default: that of the certificate.'),
+      key: flag('FILE', 'Its key. Default: NAME-key.pem beside NAME.pem.'),
+      before: flag('TIME', 'Only if it ends within this time, such as 30d.'),
+      ...days,
+    },
+    load: async () => (await import('./commands/certs.ts')).certsRenew,
+  },
+  {
     name: 'certs export',
     about: 'Puts a certificate, its key and its authority into a PKCS#12 file, for Java agents.',
     example: 'sallyport certs export --cert certs/demo.pem --p12 demo.p12 --password.file password',
@@ -137,6 +151,32 @@ const TOKENS: readonly Command[] = [
       ...force,
     },
     load: async () => (await import('./commands/keys.ts')).keysCreate,
+  },
+  {
+    name: 'keys add',
+    about: 'Makes another key, and adds what verifies its tokens to a key set.',
+    example: 'sallyport keys add --jwks keys/jwks.json --out keys/next.jwk',
+    flags: {
+      ...keySet,
+      out: flag('FILE', 'Where the new key goes, which signs tokens (0600).'),
+      alg: flag('ALG', 'EdDSA (default), ES256, RS256 or PS256.'),
+      ...force,
+    },
+    load: async () => (await import('./commands/keys.ts')).keysAdd,
+  },
+  {
+    name: 'keys list',
+    about: 'Shows the keys of a set.',
+    example: 'sallyport keys list --jwks keys/jwks.json',
+    flags: { ...keySet, ...json },
+    load: async () => (await import('./commands/keys.ts')).keysList,
+  },
+  {
+    name: 'keys retire',
+    about: 'Removes a key from a set: its tokens are refused from now on. Live sessions stay until their tokens end.',
+    example: 'sallyport keys retire --jwks keys/jwks.json --kid ID',
+    flags: { ...keySet, kid: flag('ID', 'Id of the key, or how it begins.') },
+    load: async () => (await import('./commands/keys.ts')).keysRetire,
   },
   {
     name: 'token create',

@@ -3,12 +3,18 @@ import { dirname, join } from 'node:path'
 import { type CertificateAndKey, createAuthority } from '../../certs/authority.ts'
 import type { OutputFile } from '../../certs/files.ts'
 import { type CertificateReport, inspectCertificates } from '../../certs/inspect.ts'
-import { createClientCertificate, createReplicaCertificate, createServerCertificate } from '../../certs/leaf.ts'
+import { parseDurationMs } from '../../certs/duration.ts'
+import {
+  createClientCertificate,
+  createReplicaCertificate,
+  createServerCertificate,
+  REPLICA_NAME,
+} from '../../certs/leaf.ts'
 import { parseHostName } from '../../certs/names.ts'
 import { exportPkcs12 } from '../../certs/pkcs12.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
-import { EXIT, usageError } from '../failure.ts'
+import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalCount, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
 
@@ -53,6 +59,46 @@ export const certsReplica: Run = async (args, io) => {
   return EXIT.ok
 }
 
+/** `sallyport certs renew` */
+export const certsRenew: Run = async (args, io) => {
+  const path = args.positionals[0]!
+  const [report] = await checked(() => inspectCertificates(readInput(path, 'the certificate')), path)
+  const { validTo, authority } = report!
+  if (authority) throw configurationError(`${path} is an authority: docs/keys.md says how to follow it by another one`)
+  const before = optionalFlag(args, 'before')
+  const withinMs = before === undefined ? undefined : await checked(() => parseDurationMs(before), '--before')
+  if (withinMs !== undefined && validTo.getTime() - Date.now() > withinMs) {
+    io.note(`${path} ends ${validTo.toISOString()}: nothing to do\n`)
+    return EXIT.ok
+  }
+  const signer = readAuthority(args, dirname(path))
+  const made = await checked(() => likewise(signer.authority, report!, validity(args)), signer.where)
+  const keyFile = optionalFlag(args, 'key') ?? keyBeside(path)
+  // The key first: who reads them in between finds a pair that does not fit, and keeps the old one.
+  const key = { path: keyFile, text: made.key, secret: true }
+  await writeOutput([key, { path, text: made.certificate, secret: false }], true, io)
+  return EXIT.ok
+}
+
+/** A certificate of the same kind and for the same names. */
+function likewise(
+  authority: CertificateAndKey,
+  { names, runtime, usages }: CertificateReport,
+  validity: { validDays?: number },
+): Promise<CertificateAndKey> {
+  if (runtime !== undefined) return createClientCertificate(authority, { runtime, ...validity })
+  if (names.includes(`DNS:${REPLICA_NAME}`)) return createReplicaCertificate(authority, validity)
+  const hosts = names.flatMap(name => /^(?:DNS|IP Address):(.+)$/.exec(name)?.[1] ?? [])
+  if (hosts.length > 0 && usages.includes('serverAuth')) {
+    return createServerCertificate(authority, { hosts, ...validity })
+  }
+  throw new TypeError('the certificate is none that `sallyport certs` makes')
+}
+
+function keyBeside(certFile: string): string {
+  return certFile.replace(/(\.pem)?$/, '-key.pem')
+}
+
 async function checkedHosts(args: Arguments): Promise<readonly string[]> {
   const hosts = args.flags.get('host')
   if (!hosts) throw usageError('--host is missing: the names by which the server is reached')
@@ -86,7 +132,7 @@ export const certsExport: Run = async (args, io) => {
   const path = requiredFlag(args, 'p12')
   const passwordFile = requiredFlag(args, 'password.file')
   const certFile = requiredFlag(args, 'cert')
-  const keyFile = optionalFlag(args, 'key') ?? certFile.replace(/(\.pem)?$/, '-key.pem')
+  const keyFile = optionalFlag(args, 'key') ?? keyBeside(certFile)
   const caFile = optionalFlag(args, 'ca') ?? existing(join(dirname(certFile), 'ca.pem'))
   const password = readInput(passwordFile, 'the password').replace(/\r?\n$/, '')
   const certificate = readInput(certFile, 'the certificate')

@@ -1,19 +1,90 @@
 import { join } from 'node:path'
+import type { JWK } from 'jose'
 import { createKeys, type TokenAlgorithm } from '../../certs/keys.ts'
+import { parseKeySet } from '../../server/auth/key-source.ts'
+import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
-import { EXIT } from '../failure.ts'
-import { checked, hasSwitch, optionalFlag, requiredFlag } from '../options.ts'
+import { configurationError, EXIT, usageError } from '../failure.ts'
+import { checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
+import { printable, table } from '../table.ts'
 
 /** `sallyport keys create` */
 export const keysCreate: Run = async (args, io) => {
   const out = requiredFlag(args, 'out')
-  const alg = (optionalFlag(args, 'alg') ?? 'EdDSA') as TokenAlgorithm
-  const { privateJwk, jwks } = await checked(() => createKeys({ alg }))
+  const { privateJwk, jwks } = await checked(() => createKeys({ alg: algorithm(args) }))
   const files = [
     { path: join(out, 'private.jwk'), text: `${JSON.stringify(privateJwk)}\n`, secret: true },
-    { path: join(out, 'jwks.json'), text: `${JSON.stringify(jwks, undefined, 2)}\n`, secret: false },
+    { path: join(out, 'jwks.json'), text: textOf(jwks), secret: false },
   ]
   await writeOutput(files, hasSwitch(args, 'force'), io)
   return EXIT.ok
+}
+
+/** `sallyport keys add` */
+export const keysAdd: Run = async (args, io) => {
+  const path = requiredFlag(args, 'jwks')
+  const out = requiredFlag(args, 'out')
+  const set = readSet(path)
+  const { privateJwk, jwks } = await checked(() => createKeys({ alg: algorithm(args) }))
+  const text = textOf({ ...set, keys: [...set.keys, ...jwks.keys] })
+  await checked(() => parseKeySet(text), path)
+  // The secret first: a key that verifies what nobody can sign would be of no use.
+  await writeOutput(
+    [{ path: out, text: `${JSON.stringify(privateJwk)}\n`, secret: true }],
+    hasSwitch(args, 'force'),
+    io,
+  )
+  await writeOutput([{ path, text, secret: false }], true, io)
+  io.note(`added ${privateJwk.kid}; sign with it once every server has read the set\n`)
+  return EXIT.ok
+}
+
+/** `sallyport keys list` */
+export const keysList: Run = async (args, io) => {
+  const { keys } = readSet(requiredFlag(args, 'jwks'))
+  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(keys, undefined, 2)}\n`)
+  else io.out(`${table(keys as never, COLUMNS).join('\n')}\n`)
+  return EXIT.ok
+}
+
+const COLUMNS = {
+  kid: ({ kid }: { kid?: unknown }) => printable(kid),
+  alg: ({ alg }: { alg?: unknown }) => printable(alg),
+  type: ({ kty, crv }: { kty?: unknown; crv?: unknown }) => printable(crv ?? kty),
+}
+
+/** `sallyport keys retire` */
+export const keysRetire: Run = async (args, io) => {
+  const path = requiredFlag(args, 'jwks')
+  const start = requiredFlag(args, 'kid')
+  const set = readSet(path)
+  const [found, ...others] = set.keys.filter(({ kid }) => kid?.startsWith(start) === true)
+  if (found === undefined) throw configurationError(`${path} has no key ${start}`)
+  if (others.length > 0) throw usageError(`several keys begin with ${start}`)
+  const keys = set.keys.filter(key => key !== found)
+  if (keys.length === 0)
+    throw configurationError(`${found.kid} is the last key of ${path}: no token would be valid any more`)
+  await writeOutput([{ path, text: textOf({ ...set, keys }), secret: false }], true, io)
+  io.note(`retired ${found.kid}; what it signed is refused from now on; live sessions stay until their tokens end\n`)
+  return EXIT.ok
+}
+
+function algorithm(args: Arguments): TokenAlgorithm {
+  return (optionalFlag(args, 'alg') ?? 'EdDSA') as TokenAlgorithm
+}
+
+/** A set as servers read it; whatever else stands in it is kept. */
+function readSet(path: string): { readonly keys: readonly JWK[] } {
+  const text = readInput(path, 'the key set')
+  try {
+    parseKeySet(text)
+    return JSON.parse(text) as { keys: JWK[] }
+  } catch (error) {
+    throw configurationError(`${path}: ${(error as Error).message}`, error)
+  }
+}
+
+function textOf(set: object): string {
+  return `${JSON.stringify(set, undefined, 2)}\n`
 }

@@ -1,5 +1,5 @@
 import { TRACING } from '../../protocol/trace/sampling.ts'
-import { OPEN_PATH } from '../../server/access/options.ts'
+import { OPEN_PATH } from '../../server/access/open-path.ts'
 import { STORES } from '../../server/directory/stores.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import { PUBLIC_URL } from '../../server/public-url.ts'

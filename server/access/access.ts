@@ -14,7 +14,8 @@ import type { Opened } from '../opened.ts'
 import type { ResolvedServerOptions } from '../options.ts'
 import { BearerCheck } from './bearer.ts'
 import { type Denied, ForwardAuthCheck } from './forward-auth.ts'
-import { type AccessOptions, openPath, openRuntime, readsOneWay } from './options.ts'
+import { openPath, openRuntime, readsOneWay } from './open-path.ts'
+import type { AccessOptions } from './options.ts'
 
 /** What became of the requests that were checked, since the start. */
 export interface AccessStats {

@@ -2,6 +2,7 @@
 import { checkDuration } from '../../protocol/base/durations.ts'
 import { isRuntimeName } from '../../protocol/base/names.ts'
 import { isForwardedName, isHopByHop, isToken } from '../../protocol/http/headers.ts'
+import { OPEN_PATH, openPath, readsOneWay } from './open-path.ts'
 import type { KeyOrigin } from '../auth/key-source.ts'
 import type { Authorities } from '../tls.ts'
 
@@ -52,7 +53,6 @@ const MAX_HEADERS = 16
 const MAX_LIST = 256
 /** Fields that a request needs for itself. */
 const NOT_TO_COPY = new Set(['host', 'content-length', 'content-type', 'content-encoding', 'expect', 'x-request-id'])
-export const OPEN_PATH = /^(?:[a-z0-9-]{1,63})?\/[!-~]*$/
 
 /** Throws a TypeError that names what is wrong. */
 export function checkAccess(access: AccessOptions | undefined, audience: string, hasTls: boolean): void {
@@ -82,22 +82,6 @@ function checkForwardAuth({ url, headers = [], timeoutMs }: ForwardAuth): void {
     demand(isToken(name) && !isOurs, `access.forwardAuth.headers: ${name} cannot be copied, since it is ours to set`)
   }
   if (timeoutMs !== undefined) checkDuration('access.forwardAuth.timeoutMs', timeoutMs, 1, 60_000)
-}
-
-/** `demo` of `demo/webhooks`; empty for all. */
-export function openRuntime(open: string): string {
-  return open.slice(0, open.indexOf('/'))
-}
-
-export function openPath(open: string): string {
-  return open.slice(open.indexOf('/'))
-}
-
-/** Whether nobody behind us can take the path for another one. */
-export function readsOneWay(path: string): boolean {
-  const end = path.indexOf('?')
-  const plain = end < 0 ? path : path.slice(0, end)
-  return !/[%;\\#]|\/\/|\/\.{1,2}(?:\/|$)/.test(plain)
 }
 
 function demand(condition: boolean, message: string): asserts condition {

@@ -37,7 +37,8 @@ export function useShell(): Shell {
     PATH: `${join(folder, 'bin')}${delimiter}${process.env.PATH}`,
     SALLYPORT_ADMIN_LISTEN: '127.0.0.1:0',
     SALLYPORT_LOG_FORMAT: 'json',
-    RUNTIME_DIRECTORY: join(folder, 'run'),
+    // Other servers of this machine are not found here.
+    ...{ RUNTIME_DIRECTORY: join(folder, 'run'), XDG_RUNTIME_DIR: '', TMPDIR: folder },
   }
   const options = { cwd: folder, env: environment }
   beforeAll(() => {

@@ -1,0 +1,18 @@
+/** What everybody may call: `/webhooks`, or `demo/webhooks` at one runtime. */
+export const OPEN_PATH = /^(?:[a-z0-9-]{1,63})?\/[!-~]*$/
+
+/** `demo` of `demo/webhooks`; empty for all. */
+export function openRuntime(open: string): string {
+  return open.slice(0, open.indexOf('/'))
+}
+
+export function openPath(open: string): string {
+  return open.slice(open.indexOf('/'))
+}
+
+/** Whether nobody behind us can take the path for another one. */
+export function readsOneWay(path: string): boolean {
+  const end = path.indexOf('?')
+  const plain = end < 0 ? path : path.slice(0, end)
+  return !/[%;\\#]|\/\/|\/\.{1,2}(?:\/|$)/.test(plain)
+}

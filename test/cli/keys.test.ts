@@ -1,0 +1,103 @@
+/** `sallyport keys add|list|retire` and `certs renew`. */
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { inspectCertificates } from '../../certs/index.ts'
+import { sallyport } from './run.ts'
+
+let folder: string
+const file = (name: string) => join(folder, name)
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sallyport-keys-'))
+})
+afterEach(() => rmSync(folder, { recursive: true }))
+
+describe('keys', () => {
+  const keysOf = () => JSON.parse(readFileSync(file('jwks.json'), 'utf8')).keys as { kid: string }[]
+  const add = (...more: string[]) =>
+    sallyport(['keys', 'add', '--jwks', file('jwks.json'), '--out', file('next.jwk'), ...more])
+  const retire = (kid: string) => sallyport(['keys', 'retire', '--jwks', file('jwks.json'), '--kid', kid])
+
+  test('add keeps what is in the set, and the new key is secret and not replaced', async () => {
+    await sallyport(['keys', 'create', '--out', folder])
+    const [first] = keysOf()
+    writeFileSync(file('jwks.json'), JSON.stringify({ keys: keysOf(), issuer: 'kept' }))
+    expect((await add('--alg', 'ES256')).out).toBe(`${file('next.jwk')}\n${file('jwks.json')}\n`)
+    const next = JSON.parse(readFileSync(file('next.jwk'), 'utf8'))
+    expect(JSON.parse(readFileSync(file('jwks.json'), 'utf8'))).toMatchObject({
+      keys: [first, { kid: next.kid, alg: 'ES256' }],
+      issuer: 'kept',
+    })
+    expect(JSON.stringify(keysOf())).not.toContain(next.d)
+    expect(statSync(file('next.jwk')).mode & 0o777).toBe(0o600)
+    const again = await add()
+    expect([again.code, again.notes]).toEqual([3, expect.stringContaining('exists and is not overwritten')])
+    expect(keysOf()).toHaveLength(2)
+    expect((await sallyport(['keys', 'list', '--jwks', file('jwks.json')])).out).toContain('ES256')
+  })
+
+  test('retire takes one key out by its id, and never the last', async () => {
+    await sallyport(['keys', 'create', '--out', folder])
+    await add()
+    const [first, second] = keysOf() as [{ kid: string }, { kid: string }]
+    expect((await retire('nobody')).notes).toContain('has no key nobody')
+    expect((await retire('')).notes).toContain('several keys begin with')
+    expect((await retire(first.kid)).code).toBe(0)
+    expect(keysOf()).toMatchObject([{ kid: second.kid }])
+    const last = await retire(second.kid)
+    expect([last.code, last.notes]).toEqual([3, expect.stringContaining('is the last key')])
+  })
+
+  test('a set is not touched that a server would not read, nor filled beyond what it reads', async () => {
+    writeFileSync(file('jwks.json'), JSON.stringify({ keys: [{ kty: 'oct', k: 'c2VjcmV0' }] }))
+    const { code, notes } = await add()
+    expect([code, notes.includes('c2VjcmV0')]).toEqual([3, false])
+    await sallyport(['keys', 'create', '--out', folder, '--force'])
+    const full = Array.from({ length: 64 }, (_, i) => ({ ...keysOf()[0]!, kid: `k${i}` }))
+    writeFileSync(file('jwks.json'), JSON.stringify({ keys: full }))
+    expect((await add()).notes).toContain('over 64 keys')
+    expect(keysOf()).toHaveLength(64)
+  })
+})
+
+describe('certs renew', () => {
+  const read = (name: string) => readFileSync(file(name), 'utf8')
+  const report = (name: string) => inspectCertificates(read(name))[0]!
+
+  test('makes each kind anew, for the same names and use, with another key', async () => {
+    const hosts = ['a.example.com', '*.a.example.com', '127.0.0.1', '::1']
+    await sallyport(['certs', 'init', '--out', folder, '--host', ...hosts])
+    await sallyport(['certs', 'client', '--out', folder, '--runtime', 'demo'])
+    await sallyport(['certs', 'replica', '--out', folder])
+    for (const name of ['server', 'demo', 'replica']) {
+      const [before, key] = [report(`${name}.pem`), read(`${name}-key.pem`)]
+      const { code, out } = await sallyport(['certs', 'renew', file(`${name}.pem`), '--days', '10'])
+      expect([code, out]).toEqual([0, `${file(`${name}-key.pem`)}\n${file(`${name}.pem`)}\n`])
+      const after = report(`${name}.pem`)
+      const { names, runtime, usages, subject } = before
+      expect(after).toMatchObject({ names, runtime, usages, subject })
+      expect([after.serialNumber === before.serialNumber, read(`${name}-key.pem`) === key]).toEqual([false, false])
+      expect(statSync(file(`${name}-key.pem`)).mode & 0o777).toBe(0o600)
+    }
+  })
+
+  test('waits until it is time, where it is told to', async () => {
+    await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com', '--days', '20'])
+    const before = read('server.pem')
+    const { code, notes } = await sallyport(['certs', 'renew', file('server.pem'), '--before', '10d'])
+    expect([code, notes]).toEqual([0, expect.stringContaining('nothing to do')])
+    expect(read('server.pem')).toBe(before)
+    await sallyport(['certs', 'renew', file('server.pem'), '--before', '30d'])
+    expect(read('server.pem')).not.toBe(before)
+  })
+
+  test('makes no authority anew, and nothing without the key of one', async () => {
+    await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
+    expect((await sallyport(['certs', 'renew', file('ca.pem')])).notes).toContain('is an authority')
+    rmSync(file('ca-key.pem'))
+    const before = read('server.pem')
+    expect((await sallyport(['certs', 'renew', file('server.pem')])).code).toBe(3)
+    expect(read('server.pem')).toBe(before)
+  })
+})
