@@ -38,7 +38,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
   const logger = safeLogger(options.logger)
   const site = new Site(source, logger)
   const currentToken = oneAtATime(() => readToken(options, logger))
-  const listener = await open(options, async (request, path) => {
+  const listener = await open(options, async (request, path, authorized) => {
     const { authorization, accept } = request.headers
     const page = isRead(request) ? () => publicPage(path, source, accept) : async () => undefined
     const hostAllowed = isHostAllowed(request.headers.host)
@@ -49,9 +49,9 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
       const shown = site.read(path)
       if (shown) return shown
     }
-    const authorized = authorization !== undefined && bearsToken(authorization, await currentToken())
-    if (!authorized && !hostAllowed) return WRONG_HOST
-    if (!authorized) return NEEDS_TOKEN
+    const hasToken = authorization !== undefined && bearsToken(authorization, await currentToken())
+    if (!hasToken) return hostAllowed ? NEEDS_TOKEN : WRONG_HOST
+    authorized()
     if (request.method === 'POST' && path === '/ui/codes') return codePage(site.code())
     if (request.method === 'POST') return runAction(path, request, source.actions ?? {}, options.logger)
     if (!isRead(request)) return NOT_FOUND
@@ -113,30 +113,26 @@ function isRead(request: IncomingMessage): boolean {
   return request.method === 'GET' || request.method === 'HEAD'
 }
 
-type Answer = (request: IncomingMessage, path: string) => Promise<Page>
+/** `authorized` is called once the caller has shown the token. */
+type Answer = (request: IncomingMessage, path: string, authorized: () => void) => Promise<Page>
 
 /** Connections of one listener. */
 const MAX_CONNECTIONS = 64
 
 /**
- * A connection. It counts as idle unless all of its request is here and we are making the answer, so a caller that is slow to ask or
- * to read gives way to others.
+ * A connection. It counts as idle unless its caller has shown who they are and is being answered, so strangers give way to others, be
+ * they slow to ask or to read, or in the queue of those who want metrics.
  */
 class Visitor implements SlotHolder {
   readonly address: string
   readonly #socket: Socket
-  /** The request that is being answered. */
-  answering: IncomingMessage | undefined
+  idle = true
   /** Part of an answer is still to be sent. */
   owed = false
 
   constructor(socket: Socket) {
     this.address = canonicalAddress(socket.remoteAddress ?? '')
     this.#socket = socket
-  }
-
-  get idle(): boolean {
-    return this.answering?.complete !== true
   }
 
   destroy(): void {
@@ -170,10 +166,11 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
   const serve = async (visitor: Visitor, request: IncomingMessage, response: ServerResponse) => {
     const path = (request.url ?? '/').split('?', 1)[0]!
     try {
-      visitor.answering = request
-      const page = await answer(request, path).catch(() => FAILED)
-      // A stream is being answered until it closes.
-      if (page.stream === undefined) visitor.answering = undefined
+      const page = await answer(request, path, () => {
+        visitor.idle = false
+      }).catch(() => FAILED)
+      // It is being answered until it closes; nobody gets one without a login.
+      if (page.stream !== undefined) visitor.idle = false
       request.resume()
       send(response, request, page)
     } catch (error) {
@@ -190,7 +187,7 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
     }
     visitor.owed = true
     const answered = guard(() => {
-      visitor.answering = undefined
+      visitor.idle = true
       visitor.owed = false
     })
     response.once('close', answered)

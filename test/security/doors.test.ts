@@ -175,6 +175,13 @@ const DOORS: Record<string, () => Promise<Door>> = {
     open.push(() => listener.close())
     return { port: listener.address.port, places: 64, enter: plainly(listener.address.port) }
   },
+  'the health listener, in the queue for metrics': async () => {
+    const busy = { ...source, metrics: () => new Promise<never>(() => {}) }
+    const listener = await listenHealth({ host: '127.0.0.1', port: 0, source: busy })
+    open.push(() => listener.close())
+    const { port } = listener.address
+    return { port, places: 64, enter: plainly(port), greeting: GET.replace('/livez', '/metrics') }
+  },
   'the admin listener, amid a login': async () => {
     const at = { host: '127.0.0.1', port: 0, source }
     const listener = await listenAdmin({ ...at, token: () => 'token-of-this-test', logger: noLogger })
