@@ -26,7 +26,7 @@ export default {
           .replace(/[^\p{L}\p{N}\s_-]/gu, '')
           .replace(/\s/g, '-'),
     },
-    config: markdown => markdown.core.ruler.push('files', mendLinks),
+    config: markdown => markdown.core.ruler.push('files', mend),
   },
   themeConfig: {
     search: { provider: 'local' },
@@ -115,9 +115,13 @@ function pathOf(file) {
 }
 
 /** Links to a README lead to its page. One to another file or a folder of the checkout becomes its text, which names it. */
-function mendLinks(state) {
+function mend(state) {
   const folder = dirname(join(root, state.env.relativePath ?? ''))
-  for (const { children } of state.tokens) {
+  for (const block of state.tokens) {
+    const { children } = block
+    // What is indented looks and is copied as what is fenced; no highlighter knows hex.
+    if (block.type === 'code_block') Object.assign(block, { type: 'fence', info: '', markup: '```' })
+    if (block.info === 'hex') block.info = ''
     let open = false
     for (const token of children ?? []) {
       if (token.type === 'link_open') {
