@@ -1,7 +1,8 @@
 /**
  * Name resolution for new connections. `getaddrinfo` runs on threads that the whole process shares, and a lookup that has
- * begun cannot be cancelled. So one lookup serves all that wait for a name, and names that callers can make up never hold all
- * threads. Those names wait in a queue in which networks take turns, so that no network keeps the others waiting.
+ * begun cannot be cancelled. So one lookup serves all that wait for a name, and neither names that callers can make up nor names
+ * whose resolver is silent hold all threads. Those names wait in a queue in which networks take turns, so that no network keeps the
+ * others waiting.
  */
 import dns from 'node:dns'
 import type { LookupFunction } from 'node:net'
@@ -14,10 +15,12 @@ type Answer = Parameters<LookupFunction>[2]
 
 /** Most names that wait: this many that resolved before, and as many others. */
 export const MAX_NAMES_WAITING = 1_024
-/** Most names that are remembered as resolved. The oldest is forgotten. */
-const MAX_RESOLVED = 1_024
+/** Most names that are remembered as resolved, and as slow. */
+const MAX_REMEMBERED = 1_024
 /** If both wait, this many names that resolved before have their turn for each other one. */
 const KNOWN_IN_A_ROW = 64
+/** A name is slow if its lookup failed after more than this. One that succeeded late may have waited for a thread. */
+const SLOW_MS = 1_000
 
 /** A name that is being looked up, or waits for its turn. */
 interface Question {
@@ -36,17 +39,22 @@ interface NameLookup {
 export class NameLookups {
   readonly #resolve: LookupFunction
   readonly #atOnce: number
+  /** Names whose last lookup was slow, if these alone wait; undefined: all names wait. */
+  readonly #slow: Set<string> | undefined
   readonly #underWay = new Map<string, Question>()
+  /** Of those under way, the ones that had to wait for their turn. */
+  #turns = 0
   /** The waiting names. Those that resolved before go first, but not for ever. */
   readonly #known = new Line()
   readonly #unknown = new Line()
   readonly #resolved = new Set<string>()
   #knownInARow = 0
 
-  /** At most `atOnce` names are looked up at a time. The others wait. */
-  constructor(resolve: LookupFunction, atOnce: number) {
+  /** At most `atOnce` names are looked up at a time. The others wait. `slowAlone`: this holds for slow names, and no other waits. */
+  constructor(resolve: LookupFunction, atOnce: number, slowAlone = false) {
     this.#resolve = resolve
     this.#atOnce = atOnce
+    this.#slow = slowAlone ? new Set() : undefined
   }
 
   /** Names that are being looked up or wait. */
@@ -69,14 +77,16 @@ export class NameLookups {
   #ask(name: string, options: Options, network: string, answer: Answer): () => void {
     const asked = this.#underWay.get(name)
     const line = this.#known.has(name) || this.#resolved.has(name) ? this.#known : this.#unknown
-    const question = asked ?? line.enter(name, options, network)
+    const waits = this.#slow?.has(name) ?? true
+    const question = asked ?? (waits ? line.enter(name, options, network) : { name, options, askers: new Map() })
     if (question === undefined) {
       answer(overloaded(), '')
       return () => {}
     }
     const askers = question.askers.get(network) ?? new Set()
     question.askers.set(network, askers.add(answer))
-    this.#askNext()
+    if (asked === undefined && !waits) this.#begin(question, () => {})
+    else this.#askNext()
     return () => {
       if (!askers.delete(answer) || askers.size > 0) return
       question.askers.delete(network)
@@ -85,17 +95,30 @@ export class NameLookups {
   }
 
   #askNext(): void {
-    while (this.#underWay.size < this.#atOnce) {
+    while (this.#turns < this.#atOnce) {
       const question = this.#next()
       if (question === undefined) return
-      this.#underWay.set(question.name, question)
-      const guard = guardWith(error => tell(question, error as Error, ''))
-      this.#resolve(
-        question.name,
-        question.options,
-        guard((...answer: Parameters<Answer>) => this.#answered(question, answer)),
-      )
+      this.#turns++
+      this.#begin(question, () => this.#turns--)
     }
+  }
+
+  #begin(question: Question, over: () => void): void {
+    const { name, options } = question
+    const begun = performance.now()
+    this.#underWay.set(name, question)
+    const guard = guardWith(error => tell(question, error as Error, ''))
+    const onAnswer = guard((...answer: Parameters<Answer>) => {
+      over()
+      this.#keepSlow(name, answer[0] !== null && performance.now() - begun > SLOW_MS)
+      this.#answered(question, answer)
+    })
+    this.#resolve(name, options, onAnswer)
+  }
+
+  #keepSlow(name: string, isSlow: boolean): void {
+    this.#slow?.delete(name)
+    if (isSlow && this.#slow !== undefined) keep(this.#slow, name)
   }
 
   #next(): Question | undefined {
@@ -114,9 +137,7 @@ export class NameLookups {
 
   #remember(name: string): void {
     this.#resolved.delete(name)
-    this.#resolved.add(name)
-    const [oldest] = this.#resolved
-    if (this.#resolved.size > MAX_RESOLVED) this.#resolved.delete(oldest!)
+    keep(this.#resolved, name)
   }
 }
 
@@ -208,19 +229,26 @@ function tellAll(askers: Set<Answer> | undefined, ...answer: Parameters<Answer>)
   }
 }
 
-/** libuv gives `getaddrinfo` half of its threads, of which there are 4 by default. One of that half stays free. */
-function atOnceOfCaptured(): number {
-  const threads = Number(process.env.UV_THREADPOOL_SIZE ?? 4) || 1
-  return Math.max(1, Math.floor((threads + 1) / 2) - 1)
+/** Adds `name` as the newest. The oldest is forgotten. */
+function keep(names: Set<string>, name: string): void {
+  names.add(name)
+  const [oldest] = names
+  if (names.size > MAX_REMEMBERED) names.delete(oldest!)
 }
+
+/** libuv gives `getaddrinfo` half of its threads, of which there are 4 by default. */
+const threads = Math.floor(((Number(process.env.UV_THREADPOOL_SIZE ?? 4) || 1) + 1) / 2)
+const slowAtOnce = Math.max(1, Math.floor(threads / 4))
+/** One stays free, where there are more than two. */
+const capturedAtOnce = Math.max(1, threads - slowAtOnce - 1)
 
 const systemLookup: LookupFunction = (name, options, answer) => dns.lookup(name, options, answer)
 
 /** One for the whole process, like the threads, however many routers there are. */
-const configuredNames = new NameLookups(systemLookup, Infinity)
-export const capturedNames = new NameLookups(systemLookup, atOnceOfCaptured())
+const configuredNames = new NameLookups(systemLookup, slowAtOnce, true)
+export const capturedNames = new NameLookups(systemLookup, capturedAtOnce)
 
-/** The lookups for a target. Captured names wait for each other, and configured ones never wait. */
+/** The lookups for a target. Captured names wait for each other. Of the configured ones, only slow ones wait for each other. */
 export function namesFor(target: { readonly captured: boolean }): NameLookups {
   return target.captured ? capturedNames : configuredNames
 }

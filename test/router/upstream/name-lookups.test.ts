@@ -1,12 +1,12 @@
 /** Names are asked for once for all who wait, few at a time, known ones first; the queue is bounded and empties. */
 import type { LookupFunction } from 'node:net'
-import { describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { NameLookups } from '../../../router/upstream/name-lookups.ts'
 
 const options = { all: true }
 
 /** Lookups that end when the test says so; what happens stands in `log`. */
-function played(atOnce: number) {
+function played(atOnce: number, slowAlone = false) {
   const log: string[] = []
   const underWay = new Map<string, (failed: string | undefined) => void>()
   const resolve: LookupFunction = (name, _, answer) => {
@@ -17,7 +17,7 @@ function played(atOnce: number) {
       else answer(Object.assign(new Error(failed), { code: failed }), '')
     })
   }
-  const names = new NameLookups(resolve, atOnce)
+  const names = new NameLookups(resolve, atOnce, slowAlone)
   const leaving = new Map<string, () => void>()
   const steps: Record<string, (name: string, who: string) => void> = {
     want(name, who) {
@@ -30,8 +30,9 @@ function played(atOnce: number) {
     leave: (_, who) => leaving.get(who)!(),
     found: name => underWay.get(name)!(undefined),
     missing: name => underWay.get(name)!('ENOTFOUND'),
+    pass: ms => vi.advanceTimersByTime(Number(ms)),
   }
-  /** `want a 1`: connection 1 wants name a (`1@address`: of another caller). `leave a 1`. `found a`, `missing a`: the lookup under way ends. */
+  /** `want a 1`: connection 1 wants name a (`1@address`: of another caller). `leave a 1`. `found a`, `missing a`: the lookup under way ends. `pass 5000`: time in ms. */
   const play = (script: string) => {
     for (const line of script.split(', ')) {
       const [step, name, who] = line.split(' ') as [string, string, string]
@@ -40,6 +41,53 @@ function played(atOnce: number) {
   }
   return { names, log, play }
 }
+
+describe('where slow names alone wait', () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['performance'] })
+  })
+  afterEach(() => {
+    vi.useRealTimers()
+  })
+
+  it.each([
+    [
+      'as many are asked as are wanted',
+      'want a 1, want b 2, want c 3, missing a, found b, found c',
+      'ask a, ask b, ask c, 1: ENOTFOUND, 2: address of b, 3: address of c',
+    ],
+    [
+      'two whose resolver was silent take turns, and hold back no other',
+      'want a 1, want b 2, pass 5000, missing a, missing b, want a 3, want b 4, want c 5, found c, missing a, missing b',
+      'ask a, ask b, 1: ENOTFOUND, 2: ENOTFOUND, ask a, ask c, 5: address of c, ask b, 3: ENOTFOUND, 4: ENOTFOUND',
+    ],
+    [
+      'one that is quick again waits no more',
+      'want a 1, want b 2, pass 5000, missing a, missing b, want b 3, found b, want a 4, want b 5, found b, missing a',
+      'ask a, ask b, 1: ENOTFOUND, 2: ENOTFOUND, ask b, 3: address of b, ask a, ask b, 5: address of b, 4: ENOTFOUND',
+    ],
+    [
+      'one that is given up while it waits is not asked for',
+      'want a 1, want b 2, pass 5000, missing a, missing b, want a 3, want b 4, leave b 4, found a',
+      'ask a, ask b, 1: ENOTFOUND, 2: ENOTFOUND, ask a, 3: address of a',
+    ],
+    [
+      'one that was found late is not slow: it may have waited for a thread',
+      'want a 1, want b 2, pass 5000, missing a, found b, want a 3, want b 4, found b, missing a',
+      'ask a, ask b, 1: ENOTFOUND, 2: address of b, ask a, ask b, 4: address of b, 3: ENOTFOUND',
+    ],
+    [
+      'one that is missing after a second is not, either',
+      'want a 1, want b 2, pass 1000, missing a, missing b, want a 3, want b 4, found a, found b',
+      'ask a, ask b, 1: ENOTFOUND, 2: ENOTFOUND, ask a, ask b, 3: address of a, 4: address of b',
+    ],
+  ])('%s', (_, script, told) => {
+    const { names, log, play } = played(1, true)
+    play(script)
+    expect(log.join(', ')).toBe(told)
+    expect(names.size).toBe(0)
+  })
+})
 
 describe('lookups of names', () => {
   it.each([
