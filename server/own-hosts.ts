@@ -127,9 +127,15 @@ export class OwnHosts implements DirectoryListener {
 
   /** Asks the directory. Rejects if it cannot be asked. */
   ask(host: string, network: string): Promise<unknown> | 'refused' {
+    if (this.#directory.find(host) !== 'unknown') return this.#askHolder(host)
+    const answer = this.#options.questions.ask(host, network)
+    return answer === 'refused' ? answer : answer.then(() => this.#askHolder(host))
+  }
+
+  /** Whoever calls has not made this name up, so it counts against nobody. */
+  async #askHolder(host: string): Promise<void> {
     const state = this.#directory.find(host)
-    const name = typeof state === 'object' ? state.active : host
-    return this.#options.questions.ask(name, network)
+    if (typeof state === 'object' && this.runtimeOf(host) === ASK) await this.#directory.refresh(state.active)
   }
 
   stats(): HostStats {

@@ -54,6 +54,22 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     ])
   })
 
+  test('leads to a runtime that is away, also from a replica that has heard of neither', async () => {
+    await start(0)
+    const client = await join(far, 'a')
+    await until(() => held(far) === 1)
+    client.ws.terminate()
+    await until(() => held(far) === 0)
+    const runtimes: Array<string | undefined> = []
+    const third = await replicas.add({
+      ...{ ownHosts: true, hold: { holdMs: 0 } },
+      onExchange: ({ runtime }) => runtimes.push(runtime),
+    })
+    expect(await whose(third)).toBe('runtime-offline')
+    await until(() => runtimes.length > 0)
+    expect(runtimes).toEqual(['a'])
+  })
+
   test('stays with the first, wherever the second comes in, which has it when the first is gone', async () => {
     await start(0)
     const first = await join(far, 'a')
