@@ -6,7 +6,10 @@ export function explainListenError(error: unknown, flag: string, address: string
   const code = (error as NodeJS.ErrnoException).code
   if (code === 'EADDRINUSE') return configurationError(`--${flag} ${address} is in use by another process`, error)
   if (code === 'EACCES')
-    return configurationError(`--${flag} ${address}: permission denied (ports below 1024 need a right)`, error)
+    return configurationError(
+      `--${flag} ${address}: permission denied; below 1024 it takes root or a socket of systemd, above, such as 8443, neither`,
+      error,
+    )
   if (code === 'EADDRNOTAVAIL')
     return configurationError(`--${flag} ${address}: this machine has no such address`, error)
   if (code === 'ENOTFOUND') return configurationError(`--${flag} ${address}: the name does not resolve`, error)
