@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { createToken } from '../../certs/index.ts'
 import { needs, program } from '../support/needs.ts'
 import { ADMIN, useMachine } from './machine.ts'
@@ -49,7 +49,13 @@ function expectClean(files: ReadonlyMap<string, string>): void {
 
 const json = (files: ReadonlyMap<string, string>, name: string) => JSON.parse(files.get(name)!)
 
+beforeEach(() => {
+  // Where components of other tests are found.
+  vi.stubEnv('TMPDIR', file('.'))
+})
+
 afterEach(() => {
+  vi.unstubAllEnvs()
   planted.clear()
   rmSync(file('report.zip'), { force: true })
 })
