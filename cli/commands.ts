@@ -557,10 +557,15 @@ function configCommand(action: keyof typeof CONFIG_ACTIONS, component: Component
   }
 }
 
-const outsideFlags: Flags = {
-  outside: flag('', 'Also calls the public name, and listens in the place of the server, which must not run.'),
-  'outside.ca': flag('FILE', 'Authorities (PEM) to check the public name with. Default: those of the system.'),
-  deep: flag('', 'With --outside: also what takes a minute.'),
+/** Of `check`, besides `--json`. */
+const CHECK_FLAGS: Readonly<Record<ComponentName, Flags>> = {
+  client: { deep: flag('', 'Also measures how long the way to the server may be quiet: 10 s more.') },
+  router: {},
+  server: {
+    outside: flag('', 'Also calls the public name, and listens in the place of the server, which must not run.'),
+    'outside.ca': flag('FILE', 'Authorities (PEM) to check the public name with. Default: those of the system.'),
+    deep: flag('', 'With --outside: also what takes a minute.'),
+  },
 }
 
 function checkCommand(component: ComponentName): Command {
@@ -569,7 +574,7 @@ function checkCommand(component: ComponentName): Command {
     about: `Tries what the ${component} needs, step by step, and says what is missing. Changes nothing; exit code 5 if something fails.`,
     example: `sallyport check ${component} --config ${component}.yaml`,
     ...(component === 'client' ? { positionals: ['[TARGET]'] } : {}),
-    flags: { ...json, ...(component === 'server' ? outsideFlags : {}) },
+    flags: { ...json, ...CHECK_FLAGS[component] },
     component,
     load: async () => {
       const { check } = await import('./commands/check.ts')

@@ -10,6 +10,7 @@ import type { Dialled, DialStep } from './dial/dial.ts'
 import { Dialler, messageOf } from './dial/dialler.ts'
 import { chooseProxy } from './dial/proxy.ts'
 import { checkOptions, type ClientOptions, type ResolvedClientOptions } from './options.ts'
+import { measureQuiet } from './quiet-way.ts'
 import { TokenKeeper } from './token.ts'
 
 /** For each step of a dial. */
@@ -41,6 +42,10 @@ const STEPS = {
   authentication: ['the server takes the token', 'Its log says why it did not, under the request id.'],
   clock: ['within 30 s of the clock of the server', 'Set the clock of this machine (NTP).'],
   'round-trip': ['the server answers pings', 'Something on the way holds WebSocket frames back.'],
+  quiet: [
+    'the way may be quiet for 8 s',
+    'A proxy, balancer or firewall cuts what is quiet: raise its time, or ping more often (--ping.interval).',
+  ],
 } as const satisfies Record<string, readonly [expected: string, hint: string]>
 
 type Step = keyof typeof STEPS
@@ -55,7 +60,7 @@ const STEP_OF: Record<DialStep, Step> = {
 
 /**
  * Looks at the token, the proxy, and for each server at name, TCP, TLS, WebSocket, token, clock and round trip, in that order. It
- * takes at most 30 s, and 5 s for each step. Nothing is registered: the server sees a client that leaves before it says hello. Throws
+ * takes at most 30 s, and 5 s for each step. `deep`: also how long the way may be quiet, up to 8 s. Nothing is registered: the server sees a client that leaves before it says hello. Throws
  * TypeError for options that can never work.
  *
  * @example
@@ -66,7 +71,7 @@ const STEP_OF: Record<DialStep, Step> = {
  * for (const { code, status, found, hint } of probes) console.log(status, code, found, hint)
  * ```
  */
-export async function diagnose(options: ClientOptions): Promise<Probe[]> {
+export async function diagnose(options: ClientOptions, { deep = false }: { deep?: boolean } = {}): Promise<Probe[]> {
   const settings = { ...checkOptions(options, { cors: [] }), handshakeTimeoutMs: STEP_MS }
   const tokens = new TokenKeeper({ source: options.token, onFresh() {}, logger: safeLogger(options.logger) })
   try {
@@ -79,7 +84,7 @@ export async function diagnose(options: ClientOptions): Promise<Probe[]> {
     const found: Probe[] = []
     for (const [turn, server] of settings.servers.entries()) {
       const { probe, isProxied } = probeProxy(server, options)
-      const way = { dialler: probe.status === 'fail' ? undefined : dialler, server, turn, isProxied, hasToken }
+      const way = { dialler: probe.status === 'fail' ? undefined : dialler, server, turn, isProxied, hasToken, deep }
       found.push(probe, ...(await probeServer(way, signal)))
     }
     return [token, ...found]
@@ -130,12 +135,14 @@ interface Way {
   readonly turn: number
   readonly isProxied: boolean
   readonly hasToken: boolean
+  readonly deep: boolean
 }
 
-async function probeServer({ dialler, server, turn, isProxied, hasToken }: Way, signal: AbortSignal): Promise<Probe[]> {
+async function probeServer(way: Way, signal: AbortSignal): Promise<Probe[]> {
+  const { dialler, server, turn, isProxied, hasToken, deep } = way
   const isPlain = server.protocol === 'ws:'
   const steps = (Object.keys(STEPS) as Step[]).filter(
-    step => !(step === 'proxy' && !isProxied) && !(step === 'tls' && isPlain),
+    step => !(step === 'proxy' && !isProxied) && !(step === 'tls' && isPlain) && !(step === 'quiet' && !deep),
   )
   const seen = new Map<Step, Probe>()
   const note = (step: Step, status: Probe['status'], found: string) => {
@@ -147,6 +154,7 @@ async function probeServer({ dialler, server, turn, isProxied, hasToken }: Way, 
   try {
     const dialled = await dialler?.dial(turn, signal, { onStep, eachStep: true })
     if (dialled !== undefined) await probeSession(dialled, signal, note)
+    if (dialled !== undefined && deep) await probeQuiet(async () => (await dialler!.dial(turn, signal)).socket, note)
   } catch (error) {
     const failed = stepOf(error, seen)
     if (failed === 'authentication') note('upgrade', 'ok', 'the control endpoint of a server answers')
@@ -156,12 +164,10 @@ async function probeServer({ dialler, server, turn, isProxied, hasToken }: Way, 
   return steps.map(step => seen.get(step)!)
 }
 
+type Note = (step: Step, status: Probe['status'], found: string) => void
+
 /** Of what a server has let in, before it says hello. */
-async function probeSession(
-  { socket, dateMs }: Dialled,
-  signal: AbortSignal,
-  note: (step: Step, status: Probe['status'], found: string) => void,
-) {
+async function probeSession({ socket, dateMs }: Dialled, signal: AbortSignal, note: Note): Promise<void> {
   note('authentication', 'ok', 'let in; nothing was registered')
   const aheadMs = dateMs === undefined ? 0 : Date.now() - dateMs
   const apart = Math.abs(aheadMs)
@@ -174,6 +180,17 @@ async function probeSession(
     note('round-trip', 'fail', isSilent ? `no answer within ${formatDuration(STEP_MS)}` : messageOf(error))
   }
   await leave(socket, signal)
+}
+
+async function probeQuiet(dial: () => Promise<WebSocket>, note: Note): Promise<void> {
+  try {
+    const { survivedMs, cutMs } = await measureQuiet(dial)
+    const survived = `survives ${formatDuration(survivedMs)} of quiet`
+    if (cutMs === undefined) note('quiet', 'ok', survived)
+    else note('quiet', 'fail', `${survived}, and is cut after ${formatDuration(cutMs)}`)
+  } catch (error) {
+    note('quiet', 'fail', messageOf(error))
+  }
 }
 
 async function leave(socket: WebSocket, signal: AbortSignal): Promise<void> {

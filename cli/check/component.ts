@@ -22,17 +22,24 @@ import { clientFiles, routerFiles, serverFiles } from './offline.ts'
 import { refuseClient, refuseRouter, refuseServer } from './refusals.ts'
 import { probeUpstreams } from './upstreams.ts'
 
-/** Throws for a wrong command line alone. `more`: what else was asked for. */
+interface CheckOptions {
+  /** Also what takes long. */
+  readonly deep?: boolean
+  /** What else was asked for. */
+  readonly more?: ((config: never) => Promise<Probe[]>) | undefined
+}
+
+/** Throws for a wrong command line alone. */
 export async function checkComponent(
   component: ComponentName,
   load: () => Promise<Pick<Loaded<Settings>, 'origins' | 'warnings'> & { readonly values: unknown }>,
-  more: (config: never) => Promise<Probe[]> = async () => [],
+  { deep = false, more = async () => [] }: CheckOptions = {},
 ): Promise<Probe[]> {
   const about = { code: 'configuration', what: `settings and files of the ${component}`, expected: 'valid' }
   try {
     const { values, origins, warnings } = await load()
     const isGiven = origins.get('admin.listen')?.source !== 'default'
-    const probes = await PROBES[component](values as never, operatorListeners(values as ServerConfig, isGiven))
+    const probes = await PROBES[component](values as never, operatorListeners(values as ServerConfig, isGiven), deep)
     const found = warnings.join('; ') || 'valid'
     const others = await more(values as never)
     return [{ ...about, status: warnings.length > 0 ? 'warn' : 'ok', found, hint: '' }, ...probes, ...others]
@@ -61,9 +68,9 @@ function operatorListeners(
 
 /** Each throws what the component itself would refuse to start with. */
 const PROBES = {
-  async client(config: ClientConfig, operators: AddressesBySetting) {
+  async client(config: ClientConfig, operators: AddressesBySetting, deep: boolean) {
     await refuseClient(config)
-    return await checkClient(config, operators)
+    return await checkClient(config, operators, deep)
   },
   async server(config: ServerConfig, operators: AddressesBySetting) {
     await refuseServer(config)
@@ -75,14 +82,18 @@ const PROBES = {
     const listeners = await probeListeners({ listen: config.listen, ...operators })
     return [...(await routerFiles(config)), ...listeners, ...(await probeUpstreams(table))]
   },
-} as const satisfies Record<ComponentName, (config: never, operators: AddressesBySetting) => Promise<Probe[]>>
+} as const satisfies Record<
+  ComponentName,
+  (config: never, operators: AddressesBySetting, deep: boolean) => Promise<Probe[]>
+>
 
-async function checkClient(config: ClientConfig, operators: AddressesBySetting): Promise<Probe[]> {
+async function checkClient(config: ClientConfig, operators: AddressesBySetting, deep: boolean): Promise<Probe[]> {
   const files = [...(await clientFiles(config)), ...(await probeListeners(operators))]
   const source = await openTokenSource(config, noLogger)
   try {
     const trust = await loadTrust(config)
-    const network = diagnose({ ...tunnelOptions(config), ...trust, token: source.source, target: 'http://127.0.0.1' })
+    const options = { ...tunnelOptions(config), ...trust, token: source.source, target: 'http://127.0.0.1' }
+    const network = diagnose(options, { deep })
     return [...files, ...(await network), ...(await probeUpstreams(await tableOf(config)))]
   } finally {
     source.close()

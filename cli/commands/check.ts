@@ -16,14 +16,15 @@ export async function check(component: ComponentName, args: Arguments, io: Io): 
   const given = component === 'client' ? withTarget(args) : args
   const deep = hasSwitch(args, 'deep')
   const ca = optionalFlag(args, 'outside.ca')
-  if (!hasSwitch(args, 'outside') && (ca !== undefined || deep))
-    throw usageError('--deep and --outside.ca need --outside')
+  const isOutside = hasSwitch(args, 'outside')
+  const alone = ca !== undefined ? '--outside.ca' : component === 'server' && deep ? '--deep' : undefined
+  if (!isOutside && alone !== undefined) throw usageError(`${alone} needs --outside`)
   const outside = async (config: ServerConfig) => {
     const { probeOutside } = await import('../check/outside.ts')
     return await probeOutside(config, { ca: ca && readInput(ca, 'the authorities of the public name'), deep })
   }
   const load = () => loadFromCommandLine(component, given, io)
-  const probes = await checkComponent(component, load, hasSwitch(args, 'outside') ? outside : undefined)
+  const probes = await checkComponent(component, load, { deep, more: isOutside ? outside : undefined })
   if (hasSwitch(args, 'json')) io.out(`${terminalJson(checkReport(component, probes), 2)}\n`)
   else io.out(HEADS + probes.map(textOf).join(''))
   return probes.some(({ status }) => status === 'fail') ? EXIT.checkFailed : EXIT.ok

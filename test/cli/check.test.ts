@@ -264,6 +264,54 @@ describe('check client', () => {
     expect(probes.filter(({ status }) => status !== 'ok')).toEqual([])
   })
 
+  describe('--deep', { tags: ['slow'] }, () => {
+    /** A box that cuts what is quiet for so long, or forgets it: then it says nothing to anybody. */
+    const middlebox = (quietMs: number, how: 'cuts' | 'forgets') =>
+      createTcp(inner => {
+        const outer = connectTcp(port, '127.0.0.1')
+        let forgotten = false
+        let timer: NodeJS.Timeout | undefined
+        const due = () => {
+          forgotten = true
+          if (how === 'cuts') inner.destroy()
+        }
+        const pass = (to: typeof inner) => (chunk: Buffer) => {
+          clearTimeout(timer)
+          timer = setTimeout(due, quietMs)
+          if (!forgotten) to.write(chunk)
+        }
+        inner.on('data', pass(outer)).on('error', () => {})
+        outer.on('data', pass(inner)).on('error', () => {})
+        inner.on('close', () => outer.destroy())
+        outer.on('close', () => inner.destroy())
+      })
+
+    const deep = async (at: number) => {
+      const options = {
+        url: `wss://127.0.0.1:${at}`,
+        token: () => token({}),
+        ca: readFileSync(file('ca.pem')),
+        proxy: '',
+        target,
+      }
+      return (await diagnose(options, { deep: true })).find(({ code }) => code === 'quiet')
+    }
+
+    test('nothing on the way', { timeout: 30_000 }, async () => {
+      expect(await deep(port)).toMatchObject({ status: 'ok', found: 'survives 8 s of quiet' })
+    })
+
+    test.each(['cuts', 'forgets'] as const)('a box that %s what is quiet', { timeout: 30_000 }, async how => {
+      const found = (await deep(await serve(middlebox(6000, how))))!
+      expect([found.status, found.found]).toEqual([
+        'fail',
+        expect.stringMatching(
+          how === 'cuts' ? /^survives 4 s of quiet, and is cut after [678]/ : /cut after 8 s$/,
+        ) as unknown,
+      ])
+    })
+  })
+
   test('a clock that is off', async () => {
     const far = createHttps(certificate)
     const sockets = new WebSocketServer({ server: far, handleProtocols: () => 'sallyport.v1' })
