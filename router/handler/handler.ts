@@ -21,7 +21,7 @@ export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, h
     const decision = decide(table(), request)
     const exchange = new RoutedExchange(hooks, request, response, decision.route)
     try {
-      begin(exchange, decision, upstreams, room)
+      begin(exchange, request, decision, upstreams, room)
     } catch (error) {
       exchange.threw(error)
     }
@@ -29,12 +29,18 @@ export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, h
   }
 }
 
-function begin(exchange: RoutedExchange, decision: Decision, upstreams: Upstreams, room: BodyRoom): void {
+function begin(
+  exchange: RoutedExchange,
+  { span }: HttpRequest,
+  decision: Decision,
+  upstreams: Upstreams,
+  room: BodyRoom,
+): void {
   if (decision.kind === 'forward') {
     const { route, target, path } = decision
     const call: Handler = (request, response) =>
       upstreams.forward(target, upstreamRequest(request, route, target, path), route, response)
-    const forward = traced(call, target, path)
+    const forward = span === undefined ? call : traced(span, call, target, path)
     exchange.forward(route.verifier === undefined ? forward : signed(route, route.verifier, target, forward, room))
   } else if (decision.kind === 'answer') exchange.answer(decision.answer)
   else exchange.fail(decision.error, decision.allow)

@@ -1,33 +1,23 @@
 /** What is told of a call to an upstream whose trace is recorded. */
 import type { SallyportError } from '../../protocol/base/errors.ts'
-import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { Handler, ResponseSink } from '../../protocol/exchange.ts'
 import { PassThrough } from '../../protocol/layer.ts'
 import { methodName, plainPath, setMethod, setServer } from '../../protocol/trace/attributes.ts'
 import { writeContext } from '../../protocol/trace/context.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import type { UpstreamTarget } from '../target.ts'
 
-/** `call`, as a part of the request's span if it has one; the upstream is told so. `path`: as the upstream sees it. */
-export function traced(call: Handler, target: UpstreamTarget, path: string): Handler {
-  return (request, response) =>
-    request.span === undefined ? call(request, response) : begin(request.span, call, target, path, request, response)
-}
-
-function begin(
-  whole: Span,
-  call: Handler,
-  { protocol, authority }: UpstreamTarget,
-  path: string,
-  request: HttpRequest,
-  response: ResponseSink,
-): RequestSink {
-  const span = whole.child(methodName(request.method), 'client')
-  const scheme = protocol === 'h2c' ? 'http' : protocol
-  setMethod(span, request.method)
-  setServer(span, authority, scheme)
-  span.set('url.full', `${scheme}://${authority}${plainPath({ path })}`)
-  writeContext(request.headers, span.context)
-  return new TracedCall(span, response).pass(call, request)
+/** `call`, as a part of `whole`; the upstream is told so. `path`: as the upstream sees it. */
+export function traced(whole: Span, call: Handler, { protocol, authority }: UpstreamTarget, path: string): Handler {
+  return (request, response) => {
+    const span = whole.child(methodName(request.method), 'client')
+    const scheme = protocol === 'h2c' ? 'http' : protocol
+    setMethod(span, request.method)
+    setServer(span, authority, scheme)
+    span.set('url.full', `${scheme}://${authority}${plainPath({ path })}`)
+    writeContext(request.headers, span.context)
+    return new TracedCall(span, response).pass(call, request)
+  }
 }
 
 class TracedCall extends PassThrough {

@@ -11,12 +11,15 @@ import type { RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import type { HttpRequest, RequestSink } from '../../protocol/exchange.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
+import { getHeader } from '../../protocol/http/headers.ts'
+import { createTracer } from '../../protocol/trace/tracer.ts'
 import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
 import { PeerTransport } from '../../server/peer/transport.ts'
 import type { Server } from '../../server/server.ts'
 import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
 import { peerOptions, ReplicaGroup } from './fixture.ts'
+import { Spans, waterfall } from '../support/spans.ts'
 import { until } from '../support/until.ts'
 import { DEAF } from '../support/ends.ts'
 
@@ -49,6 +52,32 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect([answered.status, answered.text]).toEqual([200, 'POST /path?query a body'])
     expect([near.stats().peers!.sent, far.stats().peers!.taken]).toEqual([1, 1])
     expect(far.sessions()[0]!.exchanges).toBe(0)
+  })
+
+  test('and its trace says so; the client is told the span of the hop, and nobody asks it for its own', async () => {
+    const spans = new Spans()
+    near = await replicas.add({ trustedProxies: ['127.0.0.1'], tracing: { tracer: spans.tracer } })
+    far = await replicas.add({ tracing: { tracer: createTracer(() => {}) } })
+    const told: (string | undefined)[] = []
+    const client = await dial(far, {
+      hello: { features: ['traces', 'spans'] },
+      handler: (_preamble, request, response) => {
+        told.push(getHeader(request.headers, 'traceparent'))
+        answer(response, 200, 'ok')
+        return ignoring(response)
+      },
+    })
+    // From then on it is known where the client is.
+    await call(near, HOST)
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+    await call(near, HOST, '/', { headers: { traceparent } })
+    const { traceId, spanId: of } = await spans.named('hop')
+    expect(told).toEqual([undefined, `00-${traceId}-${of}-01`])
+    const span = { id: 'a'.repeat(16), parent: of, name: 'GET', kind: 'server', at: 0, took: 1 }
+    client.session.control({ type: 'spans', requests: [{ of, spans: [span] }] })
+    await until(() => far.stats().spansReturned!.refused === 1)
+    await spans.named('GET')
+    expect(waterfall(spans.finished)).toEqual(['GET server', '  hop client'])
   })
 
   test('not where there is a session of its own', async () => {

@@ -21,6 +21,7 @@ import { type DeliverOptions, deliver } from '../../server/edge/deliver.ts'
 import { Hold } from '../../server/edge/hold.ts'
 import { DEFAULT_HOLD } from '../../server/limits.ts'
 import { ReplayBudget } from '../../server/edge/replay.ts'
+import { Spans } from '../support/spans.ts'
 import { ignoring } from './fixture.ts'
 
 const BEHAVIOURS = ['echo', 'takes-none', 'refuse', 'lose', 'loseLater', 'break', 'early', 'already-begun'] as const
@@ -187,6 +188,8 @@ async function run(plan: Plan): Promise<void> {
     runtime: 'demo',
     exchangeId: undefined,
   }
+  const spans = new Spans()
+  request.span = spans.tracer.start('whole', 'server', undefined)
   const exchange = record(told => records.push(told))(deliver(options))(request, caller)
   caller.sink = exchange
   let sent = 0
@@ -203,6 +206,9 @@ async function run(plan: Plan): Promise<void> {
   }
   for (let i = 0; i < 20; i++) await turn()
   expect(records).toHaveLength(1)
+  // That of the test itself.
+  expect(spans.open).toBe(1)
+  expect(spans.finished.filter(({ failed }) => !failed).length).toBeLessThanOrEqual(1)
   expect(caller.ends + caller.aborts).toBeLessThanOrEqual(1)
   expect(caller.credit).toBeLessThanOrEqual(sent)
   expect(defects).toEqual([])

@@ -1,14 +1,39 @@
 /** Spans that a test gathers, and how it writes them down: a waterfall, whose ids are left out. */
 import { createTracer } from '../../protocol/trace/tracer.ts'
-import type { FinishedSpan, Tracer } from '../../protocol/trace/span.ts'
+import type { FinishedSpan, Span, Tracer } from '../../protocol/trace/span.ts'
 
 export class Spans {
   readonly finished: FinishedSpan[] = []
-  readonly tracer: Tracer = createTracer(span => {
+  /** Spans that have begun and not ended. */
+  open = 0
+  readonly #waiting: (() => void)[] = []
+  readonly #own = createTracer(span => this.#add(span))
+  readonly tracer: Tracer = {
+    add: span => this.#add(span),
+    start: (name, kind, parent) => this.#counted(this.#own.start(name, kind, parent)),
+  }
+
+  #add(span: FinishedSpan): void {
     this.finished.push(span)
     for (const wake of this.#waiting.splice(0)) wake()
-  })
-  readonly #waiting: (() => void)[] = []
+  }
+
+  #counted(span: Span): Span {
+    this.open++
+    let ended = false
+    return {
+      ...{ context: span.context, startMs: span.startMs },
+      child: (name, kind) => this.#counted(span.child(name, kind)),
+      rename: name => span.rename(name),
+      set: (name, value) => span.set(name, value),
+      link: context => span.link(context),
+      end: error => {
+        if (!ended) this.open--
+        ended = true
+        span.end(error)
+      },
+    }
+  }
 
   /** Resolves once a span of this name is over. */
   async named(name: string): Promise<FinishedSpan> {
