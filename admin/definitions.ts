@@ -432,7 +432,7 @@ const SPANS: readonly Metric[] = [
     counts('{span}'),
     'Spans that the receiver of traces has taken. Not shown while tracing is off.',
     'Do traces arrive?',
-    TUNNEL,
+    ALL,
     ({ snapshot }) => snapshot.spans?.exported,
   ),
   metric(
@@ -440,7 +440,7 @@ const SPANS: readonly Metric[] = [
     counts('{span}'),
     'Spans that the receiver of traces does not get.',
     'Are traces incomplete, and why?',
-    TUNNEL,
+    ALL,
     ({ snapshot }) => snapshot.spans?.dropped,
     { reason: ['queue-full', 'refused', 'away', 'closed'] },
   ),
@@ -458,7 +458,7 @@ const SPANS: readonly Metric[] = [
     shows('{span}'),
     'Spans that wait for the receiver of traces.',
     'Does the receiver keep up?',
-    TUNNEL,
+    ALL,
     ({ snapshot }) => snapshot.spans?.queued,
   ),
 ]

@@ -3,6 +3,9 @@ import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
+import type { Handler } from '../protocol/exchange.ts'
+import { followTrace } from '../protocol/trace/follow.ts'
+import { resolveTracing, type Tracing, type TracingOptions } from '../protocol/trace/sampling.ts'
 import { compileTable } from './compile.ts'
 import { createRouter, type Router, type RouterOptions, type RouterStats } from './router.ts'
 import { type RouteTable, RouteTableError } from './table.ts'
@@ -26,6 +29,8 @@ export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
   http2?: boolean | undefined
   /** By default heads of up to 128 fields and 32 KiB: those that the edge takes, and what is added to them on the way. */
   limits?: ListenerOptions['limits']
+  /** Follows the traces of requests: those of trusted proxies, and a share of the others. Default off: `traceparent` passes as it came. */
+  tracing?: TracingOptions | undefined
   /** Most connections of callers; see `ListenerOptions`. Those to upstreams are bounded by `maxUpstreamConnections`. */
   maxConnections?: number | undefined
 }
@@ -65,7 +70,7 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
   refuseInbox(table)
   const router = createRouter({ ...options, routes: table })
   const { host = '127.0.0.1', port = 8081, fd, tls, http2, limits, maxConnections } = options
-  const { handler } = router
+  const handler = traced(router.handler, resolveTracing(options.tracing))
   const rest = {
     http2,
     limits: { ...INNER_LIMITS, ...limits },
@@ -96,6 +101,11 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
     close,
     [Symbol.asyncDispose]: () => close(),
   }
+}
+
+function traced(handler: Handler, tracing: Tracing | undefined): Handler {
+  if (tracing === undefined) return handler
+  return (request, response) => followTrace(tracing, request.believed === true, handler, request, response)
 }
 
 async function reload(router: Router, watcher: RoutesWatcher | undefined, routes?: RouteTable): Promise<void> {

@@ -9,6 +9,7 @@ import { configurationError } from '../failure.ts'
 import { checkRouterFiles } from '../service/files.ts'
 import { explainListenError } from '../service/listen-error.ts'
 import { loadRoutes } from '../service/routes.ts'
+import { openTracing } from '../service/tracing.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
 
 /** `sallyport router` */
@@ -24,7 +25,8 @@ async function start(config: RouterConfig, context: ServiceContext): Promise<Ser
   const { 'tls.cert': cert, 'tls.key': key } = config
   const files = cert === undefined ? undefined : { cert: { file: cert }, key: { file: key! } }
   const tls = files === undefined ? undefined : await loadTls(files)
-  const service = await listen(config, tls, context)
+  const tracing = await openTracing(config, context)
+  const service = await listen(config, tls, context, tracing?.options)
   logger.info({ name: 'router', address: formatAddress(service.address) }, 'listening')
   context.terminal?.banner('router', `${tls === undefined ? 'http' : 'https'}://${formatAddress(service.address)}`)
   const certificate =
@@ -35,18 +37,27 @@ async function start(config: RouterConfig, context: ServiceContext): Promise<Ser
   return {
     ready: () => isOpen,
     status: () => ({ ...service.stats(), address: formatAddress(service.address) }),
-    snapshot: () => (certificate === undefined ? {} : { certificates: { router: certificate.expiresAt } }),
+    snapshot: () => ({
+      ...(certificate === undefined ? {} : { certificates: { router: certificate.expiresAt } }),
+      spans: tracing?.stats(),
+    }),
     async close(options) {
       isOpen = false
       certificate?.close()
       await service.close(options)
+      await tracing?.close()
     },
   }
 }
 
-async function listen(config: RouterConfig, tls: TlsPair | undefined, context: ServiceContext): Promise<RouterService> {
+async function listen(
+  config: RouterConfig,
+  tls: TlsPair | undefined,
+  context: ServiceContext,
+  tracing: RouterServiceOptions['tracing'],
+): Promise<RouterService> {
   try {
-    return await serveRouter({ ...(await serviceOptions(config, tls, context)), ...context })
+    return await serveRouter({ ...(await serviceOptions(config, tls, context)), ...context, tracing })
   } catch (error) {
     if (error instanceof RouteTableError) throw configurationError(error.message, error)
     throw explainListenError(error, 'listen', formatAddress(config.listen))

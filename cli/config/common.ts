@@ -1,5 +1,6 @@
+import { TRACING } from '../../protocol/trace/sampling.ts'
 import * as kinds from './kinds.ts'
-import { optional, setting } from './setting.ts'
+import { limitSettings, optional, setting } from './setting.ts'
 
 /** Settings that every long-running component has. */
 export const logSettings = {
@@ -62,6 +63,17 @@ export const tracingEndpoint = {
     kinds.url(['http:', 'https:']),
     'Receiver of OTLP over HTTP, without `/v1/traces`. Default: `OTEL_EXPORTER_OTLP_ENDPOINT`, else `http://127.0.0.1:4318`.',
   ),
+}
+
+/** Of those that take requests from anybody. */
+export const tracingSettings = {
+  tracing: setting(
+    kinds.oneOf('off', 'otlp'),
+    'off',
+    'Tells what becomes of traced requests, as OTLP over HTTP. The variables of OpenTelemetry hold for what is not set here.',
+  ),
+  ...tracingEndpoint,
+  ...limitSettings(TRACING),
 }
 
 export const graceSetting = {

@@ -1,4 +1,4 @@
-import { adminSettings, graceSetting, logSettings, routeSettings } from './common.ts'
+import { adminSettings, graceSetting, logSettings, routeSettings, tracingSettings } from './common.ts'
 import * as kinds from './kinds.ts'
 import { optional, setting, type Values } from './setting.ts'
 
@@ -12,6 +12,7 @@ export const routerSettings = {
     kinds.list(kinds.cidr),
     'Peers whose X-Forwarded-For, -Proto, -Host and X-Request-Id the router believes: the ingress, the tunnel client.',
   ),
+  ...tracingSettings,
   ...graceSetting,
   ...adminSettings(9092),
   ...logSettings,

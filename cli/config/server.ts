@@ -1,10 +1,9 @@
-import { TRACING } from '../../protocol/trace/sampling.ts'
 import { OPEN_PATH } from '../../server/access/open-path.ts'
 import { STORES } from '../../server/directory/stores.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import { PUBLIC_URL } from '../../server/public-url.ts'
 import type { HostPort } from '../../protocol/base/host-port.ts'
-import { adminSettings, graceSetting, logSettings, tracingEndpoint } from './common.ts'
+import { adminSettings, graceSetting, logSettings, tracingSettings } from './common.ts'
 import * as kinds from './kinds.ts'
 import { limitSettings, optional, setting, type Values } from './setting.ts'
 
@@ -185,13 +184,7 @@ export const serverSettings = {
   ...graceSetting,
   ...limitSettings(HOLD_LIMITS),
   ...limitSettings(SERVER_LIMITS),
-  tracing: setting(
-    kinds.oneOf('off', 'otlp'),
-    'off',
-    'Tells what becomes of traced requests, as OTLP over HTTP. The variables of OpenTelemetry hold for what is not set here.',
-  ),
-  ...tracingEndpoint,
-  ...limitSettings(TRACING),
+  ...tracingSettings,
   ...adminSettings(9090),
   ...logSettings,
 }

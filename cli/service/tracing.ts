@@ -7,7 +7,7 @@ import type { ExporterStats } from '../../tracing/index.ts'
 interface TracingConfig {
   readonly tracing: string
   readonly 'tracing.endpoint': string | undefined
-  /** Of a server. */
+  /** Not of a client. */
   readonly 'tracing.ratio'?: number
 }
 

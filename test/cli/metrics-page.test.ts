@@ -58,6 +58,7 @@ test('every metric of the page is served, every metric that is served is on the 
     '127.0.0.1:0',
     '--routes',
     file('empty.yaml'),
+    ...['--tracing', 'otlp'],
     ...health,
     ...ADMIN,
     ...tls,

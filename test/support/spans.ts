@@ -2,6 +2,9 @@
 import { createTracer } from '../../protocol/trace/tracer.ts'
 import type { FinishedSpan, Span, Tracer } from '../../protocol/trace/span.ts'
 
+/** A walk makes any number of them. */
+const MOST = 10_000
+
 export class Spans {
   readonly finished: FinishedSpan[] = []
   /** Spans that have begun and not ended. */
@@ -15,6 +18,7 @@ export class Spans {
 
   #add(span: FinishedSpan): void {
     this.finished.push(span)
+    if (this.finished.length > MOST) this.finished.shift()
     for (const wake of this.#waiting.splice(0)) wake()
   }
 

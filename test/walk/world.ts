@@ -10,6 +10,7 @@ import { peerOptions } from '../replicas/fixture.ts'
 import { answer, DOMAIN, dial, makeWorld, startServer, type TestClient, token } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
+import { Spans } from '../support/spans.ts'
 import { Relay } from '../support/relay.ts'
 import { WalkUpstream } from './upstream.ts'
 import { until } from '../support/until.ts'
@@ -46,6 +47,9 @@ export class World {
   readonly #routers: Router[] = []
   /** Errors that servers logged, and warnings that a flood of pings ended a session: one for each flood. */
   readonly said: { errors: string[]; floods: number }
+  /** Of servers, and of every second client; the others return theirs. */
+  readonly #spans: Spans
+  #clients = 0
   /** Of clients that were replaced. */
   readonly #gone: Promise<unknown>[] = []
 
@@ -58,7 +62,9 @@ export class World {
     redis: Redis | undefined
     table: RouteTable
     said: World['said']
+    spans: Spans
   }) {
+    this.#spans = parts.spans
     this.said = parts.said
     this.upstream = parts.upstream
     this.near = parts.near
@@ -90,12 +96,13 @@ export class World {
       warn: (_, text) => void (text === 'yamux: the session ends' && said.floods++),
       error: (fields, text) => void said.errors.push(`${text} ${JSON.stringify(fields)}`),
     }
-    const common = { limits: LIMITS, hold: { holdMs: 3000 }, logger }
+    const spans = new Spans()
+    const common = { limits: LIMITS, hold: { holdMs: 3000 }, logger, tracing: { tracer: spans.tracer, ratio: 0.5 } }
     const near = await startServer({ ...common, ...(await shared('near')) })
     const far = redis === undefined ? undefined : await startServer({ ...common, ...(await shared('far')) })
     const relay = await Relay.start({ port: near.controlAddress!.port })
     const service = await serveRouter({ host: '127.0.0.1', port: 0, routes: table })
-    const world = new World({ upstream, near, relay, far, service, redis, table, said })
+    const world = new World({ upstream, near, relay, far, service, redis, table, said, spans })
     await world.replaceClient()
     await world.ready()
     return world
@@ -113,6 +120,7 @@ export class World {
       proxy: '',
       target: router,
       instance: randomUUID(),
+      tracing: this.#clients++ % 2 === 0 ? 'server' : { tracer: this.#spans.tracer },
       connections: 2,
       backoff: { firstMs: 20, capMs: 100, refusedMs: 20, moveMs: 50 },
     })
@@ -181,6 +189,7 @@ export class World {
     }
     note('errors', this.said.errors.length)
     note('floods that ended a session more than once', Math.max(0, this.said.floods - 1))
+    note('spans', this.#spans.open)
     note('service.connections', this.service.stats().connections)
     note('upstream.upgraded', this.upstream.upgraded.size)
     return left

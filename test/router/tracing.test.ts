@@ -1,0 +1,53 @@
+/** The spans of a router that listens by itself. */
+import { once } from 'node:events'
+import { createServer, get } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { afterEach, expect, test } from 'vitest'
+import { serveRouter } from '../../router/index.ts'
+import { Spans, waterfall } from '../support/spans.ts'
+
+const open: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close()
+})
+
+const TRACE = '0af7651916cd43dd8448eb211c80319c'
+
+async function ask(trustedProxies: string[]) {
+  const told: unknown[] = []
+  const upstream = createServer((request, response) => {
+    told.push(request.headers.traceparent)
+    response.writeHead(404).end()
+  }).listen(0, '127.0.0.1')
+  await once(upstream, 'listening')
+  open.push(() => upstream.close())
+  const target = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`
+  const spans = new Spans()
+  const service = await serveRouter({
+    ...{ port: 0, trustedProxies, tracing: { tracer: spans.tracer } },
+    routes: { routes: [{ name: 'all', match: { path: '/a' }, target, rewrite: { stripPrefix: '/a' } }] },
+  })
+  open.push(() => service.close({ graceMs: 0 }))
+  const headers = { traceparent: `00-${TRACE}-b7ad6b7169203331-01` }
+  const url = `http://127.0.0.1:${service.address.port}/a/b?secret=1`
+  const [response] = await once(get(url, { headers, agent: false }), 'response')
+  await text(response)
+  return { spans, told, target }
+}
+
+test('a trace of a trusted proxy is joined, and led on to the upstream', async () => {
+  const { spans, told, target } = await ask(['127.0.0.1'])
+  await spans.named('GET /a')
+  expect(waterfall(spans.finished, 'http.response.status_code', 'url.full', 'error.type')).toEqual([
+    'GET /a server http.response.status_code=404',
+    `  GET client FAILED http.response.status_code=404 url.full=${target}/b error.type=404`,
+  ])
+  const { spanId } = await spans.named('GET')
+  expect(told).toEqual([`00-${TRACE}-${spanId}-01`])
+})
+
+test("a stranger's goes no further", async () => {
+  const { spans, told } = await ask([])
+  expect([told, spans.finished]).toEqual([[undefined], []])
+})
