@@ -152,7 +152,8 @@ async function readFolder(folder: string, before: ReadonlyMap<string, Entry>, ca
   return { entries, files, problems }
 }
 
-async function findPairs(folder: string) {
+/** The pairs in the folder, whether or not they are good, and the folders that they are in. Rejects if it cannot be read. */
+export async function findPairs(folder: string) {
   const pairs: Array<{ cert: string; key: string }> = []
   const folders = [folder]
   for (const entry of await list(folder)) {

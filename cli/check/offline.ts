@@ -1,6 +1,8 @@
 /** What the files alone tell, beyond what a component refuses to start with. */
 import type { Probe } from '../../protocol/base/probe.ts'
+import { findPairs } from '../../server/certificate-folder.ts'
 import { PEER_NAME } from '../../server/peer/tls.ts'
+import { loadTls } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { RouterConfig } from '../config/router.ts'
 import type { ServerConfig } from '../config/server.ts'
@@ -19,7 +21,27 @@ export async function serverFiles(config: ServerConfig): Promise<Probe[]> {
     'control.tls.cert': host === undefined ? [] : [host],
     'peer.tls.cert': [PEER_NAME],
   }
-  return [...(await probeSecretFiles(secretsOf(config))), ...(await probeCertificates(config, names))]
+  return [
+    ...(await probeSecretFiles(secretsOf(config))),
+    ...(await probeCertificates(config, names)),
+    ...(await probeFolder('public.tls.folder', config['public.tls.folder'])),
+  ]
+}
+
+/** Each certificate of the folder; one that the server would leave out fails. */
+async function probeFolder(flag: string, folder: string | undefined): Promise<Probe[]> {
+  if (folder === undefined) return []
+  const { pairs } = await findPairs(folder)
+  const probe = async ({ cert, key }: { cert: string; key: string }): Promise<Probe> => {
+    try {
+      await loadTls({ cert: { file: cert }, key: { file: key } })
+      return await probeCertificate(flag, cert, [])
+    } catch (error) {
+      const about = { code: 'certificate', what: `--${flag} ${cert}`, expected: 'a certificate and its key' }
+      return { ...about, status: 'fail', found: (error as Error).message, hint: 'Replace it: it is not used.' }
+    }
+  }
+  return await Promise.all(pairs.map(probe))
 }
 
 export async function routerFiles(config: RouterConfig): Promise<Probe[]> {

@@ -16,6 +16,7 @@ import { splitCommand } from './token-command.ts'
 
 export async function checkServerFiles(config: ServerConfig): Promise<void> {
   await checkPair('public.tls', config['public.tls.cert'], config['public.tls.key'], config['public.tls.ocsp'])
+  await checkFolder('public.tls.folder', config['public.tls.folder'])
   await checkPair('control.tls', config['control.tls.cert'], config['control.tls.key'])
   await checkAuthorities('control.tls.client-ca', config['control.tls.client-ca'])
   await checkPair('peer.tls', config['peer.tls.cert'], config['peer.tls.key'])
@@ -87,6 +88,17 @@ async function checkPair(prefix: string, cert?: string, key?: string, ocsp?: str
     await loadTls({ cert: { file: cert }, key: { file: key }, ocsp: ocsp === undefined ? undefined : { file: ocsp } })
   } catch (error) {
     throw configurationError(`--${prefix}: ${(error as Error).message}`, error)
+  }
+}
+
+/** A broken certificate in it stops no start, but a folder that is not there does. */
+async function checkFolder(flag: string, folder: string | undefined): Promise<void> {
+  if (folder === undefined) return
+  const { findPairs } = await import('../../server/certificate-folder.ts')
+  try {
+    await findPairs(folder)
+  } catch (error) {
+    throw configurationError(`--${flag} ${folder}: ${fileProblem(error)}`, error)
   }
 }
 

@@ -1,4 +1,4 @@
-import { existsSync, chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -142,6 +142,36 @@ describe('server', () => {
       notes: 'sallyport: no key set: give --auth.jwks.file or --auth.jwks.url; without one no token can be verified\n',
     })
   })
+})
+
+test('the folder of certificates: one that is missing is refused, and a pair that is not used is named', async () => {
+  const at = (folder: string) => {
+    const publicTls = { 'public.tls.cert': file('wild/server.pem'), 'public.tls.key': file('wild/server-key.pem') }
+    return { ...SERVER(), domain: 'a.example', ...publicTls, 'public.tls.folder': folder }
+  }
+  await sallyport(['certs', 'server', '--ca', folder, '--out', file('wild'), '--host', '*.a.example'])
+  const missing = await validate('server', at(file('missing')))
+  expect([missing.code, missing.notes]).toEqual([3, expect.stringContaining('missing: no such file')])
+  mkdirSync(file('certificates/mounted'), { recursive: true })
+  write('certificates/a.crt', readFileSync(file('server.pem'), 'utf8'))
+  write('certificates/a.key', readFileSync(file('ca-key.pem'), 'utf8'))
+  const { notes } = await validate('server', at(file('certificates')))
+  expect(notes).toContain(`the key ${file('certificates/a.key')} does not fit the certificate`)
+})
+
+test('a check of callers that is set by half is refused', async () => {
+  for (const [given, message] of [
+    [{ 'access.jwt.jwks.file': file('jwks.json') }, 'need --access.jwt.audience'],
+    [{ 'access.jwt.audience': 'callers' }, 'needs --access.jwt.jwks.file or .url'],
+    [{ 'access.open': '/webhooks' }, 'nobody would be checked'],
+    [{ 'access.runtimes': 'demo' }, 'nobody would be checked'],
+    [{ 'access.forward-auth.headers': 'x-user' }, 'needs --access.forward-auth.url'],
+    [{ 'access.client-ca': file('ca.pem') }, '--access.client-ca needs --public.tls.cert'],
+    [{ 'access.jwt.jwks.file': file('missing'), 'access.jwt.audience': 'callers' }, 'missing: no such file'],
+  ] as const) {
+    const { code, notes } = await validate('server', { ...SERVER(), ...given })
+    expect([code, notes]).toEqual([3, expect.stringContaining(message)])
+  }
 })
 
 describe('client and router', () => {
