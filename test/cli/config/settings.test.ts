@@ -10,11 +10,16 @@ const ROOT = join(import.meta.dirname, '../../..')
 /** Those are read by `limitOptions`, all of a schema at once. */
 const limits = new Set(Object.values(LIMITS).flatMap(schema => Object.values(schema).map(({ flag }) => flag)))
 
-/** What makes a component of its settings: its command, and what that uses of `cli/service`. `files.ts` only checks them. */
+/** What makes a component of its settings: its command, and what that uses of `cli/service` and beside them. `files.ts` only checks them. */
 function readersOf(component: string): string[] {
   const found = new Set<string>()
   const visit = (file: string) => {
-    if (found.has(file) || !/^cli\/(?:commands|service)\//.test(file) || file.endsWith('/files.ts')) return
+    if (
+      found.has(file) ||
+      !/^cli\/(?:commands|service|config\/(?:server|client|router)\.ts)/.test(file) ||
+      file.endsWith('/files.ts')
+    )
+      return
     found.add(file)
     for (const { from } of readModule(atRoot(file)).imports) visit(from.slice(ROOT.length + 1))
   }
