@@ -6,7 +6,7 @@ import { Buffer } from 'node:buffer'
 import { readPlainSync } from '../protocol/base/plain-file.ts'
 import { readDuration } from '../protocol/base/units.ts'
 import { schemeOf } from '../protocol/webhook/scheme.ts'
-import { INBOX_LIMITS, type InboxRule, isWord } from '../protocol/wire/control.ts'
+import { INBOX_LIMITS, type InboxRule, isText, isWord } from '../protocol/wire/control.ts'
 import { schemeOptions } from './compile-webhook.ts'
 import type { ReportProblem } from './compile.ts'
 import type { CompiledRoute } from './compiled.ts'
@@ -44,12 +44,19 @@ export function checkInbox(route: Route, warnings: string[], report: ReportProbl
   }
 }
 
-/** What `hello` can carry of a route. */
+/** What `hello` can carry of a route, and of a route that may take some of its requests. */
 function checkWords({ name, match }: Route, report: ReportProblem): void {
   const words = [name, match.path ?? '/', ...(match.hosts ?? []), ...(match.methods ?? [])]
   if (!words.every(isWord)) report(['match'], 'with an inbox at most 256 characters a word')
   if ((match.hosts?.length ?? 0) > INBOX_LIMITS.hosts)
     report(['match', 'hosts'], `with an inbox at most ${INBOX_LIMITS.hosts}`)
+  const fields = Object.entries(match.headers ?? {})
+  if (fields.length > INBOX_LIMITS.headers)
+    report(['match', 'headers'], `with an inbox at most ${INBOX_LIMITS.headers}`)
+  for (const [name, value] of fields) {
+    if (!isText(name) || !isText(value))
+      report(['match', 'headers', name], 'with an inbox at most 256 printable characters')
+  }
 }
 
 function checkRange(
@@ -66,13 +73,18 @@ function checkRange(
   if (ms < least || ms > most) report([name], `must be ${range}`)
 }
 
-function conditions({ name, match }: Route): Pick<InboxRule, 'route' | 'hosts' | 'path' | 'methods'> {
+function conditions({ name, match }: Route): Pick<InboxRule, 'route' | 'hosts' | 'path' | 'methods' | 'headers'> {
   return {
     route: name,
     path: match.path ?? '/',
     ...(match.hosts !== undefined && { hosts: match.hosts.map(host => host.toLowerCase()) }),
     ...(match.methods !== undefined && { methods: [...match.methods] }),
+    ...(match.headers !== undefined && { headers: fieldsOf(match.headers) }),
   }
+}
+
+function fieldsOf(headers: Record<string, string>): string[] {
+  return Object.entries(headers).flatMap(([name, value]) => [name.toLowerCase(), value])
 }
 
 function inboxRule(route: Route, inbox: RouteInbox): InboxRule {
@@ -96,7 +108,7 @@ function inboxRule(route: Route, inbox: RouteInbox): InboxRule {
   }
 }
 
-/** Whether `one` comes before `other`: by its host, by a longer path, or by a name where the other takes any. */
+/** Whether `one` comes before `other`: by its host, by a longer path, by a name where the other takes any, or by conditions on fields. */
 function precedes(one: CompiledRoute, other: CompiledRoute): boolean {
   const meets = one.segments.every((segment, i) => {
     const theirs = other.segments[i]
@@ -109,7 +121,8 @@ function precedes(one: CompiledRoute, other: CompiledRoute): boolean {
   const longer = one.segments.length - other.segments.length
   if (longer !== 0) return longer > 0
   const at = one.segments.findIndex((segment, i) => (segment === undefined) !== (other.segments[i] === undefined))
-  return at < 0 ? one.slash && !other.slash : one.segments[at] !== undefined
+  if (at >= 0) return one.segments[at] !== undefined
+  return one.headers.length > other.headers.length || (one.slash && !other.slash)
 }
 
 function hostsOf({ route }: CompiledRoute): readonly string[] {
@@ -134,7 +147,7 @@ export function announceInbox(routes: readonly CompiledRoute[], report: ReportPr
     const { inbox } = one.route
     if (inbox === undefined && !kept.some(other => precedes(one, other))) continue
     checkWords(one.route, (path, message) => report(['routes', i, ...path], message))
-    // Host and path decide first, so the methods of a preceding route do not matter.
+    // Host, path and fields decide first, so the methods of a preceding route do not matter.
     const rule: InboxRule =
       inbox === undefined
         ? { ...conditions({ ...one.route, match: { ...one.route.match, methods: undefined } }), mode: 'off' }

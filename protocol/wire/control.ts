@@ -92,6 +92,8 @@ export const INBOX_LIMITS = {
   rules: 64,
   hosts: 16,
   methods: 32,
+  /** Conditions on fields. */
+  headers: 16,
   /** Longest patience with an answer, in ms. */
   answerWithinMs: 60_000,
   /** Shortest and longest time that a webhook is tried, in ms: 1 s to 30 days. */
@@ -111,9 +113,11 @@ export interface InboxRule {
   hosts?: string[]
   /**
    * Prefix of whole segments, of which `{name}` stands for any one. The most specific host decides, then the longest path, then
-   * a name before `{name}`, then the method.
+   * a name before `{name}`, then the most conditions on fields, then the method.
    */
   path: string
+  /** Names and values of fields that a request must have, in turn; `*` is any value. Only of `off`. */
+  headers?: string[]
   /** Absent: every method. */
   methods?: string[]
   /** `off`: a route without an inbox that takes some requests before one that has it. */
@@ -313,6 +317,11 @@ export function isWord(value: unknown): value is string {
   return typeof value === 'string' && value.length <= CORS_LIMITS.wordChars && /^[\x21-\x7e]+$/.test(value)
 }
 
+/** Text of a field that `hello` can carry: at most 256 characters, without control characters. */
+export function isText(value: string): boolean {
+  return text(value)
+}
+
 /** Whether a `reauth`, and a header, can carry this as a token. */
 export function isTokenText(text: string): boolean {
   return TOKEN.test(text)
@@ -364,6 +373,7 @@ const inboxRule = shape({
   route: must(word),
   hosts: may(list(word, INBOX_LIMITS.hosts)),
   path: must(path => isWord(path) && path.startsWith('/')),
+  headers: may(list(text, 2 * INBOX_LIMITS.headers)),
   methods: may(list(word, INBOX_LIMITS.methods)),
   mode: must(oneOf('fallback', 'always', 'off')),
   answerWithinMs: may(int(INBOX_LIMITS.answerWithinMs, 1)),

@@ -1,5 +1,6 @@
 /** What the clients announced: which requests of a runtime the inbox takes, and on what terms. */
-import type { HttpRequest } from '../../protocol/exchange.ts'
+import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
+import { getAllHeaders } from '../../protocol/http/headers.ts'
 import { isTimestamped } from '../../protocol/webhook/scheme.ts'
 import { announcedVerifier } from '../../protocol/webhook/verify.ts'
 import type { InboxRule } from '../../protocol/wire/control.ts'
@@ -24,9 +25,11 @@ const MAX_AGE_MS = 72 * 3_600_000
 interface Entry {
   readonly hosts: readonly string[] | undefined
   readonly segments: readonly string[]
+  /** Names and values of fields in turn. */
+  readonly headers: readonly string[]
   /** The path ends with a slash: the bare name does not match. */
   readonly open: boolean
-  /** Equal where path and slash are: among these, the method decides. */
+  /** Equal where path, slash and fields are: among these, the method decides. */
   readonly group: string
   readonly methods: ReadonlySet<string> | undefined
   /** Undefined: the route has no inbox. */
@@ -51,7 +54,7 @@ export class Rules {
     let fitting: Entry | undefined
     let rank = -1
     for (const entry of this.#entries) {
-      if (rankOf(entry, host) <= rank || !fits(entry, segments)) continue
+      if (rankOf(entry, host) <= rank || !fits(entry, segments, request.headers)) continue
       fitting = entry
       rank = rankOf(entry, host)
     }
@@ -64,18 +67,23 @@ export class Rules {
   }
 }
 
-/** The longest path first; of equal ones the one whose name stands where the other takes any; and who takes every method last. */
+/**
+ * The longest path first; of equal ones the one whose name stands where the other takes any, then the one with most conditions on fields;
+ * and who takes every method last.
+ */
 function inOrder(one: Entry, other: Entry): number {
   const longer = other.segments.length - one.segments.length
   if (longer !== 0) return longer
   const at = one.segments.findIndex((segment, i) => isCapture(segment) !== isCapture(other.segments[i]!))
   if (at >= 0) return isCapture(one.segments[at]!) ? 1 : -1
+  const fields = other.headers.length - one.headers.length
+  if (fields !== 0) return fields
   const slash = Number(other.open) - Number(one.open)
   return slash || Number(one.methods === undefined) - Number(other.methods === undefined)
 }
 
 function entryOf(given: InboxRule, mostAgeMs: number): Entry {
-  const { route, hosts, path, methods, mode, lane = 'path' } = given
+  const { route, hosts, path, methods, headers = [], mode, lane = 'path' } = given
   const segments = segmentsOf(path)
   const open = segments.at(-1) === ''
   if (open) segments.pop()
@@ -88,8 +96,8 @@ function entryOf(given: InboxRule, mostAgeMs: number): Entry {
           verifier: given.verify && announcedVerifier(given.verify),
           timestamps: given.timestamps === true,
         }
-  const group = JSON.stringify([segments.map(segment => (isCapture(segment) ? '{}' : segment)), open])
-  return { hosts, segments, open, group, methods: methods && new Set(methods), rule }
+  const group = JSON.stringify([segments.map(segment => (isCapture(segment) ? '{}' : segment)), open, headers])
+  return { hosts, segments, headers, open, group, methods: methods && new Set(methods), rule }
 }
 
 /** Without the query. */
@@ -106,9 +114,17 @@ function isCapture(segment: string): boolean {
   return segment.startsWith('{')
 }
 
-function fits({ segments, open }: Entry, asked: readonly string[]): boolean {
-  if (asked.length < segments.length + (open ? 1 : 0)) return false
+function fits({ segments, headers, open }: Entry, asked: readonly string[], fields: HeaderList): boolean {
+  if (asked.length < segments.length + (open ? 1 : 0) || !hasAll(fields, headers)) return false
   return segments.every((segment, i) => (isCapture(segment) ? asked[i] !== '' : segment === asked[i]))
+}
+
+function hasAll(fields: HeaderList, wanted: readonly string[]): boolean {
+  for (let i = 0; i < wanted.length; i += 2) {
+    const values = getAllHeaders(fields, wanted[i]!)
+    if (values.length === 0 || (wanted[i + 1] !== '*' && !values.includes(wanted[i + 1]!))) return false
+  }
+  return true
 }
 
 function hostOf(authority: string): string {

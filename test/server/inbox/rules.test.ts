@@ -10,6 +10,7 @@ import { EXCHANGE } from '../../support/ends.ts'
 
 const HOSTS = [undefined, ['x.test'], ['*.test'], ['X.test', 'y.test']]
 const SEGMENTS = ['a', 'b', '{}']
+const FIELDS = [undefined, undefined, { 'X-A': '*' }, { 'x-a': '1' }, { 'x-a': '2', 'x-b': '*' }]
 const METHODS = [['POST'], ['PUT'], ['POST', 'PUT']]
 
 const pattern = fc
@@ -21,6 +22,7 @@ const pattern = fc
 const route = fc.record({
   hosts: fc.constantFrom(...HOSTS),
   path: pattern,
+  headers: fc.constantFrom(...FIELDS),
   methods: fc.constantFrom(undefined, ['GET'], ...METHODS),
   inbox: fc.boolean(),
 })
@@ -29,15 +31,21 @@ const request = fc.record({
   path: fc.array(fc.constantFrom('a', 'b', 'c'), { minLength: 1, maxLength: 4 }).map(all => `/${all.join('/')}`),
   method: fc.constantFrom('POST', 'PUT', 'PATCH'),
   slash: fc.boolean(),
+  headers: fc.constantFrom([], ['x-a', '1'], ['x-a', '1', 'x-a', '2', 'x-b', '3'], ['x-b', '1']),
 })
 
 it('R9 a server keeps what the router would give to a route with an inbox, and nothing else', () => {
   let compared = 0
   fc.assert(
     fc.property(fc.array(route, { minLength: 1, maxLength: 6 }), fc.array(request, { maxLength: 20 }), (all, asked) => {
-      const routes = all.map(({ hosts, path, methods, inbox }, i): Route => {
+      const routes = all.map(({ hosts, path, methods, headers, inbox }, i): Route => {
         const keeps = inbox && methods !== undefined && !methods.includes('GET')
-        const match = { path, ...(hosts && { hosts }), ...(methods && { methods }) }
+        const match = {
+          path,
+          ...(hosts && { hosts }),
+          ...(methods && { methods }),
+          ...(!keeps && headers && { headers }),
+        }
         return { name: `r${i}`, match, target: 'http://127.0.0.1:1', ...(keeps && { inbox: {} }) }
       })
       const table = compiled(routes)
