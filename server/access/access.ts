@@ -107,9 +107,11 @@ export class Access {
       )
       return new SallyportError('not-authenticated')
     }
+    // Nobody waits for the answer.
+    if (gone.aborted) return new SallyportError('cancelled')
     this.stats.failed++
     if (error instanceof SallyportError) return error
-    if (!gone.aborted) this.#logger.error({ runtime, requestId, err: error }, 'who calls could not be checked')
+    this.#logger.error({ runtime, requestId, err: error }, 'who calls could not be checked')
     return new SallyportError('access-unavailable')
   }
 

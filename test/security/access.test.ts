@@ -226,7 +226,7 @@ describe('E18 another service that is asked', () => {
     aborted.abort()
     await expect(gone).rejects.toThrow('abort')
     await left.promise
-    expect(seen).toEqual([])
+    expect([seen, server.stats().access]).toEqual([[], { passed: 0, refused: 0, failed: 0 }])
   })
 
   test('and a token: both must agree, and the service sees the token', async () => {
