@@ -152,6 +152,9 @@ describe.runIf(needs('unzip'))('of components that run', () => {
   test('a component that does not answer is named, and the others are there', { timeout: 60_000 }, async () => {
     const server = machine.start(machine.serverArgs())
     await server.address('public')
+    // Nobody without the token is told anything, or makes it check or profile itself.
+    const admin = `http://${await server.address('admin')}`
+    for (const path of ['/diag', '/diag?profile=30']) expect((await fetch(admin + path)).status).toBe(401)
     const gone = { component: 'client', pid: process.pid, url: 'http://127.0.0.1:2', token: 'a-token-that-is-long' }
     const folder = file('run')
     mkdirSync(folder, { recursive: true, mode: 0o700 })
