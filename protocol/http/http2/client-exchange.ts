@@ -85,8 +85,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #awaitsContinue: boolean
   #raw = false
   #cancelled = false
-  /** Node has asked for the trailers of the request. */
-  #asked = false
+  /** Node has asked for the trailers of the request, or never will. */
+  #asked: boolean
   /** The whole answer has come, and the stream may be destroyed before it says so. */
   #settled = false
   /** The part of the body that was taken out of the stream before the head was passed on. */
@@ -112,7 +112,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#requestLeft = request.bodyBytes
     this.#requestDone = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = request.bodyBytes !== 0 && hasHeader(request.headers, 'expect')
-    if (request.bodyBytes !== 0 && !request.upgrade) this.#outliveTrailers()
+    this.#asked = request.bodyBytes === 0 || request.upgrade
+    if (!this.#asked) this.#outliveTrailers()
     const owned: OwnedStream = stream
     owned[EXCHANGE] = this
     stream.on('headers', Http2ClientExchange.#onHeaders)
@@ -408,7 +409,9 @@ export class Http2ClientExchange implements RequestSink, Failing {
 
   #checkWrite(now: number): number {
     if (this.#limits.stalledMs === 0) return Number.POSITIVE_INFINITY
-    if (this.#writer.waiting === 0) return this.#limits.stalledMs
+    // The end of a request needs room, too. If its answer is over, nothing else watches it.
+    const endWaits = this.#responseDone && this.#writer.ended && !this.#asked
+    if (this.#writer.waiting === 0 && !endWaits) return this.#limits.stalledMs
     const left = timeLeft(this.#writer.progressAt, this.#limits.stalledMs, now)
     if (left > 0) return left
     this.#broken(new SallyportError('upstream-timeout', 'the upstream stopped reading'))

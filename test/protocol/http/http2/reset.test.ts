@@ -9,12 +9,14 @@ import { listen } from '../../../../protocol/http/listener.ts'
 import {
   END_HEADERS,
   END_STREAM,
+  field,
   type Frame,
   frame,
   framesOf,
   head,
   PREFACE,
   TYPE,
+  uint32,
 } from '../../../support/http2-frames.ts'
 import { recorder } from '../http1/raw.ts'
 import { DEAF } from '../../../support/ends.ts'
@@ -94,5 +96,41 @@ describe('a request that breaks', () => {
     sink.requestData(Buffer.from('some'))
     setTimeout(() => sink.requestAbort(new SallyportError('cancelled')), 20)
     expectCut(await frames, CANCEL)
+  })
+
+  test('whose answer is over, and for whose end its upstream has no room: it is reset, and the session is free', async () => {
+    const server = createServer()
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const accepted = once(server, 'connection')
+    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+    const [peer] = (await accepted) as [Socket]
+    const fourBytes = Buffer.concat([Buffer.from([0, 4]), uint32(4)])
+    peer.write(Buffer.concat([frame(TYPE.settings, 0, 0, fourBytes), frame(TYPE.settings, 1, 0)]))
+    const idle = Promise.withResolvers<void>()
+    const settings = Promise.withResolvers<void>()
+    const session = new Http2ClientSession(socket, {
+      limits: { stalledMs: 200 },
+      onSettings: settings.resolve,
+      onIdle: () => idle.resolve(),
+    })
+    open.push(
+      () => server.close(),
+      () => peer.destroy(),
+      () => session.destroy(),
+    )
+    await settings.promise
+    const frames = lastFrames(peer)
+    const request = { method: 'POST', authority: 'a', path: '/', headers: [], bodyBytes: 4, upgrade: false }
+    const ended = Promise.withResolvers<void>()
+    const sink = session.send(request, { ...DEAF, responseEnd: () => ended.resolve() }, { headTimeoutMs: 100 })
+    sink.requestData(Buffer.from('some'))
+    sink.requestEnd([])
+    peer.write(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, field(':status', '200')))
+    await ended.promise
+    expect(session.streams).toBe(1)
+    expectCut(await frames, CANCEL)
+    await idle.promise
+    expect(session.streams).toBe(0)
   })
 })
