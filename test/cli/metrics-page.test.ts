@@ -64,7 +64,16 @@ test('every metric of the page is served, every metric that is served is on the 
     ...tls,
   ])
   const inbox = ['--inbox', `sqlite:${file('inbox.db')}`]
-  const server = machine.start(machine.serverArgs(...inbox, ...health, '--tracing', 'otlp'))
+  const access = [
+    '--access.jwt.jwks.file',
+    file('jwks.json'),
+    '--access.jwt.issuer',
+    'us',
+    '--access.jwt.audience',
+    'us',
+  ]
+  const open = ['--access.open', '/']
+  const server = machine.start(machine.serverArgs(...inbox, ...health, ...access, ...open, '--tracing', 'otlp'))
   await machine.writeToken('token', { runtime: 'demo' })
   const client = machine.start([
     ...['client', '--server', `wss://${await server.address('control')}`, '--ca', file('ca.pem'), ...health, ...ADMIN],
