@@ -43,7 +43,7 @@ describe.runIf(needs('redis'))('hosts of runtimes, in any order of events', () =
     return near === far && (claiming.length === 0 ? near === '' : claiming.includes(near!))
   }
 
-  // From the first of these on, a claim that Redis had forgotten once never came to be held.
+  // Among these, hosts once never came to rest.
   test.each([99, 100, 101])('walk %i', { timeout: 120_000 }, async nth => {
     const seed = firstSeed() + nth
     const random = randomOf(seed)
