@@ -47,6 +47,14 @@ export class ReplicaGroup {
     await Promise.all(this.servers.splice(0).map(server => server.close({ graceMs: 0 })))
   }
 
+  /** Between tests: no server, and a directory that is empty and not young. */
+  async clear(): Promise<void> {
+    this.redis.resume()
+    await this.closeServers()
+    await this.redis.command('FLUSHALL')
+    await this.redis.age()
+  }
+
   async stop(): Promise<void> {
     await this.closeServers()
     await this.redis.stop()

@@ -35,9 +35,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
   afterAll(() => replicas.stop())
   afterEach(async () => {
     vi.useRealTimers()
-    await replicas.closeServers()
-    await replicas.redis.command('FLUSHALL')
-    await replicas.redis.age()
+    await replicas.clear()
   })
 
   async function start(): Promise<void> {

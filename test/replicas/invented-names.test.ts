@@ -15,12 +15,7 @@ describe.runIf(needs('redis'))('D9: made-up names', () => {
     replicas = await ReplicaGroup.start()
   })
   afterAll(() => replicas.stop())
-  afterEach(async () => {
-    replicas.redis.resume()
-    await replicas.closeServers()
-    await replicas.redis.command('FLUSHALL')
-    await replicas.redis.age()
-  })
+  afterEach(() => replicas.clear())
 
   async function start(): Promise<void> {
     near = await replicas.add({ trustedProxies: ['127.0.0.1'] })

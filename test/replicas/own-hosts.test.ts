@@ -17,12 +17,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     replicas = await ReplicaGroup.start()
   })
   afterAll(() => replicas.stop())
-  afterEach(async () => {
-    replicas.redis.resume()
-    await replicas.closeServers()
-    await replicas.redis.command('FLUSHALL')
-    await replicas.redis.age()
-  })
+  afterEach(() => replicas.clear())
 
   async function start(forgetMs = 60_000, leaseMs = LEASE_MS): Promise<void> {
     const directory = { url: replicas.redis.url, leaseMs }

@@ -75,21 +75,27 @@ describe('a response that breaks', () => {
   })
 })
 
+/** Ours, and that of an upstream which the test writes. */
+async function pairOfSockets(): Promise<{ socket: Socket; peer: Socket }> {
+  const server = createServer()
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const accepted = once(server, 'connection')
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  const [peer] = (await accepted) as [Socket]
+  open.push(
+    () => server.close(),
+    () => peer.destroy(),
+  )
+  return { socket, peer }
+}
+
 describe('a request that breaks', () => {
   test.each(bodies)('%s: RST_STREAM, no END_STREAM', async (_, bodyBytes) => {
-    const server = createServer()
-    server.listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    const accepted = once(server, 'connection')
-    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
-    const [peer] = (await accepted) as [Socket]
+    const { socket, peer } = await pairOfSockets()
     peer.write(Buffer.concat([frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)]))
     const session = new Http2ClientSession(socket, { onClose: () => {}, onIdle: () => {} })
-    open.push(
-      () => server.close(),
-      () => peer.destroy(),
-      () => session.destroy(),
-    )
+    open.push(() => session.destroy())
     const frames = lastFrames(peer)
     const request = { method: 'POST', scheme: 'http', authority: 'a', path: '/', headers: [], bodyBytes }
     const sink = session.send({ ...request, upgrade: undefined } as unknown as HttpRequest, DEAF)
@@ -99,12 +105,7 @@ describe('a request that breaks', () => {
   })
 
   test('whose answer is over, and for whose end its upstream has no room: it is reset, and the session is free', async () => {
-    const server = createServer()
-    server.listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    const accepted = once(server, 'connection')
-    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
-    const [peer] = (await accepted) as [Socket]
+    const { socket, peer } = await pairOfSockets()
     const fourBytes = Buffer.concat([Buffer.from([0, 4]), uint32(4)])
     peer.write(Buffer.concat([frame(TYPE.settings, 0, 0, fourBytes), frame(TYPE.settings, 1, 0)]))
     const idle = Promise.withResolvers<void>()
@@ -114,11 +115,7 @@ describe('a request that breaks', () => {
       onSettings: settings.resolve,
       onIdle: () => idle.resolve(),
     })
-    open.push(
-      () => server.close(),
-      () => peer.destroy(),
-      () => session.destroy(),
-    )
+    open.push(() => session.destroy())
     await settings.promise
     const frames = lastFrames(peer)
     const request = { method: 'POST', authority: 'a', path: '/', headers: [], bodyBytes: 4, upgrade: false }
