@@ -6,6 +6,7 @@ import { Agent, request } from 'undici'
 import { detached, type Guard, logGuard, safeLogger } from '../protocol/base/guard.ts'
 import { type LimitOptions, type Limits, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { readAtMost } from '../protocol/base/read-at-most.ts'
 import { isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { readRetryAfter } from '../protocol/http/retry-after.ts'
 import type { FinishedSpan } from '../protocol/trace/span.ts'
@@ -182,7 +183,8 @@ class OtlpExporter implements Exporter {
       answer.on('error', () => {})
       const after = headers['retry-after']
       const asked = readRetryAfter(typeof after === 'string' ? after : undefined, Date.now())
-      const text = await readSome(answer)
+      // What is longer is not looked at.
+      const text = (await readAtMost(answer, MAX_ANSWER_BYTES))?.toString() ?? ''
       return { status: statusCode, rejected: rejectedIn(text), afterMs: asked && Math.min(asked, MAX_RETRY_AFTER_MS) }
     } catch (error) {
       return { status: 0, cause: codeOf(error) }
@@ -226,18 +228,6 @@ interface Answer {
   readonly afterMs?: number | undefined
   /** Spans that it did not want although it took the request. */
   readonly rejected?: number
-}
-
-/** What is longer is not looked at. */
-async function readSome(body: AsyncIterable<Buffer>): Promise<string> {
-  const chunks: Buffer[] = []
-  let length = 0
-  for await (const chunk of body) {
-    length += chunk.length
-    if (length > MAX_ANSWER_BYTES) return ''
-    chunks.push(chunk)
-  }
-  return Buffer.concat(chunks).toString()
 }
 
 function rejectedIn(text: string): number {

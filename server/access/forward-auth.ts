@@ -2,6 +2,7 @@
 import { Agent, request as ask } from 'undici'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
+import { readAtMost } from '../../protocol/base/read-at-most.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
 import { FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
@@ -133,12 +134,7 @@ function valuesOf(headers: Answered, name: string): string[] {
 }
 
 async function readBody(body: AsyncIterable<Buffer>): Promise<Buffer> {
-  const chunks: Buffer[] = []
-  let length = 0
-  for await (const chunk of body) {
-    length += chunk.length
-    if (length > MAX_BODY_BYTES) throw new Error('the service that says who may call answered too large a body')
-    chunks.push(chunk)
-  }
-  return Buffer.concat(chunks)
+  const bytes = await readAtMost(body, MAX_BODY_BYTES)
+  if (bytes === undefined) throw new Error('the service that says who may call answered too large a body')
+  return bytes
 }

@@ -1,5 +1,6 @@
 /** A small document behind an https URL: no redirects, bounded in bytes and in time. */
 import { Agent, request } from 'undici'
+import { readAtMost } from '../../protocol/base/read-at-most.ts'
 
 const DEADLINE_MS = 5000
 
@@ -56,20 +57,11 @@ export class Download {
       body.destroy()
       throw new Error(`the server answered ${statusCode}`)
     }
-    const text = await this.#read(body)
+    const { maxBytes } = this.#options
+    const bytes = await readAtMost(body, maxBytes)
+    if (bytes === undefined) throw new Error(`the document is over ${maxBytes} bytes`)
     this.#tag = typeof headers.etag === 'string' ? headers.etag : undefined
-    return text
-  }
-
-  async #read(body: AsyncIterable<Buffer>): Promise<string> {
-    const chunks: Buffer[] = []
-    let length = 0
-    for await (const chunk of body) {
-      length += chunk.length
-      if (length > this.#options.maxBytes) throw new Error(`the document is over ${this.#options.maxBytes} bytes`)
-      chunks.push(chunk)
-    }
-    return Buffer.concat(chunks).toString('utf8')
+    return bytes.toString('utf8')
   }
 
   /** What was got is no good: it is not to be taken for known. */
