@@ -618,7 +618,17 @@ const DIAGS: readonly Command[] = [
   ),
 ]
 
-const CHECKS = (Object.keys(COMPONENTS) as ComponentName[]).map(checkCommand)
+const CHECKS: readonly Command[] = [
+  ...(Object.keys(COMPONENTS) as ComponentName[]).map(checkCommand),
+  {
+    name: 'check',
+    about:
+      'With --via, asks the connected clients of a runtime whether the targets of their routes take connections. `check client`, `check server` and `check router` try what a component needs.',
+    example: 'sallyport check --via demo',
+    flags: { via: flag('RUNTIME', 'The runtime whose clients are asked. Required.'), ...adminFlags },
+    load: async () => (await import('./commands/check.ts')).checkVia,
+  },
+]
 
 const CONFIGS = (Object.keys(CONFIG_ACTIONS) as (keyof typeof CONFIG_ACTIONS)[]).flatMap(action =>
   (Object.keys(COMPONENTS) as ComponentName[]).map(component => configCommand(action, component)),

@@ -28,6 +28,7 @@ import {
 import { ClientSession } from './session.ts'
 import { OpenWebSockets } from './dial/open-websockets.ts'
 import { type OpenTarget, openTarget } from './targets/index.ts'
+import { TargetChecks } from './target-checks.ts'
 import { TokenKeeper } from './token.ts'
 import type { CloseOptions, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
@@ -43,6 +44,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   readonly #options: ClientOptions
   readonly #settings: ResolvedClientOptions
   readonly #target: OpenTarget
+  readonly #checks: TargetChecks
   readonly #exchanges: Exchanges
   readonly inspector: RingInspector | undefined
   readonly #tokens: TokenKeeper
@@ -75,6 +77,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   constructor(options: ClientOptions) {
     this.#options = options
     this.#target = openTarget(options.target, safeLogger(options.logger))
+    this.#checks = new TargetChecks(async ms => (await this.#target.check?.(ms)) ?? { targets: [], more: 0 })
     this.#settings = checkOptions(options, this.#announcement())
     this.#events = new Events(this.logger)
     this.guard = logGuard(this.logger, 'the client failed')
@@ -231,6 +234,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
       onReauth: (which, token, accepted, requestId) =>
         this.#reauthenticated(which, connection, token, accepted, requestId),
       onNotice: (which, notice) => this.#notice(which, notice),
+      onCheck: (which, id) => detached(this.logger, 'the targets could not be checked', this.#check(which, id)),
       onWelcome: which => this.#isFor(token, which) && listener.onWelcome(which),
       onReady: which => {
         listener.onReady(which)
@@ -262,6 +266,12 @@ export class Client implements Tunnel, SessionKeeperOwner {
   /** Over all sessions, since a server can make us open any number of them. */
   #notice(session: ClientSession, { code, message }: Notice): void {
     if (this.#talk.take(performance.now())) this.logger.warn({ session: session.id, code }, message)
+  }
+
+  async #check(session: ClientSession, id: number): Promise<void> {
+    if (this.#talk.take(performance.now()))
+      this.logger.info({ session: session.id }, 'the server asks which targets take connections')
+    session.checked({ id, ...(await this.#checks.ask()) })
   }
 
   onConnected(session: ClientSession, connection: number): void {

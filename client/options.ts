@@ -25,6 +25,7 @@ import { resolveTracing, type Tracing } from '../protocol/trace/sampling.ts'
 import type { Tracer } from '../protocol/trace/span.ts'
 import { softwareName } from '../protocol/base/version.ts'
 import { DEFAULT_SESSION_LIMITS } from '../protocol/wire/yamux/limits.ts'
+import type { CheckedTargets } from '../router/check.ts'
 import { BACKOFF_LIMITS, type BackoffOptions } from './dial/backoff.ts'
 import { parseProxy } from './dial/proxy.ts'
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS, type SessionLimitOptions } from './limits.ts'
@@ -40,6 +41,8 @@ export interface HandlerTarget {
   cors?(): readonly { readonly path: string; readonly cors: CorsPolicy }[]
   /** Which webhooks the server may keep while they cannot be delivered. */
   inbox?(): readonly InboxRule[]
+  /** Which of its services take connections, each within `connectMs`, for a server that asks. The server gets no address. */
+  check?(connectMs: number): Promise<CheckedTargets>
 }
 
 /**
@@ -221,11 +224,15 @@ function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
       windowBytes: options.limits?.initialWindowBytes ?? WINDOW_BYTES,
       streams: options.limits?.maxStreams ?? DEFAULT_SESSION_LIMITS.maxStreams,
     },
-    features:
-      options.tracing === undefined ? [] : [FEATURE.traces, ...(options.tracing === 'server' ? [FEATURE.spans] : [])],
+    features: featuresOf(options.tracing),
     ...(options.allowCallers === undefined ? {} : { allowCallers: [...options.allowCallers] }),
     ...(keys === undefined ? {} : { inboxKey: keys.announced }),
   }
+}
+
+function featuresOf(tracing: ClientOptions['tracing']): string[] {
+  if (tracing === undefined) return [FEATURE.checks]
+  return [FEATURE.checks, FEATURE.traces, ...(tracing === 'server' ? [FEATURE.spans] : [])]
 }
 
 /** Throws TypeError for anything but a key of X25519. */

@@ -5,6 +5,7 @@
  *     hello -> welcome -> ready -> (draining ->) closed
  */
 import {
+  type CheckAnswered,
   type ControlMessage,
   type Drain,
   FEATURE,
@@ -47,6 +48,8 @@ export interface SessionOwner {
   onLeave(session: ClientSession, reason: string): void
   /** The server says something to a person. */
   onNotice(session: ClientSession, notice: Notice): void
+  /** The server asks which targets take connections. */
+  onCheck(session: ClientSession, id: number): void
   onReauth(session: ClientSession, token: string, accepted: boolean, requestId: string | undefined): void
   /** Called once, last. */
   onClosed(session: ClientSession, reason: string): void
@@ -81,6 +84,8 @@ export class ClientSession implements SessionView {
   lastStream = Number.POSITIVE_INFINITY
   tracing: Tracing | undefined
   #returned: SpanReturn | undefined
+  /** The server may ask about the targets. */
+  #checks = false
   /** The server's latest reason for ending the session. */
   farewell: string | undefined
   readonly #owner: SessionOwner
@@ -201,6 +206,11 @@ export class ClientSession implements SessionView {
     this.#session.control({ type: 'reauth', token })
   }
 
+  /** Answers the server's question about the targets. */
+  checked(answer: Omit<CheckAnswered, 'type'>): void {
+    this.#say({ type: 'checked', ...answer })
+  }
+
   /** Streams that are open. */
   get streams(): number {
     return this.#session.streams
@@ -299,6 +309,9 @@ export class ClientSession implements SessionView {
         this.lastStream = message.lastStream
         this.#drained.resolve()
         break
+      case 'check':
+        if (this.#checks) this.#owner.onCheck(this, message.id)
+        break
       case 'notice':
         this.farewell = message.message
         this.#owner.onNotice(this, message)
@@ -317,6 +330,7 @@ export class ClientSession implements SessionView {
     this.#welcome = welcome
     this.#state = 'welcome'
     this.tracing = this.#tracingBy(welcome.features)
+    this.#checks = welcome.features?.includes(FEATURE.checks) === true
     if (!this.#owner.onWelcome(this)) {
       this.end('another connection of this instance is with this replica')
       return

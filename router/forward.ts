@@ -2,6 +2,7 @@
 import type { Handler } from '../protocol/exchange.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { type CheckedTargets, checkTargets } from './check.ts'
 import { compileTable } from './compile.ts'
 import type { CompiledTable } from './compiled.ts'
 import type { ExchangeHooks } from './handler/exchange.ts'
@@ -26,6 +27,8 @@ export interface ForwarderOptions extends UpstreamsOptions {
 /** One target, without a table. */
 export interface Forwarder {
   readonly handler: Handler
+  /** As `Router.check`. */
+  check(connectMs: number): Promise<CheckedTargets>
   stats(): UpstreamsStats
   close(): void
 }
@@ -53,6 +56,7 @@ export function createForwarder(targetUrl: string | URL, options: ForwarderOptio
   const hooks: ExchangeHooks = { logger, active: 0, total: 0 }
   return {
     handler: routeHandler(() => table, upstreams, hooks),
+    check: connectMs => checkTargets(table, connectMs),
     stats: () => upstreams.stats(),
     close: () => upstreams.close(),
   }

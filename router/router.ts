@@ -11,6 +11,7 @@ import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { InboxRule } from '../protocol/wire/control.ts'
 import { record } from '../protocol/http/record.ts'
 import { compose } from '../protocol/layer.ts'
+import { type CheckedTargets, checkTargets } from './check.ts'
 import { compileTable } from './compile.ts'
 import { publishedRules } from './compile-cors.ts'
 import type { CompiledTable } from './compiled.ts'
@@ -57,6 +58,11 @@ export interface Router extends AsyncDisposable {
   reload(routes: RouteTable): void
   /** Says which route a request would take, and why. Forwards nothing. */
   match(question: MatchQuestion): MatchResult
+  /**
+   * Opens a connection to each target whose host no caller names, at most 20, and sends nothing. Each has `connectMs`, all at
+   * once. Never rejects.
+   */
+  check(connectMs: number): Promise<CheckedTargets>
   /** CORS policies by path prefix, for answers that others make when the router cannot be reached. */
   cors(): { path: string; cors: CorsPolicy }[]
   /** Which webhooks may be kept when the router cannot be reached. */
@@ -119,6 +125,7 @@ export function createRouter(options: RouterOptions): Router {
       table = compile(routes)
     },
     match: question => explainMatch(table, question),
+    check: connectMs => checkTargets(table, checkDuration('connectMs', connectMs)),
     inbox: () => table.inbox,
     cors: () => publishedRules(table.routes.map(({ route }) => route)),
     stats: () => ({

@@ -46,7 +46,7 @@ export type { AuthOptions, ControlOptions, PublicOptions, ServerOptions } from '
 export type { HostStats } from './own-hosts.ts'
 export type { PeerStats } from './peer/peers.ts'
 export type { PeerOptions } from './replica-options.ts'
-export type { DrainOptions, Server } from './server.ts'
+export type { DrainOptions, InstanceTargets, Server } from './server.ts'
 export type { ServerStats, SessionInfo } from './stats.ts'
 export type { TlsFiles } from './tls.ts'
 

@@ -3,6 +3,7 @@ import type { Server as HttpServer } from 'node:http'
 import type { Dispatcher } from 'undici'
 import type { ListedRevocation } from './auth/revocation-store.ts'
 import type { Revocation } from './auth/revocations.ts'
+import type { TargetsAnswer } from './control/target-questions.ts'
 import type { CallOptions } from './embed/request.ts'
 import type { InboxOperations } from './inbox/inbox.ts'
 import type { ServerEvents } from './events.ts'
@@ -19,6 +20,16 @@ export interface DrainOptions {
   /** How long open exchanges may continue after that. Default 30,000. */
   readonly graceMs?: number | undefined
 }
+
+/** What one instance of a runtime says of the targets of its routes. Nobody else vouches for it. */
+export type InstanceTargets = {
+  readonly instance: string
+  /** Whether it gets the requests. */
+  readonly active: boolean
+  readonly software: string
+  /** The session that it was asked over. */
+  readonly session: string
+} & TargetsAnswer
 
 /** A running tunnel server. Made by `createServer`. */
 export interface Server {
@@ -56,6 +67,12 @@ export interface Server {
    * be written, or is full; the rule holds here all the same.
    */
   revoke(rule: Revocation): Promise<{ ended: number; kept: boolean }>
+  /**
+   * Asks each instance of a runtime that has a session here which targets of its routes take connections. An instance dials what its
+   * routes name, at most 20 and no more often than every 5 s, and says nothing of addresses. Resolves within 3 s to at most 16 answers;
+   * `problem` stands in the place of one that did not come (`no-answer`), or whose client is too old (`unsupported`).
+   */
+  checkTargets(runtime: string): Promise<InstanceTargets[]>
   /**
    * Asks all other replicas that share the directory, where there is one; resolves to what those say that answer in time,
    * and `{ problem }`, a text, where one could not answer, or some did not. Rejects if they cannot be asked.

@@ -35,6 +35,8 @@ import { describeSession } from './stats.ts'
 const TOKEN_CHECK_MS = 1000
 const REVOCATION_CHECK_MS = 5000
 const POOLED_BUFFERS = 256
+/** Of one runtime that are asked at once. */
+const MAX_INSTANCES = 16
 
 interface SessionsOptions {
   readonly settings: ResolvedServerOptions
@@ -264,6 +266,15 @@ export class Sessions {
     for (const session of this.#all) if (session.runtime === runtime) yield session
   }
 
+  /** One session of each instance of a runtime, the oldest: of 16 instances at most. */
+  instancesOf(runtime: string): RuntimeSession[] {
+    const found = new Map<string, RuntimeSession>()
+    for (const session of this.of(runtime)) {
+      if (session.usable && !found.has(session.instance)) found.set(session.instance, session)
+    }
+    return [...found.values()].slice(0, MAX_INSTANCES)
+  }
+
   find(id: string): RuntimeSession | undefined {
     for (const session of this.#all) if (session.id === id) return session
     return undefined
@@ -296,6 +307,6 @@ export class Sessions {
 }
 
 function featuresOf(tracer: Tracer | undefined): readonly string[] {
-  if (tracer === undefined) return []
-  return tracer.add === undefined ? [FEATURE.traces] : [FEATURE.traces, FEATURE.spans]
+  if (tracer === undefined) return [FEATURE.checks]
+  return [FEATURE.checks, FEATURE.traces, ...(tracer.add === undefined ? [] : [FEATURE.spans])]
 }

@@ -41,7 +41,7 @@ import type { Hop } from './peer/hop.ts'
 import { Questions } from './questions.ts'
 import { Registry } from './registry.ts'
 import { closeReplicas, openReplicas, openSharedRevocations, type Replicas } from './replicas.ts'
-import type { DrainOptions, Server } from './server.ts'
+import type { DrainOptions, InstanceTargets, Server } from './server.ts'
 import { Sessions } from './sessions.ts'
 import { describeSession, type ServerStats, type SessionInfo, sumSessions } from './stats.ts'
 import type { TlsFiles } from './tls.ts'
@@ -316,6 +316,14 @@ export class TunnelServer implements Server {
     const adding = this.#revocations.add(rule)
     const ended = this.#sessions.revoked - before
     return { ended, kept: await adding }
+  }
+
+  async checkTargets(runtime: string): Promise<InstanceTargets[]> {
+    const asked = this.#sessions.instancesOf(runtime).map(async session => {
+      const { instance, active, software, id } = session
+      return { instance, active, software, session: id, ...(await session.askTargets()) }
+    })
+    return await Promise.all(asked)
   }
 
   async askOthers(what: string, body: object = {}): Promise<unknown[]> {

@@ -1,49 +1,32 @@
-import type { Socket } from 'node:net'
 import type { Probe } from '../../protocol/base/probe.ts'
+import { type CheckedTarget, checkTargets, MAX_CHECKED } from '../../router/check.ts'
 import { compileTable } from '../../router/compile.ts'
 import type { RouteTable } from '../../router/table.ts'
-import type { UpstreamTarget } from '../../router/target.ts'
-import { dialUpstream, SecureContexts } from '../../router/upstream/dial.ts'
 
 const CONNECT_MS = 5000
-const MAX_TARGETS = 20
+const HINT = 'Start the service, or mend the target of the route.'
 
 /** Dials each target whose host no caller names, as the router would. */
 export async function probeUpstreams(table: RouteTable): Promise<Probe[]> {
-  const targets = new Map<string, readonly [route: string, target: UpstreamTarget]>()
-  for (const { name, target } of compileTable(table).routes) {
-    if (target !== undefined && !targets.has(target.key)) targets.set(target.key, [name, target])
-  }
-  const tried = [...targets.values()].slice(0, MAX_TARGETS).map(([route, target]) => probe(route, target))
-  const left = targets.size - MAX_TARGETS
-  return [...(await Promise.all(tried)), ...(left > 0 ? [notTried(left)] : [])]
+  const { targets, more } = await checkTargets(compileTable(table), CONNECT_MS)
+  return [...targets.map(probe), ...notTried(more)]
 }
 
-function notTried(left: number): Probe {
-  const found = `not tried: only the first ${MAX_TARGETS} of a table are`
-  return { code: 'upstream', status: 'skip', what: `${left} more targets`, found, expected: 'connections', hint: '' }
+function probe({ route, target, ms, error }: CheckedTarget): Probe {
+  const expected = target.startsWith('https:') ? 'connections, and a certificate that is trusted' : 'connections'
+  return { ...upstreamProbe(`route "${route}": ${target}`, ms, error?.message), expected }
 }
 
-async function probe(route: string, target: UpstreamTarget): Promise<Probe> {
-  const begun = performance.now()
-  const what = `route "${route}": ${target.protocol}://${target.authority}`
-  const expected = target.protocol === 'https' ? 'connections, and a certificate that is trusted' : 'connections'
-  const about = { code: 'upstream', what, expected }
-  try {
-    const socket = await dial(target)
-    socket.destroy()
-    return { ...about, status: 'ok', found: `in ${(performance.now() - begun).toFixed(1)} ms`, hint: '' }
-  } catch (error) {
-    const { message: found } = error as Error
-    return { ...about, status: 'fail', found, hint: 'Start the service, or mend the target of the route.' }
-  }
+/** Of one target; `found` where it failed. */
+export function upstreamProbe(what: string, ms: number, found: string | undefined): Probe {
+  const about = { code: 'upstream', what, expected: 'connections' }
+  if (found === undefined) return { ...about, status: 'ok', found: `in ${ms.toFixed(1)} ms`, hint: '' }
+  return { ...about, status: 'fail', found, hint: HINT }
 }
 
-function dial(target: UpstreamTarget): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    dialUpstream(target, '', CONNECT_MS, new SecureContexts(), (error, socket) => {
-      if (socket === undefined) reject(error)
-      else resolve(socket)
-    })
-  })
+/** Of `more` targets that there are besides, in words. */
+export function notTried(more: number): Probe[] {
+  const found = `not tried: only the first ${MAX_CHECKED} of a table are`
+  const about = { code: 'upstream', expected: 'connections', hint: '' }
+  return more > 0 ? [{ ...about, status: 'skip', what: `${more} more targets`, found }] : []
 }

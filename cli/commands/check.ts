@@ -1,7 +1,8 @@
 import type { Probe } from '../../protocol/base/probe.ts'
+import { findServer } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import { checkComponent, checkReport } from '../check/component.ts'
-import type { Io } from '../command.ts'
+import type { Io, Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import type { ComponentName } from '../config/components.ts'
 import type { ServerConfig } from '../config/server.ts'
@@ -25,6 +26,18 @@ export async function check(component: ComponentName, args: Arguments, io: Io): 
   }
   const load = () => loadFromCommandLine(component, given, io)
   const probes = await checkComponent(component, load, { deep, more: isOutside ? outside : undefined })
+  return report(component, probes, args, io)
+}
+
+/** `sallyport check --via RUNTIME` */
+export const checkVia: Run = async (args, io) => {
+  const runtime = optionalFlag(args, 'via')
+  if (runtime === undefined) throw usageError('say what: client, server, router, or --via RUNTIME')
+  const { probeVia } = await import('../check/via.ts')
+  return report('client', await probeVia(findServer(args, io), runtime), args, io)
+}
+
+function report(component: ComponentName, probes: readonly Probe[], args: Arguments, io: Io): number {
   if (hasSwitch(args, 'json')) io.out(`${terminalJson(checkReport(component, probes), 2)}\n`)
   else io.out(HEADS + probes.map(textOf).join(''))
   return probes.some(({ status }) => status === 'fail') ? EXIT.checkFailed : EXIT.ok

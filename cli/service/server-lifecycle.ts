@@ -33,11 +33,14 @@ function operationsOf(server: Server, logger: Logger): Operations {
     '/inbox/resume': body => pauseRuntime(server, body, false),
     '/sessions/drain': body => ({ sessions: drainSessions(server, body) }),
     '/sessions/close': body => ({ sessions: closeSessions(server, body) }),
+    '/runtimes/check': async body => ({ instances: await server.checkTargets(runtimeOf(body)) }),
     '/drain': body =>
       text(body, 'replica') === server.stats().replica ? { sessions: drainAll(server, body, logger) } : {},
   }
 }
 
+/** What an action has in its answer where it did something. */
+const DONE = ['sessions', 'messages', 'instances']
 const VIEWS: ReadonlySet<string> = new Set(['/sessions', '/runtimes', '/revocations', '/inbox', '/inbox/message'])
 
 /** The same on all replicas that share the directory, this one first. */
@@ -51,7 +54,7 @@ class Everywhere {
     server.answerOthers(async (what, body, by) => {
       if (!Object.hasOwn(this.#operations, what)) return undefined
       const done = await this.#here(what, body as Body)
-      if (!VIEWS.has(what) && ('sessions' in done || 'messages' in done || done.removed === true))
+      if (!VIEWS.has(what) && (DONE.some(name => name in done) || done.removed === true))
         logger.warn({ audit: true, action: what, who: 'an operator', from: by, body, done }, `audit: ${what}`)
       return done
     })
@@ -90,6 +93,7 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
     actions: {
       '/sessions/drain': body => acted('/sessions/drain', body),
       '/sessions/close': body => acted('/sessions/close', body),
+      '/runtimes/check': body => acted('/runtimes/check', body),
       '/inbox/replay': body => acted('/inbox/replay', body),
       '/inbox/drop': body => acted('/inbox/drop', body),
       '/inbox/pause': body => acted('/inbox/pause', body),
@@ -209,6 +213,12 @@ function mergeRevocations(rows: readonly Row[]) {
   }
   const problems = rows.flatMap(({ problem }) => problem ?? [])
   return { revocations: [...found.values()], ...(problems.length > 0 ? { problems } : {}) }
+}
+
+function runtimeOf(body: Body): string {
+  const runtime = text(body, 'runtime')
+  if (runtime === undefined) throw new TypeError('give a runtime')
+  return runtime
 }
 
 function text(body: Body, name: string): string | undefined {

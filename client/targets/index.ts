@@ -3,6 +3,7 @@ import { Server as HttpServer } from 'node:http'
 import type { CorsRule } from '../../protocol/wire/control.ts'
 import type { Handler } from '../../protocol/exchange.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import type { CheckedTargets } from '../../router/check.ts'
 import type { Announcement, HandlerTarget, Target } from '../options.ts'
 import { functionTarget } from './function.ts'
 import { nodeServerTarget } from './node-server.ts'
@@ -12,6 +13,8 @@ export interface OpenTarget {
   readonly handler: Handler
   /** How the target wants its failures shown to browsers, and what may be kept for it. */
   announcement(): Announcement
+  /** Absent: nothing of it can be dialled. */
+  check?(connectMs: number): Promise<CheckedTargets>
   /** Frees its resources. All exchanges are over by then. */
   close(): void
 }
@@ -24,7 +27,12 @@ export function openTarget(target: Target, logger: Logger): OpenTarget {
     return { handler: functionTarget(target, logger), announcement: () => ({ cors: [] }), close() {} }
   }
   if (isHandlerTarget(target))
-    return { handler: target.handler, announcement: () => announcementOf(target), close() {} }
+    return {
+      handler: target.handler,
+      announcement: () => announcementOf(target),
+      close() {},
+      ...(target.check && { check: target.check.bind(target) }),
+    }
   throw new TypeError('target must be a URL, a router, an http.Server, or a function that takes a Request')
 }
 

@@ -6,8 +6,8 @@ import type { OpenTarget } from './index.ts'
 /** Throws TypeError for a URL that cannot be a target. */
 export function urlTarget(url: string | URL, logger: Logger): OpenTarget {
   try {
-    const { handler, close } = createForwarder(url, { logger })
-    return { handler, announcement: () => ({ cors: [] }), close }
+    const { handler, check, close } = createForwarder(url, { logger })
+    return { handler, announcement: () => ({ cors: [] }), check, close }
   } catch (cause) {
     throw new TypeError(`target: ${(cause as Error).message}`, { cause })
   }

@@ -38,6 +38,8 @@ export const FEATURE = {
   traces: 'traces',
   /** The server takes what the client tells of recorded requests: `spans`. */
   spans: 'spans',
+  /** The client tells which targets of its routes take connections: `check` and `checked`. */
+  checks: 'checks',
 } as const
 
 /** What `spans` can carry. */
@@ -51,6 +53,23 @@ export const SPANS_LIMITS = {
   /** A day. */
   micros: 86_400_000_000,
 } as const
+
+/** What `checked` can carry. */
+export const CHECKED_LIMITS = {
+  targets: 20,
+  /** Those besides. */
+  more: 1_000_000,
+} as const
+
+/** Whether a target took a connection; where it is, the client keeps for itself. */
+export interface CheckedRoute {
+  /** The route that leads there. */
+  route: string
+  /** How long it took. */
+  ms: number
+  /** Absent: it took the connection; else why not, as callers are told. */
+  code?: string
+}
 
 /** A part of what became of a request at the client. */
 export interface ReturnedSpan {
@@ -250,6 +269,22 @@ export interface SpansReturned {
   requests: ReturnedRequest[]
 }
 
+/** Server to client, where both offer the feature `checks`: which targets of the routes take connections? */
+export interface CheckAsked {
+  type: 'check'
+  id: number
+}
+
+/** The answer to `check`. */
+export interface CheckAnswered {
+  type: 'checked'
+  /** That of the question. */
+  id: number
+  targets: CheckedRoute[]
+  /** Targets that were not tried, besides these. */
+  more: number
+}
+
 /** The last message of a session that ends on purpose. */
 export interface Bye {
   type: 'bye'
@@ -269,6 +304,8 @@ export type ControlMessage =
   | Reset
   | Notice
   | SpansReturned
+  | CheckAsked
+  | CheckAnswered
   | Bye
 
 /** Counts what was ignored, for the metrics. */
@@ -408,6 +445,9 @@ const returnedRequest = shape({
   spans: must(list(returnedSpan, SPANS_LIMITS.ofRequest)),
 })
 
+const question = int(0xffffffff)
+const checkedRoute = shape({ route: must(id), ms: must(duration), code: may(id) })
+
 type Members<Message> = { readonly [Name in Exclude<keyof Message, 'type'>]-?: Member }
 type Table = { readonly [Type in ControlMessage['type']]: Members<Extract<ControlMessage, { type: Type }>> }
 
@@ -446,6 +486,12 @@ const TABLE: Table = {
   reset: { stream: must(int(0xffffffff, 1)), code: must(id) },
   notice: { message: must(text), code: may(id) },
   spans: { requests: must(list(returnedRequest, SPANS_LIMITS.requests)) },
+  check: { id: must(question) },
+  checked: {
+    id: must(question),
+    targets: must(list(checkedRoute, CHECKED_LIMITS.targets)),
+    more: must(int(CHECKED_LIMITS.more)),
+  },
   bye: { reason: may(text) },
 }
 

@@ -35,6 +35,7 @@ import type { Grant } from '../directory/directory.ts'
 import type { RegisteredSession, Carrier } from '../registry.ts'
 import { Credentials, type CredentialsOwner } from './credentials.ts'
 import type { ReturnedSpans } from './returned-spans.ts'
+import { TargetQuestions, type TargetsAnswer } from './target-questions.ts'
 import { SessionDrain, type SessionDrainOwner, type Stay } from './session-drain.ts'
 
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
@@ -100,6 +101,9 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   readonly #controls = new TokenBucket(CONTROL_BURST, CONTROLS_PER_SECOND)
   #lastStream = 0
   #returnsSpans = false
+  #tellsOfTargets = false
+  /** Made when an operator asks. */
+  #questions: TargetQuestions | undefined
   #tiredUntil = ZERO
   readonly #credentials: Credentials
   /** Made when the session begins to leave; most sessions are idle, and many. */
@@ -281,6 +285,9 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       case 'spans':
         if (this.#returnsSpans) this.#context.returned?.take(this, message.requests)
         return
+      case 'checked':
+        this.#questions?.answered(message)
+        return
       case 'notice':
         this.#notice(message)
         return
@@ -313,6 +320,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     const limits = this.#agree(hello)
     const features = commonFeatures(hello.features, this.#context.features)
     this.#returnsSpans = features.includes(FEATURE.spans)
+    this.#tellsOfTargets = features.includes(FEATURE.checks)
     const url = this.#context.urlOf(this.runtime)
     this.#session.control({
       type: 'welcome',
@@ -354,6 +362,14 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.epoch = grant.epoch
     this.active = grant.active
     this.#say({ type: 'ready', epoch: grant.epoch, active: grant.active })
+  }
+
+  /** Which targets of its routes take connections, as the client says. Resolves in time. */
+  async askTargets(): Promise<TargetsAnswer> {
+    if (!this.#tellsOfTargets) return { problem: 'unsupported' }
+    if (this.#state === 'closed') return { problem: 'no-answer' }
+    this.#questions ??= new TargetQuestions({ guard: this.#guard, say: message => this.#say(message) })
+    return await this.#questions.ask()
   }
 
   /** A notice for whoever runs the client. */
@@ -421,6 +437,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.#state = 'closed'
     this.#settled?.()
     this.#sessionDrain?.stop()
+    this.#questions?.stop()
     this.#context.onClosed(this, this.#endReason || reason)
   }
 }

@@ -60,9 +60,9 @@ export class FakeServer {
   }
 
   /** The next session, greeted and in service. */
-  async serve(epoch = 1, replica = 'fake'): Promise<FakeSession> {
+  async serve(epoch = 1, replica = 'fake', features: string[] = []): Promise<FakeSession> {
     const session = await this.next()
-    await session.welcome(replica)
+    await session.welcome(replica, 'prod', features)
     session.epoch = epoch
     await session.receive('ready')
     session.send({ type: 'ready', epoch, active: true })
@@ -124,7 +124,7 @@ export class FakeSession {
     this.yamux.control(message)
   }
 
-  async welcome(replica = 'fake', runtime = 'prod'): Promise<void> {
+  async welcome(replica = 'fake', runtime = 'prod', features: string[] = []): Promise<void> {
     this.hello = await this.receive('hello')
     this.yamux.setPeerLimits(this.hello.limits ?? {})
     this.send({
@@ -136,7 +136,7 @@ export class FakeSession {
       runtime,
       epoch: 0,
       limits: { windowBytes: 65_536 },
-      features: [],
+      features,
     })
   }
 

@@ -35,6 +35,7 @@ it('ends all its drains when one of them ends it, whatever time the others had',
     onStanding() {},
     onLeave() {},
     onNotice() {},
+    onCheck() {},
     onReauth() {},
     onClosed() {},
   }

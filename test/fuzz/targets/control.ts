@@ -27,6 +27,8 @@ const MESSAGES: Record<string, Record<string, unknown>> = {
   reset: { stream: 2, code: 'limit' },
   notice: { message: 'm', code: 'c' },
   spans: { requests: [{ of: 'b7ad6b7169203331', spans: [] }] },
+  check: { id: 1 },
+  checked: { id: 1, targets: [{ route: 'a', ms: 1, code: 'timeout' }], more: 0 },
   bye: { reason: 'r' },
 }
 

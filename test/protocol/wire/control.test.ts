@@ -60,6 +60,16 @@ const samples: ControlMessage[] = [
       },
     ],
   },
+  { type: 'check', id: 0 },
+  {
+    type: 'checked',
+    id: 7,
+    targets: [
+      { route: 'api', ms: 3 },
+      { route: 'b', ms: 0, code: 'upstream-name' },
+    ],
+    more: 2,
+  },
   { type: 'bye' },
 ]
 
