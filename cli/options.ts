@@ -57,12 +57,20 @@ export function readUtf8(path: string, what: string): string {
   return bytes.toString('utf8')
 }
 
-function readBytes(path: string, what: string): Buffer {
+export function readBytes(path: string, what: string): Buffer {
   try {
     return readFileSync(path)
   } catch (error) {
     throw configurationError(`cannot read ${what} ${path}: ${fileProblem(error)}`, error)
   }
+}
+
+/** An address that requests go to. What lets them in belongs into a header field: everybody can read a command line. */
+export function readUrl(text: string): URL {
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  if (url === undefined || !/^https?:$/.test(url.protocol)) throw usageError(`${text}: expected an http(s) URL`)
+  if (url.username !== '' || url.password !== '') throw usageError('no password in a URL: use --header')
+  return url
 }
 
 /** Turns the library's complaint about a value into a usage error, or with `what` into one about that input. */

@@ -24,6 +24,17 @@ export function table(rows: readonly Row[], columns: Columns): string[] {
   ].map(text => text.trimEnd())
 }
 
+/** The table as text, or `nothing` without rows. */
+export function tableText(rows: readonly Row[], columns: Columns, nothing: string): string {
+  return rows.length === 0 ? `${nothing}\n` : `${table(rows, columns).join('\n')}\n`
+}
+
+/** One line for each name and its value; `width` is that of the first column, with its gap. */
+export function facts(rows: readonly (readonly [name: string, value: string])[], width?: number): string {
+  const column = width ?? Math.max(...rows.map(([name]) => name.length)) + GAP.length
+  return rows.map(([name, value]) => `${name.padEnd(column)}${value}\n`).join('')
+}
+
 /** Text from a peer must not control the terminal. */
 export function printable(value: unknown): string {
   if (value === undefined || value === null || value === '') return NOTHING

@@ -13,10 +13,12 @@ import {
 import { parseHostName } from '../../certs/names.ts'
 import { exportPkcs12 } from '../../certs/pkcs12.ts'
 import type { Arguments } from '../args.ts'
-import type { Io, Run } from '../command.ts'
+import type { Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalCount, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
+import { print } from '../print.ts'
+import { facts } from '../table.ts'
 
 /** `sallyport certs init` */
 export const certsInit: Run = async (args, io) => {
@@ -151,26 +153,20 @@ function existing(path: string): string | undefined {
 export const certsShow: Run = async (args, io) => {
   const path = args.positionals[0]!
   const reports = await checked(() => inspectCertificates(readInput(path, 'the certificate')), path)
-  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(reports, undefined, 2)}\n`)
-  else show(reports, io)
-  return EXIT.ok
+  return print(args, io, reports, () => reports.map(describe).join('\n'))
 }
 
-function show(reports: readonly CertificateReport[], io: Io): void {
-  for (const report of reports) {
-    const rows: [string, string][] = [
-      ['subject', report.subject.replaceAll('\n', ', ')],
-      ['issuer', report.issuer.replaceAll('\n', ', ')],
-      ['names', report.names.join(', ') || '-'],
-      ...(report.runtime === undefined ? [] : [['runtime', report.runtime] as [string, string]]),
-      ['from', report.validFrom.toISOString()],
-      ['until', `${report.validTo.toISOString()}${report.validTo.getTime() < Date.now() ? ' (ended)' : ''}`],
-      ['use', report.authority ? 'authority' : report.usages.join(', ') || 'any'],
-      ['key', report.key],
-      ['sha-256', report.fingerprint],
-    ]
-    io.out(
-      `${rows.map(([name, value]) => `${name.padEnd(8)} ${value}`).join('\n')}\n${report === reports.at(-1) ? '' : '\n'}`,
-    )
-  }
+function describe(report: CertificateReport): string {
+  const rows: [string, string][] = [
+    ['subject', report.subject.replaceAll('\n', ', ')],
+    ['issuer', report.issuer.replaceAll('\n', ', ')],
+    ['names', report.names.join(', ') || '-'],
+    ...(report.runtime === undefined ? [] : [['runtime', report.runtime] as [string, string]]),
+    ['from', report.validFrom.toISOString()],
+    ['until', `${report.validTo.toISOString()}${report.validTo.getTime() < Date.now() ? ' (ended)' : ''}`],
+    ['use', report.authority ? 'authority' : report.usages.join(', ') || 'any'],
+    ['key', report.key],
+    ['sha-256', report.fingerprint],
+  ]
+  return facts(rows, 9)
 }

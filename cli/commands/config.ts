@@ -8,6 +8,7 @@ import type { Loaded } from '../config/load.ts'
 import { maskedValue } from '../config/masked.ts'
 import type { Settings } from '../config/setting.ts'
 import { configurationError, EXIT } from '../failure.ts'
+import { printJson } from '../print.ts'
 
 /** `sallyport config validate COMPONENT`: everything that `COMPONENT` itself would refuse before it listens. */
 export async function validate(component: ComponentName, args: Arguments, io: Io): Promise<number> {
@@ -67,8 +68,7 @@ export async function print(component: ComponentName, args: Arguments, io: Io): 
 
 /** `sallyport config schema COMPONENT` */
 export async function schema(component: ComponentName, _: Arguments, io: Io): Promise<number> {
-  io.out(`${JSON.stringify(jsonSchema(component, COMPONENTS[component]), undefined, 2)}\n`)
-  return EXIT.ok
+  return printJson(io, jsonSchema(component, COMPONENTS[component]))
 }
 
 function warn(warnings: readonly string[], io: Io): void {

@@ -3,6 +3,7 @@ import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
+import { print, printJson } from '../print.ts'
 import { noteProblems } from '../problems.ts'
 import {
   ago,
@@ -10,12 +11,13 @@ import {
   asRows,
   type Columns,
   count,
+  facts,
   printable,
   type Row,
   shortId,
   size,
-  table,
   remainingTime,
+  tableText,
 } from '../table.ts'
 import { readTimeS } from '../time.ts'
 
@@ -25,25 +27,23 @@ const EXPORT_PAGE = 1000
 /** `sallyport inbox list` */
 export const inboxList: Run = async (args, io) => {
   const messages = await read(findServer(args, io), io, '/inbox', filterOf(args))
-  if (hasSwitch(args, 'json')) return print(io, messages)
-  const lines = table(messages, columns(Date.now()))
-  io.out(lines.length === 0 ? 'no webhooks\n' : `${lines.join('\n')}\n`)
-  return EXIT.ok
+  return print(args, io, messages, () => tableText(messages, columns(Date.now()), 'no webhooks'))
 }
 
 /** `sallyport inbox show` */
 export const inboxShow: Run = async (args, io) => {
   const { body, head, sealedHead, ...message } = await readOne(args, io)
-  if (hasSwitch(args, 'json')) return print(io, { ...message, head, sealedHead, body })
-  const { method, path, headers } = asRow(head)
-  const facts = Object.entries(message)
-  const width = Math.max(...facts.map(([name]) => name.length))
-  io.out(facts.map(([name, value]) => `${name.padEnd(width)}  ${printable(value)}\n`).join(''))
-  if (head === undefined) return EXIT.ok
-  io.out(`\n${printable(method)} ${printable(path)}\n`)
+  return print(args, io, { ...message, head, sealedHead, body }, () => {
+    const known = facts(Object.entries(message).map(([name, value]) => [name, printable(value)]))
+    return head === undefined ? known : `${known}\n${describeHead(asRow(head))}`
+  })
+}
+
+function describeHead({ method, path, headers }: Row): string {
+  let text = `${printable(method)} ${printable(path)}\n`
   const fields = Array.isArray(headers) ? headers : []
-  for (let i = 0; i < fields.length; i += 2) io.out(`${printable(fields[i])}: ${printable(fields[i + 1])}\n`)
-  return EXIT.ok
+  for (let i = 0; i < fields.length; i += 2) text += `${printable(fields[i])}: ${printable(fields[i + 1])}\n`
+  return text
 }
 
 /** `sallyport inbox export` */
@@ -147,7 +147,7 @@ async function change(args: Arguments, io: Io, path: string, did: string): Promi
   if (id === undefined && filter.runtime === undefined) throw usageError('give an ID, or --runtime NAME')
   const answer = asRow(await askForAction(server, path, { ...filter, ...(id === undefined ? {} : { id }) }))
   noteProblems(io, answer)
-  if (hasSwitch(args, 'json')) return print(io, answer)
+  if (hasSwitch(args, 'json')) return printJson(io, answer)
   const done = asRows(answer.replicas).flatMap(({ messages }) => (Array.isArray(messages) ? messages : []))
   for (const message of done) io.out(`webhook ${printable(message)}: ${did}\n`)
   if (done.length === 0) throw new Failure(EXIT.runtime, 'there is no such webhook')
@@ -160,14 +160,7 @@ async function pause(args: Arguments, io: Io, path: string): Promise<number> {
   noteProblems(io, answer)
   const done = asRows(answer.replicas).filter(row => row.paused !== undefined)
   if (done.length === 0) throw new Failure(EXIT.runtime, 'no server with an inbox has answered')
-  if (hasSwitch(args, 'json')) return print(io, answer)
-  for (const { replica, paused } of done) {
-    io.out(`${printable(runtime)} on replica ${printable(replica)}: ${paused === true ? 'paused' : 'resumed'}\n`)
-  }
-  return EXIT.ok
-}
-
-function print(io: Io, value: unknown): number {
-  io.out(`${JSON.stringify(value, undefined, 2)}\n`)
-  return EXIT.ok
+  const describe = ({ replica, paused }: Row) =>
+    `${printable(runtime)} on replica ${printable(replica)}: ${paused === true ? 'paused' : 'resumed'}\n`
+  return print(args, io, answer, () => done.map(describe).join(''))
 }

@@ -7,7 +7,8 @@ import type { Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
-import { printable, table } from '../table.ts'
+import { print } from '../print.ts'
+import { type Columns, printable, tableText } from '../table.ts'
 
 /** `sallyport keys create` */
 export const keysCreate: Run = async (args, io) => {
@@ -43,15 +44,13 @@ export const keysAdd: Run = async (args, io) => {
 /** `sallyport keys list` */
 export const keysList: Run = async (args, io) => {
   const { keys } = readSet(requiredFlag(args, 'jwks'))
-  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(keys, undefined, 2)}\n`)
-  else io.out(`${table(keys as never, COLUMNS).join('\n')}\n`)
-  return EXIT.ok
+  return print(args, io, keys, () => tableText(keys as never, COLUMNS, 'no keys'))
 }
 
-const COLUMNS = {
-  kid: ({ kid }: { kid?: unknown }) => printable(kid),
-  alg: ({ alg }: { alg?: unknown }) => printable(alg),
-  type: ({ kty, crv }: { kty?: unknown; crv?: unknown }) => printable(crv ?? kty),
+const COLUMNS: Columns = {
+  kid: ({ kid }) => printable(kid),
+  alg: ({ alg }) => printable(alg),
+  type: ({ kty, crv }) => printable(crv ?? kty),
 }
 
 /** `sallyport keys retire` */

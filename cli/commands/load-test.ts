@@ -3,7 +3,7 @@ import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { address, duration } from '../config/kinds.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { hasSwitch, optionalCount, optionalFlag, readInput } from '../options.ts'
+import { hasSwitch, optionalCount, optionalFlag, readInput, readUrl } from '../options.ts'
 
 /** Above these somebody has to say that it is meant. */
 const CAREFUL = { rate: 200, durationMs: 60_000 } as const
@@ -40,8 +40,8 @@ function readOptions(args: Arguments): Omit<DeploymentOptions, 'print' | 'note' 
   const ca = optionalFlag(args, 'ca')
   if (ca !== undefined) readInput(ca, 'the authorities')
   const options = {
-    url: readUrl(target),
-    direct: direct === undefined ? undefined : readUrl(direct),
+    url: readUrl(target).href,
+    direct: direct === undefined ? undefined : readUrl(direct).href,
     headers: readHeaders(args.flags.get('header') ?? []),
     ca,
     connections: optionalCount(args, 'connections') ?? 10,
@@ -55,13 +55,6 @@ function readOptions(args: Arguments): Omit<DeploymentOptions, 'print' | 'note' 
   if (isHeavy && !hasSwitch(args, 'yes'))
     throw usageError(`more than ${CAREFUL.rate} requests/s or ${CAREFUL.durationMs / 1000} s needs --yes`)
   return options
-}
-
-function readUrl(text: string): string {
-  const url = URL.canParse(text) ? new URL(text) : undefined
-  if (url === undefined || !/^https?:$/.test(url.protocol)) throw usageError(`${text}: expected http:// or https://`)
-  if (url.username !== '' || url.password !== '') throw usageError('no password in a URL: use --header')
-  return url.href
 }
 
 function readHeaders(lines: readonly string[]): Record<string, string> {

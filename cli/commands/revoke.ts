@@ -3,8 +3,9 @@ import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalFlag } from '../options.ts'
+import { print } from '../print.ts'
 import { noteProblems } from '../problems.ts'
-import { asRow, asRows, type Columns, count, printable, type Row, table } from '../table.ts'
+import { asRow, asRows, type Columns, count, printable, type Row, tableText } from '../table.ts'
 import { readTimeS } from '../time.ts'
 
 /** `sallyport revoke` */
@@ -26,12 +27,11 @@ export const revoke: Run = async (args, io) => {
   if (future && rule.issuedBefore !== undefined)
     throw usageError('--future and --issued-before cannot be used together')
   const answer = asRow(await askForAction(findServer(args, io), '/revoke', { ...rule, future }))
-  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
-  else {
+  print(args, io, answer, () => {
     const made = asRow(answer.revocation)
-    for (const row of asRows(answer.replicas)) io.out(`${describe(row)}\n`)
-    io.out(`${ruleText(made)}; take it back with: sallyport revocations remove ${printable(made.id)}\n`)
-  }
+    const done = asRows(answer.replicas).map(row => `${describe(row)}\n`)
+    return `${done.join('')}${ruleText(made)}; take it back with: sallyport revocations remove ${printable(made.id)}\n`
+  })
   if (rule.until === undefined) {
     io.note('the rule has no end, and stays in the list until it is removed: --until TIME gives it one\n')
   }
@@ -41,10 +41,7 @@ export const revoke: Run = async (args, io) => {
 /** `sallyport revocations list` */
 export const revocationsList: Run = async (args, io) => {
   const answer = asRow(await view(findServer(args, io), '/revocations'))
-  const rules = asRows(answer.revocations)
-  const lines = table(rules, COLUMNS)
-  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
-  else io.out(lines.length === 0 ? 'no revocations\n' : `${lines.join('\n')}\n`)
+  print(args, io, answer, () => tableText(asRows(answer.revocations), COLUMNS, 'no revocations'))
   noteProblems(io, answer)
   return EXIT.ok
 }
@@ -57,13 +54,10 @@ export const revocationsRemove: Run = async (args, io) => {
   const rule = findRule(asRows(asRow(await view(server, '/revocations')).revocations), start)
   const answer = asRow(await askForAction(server, '/revocations/remove', { id: rule.id }))
   noteProblems(io, answer)
-  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(answer, undefined, 2)}\n`)
-  else {
-    // The others may have heard of it before they were asked.
-    const done = asRows(answer.replicas).filter(({ removed }) => removed === true)
-    for (const { replica } of done) io.out(`taken back on replica ${printable(replica)}: ${ruleText(rule)}\n`)
-  }
-  return EXIT.ok
+  // The others may have heard of it before they were asked.
+  const done = asRows(answer.replicas).filter(({ removed }) => removed === true)
+  const describe = ({ replica }: Row) => `taken back on replica ${printable(replica)}: ${ruleText(rule)}\n`
+  return print(args, io, answer, () => done.map(describe).join(''))
 }
 
 function findRule(rules: readonly Row[], start: string): Row {
@@ -104,7 +98,7 @@ function time(args: Arguments, name: string): number | undefined {
   return text === undefined ? undefined : readTimeS(`--${name}`, text)
 }
 
-function describe({ replica, ended, kept }: ReturnType<typeof asRow>): string {
+function describe({ replica, ended, kept }: Row): string {
   const lasts = kept === true ? 'kept over a restart' : 'NOT kept over a restart (give --auth.revocations.file)'
   return `revoked on replica ${printable(replica)}: ${count(ended) ?? '0'} sessions ended; ${lasts}`
 }

@@ -6,8 +6,10 @@ import { COMPONENTS } from '../config/components.ts'
 import { loadConfig } from '../config/load.ts'
 import type { RouterConfig } from '../config/router.ts'
 import { EXIT, usageError } from '../failure.ts'
-import { hasSwitch, optionalFlag, parseHeader } from '../options.ts'
+import { optionalFlag, parseHeader } from '../options.ts'
+import { print } from '../print.ts'
 import { loadRoutes } from '../service/routes.ts'
+import { facts } from '../table.ts'
 
 /** `sallyport route test`: exit code 0 if a route takes the URL, else 1. */
 export const routeTest: Run = async (args, io) => {
@@ -21,7 +23,7 @@ export const routeTest: Run = async (args, io) => {
     headers: Object.fromEntries((args.flags.get('header') ?? []).map(parseHeader)),
   })
   await router.close()
-  io.out(hasSwitch(args, 'json') ? `${JSON.stringify(result, undefined, 2)}\n` : describe(result))
+  print(args, io, result, () => describe(result))
   return result.outcome === 'refuse' ? EXIT.runtime : EXIT.ok
 }
 
@@ -45,8 +47,8 @@ function describe(result: MatchResult): string {
     ['code', result.code],
     ['why', result.explanation],
   ]
-  return rows
-    .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${name.padEnd(8)} ${value}\n`)
-    .join('')
+  return facts(
+    rows.flatMap(([name, value]) => (value === undefined ? [] : [[name, String(value)]])),
+    9,
+  )
 }

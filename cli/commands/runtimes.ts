@@ -1,9 +1,8 @@
 import { findServer, view } from '../admin-client.ts'
 import type { Run } from '../command.ts'
-import { EXIT } from '../failure.ts'
-import { hasSwitch } from '../options.ts'
+import { print } from '../print.ts'
 import { noteProblems } from '../problems.ts'
-import { asRow, asRows, type Columns, count, printable, shortId, size, table } from '../table.ts'
+import { asRow, asRows, type Columns, count, printable, shortId, size, tableText } from '../table.ts'
 
 const COLUMNS: Columns = {
   runtime: row => printable(row.runtime),
@@ -21,8 +20,5 @@ export const runtimesList: Run = async (args, io) => {
   const answer = asRow(await view(findServer(args, io), '/runtimes'))
   noteProblems(io, answer)
   const runtimes = asRows(answer.runtimes)
-  const lines = table(runtimes, COLUMNS)
-  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(runtimes, undefined, 2)}\n`)
-  else io.out(lines.length === 0 ? 'no runtimes\n' : `${lines.join('\n')}\n`)
-  return EXIT.ok
+  return print(args, io, runtimes, () => tableText(runtimes, COLUMNS, 'no runtimes'))
 }

@@ -2,51 +2,36 @@ import { askForAction, type Endpoint, findServer, view } from '../admin-client.t
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { hasSwitch, optionalFlag, optionalGrace } from '../options.ts'
+import { optionalFlag, optionalGrace } from '../options.ts'
+import { print } from '../print.ts'
 import { noteProblems } from '../problems.ts'
 import { sessionColumns } from '../status-text.ts'
-import { asRow, asRows, printable, type Row, table } from '../table.ts'
+import { asRow, asRows, facts, printable, type Row, tableText } from '../table.ts'
 
 /** `sallyport sessions list` */
 export const sessionsList: Run = async (args, io) => {
   const runtime = optionalFlag(args, 'runtime')
   const all = await readSessions(findServer(args, io), io)
   const sessions = all.filter(session => runtime === undefined || session.runtime === runtime)
-  if (hasSwitch(args, 'json')) return print(io, sessions)
-  const lines = table(sessions, sessionColumns(Date.now()))
-  io.out(lines.length === 0 ? 'no sessions\n' : `${lines.join('\n')}\n`)
-  return EXIT.ok
+  return print(args, io, sessions, () => tableText(sessions, sessionColumns(Date.now()), 'no sessions'))
 }
 
 /** `sallyport sessions show` */
 export const sessionsShow: Run = async (args, io) => {
   const session = findSession(await readSessions(findServer(args, io), io), optionalFlag(args, 'session'))
-  if (hasSwitch(args, 'json')) return print(io, session)
-  const width = Math.max(...Object.keys(session).map(name => name.length))
-  io.out(
-    Object.entries(session)
-      .map(([name, value]) => `${name.padEnd(width)}  ${printable(value)}\n`)
-      .join(''),
-  )
-  return EXIT.ok
+  return print(args, io, session, () => facts(Object.entries(session).map(([name, value]) => [name, printable(value)])))
 }
 
 /** `sallyport sessions drain` */
 export const sessionsDrain: Run = async (args, io) => {
   const graceMs = optionalGrace(args)
-  return await change(args, io, { path: '/sessions/drain', did: 'asked to move' }, { graceMs })
+  return await change(args, io, '/sessions/drain', 'asked to move', { graceMs })
 }
 
 /** `sallyport sessions close` */
-export const sessionsClose: Run = async (args, io) =>
-  await change(args, io, { path: '/sessions/close', did: 'closed' }, {})
+export const sessionsClose: Run = async (args, io) => await change(args, io, '/sessions/close', 'closed')
 
-interface Change {
-  readonly path: string
-  readonly did: string
-}
-
-async function change(args: Arguments, io: Io, { path, did }: Change, more: object): Promise<number> {
+async function change(args: Arguments, io: Io, path: string, did: string, more?: object): Promise<number> {
   const server = findServer(args, io)
   const body = { ...(await choice(args, server, io)), reason: optionalFlag(args, 'reason'), ...more }
   const answer = await askForAction(server, path, body)
@@ -55,11 +40,9 @@ async function change(args: Arguments, io: Io, { path, did }: Change, more: obje
     (Array.isArray(sessions) ? sessions : []).map(session => ({ replica, session })),
   )
   if (done.length === 0) throw new Failure(EXIT.runtime, 'there is no such session')
-  if (hasSwitch(args, 'json')) return print(io, answer)
-  for (const { replica, session } of done) {
-    io.out(`session ${printable(session)} on replica ${printable(replica)}: ${did}\n`)
-  }
-  return EXIT.ok
+  const describe = ({ replica, session }: (typeof done)[number]) =>
+    `session ${printable(session)} on replica ${printable(replica)}: ${did}\n`
+  return print(args, io, answer, () => done.map(describe).join(''))
 }
 
 /** `--session` may be the beginning of an id. */
@@ -81,9 +64,4 @@ async function readSessions(server: Endpoint, io: Io): Promise<readonly Row[]> {
   const answer = asRow(await view(server, '/sessions'))
   noteProblems(io, answer)
   return asRows(answer.sessions)
-}
-
-function print(io: Io, value: unknown): number {
-  io.out(`${JSON.stringify(value, undefined, 2)}\n`)
-  return EXIT.ok
 }

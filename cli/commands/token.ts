@@ -6,9 +6,11 @@ import { createToken, inspectToken, type TokenOptions, type TokenReport } from '
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { configurationError, EXIT } from '../failure.ts'
-import { checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
+import { checked, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
 import { plainText } from '../plain-text.ts'
+import { print } from '../print.ts'
+import { facts } from '../table.ts'
 
 /** `sallyport token create` */
 export const tokenCreate: Run = async (args, io) => {
@@ -52,8 +54,7 @@ export const tokenInspect: Run = async (args, io) => {
   const path = args.positionals[0] ?? '-'
   const text = path === '-' ? await io.readStdin() : readInput(path, 'the token')
   const report = await checked(() => inspectToken(text.trim()), path === '-' ? 'stdin' : path)
-  io.out(hasSwitch(args, 'json') ? `${JSON.stringify(report, undefined, 2)}\n` : describe(report))
-  return EXIT.ok
+  return print(args, io, report, () => describe(report))
 }
 
 function describe({ header, claims, issuedAt, expiresAt, problems }: TokenReport): string {
@@ -68,7 +69,10 @@ function describe({ header, claims, issuedAt, expiresAt, problems }: TokenReport
     ['ends', expiresAt === undefined ? '-' : `${new Date(expiresAt).toISOString()} (${distance(expiresAt)})`],
     ...problems.map(problem => ['problem', problem] as [string, string]),
   ]
-  return rows.map(([name, value]) => `${name.padEnd(8)} ${plainText(value)}\n`).join('')
+  return facts(
+    rows.map(([name, value]) => [name, plainText(value)]),
+    9,
+  )
 }
 
 function distance(time: number): string {

@@ -1,7 +1,6 @@
 import { findEndpoints, issueCode } from '../admin-client.ts'
 import type { Run } from '../command.ts'
-import { EXIT } from '../failure.ts'
-import { hasSwitch } from '../options.ts'
+import { print } from '../print.ts'
 
 /** `sallyport ui`: one link a component, each to be opened once. */
 export const ui: Run = async (args, io) => {
@@ -12,7 +11,7 @@ export const ui: Run = async (args, io) => {
       url: `${endpoint.url}/#${await issueCode(endpoint)}`,
     })),
   )
-  if (hasSwitch(args, 'json')) io.out(`${JSON.stringify(links, undefined, 2)}\n`)
-  else io.out(links.map(({ component = '', url }) => `${component.padEnd(8)}${url}\n`.trimStart()).join(''))
-  return EXIT.ok
+  return print(args, io, links, () =>
+    links.map(({ component = '', url }) => `${component.padEnd(8)}${url}\n`.trimStart()).join(''),
+  )
 }

@@ -1,7 +1,6 @@
 /** `sallyport webhook send`: one delivery, signed as its sender would. */
 import { randomUUID } from 'node:crypto'
 import { lookup } from 'node:dns'
-import { readFileSync } from 'node:fs'
 import type { LookupFunction } from 'node:net'
 import { Agent, request } from 'undici'
 import type { HeaderList } from '../../protocol/exchange.ts'
@@ -11,8 +10,9 @@ import { readSecret } from '../../protocol/webhook/secret.ts'
 import { createSigner } from '../../protocol/webhook/sign.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
-import { configurationError, EXIT, Failure, fileProblem, usageError } from '../failure.ts'
-import { checked, hasSwitch, optionalFlag, parseHeader, readInput, requiredFlag } from '../options.ts'
+import { EXIT, Failure, usageError } from '../failure.ts'
+import { checked, optionalFlag, parseHeader, readBytes, readInput, readUrl, requiredFlag } from '../options.ts'
+import { print } from '../print.ts'
 import { printable } from '../table.ts'
 
 /** Longer than any sender waits. */
@@ -36,7 +36,7 @@ const COMPANIONS: Record<SchemeName, (id: string) => HeaderList> = {
 }
 
 export const webhookSend: Run = async (args, io) => {
-  const url = targetUrl(args.positionals[0]!)
+  const url = readUrl(args.positionals[0]!)
   const scheme = await checked(() => schemeOption(args))
   const file = requiredFlag(args, 'secret-file')
   const secret = await checked(() => readSecret(scheme, readBytes(file, 'the secret')), file)
@@ -50,15 +50,8 @@ export const webhookSend: Run = async (args, io) => {
   for (const [name, value] of pairs(signer.sign([body], signing))) setHeader(headers, name, value)
   for (const [name, value] of (args.flags.get('header') ?? []).map(parseHeader)) setHeader(headers, name, value)
   const answer = await send(url, headers, body, optionalFlag(args, 'ca'))
-  io.out(hasSwitch(args, 'json') ? `${JSON.stringify({ id, ...answer }, undefined, 2)}\n` : describe(answer))
+  print(args, io, { id, ...answer }, () => describe(answer))
   return answer.status >= 200 && answer.status < 300 ? EXIT.ok : EXIT.runtime
-}
-
-function targetUrl(text: string): URL {
-  const url = URL.canParse(text) ? new URL(text) : undefined
-  if (url === undefined || !/^https?:$/.test(url.protocol)) throw usageError(`${text}: expected an http(s) URL`)
-  if (url.username !== '' || url.password !== '') throw usageError('no password in a URL: use --header')
-  return url
 }
 
 function schemeOption(args: Arguments): WebhookScheme {
@@ -76,14 +69,6 @@ function schemeOption(args: Arguments): WebhookScheme {
   }
   const [header, prefix] = [optionalFlag(args, 'hmac.header'), optionalFlag(args, 'hmac.prefix')]
   return { scheme: name as SchemeName, header, prefix, encoding, hash }
-}
-
-function readBytes(file: string, what: string): Buffer {
-  try {
-    return readFileSync(file)
-  } catch (error) {
-    throw configurationError(`cannot read ${what} ${file}: ${fileProblem(error)}`, error)
-  }
 }
 
 function* pairs(headers: HeaderList): Generator<[string, string]> {

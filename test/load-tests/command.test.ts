@@ -134,7 +134,7 @@ test('Ctrl-C ends it at once', async () => {
 
 test.each([
   [[], 'a URL is missing'],
-  [['ftp://example.com'], 'expected http:// or https://'],
+  [['ftp://example.com'], 'expected an http(s) URL'],
   [['http://user:secret@example.com'], 'no password in a URL: use --header'],
   [['http://127.0.0.1:1', '--rate', '201'], 'more than 200 requests/s or 60 s needs --yes'],
   [['http://127.0.0.1:1', '--duration', '61s'], 'more than 200 requests/s or 60 s needs --yes'],

@@ -1,0 +1,16 @@
+import type { Arguments } from './args.ts'
+import type { Io } from './command.ts'
+import { EXIT } from './failure.ts'
+import { hasSwitch } from './options.ts'
+
+/** What a command found: as JSON with `--json`, otherwise as text for people. Returns the exit code of success. */
+export function print(args: Arguments, io: Io, value: unknown, text: () => string): number {
+  if (hasSwitch(args, 'json')) return printJson(io, value)
+  io.out(text())
+  return EXIT.ok
+}
+
+export function printJson(io: Io, value: unknown): number {
+  io.out(`${JSON.stringify(value, undefined, 2)}\n`)
+  return EXIT.ok
+}
