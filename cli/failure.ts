@@ -1,4 +1,5 @@
 /** Exit codes of the command. */
+import { messageOf } from '../protocol/base/errors.ts'
 export const EXIT = { ok: 0, runtime: 1, usage: 2, configuration: 3, refused: 4, checkFailed: 5 } as const
 
 /** Ends the command with one line on stderr; nothing else of ours throws on purpose. */
@@ -43,6 +44,6 @@ export function fileProblem(error: unknown): string {
     case 'ENOTDIR':
       return 'a part of its path is no directory'
     default:
-      return error instanceof Error ? error.message : String(error)
+      return messageOf(error)
   }
 }

@@ -1,3 +1,4 @@
+import { messageOf } from '../protocol/base/errors.ts'
 import { type Buffer, isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
 import type { Arguments } from './args.ts'
@@ -47,17 +48,17 @@ export function optionalGrace(args: Arguments): number | undefined {
 
 /** Text of a file that the user named; `what` says which, for the message. */
 export function readInput(path: string, what: string): string {
-  return readBytes(path, what).toString('utf8')
+  return readInputBytes(path, what).toString('utf8')
 }
 
 /** As {@link readInput}, where other bytes than those of the file must not be sent. */
 export function readUtf8(path: string, what: string): string {
-  const bytes = readBytes(path, what)
+  const bytes = readInputBytes(path, what)
   if (!isUtf8(bytes)) throw usageError(`${what} ${path} is no UTF-8 text`)
   return bytes.toString('utf8')
 }
 
-export function readBytes(path: string, what: string): Buffer {
+export function readInputBytes(path: string, what: string): Buffer {
   try {
     return readFileSync(path)
   } catch (error) {
@@ -79,7 +80,7 @@ export async function checked<T>(work: () => T | Promise<T>, what?: string): Pro
     return await work()
   } catch (error) {
     if (error instanceof Failure) throw error
-    const message = error instanceof Error ? error.message : String(error)
+    const message = messageOf(error)
     throw what === undefined ? usageError(message) : configurationError(`${what}: ${message}`, error)
   }
 }

@@ -2,6 +2,7 @@
  * One of the client's connections: a loop that keeps one session in service, around a step that dials and stays until
  * the session ends or is to be replaced.
  */
+import { messageOf } from '../protocol/base/errors.ts'
 import { detached, type Guard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { CLOSE } from '../protocol/wire/transport.ts'
@@ -174,7 +175,7 @@ export class SessionKeeper {
   }
 
   #failed(error: unknown): Outcome {
-    const reason = error instanceof Error ? error.message : String(error)
+    const reason = messageOf(error)
     const { refused, silent = false } = error instanceof Unreachable ? error : {}
     if (refused !== undefined) this.#owner.onRefused(this.index, reason, refused.status, refused.requestId)
     return { kind: 'failed', reason, refused: refused !== undefined, silent }

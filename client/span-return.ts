@@ -2,6 +2,7 @@
  * Spans of one session's exchanges, which go back to its server. They go by request, once the exchange is over here: what it has
  * recorded until then, in messages of a bounded size and at a bounded rate. What is too much is dropped.
  */
+import { RETURNED_ATTRIBUTES } from '../protocol/trace/attributes.ts'
 import { Buffer } from 'node:buffer'
 import type { Guard } from '../protocol/base/guard.ts'
 import type { FinishedSpan, Span, SpanContext, SpanKind, Tracer } from '../protocol/trace/span.ts'
@@ -20,11 +21,6 @@ const FRAME_BYTES = 64
 const DELAY_MS = 250
 /** Most bytes that wait: four messages. */
 const MAX_WAITING_BYTES = 4 * MAX_CONTROL_BYTES
-/** What the edge does not know. The rest it has told itself. */
-const TOLD: ReadonlySet<string> = new Set([
-  ...['http.request.method', 'http.response.status_code', 'http.route', 'error.type', 'url.full'],
-  ...['server.address', 'server.port', 'sallyport.route', 'sallyport.cut'],
-])
 
 interface SpanReturnOptions {
   readonly guard: Guard
@@ -99,7 +95,7 @@ export class SpanReturn implements Tracer {
 /** Times as microseconds since the request came here: no clock but one's own is believed at either end. */
 function returned(span: FinishedSpan, fromMs: number): ReturnedSpan {
   const { spanId, parentId, name, kind, startMs, endMs, attributes, failed } = span
-  const told = Object.entries(attributes).filter(([name]) => TOLD.has(name))
+  const told = Object.entries(attributes).filter(([name]) => RETURNED_ATTRIBUTES.has(name))
   return {
     ...{ id: spanId, parent: parentId!, name: plain(name), kind },
     at: micros(startMs - fromMs),

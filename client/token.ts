@@ -1,4 +1,5 @@
 /** The client's token: fetched when it is needed, renewed when a third of its life is left, warned of at a quarter. */
+import { messageOf } from '../protocol/base/errors.ts'
 import { isTokenText } from '../protocol/wire/control.ts'
 import { type Guard, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
@@ -232,8 +233,4 @@ async function withDeadline<Value>(run: () => Promise<Value>): Promise<Value> {
   } finally {
     clearTimeout(timer)
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }

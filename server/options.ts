@@ -1,7 +1,7 @@
 /** What {@link createServer} takes: types, defaults, and the checks that fail with a TypeError before anything listens. */
 import { isLoopback } from '../protocol/base/address.ts'
 import { checkDuration, checkDurations } from '../protocol/base/durations.ts'
-import { checkSocket, type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
+import { checkSocket, type LimitOptions, type LimitValues, resolveLimits, demand } from '../protocol/base/limit.ts'
 import { HTTP_LIMITS, type HttpLimitOptions } from '../protocol/http/limits.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
@@ -307,8 +307,4 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
   } else {
     demand(control.port !== undefined || edge === undefined, 'control.port is required')
   }
-}
-
-function demand(condition: boolean, message: string): asserts condition {
-  if (!condition) throw new TypeError(message)
 }

@@ -5,7 +5,7 @@
  * takes over; the older one keeps the streams it has, and stays as a standby until the active one drains or is gone.
  */
 import type { Cidrs } from '../protocol/http/forwarded.ts'
-import { logGuard } from '../protocol/base/guard.ts'
+import { logGuard, ignore } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { Span } from '../protocol/trace/span.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
@@ -148,11 +148,6 @@ export class Registry<M extends RegisteredSession, H = never> {
     return count
   }
 
-  /** Whether the member's instance is the active one. */
-  isActive(member: M): boolean {
-    return this.#instance(member)?.grant.active ?? false
-  }
-
   epochOf(member: M): number {
     return this.#instance(member)?.grant.epoch ?? 0
   }
@@ -259,6 +254,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     const guard = logGuard(logger, 'who waits for a runtime could not be told')
     answer.then(
       guard(() => onLive?.(name)),
+      // The directory reports by itself when it cannot be reached.
       ignore,
     )
     return true
@@ -359,6 +355,3 @@ function cost(member: RegisteredSession): number {
 function isHost({ runtime }: RuntimeState): boolean {
   return runtime.includes('.')
 }
-
-/** The directory reports by itself when it cannot be reached. */
-function ignore(): void {}

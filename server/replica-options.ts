@@ -1,10 +1,10 @@
 /** What {@link createServer} takes about other replicas. */
-import { checkLimit, checkSocket } from '../protocol/base/limit.ts'
+import { checkLimit, checkSocket, demand } from '../protocol/base/limit.ts'
 import type { Directory } from './directory/directory.ts'
 import type { StoreOptions } from './directory/store.ts'
 import { storeKindOf } from './directory/stores.ts'
 import { LEASE } from './limits.ts'
-import { readDialled } from '../protocol/base/host-port.ts'
+import { readDialled, EVERYWHERE } from '../protocol/base/host-port.ts'
 import type { PeerTlsFiles } from './peer/tls.ts'
 
 /** The listener for other replicas, and how they reach it. They speak mutual TLS. */
@@ -20,8 +20,6 @@ export interface PeerOptions {
   /** A certificate for `replica.sallyport.internal`, used at both ends, and the authority that issued all of them. */
   readonly tls: PeerTlsFiles
 }
-
-const WILDCARD = /^(?:0\.0\.0\.0|::)$/
 
 /** Throws a TypeError that names the option that is wrong. */
 export function checkReplicas(directory: Directory | StoreOptions | undefined, peer: PeerOptions | undefined): void {
@@ -40,10 +38,6 @@ export function checkReplicas(directory: Directory | StoreOptions | undefined, p
   demand(peer.tls !== undefined, 'peer.tls is required')
   const isDialled = peer.advertise === undefined || readDialled(peer.advertise) !== undefined
   demand(isDialled, 'peer.advertise must be host:port')
-  const everywhere = WILDCARD.test(peer.host ?? '')
+  const everywhere = EVERYWHERE.test(peer.host ?? '')
   demand(peer.advertise !== undefined || !everywhere, 'peer.advertise is required where peer.host is every address')
-}
-
-function demand(condition: boolean, message: string): asserts condition {
-  if (!condition) throw new TypeError(message)
 }

@@ -1,4 +1,6 @@
 /** What makes several servers one: the directory that they share, and the connections between them. */
+import { LEASE } from './limits.ts'
+import { resolveLimits } from '../protocol/base/limit.ts'
 import { randomBytes } from 'node:crypto'
 import type { SharedRevocations } from './auth/revocation-store.ts'
 import type { Directory } from './directory/directory.ts'
@@ -16,7 +18,6 @@ import type { PeerOptions } from './replica-options.ts'
 import { loadTls, TlsKeeper } from './tls.ts'
 
 const DEFAULT_PREFIX = 'sallyport'
-const DEFAULT_LEASE_MS = 5000
 
 export interface Replicas {
   readonly directory: Directory
@@ -40,7 +41,8 @@ export async function openReplicas(settings: ResolvedServerOptions, opened: Open
 
 async function openShared(settings: ResolvedServerOptions, options: StoreOptions, opened: Opened): Promise<Replicas> {
   const { logger, record } = settings
-  const { leaseMs = DEFAULT_LEASE_MS, prefix = DEFAULT_PREFIX } = options
+  const { prefix = DEFAULT_PREFIX } = options
+  const { leaseMs } = resolveLimits(LEASE, { leaseMs: options.leaseMs })
   // Two processes of one name, as after a restart, are two replicas.
   const replica = `${encodeURIComponent(settings.replica)}~${randomBytes(4).toString('hex')}`
   const pick: Replicas['pick'] = (runtime, epoch) => replicas.pick(runtime, epoch)

@@ -16,11 +16,6 @@ export class RuntimeBudgets {
     return this.#process.usedBytes
   }
 
-  /** Runtimes with a session, or with bytes of one that has ended. */
-  get runtimes(): number {
-    return this.#all.size
-  }
-
   /** Of the runtime; it stays for as long as sessions are under it. */
   of(runtime: string): BufferBudget {
     let budget = this.#all.get(runtime)

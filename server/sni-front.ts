@@ -2,6 +2,7 @@
  * One address for two TLS servers. The front reads the server name of each ClientHello and hands the untouched socket
  * to the control endpoint or to the public edge, so that TLS 1.3 only and client certificates hold for one name alone.
  */
+import { ignore } from '../protocol/base/guard.ts'
 import type { Socket } from 'node:net'
 import type { Logger } from '../protocol/base/log.ts'
 import { ConnectionSlots } from '../protocol/base/connection-slots.ts'
@@ -53,4 +54,3 @@ export class SniFront {
 }
 
 /** Whoever gets the socket listens for itself; until then a reset must not end the process. */
-function ignore(): void {}

@@ -17,7 +17,7 @@ import type { Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalCount, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
-import { print } from '../print.ts'
+import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
 
 /** `sallyport certs init` */
@@ -153,7 +153,7 @@ function existing(path: string): string | undefined {
 export const certsShow: Run = async (args, io) => {
   const path = args.positionals[0]!
   const reports = await checked(() => inspectCertificates(readInput(path, 'the certificate')), path)
-  return print(args, io, reports, () => reports.map(describe).join('\n'))
+  return printResult(args, io, reports, () => reports.map(describe).join('\n'))
 }
 
 function describe(report: CertificateReport): string {

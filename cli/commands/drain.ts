@@ -1,7 +1,7 @@
 import { askForAction, findServer } from '../admin-client.ts'
 import type { Run } from '../command.ts'
 import { optionalFlag, optionalGrace } from '../options.ts'
-import { print } from '../print.ts'
+import { printResult } from '../print.ts'
 import { asRow, asRows, printable, type Row } from '../table.ts'
 
 /** `sallyport drain` */
@@ -9,7 +9,7 @@ export const drain: Run = async (args, io) => {
   const graceMs = optionalGrace(args)
   const replica = optionalFlag(args, 'replica')
   const answer = await askForAction(findServer(args, io), '/drain', { graceMs, replica })
-  return print(args, io, answer, () => asRows(asRow(answer).replicas).map(describe).join(''))
+  return printResult(args, io, answer, () => asRows(asRow(answer).replicas).map(describe).join(''))
 }
 
 function describe({ replica, sessions }: Row): string {

@@ -3,7 +3,7 @@ import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
-import { print, printJson } from '../print.ts'
+import { printResult, printJson } from '../print.ts'
 import { noteProblems } from '../problems.ts'
 import {
   ago,
@@ -27,13 +27,13 @@ const EXPORT_PAGE = 1000
 /** `sallyport inbox list` */
 export const inboxList: Run = async (args, io) => {
   const messages = await read(findServer(args, io), io, '/inbox', filterOf(args))
-  return print(args, io, messages, () => tableText(messages, columns(Date.now()), 'no webhooks'))
+  return printResult(args, io, messages, () => tableText(messages, columns(Date.now()), 'no webhooks'))
 }
 
 /** `sallyport inbox show` */
 export const inboxShow: Run = async (args, io) => {
   const { body, head, sealedHead, ...message } = await readOne(args, io)
-  return print(args, io, { ...message, head, sealedHead, body }, () => {
+  return printResult(args, io, { ...message, head, sealedHead, body }, () => {
     const known = facts(Object.entries(message).map(([name, value]) => [name, printable(value)]))
     return head === undefined ? known : `${known}\n${describeHead(asRow(head))}`
   })
@@ -162,5 +162,5 @@ async function pause(args: Arguments, io: Io, path: string): Promise<number> {
   if (done.length === 0) throw new Failure(EXIT.runtime, 'no server with an inbox has answered')
   const describe = ({ replica, paused }: Row) =>
     `${printable(runtime)} on replica ${printable(replica)}: ${paused === true ? 'paused' : 'resumed'}\n`
-  return print(args, io, answer, () => done.map(describe).join(''))
+  return printResult(args, io, answer, () => done.map(describe).join(''))
 }

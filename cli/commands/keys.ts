@@ -7,7 +7,7 @@ import type { Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
-import { print } from '../print.ts'
+import { printResult } from '../print.ts'
 import { type Columns, printable, tableText } from '../table.ts'
 
 /** `sallyport keys create` */
@@ -44,7 +44,7 @@ export const keysAdd: Run = async (args, io) => {
 /** `sallyport keys list` */
 export const keysList: Run = async (args, io) => {
   const { keys } = readSet(requiredFlag(args, 'jwks'))
-  return print(args, io, keys, () => tableText(keys as never, COLUMNS, 'no keys'))
+  return printResult(args, io, keys, () => tableText(keys as never, COLUMNS, 'no keys'))
 }
 
 const COLUMNS: Columns = {

@@ -3,7 +3,7 @@ import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalFlag } from '../options.ts'
-import { print } from '../print.ts'
+import { printResult } from '../print.ts'
 import { noteProblems } from '../problems.ts'
 import { asRow, asRows, type Columns, count, printable, type Row, tableText } from '../table.ts'
 import { readTimeS } from '../time.ts'
@@ -27,7 +27,7 @@ export const revoke: Run = async (args, io) => {
   if (future && rule.issuedBefore !== undefined)
     throw usageError('--future and --issued-before cannot be used together')
   const answer = asRow(await askForAction(findServer(args, io), '/revoke', { ...rule, future }))
-  print(args, io, answer, () => {
+  printResult(args, io, answer, () => {
     const made = asRow(answer.revocation)
     const done = asRows(answer.replicas).map(row => `${describe(row)}\n`)
     return `${done.join('')}${ruleText(made)}; take it back with: sallyport revocations remove ${printable(made.id)}\n`
@@ -41,7 +41,7 @@ export const revoke: Run = async (args, io) => {
 /** `sallyport revocations list` */
 export const revocationsList: Run = async (args, io) => {
   const answer = asRow(await view(findServer(args, io), '/revocations'))
-  print(args, io, answer, () => tableText(asRows(answer.revocations), COLUMNS, 'no revocations'))
+  printResult(args, io, answer, () => tableText(asRows(answer.revocations), COLUMNS, 'no revocations'))
   noteProblems(io, answer)
   return EXIT.ok
 }
@@ -57,7 +57,7 @@ export const revocationsRemove: Run = async (args, io) => {
   // The others may have heard of it before they were asked.
   const done = asRows(answer.replicas).filter(({ removed }) => removed === true)
   const describe = ({ replica }: Row) => `taken back on replica ${printable(replica)}: ${ruleText(rule)}\n`
-  return print(args, io, answer, () => done.map(describe).join(''))
+  return printResult(args, io, answer, () => done.map(describe).join(''))
 }
 
 function findRule(rules: readonly Row[], start: string): Row {

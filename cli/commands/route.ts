@@ -7,7 +7,7 @@ import { loadConfig } from '../config/load.ts'
 import type { RouterConfig } from '../config/router.ts'
 import { EXIT, usageError } from '../failure.ts'
 import { optionalFlag, parseHeader } from '../options.ts'
-import { print } from '../print.ts'
+import { printResult } from '../print.ts'
 import { loadRoutes } from '../service/routes.ts'
 import { facts } from '../table.ts'
 
@@ -23,7 +23,7 @@ export const routeTest: Run = async (args, io) => {
     headers: Object.fromEntries((args.flags.get('header') ?? []).map(parseHeader)),
   })
   await router.close()
-  print(args, io, result, () => describe(result))
+  printResult(args, io, result, () => describe(result))
   return result.outcome === 'refuse' ? EXIT.runtime : EXIT.ok
 }
 

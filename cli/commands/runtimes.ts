@@ -1,6 +1,6 @@
 import { findServer, view } from '../admin-client.ts'
 import type { Run } from '../command.ts'
-import { print } from '../print.ts'
+import { printResult } from '../print.ts'
 import { noteProblems } from '../problems.ts'
 import { asRow, asRows, type Columns, count, printable, shortId, size, tableText } from '../table.ts'
 
@@ -20,5 +20,5 @@ export const runtimesList: Run = async (args, io) => {
   const answer = asRow(await view(findServer(args, io), '/runtimes'))
   noteProblems(io, answer)
   const runtimes = asRows(answer.runtimes)
-  return print(args, io, runtimes, () => tableText(runtimes, COLUMNS, 'no runtimes'))
+  return printResult(args, io, runtimes, () => tableText(runtimes, COLUMNS, 'no runtimes'))
 }

@@ -3,7 +3,7 @@ import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { optionalFlag, optionalGrace } from '../options.ts'
-import { print } from '../print.ts'
+import { printResult } from '../print.ts'
 import { noteProblems } from '../problems.ts'
 import { sessionColumns } from '../status-text.ts'
 import { asRow, asRows, facts, printable, type Row, tableText } from '../table.ts'
@@ -13,13 +13,15 @@ export const sessionsList: Run = async (args, io) => {
   const runtime = optionalFlag(args, 'runtime')
   const all = await readSessions(findServer(args, io), io)
   const sessions = all.filter(session => runtime === undefined || session.runtime === runtime)
-  return print(args, io, sessions, () => tableText(sessions, sessionColumns(Date.now()), 'no sessions'))
+  return printResult(args, io, sessions, () => tableText(sessions, sessionColumns(Date.now()), 'no sessions'))
 }
 
 /** `sallyport sessions show` */
 export const sessionsShow: Run = async (args, io) => {
   const session = findSession(await readSessions(findServer(args, io), io), optionalFlag(args, 'session'))
-  return print(args, io, session, () => facts(Object.entries(session).map(([name, value]) => [name, printable(value)])))
+  return printResult(args, io, session, () =>
+    facts(Object.entries(session).map(([name, value]) => [name, printable(value)])),
+  )
 }
 
 /** `sallyport sessions drain` */
@@ -42,7 +44,7 @@ async function change(args: Arguments, io: Io, path: string, did: string, more?:
   if (done.length === 0) throw new Failure(EXIT.runtime, 'there is no such session')
   const describe = ({ replica, session }: (typeof done)[number]) =>
     `session ${printable(session)} on replica ${printable(replica)}: ${did}\n`
-  return print(args, io, answer, () => done.map(describe).join(''))
+  return printResult(args, io, answer, () => done.map(describe).join(''))
 }
 
 /** `--session` may be the beginning of an id. */

@@ -4,7 +4,7 @@ import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure } from '../failure.ts'
 import { hasSwitch } from '../options.ts'
-import { print } from '../print.ts'
+import { printResult } from '../print.ts'
 import { describeStatus } from '../status-text.ts'
 
 const WATCH_MS = 2000
@@ -21,7 +21,7 @@ async function show(args: Arguments, io: Io): Promise<number> {
   const failures = asked.flatMap(one => (one.status === 'rejected' ? [one.reason as Error] : []))
   if (answers.length > 0) {
     const shown = endpoints.length === 1 ? answers[0] : answers
-    print(args, io, shown, () => answers.map(answer => describeStatus(answer)).join('\n'))
+    printResult(args, io, shown, () => answers.map(answer => describeStatus(answer)).join('\n'))
   }
   const last = failures.pop()
   for (const { message } of failures) io.note(`sallyport: ${message}`)

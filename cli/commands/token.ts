@@ -9,7 +9,7 @@ import { configurationError, EXIT } from '../failure.ts'
 import { checked, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
 import { plainText } from '../plain-text.ts'
-import { print } from '../print.ts'
+import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
 
 /** `sallyport token create` */
@@ -54,7 +54,7 @@ export const tokenInspect: Run = async (args, io) => {
   const path = args.positionals[0] ?? '-'
   const text = path === '-' ? await io.readStdin() : readInput(path, 'the token')
   const report = await checked(() => inspectToken(text.trim()), path === '-' ? 'stdin' : path)
-  return print(args, io, report, () => describe(report))
+  return printResult(args, io, report, () => describe(report))
 }
 
 function describe({ header, claims, issuedAt, expiresAt, problems }: TokenReport): string {

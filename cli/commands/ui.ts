@@ -1,6 +1,6 @@
 import { findEndpoints, issueCode } from '../admin-client.ts'
 import type { Run } from '../command.ts'
-import { print } from '../print.ts'
+import { printResult } from '../print.ts'
 
 /** `sallyport ui`: one link a component, each to be opened once. */
 export const ui: Run = async (args, io) => {
@@ -11,7 +11,7 @@ export const ui: Run = async (args, io) => {
       url: `${endpoint.url}/#${await issueCode(endpoint)}`,
     })),
   )
-  return print(args, io, links, () =>
+  return printResult(args, io, links, () =>
     links.map(({ component = '', url }) => `${component.padEnd(8)}${url}\n`.trimStart()).join(''),
   )
 }

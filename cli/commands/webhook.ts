@@ -11,8 +11,8 @@ import { createSigner } from '../../protocol/webhook/sign.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { checked, optionalFlag, parseHeader, readBytes, readInput, readUrl, requiredFlag } from '../options.ts'
-import { print } from '../print.ts'
+import { checked, optionalFlag, parseHeader, readInputBytes, readInput, readUrl, requiredFlag } from '../options.ts'
+import { printResult } from '../print.ts'
 import { printable } from '../table.ts'
 
 /** Longer than any sender waits. */
@@ -39,10 +39,10 @@ export const webhookSend: Run = async (args, io) => {
   const url = readUrl(args.positionals[0]!)
   const scheme = await checked(() => schemeOption(args))
   const file = requiredFlag(args, 'secret-file')
-  const secret = await checked(() => readSecret(scheme, readBytes(file, 'the secret')), file)
+  const secret = await checked(() => readSecret(scheme, readInputBytes(file, 'the secret')), file)
   const signer = await checked(() => createSigner(scheme, secret))
   const bodyFile = optionalFlag(args, 'body')
-  const body = bodyFile === undefined ? Buffer.from(BODY) : readBytes(bodyFile, 'the body')
+  const body = bodyFile === undefined ? Buffer.from(BODY) : readInputBytes(bodyFile, 'the body')
   const id = optionalFlag(args, 'id') ?? randomUUID()
   if (!/^[\w-]{1,128}$/.test(id)) throw usageError(`--id ${id}: expected letters, digits, "-" and "_"`)
   const headers: HeaderList = ['content-type', 'application/json', ...COMPANIONS[scheme.scheme](id)]
@@ -50,7 +50,7 @@ export const webhookSend: Run = async (args, io) => {
   for (const [name, value] of pairs(signer.sign([body], signing))) setHeader(headers, name, value)
   for (const [name, value] of (args.flags.get('header') ?? []).map(parseHeader)) setHeader(headers, name, value)
   const answer = await send(url, headers, body, optionalFlag(args, 'ca'))
-  print(args, io, { id, ...answer }, () => describe(answer))
+  printResult(args, io, { id, ...answer }, () => describe(answer))
   return answer.status >= 200 && answer.status < 300 ? EXIT.ok : EXIT.runtime
 }
 

@@ -2,6 +2,7 @@
  * The demo: a tunnel server, a request-routing service, a tunnel client, an ingress and two stand-ins, each its own
  * process, over TLS and WSS on loopback; and one of each kind of traffic through them.
  */
+import { messageOf } from '../../protocol/base/errors.ts'
 import { parseArgs } from 'node:util'
 import { usageError } from '../failure.ts'
 import { gitHubSignature } from './checks.ts'
@@ -30,7 +31,7 @@ export async function demo(args: string[]): Promise<number> {
     const work = () => run(running, isCheckOnly, stopped.signal)
     return await unlessStopped(work, stopped.signal, isCheckOnly ? INTERRUPTED : 0)
   } catch (error) {
-    console.error(`The demo failed: ${error instanceof Error ? error.message : String(error)}`)
+    console.error(`The demo failed: ${messageOf(error)}`)
     return 1
   } finally {
     await running.stop()

@@ -1,3 +1,4 @@
+import { messageOf } from '../../protocol/base/errors.ts'
 import { CHECKS, KEPT_CHECKS } from './checks.ts'
 import type { AccessPath } from './dial.ts'
 
@@ -14,7 +15,7 @@ export async function runChecks(roads: readonly AccessPath[], secret: string, al
       const signal = AbortSignal.any([all, AbortSignal.timeout(CHECK_MS)])
       const outcome = await unlessAborted(check({ road, secret, signal }), signal).then(
         seen => ({ word: 'pass', seen }),
-        error => ({ word: 'FAIL', seen: error instanceof Error ? error.message : String(error) }),
+        error => ({ word: 'FAIL', seen: messageOf(error) }),
       )
       if (outcome.word === 'FAIL') failed++
       console.log(`${outcome.word}  ${road.name.padEnd(roadWidth)}  ${name.padEnd(checkWidth)}  ${outcome.seen}`)

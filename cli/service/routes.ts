@@ -1,3 +1,4 @@
+import { messageOf } from '../../protocol/base/errors.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { RouteTable } from '../../router/table.ts'
 import { configurationError } from '../failure.ts'
@@ -22,7 +23,7 @@ export async function loadRoutes(config: RouteConfig, logger?: Logger): Promise<
   try {
     return await readRoutes(config.routes)
   } catch (error) {
-    throw configurationError(error instanceof Error ? error.message : String(error), error)
+    throw configurationError(messageOf(error), error)
   }
 }
 

@@ -1,4 +1,5 @@
 /** Dials: which server, with which token, trusting whom; and says in words why it came to nothing. */
+import { messageOf } from '../../protocol/base/errors.ts'
 import type { SecureContext } from 'node:tls'
 import { type Dialled, type DialOptions, dialServer } from './dial.ts'
 import { DialError } from './dial-failure.ts'
@@ -118,8 +119,4 @@ export class Dialler {
 
 function trustOf({ ca, caOnly, tls, tlsMin }: ClientOptions): SecureContext {
   return createTrust({ ca, caOnly, tls, minVersion: tlsMin })
-}
-
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }

@@ -1,5 +1,5 @@
 /** A target that is a function of the web's Request and Response. Both bodies stream, with back-pressure. */
-import { SallyportError } from '../../protocol/base/errors.ts'
+import { SallyportError, messageOf } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
 import {
   BODY_UNKNOWN,
@@ -252,8 +252,4 @@ function wasDecoded(answer: Response): boolean {
 function lengthOf(headers: HeaderList): number {
   const at = headers.indexOf('content-length')
   return at >= 0 && at % 2 === 0 && /^\d{1,15}$/.test(headers[at + 1]!) ? Number(headers[at + 1]) : BODY_UNKNOWN
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }

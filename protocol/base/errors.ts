@@ -200,5 +200,10 @@ export class SallyportError extends Error {
  */
 export function toSallyportError(error: unknown): SallyportError {
   if (error instanceof SallyportError) return error
-  return new SallyportError('internal', error instanceof Error ? error.message : String(error), { cause: error })
+  return new SallyportError('internal', messageOf(error), { cause: error })
+}
+
+/** What an error says, or a value that was thrown in place of one. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
 }

@@ -196,4 +196,5 @@ export function discarding(response: ResponseSink): RequestSink {
   }
 }
 
-function ignore(): void {}
+/** For what may fail, and is told elsewhere. */
+export function ignore(): void {}

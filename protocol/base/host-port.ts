@@ -9,7 +9,7 @@ export interface HostPort {
 }
 
 /** Addresses to listen on. Dialling one would reach the dialling machine itself. */
-const EVERYWHERE = /^(?:0\.0\.0\.0|::)$/
+export const EVERYWHERE = /^(?:0\.0\.0\.0|::)$/
 const HOST = /^[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_.])?$/i
 
 /** Undefined if nobody can be dialled there. Check what others say of themselves: anybody may have written it. */

@@ -102,3 +102,8 @@ export function checkSocket(place: { port?: number | undefined; fd?: number | un
   checkLimit(`${prefix}port`, PORT, place.port)
   checkLimit(`${prefix}fd`, DESCRIPTOR, place.fd)
 }
+
+/** Throws a TypeError with this message unless the condition holds. */
+export function demand(condition: boolean, message: string): asserts condition {
+  if (!condition) throw new TypeError(message)
+}

@@ -63,10 +63,6 @@ export class ConnectionSet {
     for (const waiting of this.#waiting) waiting()
   }
 
-  closeIdle(): void {
-    for (const connection of this.#all) if (connection.idle) connection.close(0)
-  }
-
   destroyAll(): void {
     for (const connection of this.#all) connection.destroy()
   }

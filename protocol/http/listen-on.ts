@@ -1,6 +1,6 @@
 /** Listening on TCP as a promise. */
 import type { AddressInfo, Server } from 'node:net'
-import { guardWith, logGuard } from '../base/guard.ts'
+import { guardWith, logGuard, ignore } from '../base/guard.ts'
 import type { Logger } from '../base/log.ts'
 
 /** Where to listen. */
@@ -67,5 +67,3 @@ export async function allAccepted(server: Server): Promise<void> {
   }
   server.off('connection', onConnection)
 }
-
-function ignore(): void {}

@@ -73,7 +73,6 @@ export interface Listener {
   handleSocket(socket: Socket | TLSSocket, first?: Buffer): void
   /** Certificates for connections from now on. Throws, and keeps the old ones, if they are no good. */
   setTls(tls: TlsMaterial): void
-  closeIdle(): void
   /** Takes no new connections, lets exchanges in progress end for at most `graceMs` (default 10 s). */
   close(options?: ListenerCloseOptions): Promise<void>
 }
@@ -253,10 +252,6 @@ class HttpListener implements Listener {
     if (!('setSecureContext' in this.#server)) throw new TypeError('this listener has no TLS')
     this.#server.setSecureContext(tlsDefaults(tls))
     staple(this.#server, tls)
-  }
-
-  closeIdle(): void {
-    this.#connections.closeIdle()
   }
 
   async close({ graceMs = 10_000, last = false, onStop }: ListenerCloseOptions = {}): Promise<void> {

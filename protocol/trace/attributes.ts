@@ -25,3 +25,9 @@ export function plainPath({ path }: Pick<HttpRequest, 'path'>): string {
   const query = path.indexOf('?')
   return query < 0 ? path : path.slice(0, query)
 }
+
+/** What a client may tell of a span that it returns. What else there is to say, such as who called, the edge knows better. */
+export const RETURNED_ATTRIBUTES: ReadonlySet<string> = new Set([
+  ...['http.request.method', 'http.response.status_code', 'http.route', 'error.type', 'url.full'],
+  ...['server.address', 'server.port', 'sallyport.route', 'sallyport.cut'],
+])

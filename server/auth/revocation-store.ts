@@ -1,4 +1,5 @@
 /** All revocations of a server: its own, which a file keeps over restarts, those of a URL, and those of all replicas. */
+import { messageOf } from '../../protocol/base/errors.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { Identity } from './claims.ts'
 import { RevocationFile } from './revocation-file.ts'
@@ -146,8 +147,4 @@ export class RevocationStore {
     this.#url?.close()
     this.#shared?.close()
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }

@@ -4,7 +4,7 @@
  */
 import type { Socket } from 'node:net'
 import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/http/forwarded.ts'
-import { type Guard, logGuard } from '../../protocol/base/guard.ts'
+import { type Guard, logGuard, ignore } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { connectionKey } from '../../protocol/http/pending-connections.ts'
 import { type SlotHolder, ConnectionSlots } from '../../protocol/base/connection-slots.ts'
@@ -198,5 +198,3 @@ export class AcceptQueue {
     for (const pending of [...this.#pending.values()]) pending.end()
   }
 }
-
-function ignore(): void {}

@@ -2,6 +2,7 @@
  * The door for clients: TLS, then one HTTP request, then a WebSocket. Everything before the WebSocket is paced, bounded
  * and under one deadline, which ends with the client's `hello`.
  */
+import { messageOf } from '../../protocol/base/errors.ts'
 import { randomUUID } from 'node:crypto'
 import {
   createServer as createHttpServer,
@@ -15,7 +16,7 @@ import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
 import { SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { parseCidrs } from '../../protocol/http/forwarded.ts'
-import { endFor, type Guard, guardWith, logGuard } from '../../protocol/base/guard.ts'
+import { endFor, type Guard, guardWith, logGuard, ignore } from '../../protocol/base/guard.ts'
 import { type BoundAddress, listenOn, type ListenAddress } from '../../protocol/http/listen-on.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
@@ -262,7 +263,5 @@ function explain(error: unknown): { reason: RefusalReason; detail: string } {
     return { reason: error.check === 'cnf' ? 'certificate' : 'token', detail: `${error.check}: ${error.message}` }
   }
   if (error instanceof KeysUnavailable) return { reason: 'keys-unavailable', detail: error.message }
-  return { reason: 'internal', detail: error instanceof Error ? error.message : String(error) }
+  return { reason: 'internal', detail: messageOf(error) }
 }
-
-function ignore(): void {}

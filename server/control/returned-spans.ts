@@ -2,18 +2,13 @@
  * Spans that clients return. A client names none of its traces: it says of which attempt a span is, and that must be one that its own
  * session was given and has not told of yet. So it can neither write into other traces, nor tell of more than it was sent.
  */
+import { RETURNED_ATTRIBUTES } from '../../protocol/trace/attributes.ts'
 import type { AttributeValue, FinishedSpan, Span, Tracer } from '../../protocol/trace/span.ts'
 import type { ReturnedRequest, ReturnedSpan } from '../../protocol/wire/control.ts'
 import { AgedMap } from '../aged-map.ts'
 
 /** Attempts that may still be told of, over all sessions; the oldest are forgotten first. */
 const MAX_GIVEN = 65_536
-
-/** What a client may say. Who called, and all else that the edge knows, is for the edge to say. */
-const KNOWN: ReadonlySet<string> = new Set([
-  ...['http.request.method', 'http.response.status_code', 'http.route', 'error.type', 'url.full'],
-  ...['server.address', 'server.port', 'sallyport.route', 'sallyport.cut'],
-])
 
 interface Given {
   readonly session: string
@@ -69,7 +64,8 @@ function isTree(of: string, spans: readonly ReturnedSpan[]): boolean {
 /** The client's clock is not asked: its part begins half a round trip after the attempt. */
 function finished(span: ReturnedSpan, attempt: Span, { id, runtime, rttMs }: Reporter): FinishedSpan {
   const attributes: Record<string, AttributeValue> = {}
-  for (const [name, value] of Object.entries(span.attributes ?? {})) if (KNOWN.has(name)) attributes[name] = value
+  for (const [name, value] of Object.entries(span.attributes ?? {}))
+    if (RETURNED_ATTRIBUTES.has(name)) attributes[name] = value
   const startMs = attempt.startMs + rttMs / 2 + span.at / 1000
   const { traceId, state } = attempt.context
   return {

@@ -86,7 +86,6 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   instance = ''
   connection = 0
   software = ''
-  startedMs = 0
   lastEpoch = 0
   epoch = 0
   active = false
@@ -307,7 +306,6 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.instance = hello.instance
     this.connection = hello.connection
     this.software = hello.software
-    this.startedMs = hello.startedMs
     this.lastEpoch = hello.lastEpoch
     if (!this.#credentials.announce(hello.allowCallers)) {
       this.end('allowCallers is malformed', CLOSE.protocolError)

@@ -81,10 +81,6 @@ export class PeerListener {
     }
   }
 
-  get links(): number {
-    return this.#guests.size
-  }
-
   get streams(): number {
     let streams = 0
     for (const session of this.#guests.keys()) streams += session.streams

@@ -54,10 +54,6 @@ export class BodyReader {
     this.#trailers = new HeadParser(limits, fault === 'upstream-broken')
   }
 
-  get done(): boolean {
-    return this.#state === STATE.done
-  }
-
   /** Bytes still to come of a body of known length. */
   get left(): number {
     return this.#state === STATE.length ? this.#left : 0
