@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 
 // No test runs by the settings of the shell that started it, nor does a process that it starts.
@@ -20,7 +21,8 @@ export default defineConfig({
     tags: [{ name: 'slow', description: 'takes seconds: left to `npm test -- --all`, CI=true, and a run of its file' }],
     setupFiles: 'test/support/strict-subset.ts',
     pool: 'forks',
-    maxWorkers: 2,
+    // Tests wait more than they work.
+    maxWorkers: Math.max(4, availableParallelism()),
     testTimeout: 20_000,
     hookTimeout: 30_000,
     teardownTimeout: 5_000,
