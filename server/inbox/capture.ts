@@ -73,6 +73,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** Where the request goes, while it goes anywhere. */
   #next: RequestSink | undefined
   #phase: 'passing' | 'answering' | 'taking' | 'storing' | 'over' = 'passing'
+  /** Its sender gets the receiver's answer, and may hold some of it after its end. */
+  #letsThrough = false
   #why: Why = 'always'
   #timer: NodeJS.Timeout | undefined
   /** Of the attempt, once its answer is nobody's. */
@@ -184,7 +186,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   responseConsumed(bytes: number): void {
-    if (this.#phase === 'answering') this.#next?.responseConsumed(bytes)
+    if (this.#letsThrough) this.#next?.responseConsumed(bytes)
   }
 
   /** Bytes are taken once both have them: whom they are passed to, and what they are kept by. */
@@ -219,6 +221,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** Nothing is kept from here on: whatever comes of the attempt is the sender's answer. */
   #letGo(): void {
     this.#phase = 'answering'
+    this.#letsThrough = true
     this.#release()
     this.#giveCredit()
   }
@@ -237,12 +240,11 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   responseAbort(error: SallyportError): void {
-    if (this.#phase !== 'answering') this.#ended(outcomeOfError(error))
+    if (!this.#letsThrough) this.#ended(outcomeOfError(error))
     clearTimeout(this.#attemptTimer)
-    if (this.#phase === 'answering') {
-      this.#phase = 'over'
-      this.#response.responseAbort(error)
-    }
+    if (!this.#letsThrough) return
+    this.#phase = 'over'
+    this.#response.responseAbort(error)
   }
 
   requestConsumed(bytes: number): void {
