@@ -224,15 +224,18 @@ function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
       windowBytes: options.limits?.initialWindowBytes ?? WINDOW_BYTES,
       streams: options.limits?.maxStreams ?? DEFAULT_SESSION_LIMITS.maxStreams,
     },
-    features: featuresOf(options.tracing),
+    features: featuresOf(options),
     ...(options.allowCallers === undefined ? {} : { allowCallers: [...options.allowCallers] }),
     ...(keys === undefined ? {} : { inboxKey: keys.announced }),
   }
 }
 
-function featuresOf(tracing: ClientOptions['tracing']): string[] {
-  if (tracing === undefined) return [FEATURE.checks]
-  return [FEATURE.checks, FEATURE.traces, ...(tracing === 'server' ? [FEATURE.spans] : [])]
+function featuresOf({ tracing, inboxKeys }: HelloOptions): string[] {
+  const features: string[] = [FEATURE.checks]
+  if (inboxKeys !== undefined) features.push(FEATURE.sharedSeals)
+  if (tracing !== undefined) features.push(FEATURE.traces)
+  if (tracing === 'server') features.push(FEATURE.spans)
+  return features
 }
 
 /** Throws TypeError for anything but a key of X25519. */

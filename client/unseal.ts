@@ -45,7 +45,7 @@ export function unsealing(
     try {
       const received = Date.parse(getHeader(headers, 'sallyport-inbox-received') ?? '')
       const identity = { runtime, id, lane: getHeader(headers, SEALED_FIELDS.lane) ?? '', received }
-      const opener = openerWith(key, Buffer.from(getHeader(headers, SEALED_FIELDS.enc) ?? '', 'base64url'))
+      const opener = openerWith(key, getHeader(headers, SEALED_FIELDS.enc) ?? '')
       return new Unsealed({ opener, identity, next, request, logger, unopened }, response)
     } catch (error) {
       logger.error({ inboxId: id, err: error }, 'a webhook could not be opened')

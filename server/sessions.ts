@@ -5,7 +5,6 @@ import { FEATURE, type Hello } from '../protocol/wire/control.ts'
 import type { Events } from '../protocol/base/events.ts'
 import { detached, type Guard, guardWith, logGuard } from '../protocol/base/guard.ts'
 import { CLOSE } from '../protocol/wire/transport.ts'
-import type { Tracer } from '../protocol/trace/span.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
 import { resolveSessionLimits } from '../protocol/wire/yamux/limits.ts'
 import { BufferPool } from '../protocol/wire/yamux/pool.ts'
@@ -128,7 +127,7 @@ export class Sessions {
         pingTimeoutMs: limits.pingTimeoutMs,
       },
       now: settings.clock,
-      features: featuresOf(settings.tracing?.tracer),
+      features: featuresOf(settings),
       returned: this.returned,
       urlOf,
       reauthenticate: (token, session) => authenticator.reauthenticate(token, session.runtime, session.thumbprint),
@@ -188,7 +187,8 @@ export class Sessions {
         hello.cors.map(({ path, ...policy }) => ({ path, policy })),
       )
     }
-    this.#options.inbox?.publish(session.runtime, hello.inbox ?? [], hello.inboxKey)
+    const shared = hello.features?.includes(FEATURE.sharedSeals)
+    this.#options.inbox?.publish(session.runtime, hello.inbox ?? [], hello.inboxKey, shared)
     const info = describeSession(session, settings.replica, this.#options.hosts)
     settings.logger.info(
       {
@@ -306,7 +306,10 @@ export class Sessions {
   }
 }
 
-function featuresOf(tracer: Tracer | undefined): readonly string[] {
-  if (tracer === undefined) return [FEATURE.checks]
-  return [FEATURE.checks, FEATURE.traces, ...(tracer.add === undefined ? [] : [FEATURE.spans])]
+function featuresOf({ tracing, inbox }: ResolvedServerOptions): readonly string[] {
+  const features: string[] = [FEATURE.checks]
+  if (inbox !== undefined) features.push(FEATURE.sharedSeals)
+  if (tracing !== undefined) features.push(FEATURE.traces)
+  if (tracing?.tracer.add !== undefined) features.push(FEATURE.spans)
+  return features
 }

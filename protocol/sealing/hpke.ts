@@ -2,7 +2,8 @@
  * Sealing for whoever has a private key (RFC 9180, base mode): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM. Who seals
  * cannot open again. Messages of one context are numbered, and may be opened in any order.
  *
- *     ephemeral key ──▶ shared secret ──▶ key and nonce ──▶ one sealed text for each number
+ *     ephemeral key ──▶ shared secret ─┬─▶ key and nonce ──▶ one sealed text for each number
+ *                                      └─▶ exporter ──▶ other keys, each by its name
  */
 import { Buffer } from 'node:buffer'
 import {
@@ -18,13 +19,15 @@ import {
 
 /** What a sealed text is longer than the plain one. */
 export const TAG_BYTES = 16
-const KEY_BYTES = 32
+/** Of every key here, but for the cipher of the vectors. */
+export const KEY_BYTES = 32
 /** Of the ciphers of the RFC, the one that we use, and the one of its vectors for X25519. */
 const AES_256_GCM = { id: 0x0002, name: 'aes-256-gcm', keyBytes: 32 } as const
 export const AES_128_GCM = { id: 0x0001, name: 'aes-128-gcm', keyBytes: 16 } as const
 type Aead = typeof AES_256_GCM | typeof AES_128_GCM
 
 const NONCE_BYTES = 12
+const NO_NONCE = Buffer.alloc(NONCE_BYTES)
 const KEM_SUITE = Buffer.concat([Buffer.from('KEM'), u16(0x0020)])
 const VERSION = Buffer.from('HPKE-v1')
 const NONE = Buffer.alloc(0)
@@ -33,19 +36,29 @@ const BASE_MODE = Buffer.from([0])
 const PRIVATE_DER = Buffer.from('302e020100300506032b656e04220420', 'hex')
 const PUBLIC_DER = Buffer.from('302a300506032b656e032100', 'hex')
 
-/** Seals; made by {@link sealFor}. */
 export interface Sealer {
-  /** What the owner of the key needs to open: 32 bytes. */
-  readonly enc: Uint8Array
   /** Each number once: two texts under one would open each other. */
   seal(number: number, aad: Uint8Array, text: Uint8Array): Uint8Array
 }
 
-/** Opens; made by {@link openWith}. */
 export interface Opener {
   /** @throws {Error} if it was sealed otherwise, or changed. */
   open(number: number, aad: Uint8Array, sealed: Uint8Array): Uint8Array
 }
+
+/** RFC 9180 section 5.3: 32 bytes that both ends have, for each `context` others. */
+interface Exporter {
+  export(context: Uint8Array): Uint8Array
+}
+
+/** Made by {@link sealFor}. */
+interface SealingContext extends Sealer, Exporter {
+  /** What the owner of the key needs to open: 32 bytes. */
+  readonly enc: Uint8Array
+}
+
+/** Made by {@link openWith}. */
+interface OpeningContext extends Opener, Exporter {}
 
 /** `publicKey`: 32 bytes. The last two are for the RFC's vectors. Throws for a key that is none. */
 export function sealFor(
@@ -53,11 +66,25 @@ export function sealFor(
   info: Uint8Array,
   ephemeral: KeyObject = newPrivateKey(),
   aead: Aead = AES_256_GCM,
-): Sealer {
+): SealingContext {
   const enc = publicBytes(ephemeral)
-  const { key, nonce } = schedule(sharedSecret(ephemeral, publicKey, enc, publicKey), info, aead)
+  const { key, nonce, exporter } = schedule(sharedSecret(ephemeral, publicKey, enc, publicKey), info, aead)
+  return { enc, ...sealerOf(key, nonce, aead), export: exporter }
+}
+
+export function openWith(
+  privateKey: KeyObject,
+  enc: Uint8Array,
+  info: Uint8Array,
+  aead: Aead = AES_256_GCM,
+): OpeningContext {
+  const { key, nonce, exporter } = schedule(sharedSecret(privateKey, enc, enc, publicBytes(privateKey)), info, aead)
+  return { ...openerOf(key, nonce, aead), export: exporter }
+}
+
+/** By a key of its own, which nothing else was or will be sealed with: then the numbers alone are nonces enough. */
+export function sealerOf(key: Uint8Array, nonce: Buffer = NO_NONCE, aead: Aead = AES_256_GCM): Sealer {
   return {
-    enc,
     seal(number, aad, text) {
       const cipher = createCipheriv(aead.name, key, nonceOf(nonce, number)).setAAD(aad)
       return Buffer.concat([cipher.update(text), cipher.final(), cipher.getAuthTag()])
@@ -65,8 +92,8 @@ export function sealFor(
   }
 }
 
-export function openWith(privateKey: KeyObject, enc: Uint8Array, info: Uint8Array, aead: Aead = AES_256_GCM): Opener {
-  const { key, nonce } = schedule(sharedSecret(privateKey, enc, enc, publicBytes(privateKey)), info, aead)
+/** What {@link sealerOf} sealed. */
+export function openerOf(key: Uint8Array, nonce: Buffer = NO_NONCE, aead: Aead = AES_256_GCM): Opener {
   return {
     open(number, aad, sealed) {
       if (sealed.length < TAG_BYTES) throw new Error('too short to be sealed')
@@ -102,14 +129,20 @@ function sharedSecret(privateKey: KeyObject, peer: Uint8Array, enc: Uint8Array, 
 }
 
 /** RFC 9180 section 5.1. */
-function schedule(secret: Buffer, info: Uint8Array, aead: Aead): { key: Buffer; nonce: Buffer } {
+function schedule(
+  secret: Buffer,
+  info: Uint8Array,
+  aead: Aead,
+): { key: Buffer; nonce: Buffer; exporter: Exporter['export'] } {
   const suite = Buffer.concat([Buffer.from('HPKE'), u16(0x0020), u16(0x0001), u16(aead.id)])
   const id = labeledExtract(suite, NONE, 'psk_id_hash', NONE)
   const context = Buffer.concat([BASE_MODE, id, labeledExtract(suite, NONE, 'info_hash', info)])
   const made = labeledExtract(suite, secret, 'secret', NONE)
+  const exported = labeledExpand(suite, made, 'exp', context, KEY_BYTES)
   return {
     key: labeledExpand(suite, made, 'key', context, aead.keyBytes),
     nonce: labeledExpand(suite, made, 'base_nonce', context, NONCE_BYTES),
+    exporter: context => labeledExpand(suite, exported, 'sec', context, KEY_BYTES),
   }
 }
 

@@ -1,12 +1,18 @@
 /**
  * A webhook that a server keeps sealed for the key of its runtime's client: head and body in parts, each sealed under its
  * number, the head under 0. What stands in clear beside them is bound to them.
+ *
+ * In the first form each webhook has an HPKE context of its own. In the second, several have one: it seals nothing itself, and
+ * webhook i has the key that it exports for i.
  */
 import { Buffer } from 'node:buffer'
 import { createHash, type KeyObject } from 'node:crypto'
-import { type Opener, openWith, publicBytes, type Sealer, sealFor } from './hpke.ts'
+import { KEY_BYTES, type Opener, openerOf, openWith, publicBytes, type Sealer, sealerOf, sealFor } from './hpke.ts'
 
 const INFO = Buffer.from('sallyport inbox 1')
+const SHARED_INFO = Buffer.from('sallyport inbox 2')
+/** What the owner of the key needs to open one, as {@link SealedKey.enc} has it. */
+const ENC = /^([A-Za-z0-9_-]{43})(?:\.(\d{1,9}))?$/
 
 /** What stands in clear, and cannot be changed without being noticed. */
 export interface SealedIdentity {
@@ -35,12 +41,61 @@ export function keyIdOf(publicKey: Uint8Array): string {
   return createHash('sha256').update(publicKey).digest('hex').slice(0, 16)
 }
 
-export function sealerFor(publicKey: Uint8Array): Sealer {
-  return sealFor(publicKey, INFO)
+/** Seals one webhook. */
+export interface SealedKey extends Sealer {
+  /** What the owner of the key needs to open it, base64url: of the second form with the number of the webhook behind it. */
+  readonly enc: string
 }
 
-export function openerWith(privateKey: KeyObject, enc: Uint8Array): Opener {
-  return openWith(privateKey, enc, INFO)
+/** The first form. Throws if `publicKey` is no key. */
+export function sealerFor(publicKey: Uint8Array): SealedKey {
+  const { enc, seal } = sealFor(publicKey, INFO)
+  return { enc: base64url(enc), seal }
+}
+
+/** The second form, for so many webhooks. Throws if `publicKey` is no key. */
+export class Sealers {
+  readonly #enc: string
+  /** Of those that were not taken: nothing here opens what one that was taken has sealed. */
+  readonly #keys: Buffer
+  #taken = 0
+
+  constructor(publicKey: Uint8Array, count: number) {
+    const context = sealFor(publicKey, SHARED_INFO)
+    this.#enc = base64url(context.enc)
+    this.#keys = Buffer.alloc(count * KEY_BYTES)
+    for (let i = 0; i < count; i++) this.#keys.set(context.export(u32(i)), i * KEY_BYTES)
+  }
+
+  /** Undefined: all are taken. */
+  take(): SealedKey | undefined {
+    const i = this.#taken
+    const place = this.#keys.subarray(i * KEY_BYTES, (i + 1) * KEY_BYTES)
+    if (place.length === 0) return undefined
+    this.#taken++
+    const key = new Uint8Array(place)
+    place.fill(0)
+    return { enc: `${this.#enc}.${i}`, ...sealerOf(key) }
+  }
+}
+
+/** For either form, as `enc` says. Throws for one that is neither. */
+export function openerWith(privateKey: KeyObject, enc: string): Opener {
+  const [, key, i] = ENC.exec(enc) ?? []
+  if (key === undefined) throw new Error('it says nothing by which it could be opened')
+  const bytes = Buffer.from(key, 'base64url')
+  if (i === undefined) return openWith(privateKey, bytes, INFO)
+  return openerOf(openWith(privateKey, bytes, SHARED_INFO).export(u32(Number(i))))
+}
+
+function base64url(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString('base64url')
+}
+
+function u32(number: number): Buffer {
+  const bytes = Buffer.alloc(4)
+  bytes.writeUInt32BE(number)
+  return bytes
 }
 
 /** The additional data of part `n`. */

@@ -40,6 +40,8 @@ export const FEATURE = {
   spans: 'spans',
   /** The client tells which targets of its routes take connections: `check` and `checked`. */
   checks: 'checks',
+  /** The client opens kept webhooks whose keys come of one agreement. */
+  sharedSeals: 'shared-seals',
 } as const
 
 /** What `spans` can carry. */

@@ -28,7 +28,7 @@ import { KeptBody } from './kept-body.ts'
 import { outcomeOfError, outcomeOfHead, REST_MS } from './outgoing.ts'
 import { isForSender, type Outcome } from './retry.ts'
 import type { Rule } from './rules.ts'
-import { type Sealing, seal } from './sealing.ts'
+import type { Sealing, Seals } from './sealing.ts'
 import { beginAccept } from './spans.ts'
 import type { Applied } from './store.ts'
 
@@ -41,8 +41,8 @@ interface CaptureOptions {
   readonly rule: Rule
   /** What it shares with those that it must not overtake. */
   readonly laneName: string
-  /** Of the runtime's client. */
-  readonly publicKey: Uint8Array | undefined
+  /** For the runtime's client; undefined: it stays in clear. */
+  readonly seals: Seals | undefined
 }
 
 /** Until then what came of a body stays where it was read. */
@@ -58,7 +58,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** Digest of its lane. */
   readonly #laneName: string
   #lane: string | undefined
-  readonly publicKey: Uint8Array | undefined
+  readonly #seals: Seals | undefined
   /** As it came: those behind may change it. */
   readonly #asked: HttpRequest
   readonly received: number
@@ -97,7 +97,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   constructor(
     inbox: Inbox,
-    { id, rule, laneName, publicKey }: CaptureOptions,
+    { id, rule, laneName, seals }: CaptureOptions,
     request: HttpRequest,
     response: ResponseSink,
   ) {
@@ -105,7 +105,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.id = id
     this.rule = rule
     this.#laneName = laneName
-    this.publicKey = publicKey
+    this.#seals = seals
     this.request = request
     this.#response = response
     this.received = inbox.now()
@@ -124,9 +124,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   /** How it is sealed, from the first part on; undefined: it is not. */
   get sealing(): Sealing | undefined {
-    if (this.#sealing !== undefined || this.publicKey === undefined) return this.#sealing
     const { id, lane, received } = this
-    this.#sealing = seal(this.publicKey, { runtime: this.request.runtime!, id, lane, received })
+    this.#sealing ??= this.#seals?.seal({ runtime: this.request.runtime!, id, lane, received })
     return this.#sealing
   }
 

@@ -10,7 +10,6 @@ import type { Handler, HeaderList, HttpRequest, ResponseSink } from '../../proto
 import type { Refuse } from '../../protocol/http/problem.ts'
 import type { Layer } from '../../protocol/layer.ts'
 import type { Tracing } from '../../protocol/trace/sampling.ts'
-import { sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import type { InboxRule } from '../../protocol/wire/control.ts'
 import { AgedMap } from '../aged-map.ts'
 import type { InboxLimits } from '../limits.ts'
@@ -23,7 +22,7 @@ import { Ledger } from './ledger.ts'
 import { deliverMessage } from './outgoing.ts'
 import type { Outcome, OutcomeKind } from './retry.ts'
 import { pathOf, Rules } from './rules.ts'
-import { SEAL_BYTES } from './sealing.ts'
+import { SEAL_BYTES, Seals } from './sealing.ts'
 import { encodeCaller } from './spans.ts'
 import {
   type Applied,
@@ -105,10 +104,17 @@ const MOST_DELIVERED = 200_000
 const MAX_ADDRESSES = 10_000
 const NONE: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0, damaged: 0 }
 
+/** As it stands in the store. */
+interface Announced {
+  readonly key?: string
+  readonly shared?: boolean
+  readonly rules: InboxRule[]
+}
+
 interface Known {
   readonly rules: Rules
-  /** What is kept is sealed for it; undefined: it is not. */
-  readonly publicKey: Uint8Array | undefined
+  /** Seals what is kept; undefined: it is not sealed. */
+  readonly seals: Seals | undefined
   readonly text: string
   /** When they were written; 0: not yet. */
   savedAt: number
@@ -223,13 +229,13 @@ export class Inbox implements InboxOperations {
     if (rule === undefined) return next(request, response)
     const id = newRequestId()
     const laneName = rule.lane === 'path' ? pathOf(request) : rule.lane === 'route' ? `route ${rule.route}` : id
-    const options = { id, rule, laneName, publicKey: known!.publicKey }
+    const options = { id, rule, laneName, seals: known!.seals }
     return new Capture(this, options, request, response).start(next)
   }
 
-  /** What the client of a runtime announces; an empty list takes back what an earlier one did. */
-  publish(runtime: string, announced: readonly InboxRule[], key: string | undefined): void {
-    const { publicKey, problem } = this.#keyOf(key)
+  /** What the client of a runtime announces; an empty list takes back what an earlier one did. `shared`: as in {@link Seals}. */
+  publish(runtime: string, announced: readonly InboxRule[], key: string | undefined, shared = false): void {
+    const { seals, problem } = this.#sealsOf(key, shared)
     if (problem !== undefined && announced.length > 0) {
       this.logger.error({ runtime, reason: problem }, 'webhooks of a runtime are not kept')
     }
@@ -241,26 +247,29 @@ export class Inbox implements InboxOperations {
       this.#save(runtime, undefined)
       return
     }
-    const text = JSON.stringify({ key, rules: rules.map(withoutSecrets) })
+    const text = JSON.stringify({ key, shared, rules: rules.map(withoutSecrets) })
     const made = this.#rulesOf(runtime, rules)
     const now = this.now()
     const isFresh = known?.text === text && now - known.savedAt < RULES_FRESH_MS
     this.#rules.putWithin(MAX_RUNTIMES, runtime, {
-      ...{ rules: made, publicKey, text },
+      ...{ rules: made, seals, text },
       savedAt: isFresh ? known.savedAt : 0,
     })
     if (!isFresh) this.#save(runtime, text)
   }
 
   /** Nothing is kept in clear that nobody asked to have in clear. */
-  #keyOf(key: string | undefined): { readonly publicKey?: Uint8Array | undefined; readonly problem?: string } {
+  #sealsOf(
+    key: string | undefined,
+    shared: boolean,
+  ): { readonly seals?: Seals | undefined; readonly problem?: string } {
     if (key === undefined && !this.#options.plaintext) {
       return {
         problem: 'its client has no key to seal them for (--inbox.key.file), and --inbox.plaintext is not given',
       }
     }
     try {
-      return { publicKey: publicKeyOf(key) }
+      return { seals: sealsOf(key, shared) }
     } catch {
       return { problem: 'nothing can be sealed for the key of its client' }
     }
@@ -287,10 +296,10 @@ export class Inbox implements InboxOperations {
   /** What cannot be read is announced again by the next session. */
   #learn(runtime: string, text: string, savedAt: number): void {
     try {
-      const { key, rules: announced } = JSON.parse(text) as { key?: string; rules: InboxRule[] }
+      const { key, shared = false, rules: announced } = JSON.parse(text) as Announced
       if (key === undefined && !this.#options.plaintext) return
       const rules = new Rules(announced, this.#options.limits.maxAgeMs)
-      this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, publicKey: publicKeyOf(key), text, savedAt })
+      this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, seals: sealsOf(key, shared), text, savedAt })
     } catch (error) {
       const err = { message: (error as Error).message }
       this.logger.error({ runtime, err }, 'the rules of a runtime cannot be read')
@@ -596,11 +605,8 @@ function sealed({ head, sealing }: Capture, { rest, trailers, parts, bodyBytes }
 }
 
 /** Throws for one that nothing can be sealed for. */
-function publicKeyOf(key: string | undefined): Uint8Array | undefined {
-  if (key === undefined) return undefined
-  const bytes = Buffer.from(key, 'base64url')
-  sealerFor(bytes)
-  return bytes
+function sealsOf(key: string | undefined, shared: boolean): Seals | undefined {
+  return key === undefined ? undefined : new Seals(Buffer.from(key, 'base64url'), shared)
 }
 
 /** The store commits what comes at once in one group: each by itself, thousands would take minutes. */

@@ -201,7 +201,7 @@ describe('a sealed webhook', () => {
     'sallyport-inbox-received': '2027-01-15T08:00:00.000Z',
     'sallyport-inbox-key': keyIdOf(publicBytes(KEY)),
     'sallyport-inbox-lane': 'l',
-    'sallyport-inbox-enc': Buffer.from(SEALER.enc).toString('base64url'),
+    'sallyport-inbox-enc': SEALER.enc,
   }
   const headersWith = (more: object) => Object.entries({ ...SEALED, ...more }).flat()
 

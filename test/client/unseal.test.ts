@@ -5,22 +5,39 @@ import { collectGarbage } from '../../load-tests/lib/garbage.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { toldError } from '../../protocol/http/problem.ts'
 import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
-import { InboxKeys, keyIdOf, partAad, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
+import { InboxKeys, keyIdOf, partAad, Sealers, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import { EXCHANGE, ends } from '../support/ends.ts'
 
 const KEY = newPrivateKey()
 const KEYS = new InboxKeys([KEY])
 const IDENTITY = { runtime: 'demo', id: 'w-1', lane: 'l', received: 1_800_000_000_000 }
+/** Sealers of both forms; of the second, that of the third webhook. */
+const FORMS = {
+  first: () => sealerFor(publicBytes(KEY)),
+  second: () => {
+    const sealers = new Sealers(publicBytes(KEY), 3)
+    return [1, 2, 3].map(() => sealers.take()!).at(-1)!
+  },
+}
 const HEAD = {
   ...{ method: 'POST', authority: 'demo.example', path: '/hook', headers: ['x-a', '1'], trailers: [] as string[] },
   caller: { address: '192.0.2.7', scheme: 'https', host: 'demo.example' },
   ...{ requestId: 'r-1', parts: 1, bodyBytes: 4 },
 }
 
+interface More {
+  readonly step?: number
+  readonly keys?: InboxKeys | undefined
+  readonly form?: keyof typeof FORMS
+  /** Fields of the delivery that are not as the server wrote them, by what they were. */
+  readonly changed?: Record<string, (was: string) => string>
+  readonly runtime?: string
+}
+
 /** Sends a sealed delivery, `step` bytes at a time. */
-function deliver(head: object, parts: readonly string[], more: { step?: number; keys?: InboxKeys | undefined } = {}) {
-  const { step = 7, keys } = { keys: KEYS, ...more }
-  const sealer = sealerFor(publicBytes(KEY))
+function deliver(head: object, parts: readonly string[], more: More = {}) {
+  const { step = 7, keys, form = 'second', changed = {}, runtime = 'demo' } = { keys: KEYS, ...more }
+  const sealer = FORMS[form]()
   const texts = [Buffer.from(JSON.stringify({ ...HEAD, ...head })), ...parts.map(part => Buffer.from(part))]
   const body = Buffer.concat(
     texts.flatMap((text, n) => {
@@ -39,9 +56,13 @@ function deliver(head: object, parts: readonly string[], more: { step?: number; 
   const headers = [
     ...['sallyport-inbox-id', IDENTITY.id, 'sallyport-inbox-received', new Date(IDENTITY.received).toISOString()],
     ...['sallyport-inbox-key', keyIdOf(publicBytes(KEY)), 'sallyport-inbox-lane', IDENTITY.lane],
-    ...['sallyport-inbox-enc', Buffer.from(sealer.enc).toString('base64url')],
+    ...['sallyport-inbox-enc', sealer.enc],
   ]
-  const request = { ...EXCHANGE, method: 'POST', path: '/', headers, bodyBytes: body.length, runtime: 'demo' }
+  for (const [name, change] of Object.entries(changed)) {
+    const at = headers.indexOf(name) + 1
+    headers[at] = change(headers[at]!)
+  }
+  const request = { ...EXCHANGE, method: 'POST', path: '/', headers, bodyBytes: body.length, runtime }
   const sink = unsealing(keys, noLogger)(both.next)(request, front)
   for (let at = 0; at < body.length; at += step) sink.requestData(body.subarray(at, at + step))
   sink.requestEnd([])
@@ -56,6 +77,37 @@ test.each([1, 7, 100, 10_000])('it goes on as it came, read %d bytes at a time',
     ...['content-length', '4'],
   ])
   expect(events).toEqual(expect.arrayContaining(['requestData 4', 'requestEnd']))
+})
+
+test.each(['first', 'second'] as const)('the %s form goes on as it came', form => {
+  const { request, events } = deliver({}, ['body'], { form })
+  expect(request).toMatchObject({ path: '/hook', bodyBytes: 4 })
+  expect(events).toEqual(expect.arrayContaining(['requestData 4', 'requestEnd']))
+})
+
+const nextDigit = (text: string) => text.replace(/.$/, last => String((Number(last) + 1) % 10))
+const CHANGES: [what: string, more: More][] = [
+  ['another runtime', { runtime: 'other' }],
+  ['another id', { changed: { 'sallyport-inbox-id': () => 'w-2' } }],
+  ['another lane', { changed: { 'sallyport-inbox-lane': () => 'm' } }],
+  ['another time', { changed: { 'sallyport-inbox-received': () => new Date(IDENTITY.received + 1).toISOString() } }],
+  ['what another webhook is opened by', { changed: { 'sallyport-inbox-enc': () => FORMS.second().enc } }],
+  [
+    'what another webhook of the first form is opened by',
+    { changed: { 'sallyport-inbox-enc': () => FORMS.first().enc } },
+  ],
+  ['nothing to open it by', { changed: { 'sallyport-inbox-enc': () => '' } }],
+  ['a cut field to open it by', { changed: { 'sallyport-inbox-enc': was => was.slice(1) } }],
+  ['a point of small order', { changed: { 'sallyport-inbox-enc': was => was.replace(/^[\w-]{43}/, 'A'.repeat(43)) } }],
+]
+
+test.each([
+  ...(['first', 'second'] as const).flatMap(form => CHANGES.map(([what, more]) => [form, what, more] as const)),
+  ['second', 'the number of the one behind it', { changed: { 'sallyport-inbox-enc': nextDigit } }],
+  ['second', 'the other form', { changed: { 'sallyport-inbox-enc': (was: string) => was.replace(/\..*/, '') } }],
+  ['first', 'the other form', { changed: { 'sallyport-inbox-enc': (was: string) => `${was}.0` } }],
+] as const)('of the %s form, with %s: nothing goes on', (form, _what, more) => {
+  expect(deliver({}, ['body'], { ...more, form })).toMatchObject({ request: undefined, code: 'inbox-sealed' })
 })
 
 test.each([
@@ -80,7 +132,7 @@ test('a part that comes byte by byte keeps little more memory than that, and cou
   const both = ends()
   const kept: number[] = []
   const front = { ...both.front, requestKept: (bytes: number) => void kept.push(bytes) }
-  const enc = Buffer.from(sealerFor(publicBytes(KEY)).enc).toString('base64url')
+  const { enc } = sealerFor(publicBytes(KEY))
   const headers = ['sallyport-inbox-key', keyIdOf(publicBytes(KEY)), 'sallyport-inbox-enc', enc]
   const sink = unsealing(KEYS, noLogger)(both.next)({ ...EXCHANGE, method: 'POST', headers, runtime: 'demo' }, front)
   sink.requestData(Buffer.of(0, 1, 0, 0))

@@ -31,6 +31,14 @@ describe("the RFC's vector", () => {
     expect(Buffer.from(sealer.seal(number, hex(aad), TEXT))).toEqual(hex(sealed))
     expect(Buffer.from(opener.open(number, hex(aad), hex(sealed)))).toEqual(TEXT)
   })
+
+  test.each([
+    ['', '3853fe2b4035195a573ffc53856e77058e15d9ea064de3e59f4961d0095250ee'],
+    ['00', '2e8f0b54673c7029649d4eb9d5e33bf1872cf76d623ff164ac185da9e88c21a5'],
+    ['54657374436f6e74657874', 'e9e43065102c3836401bed8c3c3c75ae46be1639869391d62c61f1ec7af54931'],
+  ])('exported for "%s"', (context, exported) => {
+    for (const end of [sealer, opener]) expect(Buffer.from(end.export(hex(context)))).toEqual(hex(exported))
+  })
 })
 
 describe('AES-256-GCM, as we use it', () => {

@@ -5,10 +5,12 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { afterEach, expect, test } from 'vitest'
 import { connect } from '../../../client/index.ts'
+import { readInboxKeys } from '../../../client/options.ts'
+import { FEATURE } from '../../../protocol/wire/control.ts'
 import { newPrivateKey } from '../../../protocol/sealing/hpke.ts'
 import { until } from '../../support/until.ts'
-import { CONTROL_NAME, makeWorld, token } from '../fixture.ts'
-import { type Ground, makeGround, RULE } from './fixture.ts'
+import { CONTROL_NAME, dial, makeWorld, token } from '../fixture.ts'
+import { type Ground, leave, makeGround, RULE } from './fixture.ts'
 
 let ground: Ground
 const open: (() => Promise<unknown>)[] = []
@@ -108,6 +110,51 @@ test('I2: what was changed in the file is never delivered', async () => {
   await joined([key])
   await until(async () => (await ground.messages('waiting'))[0]?.reason === 'inbox-sealed')
   expect(ground.receiver.got).toEqual([])
+})
+
+/** What each webhook in the file is opened by. */
+function encs(): string[] {
+  const file = new DatabaseSync(ground.path)
+  const rows = file.prepare('SELECT enc FROM messages ORDER BY seq').all()
+  file.close()
+  return rows.map(({ enc }) => String(enc))
+}
+
+test('what was sealed for an older client, before a restart and before a rotation arrives with the rest', async () => {
+  ground = await makeGround({ plaintext: false })
+  const key = makeKey()
+  const { announced: inboxKey } = readInboxKeys([key])!
+  // An older client says no features.
+  await leave(ground, await dial(ground.server, { hello: { inbox: [RULE], inboxKey } }))
+  expect((await ground.post('first form')).status).toBe(202)
+  await (await joined([key]))()
+  for (const body of ['one', 'two', 'three']) expect((await ground.post(body)).status).toBe(202)
+  await ground.restart()
+  expect((await ground.post('after a restart')).status).toBe(202)
+  const next = makeKey()
+  ground.receiver.says = () => 503
+  await (await joined([next, key]))()
+  expect((await ground.post('after a rotation')).status).toBe(202)
+  await ground.server.close({ graceMs: 0 })
+  const [first, ...others] = encs()
+  expect(first).toMatch(/^[\w-]{43}$/)
+  expect(others.every(enc => /^[\w-]{43}\.\d+$/.test(enc))).toBe(true)
+  expect(new Set(others).size).toBe(5)
+  ground.receiver.says = () => 200
+  ground.receiver.got.length = 0
+  await ground.restart()
+  await joined([next, key])
+  await until(() => ground.receiver.got.length === 6)
+  const all = ['first form', 'one', 'two', 'three', 'after a restart', 'after a rotation']
+  expect(ground.receiver.bodies).toEqual(all)
+})
+
+test('a server with an inbox names the form that it seals in for those who open it', async () => {
+  ground = await makeGround()
+  const { messages } = await dial(ground.server, { hello: { features: [FEATURE.sharedSeals] } })
+  expect(messages.find(({ type }) => type === 'welcome')).toMatchObject({
+    features: ['shared-seals'],
+  })
 })
 
 test('I1: a client without a key: nothing is kept, unless it may be kept in clear', async () => {

@@ -1,0 +1,68 @@
+/** How many webhooks share an agreement with the key of their client, and for how long. */
+import { expect, test } from 'vitest'
+import { newPrivateKey, publicBytes } from '../../../protocol/sealing/hpke.ts'
+import { openerWith, partAad } from '../../../protocol/sealing/sealed-webhook.ts'
+import { Seals } from '../../../server/inbox/sealing.ts'
+
+const KEY = newPrivateKey()
+const PUBLIC = publicBytes(KEY)
+const identity = (id: string) => ({ runtime: 'demo', id, lane: 'l', received: 1 })
+
+/** What each of so many webhooks is opened by, one every `everyMs`. */
+function sealed(count: number, everyMs: number): string[] {
+  let now = 0
+  const seals = new Seals(PUBLIC, true, () => now)
+  return Array.from({ length: count }, (_, i) => {
+    now += everyMs
+    return seals.seal(identity(String(i))).enc
+  })
+}
+
+const agreements = (encs: readonly string[]): number[] => {
+  const counts = new Map<string, number>()
+  for (const enc of encs) {
+    const [point = ''] = enc.split('.')
+    counts.set(point, (counts.get(point) ?? 0) + 1)
+  }
+  return [...counts.values()]
+}
+
+test('the more come in a second the more share one, up to 64, and no two have one key', () => {
+  const encs = sealed(255, 0)
+  expect(agreements(encs)).toEqual([1, 2, 4, 8, 16, 32, 64, 64, 64])
+  expect(new Set(encs).size).toBe(encs.length)
+})
+
+test('those that come seldom have one each, and none is used for longer than a second', () => {
+  expect(agreements(sealed(4, 1000))).toEqual([1, 1, 1, 1])
+  expect(Math.max(...agreements(sealed(100, 100)))).toBeLessThanOrEqual(10)
+})
+
+test('each opens under its own number alone, parts in any order', () => {
+  const seals = new Seals(PUBLIC, true)
+  const webhooks = ['a', 'b', 'c', 'd', 'e'].map(id => ({ id, sealing: seals.seal(identity(id)) }))
+  for (const { id, sealing } of webhooks) {
+    const parts = [0, 1, 2].map(n => sealing.part(n, Buffer.from(`${id} ${n}`)))
+    for (const n of [2, 0, 1]) {
+      const opened = openerWith(KEY, sealing.enc).open(n, partAad(identity(id), n), parts[n]!)
+      expect(Buffer.from(opened).toString()).toBe(`${id} ${n}`)
+    }
+    for (const other of webhooks) {
+      if (other.id === id) continue
+      const opener = openerWith(KEY, other.sealing.enc)
+      expect(() => opener.open(0, partAad(identity(id), 0), parts[0]!)).toThrow()
+    }
+  }
+})
+
+test('for a client that opens the first form alone, each has an agreement of its own', () => {
+  const seals = new Seals(PUBLIC, false)
+  const encs = [1, 2, 3].map(id => seals.seal(identity(String(id))).enc)
+  expect(encs.every(enc => /^[\w-]{43}$/.test(enc))).toBe(true)
+  expect(new Set(encs).size).toBe(3)
+})
+
+test('a key that is none is refused before anything is sealed', () => {
+  expect(() => new Seals(Buffer.alloc(32), true)).toThrow()
+  expect(() => new Seals(Buffer.alloc(31), true)).toThrow()
+})
