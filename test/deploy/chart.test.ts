@@ -13,18 +13,22 @@ import { long, needs, program } from '../support/needs.ts'
 
 interface Container {
   readonly name: string
+  readonly args?: readonly string[]
   readonly env?: readonly { readonly name: string; readonly value?: string }[]
   readonly securityContext?: object
 }
 
 interface PodSpec {
+  readonly automountServiceAccountToken?: boolean
+  readonly affinity?: object
+  readonly volumes?: readonly object[]
   readonly securityContext: Readonly<Record<string, unknown>>
   readonly containers: readonly Container[]
 }
 
 interface Manifest {
   readonly kind: string
-  readonly metadata: { readonly name: string }
+  readonly metadata: { readonly name: string; readonly annotations?: Readonly<Record<string, string>> }
   readonly data?: Readonly<Record<string, string>>
   readonly spec?: {
     readonly template?: { readonly spec: PodSpec }
@@ -177,7 +181,7 @@ function withValues(values: object): string[] {
   return ['--values', file]
 }
 
-const render = (name: 'helm' | 'helm3', values: object) =>
+const render = (name: 'helm' | 'helm3', values: object, ...more: string[]) =>
   helm(
     name,
     'template',
@@ -188,6 +192,7 @@ const render = (name: 'helm' | 'helm3', values: object) =>
     '--kube-version',
     '1.31.0',
     ...withValues(values),
+    ...more,
   )
 
 const read = (text: string) =>
@@ -195,7 +200,8 @@ const read = (text: string) =>
     .map(document => document.toJS() as Manifest | null)
     .filter(manifest => manifest !== null)
 
-const podOf = ({ spec }: Manifest) => (spec?.jobTemplate?.spec.template ?? spec?.template)?.spec
+const podOf = ({ kind, spec }: Manifest) =>
+  kind === 'Pod' ? (spec as unknown as PodSpec) : (spec?.jobTemplate?.spec.template ?? spec?.template)?.spec
 
 test('the chart has the version of the package, and its image too', () => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
@@ -232,6 +238,28 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
           const own = OF_TEMPLATES[container.name as ComponentName].map(environmentName)
           expect(given.filter(one => !own.includes(one))).toEqual([])
         }
+      }
+    })
+
+    test.each(Object.entries(CASES))('helm test checks each component with what it has: %s', (_case, { values }) => {
+      const manifests = read(render(name, values))
+      const deployed = manifests.filter(({ kind }) => kind === 'Deployment').map(manifest => podOf(manifest)!)
+      const components = deployed.filter(({ containers }) => containers[0]!.name in COMPONENTS)
+      const checks = manifests.filter(({ kind }) => kind === 'Pod')
+      expect(checks).toHaveLength(components.length)
+      for (const { metadata, ...check } of checks) {
+        expect(metadata.annotations).toMatchObject({ 'helm.sh/hook': 'test' })
+        const pod = podOf(check as Manifest)!
+        const { args, ...given } = pod.containers[0]!
+        const component = components.find(({ containers }) => containers[0]!.name === given.name)!
+        expect(args).toEqual(['check', given.name])
+        // Also its image, mounts and security.
+        expect(component.containers[0]).toMatchObject(given)
+        expect(component.volumes).toEqual(pod.volumes)
+        expect(component.securityContext).toEqual(pod.securityContext)
+        expect(pod.automountServiceAccountToken).toBe(false)
+        const hasVolume = JSON.stringify(pod.volumes).includes('persistentVolumeClaim')
+        expect(pod.affinity !== undefined).toBe(hasVolume)
       }
     })
 
@@ -311,8 +339,9 @@ describe.runIf(long && needs('new-go', 'helm'))('Kubernetes', () => {
   ] as const)('has from the chart what deploy/kubernetes/%s is', (name, values) => {
     const [component] = Object.keys(values) as [ComponentName]
     const file = join(folder, 'rendered.yaml')
+    // What `helm test` makes is the chart's alone.
     const given = { ...Object.values(values)[0], config: configOf(component) }
-    writeFileSync(file, render('helm', { [component]: given }))
+    writeFileSync(file, render('helm', { [component]: given }, '--skip-tests'))
     expect(objects(file)).toEqual(objects(`deploy/kubernetes/${name}`))
   })
 

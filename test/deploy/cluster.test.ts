@@ -1,10 +1,14 @@
 // @module-tag slow
 /** The chart and the recipes on a real API server: admitted, rolled, evicted, taken away again. */
 import { execFile } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdir, writeFile } from 'node:fs/promises'
+import { createServer as createHttp } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join, resolve } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createKeys } from '../../certs/index.ts'
+import { createAuthority, createKeys, createServerCertificate, createToken } from '../../certs/index.ts'
+import { createServer } from '../../server/index.ts'
 import { GO_BUILD_MS } from '../support/go.ts'
 import { long, needs } from '../support/needs.ts'
 import { until } from '../support/until.ts'
@@ -82,6 +86,70 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
       await until(async () => (await objectsIn(space)).length === 0, 'nothing is left')
     },
     600_000,
+  )
+
+  test.each(['helm3', 'helm4'])(
+    '%s test: what check finds, with the settings, Secrets and token of each component',
+    async helm => {
+      const space = `checked-with-${helm}`
+      await createNamespace(space)
+      const app = createHttp((_, response) => void response.end('hello'))
+      await once(app.listen(0, '127.0.0.1'), 'listening')
+      const { authority, certificate, keys, token } = await credentials()
+      const server = await createServer({
+        public: { port: 0 },
+        control: { host: '127.0.0.1', port: 0, tls: { cert: certificate.certificate, key: certificate.key } },
+        domains: ['a.example.com'],
+        auth: { jwks: keys.jwks },
+      })
+      const target = `http://127.0.0.1:${(app.address() as AddressInfo).port}`
+      const routes = [{ name: 'app', match: { path: '/' }, target }]
+      const values = join(cluster.folder, 'checked.json')
+      const control = { server: [`wss://localhost:${server.controlAddress!.port}`] }
+      await writeFile(
+        values,
+        JSON.stringify({
+          server: { enabled: true, inbox: { kind: 'none' }, config: VALUES.server.config },
+          client: {
+            ...{ enabled: true, routes, config: control, ca: { secret: 'ca' }, inboxKey: { secret: '' } },
+            token: { renew: false, secret: 'token' },
+          },
+          router: { enabled: true, routes },
+        }),
+      )
+      const secret = async (name: string, stringData: object) => {
+        const body = { apiVersion: 'v1', kind: 'Secret', metadata: { name }, stringData }
+        expect((await cluster.call('POST', `/api/v1/namespaces/${space}/secrets`, body)).status).toBe(201)
+      }
+      await secret('sallyport-tls', { 'tls.crt': certificate.certificate, 'tls.key': certificate.key })
+      await secret('sallyport-jwks', { 'jwks.json': JSON.stringify(keys.jwks) })
+      await secret('ca', { 'ca.pem': authority.certificate })
+      const run = async (...words: string[]) => await cluster.run(helm, [...words, '--namespace', space])
+      const pods = async (name: string) => (await podsOf(space, name)).filter(pod => pod.includes('check'))
+      try {
+        good(await run('install', 'tunnel', CHART, '--values', values))
+        await allReady(space)
+        // The token is not there yet.
+        expect((await run('test', 'tunnel')).code).toBe(1)
+        expect(node.said.get('sallyport-check-client')!.out).toMatch(/^fail {4}token /m)
+        expect(await pods('sallyport-client')).toEqual(['sallyport-check-client'])
+        await secret('token', { token })
+        const well = await run('test', 'tunnel')
+        const said = ['client', 'server', 'router'].map(name => node.said.get(`sallyport-check-${name}`)!.out)
+        expect([well.code, said.join('').match(/^fail.*$/gm)]).toEqual([0, null])
+        expect(said[0]).toMatch(/^ok {6}authentication /m)
+        expect(said[2]).toMatch(/^ok {6}upstream /m)
+        expect(await pods('sallyport-client')).toEqual([])
+        app.close().closeAllConnections()
+        expect((await run('test', 'tunnel', '--filter', 'name=sallyport-check-router')).code).toBe(1)
+        expect(node.said.get('sallyport-check-router')!.out).toMatch(/^fail {4}upstream .*ECONNREFUSED/m)
+        good(await run('uninstall', 'tunnel'))
+      } finally {
+        app.close().closeAllConnections()
+        await server.close({ graceMs: 0 })
+      }
+    },
+    300_000,
   )
 
   test('of two servers one may be evicted, and the other only when it is back', async () => {
@@ -184,6 +252,14 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
     }
   }, 120_000)
 })
+
+async function credentials() {
+  const authority = await createAuthority()
+  const hosts = ['a.example.com', '*.a.example.com', 'c.example.net', 'localhost']
+  const keys = await createKeys()
+  const { token } = await createToken({ key: keys.privateJwk, runtime: 'demo' })
+  return { authority, certificate: await createServerCertificate(authority, { hosts }), keys, token }
+}
 
 /** Nothing went wrong, and nobody was warned. */
 function good(said: Said): Said {

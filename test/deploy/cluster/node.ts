@@ -1,12 +1,20 @@
-/** The part of scheduler and kubelet that the control plane waits for: pods are bound, ready, and gone. No container runs. */
-import type { Cluster } from './cluster.ts'
+/**
+ * The part of scheduler and kubelet that the control plane waits for: pods are bound, ready, and gone. No container runs, but those of
+ * `helm test`, as processes.
+ */
+import type { Cluster, Said } from './cluster.ts'
+import { type ContainerPod, runPod } from './pod.ts'
 
 const NAME = 'node'
 const LOOK_MS = 200
 
-interface Pod {
-  readonly metadata: { readonly name: string; readonly namespace: string; readonly deletionTimestamp?: string }
-  readonly spec: { readonly nodeName?: string; readonly restartPolicy: string }
+interface Pod extends ContainerPod {
+  readonly metadata: ContainerPod['metadata'] & {
+    readonly uid: string
+    readonly annotations?: Readonly<Record<string, string>>
+    readonly deletionTimestamp?: string
+  }
+  readonly spec: ContainerPod['spec'] & { readonly nodeName?: string }
   readonly status: { readonly phase: string; readonly conditions?: readonly { readonly type: string }[] }
 }
 
@@ -14,6 +22,9 @@ export class PlayedNode {
   readonly #cluster: Cluster
   /** Pods become ready. */
   makesReady = true
+  /** What the pods of `helm test` have said, by name. */
+  readonly said = new Map<string, Said>()
+  readonly #begun = new Set<string>()
   #stopped = false
   readonly #over: Promise<void>
 
@@ -35,7 +46,8 @@ export class PlayedNode {
     }
   }
 
-  async #serve({ metadata, spec, status }: Pod): Promise<void> {
+  async #serve(pod: Pod): Promise<void> {
+    const { metadata, spec, status } = pod
     const path = `/api/v1/namespaces/${metadata.namespace}/pods/${metadata.name}`
     if (metadata.deletionTimestamp !== undefined) {
       await this.#cluster.call('DELETE', path, { gracePeriodSeconds: 0 })
@@ -43,6 +55,11 @@ export class PlayedNode {
       const target = { apiVersion: 'v1', kind: 'Node', name: NAME }
       const binding = { apiVersion: 'v1', kind: 'Binding', metadata: { name: metadata.name }, target }
       await this.#cluster.call('POST', `${path}/binding`, binding)
+    } else if (metadata.annotations?.['helm.sh/hook'] === 'test') {
+      // Not ready while it runs: its gate is never open.
+      if (this.#begun.has(metadata.uid)) return
+      this.#begun.add(metadata.uid)
+      void this.#run(pod, path)
     } else if (status.phase === 'Pending' && this.makesReady) {
       const lastTransitionTime = new Date().toISOString()
       const types = ['Initialized', 'ContainersReady', 'Ready']
@@ -50,6 +67,15 @@ export class PlayedNode {
       const changed = { status: { phase: 'Running', conditions, podIP: '10.0.0.1' } }
       await this.#cluster.call('PATCH', `${path}/status`, changed, 'application/strategic-merge-patch+json')
     }
+  }
+
+  async #run(pod: Pod, path: string): Promise<void> {
+    const said = await runPod(this.#cluster, pod).catch(
+      (error: Error): Said => ({ code: 1, out: '', err: String(error) }),
+    )
+    this.said.set(pod.metadata.name, said)
+    const phase = said.code === 0 ? 'Succeeded' : 'Failed'
+    await this.#cluster.call('PATCH', `${path}/status`, { status: { phase } }, 'application/strategic-merge-patch+json')
   }
 
   async stop(): Promise<void> {

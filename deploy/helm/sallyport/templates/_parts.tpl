@@ -100,3 +100,40 @@ spec:
   {{ .keeps }}
   selector: { matchLabels: { app.kubernetes.io/name: {{ .label }} } }
 {{- end }}
+
+{{/*
+`helm test` runs `sallyport check` where the component runs, with what it has. The pod has its label too, so that the same
+NetworkPolicies hold; nobody sets the condition that it waits for, so no Service sends anything to it. Of (dict "root" "name" "part").
+*/}}
+{{- define "sallyport.check" -}}
+{{- $hook := dict "helm.sh/hook" "test" "helm.sh/hook-delete-policy" "before-hook-creation,hook-succeeded" -}}
+apiVersion: v1
+kind: Pod
+metadata:
+  name: sallyport-check-{{ .name }}
+  labels:
+    app.kubernetes.io/name: sallyport-{{ .name }}
+    {{- include "sallyport.labels" .root | nindent 4 }}
+  annotations: {{ toJson (merge $hook .part.podAnnotations) }}
+spec:
+  {{- include "sallyport.pod" .root | nindent 2 }}
+  automountServiceAccountToken: false
+  restartPolicy: Never
+  activeDeadlineSeconds: 300
+  readinessGates: [{ conditionType: sallyport/takes-no-traffic }]
+  {{- if eq (dig "inbox" "kind" "" .part) "volume" }}
+  # Its volume is on one node.
+  affinity:
+    podAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        - topologyKey: kubernetes.io/hostname
+          labelSelector: { matchLabels: { app.kubernetes.io/name: sallyport-{{ .name }} } }
+  {{- end }}
+  {{- include "sallyport.placement" .part | nindent 2 }}
+  containers:
+    - name: {{ .name }}
+      args: [check, {{ .name }}]
+      {{- include (printf "sallyport.%s.container" .name) .root | nindent 6 }}
+  volumes:
+    {{- include (printf "sallyport.%s.volumes" .name) .root | nindent 4 }}
+{{- end }}
