@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import { access, chmod, link, mkdir, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
+import type { Stats } from 'node:fs'
+import { access, chmod, chown, link, mkdir, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 
 /** A file to write. */
@@ -9,6 +10,14 @@ export interface OutputFile {
   text: string | Uint8Array
   /** Secret files are readable by their owner alone (0600), others by all (0644). */
   secret: boolean
+}
+
+/** What becomes of files that are there already. Default: none is replaced. */
+export interface WriteOptions {
+  /** Replaces them. The new ones are the writer's own. */
+  force?: boolean
+  /** Replaces them, and owner, group and mode stay. Only for files that are known to be ours. */
+  keepRights?: boolean
 }
 
 /** A file is there already and `force` was not given. */
@@ -33,10 +42,10 @@ export class FileExistsError extends Error {
  * await writeFiles([{ path: 'keys/private.jwk', text: JSON.stringify(privateJwk), secret: true }])
  * ```
  */
-export async function writeFiles(files: readonly OutputFile[], options: { force?: boolean } = {}): Promise<void> {
-  const force = options.force ?? false
+export async function writeFiles(files: readonly OutputFile[], options: WriteOptions = {}): Promise<void> {
+  const { keepRights = false, force = keepRights } = options
   if (!force) for (const file of files) await refuseExisting(file.path)
-  for (const file of files) await writeAtomically(file, force)
+  for (const file of files) await writeAtomically(file, force, keepRights)
 }
 
 async function refuseExisting(path: string): Promise<void> {
@@ -48,7 +57,7 @@ async function refuseExisting(path: string): Promise<void> {
 }
 
 /** Readers see the old file or the whole new one, never a part; a secret is never readable by others, not for a moment. */
-async function writeAtomically(file: OutputFile, force: boolean): Promise<void> {
+async function writeAtomically(file: OutputFile, force: boolean, keepRights: boolean): Promise<void> {
   const mode = file.secret ? 0o600 : 0o644
   await mkdir(dirname(file.path), { recursive: true })
   const there = await stat(file.path).catch(() => undefined)
@@ -66,11 +75,23 @@ async function writeAtomically(file: OutputFile, force: boolean): Promise<void> 
       await handle.close()
     }
     await chmod(temporary, mode)
+    if (keepRights && there !== undefined) await giveRightsOf(there, temporary, file.secret)
     if (force) await rename(temporary, path)
     else await linkNew(temporary, path)
   } finally {
     await rm(temporary, { force: true })
   }
+}
+
+/** Only root may give files away; to others the group may be left. Nothing makes a secret readable by all. */
+async function giveRightsOf({ uid, gid, mode }: Stats, path: string, secret: boolean): Promise<void> {
+  const given = chown(path, uid, gid).catch(() => chown(path, -1, gid))
+  const isGiven = await given.then(
+    () => true,
+    () => false,
+  )
+  // What was for another group is not for that of the writer.
+  if (isGiven) await chmod(path, mode & (secret ? 0o770 : 0o777))
 }
 
 /** A hard link, unlike a rename, never replaces; where the file system has none, a rename must do. */

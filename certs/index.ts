@@ -16,7 +16,7 @@
 export { type AuthorityOptions, type CertificateAndKey, createAuthority } from './authority.ts'
 export { formatDuration } from '../protocol/base/durations.ts'
 export { parseDurationMs } from './duration.ts'
-export { FileExistsError, type OutputFile, writeFiles } from './files.ts'
+export { FileExistsError, type OutputFile, type WriteOptions, writeFiles } from './files.ts'
 export { type CertificateReport, inspectCertificates } from './inspect.ts'
 export { createKeys, TOKEN_ALGORITHMS, type TokenAlgorithm, type TokenKeys } from './keys.ts'
 export {

@@ -1,11 +1,20 @@
-import { FileExistsError, type OutputFile, writeFiles } from '../certs/files.ts'
+import { FileExistsError, type OutputFile, type WriteOptions, writeFiles } from '../certs/files.ts'
 import type { Io } from './command.ts'
 import { configurationError, fileProblem } from './failure.ts'
 
 /** Writes the files and names each on stdout; refuses to overwrite without `force`. */
-export async function writeOutput(files: readonly OutputFile[], force: boolean, io: Io): Promise<void> {
+export function writeOutput(files: readonly OutputFile[], force: boolean, io: Io): Promise<void> {
+  return write(files, { force }, io)
+}
+
+/** Writes files anew that were read before, and leaves to whoever could read them that they can. */
+export function rewriteOutput(files: readonly OutputFile[], io: Io): Promise<void> {
+  return write(files, { keepRights: true }, io)
+}
+
+async function write(files: readonly OutputFile[], options: WriteOptions, io: Io): Promise<void> {
   try {
-    await writeFiles(files, { force })
+    await writeFiles(files, options)
   } catch (error) {
     if (error instanceof FileExistsError) {
       throw configurationError(`${error.path} exists and is not overwritten (--force overwrites it)`)

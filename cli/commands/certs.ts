@@ -16,7 +16,7 @@ import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalCount, optionalFlag, readInput, requiredFlag } from '../options.ts'
-import { writeOutput } from '../output-files.ts'
+import { rewriteOutput, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
 
@@ -78,7 +78,7 @@ export const certsRenew: Run = async (args, io) => {
   const keyFile = optionalFlag(args, 'key') ?? keyBeside(path)
   // The key first: who reads them in between finds a pair that does not fit, and keeps the old one.
   const key = { path: keyFile, text: made.key, secret: true }
-  await writeOutput([key, { path, text: made.certificate, secret: false }], true, io)
+  await rewriteOutput([key, { path, text: made.certificate, secret: false }], io)
   return EXIT.ok
 }
 

@@ -6,7 +6,7 @@ import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
-import { writeOutput } from '../output-files.ts'
+import { rewriteOutput, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { type Columns, printable, tableText } from '../table.ts'
 
@@ -36,7 +36,7 @@ export const keysAdd: Run = async (args, io) => {
     hasSwitch(args, 'force'),
     io,
   )
-  await writeOutput([{ path, text, secret: false }], true, io)
+  await rewriteOutput([{ path, text, secret: false }], io)
   io.note(`added ${privateJwk.kid}; sign with it once every server has read the set\n`)
   return EXIT.ok
 }
@@ -64,7 +64,7 @@ export const keysRetire: Run = async (args, io) => {
   const keys = set.keys.filter(key => key !== found)
   if (keys.length === 0)
     throw configurationError(`${found.kid} is the last key of ${path}: no token would be valid any more`)
-  await writeOutput([{ path, text: textOf({ ...set, keys }), secret: false }], true, io)
+  await rewriteOutput([{ path, text: textOf({ ...set, keys }), secret: false }], io)
   io.note(`retired ${found.kid}; what it signed is refused from now on; live sessions stay until their tokens end\n`)
   return EXIT.ok
 }

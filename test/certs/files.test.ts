@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, chown, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
@@ -32,6 +32,32 @@ test('with force it is replaced as a whole, and a secret loses the mode of what 
   expect(await readFile(join(folder, 'key'), 'utf8')).toBe('new')
   expect((await stat(join(folder, 'key'))).mode & 0o777).toBe(0o600)
   expect(await readdir(folder)).toEqual(['key'])
+})
+
+test('with keepRights owner, group and mode stay, but a secret is never for all', async () => {
+  const rights = async (name: string) => {
+    const { uid, gid, mode } = await stat(join(folder, name))
+    return { uid, gid, mode: mode & 0o777 }
+  }
+  for (const [name, mode] of [
+    ['key', 0o640],
+    ['open', 0o644],
+    ['set', 0o660],
+  ] as const) {
+    await writeFile(join(folder, name), 'old')
+    await chmod(join(folder, name), mode)
+    // The service's, as deploy/systemd has it.
+    if (process.getuid?.() === 0) await chown(join(folder, name), 12_345, 23_456)
+  }
+  const { uid, gid } = await rights('key')
+  const fresh = [file('key', 'new', true), file('open', 'new', true), file('set', 'new')]
+  await writeFiles(fresh, { keepRights: true })
+  expect(await readFile(join(folder, 'key'), 'utf8')).toBe('new')
+  expect(await Promise.all(['key', 'open', 'set'].map(rights))).toEqual([
+    { uid, gid, mode: 0o640 },
+    { uid, gid, mode: 0o640 },
+    { uid, gid, mode: 0o660 },
+  ])
 })
 
 test('a replaced file is another inode: readers of the old one never see a part of the new', async () => {

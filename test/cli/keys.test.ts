@@ -1,5 +1,5 @@
 /** `sallyport keys add|list|retire` and `certs renew`. */
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -80,6 +80,20 @@ describe('certs renew', () => {
       expect([after.serialNumber === before.serialNumber, read(`${name}-key.pem`) === key]).toEqual([false, false])
       expect(statSync(file(`${name}-key.pem`)).mode & 0o777).toBe(0o600)
     }
+  })
+
+  test('leaves the files to the service that they were given to', async () => {
+    await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
+    await sallyport(['keys', 'create', '--out', folder])
+    for (const name of ['server-key.pem', 'jwks.json']) chmodSync(file(name), 0o640)
+    await sallyport(['certs', 'renew', file('server.pem')])
+    await sallyport(['keys', 'add', '--jwks', file('jwks.json'), '--out', file('next.jwk')])
+    const modes = ['server-key.pem', 'server.pem', 'jwks.json', 'next.jwk'].map(
+      name => statSync(file(name)).mode & 0o777,
+    )
+    expect(modes).toEqual([0o640, 0o644, 0o640, 0o600])
+    await sallyport(['keys', 'retire', '--jwks', file('jwks.json'), '--kid', JSON.parse(read('next.jwk')).kid])
+    expect(statSync(file('jwks.json')).mode & 0o777).toBe(0o640)
   })
 
   test('waits until it is time, where it is told to', async () => {
