@@ -144,9 +144,9 @@ export class Listeners {
   async reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles }): Promise<boolean> {
     const { control, access } = this.#settings
     const results = await Promise.all([
-      this.#publicKeeper?.reload(fresh.publicTls && { ca: access?.clientCa, ...fresh.publicTls }),
+      this.#publicKeeper?.reload(fresh.publicTls && keepingAuthorities(fresh.publicTls, access?.clientCa)),
       this.#folder?.reload(),
-      this.#controlKeeper?.reload(fresh.controlTls && { ca: control?.clientCa, ...fresh.controlTls }),
+      this.#controlKeeper?.reload(fresh.controlTls && keepingAuthorities(fresh.controlTls, control?.clientCa)),
     ])
     return !results.includes(false)
   }
@@ -180,6 +180,11 @@ export class Listeners {
 
 function withAuthorities(tls: TlsFiles, ca: Authorities | undefined): TlsFiles {
   return ca === undefined ? tls : { ...tls, ca }
+}
+
+/** Without any, all the authorities of the system would be trusted. */
+function keepingAuthorities(fresh: TlsFiles, ca: Authorities | undefined): TlsFiles {
+  return { ...fresh, ca: fresh.ca ?? ca }
 }
 
 /** Callers may show a certificate where there are authorities for it. Who shows none, or a bad one, is told by HTTP. */

@@ -54,8 +54,10 @@ test('authorities of clients are loaded again when their file changes; a bad fil
   ;(await openWebSocket(server, theirs)).terminate()
   await expect(openWebSocket(server, mine)).rejects.toThrow()
   expect(before.session.closed).toBe(false)
-  await server.reload({ controlTls: tls })
-  ;(await openWebSocket(server, theirs)).terminate()
-  await expect(openWebSocket(server, mine)).rejects.toThrow()
+  for (const fresh of [tls, { ...tls, ca: undefined }]) {
+    await server.reload({ controlTls: fresh })
+    ;(await openWebSocket(server, theirs)).terminate()
+    await expect(openWebSocket(server, mine)).rejects.toThrow()
+  }
   await rm(folder, { recursive: true })
 })
