@@ -14,7 +14,7 @@ import type { Opened } from '../opened.ts'
 import type { ResolvedServerOptions } from '../options.ts'
 import { BearerCheck } from './bearer.ts'
 import { type Denied, ForwardAuthCheck } from './forward-auth.ts'
-import { openPath, openRuntime, readsOneWay } from './open-path.ts'
+import { isOverride, openPath, openRuntime, readsOneWay } from './open-path.ts'
 import type { AccessOptions } from './options.ts'
 
 /** What became of the requests that were checked, since the start. */
@@ -65,12 +65,12 @@ export class Access {
   }
 
   /** Whether the caller has to be checked. */
-  covers({ runtime, path }: HttpRequest): boolean {
+  covers({ runtime, path, headers }: HttpRequest): boolean {
     if (this.#runtimes?.has(runtime!) === false) return false
     const isOpen = this.#open.some(
       open => (open.runtime === '' || open.runtime === runtime) && isUnder(open.path, path) && readsOneWay(path),
     )
-    return !isOpen
+    return !isOpen || headers.some((name, i) => i % 2 === 0 && isOverride(name))
   }
 
   /** Also of what is open: those behind would believe it. Returns the head as it came, to judge by. */
@@ -78,8 +78,12 @@ export class Access {
     const { asked } = this.#checks
     if (asked === undefined) return request.headers
     const sent = [...request.headers]
-    asked.strip(request)
+    asked.strip(request.headers)
     return sent
+  }
+
+  stripTrailers(trailers: HeaderList): void {
+    this.#checks.asked?.strip(trailers)
   }
 
   /** Undefined: the request may go on. Never rejects. */
@@ -125,25 +129,39 @@ export function access(rules: Access | undefined, corsOf: CorsOf): Layer {
   if (rules === undefined) return next => next
   return next => (request, response) => {
     const sent = rules.strip(request)
-    if (!rules.covers(request)) return next(request, response)
+    if (!rules.covers(request)) return new StrippedExchange(response, rules).pass(next, request)
     const policy = request.method === 'OPTIONS' ? corsOf(request) : undefined
     // A browser asks without any credentials whether it may send some.
     if (policy !== undefined && answerPreflight(response, request, policy)) return discarding(response)
-    return new CheckedExchange(response).check(rules, request, sent, next, corsOf)
+    return new CheckedExchange(response, rules).check(request, sent, next, corsOf)
   }
 }
 
-class CheckedExchange extends PassThrough {
+class StrippedExchange extends PassThrough {
+  protected readonly rules: Access
+
+  constructor(response: ResponseSink, rules: Access) {
+    super(response)
+    this.rules = rules
+  }
+
+  override requestEnd(trailers: HeaderList): void {
+    this.rules.stripTrailers(trailers)
+    super.requestEnd(trailers)
+  }
+}
+
+class CheckedExchange extends StrippedExchange {
   readonly #gone = new AbortController()
 
-  check(rules: Access, request: HttpRequest, sent: HeaderList, next: Handler, corsOf: CorsOf): this {
+  check(request: HttpRequest, sent: HeaderList, next: Handler, corsOf: CorsOf): this {
     const guard = guardWith(error => this.responseAbort(toSallyportError(error)))
     const judged = guard((verdict: SallyportError | Denied | undefined) => {
       const handler: Handler = verdict === undefined ? next : (...exchange) => deny(verdict, corsOf, ...exchange)
       this.pass(handler, request)
     })
     const failed = guard((error: unknown) => this.responseAbort(toSallyportError(error)))
-    rules.judge(request, sent, this.#gone.signal).then(judged, failed)
+    this.rules.judge(request, sent, this.#gone.signal).then(judged, failed)
     return this
   }
 

@@ -1,24 +1,24 @@
 /** Another service that is asked about each request. What it does not say in time, or in a way that we know, is no. */
 import { Agent, request as ask } from 'undici'
-import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
+import { isOverride } from './open-path.ts'
 import { FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
+import { Turns } from './turns.ts'
 
-/** Requests that are asked about at a time, and connections for that. */
-const MAX_ASKED = 1024
-const MAX_CONNECTIONS = 64
+/** Requests that are asked about at a time, over as many connections; of one network; and those whose turn has not come. */
+const TURNS = { atOnce: 128, perNetwork: 64, waiting: 1024 }
 const MAX_BODY_BYTES = 64 * 1024
 /** Of all the fields that a request takes along. */
 const MAX_COPIED_BYTES = 8 * 1024
 /** What a caller is told by an answer that says no: where to log in, and how. */
-const TOLD = ['location', 'www-authenticate', 'set-cookie', 'content-type', 'cache-control']
+const TOLD = ['location', 'www-authenticate', 'set-cookie', 'content-type', 'content-encoding', 'cache-control']
 /** By these a caller is known, also where the answer replaces them. */
 const CREDENTIALS = new Set(['authorization', 'cookie'])
-/** What is about the body, which is not sent along. */
-const OF_BODY = new Set(['content-length', 'content-type', 'content-encoding', 'expect', 'te', 'trailer'])
+/** What is about the body, which is not sent along, or asks for less than an answer. */
+const OF_BODY = new Set(['content-length', 'content-type', 'content-encoding', 'expect', 'te', 'trailer', 'range'])
 
 /** An answer for the caller in place of the runtime's. */
 export class Denied {
@@ -47,7 +47,7 @@ export class ForwardAuthCheck {
   readonly #isCopied: (name: string) => boolean
   readonly #timeoutMs: number
   readonly #agent: Agent
-  #asked = 0
+  readonly #turns = new Turns(TURNS)
 
   constructor({ url, ca, headers = [], timeoutMs = FORWARD_AUTH_MS }: ForwardAuth) {
     this.#url = url
@@ -57,43 +57,41 @@ export class ForwardAuthCheck {
     this.#isCopied = name => names.has(name) || names.has(name.replace(/[_.]/g, '-'))
     this.#timeoutMs = timeoutMs
     const connect = { timeout: timeoutMs, ...(ca === undefined ? {} : { ca: String(ca) }) }
-    this.#agent = new Agent({ connect, connections: MAX_CONNECTIONS })
+    this.#agent = new Agent({ connect, connections: TURNS.atOnce })
   }
 
-  /** Nobody says of himself who he is. */
-  strip(request: HttpRequest): void {
-    if (this.#names.length > 0) removeWhere(request.headers, this.#isCopied)
+  /** Nobody says of himself who he is: not in a head, and not in trailers, which some services merge into it. */
+  strip(fields: HeaderList): void {
+    if (this.#names.length > 0) removeWhere(fields, this.#isCopied)
   }
 
   /** `sent`: the request's head as it came. Resolves to undefined if the request may go on, with what was said of it. */
   async check(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<Denied | undefined> {
-    if (this.#asked >= MAX_ASKED) throw new SallyportError('overloaded', 'too many requests are being asked about')
-    this.#asked++
-    try {
-      const signal = AbortSignal.any([gone, AbortSignal.timeout(this.#timeoutMs)])
-      const options = { dispatcher: this.#agent, headers: this.#headOf(request, sent), signal }
-      const { statusCode, headers, body } = await ask(this.#url, options)
-      // A body that is given up emits an error, and nobody else listens.
-      body.on('error', () => {})
-      if (statusCode >= 200 && statusCode < 300) {
-        body.destroy()
-        this.#copy(headers, request.headers)
-        return undefined
-      }
-      if (!isNo(statusCode)) {
-        body.destroy()
-        throw new Error(`the service that says who may call answered ${statusCode}`)
-      }
-      return new Denied(statusCode, toldBy(headers), await readBody(body))
-    } finally {
-      this.#asked--
+    const signal = AbortSignal.any([gone, AbortSignal.timeout(this.#timeoutMs)])
+    return this.#turns.run(request.caller!.address, signal, () => this.#ask(request, sent, signal))
+  }
+
+  async #ask(request: HttpRequest, sent: HeaderList, signal: AbortSignal): Promise<Denied | undefined> {
+    const options = { dispatcher: this.#agent, headers: this.#headOf(request, sent), signal }
+    const { statusCode, headers, body } = await ask(this.#url, options)
+    // A body that is given up emits an error, and nobody else listens.
+    body.on('error', () => {})
+    if (statusCode >= 200 && statusCode < 300) {
+      body.destroy()
+      this.#copy(headers, request.headers)
+      return undefined
     }
+    if (!isNo(statusCode)) {
+      body.destroy()
+      throw new Error(`the service that says who may call answered ${statusCode}`)
+    }
+    return new Denied(statusCode, toldBy(headers), await readBody(body))
   }
 
   #headOf(request: HttpRequest, sent: HeaderList): string[] {
     const headers = [...sent]
     stripHopByHop(headers)
-    removeWhere(headers, name => isOfBody(name) || (this.#isCopied(name) && !CREDENTIALS.has(name)))
+    removeWhere(headers, name => isNotAsked(name) || (this.#isCopied(name) && !CREDENTIALS.has(name)))
     appendForwarded(headers, request.caller!)
     headers.push('x-forwarded-method', request.method, 'x-forwarded-uri', request.path)
     return headers
@@ -121,8 +119,9 @@ function isNo(status: number): boolean {
   return status === 401 || status === 403 || [301, 302, 303, 307, 308].includes(status)
 }
 
-function isOfBody(name: string): boolean {
-  return OF_BODY.has(name) || name === 'host' || name.startsWith('sec-websocket-')
+function isNotAsked(name: string): boolean {
+  const isConditional = name.startsWith('if-')
+  return OF_BODY.has(name) || isConditional || name === 'host' || name.startsWith('sec-websocket-') || isOverride(name)
 }
 
 function toldBy(headers: Answered): HeaderList {
@@ -130,7 +129,8 @@ function toldBy(headers: Answered): HeaderList {
 }
 
 function valuesOf(headers: Answered, name: string): string[] {
-  return [headers[name] ?? []].flat().filter(isFieldValue)
+  const values = [headers[name] ?? []].flat().filter(isFieldValue)
+  return values.map(value => value.replace(/^[\t ]+|[\t ]+$/g, ''))
 }
 
 async function readBody(body: AsyncIterable<Buffer>): Promise<Buffer> {

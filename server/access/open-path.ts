@@ -16,3 +16,8 @@ export function readsOneWay(path: string): boolean {
   const plain = end < 0 ? path : path.slice(0, end)
   return !/[%;\\#]|\/\/|\/\.{1,2}(?:\/|$)/.test(plain)
 }
+
+/** Whether services and proxies of some makes read the field in place of the request line. */
+export function isOverride(name: string): boolean {
+  return /^x[-_.](?:original|rewrite)[-_.](?:url|uri|path|query|host|method)$/.test(name)
+}

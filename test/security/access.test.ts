@@ -1,11 +1,18 @@
 /** security.md, E18: who may call, where that is checked at the edge. Real TLS, a real service that is asked, a canary behind. */
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type RequestListener, type Server as HttpServer } from 'node:http'
+import {
+  createServer,
+  request as httpRequest,
+  type IncomingMessage,
+  type RequestListener,
+  type Server as HttpServer,
+} from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
 import type { AddressInfo } from 'node:net'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { gunzipSync, gzipSync } from 'node:zlib'
 import { connect as connectTls, type ConnectionOptions, type TLSSocket } from 'node:tls'
 import { importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test } from 'vitest'
@@ -180,6 +187,87 @@ describe('E18 another service that is asked', () => {
     expect(asked.length).toBe(0)
   })
 
+  test('is told by nobody but us what the request is', async () => {
+    const { url, asked } = await judge(says(200))
+    await start({ forwardAuth: { url } })
+    const forged = {
+      'x-original-url': 'https://open.example/forged',
+      x_original_method: 'forged',
+      'x-rewrite-url': '/forged',
+      'x-forwarded-uri': '/forged',
+      'if-none-match': '"forged"',
+      range: 'bytes=0-1',
+    }
+    expect((await ask('/a', forged)).status).toBe(200)
+    expect(asked[0]!.headers).toMatchObject({ 'x-forwarded-uri': '/a', 'x-forwarded-method': 'GET' })
+    expect(JSON.stringify(asked[0]!.headers)).not.toMatch(/forged|bytes=/)
+  })
+
+  test('says who calls, and no trailer says otherwise, checked or not', async () => {
+    const { url } = await judge(says(202, { 'x-auth-request-user': '\tann\t' }))
+    const trailers: HeaderList[] = []
+    seen = []
+    server = await startServer({ access: { forwardAuth: { url, headers: HEADERS }, open: ['/webhooks'] } })
+    const handler: ExchangeHandler = (_preamble, request, response) => {
+      seen.push(request.headers)
+      const end = (fields: HeaderList) => {
+        trailers.push(fields)
+        answer(response, 200, '')
+      }
+      return { ...ignoring(response), requestEnd: end }
+    }
+    await dial(server, { handler })
+    const { host, port } = server.publicAddress!
+    for (const path of ['/', '/webhooks']) {
+      const sent = httpRequest({
+        host,
+        port,
+        path,
+        method: 'POST',
+        headers: { host: `demo.${DOMAIN}`, trailer: 'x-a' },
+      })
+      sent.addTrailers({ 'x-auth-request-user': 'root', x_auth_request_groups: 'wheel', 'x-a': '1' })
+      sent.end('body')
+      const [said] = (await once(sent, 'response')) as [IncomingMessage]
+      expect(said.statusCode).toBe(200)
+      said.resume()
+    }
+    expect(trailers).toEqual([
+      ['x-a', '1'],
+      ['x-a', '1'],
+    ])
+    expect(seen[0]).toContain('ann')
+  })
+
+  test('has time for others while one caller has as much under way as he can', async () => {
+    const { url, asked } = await judge((request, response) => {
+      if (request.headers.cookie === 'session=1') response.end()
+    })
+    await start({ forwardAuth: { url, timeoutMs: 20_000 } })
+    const aborted = new AbortController()
+    const greedy = Array.from({ length: 70 }, () => ask('/', {}, { signal: aborted.signal, agent: false }))
+    for (const one of greedy) one.catch(() => {})
+    await until(() => asked.length === 64)
+    expect((await ask('/', { cookie: 'session=1' }, { localAddress: '127.0.0.9' })).status).toBe(200)
+    expect(asked.length).toBe(65)
+    aborted.abort()
+    await Promise.allSettled(greedy)
+    await until(() => server.stats().exchanges === 0)
+    expect((await ask('/', { cookie: 'session=1' })).status).toBe(200)
+  })
+
+  test('says no in a coding that the caller is told of', async () => {
+    const { url } = await judge((_request, response) => {
+      response.writeHead(401, { 'content-encoding': 'gzip' }).end(gzipSync('log in'))
+    })
+    await start({ forwardAuth: { url } })
+    const { host, port } = server.publicAddress!
+    const sent = httpRequest({ host, port, headers: { host: `demo.${DOMAIN}` } }).end()
+    const [refused] = (await once(sent, 'response')) as [IncomingMessage]
+    expect([refused.statusCode, refused.headers['content-encoding']]).toEqual([401, 'gzip'])
+    expect(gunzipSync(Buffer.concat(await refused.toArray())).toString()).toBe('log in')
+  })
+
   test.each([
     [401, { 'www-authenticate': 'Basic' }, 401],
     [403, {}, 403],
@@ -277,6 +365,15 @@ describe('E18 a certificate of the caller', () => {
     }
   })
 
+  test('is held against the same authorities where a reload names none', async () => {
+    const { trust, shown } = await startTls()
+    const { server: ours } = await makeWorld()
+    const tls = { cert: ours.certificate, key: ours.key }
+    expect(await server.reload({ publicTls: { ...tls, ca: undefined } })).toBe(true)
+    expect((await ask('/', {}, { ...trust, ...shown })).status).toBe(200)
+    expect((await ask('/', {}, trust)).status).toBe(401)
+  })
+
   test('is not made up by a session that is resumed', async () => {
     const { trust } = await startTls()
     const { host, port } = server.publicAddress!
@@ -345,6 +442,9 @@ describe('E18 what is open', () => {
       expect([path, status === 403 || status === 400]).toEqual([path, true])
     }
     expect((await ask('/hook/a', {}, {}, 'other')).status).toBe(403)
+    for (const field of ['x-original-url', 'X-Rewrite-Url', 'x_original_uri', 'x.original.method']) {
+      expect([field, (await ask('/webhooks', { [field]: '/admin' })).status]).toEqual([field, 403])
+    }
     expect(seen.length).toBe(5)
   })
 

@@ -1,0 +1,119 @@
+/**
+ * Turns at a service that takes few at a time, shared by network. Each network has its share at a time, those with more than that
+ * go in turn, and where too many wait, the network that has most waiting loses the newest.
+ */
+import { networkOf } from '../../protocol/base/address.ts'
+import { ConnectionSlots, type SlotHolder } from '../../protocol/base/connection-slots.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { guardWith } from '../../protocol/base/guard.ts'
+
+interface TurnLimits {
+  /** Under way at a time. */
+  readonly atOnce: number
+  /** The same for one network. */
+  readonly perNetwork: number
+  readonly waiting: number
+}
+
+interface Waiter extends SlotHolder {
+  begin(): void
+}
+
+interface Network {
+  readonly key: string
+  underWay: number
+  /** In the order in which they came. */
+  readonly waiting: Set<Waiter>
+}
+
+export class Turns {
+  readonly #limits: TurnLimits
+  /** Those that have something under way or waiting; the one whose turn was last is last. */
+  readonly #networks = new Map<string, Network>()
+  readonly #places: ConnectionSlots
+  #underWay = 0
+
+  constructor(limits: TurnLimits) {
+    this.#limits = limits
+    this.#places = new ConnectionSlots(limits.waiting)
+  }
+
+  /** Runs `task` when it is its turn. Rejects with `overloaded` if it does not come, and as `signal` says while it waits. */
+  async run<T>(address: string, signal: AbortSignal, task: () => Promise<T>): Promise<T> {
+    signal.throwIfAborted()
+    const network = this.#networkOf(networkOf(address))
+    if (this.#mayBegin(network)) this.#begin(network)
+    else await this.#wait(network, address, signal)
+    try {
+      return await task()
+    } finally {
+      network.underWay--
+      this.#underWay--
+      this.#forget(network)
+      this.#next()
+    }
+  }
+
+  #networkOf(key: string): Network {
+    const known = this.#networks.get(key)
+    if (known !== undefined) return known
+    const network = { key, underWay: 0, waiting: new Set<Waiter>() }
+    this.#networks.set(key, network)
+    return network
+  }
+
+  #forget({ key, underWay, waiting }: Network): void {
+    if (underWay === 0 && waiting.size === 0) this.#networks.delete(key)
+  }
+
+  #mayBegin({ underWay }: Network): boolean {
+    return this.#underWay < this.#limits.atOnce && underWay < this.#limits.perNetwork
+  }
+
+  #begin(network: Network): void {
+    network.underWay++
+    this.#underWay++
+    this.#networks.delete(network.key)
+    this.#networks.set(network.key, network)
+  }
+
+  #wait(network: Network, address: string, signal: AbortSignal): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const leave = () => {
+      signal.removeEventListener('abort', aborted)
+      this.#places.delete(waiter)
+      network.waiting.delete(waiter)
+    }
+    const giveUp = (reason: unknown) => {
+      leave()
+      this.#forget(network)
+      reject(reason)
+    }
+    const guard = guardWith(reject)
+    const aborted = guard(() => giveUp(signal.reason))
+    const waiter: Waiter = {
+      address,
+      idle: false,
+      destroy: () => giveUp(new SallyportError('overloaded', 'too many callers are being asked about')),
+      begin: () => {
+        leave()
+        this.#begin(network)
+        resolve()
+      },
+    }
+    signal.addEventListener('abort', aborted)
+    network.waiting.add(waiter)
+    if (this.#places.makeRoom(address)) this.#places.add(waiter)
+    else waiter.destroy()
+    return promise
+  }
+
+  #next(): void {
+    for (const network of this.#networks.values()) {
+      const [first] = network.waiting
+      if (first === undefined || !this.#mayBegin(network)) continue
+      first.begin()
+      return
+    }
+  }
+}
