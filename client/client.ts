@@ -72,6 +72,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   #reconnects = 0
   readonly #causes = new Causes()
   #closing: Promise<void> | undefined
+  /** The end of the grace; a later close may bring it nearer. */
+  #closesAt = Number.POSITIVE_INFINITY
 
   /** Begins at once. Throws TypeError. */
   constructor(options: ClientOptions) {
@@ -160,6 +162,10 @@ export class Client implements Tunnel, SessionKeeperOwner {
   close(options: CloseOptions = {}): Promise<void> {
     const { graceMs = 30_000 } = options
     checkDuration('graceMs', graceMs, 0, MAX_DURATION_MS)
+    const isNearer = performance.now() + graceMs < this.#closesAt
+    if (isNearer) this.#closesAt = performance.now() + graceMs
+    if (this.#closing !== undefined && isNearer)
+      detached(this.logger, 'a close could not be hurried', this.#drain(Math.floor(graceMs)))
     this.#closing ??= this.#close(Math.floor(graceMs))
     return this.#closing
   }
@@ -363,6 +369,10 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.logger.warn(late, 'the grace is over: WebSockets are closed (1001), other exchanges are cut')
   }
 
+  async #drain(graceMs: number): Promise<void> {
+    await Promise.all([...this.#sessions.keys()].map(session => session.drain(CLOSED, graceMs)))
+  }
+
   async #close(graceMs: number): Promise<void> {
     this.#stop.abort(new SallyportError('runtime-offline', CLOSED))
     this.#first.reject(new SallyportError('runtime-offline', 'the tunnel was closed before its first session'))
@@ -373,7 +383,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
       this.guard(() => this.#farewell()),
       graceMs - Math.min(FAREWELL_MS, graceMs / 5),
     )
-    await Promise.all([...this.#sessions.keys()].map(session => session.drain(CLOSED, graceMs)))
+    await this.#drain(graceMs)
     clearTimeout(grace)
     await this.#sockets.closed()
     this.#exchanges.close()

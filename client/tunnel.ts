@@ -98,6 +98,6 @@ export interface Tunnel extends AsyncDisposable {
    * waits tries again at once. Throws, and keeps the old ones, if a PEM is not readable.
    */
   setTrust(trust: Pick<ClientOptions, 'ca' | 'tls'>): void
-  /** Takes no new exchanges, lets open ones finish, and closes. */
+  /** Takes no new exchanges, lets open ones finish, and closes. A later call may shorten the grace. */
   close(options?: CloseOptions): Promise<void>
 }

@@ -107,7 +107,10 @@ export interface Server {
    * then the old one stays.
    */
   reload(fresh?: { publicTls?: TlsFiles; controlTls?: TlsFiles }): Promise<boolean>
-  /** Drains, and closes: what is left after `graceMs` (default 30,000) is cut; with 0, all at once. Throws TypeError for more than a day. */
+  /**
+   * Drains, and closes: what is left after `graceMs` (default 30,000) is cut; with 0, all at once. A later call may make that sooner.
+   * Throws TypeError for more than a day.
+   */
   close(options?: { readonly graceMs?: number | undefined }): Promise<void>
   /** As `close()`. */
   [Symbol.asyncDispose](): Promise<void>

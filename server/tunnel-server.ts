@@ -1,4 +1,5 @@
 /** The tunnel server: the parts, put together. */
+import { once } from 'node:events'
 import type { Server as HttpServer } from 'node:http'
 import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
@@ -36,7 +37,7 @@ import { Opened } from './opened.ts'
 import { publicUrl } from './public-url.ts'
 import { checkGrace, type ResolvedServerOptions } from './options.ts'
 import { OwnHosts } from './own-hosts.ts'
-import { pause, within } from './pause.ts'
+import { pause } from './pause.ts'
 import type { Hop } from './peer/hop.ts'
 import { Questions } from './questions.ts'
 import { Registry } from './registry.ts'
@@ -67,9 +68,11 @@ export class TunnelServer implements Server {
   readonly #inbox: Inbox | undefined
   readonly #refused: Record<string, number> = {}
   readonly #listeners: Listeners
-  #unmount: Array<() => void> = []
+  readonly #mounts = new Set<() => void>()
   #draining: Promise<void> | undefined
   #closing: Promise<void> | undefined
+  /** Aborted when no grace is left. */
+  readonly #over = new AbortController()
 
   static async start(settings: ResolvedServerOptions): Promise<TunnelServer> {
     const opened = new Opened(settings.signal, settings.logger)
@@ -260,8 +263,11 @@ export class TunnelServer implements Server {
       serves: authority => this.#hosts.match(authority).kind !== 'unknown',
       control: control && { path: CONNECT_PATH, upgrade: (...args) => control.upgrade(...args) },
     })
-    this.#unmount.push(unmount)
-    return unmount
+    this.#mounts.add(unmount)
+    return () => {
+      this.#mounts.delete(unmount)
+      unmount()
+    }
   }
 
   ready(): boolean {
@@ -368,7 +374,7 @@ export class TunnelServer implements Server {
 
   async #drain(graceMs: number): Promise<void> {
     const { drainDelayMs } = this.#settings
-    if (graceMs > 0 && drainDelayMs > 0) await pause(drainDelayMs)
+    if (graceMs > 0 && drainDelayMs > 0) await pause(drainDelayMs, this.#over.signal)
     const { directory, reusePort } = this.#settings
     // With nobody else to turn to, callers are served until we end, and clients are kept for that.
     const alone = directory === undefined && !reusePort
@@ -394,14 +400,23 @@ export class TunnelServer implements Server {
 
   close({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number } = {}): Promise<void> {
     checkGrace('graceMs', graceMs)
+    const { logger, drainDelayMs } = this.#settings
+    detached(logger, 'a close could not be hurried', this.#overAfter(graceMs > 0 ? drainDelayMs + graceMs : 0))
     this.#closing ??= this.#close(graceMs)
     return this.#closing
   }
 
+  /** Of several closes the first to end cuts what is left. */
+  async #overAfter(ms: number): Promise<void> {
+    await pause(ms, this.#over.signal)
+    this.#over.abort()
+  }
+
   async #close(graceMs: number): Promise<void> {
-    const delayMs = graceMs > 0 ? this.#settings.drainDelayMs : 0
-    await within(delayMs + graceMs, this.drain({ graceMs }))
-    for (const unmount of this.#unmount) unmount()
+    await Promise.race([this.drain({ graceMs }), once(this.#over.signal, 'abort')])
+    this.#over.abort()
+    for (const unmount of this.#mounts) unmount()
+    this.#hold.close()
     this.#sessions.close()
     this.#ownHosts?.close()
     await this.#listeners.close(graceMs)

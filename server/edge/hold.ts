@@ -46,6 +46,8 @@ export class Hold {
   readonly #now: () => number
   readonly #startedAt: number
   readonly #room: HoldRoom
+  /** Nobody waits any more. */
+  closed = false
 
   /** `now`: of a clock that never goes back. */
   constructor(limits: HoldLimits, now: () => number = () => performance.now()) {
@@ -121,6 +123,12 @@ export class Hold {
   /** A session of the runtime has room again. Waiting requests go on in turn while the room lasts. */
   room(runtime: string): void {
     for (const ticket of this.#queues.get(runtime)?.tickets ?? []) if (!ticket.wake()) return
+  }
+
+  /** No session will come. */
+  close(): void {
+    this.closed = true
+    for (const { tickets } of [...this.#queues.values()]) for (const ticket of [...tickets]) expire(ticket)
   }
 
   /** @internal Takes `bytes` more for a ticket; false: there is no room, and it is given up. */

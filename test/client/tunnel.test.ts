@@ -598,6 +598,20 @@ describe('drain', () => {
     await closing
   })
 
+  it('of the client ends sooner if a later close says so, and never later', async () => {
+    const server = await fake()
+    const tunnel = startTunnel(optionsFor(server, { target: () => new Promise<Response>(() => {}) }))
+    const session = await server.serve()
+    await tunnel.connected()
+    const endless = session.exchange()
+    const closing = [tunnel.close({ graceMs: 86_400_000 })]
+    await session.receive('drain')
+    session.send({ type: 'drained', lastStream: endless.streamId })
+    closing.push(tunnel.close({ graceMs: 50 }), tunnel.close({ graceMs: 86_400_000 }))
+    await expect(endless.head$.promise).rejects.toMatchObject({ reason: 'session-lost' })
+    await Promise.all(closing)
+  })
+
   it('of the client does not wait for a server that says nothing', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))

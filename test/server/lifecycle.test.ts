@@ -1,7 +1,9 @@
+import { createServer as createHttpServer } from 'node:http'
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
+import { collectGarbage } from '../../load-tests/lib/garbage.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { createServer } from '../../server/index.ts'
 import type { Server } from '../../server/server.ts'
@@ -312,6 +314,38 @@ describe('the end of a server', () => {
     await begun
     await server.close({ graceMs: 100 })
     expect([502, 'cut']).toContain(await calling)
+  })
+
+  test('cuts sooner if a later close says so, and never later', async () => {
+    server = await startServer()
+    const { handler, begun } = hanging()
+    const client = await dial(server, { handler })
+    const calling = server.fetch('demo', '/')
+    await begun
+    const closing = server.close()
+    await Promise.all([server.close({ graceMs: 0 }), server.close()])
+    expect((await calling).headers.get('sallyport-error')).toBe('session-lost')
+    await Promise.all([closing, client.closed])
+  })
+
+  test('nobody waits for a session any more', async () => {
+    server = await startServer({ hold: { holdMs: 86_400_000 } })
+    const waiting = server.fetch('demo', '/')
+    await vi.waitFor(() => expect(server!.stats().held).toBe(1))
+    await server.close({ graceMs: 0 })
+    for (const answered of [waiting, server.fetch('demo', '/')])
+      expect((await answered).headers.get('sallyport-error')).toBe('runtime-offline')
+    expect(server.stats()).toMatchObject({ held: 0, exchanges: 0 })
+  })
+
+  test('a server of the embedder that it was taken off is not kept', async () => {
+    server = await startServer({ control: { port: 0, plaintext: true } })
+    const attached = new WeakRef(createHttpServer())
+    server.attach(attached.deref()!)()
+    await vi.waitFor(async () => {
+      await collectGarbage()
+      expect(attached.deref()).toBeUndefined()
+    })
   })
 
   test('nothing listens afterwards, and closing twice is closing once', async () => {
