@@ -2,7 +2,7 @@
  * Spans of one session's exchanges, which go back to its server. They go by request, once the exchange is over here: what it has
  * recorded until then, in messages of a bounded size and at a bounded rate. What is too much is dropped.
  */
-import { RETURNED_ATTRIBUTES } from '../protocol/trace/attributes.ts'
+import { isReturned } from '../protocol/trace/attributes.ts'
 import { Buffer } from 'node:buffer'
 import type { Guard } from '../protocol/base/guard.ts'
 import type { FinishedSpan, Span, SpanContext, SpanKind, Tracer } from '../protocol/trace/span.ts'
@@ -95,7 +95,7 @@ export class SpanReturn implements Tracer {
 /** Times as microseconds since the request came here: no clock but one's own is believed at either end. */
 function returned(span: FinishedSpan, fromMs: number): ReturnedSpan {
   const { spanId, parentId, name, kind, startMs, endMs, attributes, failed } = span
-  const told = Object.entries(attributes).filter(([name]) => RETURNED_ATTRIBUTES.has(name))
+  const told = Object.entries(attributes).filter(([name, said]) => isReturned(name, said))
   return {
     ...{ id: spanId, parent: parentId!, name: plain(name), kind },
     at: micros(startMs - fromMs),

@@ -41,7 +41,8 @@ function keyValues(values: Readonly<Record<string, AttributeValue>>): object[] {
 function anyValue(value: AttributeValue): object {
   if (typeof value === 'string') return { stringValue: value }
   if (typeof value === 'boolean') return { boolValue: value }
-  return Number.isInteger(value) ? { intValue: String(value) } : { doubleValue: value }
+  if (Number.isSafeInteger(value)) return { intValue: String(value) }
+  return { doubleValue: Number.isFinite(value) ? value : String(value) }
 }
 
 function nanos(ms: number): string {

@@ -1,6 +1,6 @@
 /** What spans say of HTTP, by OpenTelemetry's conventions. Nothing of a query: it may hold secrets. */
 import type { HttpRequest } from '../exchange.ts'
-import type { Span } from './span.ts'
+import type { AttributeValue, Span } from './span.ts'
 
 const METHODS: ReadonlySet<string> = new Set('CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT QUERY TRACE'.split(' '))
 
@@ -26,8 +26,30 @@ export function plainPath({ path }: Pick<HttpRequest, 'path'>): string {
   return query < 0 ? path : path.slice(0, query)
 }
 
-/** What a client may tell of a span that it returns. What else there is to say, such as who called, the edge knows better. */
-export const RETURNED_ATTRIBUTES: ReadonlySet<string> = new Set([
-  ...['http.request.method', 'http.response.status_code', 'http.route', 'error.type', 'url.full'],
-  ...['server.address', 'server.port', 'sallyport.route', 'sallyport.cut'],
+type Fits = (said: AttributeValue) => boolean
+const isText: Fits = said => typeof said === 'string'
+const isFlag: Fits = said => typeof said === 'boolean'
+const isUpTo =
+  (most: number): Fits =>
+  said =>
+    Number.isInteger(said) && (said as number) >= 0 && (said as number) <= most
+
+const RETURNED: ReadonlyMap<string, Fits> = new Map([
+  ['http.request.method', isText],
+  ['http.response.status_code', isUpTo(999)],
+  ['http.route', isText],
+  ['error.type', isText],
+  ['url.full', isText],
+  ['server.address', isText],
+  ['server.port', isUpTo(65_535)],
+  ['sallyport.route', isText],
+  ['sallyport.cut', isFlag],
 ])
+
+/**
+ * Whether a client may tell this of a span that it returns. What else there is to say, such as who called, the edge knows better. For a
+ * number that OTLP does not have, a receiver would refuse all that comes with it.
+ */
+export function isReturned(name: string, said: AttributeValue): boolean {
+  return RETURNED.get(name)?.(said) ?? false
+}

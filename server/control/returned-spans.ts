@@ -2,7 +2,7 @@
  * Spans that clients return. A client names none of its traces: it says of which attempt a span is, and that must be one that its own
  * session was given and has not told of yet. So it can neither write into other traces, nor tell of more than it was sent.
  */
-import { RETURNED_ATTRIBUTES } from '../../protocol/trace/attributes.ts'
+import { isReturned } from '../../protocol/trace/attributes.ts'
 import type { AttributeValue, FinishedSpan, Span, Tracer } from '../../protocol/trace/span.ts'
 import type { ReturnedRequest, ReturnedSpan } from '../../protocol/wire/control.ts'
 import { AgedMap } from '../aged-map.ts'
@@ -13,6 +13,8 @@ const MAX_GIVEN = 65_536
 interface Given {
   readonly session: string
   readonly span: Span
+  /** Of a clock that never goes back. */
+  readonly atMs: number
 }
 
 /** Of whom it believes. */
@@ -34,7 +36,8 @@ export class ReturnedSpans {
 
   /** The session was given this attempt. */
   give(session: string, span: Span): void {
-    if (span.context.sampled) this.#given.putWithin(MAX_GIVEN, span.context.spanId, { session, span })
+    if (span.context.sampled)
+      this.#given.putWithin(MAX_GIVEN, span.context.spanId, { session, span, atMs: performance.now() })
   }
 
   take(by: Reporter, requests: readonly ReturnedRequest[]): void {
@@ -45,7 +48,7 @@ export class ReturnedSpans {
         continue
       }
       this.#given.delete(of)
-      for (const span of spans) this.#add(finished(span, given.span, by))
+      for (const span of spans) this.#add(finished(span, given, by))
       this.stats.taken += spans.length
     }
   }
@@ -61,16 +64,17 @@ function isTree(of: string, spans: readonly ReturnedSpan[]): boolean {
   })
 }
 
-/** The client's clock is not asked: its part begins half a round trip after the attempt. */
-function finished(span: ReturnedSpan, attempt: Span, { id, runtime, rttMs }: Reporter): FinishedSpan {
+/** The client's clock is not asked: its part begins half a round trip after the attempt, and has ended by now. */
+function finished(span: ReturnedSpan, { span: attempt, atMs }: Given, { id, runtime, rttMs }: Reporter): FinishedSpan {
   const attributes: Record<string, AttributeValue> = {}
   for (const [name, value] of Object.entries(span.attributes ?? {}))
-    if (RETURNED_ATTRIBUTES.has(name)) attributes[name] = value
-  const startMs = attempt.startMs + rttMs / 2 + span.at / 1000
+    if (isReturned(name, value)) attributes[name] = value
+  const nowMs = attempt.startMs + performance.now() - atMs
+  const startMs = Math.min(attempt.startMs + rttMs / 2 + span.at / 1000, nowMs)
   const { traceId, state } = attempt.context
   return {
     ...{ traceId, state, spanId: span.id, parentId: span.parent, name: span.name, kind: span.kind },
-    ...{ startMs, endMs: startMs + span.took / 1000, links: [], failed: span.failed === true },
+    ...{ startMs, endMs: Math.min(startMs + span.took / 1000, nowMs), links: [], failed: span.failed === true },
     attributes: {
       ...attributes,
       ...{ 'sallyport.reported_by': 'client', 'sallyport.session': id, 'sallyport.runtime': runtime },

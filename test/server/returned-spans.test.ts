@@ -1,6 +1,7 @@
 /** What a server believes of what its clients tell of traces: what it has given them, once. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { getHeader } from '../../protocol/http/headers.ts'
+import type { AttributeValue } from '../../protocol/trace/span.ts'
 import type { ReturnedRequest, ReturnedSpan } from '../../protocol/wire/control.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
@@ -130,6 +131,36 @@ describe('is dropped', () => {
     const next = await peer.given()
     await peer.tell({ of: next, spans: [span(next)] })
     expect(reported(spans)).toHaveLength(1)
+  })
+
+  test.each<[string, AttributeValue[]]>([
+    ['http.response.status_code', [1e308, 2 ** 63, -1, 0.5, '200', true]],
+    ['server.port', [65_536, 1e21, '80']],
+    ['url.full', [7, false]],
+    ['error.type', [7]],
+    ['sallyport.cut', ['yes', 1]],
+  ])('%s of another form: a receiver would refuse all that comes with it', async (name, values) => {
+    const spans = await start()
+    const peer = await connect('demo')
+    for (const value of values) {
+      const of = await peer.given()
+      await peer.tell({ of, spans: [span(of, { attributes: { [name]: value, 'http.route': '/' } })] })
+    }
+    const told = reported(spans).map(({ attributes }) => [attributes[name], attributes['http.route']])
+    expect(told).toEqual(values.map(() => [undefined, '/']))
+  })
+
+  test('what lies in the future', async () => {
+    const spans = await start()
+    const peer = await connect('demo')
+    const of = await peer.given()
+    const dayMs = 86_400_000
+    await peer.tell({ of, spans: [span(of, { at: dayMs * 1000, took: dayMs * 1000 })] })
+    const [told] = reported(spans)
+    const attempt = spans.finished.find(({ spanId }) => spanId === of)!
+    expect(told!.startMs).toBeGreaterThanOrEqual(attempt.startMs)
+    expect(told!.endMs).toBeGreaterThanOrEqual(told!.startMs)
+    expect(told!.endMs).toBeLessThan(attempt.startMs + dayMs)
   })
 
   test('the second time that it tells of a request', async () => {

@@ -26,6 +26,15 @@ function matching(value: unknown, pattern: RegExp): string {
   return value
 }
 
+/** What JSON has no number for is text (`NaN`). */
+function readValue(type: string, said: unknown): AttributeValue {
+  if (type === 'doubleValue') return typeof said === 'number' ? said : Number(matching(said, /^(?:NaN|-?Infinity)$/))
+  if (type !== 'intValue') return said as AttributeValue
+  const whole = BigInt(matching(said, /^-?\d+$/))
+  if (BigInt.asIntN(64, whole) !== whole) throw new Error(`${whole} has no 64 bits`)
+  return Number(whole)
+}
+
 function attributesOf(value: unknown): Record<string, AttributeValue> {
   const found: Record<string, AttributeValue> = {}
   for (const pair of list(value)) {
@@ -34,7 +43,7 @@ function attributesOf(value: unknown): Record<string, AttributeValue> {
       members(any, 'stringValue', 'boolValue', 'intValue', 'doubleValue'),
     )
     if (type === undefined || more.length > 0 || Object.hasOwn(found, String(key))) throw new Error('a bad attribute')
-    found[matching(key, /./)] = type === 'intValue' ? Number(matching(said, /^-?\d+$/)) : (said as AttributeValue)
+    found[matching(key, /./)] = readValue(type, said)
   }
   return found
 }

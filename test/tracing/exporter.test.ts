@@ -65,6 +65,17 @@ test('what is sent is what OTLP has', async () => {
   await until(() => exporter.stats().exported === 2)
 })
 
+test('a number that OTLP has no whole number for is a double, and fails no batch', async () => {
+  const { tracer, exporter } = start()
+  const span = tracer.start('GET', 'server', undefined)
+  const numbers = { big: 1e308, port: 2 ** 63, none: Number.NaN, endless: -Infinity, zero: -0, safe: 2 ** 53 - 1 }
+  for (const [name, value] of Object.entries(numbers)) span.set(name, value)
+  span.end()
+  await until(() => exporter.stats().exported === 1)
+  expect(receiver.faults).toEqual([])
+  expect(receiver.spans.map(({ attributes }) => attributes)).toEqual([{ ...numbers, zero: 0 }])
+})
+
 test('many spans go in batches, one request at a time', async () => {
   const { span, exporter } = start({ batchSpans: 10, delayMs: 60_000 })
   for (let i = 0; i < 25; i++) span(`s${i}`)
