@@ -105,13 +105,13 @@ const CERTS: readonly Command[] = [
   },
   {
     name: 'certs renew',
-    about: 'Makes a certificate and its key anew, for the same names and use, in the same files.',
+    about: 'Replaces a certificate and its key in their files, for the same names and use.',
     example: 'sallyport certs renew certs/server.pem --before 30d',
     positionals: ['FILE'],
     flags: {
       ca: flag('DIR', 'Folder with ca.pem and ca-key.pem. Default: that of the certificate.'),
       key: flag('FILE', 'Its key. Default: NAME-key.pem beside NAME.pem.'),
-      before: flag('TIME', 'Only if it ends within this time, such as 30d.'),
+      before: flag('TIME', 'Renews only what expires within this time, such as 30d.'),
       ...days,
     },
     load: async () => (await import('./commands/certs.ts')).certsRenew,
@@ -154,11 +154,11 @@ const TOKENS: readonly Command[] = [
   },
   {
     name: 'keys add',
-    about: 'Makes another key, and adds what verifies its tokens to a key set.',
+    about: 'Makes another key, and adds its public half to a key set.',
     example: 'sallyport keys add --jwks keys/jwks.json --out keys/next.jwk',
     flags: {
       ...keySet,
-      out: flag('FILE', 'Where the new key goes, which signs tokens (0600).'),
+      out: flag('FILE', 'Where to write the new private key (0600).'),
       alg: flag('ALG', 'EdDSA (default), ES256, RS256 or PS256.'),
       ...force,
     },
@@ -173,9 +173,10 @@ const TOKENS: readonly Command[] = [
   },
   {
     name: 'keys retire',
-    about: 'Removes a key from a set: its tokens are refused from now on. Live sessions stay until their tokens end.',
+    about:
+      'Removes a key from a set: its tokens are refused from now on. Live sessions stay until their tokens expire.',
     example: 'sallyport keys retire --jwks keys/jwks.json --kid ID',
-    flags: { ...keySet, kid: flag('ID', 'Id of the key, or how it begins.') },
+    flags: { ...keySet, kid: flag('ID', 'Id of the key, or the beginning of it.') },
     load: async () => (await import('./commands/keys.ts')).keysRetire,
   },
   {
@@ -273,7 +274,7 @@ const LIFECYCLE: readonly Command[] = [
       ),
       'issued-before': flag('TIME', 'Tokens issued before this time: now, 2026-11-21T08:00Z, -1h.'),
       future: flag('', 'Also refuses tokens of the runtime that are issued later.'),
-      until: flag('TIME', 'When the rule may be forgotten, such as +90d; default never.'),
+      until: flag('TIME', 'When the rule may be dropped, such as +90d; default never.'),
       ...adminFlags,
     },
     load: async () => (await import('./commands/revoke.ts')).revoke,
@@ -301,7 +302,7 @@ const LIFECYCLE: readonly Command[] = [
     flags: {
       replica: flag(
         'NAME',
-        'Another server that shares the directory, by its --replica; default the one that is asked.',
+        'Drains another server that shares the directory, by its --replica. Default: the server asked.',
       ),
       grace,
       ...adminFlags,
@@ -322,14 +323,14 @@ const WEBHOOKS: readonly Command[] = [
         'NAME',
         'github (default), gitea, forgejo, bitbucket, gitlab, gitlab-signing, standard-webhooks, slack, stripe, hmac or bearer.',
       ),
-      'secret-file': flag('FILE', 'The secret that sender and receiver share. A line break at its end is left out.'),
-      body: flag('FILE', 'What to send, byte for byte. Default: a small JSON object.'),
-      id: flag('ID', 'Id of the delivery, where the sender has one. Default: a random one.'),
-      header: { ...flag('"NAME: VALUE"', 'A header field besides, or instead; may repeat.'), list: true },
-      'hmac.header': flag('NAME', 'For hmac: the field of the signature.'),
-      'hmac.prefix': flag('TEXT', 'For hmac: what stands before the digest, such as sha256=.'),
-      'hmac.encoding': flag('hex|base64', 'For hmac: how the digest is written; default hex.'),
-      'hmac.hash': flag('sha256|sha512', 'For hmac: default sha256.'),
+      'secret-file': flag('FILE', 'File with the shared secret. A trailing line break is ignored.'),
+      body: flag('FILE', 'File with the body, sent byte for byte. Default: a small JSON object.'),
+      id: flag('ID', 'Id of the delivery, for senders that have one. Default: random.'),
+      header: { ...flag('"NAME: VALUE"', 'Adds or replaces a header field; may repeat.'), list: true },
+      'hmac.header': flag('NAME', 'For hmac: header field that carries the signature.'),
+      'hmac.prefix': flag('TEXT', 'For hmac: prefix of the digest, such as sha256=.'),
+      'hmac.encoding': flag('hex|base64', 'For hmac: encoding of the digest; default hex.'),
+      'hmac.hash': flag('sha256|sha512', 'For hmac: hash function; default sha256.'),
       ca: flag('FILE', 'Authorities (PEM) to check the URL with. Default: those of the system.'),
       ...json,
     },
@@ -338,10 +339,10 @@ const WEBHOOKS: readonly Command[] = [
 ]
 
 const inboxFlags: Flags = {
-  runtime: flag('NAME', 'Those of one runtime.'),
-  lane: flag('LANE', 'Those of one lane, as `inbox list --json` shows it.'),
-  state: flag('waiting|dead|delivered', 'Those in one state.'),
-  since: flag('TIME', 'Those that came since then: 2026-11-21T08:00Z or -1h.'),
+  runtime: flag('NAME', 'Only webhooks of this runtime.'),
+  lane: flag('LANE', 'Only webhooks of this lane, as `inbox list --json` shows it.'),
+  state: flag('waiting|dead|delivered', 'Only webhooks in this state.'),
+  since: flag('TIME', 'Only webhooks that arrived after this time: 2026-11-21T08:00Z or -1h.'),
 }
 
 function inboxCommand(name: string, about: string, example: string, more: Partial<Command>, run: InboxRun): Command {
@@ -353,9 +354,9 @@ function inboxCommand(name: string, about: string, example: string, more: Partia
 
 type InboxRun = keyof typeof import('./commands/inbox.ts')
 
-const limit = flag('N', 'At most so many, the newest first; default 200.')
+const limit = flag('N', 'How many at most, newest first; default 200.')
 const chosen = { positionals: ['[ID]'], flags: { ...inboxFlags, ...adminFlags } }
-const ofRuntime = { flags: { runtime: flag('NAME', 'Whose webhooks. Required.'), ...adminFlags } }
+const ofRuntime = { flags: { runtime: flag('NAME', 'The runtime. Required.'), ...adminFlags } }
 
 const INBOX: readonly Command[] = [
   inboxCommand(
@@ -365,18 +366,18 @@ const INBOX: readonly Command[] = [
     { flags: { ...inboxFlags, limit, ...adminFlags } },
     'inboxList',
   ),
-  inboxCommand('show', 'Shows one of them, with its head.', ' 5d41402a', { positionals: ['ID'] }, 'inboxShow'),
+  inboxCommand('show', 'Shows one webhook, with its head.', ' 5d41402a', { positionals: ['ID'] }, 'inboxShow'),
   inboxCommand(
     'replay',
-    'Delivers dead letters once more, and those that wait at once. Each keeps its id.',
+    'Delivers dead letters again, and waiting webhooks at once. Each keeps its id.',
     ' --runtime demo --state dead',
     chosen,
     'inboxReplay',
   ),
-  inboxCommand('drop', 'Removes webhooks, which are lost by that.', ' 5d41402a', chosen, 'inboxDrop'),
+  inboxCommand('drop', 'Deletes webhooks for good.', ' 5d41402a', chosen, 'inboxDrop'),
   inboxCommand(
     'pause',
-    'Delivers nothing more to a runtime until `inbox resume`. What comes is stored.',
+    'Stops deliveries to a runtime until `inbox resume`. New webhooks are stored.',
     ' --runtime demo',
     ofRuntime,
     'inboxPause',
@@ -386,7 +387,7 @@ const INBOX: readonly Command[] = [
     'export',
     'Prints webhooks with head and body, one JSON object a line; the body is base64.',
     ' --runtime demo',
-    { flags: { ...inboxFlags, limit: flag('N', 'At most so many, the newest first; default all.'), ...adminFlags } },
+    { flags: { ...inboxFlags, limit: flag('N', 'How many at most, newest first; default all.'), ...adminFlags } },
     'inboxExport',
   ),
 ]
@@ -413,30 +414,30 @@ const oneExchange = { positionals: ['ID'] }
 const INSPECT: readonly Command[] = [
   inspectCommand(
     'tail',
-    'Shows the last requests that a client has had (`--inspect`), and those that come.',
+    'Shows the latest requests of a client that runs with `--inspect`, and new ones as they arrive.',
     '',
-    { flags: { 'no-follow': flag('', 'Shows those that are there, and ends.'), ...adminFlags } },
+    { flags: { 'no-follow': flag('', 'Shows the requests so far, and exits.'), ...adminFlags } },
     'inspectTail',
   ),
   inspectCommand(
     'show',
-    'Shows one of them: heads, bodies, messages, timings.',
+    'Shows one request: heads, bodies, messages, timings.',
     ' 3fa9-1c',
     oneExchange,
     'inspectShow',
   ),
   inspectCommand(
     'replay',
-    'Sends one of them to the target once more, and shows both answers side by side.',
+    'Sends a request to the target again, and shows both answers side by side.',
     ' 3fa9-1c --yes',
     {
       ...oneExchange,
       flags: {
-        yes: flag('', 'Also where its method is not safe: the target may do something twice.'),
-        method: flag('METHOD', 'Another method.'),
-        path: flag('PATH', 'Another path, with its query.'),
-        header: { ...flag('"NAME: VALUE"', 'A header field besides, or instead; may repeat.'), list: true },
-        body: flag('FILE', 'Another body.'),
+        yes: flag('', 'Allows methods that are not safe: the target may do something twice.'),
+        method: flag('METHOD', 'Replaces the method.'),
+        path: flag('PATH', 'Replaces the path and its query.'),
+        header: { ...flag('"NAME: VALUE"', 'Adds or replaces a header field; may repeat.'), list: true },
+        body: flag('FILE', 'Replaces the body.'),
         ...adminFlags,
       },
     },
@@ -444,14 +445,14 @@ const INSPECT: readonly Command[] = [
   ),
   inspectCommand(
     'har',
-    'Writes all of them to a file (HAR 1.2), for the network panel of a browser.',
+    'Writes all requests to a HAR 1.2 file, for the network panel of a browser.',
     ' --out requests.har',
     { flags: { out: flag('FILE', 'The file to write. Required.'), ...force, ...adminOnly } },
     'inspectHar',
   ),
   inspectCommand(
     'curl',
-    'Prints one of them as a command line of curl. What is redacted is to be filled in.',
+    'Prints a request as a curl command. Fill in what was redacted.',
     ' 3fa9-1c',
     { ...oneExchange, flags: adminOnly },
     'inspectCurl',
@@ -477,7 +478,7 @@ const OTHERS: readonly Command[] = [
     name: 'status',
     about: 'Shows the state of the components on this machine: sessions, streams, connected since.',
     example: 'sallyport status --watch',
-    flags: { watch: flag('', 'Shows it anew every two seconds, until Ctrl-C.'), ...adminFlags },
+    flags: { watch: flag('', 'Refreshes every two seconds, until Ctrl-C.'), ...adminFlags },
     load: async () => (await import('./commands/status.ts')).status,
   },
   {
@@ -489,12 +490,12 @@ const OTHERS: readonly Command[] = [
   },
   {
     name: 'migrate frp',
-    about: "Makes configurations of clients out of frp's frpc.toml, and says what it cannot carry.",
+    about: "Converts frp's frpc.toml to client configurations, and says what it cannot convert.",
     example: 'sallyport migrate frp frpc.toml --domain tunnels.example.com --out sallyport',
     positionals: ['FILE'],
     flags: {
-      domain: flag('NAME', 'The domain under which the server serves runtimes, its --domain.'),
-      out: flag('DIR', 'Where the files go: RUNTIME.yaml and RUNTIME-routes.yaml for each name in it.'),
+      domain: flag('NAME', 'Domain of the runtimes: the --domain of the server.'),
+      out: flag('DIR', 'Where the files go: RUNTIME.yaml and RUNTIME-routes.yaml for each runtime.'),
       ...force,
     },
     load: async () => (await import('./commands/migrate.ts')).migrateFromFrp,
@@ -530,7 +531,7 @@ const OTHERS: readonly Command[] = [
   },
   {
     name: 'version',
-    about: 'Prints the version; --json with those of Node, OpenSSL and the platform, for a report.',
+    about: 'Prints the version; with --json also those of Node, OpenSSL and the platform, for a bug report.',
     example: 'sallyport version --json',
     flags: json,
     load: async () => (await import('./commands/version.ts')).version,
@@ -559,12 +560,12 @@ function configCommand(action: keyof typeof CONFIG_ACTIONS, component: Component
 
 /** Of `check`, besides `--json`. */
 const CHECK_FLAGS: Readonly<Record<ComponentName, Flags>> = {
-  client: { deep: flag('', 'Also measures how long the way to the server may be quiet: 10 s more.') },
+  client: { deep: flag('', 'Also measures how long the connection to the server may be quiet. Takes 10 s more.') },
   router: {},
   server: {
-    outside: flag('', 'Also calls the public name, and listens in the place of the server, which must not run.'),
+    outside: flag('', 'Also calls the public name, and listens in place of the server, which must not run.'),
     'outside.ca': flag('FILE', 'Authorities (PEM) to check the public name with. Default: those of the system.'),
-    deep: flag('', 'With --outside: also what takes a minute.'),
+    deep: flag('', 'With --outside: also runs the checks that take a minute.'),
   },
 }
 
@@ -585,7 +586,7 @@ function checkCommand(component: ComponentName): Command {
 
 const archiveFlags: Flags = {
   out: flag('FILE', 'The archive (ZIP) to write. Required.'),
-  'log.file': flag('FILE|-', 'A log, or the one on stdin (`-`): the last 1 MiB of it goes in, redacted.'),
+  'log.file': flag('FILE|-', 'Log file, or `-` for stdin. Its last 1 MiB is added, redacted.'),
   ...force,
 }
 
@@ -593,11 +594,11 @@ const DIAGS: readonly Command[] = [
   {
     name: 'diag',
     about:
-      'Writes an archive for a report: configuration, check, status, metrics, the last of the log, limits and versions of the components on this machine, without secrets. `diag client` and its flags look at one that does not run.',
+      'Writes an archive for a bug report: configuration, check, status, metrics, the end of the log, limits and versions of the components on this machine, without secrets. For a component that does not run, use `diag client` with its flags.',
     example: 'sallyport diag --out report.zip',
     flags: {
       ...archiveFlags,
-      profile: flag('SECONDS', 'Also what the process spends its time on, for so long (CPU profile, at most 30).'),
+      profile: flag('SECONDS', 'Adds a CPU profile of this many seconds (at most 30).'),
       ...adminOnly,
     },
     load: async () => (await import('./commands/diag.ts')).diag,
@@ -605,7 +606,7 @@ const DIAGS: readonly Command[] = [
   ...(Object.keys(COMPONENTS) as ComponentName[]).map(
     (component): Command => ({
       name: `diag ${component}`,
-      about: `As \`diag\`, of a ${component} that does not run: takes its flags.`,
+      about: `As \`diag\`, for a ${component} that does not run. Takes its flags.`,
       example: `sallyport diag ${component} --out report.zip --config ${component}.yaml`,
       ...(component === 'client' ? { positionals: ['[TARGET]'] } : {}),
       flags: archiveFlags,

@@ -72,10 +72,10 @@ function flagGroups(command: Command): (readonly [heading: string, rows: Rows])[
 }
 
 const SHORT_ROWS = [
-  ['-q', `Says only what goes wrong: ${SHORT['-q']}.`],
-  ['-v', `Says everything: ${SHORT['-v']}.`],
+  ['-q', `Logs only warnings and errors: ${SHORT['-q']}.`],
+  ['-v', `Logs everything: ${SHORT['-v']}.`],
 ] as const
-const HELP = ['--help', 'Shows this.'] as const
+const HELP = ['--help', 'Shows this help.'] as const
 
 function flagRows(flags: Flags): Rows {
   return Object.entries(flags).map(

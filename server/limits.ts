@@ -84,7 +84,7 @@ export const SERVER_LIMITS = {
     flag: 'limits.buffer-per-runtime',
     default: '64MiB',
     zero: 'only the bound of the process holds',
-    about: 'Most unread bytes of the sessions of one runtime, and as many of what passes between replicas.',
+    about: 'Most unread bytes of the sessions of one runtime, and as many again between replicas.',
   },
   exchangesPerAddress: {
     kind: 'count',
@@ -139,7 +139,7 @@ export const SERVER_LIMITS = {
     kind: 'duration',
     flag: 'limits.cors-keep',
     default: '7d',
-    zero: 'it goes with the session',
+    zero: 'it ends with the session',
     about: "How long a runtime's CORS policy is kept after its last session.",
   },
   streams: SESSION_LIMITS.maxStreams,
@@ -174,7 +174,7 @@ export const HOLD_LIMITS = {
     kind: 'duration',
     flag: 'hold.startup',
     default: '10s',
-    zero: 'only those that were seen are known',
+    zero: 'only runtimes that were seen are known',
     about: "How long every runtime counts as known after the server's start.",
   },
   requestsPerRuntime: {
@@ -240,7 +240,7 @@ export const LEASE = {
     default: '5s',
     least: '1s',
     most: '1h',
-    about: 'How long a replica may act on what it knows without confirmation by the directory; at least 1s.',
+    about: 'How long a replica may act on what it knows before the directory confirms it again; at least 1s.',
   },
 } as const satisfies Limits
 
@@ -256,7 +256,7 @@ export const INBOX = {
     kind: 'bytes',
     flag: 'inbox.bytes-per-runtime',
     default: '256MiB',
-    about: 'Most bytes of them.',
+    about: 'Most bytes of those webhooks.',
   },
   messagesPerLane: {
     kind: 'count',
@@ -278,7 +278,7 @@ export const INBOX = {
     default: '60',
     zero: 'no limit',
     about:
-      'Webhooks per minute that are stored from one address (IPv6: /64) without a verified signature, once half of the quota of their runtime is used. Long ones count as several.',
+      'Webhooks without a verified signature that are stored per minute from one address (IPv6: /64), once half of the quota of their runtime is used. Long ones count as several.',
   },
   maxAgeMs: {
     kind: 'duration',
@@ -286,7 +286,7 @@ export const INBOX = {
     default: '30d',
     least: '1s',
     most: '30d',
-    about: 'Longest time for which a route may ask that its webhooks be tried.',
+    about: 'Longest time that a route may ask its webhooks to be retried.',
   },
   deadMs: {
     kind: 'duration',
@@ -302,7 +302,7 @@ export const INBOX = {
     default: '24h',
     least: '10m',
     most: '30d',
-    about: 'How long it is known which webhooks were delivered, without head and body: at most the newest 200,000.',
+    about: 'How long delivered webhooks stay listed, without head and body. At most the newest 200,000.',
   },
   attemptMs: {
     kind: 'duration',
@@ -316,7 +316,7 @@ export const INBOX = {
     kind: 'count',
     flag: 'inbox.lanes-per-runtime',
     default: '16',
-    about: 'Most webhooks of one runtime that are delivered at a time, each of a lane of its own.',
+    about: 'Most webhooks of one runtime that are delivered at a time, each from a different lane.',
   },
   lanes: { kind: 'count', flag: 'inbox.lanes', default: '256', about: 'The same, over all runtimes.' },
   bufferBytes: {
@@ -325,7 +325,7 @@ export const INBOX = {
     default: '64MiB',
     least: '1MiB',
     about:
-      'Most memory for bodies of webhooks that are under way; one runtime has at most half of it. Beyond it, webhooks pass without the inbox.',
+      'Most memory for bodies of webhooks in flight; one runtime gets at most half of it. Beyond that, webhooks bypass the inbox.',
   },
 } as const satisfies Limits
 

@@ -45,17 +45,17 @@ export const clientSettings = {
   'preset.inbox': setting(
     kinds.oneOf('off', 'fallback', 'always'),
     'off',
-    'Which webhooks a server with an inbox keeps: none, those that cannot be delivered at once, or all.',
+    'Which webhooks go to the inbox of the server: none, those that cannot be delivered at once, or all.',
   ),
   ...limitSettings(CONNECT_LIMITS),
   'inbox.key.file': optional(
     kinds.file,
-    'Keys (X25519, PEM) for the webhooks that the server keeps. Made, 0600, if there is none. All clients of a runtime need the same.',
+    'File with the keys (X25519, PEM) that the webhooks in the inbox of the server are sealed for. Created (0600) if it does not exist. All clients of a runtime need the same file.',
   ),
   inspect: setting(
     kinds.oneOf('off', 'heads', 'bodies'),
     'off',
-    'Keeps the last requests for the inspector, redacted: their heads, or the beginning of their bodies too. `heads` where TARGET is given and stderr is a terminal.',
+    'Keeps the latest requests for the inspector, redacted: their heads, or also the beginning of their bodies. With TARGET, on a terminal, the default is `heads`.',
   ),
   'allow.callers': optional(kinds.list(kinds.cidr), 'Addresses that may call this runtime. Absent: all. Empty: none.'),
   proxy: optional(
@@ -69,7 +69,7 @@ export const clientSettings = {
   tracing: setting(
     kinds.oneOf('off', 'otlp', 'server'),
     'off',
-    'Tells what becomes of the requests that the server traces: as OTLP over HTTP, or by the session to the `server`, which sends it on.',
+    'Exports spans of the requests that the server traces: as OTLP over HTTP, or through the session to the `server`, which exports them.',
   ),
   ...tracingEndpoint,
   ...adminSettings(9091),

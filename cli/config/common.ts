@@ -13,7 +13,7 @@ export const logSettings = {
   'log.access': setting(
     kinds.oneOf('errors', 'all', 'off'),
     'errors',
-    'Which exchanges to log: those that ended with a 5xx or were cut (at most 100 in 10 s), all, or none. Default on a terminal: all.',
+    'Which exchanges to log: those that ended with a 5xx or were cut off (at most 100 in 10 s), all, or none. Default on a terminal: all.',
   ),
 }
 
@@ -70,7 +70,7 @@ export const tracingSettings = {
   tracing: setting(
     kinds.oneOf('off', 'otlp'),
     'off',
-    'Tells what becomes of traced requests, as OTLP over HTTP. The variables of OpenTelemetry hold for what is not set here.',
+    "Exports traces as OTLP over HTTP. OpenTelemetry's environment variables apply to what is not set here.",
   ),
   ...tracingEndpoint,
   ...limitSettings(TRACING),

@@ -21,7 +21,7 @@ export const serverSettings = {
   ),
   'public.tls.folder': optional(
     kinds.folder,
-    "Certificates for other names (SNI), such as hosts of runtimes' own: `NAME.crt` with `NAME.key`, and `tls.crt` with `tls.key` in folders below. Reloaded when files change.",
+    "Folder with certificates for other names (SNI), such as runtimes' own hosts: `NAME.crt` with `NAME.key`, and `tls.crt` with `tls.key` in subfolders. Reloaded when files change.",
   ),
   'public.plaintext': setting(
     kinds.toggle,
@@ -30,7 +30,7 @@ export const serverSettings = {
   ),
   'public.url': optional(
     kinds.pattern('https://*.NAME', PUBLIC_URL, 'a URL such as https://*.tunnels.example.com'),
-    'How callers reach runtimes, with `*` for the name: what clients are told. Default: from `--domain` and `--public.listen`.',
+    'URL at which callers reach runtimes, with `*` for the name. Clients are told theirs. Default: derived from `--domain` and `--public.listen`.',
   ),
   'public.cors.origins': optional(
     kinds.list(kinds.origin),
@@ -68,7 +68,7 @@ export const serverSettings = {
   'own-hosts': setting(
     kinds.toggle,
     'false',
-    'Runtimes may also have hosts of their own, such as `hooks.customer.com`, which their tokens claim (`sallyport_hosts`). Who has one keeps it.',
+    'Lets runtimes have hosts of their own, such as `hooks.customer.com`, which their tokens claim (`sallyport_hosts`). The first runtime to claim a host keeps it.',
   ),
   'auth.jwks.file': optional(kinds.file, 'Key set (JWKS) that verifies tokens. Reloaded when the file changes.'),
   'auth.jwks.url': optional(kinds.url(['https:']), 'URL of the key set (JWKS), instead of a file.'),
@@ -93,33 +93,33 @@ export const serverSettings = {
   ),
   'access.jwt.jwks.file': optional(
     kinds.file,
-    'Callers must show a token (JWT) as `Authorization: Bearer`: key set (JWKS) that verifies it. Reloaded when the file changes.',
+    'Key set (JWKS) that verifies the tokens (JWT) of callers. If set, callers must send one as `Authorization: Bearer`. Reloaded when the file changes.',
   ),
   'access.jwt.jwks.url': optional(kinds.url(['https:']), 'URL of that key set, instead of a file.'),
   'access.jwt.jwks.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),
   'access.jwt.issuer': optional(kinds.text('ISSUER'), 'The `iss` claim that tokens of callers must have.'),
   'access.jwt.audience': optional(
     kinds.text('AUDIENCE'),
-    'The `aud` claim that tokens of callers must have. Not that of `--auth.audience`.',
+    'The `aud` claim that tokens of callers must have. It must differ from `--auth.audience`.',
   ),
   'access.jwt.runtime-claim': optional(
     kinds.text('CLAIM'),
-    'The claim that must name the runtime, alone or in a list. Default: a token opens all runtimes.',
+    'The claim that must name the runtime, alone or in a list. Default: a token is good for all runtimes.',
   ),
-  'access.jwt.forward': setting(kinds.toggle, 'false', 'Leaves the token in the request, for the service to read.'),
+  'access.jwt.forward': setting(kinds.toggle, 'false', 'Passes the token on to the service.'),
   'access.forward-auth.url': optional(
     kinds.url(['http:', 'https:']),
-    'Another service says who may call: asked with GET and the head of each request. 2xx is yes; all else is no.',
+    'URL of a service that decides who may call. It gets a GET with the head of each request. 2xx allows the call; any other answer refuses it.',
   ),
   'access.forward-auth.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),
   'access.forward-auth.headers': optional(
     kinds.list(kinds.text('NAME')),
-    'Fields of its answer that the request takes along. Those of the caller are removed.',
+    'Header fields to copy from its answer into the request. Fields of the caller with these names are removed.',
   ),
   'access.forward-auth.timeout': setting(
     kinds.durationFrom('1ms', '60s'),
     '5s',
-    'How long it may take to answer. Then the caller gets 503.',
+    'How long that service may take to answer. After that the caller gets 503.',
   ),
   'access.client-ca': optional(
     kinds.file,
@@ -128,11 +128,11 @@ export const serverSettings = {
   'access.runtimes': optional(kinds.list(kinds.label), 'Runtimes whose callers are checked. Default: all.'),
   'access.open': optional(
     kinds.list(kinds.pattern('[RUNTIME]/PATH', OPEN_PATH, 'a path such as /webhooks, or demo/webhooks')),
-    'What everybody may call all the same: this path and what is below it, at all runtimes or at one.',
+    'Paths that need no check: this path and everything below it, at all runtimes or at one.',
   ),
   directory: optional(
     kinds.hostsUrl(Object.keys(STORES)),
-    'Redis (7.0 or newer) that several servers share to act as one: `redis://HOST:PORT`, several hosts with commas, or `redis+sentinel://HOST:PORT/NAME`. Default: the server is on its own.',
+    'Redis (7.0 or newer) that several servers share to act as one: `redis://HOST:PORT`, several hosts separated by commas, or `redis+sentinel://HOST:PORT/NAME`. Default: the server works alone.',
   ),
   'directory.user': optional(kinds.text('USER'), 'Redis user (ACL).'),
   'directory.password.file': optional(kinds.file, 'File with the password of that user. Read at each connection.'),
@@ -164,14 +164,14 @@ export const serverSettings = {
   inbox: setting(
     kinds.inboxOrOff,
     'off',
-    'Where webhooks are kept that cannot be delivered at once, for the routes that ask for it: a file in a folder that exists, or PostgreSQL (14 or newer) that several servers share.',
+    'Where to keep webhooks that cannot be delivered at once, for the routes that ask for it: a file in an existing folder, or PostgreSQL (14 or newer), which several servers can share.',
   ),
   'inbox.password.file': optional(kinds.file, 'File with the password for PostgreSQL. Read at each connection.'),
   'inbox.tls.ca': optional(kinds.file, 'Authorities (PEM) for PostgreSQL. Default: those of the system.'),
   'inbox.plaintext': setting(
     kinds.toggle,
     'false',
-    'Also keeps webhooks for clients that have no `--inbox.key.file`, as they came. Protect the file, and the copies of it.',
+    'Also keeps webhooks for clients without `--inbox.key.file`, unencrypted. Protect the store and its backups.',
   ),
   ...limitSettings(INBOX),
   replica: optional(kinds.id, 'Name of this server in logs and for clients. Default: random.'),
