@@ -1,5 +1,7 @@
-/** What each change is in PostgreSQL: one statement, whose rows say what it did. */
+/** What changes are in PostgreSQL: statements, whose rows say what they did. */
+import { Buffer } from 'node:buffer'
 import { COLUMNS, SETTABLE } from './columns.ts'
+import { binaryArray } from './postgres-array.ts'
 import type { Applied, Change, LaneNews, NewMessage } from './store.ts'
 
 /** `name`: it is prepared once per connection. */
@@ -39,6 +41,10 @@ const APPENDED = {
   ...{ dedupe: 'text', dedupeMs: 'bigint' },
 } as const satisfies Partial<Record<keyof NewMessage, string>>
 
+type Append = Extract<Change, { op: 'append' }>
+type AppendedName = keyof typeof APPENDED
+const APPENDED_NAMES = Object.keys(APPENDED) as AppendedName[]
+
 /** Whether the server that is called `owner` may still do what it began. `$grace` in ms. */
 const lives = (owner: string, grace: string) =>
   `EXISTS (SELECT FROM servers WHERE servers.id = ${owner} AND until + ${grace} * interval '1 ms' > clock_timestamp())`
@@ -51,8 +57,8 @@ const same = (runtime: string, dedupe: string, received: string) => `SELECT id F
 export const SAME = same('$1', '$2', '$3')
 
 const APPEND = (() => {
-  const names = Object.keys(APPENDED) as (keyof typeof APPENDED)[]
-  const given = (name: keyof typeof APPENDED) => `$${names.indexOf(name) + 1}::${APPENDED[name]}`
+  const names = APPENDED_NAMES
+  const given = (name: AppendedName) => `$${names.indexOf(name) + 1}::${APPENDED[name]}`
   const [owner, head, rest] = ['text', 'bytea', 'bytea'].map((type, i) => `$${names.length + 1 + i}::${type}`)
   return `WITH same AS (${same(given('runtime'), given('dedupe'), given('received'))}),
     whole AS (SELECT WHERE (SELECT count(*) FROM parts WHERE id = ${given('id')}) = ${given('parts')} - 1 - sign(length(${rest}))),
@@ -71,18 +77,102 @@ const APPEND = (() => {
       EXISTS (SELECT FROM whole) AS whole`
 })()
 
+/** Appends whole webhooks in their order: a statement for each costs PostgreSQL and us more than what it stores. */
+const APPEND_ALL = (() => {
+  const names = APPENDED_NAMES.map(name => `"${name}"`)
+  const arrays = [...names, 'owner'].map((_, i) => `$${i + 1}::text[]`)
+  const [heads, rests] = [1, 2].map(i => `$${arrays.length + i}::bytea[]`)
+  const given = APPENDED_NAMES.map(name => `"${name}"::${APPENDED[name]} AS "${name}"`)
+  return `WITH given AS MATERIALIZED (
+      SELECT ${given.join(', ')}, owner, head, rest, nr
+      FROM unnest(${arrays.join(', ')}, ${heads}, ${rests}) WITH ORDINALITY AS texts(${names.join(', ')}, owner, head, rest, nr)
+    ), found AS MATERIALIZED (
+      SELECT *, (${same('given.runtime', 'given.dedupe', 'given.received')}) AS same FROM given
+    ), stored AS (
+      INSERT INTO messages (${names.join(', ')}, state, changed, owner)
+      SELECT ${names.join(', ')}, 'waiting', received, owner FROM found WHERE same IS NULL ORDER BY nr
+      ON CONFLICT (runtime, dedupe) WHERE state = 'waiting' AND dedupe <> '' DO NOTHING RETURNING id
+    ), kept AS (
+      INSERT INTO parts (id, n, bytes)
+      SELECT id, 0, head FROM found WHERE id IN (SELECT id FROM stored)
+      UNION ALL SELECT id, 1, rest FROM found WHERE id IN (SELECT id FROM stored) AND length(rest) > 0
+    )
+    SELECT CASE WHEN stored.id IS NULL THEN same ELSE found.id END AS id, stored.id IS NOT NULL AS stored, true AS whole
+    FROM found LEFT JOIN stored USING (id) ORDER BY nr`
+})()
+
+/** How many, and how many bytes of them, are one statement at most. */
+const MOST_TOGETHER = 64
+const MOST_BYTES = 1024 * 1024
+
+function appendAll(changes: readonly Append[], server: string): Statement {
+  const texts = [
+    ...APPENDED_NAMES.map(name => changes.map(({ message }) => String(message[name]))),
+    changes.map(change => ownerOf(change, server)),
+  ]
+  const bytes = [changes.map(({ head }) => head), changes.map(({ rest }) => rest)]
+  const values = [
+    ...texts.map(column =>
+      binaryArray(
+        'text',
+        column.map(text => Buffer.from(text)),
+      ),
+    ),
+    ...bytes.map(column => binaryArray('bytea', column)),
+  ]
+  return made('append all', APPEND_ALL, ...values)
+}
+
+/** One whose attempt began before it was stored is its server's until that says what came of it. */
+function ownerOf({ message }: Append, server: string): string {
+  return message.attempts > 0 ? server : ''
+}
+
+/** Nothing of it came before its message. */
+function isWhole(change: OwnChange): change is Append {
+  return change.op === 'append' && change.message.parts === (change.rest.length > 0 ? 2 : 1)
+}
+
+/** Changes that follow each other, and the statement that makes them: its rows are theirs. */
+export interface Step {
+  readonly statement: Statement
+  readonly changes: number
+}
+
+export function stepsOf(changes: readonly OwnChange[], self: Self): Step[] {
+  const steps: Step[] = []
+  for (let at = 0; at < changes.length; ) {
+    const whole = wholeFrom(changes, at)
+    const statement = whole.length > 1 ? appendAll(whole, self.server) : statementOf(changes[at]!, self)
+    const step = { statement, changes: Math.max(whole.length, 1) }
+    steps.push(step)
+    at += step.changes
+  }
+  return steps
+}
+
+/** Appends of whole webhooks from there on that are one statement. */
+function wholeFrom(changes: readonly OwnChange[], from: number): Append[] {
+  const whole: Append[] = []
+  let bytes = 0
+  for (const change of changes.slice(from, from + MOST_TOGETHER)) {
+    if (!isWhole(change) || bytes > MOST_BYTES) break
+    whole.push(change)
+    bytes += change.head.length + change.rest.length
+  }
+  return whole
+}
+
 /** What was said to have failed may be there all the same: the parts of a message are its own. */
 const FORGET_PARTS =
   'DELETE FROM parts WHERE id = $1 AND NOT EXISTS (SELECT FROM messages WHERE messages.id = $1) RETURNING id'
 
-export function statementOf(change: OwnChange, { server, graceMs }: Self): Statement {
+function statementOf(change: OwnChange, { server, graceMs }: Self): Statement {
   switch (change.op) {
     case 'append': {
       const { message, head, rest } = change
-      // One whose attempt began before it was stored is its server's until that says what came of it.
-      const owner = message.attempts > 0 ? server : ''
-      const names = Object.keys(APPENDED) as (keyof typeof APPENDED)[]
-      return { name: 'append', text: APPEND, values: [...names.map(name => message[name]), owner, head, rest] }
+      const values = APPENDED_NAMES.map(name => message[name])
+      return made('append', APPEND, ...values, ownerOf(change, server), head, rest)
     }
     case 'part':
       return made('part', 'INSERT INTO parts (id, n, bytes) VALUES ($1, $2, $3)', change.id, change.n, change.bytes)
@@ -198,6 +288,18 @@ export function appliedOf(change: OwnChange, row: Done | undefined): Applied {
       return { status: row === undefined ? 'absent' : 'done', id: row?.id ?? '' }
   }
 }
+
+/** Tells the other servers. */
+export function tell(server: string, news: ReadonlySet<string>): Statement {
+  return made(
+    'tell',
+    TELL,
+    CHANNEL,
+    [...news].map(one => `${server} ${one}`),
+  )
+}
+
+const TELL = 'SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload'
 
 /** What the other servers have to know of it: `waits LANE RUNTIME`, `free LANE RUNTIME`, or `rules`. */
 export function newsOf(change: OwnChange, row: Done | undefined): string | undefined {

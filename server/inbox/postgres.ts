@@ -306,13 +306,12 @@ export class PostgresStore extends GroupedStore {
     const begun: Promise<QueryResult<sql.Done>>[] = [writer.query('BEGIN')]
     const lock = sql.lockOf(changes)
     if (lock !== undefined) begun.push(ask(lock))
-    const asked = changes.map(change => ask(sql.statementOf(change, self)))
+    const steps = sql.stepsOf(changes, self)
+    const asked = steps.map(({ statement }) => ask(statement))
     const results = (await all([...begun, ...asked], undo)).slice(begun.length)
-    const rows = results.map(({ rows: [row] }) => row)
-    const news = changes.flatMap((change, i) => sql.newsOf(change, rows[i]) ?? [])
-    const told = [...new Set(news)].map(one =>
-      writer.query('SELECT pg_notify($1, $2)', [sql.CHANNEL, `${this.#server} ${one}`]),
-    )
+    const rows = results.flatMap(({ rows }, i) => Array.from({ length: steps[i]!.changes }, (_, nr) => rows[nr]))
+    const news = new Set(changes.flatMap((change, i) => sql.newsOf(change, rows[i]) ?? []))
+    const told = news.size === 0 ? [] : [ask(sql.tell(this.#server, news))]
     const ended = (await all([...told, writer.query('COMMIT')], undo)).at(-1)!
     if (ended.command !== 'COMMIT') throw new Error('PostgreSQL undid the transaction')
     return await Promise.all(changes.map((change, i) => this.#applied(change, rows[i])))

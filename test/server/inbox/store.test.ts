@@ -106,6 +106,49 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(applied.map(({ status, id }) => `${status} ${id}`)).toEqual(['stored a', 'duplicate a', 'duplicate a'])
   })
 
+  test.runIf(run)(
+    'of hundreds at once each has its own bytes, in their order, and says what became of it',
+    async () => {
+      const store = await start()
+      await append(store, message('known', { dedupe: 'known' }))
+      const names = Array.from({ length: 300 }, (_, i) => `${i}`)
+      const special: Record<string, Partial<Parameters<typeof message>[1]>> = {
+        7: { dedupe: 'known' },
+        8: { dedupe: 'twice', attempts: 1, route: 'with "quotes", {braces}, \\ and ü' },
+        80: { dedupe: 'twice' },
+        90: { parts: 1 },
+        100: { parts: 3 },
+        101: { parts: 3 },
+      }
+      const all = (name: string) => Uint8Array.from({ length: 256 }, (_, i) => i ^ (Number(name) % 256))
+      const part = store.apply({ op: 'part', id: '100', n: 1, bytes: bytes('first of 100') })
+      const applied = await Promise.all(
+        names.map(name => {
+          const rest = name === '90' ? new Uint8Array() : all(name)
+          return store.apply({ op: 'append', message: message(name, special[name]), head: bytes(`head ${name}`), rest })
+        }),
+      )
+      await part
+      const others = { 7: 'duplicate known', 80: 'duplicate 8', 101: 'absent ' }
+      const expected = names.map(name => others[Number(name) as 7] ?? `stored ${name}`)
+      expect(applied.map(({ status, id }) => `${status} ${status === 'absent' ? '' : id}`)).toEqual(expected)
+      const stored = names.filter(name => !(Number(name) in others))
+      expect((await store.next('demo', 'l', 999))!.map(({ id }) => id)).toEqual(['known', ...stored])
+      for (const name of ['0', '8', '63', '64', '65', '299']) {
+        expect(Buffer.from((await store.part(name, 0))!).toString()).toBe(`head ${name}`)
+        expect([...(await store.part(name, 1))!]).toEqual([...all(name)])
+      }
+      expect(await store.part('90', 1)).toBeUndefined()
+      expect(Buffer.from((await store.part('100', 1))!).toString()).toBe('first of 100')
+      for (const name of ['7', '80', '101']) expect(await store.part(name, 0)).toBeUndefined()
+      expect((await store.list({ id: '8', limit: 99 })).at(-1)).toMatchObject({
+        id: '8',
+        route: special[8]!.route,
+        attempts: 1,
+      })
+    },
+  )
+
   test.runIf(run)('a dead letter waits again, also where the same one came meanwhile', async () => {
     const store = await start()
     const same = { dedupe: 'digest', dedupeMs: 0 }
