@@ -115,7 +115,8 @@ interface Known {
   readonly rules: Rules
   /** Seals what is kept; undefined: it is not sealed. */
   readonly seals: Seals | undefined
-  readonly text: string
+  /** Undefined: its client took back what an earlier one announced, and the store is to be told. */
+  readonly text: string | undefined
   /** When they were written; 0: not yet. */
   savedAt: number
 }
@@ -187,15 +188,13 @@ export class Inbox implements InboxOperations {
     this.#ledger.load(counts)
     if (state.setAside === undefined) this.#rulesChanged(state.contents)
     else this.#writeAnew()
+    for (const [runtime, { text, savedAt }] of this.#rules) if (savedAt === 0) this.#save(runtime, text)
     this.#lanes.reset(lanes)
   }
 
   /** A new file knows nothing of what was announced while the old one was whole. */
   #writeAnew(): void {
-    for (const [runtime, known] of this.#rules) {
-      known.savedAt = 0
-      this.#save(runtime, known.text)
-    }
+    for (const [, known] of this.#rules) known.savedAt = 0
     for (const runtime of this.#lanes.paused) {
       const written = this.#store.apply({ op: 'pause', runtime, paused: true })
       detached(this.logger, 'a pause of the inbox was not written', written)
@@ -241,16 +240,12 @@ export class Inbox implements InboxOperations {
     }
     const rules = problem === undefined ? announced : []
     const known = this.#rules.get(runtime)
-    if (rules.length === 0) {
-      if (known === undefined) return
-      this.#rules.delete(runtime)
-      this.#save(runtime, undefined)
-      return
-    }
-    const text = JSON.stringify({ key, shared, rules: rules.map(withoutSecrets) })
+    // One that is not open may know of earlier ones.
+    if (rules.length === 0 && known === undefined && this.#store.stats().open) return
+    const text = rules.length === 0 ? undefined : JSON.stringify({ key, shared, rules: rules.map(withoutSecrets) })
     const made = this.#rulesOf(runtime, rules)
     const now = this.now()
-    const isFresh = known?.text === text && now - known.savedAt < RULES_FRESH_MS
+    const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
     this.#rules.putWithin(MAX_RUNTIMES, runtime, {
       ...{ rules: made, seals, text },
       savedAt: isFresh ? known.savedAt : 0,
@@ -316,7 +311,9 @@ export class Inbox implements InboxOperations {
     try {
       await this.#store.apply({ op: 'rules', runtime, rules, at })
       const known = this.#rules.get(runtime)
-      if (known?.text === rules) known!.savedAt = at
+      if (known === undefined || known.text !== rules) return
+      if (rules === undefined) this.#rules.delete(runtime)
+      else known.savedAt = at
     } catch (error) {
       const err = { message: (error as Error).message }
       this.logger.warn({ runtime, err }, 'the rules of an inbox were not written')
@@ -506,11 +503,9 @@ export class Inbox implements InboxOperations {
     this.#ledger.load(counts)
     reconcile(lanes)
     for (const runtime of this.#lanes.runtimes) if (!this.#options.isLive(runtime)) this.#options.look(runtime)
-    for (const [runtime, known] of this.#rules) {
-      const isAway = !this.#options.isLive(runtime)
-      if (!isAway && this.now() - known.savedAt >= RULES_FRESH_MS) {
-        this.#save(runtime, known.text)
-      }
+    for (const [runtime, { text, savedAt }] of this.#rules) {
+      const isOld = this.#options.isLive(runtime) && this.now() - savedAt >= RULES_FRESH_MS
+      if (savedAt === 0 || isOld) this.#save(runtime, text)
     }
   }
 

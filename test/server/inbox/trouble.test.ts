@@ -81,6 +81,42 @@ test('a file that is set aside while it is used takes no rule and no pause with 
   expect((await ground.post('and later')).status).toBe(202)
 })
 
+/** Another program has the file while the server starts. */
+async function lockOut(): Promise<() => void> {
+  await ground.server.close({ graceMs: 0 })
+  const other = new DatabaseSync(ground.path)
+  other.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE')
+  await ground.restart()
+  return () => other.close()
+}
+
+async function breakStore(): Promise<() => void> {
+  await ground.server.inbox!.list({ limit: 0.5 }).catch(() => {})
+  return () => {}
+}
+
+test.each([
+  ['is away', breakStore],
+  ['has not been open yet', lockOut],
+])('an inbox that is taken back while the store %s is gone, and stays so', { timeout: 60_000 }, async (_, close) => {
+  ground = await makeGround()
+  await leave(ground, await ground.connect())
+  const store = () => ground.server.stats().inbox!.store
+  await until(() => store().commits > 0)
+  const open = await close()
+  const { commits } = store()
+  const client = await ground.connect([])
+  open()
+  await until(() => store().open)
+  ground.receiver.says = () => 500
+  expect((await ground.post('a')).status).toBe(500)
+  await until(() => store().commits > commits)
+  await leave(ground, client)
+  await ground.restart()
+  expect((await ground.post('b')).status).toBe(503)
+  expect(await ground.messages()).toEqual([])
+})
+
 /** A webhook of which so many bytes are sent, and its answer. */
 function upload(bytes: number, length: number) {
   const { host, port } = ground.server.publicAddress!
