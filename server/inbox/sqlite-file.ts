@@ -176,7 +176,8 @@ export class SqliteFile {
       makeDurable(copy)
       makeDurable(this.#folder)
     } catch (error) {
-      rmSync(copy)
+      // What SQLite began, too: it is tried again a second later, under another name.
+      for (const end of ['', '-journal']) rmSync(copy + end, { force: true })
       throw error
     }
     const log = `${this.#path}-wal`

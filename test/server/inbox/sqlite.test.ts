@@ -224,6 +224,32 @@ test.runIf(isRoot && process.platform === 'linux')(
   },
 )
 
+test.runIf(isRoot && process.platform === 'linux')(
+  'a file that is deleted where there is no room for a copy: away, nothing is left behind, and it is set aside once there is',
+  async () => {
+    const disk = join(folder, 'disk')
+    mkdirSync(disk)
+    const mount = (options: string) => spawnSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', disk]).status
+    if (mount('size=14m') !== 0) return
+    try {
+      const store = await start(join(disk, 'inbox.db'))
+      const rest = new Uint8Array(512 * 1024)
+      for (let i = 0; i < 16; i++)
+        await store.apply({ op: 'append', message: message(`m${i}`), head: bytes('{}'), rest })
+      for (const name of readdirSync(disk)) rmSync(join(disk, name))
+      await expect(append(store, message('b'))).rejects.toMatchObject({ kind: 'away' })
+      await until(() => store.stats().problem === 'database or disk is full' && readdirSync(disk).length === 0)
+      expect(mount('remount,size=60m')).toBe(0)
+      await until(() => store.stats().open)
+      const copy = await start(store.stats().setAside)
+      expect(contents(copy)).toMatchObject({ counts: [{ runtime: 'demo', messages: 16 }] })
+      for (const one of open.splice(0)) await one.close()
+    } finally {
+      spawnSync('umount', ['-l', disk])
+    }
+  },
+)
+
 const KILLS = long ? 200 : 20
 
 test('kill -9 at any moment: what was said to be stored is there', {
