@@ -262,7 +262,11 @@ class MountedResponse implements ResponseSink, Failing {
   }
 
   responseAbort(error: SallyportError): void {
-    if (this.#over) return
+    if (this.#over) {
+      // Drops what waits of the answer.
+      if (this.#waiting > 0) this.#cut()
+      return
+    }
     this.#over = true
     if (this.#response.headersSent) this.#cut()
     else answerProblem(this.#fresh(), { method: this.#request.method ?? 'GET', requestId: '', headers: [] }, error)

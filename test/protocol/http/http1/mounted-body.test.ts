@@ -2,8 +2,8 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import type { SallyportError } from '../../../../protocol/base/errors.ts'
-import type { Handler, ResponseSink } from '../../../../protocol/exchange.ts'
+import { SallyportError } from '../../../../protocol/base/errors.ts'
+import { BODY_UNKNOWN, type Handler, type ResponseSink } from '../../../../protocol/exchange.ts'
 import { mount } from '../../../../protocol/http/http1/mount.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { noLogger } from '../../../../protocol/base/log.ts'
@@ -175,6 +175,20 @@ describe('a caller that takes its answer late', () => {
     expect(performance.now() - begun).toBeGreaterThan(600)
     expect(caller.bytesRead).toBeGreaterThan(LARGE.length)
     expect(aborted).toEqual([])
+  })
+
+  test.each([LARGE.length, BODY_UNKNOWN])('is cut where there is no room for it (%d)', async bodyBytes => {
+    const { caller, waiting, server } = await serve({})
+    const connected = once(server, 'connection')
+    caller.pause().write(get('/waits'))
+    const [accepted] = await connected
+    await vi.waitFor(() => expect(waiting.length).toBe(1))
+    const [response] = waiting
+    response!.responseHead({ status: 200, headers: [], bodyBytes })
+    response!.responseData(LARGE)
+    response!.responseEnd([])
+    response!.responseAbort(new SallyportError('overloaded'))
+    await once(accepted, 'close')
   })
 
   test('behind another answer is not, either', async () => {
