@@ -12,6 +12,7 @@ import { Dialler } from './dial/dialler.ts'
 import { chooseProxy } from './dial/proxy.ts'
 import { checkOptions, type ClientOptions, type ResolvedClientOptions } from './options.ts'
 import { measureQuiet } from './quiet-way.ts'
+import { measureThroughput, THROUGHPUT_BYTES, THROUGHPUT_MS } from './throughput.ts'
 import { TokenKeeper } from './token.ts'
 
 /** For each step of a dial. */
@@ -43,6 +44,10 @@ const STEPS = {
   authentication: ['the server takes the token', 'Its log says why it did not, under the request id.'],
   clock: ['within 30 s of the clock of the server', 'Set the clock of this machine (NTP).'],
   'round-trip': ['the server answers pings', 'Something on the way holds WebSocket frames back.'],
+  throughput: [
+    `${THROUGHPUT_BYTES / 1000} kB arrive within ${formatDuration(THROUGHPUT_MS)}`,
+    'The way is slow, or something on it limits what is sent: large bodies will take long.',
+  ],
   quiet: [
     'the way may be quiet for 8 s',
     'A proxy, balancer or firewall cuts what is quiet: raise its time, or ping more often (--ping.interval).',
@@ -176,11 +181,17 @@ async function probeSession({ socket, dateMs }: Dialled, signal: AbortSignal, no
   note('clock', apart > SKEW_FAIL_MS ? 'fail' : apart > SKEW_WARN_MS ? 'warn' : 'ok', found)
   try {
     note('round-trip', 'ok', `${(await roundTripMs(socket, signal)).toFixed(1)} ms, the median of ${PINGS}`)
+    noteThroughput(await measureThroughput(socket, signal), note)
   } catch (error) {
     const isSilent = (error as Error).name === 'AbortError'
     note('round-trip', 'fail', isSilent ? `no answer within ${formatDuration(STEP_MS)}` : messageOf(error))
   }
   await leave(socket, signal)
+}
+
+function noteThroughput(ms: number | undefined, note: Note): void {
+  if (ms === undefined) note('throughput', 'warn', 'they did not arrive in time')
+  else note('throughput', 'ok', `at least ${Math.round(THROUGHPUT_BYTES / ms)} kB/s to the server`)
 }
 
 async function probeQuiet(dial: () => Promise<WebSocket>, note: Note): Promise<void> {

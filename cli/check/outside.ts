@@ -103,8 +103,10 @@ async function goThrough(
   note('outside-host', host === outside.url.host ? 'ok' : 'fail', `Host: ${host}`)
   await attempt('outside-upgrade', note, () => outside.echo())
   await attempt('outside-body', note, async () => {
+    const begun = performance.now()
     const { status, text } = await outside.ask('body', { body: Buffer.alloc(BODY_BYTES), ms: BODY_MS })
-    return status === 200 && text === String(BODY_BYTES) ? 'all of it' : fail(`answered ${status}`)
+    const rate = (BODY_BYTES / 1000 / (performance.now() - begun)).toFixed(1)
+    return status === 200 && text === String(BODY_BYTES) ? `all of it, at ${rate} MB/s` : fail(`answered ${status}`)
   })
   // Whatever it answers, it has repeated by then what it repeats.
   await outside.ask('cut', { body: Buffer.from('once') }).catch(() => {})

@@ -19,6 +19,7 @@ import { createAuthority, createKeys, createServerCertificate, createToken } fro
 import { connect, diagnose } from '../../client/index.ts'
 import { createServer, type Server } from '../../server/index.ts'
 import { needs } from '../support/needs.ts'
+import { Relay } from '../support/relay.ts'
 import { sallyport } from './run.ts'
 
 interface Found {
@@ -97,7 +98,7 @@ const words = (flags: Flags) => Object.entries(flags).flatMap(([name, value]) =>
 const client = (url = `wss://127.0.0.1:${port}`, more: Flags = {}) =>
   check('client', ...words({ server: url, ca: file('ca.pem'), 'token.file': file('token'), target, ...more }))
 
-const NETWORK = ['name', 'tcp', 'tls', 'upgrade', 'authentication', 'clock', 'round-trip']
+const NETWORK = ['name', 'tcp', 'tls', 'upgrade', 'authentication', 'clock', 'round-trip', 'throughput']
 
 /** Up to `failed` all is well, and what comes after it was not reached. */
 function expectFailed({ code, statuses }: Awaited<ReturnType<typeof check>>, failed: string): void {
@@ -168,6 +169,14 @@ describe('check client', () => {
     })
     const failed = probes.filter(({ status }) => status === 'fail')
     expect(failed).toMatchObject([{ code: 'name', found: expect.stringMatching(/within 5/) as unknown }])
+  })
+
+  test('a way that is slow', async () => {
+    const relay = await Relay.start({ port, bytesPerSecond: 16_384 })
+    stops.push(() => relay.stop())
+    const { statuses, of, code } = await client(`wss://127.0.0.1:${relay.port}`)
+    expect([statuses['round-trip'], statuses.throughput, code]).toEqual(['ok', 'warn', 0])
+    expect(of('throughput')[0]!.found).toBe('they did not arrive in time')
   })
 
   test('a box on the way that opens TLS: its authority is named', async () => {
@@ -366,7 +375,7 @@ describe('check client', () => {
     const none = await give('')
     expect(none.of('token')[0]!.found).toContain('is empty')
     // The way is told up to where a token is needed.
-    expect(NETWORK.map(name => none.statuses[name])).toEqual(['ok', 'ok', 'ok', 'ok', 'skip', 'skip', 'skip'])
+    expect(NETWORK.map(name => none.statuses[name])).toEqual([...Array(4).fill('ok'), ...Array(4).fill('skip')])
     const open = await give(await token({}), 0o644)
     expect([open.statuses.rights, open.code]).toEqual(['warn', 0])
   })
