@@ -79,6 +79,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #requestTrailers: HeaderList = []
   #headReceived = false
   #responseDone = false
+  #answeredAt = 0
   #responseLeft = BODY_UNKNOWN
   #trailers: HeaderList = []
   #informational = 0
@@ -275,6 +276,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #finish(): void {
     const unsent = !this.#stream.writableEnded || this.#writer.waiting > 0
     this.#responseDone = true
+    this.#answeredAt = performance.now()
     this.#response.responseEnd(this.#trailers)
     if (!unsent || this.#raw) return
     // The rest of the request is thrown away.
@@ -409,10 +411,11 @@ export class Http2ClientExchange implements RequestSink, Failing {
 
   #checkWrite(now: number): number {
     if (this.#limits.stalledMs === 0) return Number.POSITIVE_INFINITY
-    // The end of a request needs room, too. If its answer is over, nothing else watches it.
-    const endWaits = this.#responseDone && this.#writer.ended && !this.#asked
+    // The end of a request needs room, too: nghttp2 holds even an empty DATA. If the answer is over, nothing else watches it.
+    const endWaits = this.#responseDone && this.#writer.ended
     if (this.#writer.waiting === 0 && !endWaits) return this.#limits.stalledMs
-    const left = timeLeft(this.#writer.progressAt, this.#limits.stalledMs, now)
+    const since = Math.max(this.#writer.progressAt, this.#answeredAt)
+    const left = timeLeft(since, this.#limits.stalledMs, now)
     if (left > 0) return left
     this.#broken(new SallyportError('upstream-timeout', 'the upstream stopped reading'))
     return Number.POSITIVE_INFINITY

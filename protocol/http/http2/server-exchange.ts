@@ -438,8 +438,10 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   #checkWrite(now: number): number {
     const { stalledMs } = this.#limits
-    if (this.#writer.waiting === 0) return stalledMs || Number.POSITIVE_INFINITY
-    const left = timeLeft(this.#writer.progressAt, stalledMs, now)
+    // The end of an answer needs room, too: nghttp2 holds even an empty DATA. While a WebSocket's caller sends, `#checkEnd` looks.
+    const endWaits = this.#responseEndedAt > 0 && (this.#requestEnded || !this.#raw)
+    if (this.#writer.waiting === 0 && !endWaits) return stalledMs || Number.POSITIVE_INFINITY
+    const left = timeLeft(Math.max(this.#writer.progressAt, this.#responseEndedAt), stalledMs, now)
     if (left > 0) return left
     cancelStream(this.#stream)
     return Number.POSITIVE_INFINITY

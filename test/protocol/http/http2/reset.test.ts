@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
-import { BODY_UNKNOWN, type HttpRequest } from '../../../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type Handler, type HttpRequest } from '../../../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
 import {
@@ -19,7 +19,7 @@ import {
   uint32,
 } from '../../../support/http2-frames.ts'
 import { recorder } from '../http1/raw.ts'
-import { DEAF } from '../../../support/ends.ts'
+import { DEAF, ends } from '../../../support/ends.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -28,6 +28,9 @@ afterEach(async () => {
 
 const INTERNAL_ERROR = 2
 const CANCEL = 8
+/** Settings. */
+const WINDOW = 4
+const CONNECT_PROTOCOL = 8
 
 /** The frames of stream 1 that come up to its reset, or to a clean end. */
 async function lastFrames(socket: Socket): Promise<Frame[]> {
@@ -75,6 +78,40 @@ describe('a response that breaks', () => {
   })
 })
 
+/** Settings of a peer, which has taken ours. */
+function settings(...values: [id: number, value: number][]): Buffer {
+  const payload = values.map(([id, value]) => Buffer.concat([Buffer.from([0, id]), uint32(value)]))
+  return Buffer.concat([frame(TYPE.settings, 0, 0, Buffer.concat(payload)), frame(TYPE.settings, 1, 0)])
+}
+
+describe('an answer for whose end its caller has no room', () => {
+  test.each([
+    ['of unknown length', 200, BODY_UNKNOWN, head()],
+    ['with trailers', 200, 4, head('GET', ['te', 'trailers'])],
+    ['of a WebSocket', 101, 0, head('CONNECT', [':protocol', 'websocket'], ['sec-websocket-version', '13'])],
+  ] as const)('%s: it is reset, though its caller answers pings', async (_, status, bodyBytes, block) => {
+    const handler: Handler = (_request, response) => {
+      setImmediate(() => {
+        response.responseHead({ status, headers: [], bodyBytes })
+        response.responseData(Buffer.from('some'))
+      })
+      return { ...ends().back, responseConsumed: () => response.responseEnd([]) }
+    }
+    const listener = await listen({ port: 0, handler, limits: { stalledMs: 200 } })
+    const socket = connect(listener.address.port, '127.0.0.1')
+    open.push(
+      () => listener.close({ graceMs: 0 }),
+      () => socket.destroy(),
+    )
+    const whole = frame(TYPE.headers, END_HEADERS | (status === 101 ? 0 : END_STREAM), 1, block)
+    socket.write(Buffer.concat([PREFACE, settings([WINDOW, 4]), whole]))
+    if (status === 101) socket.write(frame(TYPE.data, END_STREAM, 1))
+    const frames = await lastFrames(socket)
+    expect(frames.filter(({ type }) => type === TYPE.data).map(({ payload }) => String(payload))).toEqual(['some'])
+    expectCut(frames, CANCEL)
+  })
+})
+
 /** Ours, and that of an upstream which the test writes. */
 async function pairOfSockets(): Promise<{ socket: Socket; peer: Socket }> {
   const server = createServer()
@@ -93,7 +130,7 @@ async function pairOfSockets(): Promise<{ socket: Socket; peer: Socket }> {
 describe('a request that breaks', () => {
   test.each(bodies)('%s: RST_STREAM, no END_STREAM', async (_, bodyBytes) => {
     const { socket, peer } = await pairOfSockets()
-    peer.write(Buffer.concat([frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)]))
+    peer.write(settings())
     const session = new Http2ClientSession(socket, { onClose: () => {}, onIdle: () => {} })
     open.push(() => session.destroy())
     const frames = lastFrames(peer)
@@ -104,27 +141,30 @@ describe('a request that breaks', () => {
     expectCut(await frames, CANCEL)
   })
 
-  test('whose answer is over, and for whose end its upstream has no room: it is reset, and the session is free', async () => {
+  test.each([
+    ['a body', 4, false],
+    ['a WebSocket', 0, true],
+  ])('%s whose answer is over, and for whose end its upstream has no room', async (_, bodyBytes, upgrade) => {
     const { socket, peer } = await pairOfSockets()
-    const fourBytes = Buffer.concat([Buffer.from([0, 4]), uint32(4)])
-    peer.write(Buffer.concat([frame(TYPE.settings, 0, 0, fourBytes), frame(TYPE.settings, 1, 0)]))
+    peer.write(settings([WINDOW, 4], [CONNECT_PROTOCOL, 1]))
     const idle = Promise.withResolvers<void>()
-    const settings = Promise.withResolvers<void>()
+    const told = Promise.withResolvers<void>()
     const session = new Http2ClientSession(socket, {
       limits: { stalledMs: 200 },
-      onSettings: settings.resolve,
+      onSettings: told.resolve,
       onIdle: () => idle.resolve(),
     })
     open.push(() => session.destroy())
-    await settings.promise
+    await told.promise
     const frames = lastFrames(peer)
-    const request = { method: 'POST', authority: 'a', path: '/', headers: [], bodyBytes: 4, upgrade: false }
+    const request = { method: upgrade ? 'GET' : 'POST', authority: 'a', path: '/', headers: [], bodyBytes, upgrade }
     const ended = Promise.withResolvers<void>()
-    const sink = session.send(request, { ...DEAF, responseEnd: () => ended.resolve() }, { headTimeoutMs: 100 })
-    sink.requestData(Buffer.from('some'))
-    sink.requestEnd([])
+    const response = { ...DEAF, responseEnd: () => ended.resolve(), requestConsumed: () => sink.requestEnd([]) }
+    const sink = session.send(request, response, { headTimeoutMs: 100 })
+    if (!upgrade) sink.requestData(Buffer.from('some'))
     peer.write(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, field(':status', '200')))
     await ended.promise
+    if (upgrade) sink.requestData(Buffer.from('some'))
     expect(session.streams).toBe(1)
     expectCut(await frames, CANCEL)
     await idle.promise
