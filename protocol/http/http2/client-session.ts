@@ -88,6 +88,8 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
       this.#settle(broken(error?.message ?? 'the session was ended'))
       destroy(error, code)
     })
+    // Node does so at a go-away, and pings no more. We end the session with its last exchange.
+    session.close = guard(() => this.close())
     session.on('error', ignore)
     const { onSettings } = options
     if (onSettings !== undefined) session.once('remoteSettings', guard(onSettings))
@@ -227,7 +229,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
    */
   #checkPing(now: number): number {
     const { http2PingMs, stalledMs } = this.limits
-    if (http2PingMs === 0 || this.#session.closed || this.#session.destroyed) return Number.POSITIVE_INFINITY
+    if (http2PingMs === 0 || this.#session.destroyed) return Number.POSITIVE_INFINITY
     const untilPing = timeLeft(this.#pingAt, http2PingMs, now)
     if (untilPing > 0) return untilPing
     if (!this.#pinging) {

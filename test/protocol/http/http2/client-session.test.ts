@@ -13,6 +13,7 @@ import type { HeaderList, ResponseHead, ResponseSink } from '../../../../protoco
 import type { OutgoingRequest } from '../../../../protocol/http/http1/client-exchange.ts'
 import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
+import { END_STREAM, frame, TYPE } from '../../../support/http2-frames.ts'
 import { Http2Upstream, type UpstreamStream } from '../../../support/http2-upstream.ts'
 import { until } from '../../../support/until.ts'
 
@@ -360,6 +361,23 @@ describe('pings to an upstream with open streams', () => {
     expect(response.error).toBeUndefined()
     await response.over()
     expect(response.error).toBe('upstream-timeout')
+    await until(() => session.streams === 0)
+  })
+
+  test('behind a go-away they go on', async () => {
+    const { response, connection } = await quiet({ http2PingMs: 50, stalledMs: 10_000 })
+    connection.goaway(0, 1)
+    await until(() => connection.pings > 3)
+    expect(response.error).toBeUndefined()
+  })
+
+  // Node is told nothing of it, until nghttp2 refuses to send more.
+  test('an upstream that breaks the rules behind a go-away does not keep its streams', async () => {
+    const { session, response, connection } = await quiet({ http2PingMs: 50, stalledMs: 10_000 })
+    connection.goaway(0, 1)
+    connection.send(Buffer.concat([frame(TYPE.headers, END_STREAM, 1), frame(TYPE.ping, 0, 0, Buffer.alloc(8))]))
+    await response.over()
+    expect(response).toMatchObject({ error: 'upstream-broken', why: 'Protocol error' })
     await until(() => session.streams === 0)
   })
 })
