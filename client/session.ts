@@ -313,7 +313,6 @@ export class ClientSession implements SessionView {
         if (this.#checks) this.#owner.onCheck(this, message.id)
         break
       case 'notice':
-        this.farewell = message.message
         this.#owner.onNotice(this, message)
         break
       case 'bye':

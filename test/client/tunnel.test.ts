@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEvents } from '../../client/index.ts'
-import { FakeServer } from './fake-server.ts'
+import { CLOSE } from '../../protocol/wire/transport.ts'
+import { FakeServer, type FakeSession } from './fake-server.ts'
 import { createRouter } from '../../router/index.ts'
 
 const open: (Tunnel | FakeServer)[] = []
@@ -358,6 +359,23 @@ describe('a session that is lost', () => {
     const session = await server.serve()
     session.send({ type: 'notice', message: 'this client is two years old', code: 'old-client' })
     expect(await said.promise).toBe('this client is two years old')
+  })
+
+  it.each<[string, string, (session: FakeSession) => void]>([
+    ['a close', 'the token is revoked', session => session.yamux.close('the token is revoked', CLOSE.refused)],
+    ['a cut', 'the network cut the connection', session => session.webSocket.terminate()],
+  ])('does not take what the server told before for the reason of %s', async (_how, reason, end) => {
+    const server = await fake()
+    const said = Promise.withResolvers<unknown>()
+    const warn = (fields: object) => 'code' in fields && said.resolve(fields.code)
+    const tunnel = startTunnel(optionsFor(server, { logger: { debug() {}, info() {}, warn, error() {} } }))
+    const session = await server.serve()
+    await tunnel.connected()
+    const disconnected = event(tunnel, 'disconnected')
+    session.send({ type: 'notice', message: "the host a.example is another runtime's", code: 'host-taken' })
+    expect(await said.promise).toBe('host-taken')
+    end(session)
+    expect((await disconnected).reason).toBe(reason)
   })
 
   it('ends if the server says welcome twice', async () => {
