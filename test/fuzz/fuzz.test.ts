@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { short } from '../support/needs.ts'
 import { firstSeed } from '../support/seed.ts'
 import { fuzz } from './fuzz.ts'
@@ -54,6 +54,21 @@ describe('the fuzzer', () => {
     }
     const { find } = await fuzz(leaking, { seed: 'a', ms: 60_000, executions: 500 })
     expect(String(find?.error)).toContain('live bytes grew')
+  })
+
+  it('finds an input that computes for long, and none that the machine kept waiting', async () => {
+    const idle: FuzzTarget = { name: 'idle', generate: () => Buffer.alloc(1), execute: () => {} }
+    let ms = 0
+    const later = () => {
+      ms += 6_000
+      return ms
+    }
+    vi.spyOn(performance, 'now').mockImplementation(later)
+    const waited = await fuzz(idle, { seed: 'a', ms: 60_000, executions: 2 })
+    expect(waited).toMatchObject({ executions: 2, find: undefined })
+    vi.spyOn(process, 'threadCpuUsage').mockImplementation(() => ({ user: later() * 1000, system: 0 }))
+    const computed = await fuzz(idle, { seed: 'a', ms: 60_000, executions: 2 })
+    expect(String(computed.find?.error)).toContain('one input took 6000 ms')
   })
 
   it('makes the same inputs from the same seed, and others from another', () => {
