@@ -8,8 +8,10 @@ import {
   type TlsOptions,
   type Server as TlsServer,
 } from 'node:tls'
+import { isDeepStrictEqual } from 'node:util'
 import { type Cidrs, canonicalAddress } from '../base/address.ts'
-import { ConnectionSet } from './connection-set.ts'
+import { CertifiedConnections } from './certified-connections.ts'
+import { ConnectionSet, type ManagedConnection } from './connection-set.ts'
 import { checkDuration } from '../base/durations.ts'
 import { checkSocket, type LimitOptions, resolveLimits } from '../base/limit.ts'
 import type { SallyportError } from '../base/errors.ts'
@@ -103,6 +105,9 @@ class HttpListener implements Listener {
   readonly #logger: Logger
   readonly #onBadRequest: ListenerOptions['onBadRequest']
   readonly #connections: ConnectionSet
+  readonly #certified = new CertifiedConnections()
+  /** Those of callers' certificates. */
+  #authorities: TlsMaterial['ca']
   readonly #dates = new DateClock()
   readonly #reader = new SocketReader()
   readonly #server: Server | TlsServer
@@ -116,6 +121,7 @@ class HttpListener implements Listener {
     checkSocket(options)
     this.#limits = resolveLimits(HTTP_LIMITS, options.limits, 'limits')
     this.#options = options
+    this.#authorities = options.tls?.ca
     this.#connections = new ConnectionSet(resolveLimits(LISTENER_LIMITS, options).maxConnections)
     this.#pending = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
@@ -218,15 +224,20 @@ class HttpListener implements Listener {
     const { corsOf } = this.#options
     const limits = this.#limits
     const [logger, onBadRequest] = [this.#logger, this.#onBadRequest]
+    const certificate = this.#certificateOf(socket)
+    const begun = (connection: ManagedConnection) => {
+      if (certificate !== undefined) this.#certified.add(connection, socket, certificate)
+    }
     const shared = {
-      handler: this.#handlerOf(socket),
+      handler: certificate === undefined ? this.#handler : certified(this.#handler),
       limits,
       logger,
       onBadRequest,
       corsOf,
       connections: this.#connections,
     }
-    const http1 = (bytes?: Buffer) => serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes)
+    const http1 = (bytes?: Buffer) =>
+      begun(serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes))
     if (!this.#http2 || first !== undefined) http1(first)
     else if (!('encrypted' in socket)) {
       this.#pending.add(socket)
@@ -236,22 +247,23 @@ class HttpListener implements Listener {
       }
       const http2 = settled(() => serveHttp2(socket, shared))
       sniffPreface(socket, { ms: limits.headMs, http1: settled(http1), http2, logger })
-    } else if (socket.alpnProtocol === 'h2') serveHttp2(socket, shared)
+    } else if (socket.alpnProtocol === 'h2') begun(serveHttp2(socket, shared))
     else http1()
   }
 
-  #handlerOf(socket: Socket | TLSSocket): Handler {
-    if (this.#options.tls?.requestCert !== true || !isCertified(socket)) return this.#handler
-    return (request, response) => {
-      request.certified = true
-      return this.#handler(request, response)
-    }
+  /** A session that is resumed may be `authorized` without a certificate, as OpenSSL sees it. */
+  #certificateOf(socket: Socket | TLSSocket): X509Certificate | undefined {
+    const isAsked = this.#options.tls?.requestCert === true
+    return isAsked && 'authorized' in socket && socket.authorized ? socket.getPeerX509Certificate() : undefined
   }
 
   setTls(tls: TlsMaterial): void {
     if (!('setSecureContext' in this.#server)) throw new TypeError('this listener has no TLS')
     this.#server.setSecureContext(tlsDefaults(tls))
     staple(this.#server, tls)
+    if (isDeepStrictEqual(tls.ca, this.#authorities)) return
+    this.#authorities = tls.ca
+    this.#certified.end()
   }
 
   async close({ graceMs = 10_000, last = false, onStop }: ListenerCloseOptions = {}): Promise<void> {
@@ -278,9 +290,11 @@ function staple(server: TlsServer, { cert, ocsp }: TlsMaterial): void {
   server.on('OCSPRequest', give)
 }
 
-/** A session that is resumed may be `authorized` without a certificate, as OpenSSL sees it. */
-function isCertified(socket: Socket | TLSSocket): boolean {
-  return 'authorized' in socket && socket.authorized && socket.getPeerX509Certificate() !== undefined
+function certified(handler: Handler): Handler {
+  return (request, response) => {
+    request.certified = true
+    return handler(request, response)
+  }
 }
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {

@@ -365,6 +365,36 @@ describe('E18 a certificate of the caller', () => {
     }
   })
 
+  test('counts on an open connection only as long as its authority does', async () => {
+    const { trust, shown } = await startTls()
+    const { server: ours } = await makeWorld()
+    const { host, port } = server.publicAddress!
+    const asks = (socket: TLSSocket) => {
+      socket.write(`GET / HTTP/1.1\r\nhost: ${HOST}\r\n\r\n`)
+      return once(socket, 'data').then(([bytes]) => String(bytes))
+    }
+    const open = async (options: ConnectionOptions) => {
+      const socket = connectTls({ host, port, ...trust, ...options })
+      await once(socket, 'secureConnect')
+      return socket
+    }
+    const [certified, other] = [await open(shown), await open({})]
+    const session = connectHttp2(`https://${host}:${port}`, { ...trust, ...shown })
+    const stream = session.request({ ':authority': HOST })
+    await once(stream, 'response')
+    expect([(await asks(certified)).slice(9, 12), (await asks(other)).slice(9, 12)]).toEqual(['200', '401'])
+    const ended = [once(certified, 'end'), once(session, 'goaway')]
+    const next = await createAuthority()
+    const tls = { cert: ours.certificate, key: ours.key, ca: next.certificate }
+    expect(await server.reload({ publicTls: tls })).toBe(true)
+    await Promise.all(ended)
+    session.destroy()
+    // Who showed none has lost nothing, and stays.
+    expect(await asks(other)).toMatch(/^HTTP\/1\.1 401 (?!.*connection: close)/s)
+    other.destroy()
+    expect((await ask('/', {}, { ...trust, ...shown })).status).toBe(401)
+  })
+
   test('is held against the same authorities where a reload names none', async () => {
     const { trust, shown } = await startTls()
     const { server: ours } = await makeWorld()
