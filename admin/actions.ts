@@ -55,7 +55,7 @@ export async function runAction(
   }
 }
 
-/** Of what is an object, the names of its members: an edited request may hold secrets. */
+/** Of objects only the names of their members: an edited request may hold secrets. */
 function audited(body: Body): Body {
   const entries = Object.entries(body).map(([name, value]) => {
     const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)

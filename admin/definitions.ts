@@ -240,7 +240,7 @@ const SERVERS: readonly Metric[] = [
   metric(
     'sallyport_held_requests_total',
     counts('{request}'),
-    'Requests that waited for a session of their runtime, by how they went on.',
+    'Requests that waited for a session of their runtime, by outcome.',
     'Was it worth the wait?',
     SERVER,
     ({ snapshot }) => snapshot.heldOutcomes,
@@ -249,7 +249,7 @@ const SERVERS: readonly Metric[] = [
   metric(
     'sallyport_access_total',
     counts('{request}'),
-    'Requests whose callers were checked, by what came of it.',
+    'Requests whose callers were checked, by outcome.',
     'Are callers turned away?',
     SERVER,
     ({ snapshot }) => snapshot.access && { ...snapshot.access },
@@ -298,7 +298,7 @@ const SERVERS: readonly Metric[] = [
   metric(
     'sallyport_directory_operations_total',
     counts('{operation}'),
-    'Operations of the directory, those that failed among them.',
+    'Operations of the directory, including failed ones.',
     'How much is the directory asked?',
     SERVER,
     ({ snapshot }) => snapshot.directory?.operations,
@@ -322,8 +322,8 @@ const SERVERS: readonly Metric[] = [
   metric(
     'sallyport_hops_total',
     counts('{exchange}'),
-    'Exchanges handed to other replicas, and taken.',
-    'How much traffic takes the way over another replica?',
+    'Exchanges handed to other replicas, and taken from them.',
+    'How much traffic goes through another replica?',
     SERVER,
     ({ snapshot: { peers } }) => peers && { sent: peers.sent, taken: peers.taken },
     { direction: ['sent', 'taken'] },
@@ -334,7 +334,7 @@ const INBOX: readonly Metric[] = [
   metric(
     'sallyport_inbox_accepted_total',
     counts('{webhook}'),
-    'Webhooks that were stored, by why.',
+    'Webhooks that were stored, by reason.',
     'Why are webhooks not delivered at once?',
     SERVER,
     ({ snapshot }) => snapshot.inbox?.accepted,
@@ -380,7 +380,7 @@ const INBOX: readonly Metric[] = [
     'sallyport_inbox_bytes',
     shows('By'),
     'Bytes of webhooks that wait or are dead.',
-    'How near is the inbox to its limit?',
+    'How close is the inbox to its limit?',
     SERVER,
     ({ snapshot }) => snapshot.inbox?.bytes,
   ),
@@ -438,7 +438,7 @@ const SPANS: readonly Metric[] = [
   metric(
     'sallyport_spans_dropped_total',
     counts('{span}'),
-    'Spans that the receiver of traces does not get.',
+    'Spans that never reached the receiver of traces.',
     'Are traces incomplete, and why?',
     ALL,
     ({ snapshot }) => snapshot.spans?.dropped,
@@ -447,8 +447,8 @@ const SPANS: readonly Metric[] = [
   metric(
     'sallyport_spans_returned_total',
     counts('{span}'),
-    'Spans that clients returned; or requests of which they may not tell.',
-    'Do clients tell their part? Does one tell of what is not its own?',
+    'Spans that clients returned, and reports that were refused.',
+    'Do clients return their spans? Does one report requests that are not its own?',
     SERVER,
     ({ snapshot }) => snapshot.spansReturned,
     { outcome: ['taken', 'refused'] },

@@ -1,4 +1,4 @@
-/** A page that goes on: events as they happen. */
+/** A page that does not end: events as they happen. */
 import type { ServerResponse } from 'node:http'
 import { guardWith } from '../protocol/base/guard.ts'
 import type { Page } from './page.ts'
@@ -6,7 +6,7 @@ import type { Page } from './page.ts'
 /** Begins, given what sends an event, and returns what ends it. */
 export type EventSource = (send: (name: string, value: unknown) => void) => () => void
 
-/** So much may wait for a reader. */
+/** How much may wait for a slow reader. */
 const MAX_UNREAD_BYTES = 256 * 1024
 const HEARTBEAT_MS = 15_000
 

@@ -22,7 +22,7 @@ interface Exemplar {
 export const MAX_ROUTES = 50
 export const OTHER = 'other'
 
-/** By the hundreds of the status, from 200 on; `none` went out of the first. */
+/** Classes of statuses, from 200 on; `none`: no status was sent. */
 export const STATUS_CLASSES = ['none', '2xx', '3xx', '4xx', '5xx'] as const
 
 export function statusClass(status: number): number {
@@ -70,7 +70,7 @@ class RouteCounts {
 
 export class ExchangeCounts {
   readonly #byRoute: boolean
-  /** Those of no route and of other routes, and beside them {@link MAX_ROUTES}. */
+  /** One for no route, one for other routes, and {@link MAX_ROUTES} besides. */
   readonly #routes = new Map([
     ['', new RouteCounts()],
     [OTHER, new RouteCounts()],

@@ -17,7 +17,7 @@ interface Inspected {
   readonly response?: Message | undefined
 }
 
-/** What an inspector has to offer for that. */
+/** What the page needs of an inspector. */
 export interface InspectedSource {
   /** The newest last: JSON values. */
   list(): readonly object[]
@@ -38,14 +38,14 @@ export function inspectedPage(path: string, source: InspectedSource): Page | und
   return { status: 200, contentType: 'application/json', text: JSON.stringify(shown) }
 }
 
-/** `saved`: it can be had by itself. */
+/** `saved`: it can be downloaded. */
 function withoutBody(message: Message): object {
   if (message.body === undefined) return message
   const { text, base64, ...body } = message.body
   return { ...message, body: { ...body, saved: text !== undefined || base64 !== undefined } }
 }
 
-/** No browser shows it, whatever it says that it is. */
+/** No browser renders it, whatever type it claims to be. */
 function download(name: string, body: Body | undefined): Page | undefined {
   const bytes = body?.base64 === undefined ? body?.text : Buffer.from(body.base64, 'base64')
   if (bytes === undefined) return undefined

@@ -18,7 +18,7 @@ export interface AdminListenerSettings extends ListenAddress {
 }
 
 export interface AdminOptions extends AdminListenerSettings {
-  /** The current token. Asked for after each request that needs it, so a changed file takes effect at once; once for all that wait. */
+  /** The current token. Read for each request that needs it, so that a changed file takes effect at once. Requests that wait share one read. */
   token(): string | Promise<string>
   /** Called for each action, whoever asked for it. */
   logger: Logger
@@ -42,7 +42,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
     const { authorization, accept } = request.headers
     const page = isRead(request) ? () => publicPage(path, source, accept) : async () => undefined
     const hostAllowed = isHostAllowed(request.headers.host)
-    // Who needs no token waits for no file.
+    // A request that needs no token waits for no file.
     const open = hostAllowed ? ((await page()) ?? (await site.open(path, request))) : undefined
     if (open) return open
     if (hostAllowed && isRead(request) && site.isLoggedIn(request)) {
@@ -120,8 +120,8 @@ type Answer = (request: IncomingMessage, path: string, authorized: () => void) =
 const MAX_CONNECTIONS = 64
 
 /**
- * A connection. It counts as idle unless its caller has shown who they are and is being answered, so strangers give way to others, be
- * they slow to ask or to read, or in the queue of those who want metrics.
+ * A connection. It counts as idle unless its caller has authenticated and is being answered. So strangers give way, whether they
+ * are slow to ask, slow to read, or waiting for metrics.
  */
 class Visitor implements SlotHolder {
   readonly address: string

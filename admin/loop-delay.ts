@@ -1,4 +1,4 @@
-/** Delay of the event loop, for as many readers as like to ask: none takes anything away from another. */
+/** Delay of the event loop. Any number of readers may ask; none affects another. */
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 
 /** Seconds. */

@@ -28,7 +28,7 @@ export interface Metrics {
   record(exchange: ExchangeRecord): void
   /** No label value is chosen by a tenant or a caller. `accept`: the field of the request, which may ask for OpenMetrics. */
   expose(accept?: string): Promise<Exposition>
-  /** The same of each runtime: names of tenants, for operators alone. */
+  /** The same for each runtime. It names tenants, so it is for operators only. */
   exposeRuntimes(accept?: string): Promise<Exposition>
   close(): void
 }
@@ -99,7 +99,7 @@ function rowsOf<From>({ read, labels }: Definition<From>, from: From): Iterable<
   return eachOf(label, known as readonly string[], values)
 }
 
-/** A row for each value that is known, also where nothing was counted yet: an alert sees the first one only so. */
+/** A row for each known value, even at 0: otherwise an alert would miss the first one. */
 function eachOf(label: string, known: readonly string[], counts: Readonly<Record<string, number>>): Sample[] {
   const rows = known.map(value => ({ labels: { [label]: value }, value: counts[value] ?? 0 }))
   const unknown = Object.keys(counts).filter(value => !known.includes(value))

@@ -2,7 +2,7 @@
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { OTHER, type Sample, STATUS_CLASSES, statusClass } from './exchange-counts.ts'
 
-/** A session, as far as it is shown. */
+/** What is shown of a session. */
 export interface SessionLoad {
   readonly runtime: string
   readonly streams: number
@@ -89,7 +89,7 @@ export class RuntimeCounts {
     this.#loads = loads
   }
 
-  /** The busiest have the rows from now on; who has one keeps it from who is as busy. */
+  /** From now on the busiest have the rows. On a tie, the one that has a row keeps it. */
   #rank(): void {
     if (this.#now() - this.#rankedAt < RANK_MS) return
     this.#rankedAt = this.#now()

@@ -1,16 +1,16 @@
-/** What a scrape costs is paced: whoever may read metrics without a token must not be able to take the process's time with them. */
+/** Paces scrapes, so that whoever may read metrics without a token cannot use up the process's time. */
 import { setTimeout as pause } from 'node:timers/promises'
 import type { Exposition } from './metrics.ts'
 
-/** Behind each writing, the process has so many times as long for everything else. */
+/** After each scrape, the process has this many times as long for everything else. */
 const REST = 9
 
 export class Scrapes {
-  /** By kind, of which there are few, those that are still to be written. */
+  /** Scrapes that are still to be written, by kind. */
   readonly #waiting = new Map<string, Promise<Exposition>>()
   #turn: Promise<unknown> = Promise.resolve()
 
-  /** What is written after this call, once for all who wait for the same. */
+  /** Resolves to what is written after this call. All who wait for the same kind share it. */
   of(kind: string, write: () => Promise<Exposition>): Promise<Exposition> {
     const waiting = this.#waiting.get(kind)
     if (waiting !== undefined) return waiting

@@ -6,7 +6,7 @@ interface TrafficStep {
   readonly at: number
   /** Exchanges that ended in it, by the first digit of their status; 0 for those that got none. */
   readonly byClass: readonly number[]
-  /** Those that failed by our doing: they have a code. */
+  /** Those that failed in Sallyport itself: they have a code. */
   readonly failed: number
   /** Durations in ms, without upgraded exchanges; absent where nothing ended. Each is right within a quarter. */
   readonly p50: number | undefined
@@ -37,7 +37,7 @@ const RATIO = Math.log(1.25)
 
 /** A step that is being counted, or was. */
 class Step {
-  /** Number of the step since the clock's beginning; tells an old one in its place from a new one. */
+  /** Counted from the start of the clock. It tells a new step from the old one in its place. */
   number = -1
   readonly byClass = new Uint32Array(CLASSES)
   readonly durations = new Uint32Array(BUCKETS)

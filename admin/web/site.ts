@@ -52,7 +52,7 @@ export class Site {
     return this.#logins.issue()
   }
 
-  /** What anybody may have whose Host is allowed: the files, and the login. */
+  /** What anybody with an allowed Host may have: the files, and the login. */
   async open(path: string, request: IncomingMessage): Promise<Page | undefined> {
     if (!path.startsWith('/ui/') && path !== '/') return undefined
     if (isElsewhere(request)) return ELSEWHERE
@@ -90,7 +90,7 @@ function cookieName({ socket }: IncomingMessage): string {
   return `sallyport-${socket.localPort}`
 }
 
-/** Browsers say so for every address that is their own machine's or https. */
+/** Browsers send these fields to every address that is https, or on their own machine. */
 function isElsewhere({ headers }: IncomingMessage): boolean {
   const site = headers['sec-fetch-site']
   const isPage = headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document'

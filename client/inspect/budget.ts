@@ -1,6 +1,6 @@
-/** Of the client's time, what the inspector may take; a caller cannot make it cost the others their answers. */
+/** The share of the client's time that the inspector may take, so that no caller can slow down the answers of others. */
 const SHARE = 0.25
-/** Time that it did not use is saved up to this. */
+/** Unused time is saved up to this. */
 const BURST_MS = 1000
 
 /** Work is booked afterwards, as it was measured: it may go below zero, and nothing more is done until it is above again. */

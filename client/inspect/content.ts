@@ -8,9 +8,9 @@ import type { Redactor } from './redactor.ts'
 
 /** Of each body. */
 export const MAX_CONTENT_BYTES = 128 * 1024
-/** What a small body unfolds into, at most: a larger one is not shown. */
+/** Most bytes that a body may decode to. A larger one is not shown. */
 const MAX_DECODED_BYTES = 4 * 1024 * 1024
-/** Each unfolds as much again. */
+/** Each can multiply the size again. */
 const MAX_ENCODINGS = 4
 
 /** The first bytes of a body, as they came. */
@@ -22,7 +22,7 @@ export class Content {
 
   /** `room`: how many bytes may be kept. Returns how many are. */
   add(chunk: Uint8Array, room: number): number {
-    // Behind a gap nothing more is kept.
+    // After a gap, nothing more is kept.
     const most = this.kept < this.bytes ? 0 : Math.min(room, MAX_CONTENT_BYTES - this.kept)
     this.bytes += chunk.length
     const take = Math.min(chunk.length, most)
@@ -59,11 +59,11 @@ export function showBody(
   const shown = redactor.body(plain.toString('latin1', 0, MAX_CONTENT_BYTES), contentType)
   const facts = { bytes, decodedBytes, truncated: !isWhole || plain.length > MAX_CONTENT_BYTES }
   if (shown === undefined) return { ...facts, omitted: 'it holds secrets in an encoding that cannot be redacted' }
-  // A cut may be in the middle of a letter.
+  // A cut may split a character.
   return { ...facts, ...asText(Buffer.from(shown.slice(0, MAX_CONTENT_BYTES), 'latin1'), facts.truncated) }
 }
 
-/** In memory: one character beyond latin1 makes each of its text two bytes long. */
+/** In memory: a single character beyond latin1 makes the whole text two bytes a character. */
 export function heldBytesOf({ text = '', base64 = '' }: Partial<InspectedBody>): number {
   return (/[^\0-\xff]/.test(text) ? 2 : 1) * text.length + base64.length
 }

@@ -24,7 +24,7 @@ import {
 import type { Redactor } from './redactor.ts'
 import type { Ring, RingMember } from './ring.ts'
 
-/** The objects around the texts and bytes of an exchange. */
+/** What the objects of an exchange take besides texts and bytes. */
 const OVERHEAD_BYTES = 2048
 const MESSAGE_OVERHEAD_BYTES = 256
 const NO_TIME = 'the inspector had too much to do'
@@ -70,7 +70,7 @@ export class Entry implements RingMember {
   #responseBody: InspectedBody | undefined
   #responseType = ''
   #responseEncoding = ''
-  /** Ways that carry messages in place of a body; a reader that has read enough is gone. */
+  /** Directions that carry messages instead of a body. A reader that has read enough is gone. */
   #messageWays: 'none' | 'out' | 'both' = 'none'
   #readers: { in?: MessageReader; out?: MessageReader } = {}
   /** What is counted for them. */
@@ -97,7 +97,7 @@ export class Entry implements RingMember {
     }
     this.#requestFields = this.#shownFields(request.headers)
     this.#facts = factsOf(request, owner)
-    // As it is seen, and as it came.
+    // The redacted copy, and the original.
     this.heldBytes +=
       sizeOf(this.#requestFields) + sizeOf(request.headers) + this.#facts.path.length + request.path.length
     owner.ring.add(this)
@@ -213,7 +213,7 @@ export class Entry implements RingMember {
     if (raw.body !== undefined) this.#count(body.length)
   }
 
-  /** What was counted for the raw bytes is so for what is shown from now on. */
+  /** From now on what is shown counts, not the raw bytes. */
   #endBody(content: Content, kept: Buffer, type: string, encoding: string): InspectedBody | undefined {
     if (this.#isDropped || content.bytes === 0) return undefined
     const { mode, redactor, budget, ring } = this.#owner
@@ -277,7 +277,7 @@ export class Entry implements RingMember {
 
   // What is seen.
 
-  /** Of fields for which there is no time, the names. */
+  /** Only the names of fields if there is no time to redact them. */
   #shownFields(headers: HeaderList): HeaderList {
     const { budget, redactor } = this.#owner
     const withheld = () => headers.map((text, at) => (at % 2 === 0 && !text.includes('eyJ') ? text : NOT_SHOWN))
@@ -366,7 +366,7 @@ function pairs(fields: HeaderList): InspectedFields {
   return Array.from({ length: fields.length / 2 }, (_, at) => [fields[2 * at]!, fields[2 * at + 1]!] as const)
 }
 
-/** Ms with three digits behind the point. */
+/** Milliseconds with three decimals. */
 function since(start: number, end: number): number
 function since(start: number | undefined, end: number | undefined): number | undefined
 function since(start: number | undefined, end: number | undefined): number | undefined {

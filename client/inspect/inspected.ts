@@ -1,7 +1,7 @@
 /** What the inspector shows of an exchange: plain values for JSON, without secrets. */
 import type { ErrorCode } from '../../protocol/base/errors.ts'
 
-/** How an exchange spent its time, in ms; absent where it is not known, or not yet. */
+/** How an exchange spent its time, in ms; absent if that is not known, or not yet. */
 export interface InspectedTimings {
   /** Kept by the server's inbox before this delivery. */
   readonly hold?: number | undefined
@@ -99,7 +99,7 @@ export interface InspectedDetail extends InspectedExchange {
   readonly messagesDropped: boolean
 }
 
-/** What the inspector holds, and what it had to let go. */
+/** What the inspector holds, and what it dropped. */
 export interface InspectorStats {
   readonly mode: 'heads' | 'bodies'
   readonly exchanges: number
@@ -129,13 +129,13 @@ export interface ReplayOptions {
   readonly unsafe?: boolean | undefined
 }
 
-/** What came down the tunnel of late. */
+/** The latest requests that came through the tunnel. */
 export interface Inspector {
   /** The newest last. */
   list(): InspectedExchange[]
-  /** Undefined if it is not there, or no more. */
+  /** Undefined if it is not there, or not any more. */
   get(id: string): InspectedDetail | undefined
-  /** Calls `listener` when an exchange begins and when it is over. Returns what ends that. */
+  /** Calls `listener` when an exchange begins and when it is over. Returns a function that ends this. */
   subscribe(listener: (exchange: InspectedExchange) => void): () => void
   /**
    * Sends the request to the target once more, through the same layers and the same route, and resolves when that exchange is over,

@@ -2,9 +2,9 @@
 import { Buffer } from 'node:buffer'
 import { constants, inflateRawSync } from 'node:zlib'
 
-/** Of an exchange, both ways together. */
+/** Per exchange, both directions together. */
 export const MAX_MESSAGES = 50
-/** Of one message. */
+/** Per message. */
 const MAX_MESSAGE_CONTENT_BYTES = 32 * 1024
 
 export type MessageKind = 'text' | 'binary' | 'close' | 'event'
@@ -14,7 +14,7 @@ type OnMessage = (kind: MessageKind, content: Buffer, bytes: number, why: string
 
 /** Reads bytes until `stop`. */
 export interface MessageReader {
-  /** What it keeps of messages that are not whole, and to read the next ones. */
+  /** What it holds of messages that are not whole, and what it needs to read the next ones. */
   readonly heldBytes: number
   add(chunk: Uint8Array): void
 }
@@ -28,7 +28,7 @@ const TAIL = Buffer.from([0, 0, 0xff, 0xff])
 export class WebSocketMessages implements MessageReader {
   readonly #onMessage: OnMessage
   readonly #isDeflated: boolean
-  /** Of a frame's head, what is here. */
+  /** The part of a frame's head that has arrived. */
   readonly #head = Buffer.alloc(MAX_HEAD_BYTES)
   #headBytes = 0
   /** Of the frame's payload. */
@@ -88,7 +88,7 @@ export class WebSocketMessages implements MessageReader {
     this.#headBytes = 0
     this.#opcode = first & 0x0f
     this.#isLast = (first & 0x80) !== 0
-    // What comes behind a frame that makes no sense would be read as something that it is not.
+    // After an invalid frame, nothing can be read correctly.
     if (!Number.isSafeInteger(this.#left) || (first & 0x30) !== 0) this.#isBroken = true
     if (this.#opcode >= OPCODE.close) this.#control = new MessageContent()
     else if (this.#opcode !== OPCODE.continuation) {
@@ -133,7 +133,7 @@ export class WebSocketMessages implements MessageReader {
     } else this.#onMessage(this.#kind, plain.subarray(0, MAX_MESSAGE_CONTENT_BYTES), plain.length, undefined)
   }
 
-  /** Each message goes on with the window of those before it; behind one that was not read, none can be. */
+  /** Each message uses the compression window of those before it. After one that was not read, none can be. */
   #inflate(content: Buffer): Buffer | undefined {
     const dictionary = this.#window
     if (dictionary === undefined) return undefined

@@ -6,10 +6,10 @@ import { createHmac, randomBytes } from 'node:crypto'
 import type { HeaderList } from '../../protocol/exchange.ts'
 import { isSecretField, isSecretMember } from './secret-names.ts'
 
-/** JSON in a string in JSON, and URLs in URLs, are looked into so deep. */
+/** How deep to look into JSON inside JSON strings, and URLs inside URLs. */
 const MAX_DEPTH = 4
 
-/** Of one body, head or path: a hash for each of very many would take long. The others are all shown as the same. */
+/** Tags per body, head or path, since hashing very many values would take long. Further ones all look the same. */
 const MAX_TAGS = 500
 const TAG = /^\[redacted(?::[0-9a-f]{12})?\]$/
 /** `eyJ` is `{"` in base64url. The last part may be missing: what is kept of a body may end anywhere. */

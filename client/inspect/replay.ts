@@ -1,4 +1,4 @@
-/** A request that is sent to the target once more. */
+/** Sends a request to the target again. */
 import { Buffer } from 'node:buffer'
 import { randomUUID } from 'node:crypto'
 import { SallyportError } from '../../protocol/base/errors.ts'

@@ -3,9 +3,9 @@
 /** What is held. */
 export interface RingMember {
   readonly id: string
-  /** What it counts for. */
+  /** Bytes that it counts for. */
   readonly heldBytes: number
-  /** It made room for another: it holds nothing any more. */
+  /** Called when it made room for another. It holds nothing any more. */
   dropped(): void
 }
 

@@ -20,15 +20,15 @@ import {
   type Swept,
 } from './store.ts'
 
-/** What comes within it is committed together. */
+/** Changes that arrive within this time are committed together. */
 const GROUP_MS = 2
-/** So much is committed without waiting for more. */
+/** A group of this size is committed without waiting for more. */
 const GROUP_BYTES = 1024 * 1024
-/** One that takes longer is away: nobody waits for it, and nothing more is given to it. A query of PostgreSQL ends before. */
+/** A store whose commit takes longer counts as away. Queries of PostgreSQL end earlier. */
 const COMMIT_MS = 10_000
-/** One that could not be used is tried again so often. */
+/** How often a store that could not be used is tried again. */
 const REOPEN_MS = 1000
-/** Between two looks at the longest commit. */
+/** The longest commit is that of the last such window or two. */
 const WINDOW_MS = 60_000
 
 interface Grouped {
@@ -37,13 +37,13 @@ interface Grouped {
   reject(error: unknown): void
 }
 
-/** It cannot be used as it is, and no time mends that. */
+/** The store cannot be used as it is, and waiting does not help. */
 export class UnusableError extends Error {}
 
 export abstract class GroupedStore implements InboxStore {
   protected readonly logger: Logger
   protected readonly guard: Guard
-  /** One that takes longer to look through what it has opens behind the start, for which everything else waits. */
+  /** A store that takes longer to open goes on opening after the start, which everything else waits for. */
   protected readonly startMs: number = 10_000
   protected isOpen = false
   protected isClosed = false
@@ -72,9 +72,9 @@ export abstract class GroupedStore implements InboxStore {
     this.guard = logGuard(logger, 'the store of the inbox failed')
   }
 
-  /** Opens it, which may be again. Rejects with an {@link UnusableError} where no time mends what is wrong. */
+  /** Opens it, or opens it again. Rejects with an {@link UnusableError} if waiting does not help. */
   protected abstract reopen(): Promise<Extract<StoreState, { open: true }>>
-  /** What came of each. Rejects with a {@link StoreError} where none of them was made. */
+  /** The outcome of each change. Rejects with a {@link StoreError} if none was made. */
   protected abstract commit(changes: readonly Change[]): Promise<readonly (Applied | StoreError)[]>
   /** Ends what it has open. */
   protected abstract end(): Promise<void>
@@ -91,7 +91,7 @@ export abstract class GroupedStore implements InboxStore {
     return this.#onState
   }
 
-  /** What is so already is told at once. */
+  /** A new listener is told the current state at once. */
   set onState(listener: ((state: StoreState) => void) | undefined) {
     this.#onState = listener
     listener?.(this.#state)
@@ -137,7 +137,7 @@ export abstract class GroupedStore implements InboxStore {
     this.#onState?.(state)
   }
 
-  /** What was asked fails, and so does what comes, until it opens again. */
+  /** Everything asked of it fails until it opens again. */
   protected lost(error: Error): void {
     if (this.isClosed) return
     if (this.isOpen || !this.#wasOpen) {

@@ -11,10 +11,10 @@ type Kept = Pick<
   'method' | 'authority' | 'path' | 'headers' | 'peerAddress' | 'encrypted' | 'caller' | 'requestId'
 >
 
-/** Fields that speak of the connection that it came by. */
+/** Fields about the connection that it arrived on. */
 const OF_THE_CONNECTION: ReadonlySet<string> = new Set(['expect', 'content-length', 'max-forwards'])
 
-/** A copy of what is kept: those behind may change the request. */
+/** A copy, since later layers may change the request. */
 export function keptHead(request: HttpRequest): Kept {
   const headers: HeaderList = []
   for (let i = 0; i < request.headers.length; i += 2) {
@@ -40,7 +40,7 @@ function inboxFields({ id, attempts, received }: Message): HeaderList {
   ]
 }
 
-/** A sealed one, for its client to open: its body is all parts, each behind its length. */
+/** A sealed webhook, for its client to open. The body is all parts, each prefixed with its length. */
 export function sealedRequest(message: Message): HttpRequest {
   const bodyBytes = message.bytes + LENGTH_BYTES * message.parts
   const caller = decodeCaller(message.caller)
@@ -63,7 +63,7 @@ export function sealedRequest(message: Message): HttpRequest {
   }
 }
 
-/** The request again, as it is delivered: with its id, how often it was tried, and when it came. */
+/** The request to deliver, with its id, the number of the attempt, and the time of arrival. */
 export function decodeHead(
   bytes: Uint8Array,
   message: Message,

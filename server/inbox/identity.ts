@@ -35,7 +35,7 @@ export function dedupeDigest(id: string, { method, authority, path }: Target, bo
   return createHash('sha256').update(target).update('\0').update(bodyDigest).digest('base64url')
 }
 
-/** What a list may show of a path. */
+/** What lists show in place of a path. */
 export function laneDigest(runtime: string, lane: string): string {
   return createHash('sha256').update(runtime).update('\0').update(lane).digest('hex').slice(0, 32)
 }

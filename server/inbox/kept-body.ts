@@ -5,9 +5,9 @@ import { guardWith } from '../../protocol/base/guard.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 
-/** So much is in memory, and as much on its way to the store. */
+/** This much is in memory, and as much again on its way to the store. */
 const PART_BYTES = 512 * 1024
-/** As where an exchange keeps its body to send it again. */
+/** The same as for bodies that an exchange keeps to send again. */
 const LEAST_SHARE = 1 / 2
 
 /** Bytes that all bodies together have in memory. */
@@ -20,12 +20,12 @@ export class BodyBudget {
     this.#most = most
   }
 
-  /** A runtime has at most as much as it leaves: alone the half of all, and nobody can take what is left for the others. */
+  /** A runtime gets at most as much as it leaves free: half of all if it is alone. So nobody can take everything. */
   isFull(runtime: string): boolean {
     return (this.#byRuntime.get(runtime) ?? 0) >= this.#most - this.used
   }
 
-  /** Less than 0: they are given back. */
+  /** Negative: bytes are given back. */
   add(runtime: string, bytes: number): void {
     this.used += bytes
     const used = (this.#byRuntime.get(runtime) ?? 0) + bytes
@@ -39,7 +39,7 @@ interface BodyOwner {
   readonly request: Pick<HttpRequest, 'runtime'>
   /** Keeps part `n`; rejects if it could not. */
   part(n: number, bytes: Uint8Array): Promise<unknown>
-  /** So many bytes from the beginning are kept well enough for more to come; `error`: no more can be kept. */
+  /** This many bytes from the beginning are safe, so that more may come. */
   kept(bytes: number): void
   failed(error: unknown): void
 }
@@ -73,8 +73,8 @@ export class KeptBody {
   }
 
   /**
-   * It is kept for longer than a moment: from here on in memory of its own. Nearly every webhook is answered before that, and the copy
-   * would be most of what an inbox costs it.
+   * The body is kept for longer than a moment, so it moves to memory of its own. Nearly every webhook is answered before that;
+   * copying all of them would be most of what an inbox costs.
    */
   last(): void {
     if (this.#lasting) return
@@ -110,7 +110,7 @@ export class KeptBody {
     this.#owner.part(this.parts, bytes).then(kept, failed)
   }
 
-  /** What is in memory, which is in nobody's keeping from then on. */
+  /** Takes what is in memory; the caller owns it from then on. */
   #take(): Uint8Array {
     const bytes = this.#chunks.length === 1 ? this.#chunks[0]! : Buffer.concat(this.#chunks, this.#chunkBytes)
     this.#hash ??= createHash('sha256')
@@ -122,8 +122,8 @@ export class KeptBody {
   }
 
   /**
-   * The end of the body, its digest, and how many parts it is with this one and without the head. Once; it counts until it is
-   * dropped.
+   * The end of the body, its digest, and the number of its parts without the head. To be called once; the bytes count until
+   * they are dropped.
    */
   finish(): { readonly rest: Uint8Array; readonly digest: Uint8Array; readonly parts: number } {
     const rest = this.#take()
@@ -133,7 +133,6 @@ export class KeptBody {
     return { rest, digest: this.#hash!.digest(), parts: this.parts + (rest.length > 0 ? 1 : 0) }
   }
 
-  /** It is not needed any more. */
   drop(): void {
     this.#count(-this.#chunkBytes)
     this.#chunkBytes = 0

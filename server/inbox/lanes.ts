@@ -14,11 +14,11 @@ import { type InboxStore, type LaneCount, type LaneNews, type Message, type Prog
 
 /** After an outage, lanes begin within this time, so that they do not all begin at once. */
 const JITTER_MS = 1000
-/** And deliver no more than one message in this time. */
+/** And deliver at most one message in this time. */
 const PACE_MS = 50
-/** A store that is away is asked again so often. */
+/** How often a store that is away is asked again. */
 const STORE_AWAY_MS = 1000
-/** And whether another server still has a lane, if none of them says so before. */
+/** And how often whether another server still has a lane, unless one of them says so earlier. */
 const ELSEWHERE_MS = 5000
 
 interface Lane {
@@ -28,7 +28,7 @@ interface Lane {
   waiting: number
   /** Webhooks that are on their way into the store. */
   coming: number
-  /** How often something came into it: what the store said before that is out of date. */
+  /** How many messages came into it. What the store said before is out of date. */
   news: number
   working: boolean
   /** Attempts from before their messages were stored that are still under way. */
@@ -158,7 +158,7 @@ export class Lanes {
     if (lane !== undefined && !lane.working) this.#later(lane, 0)
   }
 
-  /** So many of them are gone, by hand or because their time was over. */
+  /** This many are gone: removed by hand, or expired. */
   remove(runtime: string, key: string, messages: number): void {
     const lane = this.#runtimes.get(runtime)?.get(key)
     if (lane === undefined) return
@@ -386,14 +386,14 @@ export class Lanes {
     if (lane.waiting === 0) lane.paced = false
   }
 
-  /** It was live, and is not, or has too much to do: another attempt would only find that out again, also one of another lane. */
+  /** The runtime has gone, or is overloaded. Another attempt, of any of its lanes, would only find that out again. */
   #park(lane: Lane): void {
     lane.paced = true
     this.#parked.set(lane.runtime, performance.now() + STORE_AWAY_MS)
     this.#later(lane, STORE_AWAY_MS)
   }
 
-  /** Whether it is the message that fails, or its receiver: the next one is tried once. */
+  /** Finds out whether the message fails or its receiver: the next message is tried once. */
   async #test(lane: Lane, first: Message, second: Message): Promise<void> {
     const { outcome } = await this.#attempt(second, true)
     if (outcome.kind !== 'delivered') return

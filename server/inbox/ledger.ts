@@ -12,12 +12,12 @@ interface Account {
   bytes: number
 }
 
-/** From this part of a runtime's quota on, what nobody has verified comes slowly. */
+/** Beyond this share of a runtime's quota, unverified webhooks are slowed. */
 const SCARCE = 1 / 2
 
 export class Ledger {
   readonly #limits: LedgerLimits
-  /** What waits or is dead, by runtime: what was delivered has no bytes any more. */
+  /** Waiting and dead webhooks, by runtime. Delivered ones have no bytes left. */
   readonly #accounts = new Map<string, Account>()
   /** Room that was promised to what is on its way into the store. */
   readonly #reserved = new Map<string, Account>()
@@ -43,19 +43,19 @@ export class Ledger {
     }
   }
 
-  /** Less than 0: they are gone. */
+  /** Negative: they are gone. */
   add(runtime: string, messages: number, bytes: number): void {
     change(this.#accounts, runtime, messages, bytes)
     this.#bytes += bytes
   }
 
-  /** A message is in another state; undefined: it was not there, or is no longer. */
+  /** A message changes its state. Undefined: it is new, or gone. */
   move(from: MessageState | undefined, to: MessageState | undefined): void {
     if (from !== undefined) this.messages[from]--
     if (to !== undefined) this.messages[to]++
   }
 
-  /** False: there is no room. Whoever gets it gives it back by {@link release}. */
+  /** False: there is no room. To be given back with {@link release}. */
   reserve(runtime: string, messages: number, bytes: number): boolean {
     const [kept, coming] = [this.#accounts.get(runtime), this.#reserved.get(runtime)]
     const { messagesPerRuntime, bytesPerRuntime } = this.#limits

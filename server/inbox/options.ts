@@ -11,13 +11,13 @@ export interface InboxOptions extends LimitOptions<typeof INBOX> {
    * machine; `?sslmode=disable` or `verify-full` says otherwise. Needs the package `pg`.
    */
   readonly url: string
-  /** Of the user of PostgreSQL. The file is read at each connection. */
+  /** Password of the PostgreSQL user. The file is read at each connection. */
   readonly password?: { readonly file: string } | undefined
   /** Authority of PostgreSQL's certificate (PEM). Default: those of the system. */
   readonly ca?: string | Buffer | undefined
   /**
-   * Keeps webhooks of clients that have no key to seal them for, as they came. Default false: for those nothing is kept. Protect the
-   * file, and the copies of it.
+   * Also keeps webhooks of clients without a key, unencrypted. Default false: their webhooks are not kept. Protect the store and
+   * its backups.
    */
   readonly plaintext?: boolean | undefined
 }

@@ -20,7 +20,7 @@ import { type Outcome, outcomeOf } from './retry.ts'
 import { tracedDelivery } from './spans.ts'
 import { type InboxStore, type Message, StoreError } from './store.ts'
 
-/** What an answer that has said its status may still bring. */
+/** How long the rest of an answer may take after its status. */
 export const REST_MS = 10_000
 
 /** What an answer means for a message. */
@@ -85,7 +85,7 @@ class Outgoing implements ResponseSink, Failing {
   #responseBytes = 0
   /** All of the request has gone out. */
   #sent = false
-  /** What the receiver said before it had that. */
+  /** What the receiver said before it had all of it. */
   #early: Outcome | undefined
   #over = false
 
@@ -142,7 +142,7 @@ class Outgoing implements ResponseSink, Failing {
     })
   }
 
-  /** One that our own code fails at is tried again like one that its receiver fails at. */
+  /** A delivery that fails in our own code is tried again, as if its receiver had failed. */
   #broken(error: unknown): void {
     if (error instanceof StoreError) this.#promise.reject(error)
     else tellDefect(this.#options.logger, 'a delivery from the inbox failed', error)
@@ -175,7 +175,7 @@ class Outgoing implements ResponseSink, Failing {
 
   responseHead(head: ResponseHead): void {
     const outcome = outcomeOfHead(head, this.#options.now())
-    // Who says 2xx before it has the whole request is still to get the rest: what counts is the end of its answer.
+    // A receiver that answers 2xx early still gets the rest of the request. What counts is the end of its answer.
     if (outcome.kind === 'delivered' && !this.#sent) {
       this.#early = outcome
       return

@@ -163,7 +163,7 @@ function wholeFrom(changes: readonly OwnChange[], from: number): Append[] {
   return whole
 }
 
-/** What was said to have failed may be there all the same: the parts of a message are its own. */
+/** A message that was reported as failed may be stored all the same. Then its parts stay. */
 const FORGET_PARTS =
   'DELETE FROM parts WHERE id = $1 AND NOT EXISTS (SELECT FROM messages WHERE messages.id = $1) RETURNING id'
 

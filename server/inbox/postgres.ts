@@ -39,7 +39,7 @@ export interface PostgresOptions extends PostgresLocation {
   readonly logger: Logger
   /** How long a server that is gone keeps its lanes. */
   readonly leaseMs?: number | undefined
-  /** What a question may take. */
+  /** How long a query may take. */
   readonly queryMs?: number | undefined
 }
 
@@ -48,7 +48,7 @@ const LEASE_MS = 30_000
 const QUERY_MS = 8000
 /** So many times what a lock may take: somebody who holds a row holds up nobody else. */
 const LOCKS_PER_QUERY = 4
-/** What the end waits for it. */
+/** How long closing waits for PostgreSQL. */
 const CLOSE_MS = 2000
 const BEATS_PER_LEASE = 6
 /** Of the lease, for what is on its way when we look at the clock. */
@@ -57,7 +57,7 @@ const MAX_READERS = 4
 /** The code for an int8, which are numbers here: no time and no size of ours is too large for one. */
 const INT8 = 20
 
-/** Nobody may connect, or may not do what is needed: no time mends that. */
+/** The user may not connect, or lacks a right. Waiting does not help. */
 const UNUSABLE = /^(28|3D|42)/
 /** The connection is of no use any more: it broke, the server stops, is read-only by now, or let a transaction lie. */
 const BROKEN = /^(08|57P|25006|25P03)/
@@ -67,14 +67,14 @@ const FULL = '53100'
 /** Codes of PostgreSQL's own, other than those of a socket. */
 const SQLSTATE = /^[\dFHPX][\dA-Z]{4}$/
 
-/** Rejects with a TypeError where it cannot be used and no time mends that. One that does not answer is tried again. */
+/** Rejects with a TypeError if it cannot be used and waiting does not help. If it does not answer, it is tried again. */
 export async function openPostgres(options: PostgresOptions, now: () => number): Promise<PostgresStore> {
   const store = new PostgresStore(options, now, await loadPackage())
   await store.start()
   return store
 }
 
-/** It is an optional dependency: whoever has no inbox in PostgreSQL needs none of it. */
+/** An optional dependency: only an inbox in PostgreSQL needs it. */
 async function loadPackage(): Promise<Package> {
   try {
     return (await import('pg')).default
@@ -91,7 +91,7 @@ type Rules = Pick<Contents, 'rules' | 'paused'>
 interface Links {
   /** Commits, each in one round trip. */
   readonly writer: Client
-  /** Hears of the others, and renews the lease. */
+  /** Listens to the other servers, and renews the lease. */
   readonly listener: Client
   readonly readers: Pool
 }
@@ -99,7 +99,7 @@ interface Links {
 export class PostgresStore extends GroupedStore {
   readonly #options: PostgresOptions
   readonly #package: Package
-  /** Of this start: no other one is ever called the same. */
+  /** Unique to this start. */
   readonly #server = randomUUID()
   readonly #leaseMs: number
   /** Lanes that we claimed and have not given back; false: somebody else may have them by now. */
@@ -196,7 +196,7 @@ export class PostgresStore extends GroupedStore {
     const links = this.#links
     this.#links = undefined
     if (links === undefined) return
-    // What does not answer is not waited for.
+    // Nobody waits for a server that does not answer.
     for (const { connection } of [links.writer, links.listener] as unknown as {
       connection: { stream: { destroy(): void } }
     }[])
@@ -224,7 +224,7 @@ export class PostgresStore extends GroupedStore {
     }
   }
 
-  /** Lanes that are ours may be somebody else's when it is over. */
+  /** Once our lease is over, our lanes may be somebody else's. */
   #checkLease(): void {
     if (performance.now() >= this.#leaseEndsMs) throw new StoreError('away', 'the lease of this server is over')
   }
@@ -319,7 +319,7 @@ export class PostgresStore extends GroupedStore {
 
   async #applied(change: sql.OwnChange, row: sql.Done | undefined): Promise<Applied> {
     const applied = sql.appliedOf(change, row)
-    // Whatever we took for ours may have gone with it.
+    // The lanes that we took for ours may be gone, too.
     if (change.op === 'update' && applied.status === 'absent')
       for (const key of this.#owned.keys()) this.#owned.set(key, false)
     if (change.op !== 'append' || row?.id !== null || applied.status === 'absent') return applied
@@ -393,7 +393,7 @@ export class PostgresStore extends GroupedStore {
     return { expired, more: Math.max(expired.length, dead, delivered) === sql.SWEPT }
   }
 
-  /** How many they are. */
+  /** Returns how many. */
   async #forget(state: string, before: number): Promise<number> {
     const [gone] = await this.#ask<{ messages: number }>(sql.FORGET, [state, before])
     return gone!.messages
@@ -430,7 +430,7 @@ function isUnusable(error: unknown): boolean {
   return error instanceof UnusableError || UNUSABLE.test((error as { code?: string }).code ?? '')
 }
 
-/** The results, or the first thing that went wrong, once all of them are over and what they did is undone. */
+/** The results, or the first failure, once all are over and undone. */
 async function all<Value>(asked: readonly Promise<Value>[], undo: () => Promise<unknown>): Promise<Value[]> {
   const results = await Promise.allSettled(asked)
   const failed = results.find(result => result.status === 'rejected')

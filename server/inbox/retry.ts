@@ -1,5 +1,5 @@
 /**
- * What follows an attempt, from what is known of its message: pure, with the clock and the dice of whoever asks.
+ * What follows an attempt. Pure: the caller brings the clock and the random numbers.
  *
  *     waiting ──▶ an attempt ──▶ delivered
  *       ▲             │
@@ -18,24 +18,24 @@ export interface Outcome {
 }
 
 /**
- * `offline`: there was nobody to try it on, which counts as no attempt. `gone`: the receiver never takes it. `damaged`: what the
- * store has of it is no webhook.
+ * `offline`: there was nobody to deliver to, which does not count as an attempt. `gone`: the receiver will never take it.
+ * `damaged`: the store holds no usable webhook.
  */
 export type OutcomeKind = 'delivered' | 'refused' | 'gone' | 'failed' | 'offline' | 'damaged'
 
 const STEPS_MS = [1000, 5000, 30_000, 120_000, 300_000, 600_000]
 const SPREAD = 0.2
-/** A receiver that is starting refuses what it takes a moment later. */
+/** A receiver that is just starting may refuse what it takes a moment later. */
 const REFUSED_STEPS_MS = [10_000, 240_000]
 const MOST_REFUSALS = REFUSED_STEPS_MS.length + 1
 /** From then on the next message of the lane shows whether it is the receiver or the message. */
 const SUSPECT_FAILURES = 10
 const SUSPECT_MS = 30 * 60_000
 
-/** Answers that say nothing against the message itself. */
+/** Statuses that say nothing about the message itself. */
 const PASSING: ReadonlySet<number> = new Set([408, 425, 429])
 const GONE: ReadonlySet<number> = new Set([410, 413])
-/** Errors of ours which say that no attempt was made. */
+/** Errors of ours that mean that no attempt was made. */
 const NOT_TRIED: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>([
   'runtime-offline',
   'overloaded',
@@ -75,7 +75,7 @@ export function progressOf(message: Message, outcome: Outcome, now: number, rand
   return { failures, failedSince, reason, next: now + spread(asked, random) }
 }
 
-/** No attempt is further away than this: one that seems to be was set by a clock that has been put back since. */
+/** The longest wait for an attempt. A longer one was set by a clock that has been put back since. */
 export function longestWaitMs({ failures, refusals }: Pick<Message, 'failures' | 'refusals'>): number {
   const failed = STEPS_MS[Math.min(failures, STEPS_MS.length) - 1] ?? 0
   return Math.max(2 * failed, REFUSED_STEPS_MS[refusals - 1] ?? 0) * (1 + SPREAD)

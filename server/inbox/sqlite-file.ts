@@ -31,14 +31,14 @@ CREATE TABLE rules (runtime TEXT PRIMARY KEY, rules TEXT NOT NULL, seen INTEGER 
 CREATE TABLE paused (runtime TEXT PRIMARY KEY) STRICT;
 `
 const NAMES = COLUMNS.join(', ')
-/** What was said to have failed may be there all the same: the parts of a message are its own. */
+/** A message that was reported as failed may be stored all the same. Then its parts stay. */
 const FORGET = 'DELETE FROM parts WHERE id = ? AND NOT EXISTS (SELECT 1 FROM messages WHERE id = ?)'
 
 /** Of SQLite: not a database, and a page that cannot be right. */
 const DAMAGED = new Set([11, 26])
 const FULL = 13
 
-/** The file cannot be used as it is, and no time mends that. */
+/** The file cannot be used as it is, and waiting does not help. */
 export class FileError extends Error {
   override readonly name = 'FileError'
 }
@@ -162,12 +162,12 @@ export class SqliteFile {
     return this.#statement(sql).get(...values) as Record<string, unknown>
   }
 
-  /** Whether it was deleted or replaced while it is used: what is written to it would be gone with this process. */
+  /** Whether the file was deleted or replaced while in use: what is written to it would be lost with this process. */
   isGone(): boolean {
     return identityOf(this.#path) !== this.#identity
   }
 
-  /** Puts a copy of a file that is gone beside its old place, and gives the name of it. */
+  /** Saves a copy of a deleted file beside its old place, and returns its name. */
   rescue(): string {
     const copy = nameAside(this.#path)
     closeSync(openSync(copy, 'wx', 0o600))
@@ -193,7 +193,7 @@ export class SqliteFile {
     return bavail * bsize >= this.#minFreeBytes
   }
 
-  /** All of them, or none. They are durable when it returns. */
+  /** Makes all changes or none. They are durable when it returns. */
   apply(changes: readonly Change[]): Applied[] {
     this.#database.exec('BEGIN IMMEDIATE')
     try {
@@ -330,7 +330,7 @@ export class SqliteFile {
     )
   }
 
-  /** Ends what is too old, and forgets what was over long ago. */
+  /** Expires what is too old, and deletes what ended long ago. */
   sweep(at: number, keep: Keep): Swept {
     this.#database.exec('BEGIN IMMEDIATE')
     try {
@@ -360,7 +360,7 @@ export class SqliteFile {
     return Math.max(at - deliveredMs, (last?.changed ?? -1) + 1)
   }
 
-  /** How many they are. */
+  /** Returns how many. */
   #forget(state: string, before: number): number {
     const old = this.#all<{ id: string }>(
       `SELECT id FROM messages WHERE state = ? AND changed < ? LIMIT ${SWEPT}`,

@@ -19,7 +19,7 @@ import {
   type Swept,
 } from './store.ts'
 
-/** What the end waits for the thread. */
+/** How long closing waits for the thread. */
 const CLOSE_MS = 2000
 /** `node:sqlite` is fit for this from here on. */
 const LEAST_NODE = [24, 15] as const
@@ -35,7 +35,7 @@ interface Waiting {
   reject(error: unknown): void
 }
 
-/** Rejects with a TypeError where it cannot be used and no time mends that. One that another server has is tried again. */
+/** Rejects with a TypeError if it cannot be used and waiting does not help. If another server has it, it is tried again. */
 export async function openSqlite(options: SqliteOptions, now: () => number): Promise<SqliteStore> {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
   const isOld = major < LEAST_NODE[0] || (major === LEAST_NODE[0] && minor < LEAST_NODE[1])

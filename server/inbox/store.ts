@@ -128,27 +128,27 @@ export interface Contents extends Counts {
 export interface Swept {
   /** Messages whose time is over: they are dead now. */
   readonly expired: readonly Message[]
-  /** There is more to do: it ends a bounded number at a time, since nothing is stored meanwhile. */
+  /** There is more to do. A sweep is bounded, since nothing is stored meanwhile. */
   readonly more: boolean
 }
 
-/** For how long what is over is kept, and the rules of runtimes that do not come back: in ms. */
+/** How long finished messages are kept, and the rules of runtimes that do not come back; in ms. */
 export interface Keep {
   readonly deadMs: number
   readonly deliveredMs: number
-  /** How many of those that were delivered, in all. */
+  /** Most delivered ones, over all runtimes. */
   readonly mostDelivered: number
   readonly rulesMs: number
 }
 
 export interface InboxStore {
-  /** Hears when the store opens, which may be again, and when it can no longer be used. */
+  /** Called when the store opens, or opens again, and when it can no longer be used. */
   onState: ((state: StoreState) => void) | undefined
   /** Rejects with a {@link StoreError}. */
   apply(change: Change): Promise<Applied>
-  /** What is more to it where several servers have one store together; undefined: one server has it. */
+  /** What a store adds that several servers share. Undefined: one server has it alone. */
   readonly shared: SharedStore | undefined
-  /** The oldest of a lane that wait, in order; the lane is this server's from then on. Undefined: another server has it. */
+  /** The oldest waiting messages of a lane, in order. The lane is this server's from then on. Undefined: another server has it. */
   next(runtime: string, lane: string, limit: number): Promise<readonly Message[] | undefined>
   /** Part `n` of a message, 0 its head; undefined where there is none. */
   part(id: string, n: number): Promise<Uint8Array | undefined>
@@ -162,11 +162,11 @@ export interface InboxStore {
 
 /** A store that several servers share: one of them has a lane at a time. */
 export interface SharedStore {
-  /** Hears of what the others did to a lane: something waits in it, or nobody has it any more. */
+  /** Called when another server did something to a lane: a message waits in it, or nobody has it any more. */
   onLane: ((runtime: string, lane: string, what: LaneNews) => void) | undefined
-  /** Hears of what any of them was told of runtimes. */
+  /** Called when any server was told something new about runtimes. */
   onRules: ((contents: Pick<Contents, 'rules' | 'paused'>) => void) | undefined
-  /** Whoever can may have the lane. `empty`: it is done, which the others are told. */
+  /** Gives the lane up. `empty`: nothing waits in it, and the others are told. */
   release(runtime: string, lane: string, empty: boolean): void
 }
 
@@ -180,7 +180,7 @@ export interface StoreStats {
   readonly open: boolean
   /** Why it is not open. */
   readonly problem: string | undefined
-  /** Where a file is now that was found damaged, or a copy of one that was deleted. */
+  /** Where a damaged file, or a copy of a deleted one, is now. */
   readonly setAside: string | undefined
   readonly commits: number
   readonly commitSeconds: number

@@ -45,7 +45,7 @@ export interface SendOptions {
 }
 
 const HEAD_TIMEOUT_MS = 60_000
-/** An upstream that closes at a time it told might close a little earlier. */
+/** An upstream may close a little earlier than it announced. */
 export const KEEP_ALIVE_MARGIN_MS = 1_000
 
 /** Bodies until close and bytes after the last response need no state of their own: `idle` takes no bytes. */
@@ -56,7 +56,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   exchanges = 0
   /** Whether a byte of the response to the last request has come. */
   responseStarted = false
-  /** For how long the upstream keeps an idle connection, if its last response told (`Keep-Alive: timeout`). */
+  /** How long the upstream keeps an idle connection, if its last response said so (`Keep-Alive: timeout`). */
   keepAliveMs: number | undefined
   /** Set by `rest`: when its upstream might be about to close it. */
   idleUntil = 0
@@ -103,7 +103,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     return this.#state === 'idle' && !this.#socket.destroyed
   }
 
-  /** It waits for another exchange for `mostMs`, or less if its upstream told so. False: it is of no more use. */
+  /** Waits for another exchange for `mostMs`, or less if the upstream said so. False: the connection is of no more use. */
   rest(mostMs: number): boolean {
     const told = this.keepAliveMs
     const ms = told === undefined ? mostMs : Math.min(mostMs, told - KEEP_ALIVE_MARGIN_MS)
@@ -111,7 +111,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     return ms > 0
   }
 
-  /** Whether it is idle, and nothing that is sent now would meet its end. */
+  /** Whether it is idle, and its upstream is not about to close it. */
   fresh(now: number): boolean {
     return this.idle && now < this.idleUntil
   }
@@ -345,7 +345,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
       exchange.response.responseEnd([])
       return
     }
-    // Behind a reset, the end says nothing of whether a body without a length is whole.
+    // After a reset, the end does not say whether a body without a length is whole.
     if (this.#state === 'body' && this.#writeFailed === undefined && this.#body.closed()) return
     this.#broken(this.#writeFailed ?? broken('the upstream closed the connection'))
   }

@@ -45,7 +45,7 @@ export class HeadReader {
     return head
   }
 
-  /** Parses the lines that are whole, which end at `lines`; of the first one also a part. */
+  /** Parses the whole lines, which end at `lines`, and of the first line also a part. */
   #parse(bytes: Buffer, start: number, lines: number, end: number): void {
     const parser = this.#parser
     parser.start()

@@ -59,7 +59,7 @@ export class Intake {
     this.#owner.parsed()
   }
 
-  /** Of the bytes, those from `from` on are still unused. */
+  /** The bytes from `from` on are still unused. */
   keep(bytes: Buffer, from: number): void {
     this.bytes = from >= bytes.length ? undefined : from === 0 ? bytes : bytes.subarray(from)
   }

@@ -106,7 +106,7 @@ function callOf(request: IncomingMessage, { limits }: MountOptions): HttpRequest
     peerAddress,
     'encrypted' in request.socket,
   )
-  // Whether the request is ours was told by its Host.
+  // Its Host has decided that the request is ours.
   if (request.url?.startsWith('/') !== true) throw new SallyportError('bad-request', 'only the origin form is taken')
   const { headers } = head.request
   // Node has told the caller to go on.
@@ -115,7 +115,7 @@ function callOf(request: IncomingMessage, { limits }: MountOptions): HttpRequest
 }
 
 const AHEAD_BYTES = 64 * 1024
-/** The kernel takes so much at once of an answer whose caller reads. */
+/** How much of an answer the kernel takes at once while its caller reads. */
 const SMALL_BYTES = 16 * 1024
 
 class MountedResponse implements ResponseSink, Failing {
@@ -281,7 +281,7 @@ class MountedResponse implements ResponseSink, Failing {
 
   #fresh(): ResponseSink {
     this.#over = false
-    // Else that of the head which could not be sent would stay.
+    // Otherwise that of the head which could not be sent would stay.
     this.#response.statusMessage = ''
     return this
   }

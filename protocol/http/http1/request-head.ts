@@ -67,7 +67,7 @@ function requestBody(head: Head): number {
 /** Codings that nobody uses, and `chunked` once, last. */
 const UNKNOWN_CODING = /^(?:(?!chunked[ \t]*,)[!#$%&'*+\-.^_`|~0-9a-z]+[ \t]*,[ \t]*)+chunked$/
 
-/** Where the body ends is plain; what it says is not (RFC 9112 section 6.1). Of anything else, not even that. */
+/** It is clear where the body ends, but not what it says (RFC 9112 section 6.1). With anything else, not even the end is clear. */
 function otherCoding(value: string): SallyportError {
   return UNKNOWN_CODING.test(value)
     ? new SallyportError('not-implemented', 'transfer coding')
@@ -76,7 +76,7 @@ function otherCoding(value: string): SallyportError {
 
 const isHost = remembering(isAuthority)
 
-/** RFC 9112 section 3.2: origin form, absolute form, and asterisk form for OPTIONS; the others are not taken. */
+/** RFC 9112 section 3.2: origin form, absolute form, and asterisk form for OPTIONS. The others are refused. */
 function target(head: Head, http10: boolean): { authority: string; path: string } {
   if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')
   if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw bad('not exactly one host')

@@ -68,11 +68,11 @@ export function serveHttp1(socket: Socket | TLSSocket, options: Http1ServerOptio
   return new Http1ServerConnection(socket, options, first)
 }
 
-/** How many requests of one connection are begun in one turn, so that a caller that sends a thousand waits for others. */
+/** Requests of one connection that begin in one turn, so that a caller who pipelines a thousand lets others have theirs. */
 const REQUESTS_PER_TURN = 16
 /** Every answer begins with this. */
 const STATUS_LINE = 'HTTP/1.1 '
-/** So long after its FIN, or since we stopped to read, a caller is first asked whether it is there; then after twice the time, and so on. */
+/** How long after its FIN, or after we stopped reading, a caller is first probed. Each further probe waits twice as long. */
 const ASK_MS = 1000
 
 type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
@@ -104,11 +104,11 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   /** It waits for the writer. */
   #choked = false
   #closing: boolean
-  /** So long after it was asked to close an idle connection is still heard: a request may be on its way. */
+  /** How long an idle connection that was asked to close is still read: a request may be on its way. */
   #patienceMs = 0
   #closingSince = 0
   #halfClosed = false
-  /** Letters of the status line that went out, each to ask whether the caller is there. */
+  /** Characters of the status line that were sent, each to find out whether the caller is still there. */
   #asked = 0
   /** Bytes written for the answers before this one. */
   #earlierBytes = 0
@@ -327,7 +327,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#writer.text(this.#asked === 0 ? text : this.#goOn(text))
   }
 
-  /** What is still to be said of an answer whose beginning was said to ask for the caller. */
+  /** The rest of an answer whose first characters were sent to find out whether the caller is still there. */
   #goOn(text: string): string {
     const rest = text.slice(this.#asked)
     this.#asked = 0
@@ -477,7 +477,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.destroy()
   }
 
-  /** Whole answers have not left, and little is behind them of the one that is cut: nobody counts that any more. */
+  /** Whether earlier answers still wait, with little of the answer that is cut behind them. */
   #earlierWait(): boolean {
     const { held, writtenBytes } = this.#writer
     const earlier = this.#earlierBytes - (writtenBytes - held)

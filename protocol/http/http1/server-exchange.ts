@@ -29,7 +29,7 @@ export interface ServerWire {
   responseEnded(exchange: ServerExchange): void
   /** Behind the end of an upgraded response: what the caller still sends is thrown away. */
   unwanted(exchange: ServerExchange): void
-  /** Cuts the response: the caller must not take it for whole. `untilClose`: only the close would end it. */
+  /** Cuts the response off: the caller must not take it for complete. `untilClose`: only the close would end it. */
   cut(exchange: ServerExchange, untilClose: boolean): void
   /** Drops what waits to be written, and with it the connection. */
   drop(): void

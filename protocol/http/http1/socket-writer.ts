@@ -17,9 +17,9 @@ export interface BodyOwner {
 
 /** Up to here copying into one buffer is cheaper than a vectored write. */
 const COPY_BYTES = 16 * 1024
-/** With so much there is nothing to win by waiting for more. */
+/** With this much, waiting for more gains nothing. */
 const TURN_BYTES = 128 * 1024
-/** More of a body of such pieces is likely to come in this turn: one by one, they would be as many calls. */
+/** Pieces this small are likely to be followed by more in this turn. Written one by one, each would be a call. */
 const BULK_BYTES = 8 * 1024
 
 /** What the writer tells its connection. What it throws in a turn of its own ends the connection. */
@@ -99,7 +99,7 @@ export class SocketWriter implements Failing {
     if (this.waiting === 0 || !this.#gather()) this.#flush(this.#tellsAtOnce)
   }
 
-  /** A write that waits costs some hundred bytes of its own: few bytes do without until what stands before them has left. */
+  /** A pending write costs some hundred bytes of its own, so small pieces are held back until what is before them has left. */
   #gather(): boolean {
     const pieces = this.#pieces
     const bytes = this.#bytes - (this.#gathered?.length ?? 0)
@@ -148,7 +148,7 @@ export class SocketWriter implements Failing {
     this.#debts.push(owed)
     if (this.waiting === 0) this.#connection.writeWaits()
     this.waiting += bytes
-    // Nothing, whose callback tells that what stands before it has left.
+    // An empty write, whose callback says that everything before it has left.
     if (atOnce) this.#socket.write('', this.#onWritten)
   }
 
@@ -231,7 +231,7 @@ function flushAll(): void {
   for (const writer of writers) flushDue(writer)
 }
 
-/** Where small pieces are put together; who cannot send them at once keeps it. */
+/** Where small pieces are joined. A writer that cannot send them at once keeps the buffer. */
 let scratch: Buffer | undefined
 
 function roomToJoin(): Buffer {

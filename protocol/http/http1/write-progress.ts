@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { timeLeft } from '../../base/deadline-watch.ts'
 
-/** Nobody tells when the kernel takes a part of a write, so it is looked at that often before a receiver counts as stopped. */
+/** Nothing reports that the kernel took part of a write. So the socket is looked at this often before its receiver counts as stopped. */
 const LOOKS = 12
 
 /** The time from one look to the next, where `stalledMs` without progress are allowed; 0: for ever. */
