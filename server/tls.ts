@@ -51,8 +51,16 @@ async function readOcsp(source: NonNullable<TlsFiles['ocsp']>): Promise<Buffer> 
 async function readAuthorities(source: Authorities): Promise<Pem | Pem[]> {
   const pem = isFile(source) ? await readPem(source, 'authority') : source
   const list = Array.isArray(pem) ? [...pem] : [pem as Pem]
-  for (const one of list) attempt(() => new X509Certificate(one), 'an authority is not valid PEM')
+  for (const one of list.flatMap(certificatesIn))
+    attempt(() => new X509Certificate(one), 'an authority is not valid PEM')
   return list
+}
+
+/** OpenSSL reads up to the first that is broken, and says nothing of those behind it. */
+function certificatesIn(pem: Pem): string[] {
+  const parts = String(pem).split(/(?=-----BEGIN )/)
+  const certificates = parts.filter(part => /^-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----/.test(part))
+  return certificates.length === 0 ? parts : certificates
 }
 
 async function readPem(source: TlsFiles['cert'], what: string): Promise<Pem> {

@@ -48,7 +48,9 @@ test('authorities of clients are loaded again when their file changes; a bad fil
   const theirs = { certificate: await createClientCertificate(other, { runtime: 'demo' }) }
   const before = await dial(server, mine)
   await expect(openWebSocket(server, theirs)).rejects.toThrow()
-  expect(await replace('nonsense')).toContain('the old one stays')
+  const cut = made.authority.certificate.slice(0, 300)
+  const bad = ['nonsense', `${other.certificate}\n${cut}`, `${cut}\n${other.certificate}`]
+  for (const text of bad) expect(await replace(text)).toContain('the old one stays')
   ;(await openWebSocket(server, mine)).terminate()
   expect(await replace(other.certificate)).toBe('certificate reloaded')
   ;(await openWebSocket(server, theirs)).terminate()
