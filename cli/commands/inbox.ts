@@ -53,11 +53,25 @@ export const inboxExport: Run = async (args, io) => {
   for await (const id of idsOf(args, io, server)) {
     const [message] = await read(server, io, '/inbox/message', { id })
     if (message === undefined) continue
-    io.out(`${JSON.stringify(message)}\n`)
-    if (message.body === undefined) withoutBody++
+    // Of what was delivered there are facts alone.
+    const isKept = message.body !== undefined || message.state === 'delivered'
+    const storedParts = isKept ? undefined : await partsOf(message, io, server)
+    io.out(`${JSON.stringify({ ...message, storedParts })}\n`)
+    if (!isKept && storedParts === undefined) withoutBody++
   }
   if (withoutBody === 0) return EXIT.ok
-  throw new Failure(EXIT.runtime, `${withoutBody} of them are too long for this command: only their facts are there`)
+  throw new Failure(EXIT.runtime, `${withoutBody} of them have no body: they were delivered meanwhile, or are damaged`)
+}
+
+/** Head and body as they are stored, base64; undefined: not all of them are there. */
+async function partsOf({ id, parts }: Row, io: Io, server: Endpoint): Promise<string[] | undefined> {
+  const found: string[] = []
+  for (let n = 0; n < Number(parts); n++) {
+    const [row] = await read(server, io, '/inbox/part', { id: String(id), part: String(n) })
+    if (row === undefined) return undefined
+    found.push(String(row.part))
+  }
+  return found
 }
 
 /** Of all that are asked for, or of as many as `--limit` says, page by page. */

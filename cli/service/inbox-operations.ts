@@ -13,8 +13,10 @@ const MOST_LISTED = 4000
 const LISTED = 200
 /** Characters of the ids that a page of the list goes on behind: one of each replica. */
 const MOST_BEFORE = 8192
-/** Bodies that are longer are not shown. */
+/** Bodies that are longer are not shown, and are asked for part by part. */
 const SHOWN_BYTES = 512 * 1024
+/** As many parts as the longest body may have, and more. */
+const MOST_PARTS = 10_000
 
 /** Those that were asked for; none where there is no inbox. */
 export async function listMessages(server: Server, body: Body): Promise<object[]> {
@@ -30,6 +32,15 @@ export async function readMessage(server: Server, body: Body): Promise<object[]>
   const head = parts && message.key === '' ? (JSON.parse(Buffer.from(parts.head).toString()) as object) : undefined
   const sealedHead = parts && message.key !== '' ? Buffer.from(parts.head).toString('base64') : undefined
   return [{ ...shown(server, message), head, sealedHead, body: parts && Buffer.from(parts.body).toString('base64') }]
+}
+
+/** One part of one message, named by its whole id: 0 the head, then the body. */
+export async function readPart(server: Server, body: Body): Promise<object[]> {
+  const [id, n] = [text(body, 'id'), Number(body.part)]
+  if (id === undefined) throw new TypeError('give an id')
+  if (!Number.isInteger(n) || n < 0 || n > MOST_PARTS) throw new TypeError(`part is a number up to ${MOST_PARTS}`)
+  const bytes = await server.inbox?.readPart(id, n)
+  return bytes === undefined ? [] : [{ part: Buffer.from(bytes).toString('base64') }]
 }
 
 export async function replayMessages(server: Server, body: Body): Promise<string[]> {

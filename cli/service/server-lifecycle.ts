@@ -3,7 +3,7 @@ import type { Body } from '../../admin/actions.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { dropMessages, listMessages, pauseRuntime, readMessage, replayMessages } from './inbox-operations.ts'
+import { dropMessages, listMessages, pauseRuntime, readMessage, readPart, replayMessages } from './inbox-operations.ts'
 import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
 
 /** A session as operators see it; times are ISO 8601. */
@@ -27,6 +27,7 @@ function operationsOf(server: Server, logger: Logger): Operations {
     '/revocations/remove': async body => ({ removed: await removeRevocation(server, body) }),
     '/inbox': async body => ({ messages: await listMessages(server, body) }),
     '/inbox/message': async body => ({ messages: await readMessage(server, body) }),
+    '/inbox/part': async body => ({ messages: await readPart(server, body) }),
     '/inbox/replay': async body => ({ messages: await replayMessages(server, body) }),
     '/inbox/drop': async body => ({ messages: await dropMessages(server, body) }),
     '/inbox/pause': body => pauseRuntime(server, body, true),
@@ -41,7 +42,14 @@ function operationsOf(server: Server, logger: Logger): Operations {
 
 /** What an action has in its answer where it did something. */
 const DONE = ['sessions', 'messages', 'instances']
-const VIEWS: ReadonlySet<string> = new Set(['/sessions', '/runtimes', '/revocations', '/inbox', '/inbox/message'])
+const VIEWS: ReadonlySet<string> = new Set([
+  '/sessions',
+  '/runtimes',
+  '/revocations',
+  '/inbox',
+  '/inbox/message',
+  '/inbox/part',
+])
 
 /** The same on all replicas that share the directory, this one first. */
 class Everywhere {
@@ -88,6 +96,7 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
       '/runtimes': () => gathered('runtimes'),
       '/inbox': query => gathered('messages', '/inbox', query),
       '/inbox/message': query => gathered('messages', '/inbox/message', query),
+      '/inbox/part': query => gathered('messages', '/inbox/part', query),
       '/revocations': async () => mergeRevocations(await everywhere.ask('/revocations')),
     },
     actions: {

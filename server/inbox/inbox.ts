@@ -44,6 +44,8 @@ export interface InboxOperations {
   /** The newest first. */
   list(filter: Filter): Promise<readonly Message[]>
   read(id: string): Promise<{ readonly head: Uint8Array; readonly body: Uint8Array } | undefined>
+  /** Part `n` as it is stored: 0 the head, then the body. Undefined where there is none, or none any more. */
+  readPart(id: string, n: number): Promise<Uint8Array | undefined>
   replay(filter: Filter): Promise<string[]>
   drop(filter: Filter): Promise<string[]>
   pause(runtime: string, paused: boolean): Promise<void>
@@ -523,6 +525,10 @@ export class Inbox implements InboxOperations {
     const body: Uint8Array[] = []
     for (let n = 1; n < message!.parts; n++) body.push((await this.#store.part(message!.id, n)) ?? new Uint8Array())
     return { head, body: Buffer.concat(body) }
+  }
+
+  async readPart(id: string, n: number): Promise<Uint8Array | undefined> {
+    return await this.#store.part(id, n)
   }
 
   /** Dead letters wait once more, as new as on their first day; those that wait are tried at once. */

@@ -1,4 +1,5 @@
 /** An inbox as its operator sees it: processes, a kill, and the commands. */
+import { createPrivateKey } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createServer, type Server } from 'node:http'
@@ -7,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { createKeys, createToken } from '../../certs/index.ts'
+import { openerWith, partAad } from '../../protocol/sealing/sealed-webhook.ts'
 import { until } from '../support/until.ts'
 import { Running } from './process.ts'
 import { sallyport } from './run.ts'
@@ -90,11 +92,40 @@ async function type(server: Running, ...words: string[]) {
 }
 
 /** A delivery of GitHub's; its id goes along. */
-async function send(server: Running, id: string, secret = file('secret')) {
+async function send(server: Running, id: string, secret = file('secret'), ...more: string[]) {
   const [, port] = (await server.address('public')).split(':')
   const url = `http://127.0.0.1:${port}/webhooks/push`
   const host = ['--header', 'host: demo.tunnels.localhost']
-  return await sallyport(['webhook', 'send', '--scheme', 'github', '--secret-file', secret, '--id', id, ...host, url])
+  return await sallyport([
+    'webhook',
+    'send',
+    '--scheme',
+    'github',
+    '--secret-file',
+    secret,
+    '--id',
+    id,
+    ...host,
+    ...more,
+    url,
+  ])
+}
+
+interface Exported {
+  readonly id: string
+  readonly runtime: string
+  readonly lane: string
+  readonly received: string
+  readonly enc: string
+  readonly storedParts: string[]
+}
+
+/** The body of a long one, as the owner of the key reads it. */
+function opened({ id, runtime, lane, received, enc, storedParts }: Exported, key: string): string {
+  const opener = openerWith(createPrivateKey(key), enc)
+  const identity = { runtime, id, lane, received: Date.parse(received) }
+  const parts = storedParts.map((part, n) => opener.open(n, partAad(identity, n), Buffer.from(part, 'base64')))
+  return Buffer.concat(parts.slice(1)).toString()
 }
 
 test('webhooks outlive the client, and a kill of the server; every command does what it says', {
@@ -110,7 +141,9 @@ test('webhooks outlive the client, and a kill of the server; every command does 
   await first.line(line => line.msg === 'session ended')
   writeFileSync(file('wrong'), 'another secret')
   expect((await send(first, 'd-x', file('wrong'))).out).toContain('401')
-  for (const id of ['d-1', 'd-2', 'd-3']) expect((await send(first, id)).out).toContain('202')
+  for (const id of ['d-1', 'd-2']) expect((await send(first, id)).out).toContain('202')
+  writeFileSync(file('long'), 'a long body '.repeat(120_000))
+  expect((await send(first, 'd-3', undefined, '--body', file('long'))).out).toContain('202')
   await first.end('SIGKILL')
 
   const second = startServer()
@@ -123,7 +156,11 @@ test('webhooks outlive the client, and a kill of the server; every command does 
   )
   expect((await type(second, 'inbox', 'show', oldest!.id.slice(0, 13))).out).toContain(oldest!.id)
   expect(await type(second, 'inbox', 'show', 'nobody')).toMatchObject({ code: 1 })
-  expect((await type(second, 'inbox', 'export', '--runtime', 'demo')).out.trim().split('\n')).toHaveLength(3)
+  const exported = await type(second, 'inbox', 'export', '--runtime', 'demo')
+  expect(exported.code).toBe(0)
+  const lines = exported.out.trim().split('\n')
+  expect(lines).toHaveLength(3)
+  expect(opened(JSON.parse(lines[0]!) as Exported, key)).toBe(readFileSync(file('long'), 'utf8'))
   expect((await type(second, 'inbox', 'drop', newest!.id)).out).toBe(`webhook ${newest!.id}: dropped\n`)
   expect((await type(second, 'inbox', 'pause', '--runtime', 'demo')).out).toContain('paused')
   expect((await type(second, 'status')).out).toContain('inbox: 2 waiting, 0 dead, 0 delivered')
@@ -192,7 +229,7 @@ async function replayed(server: Running, client: Running): Promise<void> {
   expect(await type(server, 'inbox', 'replay', 'nobody')).toMatchObject({ code: 1 })
 }
 
-/** An admin listener of replicas that keep so many each; the newest of all has a body that is too long. */
+/** An admin listener of replicas that keep so many each; two have long bodies, of which one lacks its last part. */
 async function adminOf(replicas: Record<string, number>): Promise<{ url: string; close: () => void }> {
   const admin = createServer((request, response) => {
     const { pathname, searchParams } = new URL(request.url!, 'http://localhost')
@@ -205,9 +242,12 @@ async function adminOf(replicas: Record<string, number>): Promise<{ url: string;
       return ids.map(id => ({ id, replica }))
     })
     const id = searchParams.get('id')
-    const message = { id, ...(id === 'a-2500' ? {} : { body: '' }) }
+    const message = { id, ...(id === 'a-2500' || id === 'a-2499' ? { parts: 3 } : { body: '' }) }
+    const part = searchParams.get('part')
+    const parts = id === 'a-2499' && part === '2' ? [] : [{ part: `${part}===` }]
+    const messages: Record<string, object[]> = { '/inbox': rows, '/inbox/message': [message], '/inbox/part': parts }
     response.setHeader('content-type', 'application/json')
-    response.end(JSON.stringify({ messages: pathname === '/inbox' ? rows : [message] }))
+    response.end(JSON.stringify({ messages: messages[pathname] }))
   })
   admin.listen(0, '127.0.0.1')
   await once(admin, 'listening')
@@ -221,14 +261,17 @@ test.each([
   const admin = await adminOf({ a: 2500, b: 700, c: 1 })
   const { out, notes, code } = await sallyport(['inbox', 'export', ...flags, '--admin', admin.url], { environment })
   admin.close()
-  const ids = out
+  const exported = out
     .trim()
     .split('\n')
-    .map(line => (JSON.parse(line) as { id: string }).id)
+    .map(line => JSON.parse(line) as { id: string; storedParts?: string[] })
+  const ids = exported.map(({ id }) => id)
   expect(new Set(ids).size).toBe(most)
   expect(ids).toHaveLength(most)
   expect(code).toBe(1)
-  expect(notes).toContain('1 of them are too long for this command')
+  expect(notes).toContain('1 of them have no body')
+  const long = exported.filter(({ storedParts }) => storedParts !== undefined)
+  expect(long).toEqual([{ id: 'a-2500', parts: 3, storedParts: ['0===', '1===', '2==='] }])
 })
 
 test.each([
