@@ -48,6 +48,8 @@ const LEASE_MS = 30_000
 const QUERY_MS = 8000
 /** So many times what a lock may take: somebody who holds a row holds up nobody else. */
 const LOCKS_PER_QUERY = 4
+/** One of a group that was refused waits no longer than this: the group has waited, and those behind it still do. */
+const BEGIN_ALONE = 'BEGIN; SET LOCAL lock_timeout = 100'
 /** How long closing waits for PostgreSQL. */
 const CLOSE_MS = 2000
 const BEATS_PER_LEASE = 6
@@ -289,21 +291,21 @@ export class PostgresStore extends GroupedStore {
     }
     const results: (Applied | StoreError)[] = []
     for (const change of changes) {
-      const one = this.#transaction([change])
+      const one = this.#transaction([change], BEGIN_ALONE)
       results.push(await one.then(([applied]) => applied!).catch((error: unknown) => this.#failed(error)))
     }
     return results
   }
 
   /** The changes are sent at once, then what tells of them, with the end of it. */
-  async #transaction(changes: readonly Change[]): Promise<Applied[]> {
+  async #transaction(changes: readonly Change[], begin = 'BEGIN'): Promise<Applied[]> {
     const writer = this.#links?.writer
     if (writer === undefined) throw this.away()
     const self = { server: this.#server, graceMs: this.#graceMs }
     const undo = () => writer.query('ROLLBACK')
     const ask = ({ name, text, values }: sql.Statement) =>
       writer.query<sql.Done>({ name, text, values: [...values] } as QueryConfig)
-    const begun: Promise<QueryResult<sql.Done>>[] = [writer.query('BEGIN')]
+    const begun: Promise<QueryResult<sql.Done>>[] = [writer.query(begin)]
     const lock = sql.lockOf(changes)
     if (lock !== undefined) begun.push(ask(lock))
     const steps = sql.stepsOf(changes, self)

@@ -173,6 +173,26 @@ describe.runIf(needs('postgres'))('a real one', () => {
     }
   })
 
+  test('many whose rows a server holds that was stopped fail, and the webhook beside them is stored', async () => {
+    const store = await start({ queryMs: 2000 })
+    const ids = Array.from({ length: 30 }, (_, i) => `held${i}`)
+    await Promise.all(ids.map(id => append(store, message(id))))
+    const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
+    await other.connect()
+    await other.query('BEGIN; SELECT FROM sallyport_inbox.messages FOR UPDATE')
+    try {
+      const held = ids.map(id => store.apply({ op: 'update', id, set: { attempts: 1 }, at: NOW }))
+      const free = append(store, message('free'))
+      const failed = Promise.allSettled(held)
+      // Half a second for each of them would be more than the ten that a commit has.
+      expect(await free).toMatchObject({ status: 'stored' })
+      expect((await failed).map(({ status }) => status)).toEqual(ids.map(() => 'rejected'))
+      expect(store.stats().open).toBe(true)
+    } finally {
+      await other.end()
+    }
+  })
+
   test('that answers nothing is not waited for at the end', async () => {
     const store = await start()
     postgres.pause()
