@@ -352,6 +352,10 @@ export const RULES_OVER = 'DELETE FROM rules WHERE seen < $1'
 export const SERVERS_OVER = `WITH gone AS (DELETE FROM servers WHERE until < clock_timestamp() - interval '1 hour')
   DELETE FROM lanes WHERE NOT EXISTS (SELECT FROM servers WHERE servers.id = lanes.owner)`
 
+/** A clock that was put back would have servers that are gone keep their lanes until it is there again. */
+export const SERVERS_AHEAD = `UPDATE servers SET until = clock_timestamp() + $1::int * interval '1 ms' WHERE id IN (
+  SELECT id FROM servers WHERE until > clock_timestamp() + $1::int * interval '1 ms' FOR UPDATE SKIP LOCKED)`
+
 export const BEAT = `INSERT INTO servers VALUES ($1, clock_timestamp() + $2::int * interval '1 ms')
   ON CONFLICT (id) DO UPDATE SET until = excluded.until`
 

@@ -391,6 +391,7 @@ export class PostgresStore extends GroupedStore {
     const dead = await this.#forget('dead', at - keep.deadMs)
     const delivered = await this.#forget('delivered', before)
     await this.#ask(sql.RULES_OVER, [at - keep.rulesMs])
+    await this.#ask(sql.SERVERS_AHEAD, [this.#leaseMs])
     await this.#ask(sql.SERVERS_OVER, [])
     return { expired, more: Math.max(expired.length, dead, delivered) === sql.SWEPT }
   }

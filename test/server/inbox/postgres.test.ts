@@ -315,6 +315,20 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await postgres.query('DROP FUNCTION silent CASCADE', 'sallyport')
     })
 
+    test('one that is gone keeps its lanes for a lease, also where the clock of PostgreSQL was put back', async () => {
+      const store = await start({ leaseMs: 1500 })
+      await append(store, message('1'))
+      await postgres.query(
+        `INSERT INTO sallyport_inbox.servers VALUES ('gone', now() + interval '1 hour');
+         INSERT INTO sallyport_inbox.lanes VALUES ('demo', 'l', 'gone')`,
+        'sallyport',
+      )
+      expect(await heads(store)).toBeUndefined()
+      const keep = { deadMs: 1, deliveredMs: 1, mostDelivered: 1, rulesMs: 1 }
+      await store.sweep(NOW, keep)
+      await until(async () => (await heads(store)) !== undefined)
+    })
+
     test('whose PostgreSQL was away: none takes what is another one’s before that can have renewed it', async () => {
       const options = { leaseMs: 3000, queryMs: 400 }
       const [a, b] = [await start(options), await start(options)]
