@@ -263,6 +263,14 @@ const LIFECYCLE: readonly Command[] = [
     load: async () => (await import('./commands/runtimes.ts')).runtimesList,
   },
   {
+    name: 'traces',
+    about:
+      'Shows the last traced requests of a server that runs with --tracing recent, part by part, and what its clients return of them.',
+    example: 'sallyport traces --last 1',
+    flags: { last: flag('N', 'How many; default 5, of at most 100.'), ...adminFlags },
+    load: async () => (await import('./commands/traces.ts')).traces,
+  },
+  {
     name: 'revoke',
     about: 'Refuses tokens from now on, and ends their sessions at once. A token must match all the flags given.',
     example: 'sallyport revoke --runtime demo --until +90d',

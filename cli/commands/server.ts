@@ -12,7 +12,8 @@ import { explainListenErrorOf } from '../service/listen-error.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
 import { sessionStatus, serverLifecycle } from '../service/server-lifecycle.ts'
 import { serverOptions } from '../service/server-options.ts'
-import { openTracing } from '../service/tracing.ts'
+import { RecentTraces } from '../service/recent-traces.ts'
+import { keepRecent, openTracing } from '../service/tracing.ts'
 
 /** `sallyport server` */
 export const runServer: Run = async (args, io) => {
@@ -28,7 +29,8 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
     control: controlAddress(config) !== undefined,
     peer: config['peer.listen'] !== undefined,
   })
-  const tracing = await openTracing(config, context)
+  const recent = config.tracing === 'recent' ? new RecentTraces() : undefined
+  const tracing = recent === undefined ? await openTracing(config, context) : keepRecent(recent, config, context)
   const server = await listen(config, context, tracing?.options)
   try {
     // A socket that is given has an address of its own, whatever the flag says.
@@ -38,13 +40,15 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
     throw error
   }
   const changes = followSessions(server)
+  const lifecycle = serverLifecycle(server, context.logger)
   if (context.terminal !== undefined) announceServer(context.terminal, server, config)
   return {
     ready: () => server.ready(),
     status: () => describeServer(server, changes),
     snapshot: () => ({ ...server.stats(), stateChanges: changes.counts, spans: tracing?.stats() }),
     sessions: () => server.sessions(),
-    ...serverLifecycle(server, context.logger),
+    ...lifecycle,
+    views: { ...lifecycle.views, '/traces': () => ({ traces: recent?.list() ?? null }) },
     async close(options) {
       await server.close(options)
       await tracing?.close()

@@ -185,6 +185,11 @@ export const serverSettings = {
   ...limitSettings(HOLD_LIMITS),
   ...limitSettings(SERVER_LIMITS),
   ...tracingSettings,
+  tracing: setting(
+    kinds.oneOf('off', 'otlp', 'recent'),
+    'off',
+    'Exports traces as OTLP over HTTP, or keeps the `recent` 100 in the process, for `sallyport traces`.',
+  ),
   ...adminSettings(9090),
   ...logSettings,
 }

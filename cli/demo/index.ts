@@ -113,7 +113,9 @@ function printInbox(roads: readonly AccessPath[], running: Demo): void {
   npm run --silent sallyport -- inbox list`)
   }
   console.log(
-    '\n  # A page for each part: what runs, what failed and why, requests, 15 minutes of traffic\n  npm run --silent sallyport -- ui\n' +
+    '\n  # The last requests, part by part: at the server and at the client\n' +
+      '  npm run --silent sallyport -- traces --last 1\n' +
+      '\n  # A page for each part: what runs, what failed and why, requests, 15 minutes of traffic\n  npm run --silent sallyport -- ui\n' +
       '\n  # The requests that came through the tunnel, secrets redacted; one of them once more\n' +
       '  npm run --silent sallyport -- inspect tail --no-follow\n  npm run --silent sallyport -- inspect replay ID --yes',
   )

@@ -20,6 +20,9 @@ const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 /** An inbox needs a Node whose SQLite is fit for it. */
 const HAS_INBOX = major > 24 || (major === 24 && minor >= 15)
 
+/** What a client does with a request is seen at the server, too. */
+const RETURNS_SPANS = ['--tracing', 'server']
+
 /** One listener of the demo, as the table shows it. */
 interface Listening {
   readonly part: string
@@ -114,7 +117,7 @@ export class Demo {
       await this.#writeRoutes('client'),
       ...(HAS_INBOX ? ['--inbox.key.file', join(this.files.folder, 'inbox-key.pem')] : []),
     ]
-    this.#embedded = this.#command('client', [...args, '--admin.listen', 'off'], 'embedded')
+    this.#embedded = this.#command('client', [...args, ...RETURNS_SPANS, '--admin.listen', 'off'], 'embedded')
     await this.#embedded.line('session', line => line.msg === 'connected')
   }
 
@@ -166,6 +169,7 @@ export class Demo {
       ...['--public.listen', `127.0.0.1:${await port(8080)}`, '--public.tls.cert', certificate],
       ...['--public.tls.key', key, '--control.listen', `127.0.0.1:${await port(8443)}`],
       ...['--control.tls.cert', certificate, '--control.tls.key', key, '--domain', DOMAIN, '--auth.jwks.file', jwks],
+      ...['--tracing', 'recent', '--tracing.ratio', '1'],
       ...(HAS_INBOX ? ['--inbox', `sqlite:${join(this.files.folder, 'inbox.db')}`] : []),
     ])
   }
@@ -192,6 +196,7 @@ export class Demo {
       '--target.trust-errors',
       '--inspect',
       'bodies',
+      ...RETURNS_SPANS,
     ]
     const client = this.#command('client', args)
     await Promise.all([

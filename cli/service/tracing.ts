@@ -2,7 +2,9 @@
 import type { Logger } from '../../protocol/base/log.ts'
 import { packageVersion } from '../../protocol/base/version.ts'
 import type { TracingOptions } from '../../protocol/trace/sampling.ts'
+import { createTracer } from '../../protocol/trace/tracer.ts'
 import type { ExporterStats } from '../../tracing/index.ts'
+import type { RecentTraces } from './recent-traces.ts'
 
 interface TracingConfig {
   readonly tracing: string
@@ -21,7 +23,8 @@ interface TracingContext {
 
 interface OpenTracing {
   readonly options: TracingOptions
-  stats(): ExporterStats
+  /** Undefined: nothing is sent. */
+  stats(): ExporterStats | undefined
   /** Sends what waits. */
   close(): Promise<void>
 }
@@ -32,7 +35,7 @@ const DEFAULT_URL = 'http://127.0.0.1:4318/v1/traces'
 /** Undefined: it is off. Throws TypeError. */
 export async function openTracing(config: TracingConfig, context: TracingContext): Promise<OpenTracing | undefined> {
   if (config.tracing !== 'otlp') return undefined
-  const { createExporter, createTracer, readOtelEnvironment } = await import('../../tracing/index.ts')
+  const { createExporter, readOtelEnvironment } = await import('../../tracing/index.ts')
   const { tracesUrl } = await import('../../tracing/environment.ts')
   const { logger } = context
   const { disabled, sampler, resource, url, headers, timeoutMs } = readOtelEnvironment(context.environment)
@@ -57,4 +60,14 @@ export async function openTracing(config: TracingConfig, context: TracingContext
     stats: () => exporter.stats(),
     close: () => exporter.close(),
   }
+}
+
+/** Nothing leaves the process, so the variables of OpenTelemetry say nothing here. */
+export function keepRecent(
+  recent: RecentTraces,
+  { 'tracing.ratio': ratio }: Pick<TracingConfig, 'tracing.ratio'>,
+  { logger }: Pick<TracingContext, 'logger'>,
+): OpenTracing {
+  const tracer = createTracer(recent.add, logger)
+  return { options: { tracer, ratio, parentBased: true }, stats: () => undefined, close: async () => {} }
 }
