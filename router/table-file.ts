@@ -1,6 +1,6 @@
 /** Routes files: YAML to a checked {@link RouteTable}, with line, column and the nearest known key in every complaint. */
-import { dirname } from 'node:path'
-import { type Document, LineCounter, parseDocument } from 'yaml'
+import { dirname, resolve } from 'node:path'
+import { type Document, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import { readPlain } from '../protocol/base/plain-file.ts'
 import { compileTable } from './compile.ts'
 import { filesOf, MAX_TABLE_BYTES, placeFiles } from './files.ts'
@@ -61,6 +61,19 @@ export function parseRoutes(
     throw error instanceof RouteTableError ? tell(error.problems, filesOf(table)) : error
   }
   return table
+}
+
+/** The files of secrets that a routes file names, whether or not it can hold; none if it cannot be read. */
+export async function secretFilesOf(file: string): Promise<string[]> {
+  const found = new Set<string>()
+  const text = await readTable(file).catch(() => '')
+  visit(parseDocument(text, { prettyErrors: false }), {
+    Pair(_, { key, value }) {
+      if (isScalar(key) && key.value === 'file' && isScalar(value))
+        found.add(resolve(dirname(file), String(value.value)))
+    },
+  })
+  return [...found]
 }
 
 function withPlace(problem: RouteProblem): string {

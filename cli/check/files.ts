@@ -1,10 +1,10 @@
 import { stat } from 'node:fs/promises'
 import type { Probe } from '../../protocol/base/probe.ts'
 
-/** Which files hold secrets, by their settings, and whether others of this machine can read them. */
-export async function probeSecretFiles(files: Readonly<Record<string, string>>): Promise<Probe[]> {
+/** Files that hold secrets, by the settings that lead to them, and whether others of this machine can read them. */
+export async function probeSecretFiles(files: readonly (readonly [flag: string, file: string])[]): Promise<Probe[]> {
   return await Promise.all(
-    Object.entries(files).map(async ([flag, file]) => {
+    files.map(async ([flag, file]) => {
       const mode = await stat(file).then(
         found => found.mode & 0o777,
         () => undefined,

@@ -1,5 +1,6 @@
 /** What the files alone tell, beyond what a component refuses to start with. */
 import type { Probe } from '../../protocol/base/probe.ts'
+import { secretFilesOf } from '../../router/table-file.ts'
 import { findPairs } from '../../server/certificate-folder.ts'
 import { PEER_NAME } from '../../server/peer/tls.ts'
 import { loadTls } from '../../server/tls.ts'
@@ -11,7 +12,8 @@ import { probeCertificate } from './certificates.ts'
 import { probeSecretFiles } from './files.ts'
 
 export async function clientFiles(config: ClientConfig): Promise<Probe[]> {
-  return [...(await probeSecretFiles(secretsOf(config))), ...(await probeCertificates(config, { 'tls.cert': [] }))]
+  const secrets = [...secretsOf(config), ...(await secretsOfRoutes(config))]
+  return [...(await probeSecretFiles(secrets)), ...(await probeCertificates(config, { 'tls.cert': [] }))]
 }
 
 export async function serverFiles(config: ServerConfig): Promise<Probe[]> {
@@ -45,15 +47,21 @@ async function probeFolder(flag: string, folder: string | undefined): Promise<Pr
 }
 
 export async function routerFiles(config: RouterConfig): Promise<Probe[]> {
-  return [...(await probeSecretFiles(secretsOf(config))), ...(await probeCertificates(config, { 'tls.cert': [] }))]
+  const secrets = [...secretsOf(config), ...(await secretsOfRoutes(config))]
+  return [...(await probeSecretFiles(secrets)), ...(await probeCertificates(config, { 'tls.cert': [] }))]
 }
 
-function secretsOf(config: object): Record<string, string> {
-  return Object.fromEntries(
-    Object.entries(config).filter(
-      (entry): entry is [string, string] => SECRET_FILE.test(entry[0]) && entry[1] !== undefined,
-    ),
+type ByFlag = (readonly [flag: string, file: string])[]
+
+function secretsOf(config: object): ByFlag {
+  return Object.entries(config).filter(
+    (entry): entry is [string, string] => SECRET_FILE.test(entry[0]) && entry[1] !== undefined,
   )
+}
+
+async function secretsOfRoutes({ routes }: Pick<RouterConfig, 'routes'>): Promise<ByFlag> {
+  const files = routes === undefined ? [] : await secretFilesOf(routes)
+  return files.map(file => ['routes', file] as const)
 }
 
 /** `names`: by setting, those that its certificate must be for. */

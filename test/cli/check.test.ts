@@ -25,6 +25,7 @@ import { sallyport } from './run.ts'
 interface Found {
   code: string
   status: string
+  what: string
   found: string
   hint: string
   docs: string
@@ -415,6 +416,24 @@ describe('check server and router', () => {
     const open = files.filter(name => !SECRET_FILE.test(name))
     const isPublic = /(?:^|[.-])(?:cert|ca|ocsp|jwks\.file|revocations\.file|routes)$/
     expect(open.filter(name => !isPublic.test(name))).toEqual([])
+  })
+
+  test('the secret files of a routes file, too', async () => {
+    for (const [name, mode] of Object.entries({ 'open-hook': 0o644, hook: 0o600 })) {
+      writeFileSync(file(name), 'a-secret-of-a-webhook\n', { mode })
+      chmodSync(file(name), mode)
+    }
+    const verify = 'verify: { scheme: gitlab, secrets: [{ file: hook }, { file: open-hook }] }'
+    writeFileSync(
+      file('hooks.yaml'),
+      `routes: [{ name: a, match: { path: / }, target: 'http://127.0.0.1:${port}', ${verify} }]`,
+    )
+    const { of, code } = await check('router', ...words({ routes: file('hooks.yaml'), listen: '127.0.0.1:0' }))
+    expect(of('rights').map(({ what, status }) => [what, status])).toEqual([
+      [`--routes ${file('hook')}`, 'ok'],
+      [`--routes ${file('open-hook')}`, 'warn'],
+    ])
+    expect(code).toBe(0)
   })
 
   test('what others can read, the certificate of a replica, and the addresses of the operator', async () => {
