@@ -592,11 +592,7 @@ function checkCommand(component: ComponentName): Command {
   }
 }
 
-const archiveFlags: Flags = {
-  out: flag('FILE', 'The archive (ZIP) to write. Required.'),
-  'log.file': flag('FILE|-', 'Log file, or `-` for stdin. Its last 1 MiB is added, redacted.'),
-  ...force,
-}
+const archiveFlags: Flags = { out: flag('FILE', 'The archive (ZIP) to write. Required.'), ...force }
 
 const DIAGS: readonly Command[] = [
   {
@@ -617,7 +613,10 @@ const DIAGS: readonly Command[] = [
       about: `As \`diag\`, for a ${component} that does not run. Takes its flags.`,
       example: `sallyport diag ${component} --out report.zip --config ${component}.yaml`,
       ...(component === 'client' ? { positionals: ['[TARGET]'] } : {}),
-      flags: archiveFlags,
+      flags: {
+        ...archiveFlags,
+        'log.file': flag('FILE|-', 'Log file, or `-` for stdin. Its last 1 MiB is added, redacted.'),
+      },
       component,
       load: async () => {
         const { diagOf } = await import('./commands/diag.ts')

@@ -2,8 +2,9 @@ import { existsSync } from 'node:fs'
 import { type Endpoint, findEndpoints, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Io } from '../command.ts'
-import { loadFromCommandLine } from '../config/command-line.ts'
+import { originsFromCommandLine } from '../config/command-line.ts'
 import { COMPONENTS, type ComponentName } from '../config/components.ts'
+import { readValues } from '../config/load.ts'
 import { Archive } from '../diag/archive.ts'
 import { MAX_PROFILE_S } from '../diag/cpu-profile.ts'
 import { diagnosisOf } from '../diag/diagnosis.ts'
@@ -59,17 +60,24 @@ function findRunning(args: Arguments, io: Io): Endpoint[] {
 export async function diagOf(component: ComponentName, args: Arguments, io: Io): Promise<number> {
   const out = newFile(args)
   const given = component === 'client' ? withTarget(args) : args
+  const settings = COMPONENTS[component]
   const archive = new Archive()
+  let isCleaned = false
   try {
-    const loaded = await loadFromCommandLine(component, given, io)
-    archive.secrets = await secretsOf(COMPONENTS[component], loaded, io.environment)
-    archive.add(asRow(await diagnosisOf(component, loaded, io.environment)))
+    const said = await originsFromCommandLine(component, given, io)
+    archive.secrets = await secretsOf(settings, said, io.environment)
+    isCleaned = true
+    archive.add(asRow(await diagnosisOf(component, readValues(settings, said), io.environment)))
   } catch (error) {
     if (!(error instanceof Failure)) throw error
     // It quotes what was given in the place of a value.
     archive.add({ component, problem: error.message.replaceAll(/"(?:[^"\\]|\\.)*"/g, '"***"') })
     io.note(`sallyport: ${error.message}`)
   }
+  const log = optionalFlag(args, 'log.file')
+  if (log !== undefined && isCleaned) archive.addLog(await logTail(log))
+  else if (log !== undefined)
+    io.note('sallyport: the log is left out: only the configuration tells which secrets it may hold')
   await write(archive, out, args, io)
   return EXIT.ok
 }
@@ -82,8 +90,6 @@ function newFile(args: Arguments): string {
 }
 
 async function write(archive: Archive, path: string, args: Arguments, io: Io): Promise<void> {
-  const log = optionalFlag(args, 'log.file')
-  if (log !== undefined) archive.addLog(await logTail(log))
   const text = zip(archive.files, new Date())
   await writeOutput([{ path, text, secret: true }], hasSwitch(args, 'force'), io)
 }

@@ -2,15 +2,20 @@ import type { Arguments } from '../args.ts'
 import type { Io } from '../command.ts'
 import { optionalFlag } from '../options.ts'
 import { COMPONENTS, type ComponentName, everySettingName } from './components.ts'
-import { type Loaded, loadConfig } from './load.ts'
+import { findOrigins, type Loaded, type Origins, readValues } from './load.ts'
 
 /** The settings of a component from its command line, the environment and the file that they name. */
-export function loadFromCommandLine<C extends ComponentName>(
+export async function loadFromCommandLine<C extends ComponentName>(
   component: C,
   args: Arguments,
   io: Io,
 ): Promise<Loaded<(typeof COMPONENTS)[C]>> {
-  return loadConfig(COMPONENTS[component], {
+  return readValues(COMPONENTS[component], await originsFromCommandLine(component, args, io))
+}
+
+/** What they say, whether or not it can hold. */
+export function originsFromCommandLine(component: ComponentName, args: Arguments, io: Io): Promise<Origins> {
+  return findOrigins(COMPONENTS[component], {
     flags: args.flags,
     environment: io.environment,
     configFile: optionalFlag(args, 'config'),

@@ -28,20 +28,29 @@ interface LoadSources {
   readonly everyName: Iterable<string>
 }
 
+export type Origins = Pick<Loaded<Settings>, 'origins' | 'warnings'>
+
 /** Reads a component's settings: flag over environment over file over default. */
 export async function loadConfig<S extends Settings>(settings: S, sources: LoadSources): Promise<Loaded<S>> {
+  return readValues(settings, await findOrigins(settings, sources))
+}
+
+/** What is said of each setting, whether or not it can hold. */
+export async function findOrigins(settings: Settings, sources: LoadSources): Promise<Origins> {
   const environment = readEnvironment(settings, sources.environment, sources.everyName)
   const path = sources.configFile ?? sources.environment.SALLYPORT_CONFIG
   const file = path === undefined ? new Map() : await readConfigFile(path, settings)
-  const values: Record<string, unknown> = {}
   const origins = new Map<string, Origin>()
   for (const [name, setting] of Object.entries(settings)) {
     const origin = findOrigin(name, setting, sources.flags, environment.values, file)
-    if (!origin) continue
-    origins.set(name, origin)
-    values[name] = readValue(setting, origin)
+    if (origin) origins.set(name, origin)
   }
-  return { values: values as Values<S>, origins, warnings: environment.warnings }
+  return { origins, warnings: environment.warnings }
+}
+
+export function readValues<S extends Settings>(settings: S, { origins, warnings }: Origins): Loaded<S> {
+  const values = Array.from(origins, ([name, origin]) => [name, readValue(settings[name]!, origin)])
+  return { values: Object.fromEntries(values) as Values<S>, origins, warnings }
 }
 
 function findOrigin(

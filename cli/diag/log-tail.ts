@@ -1,19 +1,17 @@
 import { createReadStream, statSync } from 'node:fs'
+import { addAbortSignal, type Readable } from 'node:stream'
 import { configurationError, fileProblem } from '../failure.ts'
 
 const MAX_BYTES = 1024 * 1024
 const DEADLINE_MS = 10_000
-const STDIN = 0
 
 /** The last 1 MiB of a log, in lines. `-` is stdin, which is read for at most 10 s. */
 export async function logTail(path: string): Promise<string[]> {
   let kept: Buffer = Buffer.alloc(0)
   let read = 0
   try {
-    const start = path === '-' ? 0 : Math.max(0, statSync(path).size - MAX_BYTES)
-    const source = path === '-' ? { fd: STDIN, autoClose: false } : { start }
-    for await (const chunk of createReadStream(path, { ...source, signal: AbortSignal.timeout(DEADLINE_MS) })) {
-      read += start + (chunk as Buffer).length
+    for await (const chunk of addAbortSignal(AbortSignal.timeout(DEADLINE_MS), sourceOf(path))) {
+      read += (chunk as Buffer).length
       kept = Buffer.concat([kept, chunk as Buffer]).subarray(-MAX_BYTES)
     }
   } catch (error) {
@@ -23,4 +21,14 @@ export async function logTail(path: string): Promise<string[]> {
   }
   const lines = kept.toString('utf8').split('\n')
   return read > MAX_BYTES ? lines.slice(1) : lines
+}
+
+/** A file from a little more than its last 1 MiB on, so that the line which that begins amid is known to be cut. */
+function sourceOf(path: string): Readable {
+  // A read of its descriptor fails while a pipe has nothing yet.
+  if (path === '-') return process.stdin
+  const stat = statSync(path)
+  // To open a pipe that nobody writes to would take for ever.
+  if (!stat.isFile()) throw new Error('it is no plain file; give its text on stdin, and -')
+  return createReadStream(path, { start: Math.max(0, stat.size - MAX_BYTES - 1) })
 }

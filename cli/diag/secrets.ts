@@ -1,7 +1,7 @@
 /** What must be nowhere in an archive, wherever it turns up: what files of secrets hold, and what settings and variables do. */
-import { isSecretMember } from '../../client/inspect/secret-names.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
-import type { Loaded } from '../config/load.ts'
+import { secretFilesOf } from '../../router/table-file.ts'
+import type { Origins } from '../config/load.ts'
 import { SECRET_FILE, type Settings } from '../config/setting.ts'
 
 type Environment = Readonly<Record<string, string | undefined>>
@@ -9,27 +9,45 @@ type Environment = Readonly<Record<string, string | undefined>>
 /** What is shorter is a word of many texts. */
 const MIN_LENGTH = 6
 const MAX_FILE_BYTES = 64 * 1024
-/** Variables that name the place of a secret. */
-const PLACE = /_(?:FILE|PATH|DIR|URL)$|^SALLYPORT_/
+const SECRET_VARIABLE =
+  /SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|COOKIE|DSN|(?:^|_)(?:PASS|PWD|KEYS?|AUTH|HEADERS)(?:_|$)/i
+/** Variables that name the place of a secret, our own settings, and the folder of the shell. */
+const NO_SECRET = /_(?:FILE|PATH|DIR|URL|SOCK)$|^SALLYPORT_|^PWD$/
 
+/** As they stand, and as they stand in JSON and in a URL. */
 export async function secretsOf(
   settings: Settings,
-  { origins }: Pick<Loaded<Settings>, 'origins'>,
+  { origins }: Pick<Origins, 'origins'>,
   environment: Environment,
 ): Promise<string[]> {
   const found: string[] = []
   for (const [name, { raw }] of origins) {
-    if (SECRET_FILE.test(name)) found.push(...(await linesOf(String(raw))))
-    else if (settings[name]?.secret) found.push(...String(raw).split(/[\s"'=]+/))
-    found.push(...credentialsOf(String(raw)))
+    const text = String(raw)
+    if (SECRET_FILE.test(name)) found.push(...(await linesOf(text)))
+    else if (name === 'routes') for (const file of await secretFilesOf(text)) found.push(...(await linesOf(file)))
+    else if (settings[name]?.secret) found.push(...text.split(/[\s"'=]+/))
+    found.push(...credentialsOf(text))
   }
   for (const [name, value = ''] of Object.entries(environment)) {
-    if (isSecretMember(name) && !PLACE.test(name)) found.push(value)
+    if (SECRET_VARIABLE.test(name) && !NO_SECRET.test(name)) found.push(value, ...fieldsOf(name, value))
     found.push(...credentialsOf(value))
   }
-  const long = new Set(found.map(text => text.trim()).filter(text => text.length >= MIN_LENGTH))
+  const long = found.map(text => text.trim()).filter(text => text.length >= MIN_LENGTH)
   // One that begins with another is replaced whole.
-  return [...long].sort((a, b) => b.length - a.length)
+  return [...new Set(long.flatMap(formsOf))].sort((a, b) => b.length - a.length)
+}
+
+function formsOf(text: string): string[] {
+  return [text, JSON.stringify(text).slice(1, -1), encodeURIComponent(text.toWellFormed())]
+}
+
+/** `OTEL_EXPORTER_OTLP_HEADERS`: `name=value,name=value`, percent-encoded; of `Bearer ...` the last word. */
+function fieldsOf(name: string, value: string): string[] {
+  if (!/HEADERS$/i.test(name)) return []
+  return value.split(',').flatMap(pair => {
+    const said = decoded(pair.slice(pair.indexOf('=') + 1))
+    return [said, said.split(' ').at(-1)!]
+  })
 }
 
 async function linesOf(file: string): Promise<string[]> {
@@ -37,9 +55,9 @@ async function linesOf(file: string): Promise<string[]> {
   return text.split('\n').filter(line => !line.startsWith('-----'))
 }
 
-/** `user:password@` of URLs, as written and as meant. */
+/** `user:password@` of URLs, and of a proxy without a scheme, as written and as meant. */
 function credentialsOf(text: string): string[] {
-  return Array.from(text.matchAll(/:\/\/([^\s/]*)@/g), ([, pair]) => pair!).flatMap(pair => {
+  return Array.from(text.matchAll(/(?:^(?=[^@/]*:)|:\/\/)([^\s/]*)@/g), ([, pair]) => pair!).flatMap(pair => {
     const password = pair.slice(pair.indexOf(':') + 1)
     return [pair, password, decoded(password)]
   })

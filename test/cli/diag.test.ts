@@ -1,5 +1,5 @@
 /** `sallyport diag`: what is in the archive, and what is nowhere in it. */
-import { execFileSync, spawnSync } from 'node:child_process'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
@@ -238,6 +238,72 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
     expect(unpack(file('report.zip')).get('log.txt')).toContain('a-a-a-')
   })
 
+  const withLog = async (log: string, flags: readonly string[], environment: Record<string, string> = {}) => {
+    writeFileSync(file('log'), log)
+    const args = ['diag', 'client', '--out', file('report.zip'), '--force', '--log.file', file('log'), ...flags]
+    const { code, notes } = await sallyport(args, { environment })
+    const files = unpack(file('report.zip'))
+    expectClean(files)
+    return { code, notes, files }
+  }
+  const SERVER = ['--server', 'wss://127.0.0.1:1', '--target', 'http://127.0.0.1:1']
+
+  test.each([
+    ...[
+      'AWS_SECRET_ACCESS_KEY',
+      'OPENAI_API_KEY',
+      'PGPASSWORD',
+      'DB_PASS',
+      'MYSQL_PWD',
+      'JWT_SIGNING_KEY',
+      'NPM_TOKEN',
+    ],
+    ...['OAUTH_CLIENT_SECRET_1', 'GOOGLE_CREDENTIALS', 'BASIC_AUTH', 'SSH_PASSPHRASE', 'SENTRY_DSN', 'GITHUB_TOKEN'],
+  ])('a log with what the variable %s holds', { timeout: 60_000 }, async name => {
+    const { code } = await withLog(`it said ${canary('variable')} to me`, SERVER, { [name]: canary('variable') })
+    expect(code).toBe(0)
+  })
+
+  test('a log with what is in variables of several parts', { timeout: 60_000 }, async () => {
+    const headers = `authorization=Bearer%20${canary('bearer')},x-team=${canary('team')}`
+    const proxy = `user:${canary('proxy')}@proxy:3128`
+    const log = [...planted].join(' and ')
+    await withLog(log, SERVER, { OTEL_EXPORTER_OTLP_HEADERS: headers, http_proxy: proxy })
+  })
+
+  test('a log with a secret as JSON and URLs have it', { timeout: 60_000 }, async () => {
+    const secret = `a"\\\u00e9 /${canary('file')}`
+    writeFileSync(file('token'), secret, { mode: 0o600 })
+    const log = `${JSON.stringify({ msg: `no ${secret}` })}\nGET /${encodeURIComponent(secret)}\n`
+    const { files } = await withLog(log, [...SERVER, '--token.file', file('token')])
+    expect(files.get('log.txt')).toContain('GET /[redacted]')
+  })
+
+  test('a log with the secret of a route, also where the table is not valid', { timeout: 60_000 }, async () => {
+    writeFileSync(file('hook'), `${canary('webhook')}\n`, { mode: 0o600 })
+    for (const more of ['', ', nonsense: 1', ', {']) {
+      const route = `{ name: a, match: {}, target: 'http://h', verify: { scheme: gitlab, secrets: [{ file: hook }] }${more} }`
+      writeFileSync(file('routes.yaml'), `routes:\n  - ${route}\n`)
+      await withLog(`it had ${canary('webhook')} there`, [
+        '--server',
+        'wss://127.0.0.1:1',
+        '--routes',
+        file('routes.yaml'),
+      ])
+    }
+  })
+
+  test('a log where the configuration cannot hold, and none where it cannot be read', { timeout: 60_000 }, async () => {
+    writeFileSync(file('token'), canary('token-file'), { mode: 0o600 })
+    const flags = [...SERVER, '--token.file', file('token'), '--connections', 'many']
+    const { files } = await withLog(`it is ${canary('token-file')}`, flags)
+    expect(files.get('log.txt')).toContain('it is [redacted]')
+    writeFileSync(file('client.yaml'), `token.file: "${file('token')}\n`)
+    const broken = await withLog(`it is ${canary('token-file')}`, ['--config', file('client.yaml')])
+    expect(broken.notes).toContain('the log is left out')
+    expect([...broken.files.keys()]).toEqual(['README.txt', 'versions.json', 'client/problem.txt'])
+  })
+
   test('with a configuration that is not valid, whatever was put in the place of a value', async () => {
     const flags = ['--out', file('report.zip'), '--server', 'wss://127.0.0.1:1']
     const { code, notes } = await sallyport(['diag', 'client', ...flags], {
@@ -267,10 +333,32 @@ describe('the command', () => {
     expect(notes).toContain('sallyport diag client')
   })
 
-  test('takes the log on stdin', async () => {
+  test('takes the log on stdin', { timeout: 60_000 }, async () => {
     const args = ['diag', 'client', '--out', file('report.zip'), '--log.file', '-', '--server', 'x']
     const { status } = spawnSync(process.execPath, ['bin/sallyport.js', ...args], { input: 'from stdin\n' })
     expect(status).toBe(0)
     expect(readFileSync(file('report.zip')).includes('log.txt')).toBe(true)
+  })
+
+  test('waits for a log that comes late, as of journalctl', { timeout: 60_000 }, async () => {
+    const args = ['diag', 'client', '--out', file('report.zip'), '--log.file', '-', '--connections', 'many']
+    const child = spawn(process.execPath, ['bin/sallyport.js', ...args], { stdio: ['pipe', 'ignore', 'pipe'] })
+    // It has looked at the configuration, and reads.
+    await once(child.stderr, 'data')
+    setTimeout(() => child.stdin.end('from a slow writer\n'), 300)
+    expect(await once(child, 'close')).toEqual([0, null])
+    expect(readFileSync(file('report.zip')).includes('log.txt')).toBe(true)
+  })
+
+  test('takes no log from a pipe that nobody writes to', async () => {
+    execFileSync('mkfifo', [file('pipe')])
+    const args = ['diag', 'client', '--out', file('report.zip'), '--log.file', file('pipe'), '--connections', 'many']
+    const { code, notes } = await sallyport(args)
+    expect([code, notes]).toEqual([3, expect.stringContaining('no plain file; give its text on stdin') as unknown])
+  })
+
+  test('takes no log without the settings that tell its secrets', async () => {
+    const { code, notes } = await sallyport(['diag', '--out', file('report.zip'), '--log.file', file('log')], machine)
+    expect([code, notes]).toEqual([2, expect.stringContaining('unknown flag --log.file') as unknown])
   })
 })
