@@ -195,7 +195,7 @@ describe('the life of a session', () => {
       end(client)
       client.ws.pause()
     }
-    await vi.waitFor(() => expect(running.sessions()).toEqual([]))
+    await vi.waitFor(() => expect(running.sessions()).toEqual([]), { timeout: 10_000 })
     await expect(openWebSocket(running, {})).rejects.toMatchObject({ status: 503 })
     await dial(running, { runtime: 'other' })
     await expect(openWebSocket(running, { runtime: 'another' })).rejects.toMatchObject({ status: 503 })
