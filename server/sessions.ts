@@ -1,4 +1,5 @@
 /** All sessions of this server: set up from arrivals, checked again while they live, drained, counted. */
+import { within } from './pause.ts'
 import { randomUUID } from 'node:crypto'
 import { networkOf } from '../protocol/base/address.ts'
 import { FEATURE, type Hello } from '../protocol/wire/control.ts'
@@ -289,13 +290,9 @@ export class Sessions {
     const spreadMs = stay.elsewhere ? Math.min(this.#options.settings.drainSpreadMs, graceMs / 2) : 0
     for (const session of this.#all) session.drain(reason, Math.floor(Math.random() * spreadMs), graceMs, stay)
     if (this.#all.size === 0) return
-    await new Promise<void>(resolve => {
-      const timer = setTimeout(resolve, graceMs)
-      this.#onEmpty = () => {
-        clearTimeout(timer)
-        resolve()
-      }
-    })
+    const { promise: emptied, resolve } = Promise.withResolvers<void>()
+    this.#onEmpty = resolve
+    await within(graceMs, emptied)
   }
 
   close(): void {

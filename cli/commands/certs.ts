@@ -20,7 +20,6 @@ import { rewriteOutput, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
 
-/** `sallyport certs init` */
 export const certsInit: Run = async (args, io) => {
   const out = requiredFlag(args, 'out')
   const hosts = await checkedHosts(args)
@@ -30,7 +29,6 @@ export const certsInit: Run = async (args, io) => {
   return EXIT.ok
 }
 
-/** `sallyport certs server` */
 export const certsServer: Run = async (args, io) => {
   const out = requiredFlag(args, 'out')
   const hosts = await checkedHosts(args)
@@ -40,7 +38,6 @@ export const certsServer: Run = async (args, io) => {
   return EXIT.ok
 }
 
-/** `sallyport certs client` */
 export const certsClient: Run = async (args, io) => {
   const out = requiredFlag(args, 'out')
   const runtime = requiredFlag(args, 'runtime')
@@ -52,7 +49,6 @@ export const certsClient: Run = async (args, io) => {
   return EXIT.ok
 }
 
-/** `sallyport certs replica` */
 export const certsReplica: Run = async (args, io) => {
   const out = requiredFlag(args, 'out')
   const { authority, where } = readAuthority(args, out)
@@ -61,7 +57,6 @@ export const certsReplica: Run = async (args, io) => {
   return EXIT.ok
 }
 
-/** `sallyport certs renew` */
 export const certsRenew: Run = async (args, io) => {
   const path = args.positionals[0]!
   const [report] = await checked(() => inspectCertificates(readInput(path, 'the certificate')), path)
@@ -129,7 +124,6 @@ function pair(folder: string, name: string, { certificate, key }: CertificateAnd
   ]
 }
 
-/** `sallyport certs export` */
 export const certsExport: Run = async (args, io) => {
   const path = requiredFlag(args, 'p12')
   const passwordFile = requiredFlag(args, 'password.file')
@@ -149,7 +143,6 @@ function existing(path: string): string | undefined {
   return existsSync(path) ? path : undefined
 }
 
-/** `sallyport certs show` */
 export const certsShow: Run = async (args, io) => {
   const path = args.positionals[0]!
   const reports = await checked(() => inspectCertificates(readInput(path, 'the certificate')), path)

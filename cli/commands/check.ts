@@ -12,7 +12,6 @@ import { terminalJson } from '../plain-text.ts'
 import { printable } from '../table.ts'
 import { withTarget } from './client.ts'
 
-/** `sallyport check COMPONENT` */
 export async function check(component: ComponentName, args: Arguments, io: Io): Promise<number> {
   const given = component === 'client' ? withTarget(args) : args
   const deep = hasSwitch(args, 'deep')
@@ -29,7 +28,6 @@ export async function check(component: ComponentName, args: Arguments, io: Io): 
   return report(component, probes, args, io)
 }
 
-/** `sallyport check --via RUNTIME` */
 export const checkVia: Run = async (args, io) => {
   const runtime = optionalFlag(args, 'via')
   if (runtime === undefined) throw usageError('say what: client, server, router, or --via RUNTIME')

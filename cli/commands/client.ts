@@ -21,7 +21,6 @@ import { openTokenSource } from '../service/token-source.ts'
 import { openTracing } from '../service/tracing.ts'
 import { tunnelOptions } from '../service/tunnel-options.ts'
 
-/** `sallyport client` */
 export const runClient: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('client', withTarget(args), io)
   checkClientConfig(loaded.values)

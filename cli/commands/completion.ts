@@ -51,11 +51,8 @@ const script =
     return EXIT.ok
   }
 
-/** `sallyport completion bash` */
 export const completionBash: Run = script(BASH)
 
-/** `sallyport completion zsh` */
 export const completionZsh: Run = script(ZSH)
 
-/** `sallyport completion fish` */
 export const completionFish: Run = script(FISH)

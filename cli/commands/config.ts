@@ -66,7 +66,6 @@ export async function print(component: ComponentName, args: Arguments, io: Io): 
   return EXIT.ok
 }
 
-/** `sallyport config schema COMPONENT` */
 export async function schema(component: ComponentName, _: Arguments, io: Io): Promise<number> {
   return printJson(io, jsonSchema(component, COMPONENTS[component]))
 }

@@ -22,7 +22,6 @@ const DEADLINE_MS = 60_000
 const MAX_COMPONENTS = 16
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
-/** `sallyport diag` */
 export async function diag(args: Arguments, io: Io): Promise<number> {
   const profileS = optionalCount(args, 'profile') ?? 0
   if (profileS > MAX_PROFILE_S) throw usageError(`--profile ${profileS}: at most ${MAX_PROFILE_S} seconds`)
@@ -56,7 +55,6 @@ function findRunning(args: Arguments, io: Io): Endpoint[] {
   }
 }
 
-/** `sallyport diag COMPONENT` */
 export async function diagOf(component: ComponentName, args: Arguments, io: Io): Promise<number> {
   const out = newFile(args)
   const given = component === 'client' ? withTarget(args) : args

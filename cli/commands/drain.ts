@@ -4,7 +4,6 @@ import { optionalFlag, optionalGrace } from '../options.ts'
 import { printResult } from '../print.ts'
 import { asRow, asRows, printable, type Row } from '../table.ts'
 
-/** `sallyport drain` */
 export const drain: Run = async (args, io) => {
   const graceMs = optionalGrace(args)
   const replica = optionalFlag(args, 'replica')

@@ -24,13 +24,11 @@ import { readTimeS } from '../time.ts'
 /** How many are listed at a time for an export. */
 const EXPORT_PAGE = 1000
 
-/** `sallyport inbox list` */
 export const inboxList: Run = async (args, io) => {
   const messages = await read(findServer(args, io), io, '/inbox', filterOf(args))
   return printResult(args, io, messages, () => tableText(messages, columns(Date.now()), 'no webhooks'))
 }
 
-/** `sallyport inbox show` */
 export const inboxShow: Run = async (args, io) => {
   const { body, head, sealedHead, ...message } = await readOne(args, io)
   return printResult(args, io, { ...message, head, sealedHead, body }, () => {
@@ -46,7 +44,6 @@ function describeHead({ method, path, headers }: Row): string {
   return text
 }
 
-/** `sallyport inbox export` */
 export const inboxExport: Run = async (args, io) => {
   const server = findServer(args, io)
   let withoutBody = 0
@@ -96,16 +93,12 @@ async function* idsOf(args: Arguments, io: Io, server: Endpoint): AsyncGenerator
   }
 }
 
-/** `sallyport inbox replay` */
 export const inboxReplay: Run = async (args, io) => await change(args, io, '/inbox/replay', 'waits again')
 
-/** `sallyport inbox drop` */
 export const inboxDrop: Run = async (args, io) => await change(args, io, '/inbox/drop', 'dropped')
 
-/** `sallyport inbox pause` */
 export const inboxPause: Run = async (args, io) => await pause(args, io, '/inbox/pause')
 
-/** `sallyport inbox resume` */
 export const inboxResume: Run = async (args, io) => await pause(args, io, '/inbox/resume')
 
 const columns = (now: number): Columns => ({

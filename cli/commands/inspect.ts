@@ -11,7 +11,6 @@ import { writeOutput } from '../output-files.ts'
 import { terminalJson } from '../plain-text.ts'
 import { asRow, asRows } from '../table.ts'
 
-/** `sallyport inspect tail` */
 export const inspectTail: Run = async (args, io) => {
   const client = findClient(args, io)
   const show = (exchange: InspectedExchange) =>
@@ -36,14 +35,12 @@ export const inspectTail: Run = async (args, io) => {
   throw new Failure(EXIT.runtime, `${client.url} has ended the list`)
 }
 
-/** `sallyport inspect show` */
 export const inspectShow: Run = async (args, io) => {
   const exchange = await read(findClient(args, io), idOf(args))
   io.out(hasSwitch(args, 'json') ? `${terminalJson(exchange, 2)}\n` : detailOf(exchange))
   return EXIT.ok
 }
 
-/** `sallyport inspect replay` */
 export const inspectReplay: Run = async (args, io) => {
   const client = findClient(args, io)
   const id = idOf(args)
@@ -60,7 +57,6 @@ export const inspectReplay: Run = async (args, io) => {
   return EXIT.ok
 }
 
-/** `sallyport inspect har` */
 export const inspectHar: Run = async (args, io) => {
   const path = requiredFlag(args, 'out')
   const client = findClient(args, io)
@@ -75,7 +71,6 @@ export const inspectHar: Run = async (args, io) => {
   return EXIT.ok
 }
 
-/** `sallyport inspect curl` */
 export const inspectCurl: Run = async (args, io) => {
   io.out(curlOf(await read(findClient(args, io), idOf(args))))
   return EXIT.ok

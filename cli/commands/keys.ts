@@ -10,7 +10,6 @@ import { rewriteOutput, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { type Columns, printable, tableText } from '../table.ts'
 
-/** `sallyport keys create` */
 export const keysCreate: Run = async (args, io) => {
   const out = requiredFlag(args, 'out')
   const { privateJwk, jwks } = await checked(() => createKeys({ alg: algorithm(args) }))
@@ -22,7 +21,6 @@ export const keysCreate: Run = async (args, io) => {
   return EXIT.ok
 }
 
-/** `sallyport keys add` */
 export const keysAdd: Run = async (args, io) => {
   const path = requiredFlag(args, 'jwks')
   const out = requiredFlag(args, 'out')
@@ -41,7 +39,6 @@ export const keysAdd: Run = async (args, io) => {
   return EXIT.ok
 }
 
-/** `sallyport keys list` */
 export const keysList: Run = async (args, io) => {
   const { keys } = readSet(requiredFlag(args, 'jwks'))
   return printResult(args, io, keys, () => tableText(keys as never, COLUMNS, 'no keys'))
@@ -53,7 +50,6 @@ const COLUMNS: Columns = {
   type: ({ kty, crv }) => printable(crv ?? kty),
 }
 
-/** `sallyport keys retire` */
 export const keysRetire: Run = async (args, io) => {
   const path = requiredFlag(args, 'jwks')
   const start = requiredFlag(args, 'kid')

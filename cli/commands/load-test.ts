@@ -8,7 +8,6 @@ import { hasSwitch, optionalCount, optionalFlag, readInput, readUrl } from '../o
 /** Above these somebody has to say that it is meant. */
 const CAREFUL = { rate: 200, durationMs: 60_000 } as const
 
-/** `sallyport load-test` */
 export const runLoadTest: Run = async (args, io) => {
   const serve = optionalFlag(args, 'serve')
   if (serve !== undefined) return serveUpstream(serve, io)

@@ -14,7 +14,6 @@ const MAX_BYTES = 1_048_576
 /** No anchors, since people edit the result. */
 const PLAIN = { aliasDuplicateObjects: false }
 
-/** `sallyport migrate frp` */
 export const migrateFromFrp: Run = async (args, io) => {
   const [path = ''] = args.positionals
   const [domain, out] = [readDomain(requiredFlag(args, 'domain')), requiredFlag(args, 'out')]

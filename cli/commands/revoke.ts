@@ -8,7 +8,6 @@ import { noteProblems } from '../problems.ts'
 import { asRow, asRows, type Columns, count, printable, type Row, tableText } from '../table.ts'
 import { readTimeS } from '../time.ts'
 
-/** `sallyport revoke` */
 export const revoke: Run = async (args, io) => {
   const rule = {
     tokenId: optionalFlag(args, 'jti'),
@@ -38,7 +37,6 @@ export const revoke: Run = async (args, io) => {
   return EXIT.ok
 }
 
-/** `sallyport revocations list` */
 export const revocationsList: Run = async (args, io) => {
   const answer = asRow(await view(findServer(args, io), '/revocations'))
   printResult(args, io, answer, () => tableText(asRows(answer.revocations), COLUMNS, 'no revocations'))
@@ -46,7 +44,6 @@ export const revocationsList: Run = async (args, io) => {
   return EXIT.ok
 }
 
-/** `sallyport revocations remove` */
 export const revocationsRemove: Run = async (args, io) => {
   const server = findServer(args, io)
   const [start] = args.positionals

@@ -12,7 +12,6 @@ import { loadRoutes } from '../service/routes.ts'
 import { openTracing } from '../service/tracing.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
 
-/** `sallyport router` */
 export const runRouter: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('router', args, io)
   checkRouterConfig(loaded.values)

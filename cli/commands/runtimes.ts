@@ -15,7 +15,6 @@ const COLUMNS: Columns = {
   buffered: row => size(row.bufferedBytes),
 }
 
-/** `sallyport runtimes list` */
 export const runtimesList: Run = async (args, io) => {
   const answer = asRow(await view(findServer(args, io), '/runtimes'))
   noteProblems(io, answer)

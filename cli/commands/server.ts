@@ -15,7 +15,6 @@ import { serverOptions } from '../service/server-options.ts'
 import { RecentTraces } from '../service/recent-traces.ts'
 import { keepRecent, openTracing } from '../service/tracing.ts'
 
-/** `sallyport server` */
 export const runServer: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('server', args, io)
   checkServerConfig(loaded.values)

@@ -8,7 +8,6 @@ import { noteProblems } from '../problems.ts'
 import { sessionColumns } from '../status-text.ts'
 import { asRow, asRows, facts, printable, type Row, tableText } from '../table.ts'
 
-/** `sallyport sessions list` */
 export const sessionsList: Run = async (args, io) => {
   const runtime = optionalFlag(args, 'runtime')
   const all = await readSessions(findServer(args, io), io)
@@ -16,7 +15,6 @@ export const sessionsList: Run = async (args, io) => {
   return printResult(args, io, sessions, () => tableText(sessions, sessionColumns(Date.now()), 'no sessions'))
 }
 
-/** `sallyport sessions show` */
 export const sessionsShow: Run = async (args, io) => {
   const session = findSession(await readSessions(findServer(args, io), io), optionalFlag(args, 'session'))
   return printResult(args, io, session, () =>
@@ -24,13 +22,11 @@ export const sessionsShow: Run = async (args, io) => {
   )
 }
 
-/** `sallyport sessions drain` */
 export const sessionsDrain: Run = async (args, io) => {
   const graceMs = optionalGrace(args)
   return await change(args, io, '/sessions/drain', 'asked to move', { graceMs })
 }
 
-/** `sallyport sessions close` */
 export const sessionsClose: Run = async (args, io) => await change(args, io, '/sessions/close', 'closed')
 
 async function change(args: Arguments, io: Io, path: string, did: string, more?: object): Promise<number> {

@@ -10,7 +10,6 @@ import { describeStatus } from '../status-text.ts'
 const WATCH_MS = 2000
 const CLEAR = '\x1b[H\x1b[2J'
 
-/** `sallyport status` */
 export const status: Run = async (args, io) => (hasSwitch(args, 'watch') ? await watch(args, io) : await show(args, io))
 
 /** Asks all at once, shows those that answer, and fails for one that does not. */

@@ -12,7 +12,6 @@ import { plainText } from '../plain-text.ts'
 import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
 
-/** `sallyport token create` */
 export const tokenCreate: Run = async (args, io) => {
   const keyFile = requiredFlag(args, 'key')
   const runtime = requiredFlag(args, 'runtime')
@@ -49,7 +48,6 @@ function readKey(path: string): JWK {
   throw configurationError(`${path} is no private JWK; \`sallyport keys create\` makes one`)
 }
 
-/** `sallyport token inspect` */
 export const tokenInspect: Run = async (args, io) => {
   const path = args.positionals[0] ?? '-'
   const text = path === '-' ? await io.readStdin() : readInput(path, 'the token')

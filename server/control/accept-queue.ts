@@ -2,6 +2,7 @@
  * Connections at the control endpoint, from their acceptance to the request that they carry: bounded by their real
  * networks, paced, and from the moment that they are let in under one deadline, which ends with the client's `hello`.
  */
+import { within } from '../pause.ts'
 import type { Socket } from 'node:net'
 import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/http/forwarded.ts'
 import { type Guard, logGuard, ignore } from '../../protocol/base/guard.ts'
@@ -182,13 +183,9 @@ export class AcceptQueue {
   /** Resolves when nobody is connected any more, at the latest after `ms`. */
   async emptied(ms: number): Promise<void> {
     if (this.#sockets.size === 0) return
-    await new Promise<void>(resolve => {
-      const timer = setTimeout(resolve, ms)
-      this.#onEmpty = () => {
-        clearTimeout(timer)
-        resolve()
-      }
-    })
+    const { promise: emptied, resolve } = Promise.withResolvers<void>()
+    this.#onEmpty = resolve
+    await within(ms, emptied)
   }
 
   /** Ends what is still connected. */
