@@ -80,6 +80,7 @@ export const NEEDS = {
   slowhttptest: programRow('slowhttptest', ['slowhttptest']),
   helm: elsewhereRow('helm', 'go install helm.sh/helm/v4/cmd/helm@latest'),
   helm3: elsewhereRow('helm3', 'go install helm.sh/helm/v3/cmd/helm@latest, renamed'),
+  'oauth2-proxy': elsewhereRow('oauth2-proxy', 'https://github.com/oauth2-proxy/oauth2-proxy: go build'),
   h2spec: elsewhereRow('h2spec', 'https://github.com/summerwind/h2spec'),
   wstest: elsewhereRow('wstest', 'https://github.com/crossbario/autobahn-testsuite'),
   history: {
