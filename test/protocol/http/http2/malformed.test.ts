@@ -14,6 +14,7 @@ afterEach(async () => {
 })
 
 const PROTOCOL_ERROR = 1
+const INTERNAL_ERROR = 2
 const HELLO = Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)])
 
 async function serve() {
@@ -93,6 +94,34 @@ describe.each([
     expect(await outcomeOf(peer, 1)).toMatchObject({ reset: PROTOCOL_ERROR })
     expect(seen.every(({ trailers }) => trailers === undefined)).toBe(true)
     await vi.waitFor(() => expect(seen.every(({ aborted }) => aborted === 'cancelled')).toBe(true), { timeout: 10_000 })
+  })
+})
+
+describe('H4: a body that is not as long as its content-length', () => {
+  const get = frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head())
+  const post = (bytes: number) =>
+    Buffer.concat([
+      frame(TYPE.headers, END_HEADERS, 3, head('POST', ['content-length', '2'])),
+      frame(TYPE.data, END_STREAM, 3, Buffer.alloc(bytes)),
+    ])
+
+  test('shorter: its stream is refused, and the connection serves on', async () => {
+    const { peer, seen } = await serve()
+    peer.send(Buffer.concat([HELLO, get, post(1)]))
+    expect(await outcomeOf(peer, 3)).toMatchObject({ reset: PROTOCOL_ERROR })
+    ok(seen[0]!.response)
+    expect(await outcomeOf(peer, 1)).toMatchObject({ status: 200 })
+  })
+
+  test('longer: nghttp2 refuses the stream, and Node ends the connection', async () => {
+    const { peer, seen } = await serve()
+    peer.send(Buffer.concat([HELLO, get]))
+    await vi.waitFor(() => expect(seen).toHaveLength(1), { timeout: 10_000, interval: 2 })
+    peer.send(post(3))
+    expect(await outcomeOf(peer, 1)).toMatchObject({ goaway: INTERNAL_ERROR })
+    await vi.waitFor(() => expect(seen[0]!.aborted).toBe('cancelled'), { timeout: 10_000, interval: 2 })
+    // Whether the other had begun or not, it was never whole.
+    expect(seen[1]?.trailers).toBeUndefined()
   })
 })
 
