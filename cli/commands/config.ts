@@ -10,33 +10,28 @@ import type { Settings } from '../config/setting.ts'
 import { configurationError, EXIT } from '../failure.ts'
 import { printJson } from '../print.ts'
 
+type ConfigOf<C extends ComponentName> = Loaded<(typeof COMPONENTS)[C]>['values']
+
 /** `sallyport config validate COMPONENT`: everything that `COMPONENT` itself would refuse before it listens. */
 export async function validate(component: ComponentName, args: Arguments, io: Io): Promise<number> {
   const { refuseClient, refuseRouter, refuseServer } = await import('../check/refusals.ts')
   const offline = await import('../check/offline.ts')
-  let probes: Probe[]
-  switch (component) {
-    case 'server': {
-      const { values, warnings } = await loadFromCommandLine('server', args, io)
-      warn(warnings, io)
-      await refuseServer(values)
-      probes = await offline.serverFiles(values)
-      break
-    }
-    case 'client': {
-      const { values, warnings } = await loadFromCommandLine('client', args, io)
-      warn(warnings, io)
-      await refuseClient(values)
-      probes = await offline.clientFiles(values)
-      break
-    }
-    case 'router': {
-      const { values, warnings } = await loadFromCommandLine('router', args, io)
-      warn(warnings, io)
-      await refuseRouter(values)
-      probes = await offline.routerFiles(values)
-    }
+  const look = async <C extends ComponentName>(
+    name: C,
+    refuse: (values: ConfigOf<C>) => Promise<void>,
+    probe: (values: ConfigOf<C>) => Promise<Probe[]>,
+  ) => {
+    const { values, warnings } = await loadFromCommandLine(name, args, io)
+    warn(warnings, io)
+    await refuse(values)
+    return await probe(values)
   }
+  const looks = {
+    server: () => look('server', refuseServer, offline.serverFiles),
+    client: () => look('client', refuseClient, offline.clientFiles),
+    router: () => look('router', refuseRouter, offline.routerFiles),
+  }
+  const probes = await looks[component]()
   for (const { status, what, found, expected, hint } of probes) {
     const text = `${what}: ${found}; expected: ${expected}. ${hint}`.trimEnd()
     if (status === 'fail') throw configurationError(text)

@@ -1,7 +1,7 @@
 import { canonicalAddress, isLoopback } from '../../protocol/base/address.ts'
 import { configurationError } from '../failure.ts'
 import type { ClientConfig } from './client.ts'
-import { type HostPort, formatAddress, readDialled } from '../../protocol/base/host-port.ts'
+import { type HostPort, formatAddress, readDialled, EVERYWHERE } from '../../protocol/base/host-port.ts'
 import type { RouterConfig } from './router.ts'
 import type { ServerConfig } from './server.ts'
 
@@ -59,13 +59,9 @@ function checkReplicas(config: ServerConfig): void {
     `--peer.advertise ${advertise && formatAddress(advertise)} is nothing that others could dial: give a host and a port`,
   )
   demand(
-    advertise !== undefined || !isEverywhere(listen.host),
+    advertise !== undefined || !EVERYWHERE.test(canonicalAddress(listen.host)),
     `--peer.listen ${formatAddress(listen)} is every address: say with --peer.advertise how others reach this replica`,
   )
-}
-
-function isEverywhere(host: string): boolean {
-  return ['0.0.0.0', '::'].includes(canonicalAddress(host))
 }
 
 function checkKeySet(config: ServerConfig): void {
