@@ -96,5 +96,12 @@ async function create(client: Client): Promise<void> {
   }
 }
 
-/** What each connection is told: nothing there is said to be stored before it is. */
-export const SESSION = `-c search_path=${SCHEMA} -c synchronous_commit=on -c default_transaction_isolation=read\\ committed`
+/** What each connection is told: nothing there is said to be stored before it is, and a quiet hour ends no connection. */
+export const SESSION = [
+  `search_path=${SCHEMA}`,
+  'synchronous_commit=on',
+  'idle_session_timeout=0',
+  'default_transaction_isolation=read\\ committed',
+]
+  .map(setting => `-c ${setting}`)
+  .join(' ')

@@ -135,6 +135,22 @@ describe.runIf(needs('postgres'))('a real one', () => {
     await postgres.query('DROP FUNCTION tell CASCADE', 'sallyport')
   })
 
+  test('a database that ends quiet connections ends none of its', async () => {
+    await postgres.query("ALTER DATABASE sallyport SET idle_session_timeout = '300ms'")
+    try {
+      const store = await start()
+      const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
+      other.on('error', () => {})
+      await other.connect()
+      // That was as quiet, and for less time.
+      await new Promise(ended => other.once('end', ended))
+      expect(await append(store, message('a'))).toMatchObject({ status: 'stored' })
+      expect(logged.filter(line => line.includes('is away'))).toEqual([])
+    } finally {
+      await postgres.query('ALTER DATABASE sallyport RESET idle_session_timeout')
+    }
+  })
+
   test('one that PostgreSQL refuses takes none of those with it that came at the same time', async () => {
     const store = await start()
     const bad = append(store, message('bad', { route: 'nul \0' }))
