@@ -265,9 +265,9 @@ const LIFECYCLE: readonly Command[] = [
   {
     name: 'traces',
     about:
-      'Shows the last traced requests of a server that runs with --tracing recent, part by part, and what its clients return of them.',
+      'Shows the latest traced requests of a server that runs with --tracing recent, part by part, including the parts that its clients return.',
     example: 'sallyport traces --last 1',
-    flags: { last: flag('N', 'How many; default 5, of at most 100.'), ...adminFlags },
+    flags: { last: flag('N', 'How many to show; default 5, at most 100.'), ...adminFlags },
     load: async () => (await import('./commands/traces.ts')).traces,
   },
   {
