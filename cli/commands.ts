@@ -566,6 +566,10 @@ function configCommand(action: keyof typeof CONFIG_ACTIONS, component: Component
   }
 }
 
+const STOP_FLAG: Flags = {
+  'termination-grace': flag('TIME', 'What Kubernetes or systemd gives it to stop: whether its drain fits into that.'),
+}
+
 /** Of `check`, besides `--json`. */
 const CHECK_FLAGS: Readonly<Record<ComponentName, Flags>> = {
   client: { deep: flag('', 'Also measures how long the connection to the server may be quiet. Takes 10 s more.') },
@@ -583,7 +587,7 @@ function checkCommand(component: ComponentName): Command {
     about: `Tries what the ${component} needs, step by step, and says what is missing. Changes nothing; exit code 5 if something fails.`,
     example: `sallyport check ${component} --config ${component}.yaml`,
     ...(component === 'client' ? { positionals: ['[TARGET]'] } : {}),
-    flags: { ...json, ...CHECK_FLAGS[component] },
+    flags: { ...json, ...STOP_FLAG, ...CHECK_FLAGS[component] },
     component,
     load: async () => {
       const { check } = await import('./commands/check.ts')

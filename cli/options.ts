@@ -36,13 +36,13 @@ export function parseHeader(text: string): [string, string] {
   return [text.slice(0, colon).trim().toLowerCase(), text.slice(colon + 1).trim()]
 }
 
-/** Milliseconds of `--grace`, if it was given. */
-export function optionalGrace(args: Arguments): number | undefined {
-  const text = optionalFlag(args, 'grace')
+/** Milliseconds of `--grace`, or another flag like it, if it was given. */
+export function optionalGrace(args: Arguments, name = 'grace'): number | undefined {
+  const text = optionalFlag(args, name)
   try {
     return text === undefined ? undefined : grace.read(text)
   } catch (error) {
-    throw usageError(`--grace ${text}: ${(error as Error).message}`)
+    throw usageError(`--${name} ${text}: ${(error as Error).message}`)
   }
 }
 

@@ -2,12 +2,13 @@ import type { Probe } from '../../protocol/base/probe.ts'
 import { findServer } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import { checkComponent, checkReport } from '../check/component.ts'
+import { probeStop } from '../check/stop.ts'
 import type { Io, Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import type { ComponentName } from '../config/components.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { EXIT, usageError } from '../failure.ts'
-import { hasSwitch, optionalFlag, readInput } from '../options.ts'
+import { hasSwitch, optionalFlag, optionalGrace, readInput } from '../options.ts'
 import { terminalJson } from '../plain-text.ts'
 import { printable } from '../table.ts'
 import { withTarget } from './client.ts'
@@ -19,15 +20,20 @@ export async function check(component: ComponentName, args: Arguments, io: Io): 
   const isOutside = hasSwitch(args, 'outside')
   const alone = ca !== undefined ? '--outside.ca' : component === 'server' && deep ? '--deep' : undefined
   if (!isOutside && alone !== undefined) throw usageError(`${alone} needs --outside`)
-  const outside = async (config: ServerConfig) => {
+  const stopMs = optionalGrace(args, 'termination-grace')
+  const more = async (config: ServerConfig) => {
+    const stop = stopMs === undefined ? [] : [probeStop(config, stopMs)]
+    if (!isOutside) return stop
     const { probeOutside } = await import('../check/outside.ts')
-    return await probeOutside(config, { ca: ca && readInput(ca, 'the authorities of the public name'), deep })
+    const trust = ca && readInput(ca, 'the authorities of the public name')
+    return [...stop, ...(await probeOutside(config, { ca: trust, deep }))]
   }
   const load = () => loadFromCommandLine(component, given, io)
-  const probes = await checkComponent(component, load, { deep, more: isOutside ? outside : undefined })
+  const probes = await checkComponent(component, load, { deep, more })
   return report(component, probes, args, io)
 }
 
+/** `sallyport check --via RUNTIME` */
 export const checkVia: Run = async (args, io) => {
   const runtime = optionalFlag(args, 'via')
   if (runtime === undefined) throw usageError('say what: client, server, router, or --via RUNTIME')

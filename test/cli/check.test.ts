@@ -180,6 +180,18 @@ describe('check client', () => {
     expect(of('throughput')[0]!.found).toBe('they did not arrive in time')
   })
 
+  test.each([
+    ['50s', 'ok'],
+    ['32s', 'warn'],
+    ['20s', 'fail'],
+  ])('with %s to stop, the drain of 30 s is %s', async (time, status) => {
+    const args = ['--routes', file('none.yaml'), '--termination-grace', time]
+    writeFileSync(file('none.yaml'), 'routes: []')
+    const { of, code } = await check('router', ...args)
+    expect([of('stop')[0]!.status, code]).toEqual([status, status === 'fail' ? 5 : 0])
+    expect(of('stop')[0]!.found).toBe(`it has ${time.replace('s', ' s')}`)
+  })
+
   test('a box on the way that opens TLS: its authority is named', async () => {
     const other = await createServerCertificate(await createAuthority({ name: 'Inspecting Corp' }), {
       hosts: ['127.0.0.1'],

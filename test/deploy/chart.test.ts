@@ -21,6 +21,7 @@ interface Container {
 interface PodSpec {
   readonly automountServiceAccountToken?: boolean
   readonly affinity?: object
+  readonly terminationGracePeriodSeconds?: number
   readonly volumes?: readonly object[]
   readonly securityContext: Readonly<Record<string, unknown>>
   readonly containers: readonly Container[]
@@ -252,7 +253,8 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
         const pod = podOf(check as Manifest)!
         const { args, ...given } = pod.containers[0]!
         const component = components.find(({ containers }) => containers[0]!.name === given.name)!
-        expect(args).toEqual(['check', given.name])
+        const seconds = component.terminationGracePeriodSeconds
+        expect(args).toEqual(['check', given.name, '--termination-grace', `${seconds}s`])
         // Also its image, mounts and security.
         expect(component.containers[0]).toMatchObject(given)
         expect(component.volumes).toEqual(pod.volumes)

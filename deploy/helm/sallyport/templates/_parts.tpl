@@ -132,7 +132,7 @@ spec:
   {{- include "sallyport.placement" .part | nindent 2 }}
   containers:
     - name: {{ .name }}
-      args: [check, {{ .name }}]
+      args: [check, {{ .name }}, --termination-grace, {{ .part.terminationGracePeriodSeconds }}s]
       {{- include (printf "sallyport.%s.container" .name) .root | nindent 6 }}
   volumes:
     {{- include (printf "sallyport.%s.volumes" .name) .root | nindent 4 }}
