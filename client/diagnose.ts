@@ -17,7 +17,8 @@ import { TokenKeeper } from './token.ts'
 
 /** For each step of a dial. */
 const STEP_MS = 5000
-const ALL_MS = 30_000
+/** For all steps to one server: what one takes is not taken from the next. */
+const SERVER_MS = 30_000
 /** Servers tolerate 30 s by default. */
 const SKEW_WARN_MS = 5000
 const SKEW_FAIL_MS = 30_000
@@ -66,7 +67,7 @@ const STEP_OF: Record<DialStep, Step> = {
 
 /**
  * Looks at the token, the proxy, and for each server at name, TCP, TLS, WebSocket, token, clock and round trip, in that order. It
- * takes at most 30 s, and 5 s for each step. `deep`: also how long the way may be quiet, up to 8 s. Nothing is registered: the server sees a client that leaves before it says hello. Throws
+ * takes at most 30 s for each server, 5 s for each step, and 10 s for the token. `deep`: also how long the way may be quiet, up to 8 s. Nothing is registered: the server sees a client that leaves before it says hello. Throws
  * TypeError for options that can never work.
  *
  * @example
@@ -82,13 +83,13 @@ export async function diagnose(options: ClientOptions, { deep = false }: { deep?
   const tokens = new TokenKeeper({ source: options.token, onFresh() {}, logger: safeLogger(options.logger) })
   try {
     const token = await probeToken(tokens, settings)
-    const signal = AbortSignal.any([AbortSignal.timeout(ALL_MS), ...(options.signal ? [options.signal] : [])])
     const hasToken = tokens.latest !== undefined
     // A server answers whatever is shown to it, so the way there can be tried without a token.
     if (!hasToken) tokens.set(NO_TOKEN)
     const dialler = new Dialler(options, settings, tokens)
     const found: Probe[] = []
     for (const [turn, server] of settings.servers.entries()) {
+      const signal = AbortSignal.any([AbortSignal.timeout(SERVER_MS), ...(options.signal ? [options.signal] : [])])
       const { probe, isProxied } = probeProxy(server, options)
       const way = { dialler: probe.status === 'fail' ? undefined : dialler, server, turn, isProxied, hasToken, deep }
       found.push(probe, ...(await probeServer(way, signal)))

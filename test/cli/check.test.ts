@@ -393,6 +393,17 @@ describe('check client', () => {
     expect([open.statuses.rights, open.code]).toEqual(['warn', 0])
   })
 
+  test('several servers that say nothing take no time from the one behind them', {
+    timeout: 120_000,
+    tags: ['slow'],
+  }, async () => {
+    const silent = await serve(createTcp())
+    const urls = [...Array(7).fill(`wss://127.0.0.1:${silent}`), `wss://127.0.0.1:${port}`]
+    const { of } = await client(urls.join(','))
+    expect(of('tls').map(({ status }) => status)).toEqual([...Array(7).fill('fail'), 'ok'])
+    expect(of('name').map(({ status }) => status)).toEqual(Array(8).fill('ok'))
+  })
+
   test('a file that is not there, and a target that is not', async () => {
     const bad = await client(undefined, { ca: file('none.pem') })
     expect([bad.statuses, bad.code]).toEqual([{ configuration: 'fail' }, 5])
