@@ -3,7 +3,7 @@ import { type ClientHttp2Stream, connect as connectHttp2 } from 'node:http2'
 import { connect } from 'node:net'
 import type { Random } from '../fuzz/random.ts'
 import { type Behaviour, queryOf } from './upstream.ts'
-import { HOST, HOSTILE_HOST, RUNTIME, type World } from './world.ts'
+import { HOOK, HOST, HOSTILE_HOST, RUNTIME, type World } from './world.ts'
 
 /** `hostile`: over the hop, to a client that answers and takes nothing of a request. */
 export type Road = 'direct' | 'hop' | 'hostile' | 'router' | 'embedded'
@@ -18,6 +18,8 @@ export interface Plan {
   readonly protocol: Protocol
   /** By which the upstream is spoken to. */
   readonly behind: 'http1' | 'http2'
+  /** Servers may keep it, if it has a body. */
+  readonly webhook: boolean
   readonly manner: Manner
   /** Its request never ends. */
   readonly endless: boolean
@@ -49,6 +51,7 @@ export function makePlan(random: Random, hasFar: boolean): Plan {
     address: `127.0.1.${random.between(1, 4)}`,
     protocol,
     behind: upgrades || random.oneIn(2) ? 'http1' : 'http2',
+    webhook: !upgrades && road !== 'router' && random.oneIn(2),
     manner,
     endless: random.oneIn(5),
     bodyBytes,
@@ -80,6 +83,7 @@ export function greedyPlan(random: Random, endless: boolean): Plan {
     address: '127.0.1.1',
     protocol: 'http2',
     behind: 'http1',
+    webhook: false,
     manner: 'reads nothing',
   } as const
   return { ...makePlan(random, false), ...greedy, behaviour, endless, bodyBytes: 0, windowBytes: 0, pipelined: 4 }
@@ -130,8 +134,8 @@ function hostOf({ road }: Plan): string {
   return road === 'hostile' ? HOSTILE_HOST : HOST
 }
 
-function pathOf({ behind, behaviour }: Plan): string {
-  return `/${behind}${queryOf(behaviour)}`
+function pathOf({ behind, behaviour, webhook }: Plan): string {
+  return `/${behind}${webhook ? HOOK : ''}${queryOf(behaviour)}`
 }
 
 function playHttp1(port: number, plan: Plan): Playing {

@@ -1,5 +1,8 @@
 /** Everything that a walk goes through, in this process and over loopback: server, a second replica, router service, client. */
 import { randomUUID } from 'node:crypto'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { connect, type Tunnel } from '../../client/index.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
@@ -18,6 +21,12 @@ import { until } from '../support/until.ts'
 export const RUNTIME = 'demo'
 export const HOST = `${RUNTIME}.${DOMAIN}`
 export const HOSTILE_HOST = `hostile.${DOMAIN}`
+/** Behind the path of an upstream: its webhooks. */
+export const HOOK = '/hook'
+
+/** None is tried for long: its receiver would do the same again. The log says so. */
+const INBOX = { mode: 'fallback', answerWithin: '500ms', maxAge: '1s', lane: 'none' } as const
+const DEAD = 'webhook is a dead letter'
 
 /** A walk on a busy machine may keep every replica from its lease for seconds: then it says so, which is a fault here. */
 const LEASE_MS = 30_000
@@ -44,6 +53,8 @@ export class World {
   readonly tunnels: Tunnel[] = []
   #hostile: TestClient | undefined
   readonly #table: RouteTable
+  /** Of the inboxes. */
+  readonly #folder: string
   readonly #routers: Router[] = []
   /** Errors that servers logged, and warnings that a flood of pings ended a session: one for each flood. */
   readonly said: { errors: string[]; floods: number }
@@ -61,6 +72,7 @@ export class World {
     service: RouterService
     redis: Redis | undefined
     table: RouteTable
+    folder: string
     said: World['said']
     spans: Spans
   }) {
@@ -73,17 +85,21 @@ export class World {
     this.service = parts.service
     this.redis = parts.redis
     this.#table = parts.table
+    this.#folder = parts.folder
   }
 
   static async start(): Promise<World> {
     const upstream = await WalkUpstream.start()
     const { http1, http2 } = upstream.ports
-    const table: RouteTable = {
-      routes: [
-        { name: 'http1', match: { path: '/http1' }, target: `http://127.0.0.1:${http1}` },
-        { name: 'http2', match: { path: '/http2' }, target: `h2c://127.0.0.1:${http2}` },
-      ],
-    }
+    const routes = [
+      { name: 'http1', match: { path: '/http1' }, target: `http://127.0.0.1:${http1}` },
+      { name: 'http2', match: { path: '/http2' }, target: `h2c://127.0.0.1:${http2}` },
+    ]
+    const hooks = routes.map(({ name, match: { path }, target }) => {
+      return { name: `hooks-${name}`, match: { path: path + HOOK, methods: ['POST'] }, target, inbox: INBOX }
+    })
+    const table: RouteTable = { routes: [...routes, ...hooks] }
+    const folder = await mkdtemp(join(tmpdir(), 'sallyport-walk-'))
     const redis = needs('redis') ? await Redis.start() : undefined
     await redis?.age()
     const shared = async (replica: string): Promise<Partial<ServerOptions>> =>
@@ -94,15 +110,19 @@ export class World {
     const logger: Logger = {
       ...noLogger,
       warn: (_, text) => void (text === 'yamux: the session ends' && said.floods++),
-      error: (fields, text) => void said.errors.push(`${text} ${JSON.stringify(fields)}`),
+      error: (fields, text) => void (text === DEAD || said.errors.push(`${text} ${JSON.stringify(fields)}`)),
     }
     const spans = new Spans()
     const common = { limits: LIMITS, hold: { holdMs: 3000 }, logger, tracing: { tracer: spans.tracer, ratio: 0.5 } }
-    const near = await startServer({ ...common, ...(await shared('near')) })
-    const far = redis === undefined ? undefined : await startServer({ ...common, ...(await shared('far')) })
+    const inbox = (replica: string) => ({
+      inbox: { url: `sqlite:${join(folder, replica)}.db`, plaintext: true, diskFreeBytes: 0, attemptMs: 1000 },
+    })
+    const near = await startServer({ ...common, ...inbox('near'), ...(await shared('near')) })
+    const far =
+      redis === undefined ? undefined : await startServer({ ...common, ...inbox('far'), ...(await shared('far')) })
     const relay = await Relay.start({ port: near.controlAddress!.port })
-    const service = await serveRouter({ host: '127.0.0.1', port: 0, routes: table })
-    const world = new World({ upstream, near, relay, far, service, redis, table, said, spans })
+    const service = await serveRouter({ host: '127.0.0.1', port: 0, routes: { routes } })
+    const world = new World({ upstream, near, relay, far, service, redis, table, folder, said, spans })
     await world.replaceClient()
     await world.ready()
     return world
@@ -173,6 +193,8 @@ export class World {
       if (server === undefined) continue
       const stats = server.stats()
       for (const key of NUMBERS) note(`${name}.${key}`, stats[key])
+      note(`${name}.inbox.bufferBytes`, stats.inbox!.bufferBytes)
+      note(`${name}.inbox.lanes`, stats.inbox!.lanes)
       note(`${name}.peers.streams`, stats.peers?.streams ?? 0)
       note(`${name}.peers.bufferedBytes`, stats.peers?.bufferedBytes ?? 0)
     }
@@ -205,6 +227,7 @@ export class World {
     await this.service.close({ graceMs: 0 })
     await this.upstream.stop()
     await this.redis?.stop()
+    await rm(this.#folder, { recursive: true, force: true })
   }
 }
 
