@@ -93,7 +93,7 @@ describe('as the first process of a container, which no signal ends that it does
 
 /** Small files that import nothing but each other: "did you mean", the version, limits, stores. */
 const LIGHT =
-  /\/(limits|public-url|access\/open-path|trace\/sampling|base\/(limit|units|names|nearest|version)|directory\/(stores|redis-options|redis-url))\.ts$/
+  /\/(limits|public-url|access\/open-path|trace\/sampling|base\/(errors|limit|units|names|nearest|version)|directory\/(stores|redis-options|redis-url))\.ts$/
 
 describe('in a checkout', () => {
   test('runs the sources, also where a stale dist/ lies about, and hands on the exit code', async () => {
