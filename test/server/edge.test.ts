@@ -6,6 +6,7 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { ExchangeRecord, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { Server } from '../../server/server.ts'
+import { until } from '../support/until.ts'
 import {
   always,
   answer,
@@ -413,17 +414,25 @@ describe('several sessions', () => {
   test('share the exchanges, and a draining one gets none', async () => {
     await startEdge()
     const counts = [0, 0]
+    const both = Promise.withResolvers<void>()
+    // Nobody is answered before both have an exchange: open ones outweigh a round trip that was measured at a bad moment.
     const counting =
       (index: number): ExchangeHandler =>
       (_preamble, _request, response) => {
         counts[index]!++
-        answer(response, 200, String(index))
+        if (Math.min(...counts) > 0) both.resolve()
+        void both.promise.then(() => answer(response, 200, String(index)))
         return ignoring(response)
       }
     const first = await dial(server, { handler: counting(0) })
     await dial(server, { handler: counting(1), hello: { connection: 1 } })
-    await Promise.all(Array.from({ length: 40 }, () => call(server, HOST)))
+    const calls: Promise<unknown>[] = []
+    while (Math.min(...counts) === 0 && calls.length < 400) {
+      calls.push(call(server, HOST))
+      await until(() => counts[0]! + counts[1]! === calls.length)
+    }
     expect(Math.min(...counts)).toBeGreaterThan(0)
+    await Promise.all(calls)
     first.session.control({ type: 'drain', reason: 'test', afterMs: 0, deadlineMs: 5000 })
     await first.message('drained')
     const before = counts[0]
