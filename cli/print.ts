@@ -2,6 +2,7 @@ import type { Arguments } from './args.ts'
 import type { Io } from './command.ts'
 import { EXIT } from './failure.ts'
 import { hasSwitch } from './options.ts'
+import { terminalJson } from './plain-text.ts'
 
 /** What a command found: as JSON with `--json`, otherwise as text for people. Returns the exit code of success. */
 export function printResult(args: Arguments, io: Io, value: unknown, text: () => string): number {
@@ -11,6 +12,6 @@ export function printResult(args: Arguments, io: Io, value: unknown, text: () =>
 }
 
 export function printJson(io: Io, value: unknown): number {
-  io.out(`${JSON.stringify(value, undefined, 2)}\n`)
+  io.out(`${terminalJson(value, 2)}\n`)
   return EXIT.ok
 }

@@ -18,7 +18,7 @@ import { probeDirectory } from './directory.ts'
 import { probeInbox } from './inbox.ts'
 import { probeKeySet } from './key-set.ts'
 import { type AddressesBySetting, probeListeners } from './listeners.ts'
-import { clientFiles, routerFiles, serverFiles } from './offline.ts'
+import { filesWithRoutes, serverFiles } from './offline.ts'
 import { refuseClient, refuseRouter, refuseServer } from './refusals.ts'
 import { probeUpstreams } from './upstreams.ts'
 
@@ -80,7 +80,7 @@ const PROBES = {
     await refuseRouter(config)
     const table = await loadRoutes(config)
     const listeners = await probeListeners({ listen: config.listen, ...operators })
-    return [...(await routerFiles(config)), ...listeners, ...(await probeUpstreams(table))]
+    return [...(await filesWithRoutes(config)), ...listeners, ...(await probeUpstreams(table))]
   },
 } as const satisfies Record<
   ComponentName,
@@ -88,7 +88,7 @@ const PROBES = {
 >
 
 async function checkClient(config: ClientConfig, operators: AddressesBySetting, deep: boolean): Promise<Probe[]> {
-  const files = [...(await clientFiles(config)), ...(await probeListeners(operators))]
+  const files = [...(await filesWithRoutes(config)), ...(await probeListeners(operators))]
   const source = await openTokenSource(config, noLogger)
   try {
     const trust = await loadTrust(config)

@@ -11,7 +11,8 @@ import { SECRET_FILE } from '../config/setting.ts'
 import { probeCertificate } from './certificates.ts'
 import { probeSecretFiles } from './files.ts'
 
-export async function clientFiles(config: ClientConfig): Promise<Probe[]> {
+/** Of a client or a router. */
+export async function filesWithRoutes(config: ClientConfig | RouterConfig): Promise<Probe[]> {
   const secrets = [...secretsOf(config), ...(await secretsOfRoutes(config))]
   return [...(await probeSecretFiles(secrets)), ...(await probeCertificates(config, { 'tls.cert': [] }))]
 }
@@ -44,11 +45,6 @@ async function probeFolder(flag: string, folder: string | undefined): Promise<Pr
     }
   }
   return await Promise.all(pairs.map(probe))
-}
-
-export async function routerFiles(config: RouterConfig): Promise<Probe[]> {
-  const secrets = [...secretsOf(config), ...(await secretsOfRoutes(config))]
-  return [...(await probeSecretFiles(secrets)), ...(await probeCertificates(config, { 'tls.cert': [] }))]
 }
 
 type ByFlag = (readonly [flag: string, file: string])[]

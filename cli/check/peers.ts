@@ -1,4 +1,5 @@
 import { connect } from 'node:tls'
+import { messageOf } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
@@ -57,7 +58,7 @@ function problemOf(to: HostPort, tls: PeerTls): Promise<string | undefined> {
       socket.destroy()
       resolve(problem)
     }
-    const guard = guardWith(error => done(error instanceof Error ? error.message : String(error)))
+    const guard = guardWith(error => done(messageOf(error)))
     const late = guard(() => done(`no answer within ${CONNECT_MS / 1000} s`))
     const timer = setTimeout(late, CONNECT_MS)
     const broken = guard((error: NodeJS.ErrnoException) => done(error.message || error.code))

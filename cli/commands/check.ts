@@ -9,7 +9,7 @@ import type { ComponentName } from '../config/components.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { EXIT, usageError } from '../failure.ts'
 import { hasSwitch, optionalFlag, optionalGrace, readInput } from '../options.ts'
-import { terminalJson } from '../plain-text.ts'
+import { printResult } from '../print.ts'
 import { printable } from '../table.ts'
 import { withTarget } from './client.ts'
 
@@ -42,8 +42,7 @@ export const checkVia: Run = async (args, io) => {
 }
 
 function report(component: ComponentName, probes: readonly Probe[], args: Arguments, io: Io): number {
-  if (hasSwitch(args, 'json')) io.out(`${terminalJson(checkReport(component, probes), 2)}\n`)
-  else io.out(HEADS + probes.map(textOf).join(''))
+  printResult(args, io, checkReport(component, probes), () => HEADS + probes.map(textOf).join(''))
   return probes.some(({ status }) => status === 'fail') ? EXIT.checkFailed : EXIT.ok
 }
 

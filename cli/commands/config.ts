@@ -28,8 +28,8 @@ export async function validate(component: ComponentName, args: Arguments, io: Io
   }
   const looks = {
     server: () => look('server', refuseServer, offline.serverFiles),
-    client: () => look('client', refuseClient, offline.clientFiles),
-    router: () => look('router', refuseRouter, offline.routerFiles),
+    client: () => look('client', refuseClient, offline.filesWithRoutes),
+    router: () => look('router', refuseRouter, offline.filesWithRoutes),
   }
   const probes = await looks[component]()
   for (const { status, what, found, expected, hint } of probes) {

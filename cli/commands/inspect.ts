@@ -9,6 +9,7 @@ import { comparison, detailOf, lineOf } from '../inspect/text.ts'
 import { hasSwitch, optionalFlag, parseHeader, readUtf8, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
 import { terminalJson } from '../plain-text.ts'
+import { printResult } from '../print.ts'
 import { asRow, asRows } from '../table.ts'
 
 export const inspectTail: Run = async (args, io) => {
@@ -37,8 +38,7 @@ export const inspectTail: Run = async (args, io) => {
 
 export const inspectShow: Run = async (args, io) => {
   const exchange = await read(findClient(args, io), idOf(args))
-  io.out(hasSwitch(args, 'json') ? `${terminalJson(exchange, 2)}\n` : detailOf(exchange))
-  return EXIT.ok
+  return printResult(args, io, exchange, () => detailOf(exchange))
 }
 
 export const inspectReplay: Run = async (args, io) => {
@@ -53,8 +53,7 @@ export const inspectReplay: Run = async (args, io) => {
   }
   const { id: replayed } = asRow(await requestAction(client, '/inspect/replay', { id, unsafe, edits }))
   const replay = await read(client, String(replayed))
-  io.out(hasSwitch(args, 'json') ? `${terminalJson({ first, replay }, 2)}\n` : comparison(first, replay))
-  return EXIT.ok
+  return printResult(args, io, { first, replay }, () => comparison(first, replay))
 }
 
 export const inspectHar: Run = async (args, io) => {

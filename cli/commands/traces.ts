@@ -1,14 +1,13 @@
 import { findServer, view } from '../admin-client.ts'
 import type { Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { hasSwitch, optionalFlag } from '../options.ts'
-import { terminalJson } from '../plain-text.ts'
+import { optionalFlag } from '../options.ts'
+import { printResult } from '../print.ts'
 import { asRow, asRows } from '../table.ts'
 import { waterfall } from '../waterfall.ts'
 
 const DEFAULT_LAST = '5'
 
-/** `sallyport traces` */
 export const traces: Run = async (args, io) => {
   const last = Number(optionalFlag(args, 'last') ?? DEFAULT_LAST)
   if (!Number.isInteger(last) || last < 1) throw usageError('--last is a whole number from 1')
@@ -16,7 +15,6 @@ export const traces: Run = async (args, io) => {
   if (answer.traces === null)
     throw new Failure(EXIT.runtime, 'that server keeps no traces: it runs without --tracing recent')
   const found = asRows(answer.traces).slice(-last)
-  if (hasSwitch(args, 'json')) io.out(`${terminalJson(found, 2)}\n`)
-  else io.out(found.length === 0 ? 'no request was traced yet (--tracing.ratio)\n' : found.map(waterfall).join('\n'))
-  return EXIT.ok
+  const text = () => found.map(waterfall).join('\n') || 'no request was traced yet (--tracing.ratio)\n'
+  return printResult(args, io, found, text)
 }

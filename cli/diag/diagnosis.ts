@@ -1,5 +1,6 @@
 /** What a component tells of itself for `sallyport diag`: JSON, without the secrets that it knows of. */
 import { setTimeout as pause } from 'node:timers/promises'
+import { messageOf } from '../../protocol/base/errors.ts'
 import { checkComponent, checkReport } from '../check/component.ts'
 import { versions } from './versions.ts'
 import { COMPONENTS, type ComponentName } from '../config/components.ts'
@@ -61,5 +62,5 @@ async function checkOf(component: ComponentName, loaded: LoadedSettings): Promis
 }
 
 function failed(error: unknown): { problem: string } {
-  return { problem: error instanceof Error ? error.message : String(error) }
+  return { problem: messageOf(error) }
 }
