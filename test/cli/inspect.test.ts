@@ -14,7 +14,9 @@ import { RingInspector } from '../../client/inspect/inspector.ts'
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { createForwarder } from '../../router/forward.ts'
 import { sallyport } from './run.ts'
+import { Browser } from '../support/devtools.ts'
 import { DEAF } from '../support/ends.ts'
+import { needs } from '../support/needs.ts'
 
 const CANARY = 'c4n4ry-S3cret-value'
 const EVIL = `a\x1b]0;owned\x07\u009b2J\u202eb'\\$(touch owned)\``
@@ -243,6 +245,38 @@ test('the file is HAR 1.2, with the sizes of what was sent and of what it says',
   expect(time).toBeCloseTo(timings.send + timings.wait + timings.receive)
   expect((await inspect('har', '--out', path)).notes).toContain('is not overwritten')
 })
+
+/** Chromium's network panel reads a file by this module of its own. */
+const IMPORTED = `async text => {
+  const { HARFormat, Importer } = await import('devtools://devtools/bundled/models/har/har.js')
+  const { log } = new HARFormat.HARRoot(JSON.parse(text))
+  return Promise.all(Importer.Importer.requestsFromHARLog(log).map(async one => ({
+    url: one.url(), method: one.requestMethod, status: one.statusCode, mimeType: one.mimeType,
+    size: one.resourceSize, ms: 1000 * one.duration,
+    sent: await one.requestFormData(), received: (await one.requestContentData()).text,
+  })))
+}`
+
+test.runIf(needs('chromium'))('the DevTools of Chromium take the file in, and show what it says', async () => {
+  const path = join(folder, 'all.har')
+  await inspect('har', '--out', path)
+  const text = readFileSync(path, 'utf8')
+  const browser = await Browser.open()
+  try {
+    const page = await browser.page('devtools://devtools/bundled/devtools_app.html')
+    await page.until(`location.protocol === 'devtools:'`)
+    const [{ request, response, time }] = JSON.parse(text).log.entries
+    const [imported, ...others] = await page.value<Record<string, unknown>[]>(`(${IMPORTED})(${JSON.stringify(text)})`)
+    expect(others).toEqual([])
+    expect(imported).toEqual({
+      ...{ url: request.url, method: 'POST', status: response.status, mimeType: 'application/json' },
+      ...{ size: response.content.size, ms: expect.closeTo(time, 1) },
+      ...{ sent: request.postData.text, received: response.content.text },
+    })
+  } finally {
+    await browser.close()
+  }
+}, 60_000)
 
 test('a body of bytes that are no text says so in the file', async () => {
   const sink = handler(requestTo('/bytes'), DEAF)
