@@ -75,7 +75,7 @@ async function through(balancer: Balancer = {}): Promise<Probe[]> {
   return await probeOutside(values, { ca: readFileSync(file('ca.pem'), 'utf8'), deep: true, quietMs: 3000 })
 }
 
-describe.runIf(needs('nginx'))('through nginx', () => {
+describe.runIf(needs('nginx'))('through nginx', { tags: ['slow'] }, () => {
   test('all is well', { timeout: 40_000 }, async () => {
     await certificate()
     const probes = await through()
@@ -109,7 +109,7 @@ async function certificate(): Promise<void> {
   await sallyport(['certs', 'server', '--ca', file(''), '--out', file(''), '--host', '*.tunnels.localhost', '--force'])
 }
 
-test('as a command: somebody else answers, and a server that runs', { timeout: 30_000 }, async () => {
+test('as a command: somebody else answers, and a server that runs', { tags: ['slow'], timeout: 30_000 }, async () => {
   const other = createHttp((_, response) => void response.writeHead(404, { server: 'another' }).end()).listen(
     0,
     '127.0.0.1',

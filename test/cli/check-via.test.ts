@@ -76,7 +76,7 @@ test('what is missing or wrong on the command line', async () => {
   expect([wrong.code, wrong.notes]).toEqual([1, expect.stringContaining('has no /runtimes/check: it is no server')])
 })
 
-describe.runIf(needs('redis'))('with two replicas', () => {
+describe.runIf(needs('redis'))('with two replicas', { tags: ['slow'] }, () => {
   test('either asks the clients of both; one that is on both answers once', async () => {
     const redis = await Redis.start()
     try {

@@ -152,7 +152,7 @@ describe('check client', () => {
     expectFailed(await client('wss://no-such-name.invalid'), 'name')
   }, 60_000)
 
-  test('a resolver that does not answer', { timeout: 30_000 }, async () => {
+  test('a resolver that does not answer', { tags: ['slow'], timeout: 30_000 }, async () => {
     const silent = createSocket('udp4').bind(0, '127.0.0.1')
     await once(silent, 'listening')
     const resolver = new Resolver({ timeout: 60_000 })
@@ -172,7 +172,7 @@ describe('check client', () => {
     expect(failed).toMatchObject([{ code: 'name', found: expect.stringMatching(/within 5/) as unknown }])
   })
 
-  test('a way that is slow', async () => {
+  test('a way that is slow', { tags: ['slow'] }, async () => {
     const relay = await Relay.start({ port, bytesPerSecond: 16_384 })
     stops.push(() => relay.stop())
     const { statuses, of, code } = await client(`wss://127.0.0.1:${relay.port}`)
@@ -244,27 +244,31 @@ describe('check client', () => {
     expect(JSON.stringify(found.probes)).not.toContain('a-secret')
   })
 
-  test.runIf(needs('netns', 'iptables'))('a port that drops is not one that refuses', { timeout: 60_000 }, async () => {
-    const drop = 'ip link set lo up && iptables -A INPUT -p tcp --dport 8443 -j DROP && exec "$@"'
-    const flags = words({ server: 'wss://127.0.0.1:8443', ca: file('ca.pem'), 'token.file': file('token'), target })
-    const command = [
-      process.execPath,
-      join(import.meta.dirname, '../../cli/main.ts'),
-      'check',
-      'client',
-      ...flags,
-      '--json',
-    ]
-    const out = await new Promise<string>(resolve => {
-      execFile('unshare', ['--net', 'sh', '-c', drop, 'sh', ...command], (_error, stdout) => resolve(stdout))
-    })
-    const { probes } = JSON.parse(out) as { probes: Found[] }
-    const tcp = probes.find(({ code }) => code === 'tcp')
-    expect(tcp).toMatchObject({
-      status: 'fail',
-      found: expect.stringMatching(/^no answer from .* within 5/) as unknown,
-    })
-  })
+  test.runIf(needs('netns', 'iptables'))(
+    'a port that drops is not one that refuses',
+    { tags: ['slow'], timeout: 60_000 },
+    async () => {
+      const drop = 'ip link set lo up && iptables -A INPUT -p tcp --dport 8443 -j DROP && exec "$@"'
+      const flags = words({ server: 'wss://127.0.0.1:8443', ca: file('ca.pem'), 'token.file': file('token'), target })
+      const command = [
+        process.execPath,
+        join(import.meta.dirname, '../../cli/main.ts'),
+        'check',
+        'client',
+        ...flags,
+        '--json',
+      ]
+      const out = await new Promise<string>(resolve => {
+        execFile('unshare', ['--net', 'sh', '-c', drop, 'sh', ...command], (_error, stdout) => resolve(stdout))
+      })
+      const { probes } = JSON.parse(out) as { probes: Found[] }
+      const tcp = probes.find(({ code }) => code === 'tcp')
+      expect(tcp).toMatchObject({
+        status: 'fail',
+        found: expect.stringMatching(/^no answer from .* within 5/) as unknown,
+      })
+    },
+  )
 
   test('each step has 5 s of its own', { timeout: 40_000, tags: ['slow'] }, async () => {
     const slow = createTcp(inner => {

@@ -257,7 +257,7 @@ const IMPORTED = `async text => {
   })))
 }`
 
-test.runIf(needs('chromium'))('the DevTools of Chromium take the file in, and show what it says', async () => {
+test.runIf(needs('chromium'))('Chromium takes the file in', { timeout: 60_000 }, async () => {
   const path = join(folder, 'all.har')
   await inspect('har', '--out', path)
   const text = readFileSync(path, 'utf8')
@@ -276,7 +276,7 @@ test.runIf(needs('chromium'))('the DevTools of Chromium take the file in, and sh
   } finally {
     await browser.close()
   }
-}, 60_000)
+})
 
 test('a body of bytes that are no text says so in the file', async () => {
   const sink = handler(requestTo('/bytes'), DEAF)

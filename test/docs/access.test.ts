@@ -17,7 +17,10 @@ afterAll(() => {
   upstream.close()
 })
 
-test('a caller needs a token for the runtime, except for what is open', async () => {
+test('a caller needs a token for the runtime, except for what is open', {
+  tags: ['slow'],
+  timeout: 120_000,
+}, async () => {
   if (!upstream.listening) await once(upstream, 'listening')
   const port = await lastingPort()
   const [keys, server, token] = tokens.replaceAll(/ \\\n */g, ' ').split('\n') as [string, string, string]
@@ -51,4 +54,4 @@ END`,
   for (const file of [undefined, 'other.token', 'login.token'])
     expect(await ask('/', file)).toMatch(/not-authenticated.*401$/)
   expect(await ask('/webhooks/github')).toBe('undefined\n200')
-}, 60_000)
+})

@@ -16,7 +16,10 @@ afterAll(() => {
   upstream.close()
 })
 
-test('a caller reaches the runtime by its host, under a certificate of the folder; a second runtime is told', async () => {
+test('a caller reaches the runtime by its host, under a certificate of the folder; a second runtime is told', {
+  tags: ['slow'],
+  timeout: 120_000,
+}, async () => {
   if (!upstream.listening) await once(upstream, 'listening')
   const port = await lastingPort()
   const { folder } = shell
@@ -48,4 +51,4 @@ END`,
   await shell.keep(client('rival'), "the host hooks.customer.example is another runtime's, which keeps it")
   await until(() => running.said().includes('"runtime":"rival","holder":"demo"'))
   expect(await shell.run(curl)).toBe('from inside\n')
-}, 60_000)
+})

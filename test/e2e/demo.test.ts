@@ -43,7 +43,9 @@ function startDemo(...args: string[]) {
   return { child, lines, printed, done }
 }
 
-it('--check: every kind of traffic on three roads, also where the usual ports are taken; exit 0', async () => {
+it('--check: every kind of traffic on three roads, also where the usual ports are taken; exit 0', {
+  tags: ['slow'],
+}, async () => {
   const taken = await Promise.all([8080, 8443, 8081, 8082, 3017, 12_000].map(take))
   const { code, lines, errors } = await startDemo('--check').done
   for (const server of taken) server.close()

@@ -92,7 +92,7 @@ async function callAll(place: Parameters<typeof Http1Caller.connect>[0]): Promis
 
 const ALL_WELL = [200, 200, true, 'hello']
 
-describe.runIf(needs('history'))('the release before', () => {
+describe.runIf(needs('history'))('the release before', { tags: ['slow'] }, () => {
   const sides = () => ({
     'its client, this server': [before.connect, hereServer.createServer] as const,
     'this client, its server': [here.connect, before.createServer] as const,
