@@ -180,14 +180,20 @@ async function probeSession({ socket, dateMs }: Dialled, signal: AbortSignal, no
   const apart = Math.abs(aheadMs)
   const found = dateMs === undefined ? 'the server does not say' : `${formatDuration(apart)} apart`
   note('clock', apart > SKEW_FAIL_MS ? 'fail' : apart > SKEW_WARN_MS ? 'warn' : 'ok', found)
+  if (await probeRoundTrip(socket, signal, note)) noteThroughput(await measureThroughput(socket, signal), note)
+  await leave(socket, signal)
+}
+
+/** False: no pong came, and nothing more can be measured. */
+async function probeRoundTrip(socket: WebSocket, signal: AbortSignal, note: Note): Promise<boolean> {
   try {
     note('round-trip', 'ok', `${(await roundTripMs(socket, signal)).toFixed(1)} ms, the median of ${PINGS}`)
-    noteThroughput(await measureThroughput(socket, signal), note)
+    return true
   } catch (error) {
     const isSilent = (error as Error).name === 'AbortError'
     note('round-trip', 'fail', isSilent ? `no answer within ${formatDuration(STEP_MS)}` : messageOf(error))
+    return false
   }
-  await leave(socket, signal)
 }
 
 function noteThroughput(ms: number | undefined, note: Note): void {
