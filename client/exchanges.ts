@@ -40,8 +40,8 @@ export interface SessionView {
   readonly epoch: number
   /** Streams with a higher id are refused: they were opened behind a drain. */
   readonly lastStream: number
-  /** Undefined: its exchanges are not traced. */
-  readonly tracing: Tracing | undefined
+  /** Undefined: the exchange is not traced. */
+  tracingOf(preamble: Preamble): Tracing | undefined
 }
 
 interface ExchangesOptions {
@@ -112,7 +112,7 @@ export class Exchanges {
     this.live++
     if (request.upgrade) this.webSockets++
     this.total++
-    const { tracing } = session
+    const tracing = session.tracingOf(preamble)
     if (tracing === undefined) return this.#handler(request, response)
     return followTrace(tracing, true, this.#handler, request, response)
   }

@@ -233,7 +233,6 @@ function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
 function featuresOf({ tracing, inboxKeys }: HelloOptions): string[] {
   const features: string[] = [FEATURE.checks]
   if (inboxKeys !== undefined) features.push(FEATURE.sharedSeals)
-  if (tracing !== undefined) features.push(FEATURE.traces)
   if (tracing === 'server') features.push(FEATURE.spans)
   return features
 }

@@ -24,6 +24,7 @@ import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import { RESETS_OF_STRANGERS } from '../protocol/wire/yamux/limits.ts'
 import type { Session, SessionOptions } from '../protocol/wire/yamux/session.ts'
 import { createSession } from '../protocol/wire/yamux/yamux-session.ts'
+import type { Preamble } from '../protocol/wire/preamble.ts'
 import type { Tracing } from '../protocol/trace/sampling.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { SessionView } from './exchanges.ts'
@@ -82,7 +83,7 @@ export class ClientSession implements SessionView {
   /** Local address of the connection. */
   readonly localAddress: string | undefined
   lastStream = Number.POSITIVE_INFINITY
-  tracing: Tracing | undefined
+  #tracing: Tracing | undefined
   #returned: SpanReturn | undefined
   /** The server may ask about the targets. */
   #checks = false
@@ -328,7 +329,7 @@ export class ClientSession implements SessionView {
     }
     this.#welcome = welcome
     this.#state = 'welcome'
-    this.tracing = this.#tracingBy(welcome.features)
+    this.#tracing = this.#tracingBy(welcome.features)
     this.#checks = welcome.features?.includes(FEATURE.checks) === true
     if (!this.#owner.onWelcome(this)) {
       this.end('another connection of this instance is with this replica')
@@ -346,14 +347,18 @@ export class ClientSession implements SessionView {
     })
   }
 
-  /** Only a server that vouches for the traces of its requests is followed. */
   #tracingBy(features: readonly string[] = []): Tracing | undefined {
     const { tracing } = this.#owner
-    if (tracing !== 'server') return features.includes(FEATURE.traces) ? tracing : undefined
-    if (!features.includes(FEATURE.traces) || !features.includes(FEATURE.spans)) return undefined
+    if (tracing !== 'server') return tracing
+    if (!features.includes(FEATURE.spans)) return undefined
     const tracer = new SpanReturn({ guard: this.#guard, send: message => this.#say(message) })
     this.#returned = tracer
     return { tracer, ratio: 0, parentBased: true }
+  }
+
+  /** Only an edge that vouches for a trace is followed. Spans return to that edge, and to no replica on the way. */
+  tracingOf({ traced, hops }: Preamble): Tracing | undefined {
+    return traced && (this.#returned === undefined || hops === 0) ? this.#tracing : undefined
   }
 
   #say(message: object): void {

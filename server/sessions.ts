@@ -306,7 +306,6 @@ export class Sessions {
 function featuresOf({ tracing, inbox }: ResolvedServerOptions): readonly string[] {
   const features: string[] = [FEATURE.checks]
   if (inbox !== undefined) features.push(FEATURE.sharedSeals)
-  if (tracing !== undefined) features.push(FEATURE.traces)
   if (tracing?.tracer.add !== undefined) features.push(FEATURE.spans)
   return features
 }

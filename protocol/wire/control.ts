@@ -34,8 +34,6 @@ export const CORS_LIMITS = {
 
 /** What both ends may offer. Each holds where `hello` and `welcome` have it. */
 export const FEATURE = {
-  /** The server vouches for `traceparent`: it is its own, or that of a proxy that it trusts. */
-  traces: 'traces',
   /** The server takes what the client tells of recorded requests: `spans`. */
   spans: 'spans',
   /** The client tells which targets of its routes take connections: `check` and `checked`. */

@@ -29,6 +29,7 @@ export const ENTRY = {
   hops: 0x0f,
   body: 0x11,
   callerHost: 0x12,
+  traced: 0x14,
 } as const
 
 /** The longest list of entries that is accepted, in bytes. */
@@ -56,6 +57,8 @@ export interface Preamble {
   hops: number
   /** 0: no body; n: exactly n bytes; {@link BODY_UNKNOWN}. */
   bodyBytes: number
+  /** The edge follows traces: `traceparent` is its own, or that of a proxy that it trusts. Else it may be anybody's. */
+  traced?: boolean | undefined
 }
 
 /** The stream is refused as `unsupported`: its sender needs something that this end does not know. */
@@ -75,6 +78,7 @@ const ADDRESS = key(ENTRY.callerAddress)
 const HOPS = key(ENTRY.hops)
 const BODY = key(ENTRY.body)
 const HOST = key(ENTRY.callerHost)
+const TRACED = `${key(ENTRY.traced)}\x00`
 
 const HOP_ENTRIES = [numberEntry(HOPS, 0), numberEntry(HOPS, 1)]
 
@@ -90,7 +94,8 @@ export function preambleText(preamble: Preamble): string {
     (preamble.callerScheme === 'https' ? SCHEME_HTTPS : SCHEME_HTTP) +
     (HOP_ENTRIES[preamble.hops] ?? numberEntry(HOPS, preamble.hops)) +
     bodyEntry(preamble.bodyBytes) +
-    (host === undefined ? '' : textEntry(HOST, host))
+    (host === undefined ? '' : textEntry(HOST, host)) +
+    (preamble.traced ? TRACED : '')
   return varintText(preamble.kind) + varintText(entries.length) + entries
 }
 
@@ -223,6 +228,10 @@ function decodeEntry(preamble: Preamble, type: number, bytes: Uint8Array, at: nu
       return
     case ENTRY.callerHost:
       preamble.callerHost = decodeHost(bytes, at, end)
+      return
+    case ENTRY.traced:
+      if (at !== end) throw new ProtocolError('malformed entry of traces')
+      preamble.traced = true
       return
     default:
       if (type % 2 === 1) throw new UnsupportedError(`preamble entry ${type}`)

@@ -22,6 +22,7 @@ import type {
 } from '../../protocol/exchange.ts'
 import { cidrsContain } from '../../protocol/http/forwarded.ts'
 import { answerPreflight, type CorsPolicy, type Refuse } from '../../protocol/http/problem.ts'
+import type { Tracing } from '../../protocol/trace/sampling.ts'
 import { openExchange } from '../../protocol/wire/exchange/open.ts'
 import type { Carrier } from '../registry.ts'
 import { Attempt } from './attempt.ts'
@@ -39,6 +40,8 @@ export interface DeliverOptions {
   readonly replayBudget: ReplayBudget
   /** How long the head of an answer may take, waiting for a carrier included; 0: as long as it takes. */
   readonly responseHeadMs: number
+  /** Undefined: no trace is followed. */
+  readonly tracing: Tracing | undefined
   readonly refuse: Refuse
   /** Answers preflights of a runtime that is away. */
   readonly corsOf: (request: HttpRequest) => CorsPolicy | undefined
@@ -136,6 +139,7 @@ export class DeliveredExchange implements RequestSink {
         attempt: this.#policy.attempts++,
         hops: carrier.hops,
         timeLeftMs: this.#deadline?.leftMs ?? 0,
+        traced: this.#options.tracing !== undefined,
       }
       attempt.upstream = openExchange(stream, this.request, options, attempt)
     } catch (error) {

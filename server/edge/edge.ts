@@ -5,7 +5,6 @@ import { loopGuard } from '../../protocol/http/loop-guard.ts'
 import { type CorsPolicy, refusing } from '../../protocol/http/problem.ts'
 import { record } from '../../protocol/http/record.ts'
 import { compose, type Layer } from '../../protocol/layer.ts'
-import type { Tracing } from '../../protocol/trace/sampling.ts'
 import { shielded } from '../../protocol/shield.ts'
 import { type Access, access } from '../access/access.ts'
 import type { Carriers } from './carriers.ts'
@@ -31,8 +30,6 @@ interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
   readonly access: Access | undefined
   readonly inbox: Inbox | undefined
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
-  /** Undefined: no trace is followed. */
-  readonly tracing: Tracing | undefined
   /** The embedder's own layers, in front of the sessions. */
   readonly layers: readonly Layer[]
 }

@@ -58,7 +58,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     far = await replicas.add({ tracing: { tracer: createTracer(() => {}) } })
     const told: (string | undefined)[] = []
     const client = await dial(far, {
-      hello: { features: ['traces', 'spans'] },
+      hello: { features: ['spans'] },
       handler: (_preamble, request, response) => {
         told.push(getHeader(request.headers, 'traceparent'))
         answer(response, 200, 'ok')

@@ -156,6 +156,7 @@ async function run(plan: Plan): Promise<void> {
     replayBudget: new ReplayBudget(20_000, 1_000_000),
     hold: new Hold({ ...DEFAULT_HOLD, holdMs: 0 }),
     responseHeadMs: 0,
+    tracing: undefined,
     carriers: {
       isExpected: () => true,
       isFull: () => false,

@@ -23,7 +23,7 @@ interface Peer {
   tell(...requests: ReturnedRequest[]): Promise<void>
 }
 
-async function connect(runtime: string, features = ['traces', 'spans']): Promise<Peer> {
+async function connect(runtime: string, features = ['spans']): Promise<Peer> {
   const told: string[] = []
   const handler: ExchangeHandler = (_preamble, request, response) => {
     told.push(getHeader(request.headers, 'traceparent') ?? '')
@@ -174,12 +174,9 @@ describe('is dropped', () => {
     expect(server!.stats().spansReturned).toEqual({ taken: 1, refused: 2 })
   })
 
-  test.each([
-    ['without the feature', []],
-    ['with the other one alone', ['traces']],
-  ])('all that comes %s', async (_name, features) => {
+  test('all that comes without the feature', async () => {
     const spans = await start()
-    const peer = await connect('demo', features)
+    const peer = await connect('demo', [])
     const of = await peer.given()
     await peer.tell({ of, spans: [span(of)] })
     expect(reported(spans)).toEqual([])
@@ -213,13 +210,13 @@ describe('ends the session', () => {
 test('a server offers it where it traces, and has somewhere to put them', async () => {
   const offered = async (tracing: Parameters<typeof startServer>[0]) => {
     server = await startServer(tracing)
-    const client = await dial(server, { hello: { features: ['spans', 'traces'] } })
+    const client = await dial(server, { hello: { features: ['spans'] } })
     const { features } = client.messages.find(({ type }) => type === 'welcome') as { features?: string[] }
     await server.close({ graceMs: 0 })
     return features
   }
   const { add: _add, ...bridged } = createTracer(() => {})
   expect(await offered({})).toEqual([])
-  expect(await offered({ tracing: { tracer: bridged } })).toEqual(['traces'])
-  expect(await offered({ tracing: { tracer: createTracer(() => {}) } })).toEqual(['traces', 'spans'])
+  expect(await offered({ tracing: { tracer: bridged } })).toEqual([])
+  expect(await offered({ tracing: { tracer: createTracer(() => {}) } })).toEqual(['spans'])
 })

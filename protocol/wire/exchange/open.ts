@@ -39,6 +39,8 @@ export interface OpenOptions {
   hops: number
   /** How long the caller's edge still waits for the response head; 0: as long as it takes. */
   timeLeftMs: number
+  /** `traceparent` is the edge's own, or that of a proxy that it trusts. */
+  traced?: boolean | undefined
 }
 
 /**
@@ -121,6 +123,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
       hops: options.hops,
       bodyBytes: request.bodyBytes,
       callerHost: caller && caller.host !== request.authority ? caller.host : undefined,
+      traced: options.traced,
     })
     const head = requestHeadText(request.method, scheme, request.authority, request.path, request.headers)
     if (head.length > MAX_HEAD_BYTES || request.headers.length > 2 * MAX_FIELDS) {

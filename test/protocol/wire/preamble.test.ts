@@ -26,8 +26,13 @@ const anyPreamble: fc.Arbitrary<Preamble> = fc
     callerHost: fc.option(fc.domain(), { nil: undefined }),
     hops: fc.nat(1),
     bodyBytes: fc.oneof(fc.constant(0), fc.constant(BODY_UNKNOWN), fc.maxSafeNat()),
+    traced: fc.boolean(),
   })
-  .map(({ callerHost, ...rest }) => (callerHost === undefined ? rest : { ...rest, callerHost }))
+  .map(({ callerHost, traced, ...rest }) => ({
+    ...rest,
+    ...(callerHost === undefined ? {} : { callerHost }),
+    ...(traced && { traced }),
+  }))
 
 const sample: Preamble = {
   kind: 1,
@@ -83,7 +88,7 @@ describe('preamble', () => {
   })
 
   test('an unknown odd entry and an unknown kind are unsupported, an unknown even entry is skipped', () => {
-    expect(decode(assemble([...entries(), '\x14\x03abc', '\x80\x00\x10\x00\x01x']))).toEqual(sample)
+    expect(decode(assemble([...entries(), '\x16\x03abc', '\x80\x00\x10\x00\x01x']))).toEqual(sample)
     expect(() => decode(assemble([...entries(), '\x15\x00']))).toThrow(UnsupportedError)
     expect(() => decode(assemble([...entries(), '\x80\x00\x10\x01\x00']))).toThrow(UnsupportedError)
     expect(() => decode(assemble(entries(), 4))).toThrow(UnsupportedError)
@@ -114,6 +119,7 @@ describe('preamble', () => {
     ['a body form with bytes behind it', '\x11\x02\x00\x00'],
     ['an exact body without a length', '\x11\x01\x01'],
     ['a host with a space', '\x12\x03a b'],
+    ['a word of traces that is not empty', '\x14\x01\x01'],
   ])('refuses %s', (_, entry) => {
     const others = entries().filter(other => other[0] !== entry[0])
     expect(() => decode(assemble([...others, entry]))).toThrow(ProtocolError)
