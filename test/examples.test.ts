@@ -111,7 +111,7 @@ async function service(answer: Parameters<typeof createHttpServer>[1]): Promise<
 
 async function tunnelTo(url: string, target: (request: Request) => Response): Promise<Tunnel> {
   const token = () => secrets.token('demo')
-  const tunnel = await connect({ url, token, ca: secrets.ca, proxy: '', target, connectTimeoutMs: 10_000 })
+  const tunnel = await connect({ url, token, ca: secrets.ca, proxy: '', target, connectTimeoutMs: 100_000 })
   tunnels.push(tunnel)
   return tunnel
 }

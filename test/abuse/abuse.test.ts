@@ -18,7 +18,7 @@ const ATTACKS = [HTTP2_ATTACKS, HANDSHAKE_ATTACKS, SESSION_ATTACKS, CALLER_ATTAC
 /** What the server may hold, whatever comes: 256 MiB of buffers, 64 MiB to be sent again, and itself. */
 const CEILING_BYTES = 512 * MIB
 
-vi.setConfig({ testTimeout: 600_000, hookTimeout: 60_000 })
+vi.setConfig({ testTimeout: 600_000 })
 
 let world: World
 const results: Result[] = []

@@ -3,15 +3,13 @@
  * No request makes parsing or bookkeeping spend 100 times its bytes in memory. What any request costs, however short, is
  * measured apart from what each of its bytes adds.
  */
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Cost, connectHolder, costOf, KINDS } from './held-requests.ts'
 import { World } from './world.ts'
 
 const MOST_PER_BYTE = 100
 /** What any request costs, however short: its stream, its exchange, what is written of it into the tunnel. */
 const MOST_PRICE_BYTES = 32 * 1024
-
-vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 })
 
 let world: World
 const costs: [string, Cost][] = []

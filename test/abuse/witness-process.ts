@@ -27,7 +27,7 @@ process.on('disconnect', () => process.exit())
 async function startWitness(): Promise<void> {
   const url = `wss://127.0.0.1:${place.controlPort}`
   const target = (request: Request) => new Response(`good ${new URL(request.url).pathname}`)
-  await connect({ url, token: () => place.token, ca: place.ca, proxy: '', target, connectTimeoutMs: 10_000 })
+  await connect({ url, token: () => place.token, ca: place.ca, proxy: '', target, connectTimeoutMs: 100_000 })
 }
 
 async function measure(): Promise<Measured> {

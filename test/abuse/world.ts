@@ -64,7 +64,7 @@ export class World {
       proxy: '',
       target,
       connections,
-      connectTimeoutMs: 10_000,
+      connectTimeoutMs: 100_000,
     })
   }
 

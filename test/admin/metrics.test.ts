@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { createMetrics, type Metrics, type MetricsOptions } from '../../admin/index.ts'
 import { ERRORS } from '../../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
+import { until } from '../support/until.ts'
 
 const open: Metrics[] = []
 afterEach(() => {
@@ -187,7 +188,7 @@ test('two scrapers see the same delay of the event loop', async () => {
     const until = performance.now() + 300
     while (performance.now() < until);
   }
-  await vi.waitUntil(async () => {
+  await until(async () => {
     block()
     return (await longest()) > 0.1
   })

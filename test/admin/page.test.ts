@@ -221,7 +221,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     expect(await page.value(`document.getElementById('state').innerText`)).toBe('locked')
     await page.go(`${url()}#${admin.code()}`)
     await page.until(`document.getElementById('state').innerText === 'ready'`)
-  }, 60_000)
+  })
 
   test('A4: text of callers stays text, wherever it comes from', async () => {
     const evil = (index: number) => PAYLOADS[index % PAYLOADS.length]!

@@ -76,7 +76,7 @@ async function through(balancer: Balancer = {}): Promise<Probe[]> {
 }
 
 describe.runIf(needs('nginx'))('through nginx', { tags: ['slow'] }, () => {
-  test('all is well', { timeout: 40_000 }, async () => {
+  test('all is well', async () => {
     await certificate()
     const probes = await through()
     expect(statuses(probes)).toEqual(ALL)
@@ -97,7 +97,7 @@ describe.runIf(needs('nginx'))('through nginx', { tags: ['slow'] }, () => {
       /^arrived [23] times$/,
     ],
     ['1 s of quiet', { more: 'proxy_read_timeout 1s;' }, { quiet: 'fail' }, /./],
-  ])('that passes %s', { timeout: 40_000 }, async (_name, balancer, faults, found) => {
+  ])('that passes %s', async (_name, balancer, faults, found) => {
     await certificate()
     const probes = await through(balancer)
     expect(statuses(probes)).toEqual({ ...ALL, ...faults })
@@ -109,7 +109,7 @@ async function certificate(): Promise<void> {
   await sallyport(['certs', 'server', '--ca', file(''), '--out', file(''), '--host', '*.tunnels.localhost', '--force'])
 }
 
-test('as a command: somebody else answers, and a server that runs', { tags: ['slow'], timeout: 30_000 }, async () => {
+test('as a command: somebody else answers, and a server that runs', { tags: ['slow'] }, async () => {
   const other = createHttp((_, response) => void response.writeHead(404, { server: 'another' }).end()).listen(
     0,
     '127.0.0.1',

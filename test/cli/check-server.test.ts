@@ -101,7 +101,7 @@ describe.runIf(needs('redis'))('Redis', () => {
       ...['--peer.tls.cert', file(`${cert}.pem`), '--peer.tls.key', file(`${cert}-key.pem`)],
     ]
 
-    test('one that runs, one that is another, one that does not answer', { timeout: 60_000 }, async () => {
+    test('one that runs, one that is another, one that does not answer', async () => {
       const other = machine.start(machine.serverArgs(...peer(await freePort()), '--replica', 'other'))
       await other.address('public')
       const before = await redis.command('HGETALL', '{sallyport}:replicas')
@@ -148,31 +148,27 @@ describe('the inbox', () => {
     expect(none.of('inbox-disk')[0]!.found).toMatch(/ENOENT|EACCES|EPERM/)
   })
 
-  test.runIf(needs('gcc'))(
-    'on a disk that fails to keep, and one that is slow',
-    { tags: ['slow'], timeout: 60_000 },
-    async () => {
-      mkdirSync(file('data'), { recursive: true })
-      const library = file('failing-disk.so')
-      const source = resolve(import.meta.dirname, '../support/failing-disk.c')
-      expect(spawnSync('gcc', ['-shared', '-fPIC', '-o', library, source, '-ldl']).status).toBe(0)
-      const on = (how: string) => {
-        writeFileSync(file('failing'), how)
-        const { stdout } = spawnSync(
-          process.execPath,
-          ['bin/sallyport.js', 'check', 'server', '--json', ...BASE(), ...inbox()],
-          {
-            env: { ...process.env, LD_PRELOAD: library, FAILING_DISK: file('failing') },
-            encoding: 'utf8',
-          },
-        )
-        rmSync(file('failing'))
-        return (JSON.parse(stdout) as { probes: Found[] }).probes.find(({ code }) => code === 'inbox-disk')!
-      }
-      const broken = on('sync')
-      expect([broken.status, broken.found]).toEqual(['fail', expect.stringContaining('EIO') as unknown])
-      expect(on('late').status).toBe('warn')
-      expect(readdirSync(file('data'))).toEqual([])
-    },
-  )
+  test.runIf(needs('gcc'))('on a disk that fails to keep, and one that is slow', { tags: ['slow'] }, async () => {
+    mkdirSync(file('data'), { recursive: true })
+    const library = file('failing-disk.so')
+    const source = resolve(import.meta.dirname, '../support/failing-disk.c')
+    expect(spawnSync('gcc', ['-shared', '-fPIC', '-o', library, source, '-ldl']).status).toBe(0)
+    const on = (how: string) => {
+      writeFileSync(file('failing'), how)
+      const { stdout } = spawnSync(
+        process.execPath,
+        ['bin/sallyport.js', 'check', 'server', '--json', ...BASE(), ...inbox()],
+        {
+          env: { ...process.env, LD_PRELOAD: library, FAILING_DISK: file('failing') },
+          encoding: 'utf8',
+        },
+      )
+      rmSync(file('failing'))
+      return (JSON.parse(stdout) as { probes: Found[] }).probes.find(({ code }) => code === 'inbox-disk')!
+    }
+    const broken = on('sync')
+    expect([broken.status, broken.found]).toEqual(['fail', expect.stringContaining('EIO') as unknown])
+    expect(on('late').status).toBe('warn')
+    expect(readdirSync(file('data'))).toEqual([])
+  })
 })

@@ -3,14 +3,12 @@ import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
 import { ADMIN, useMachine } from './machine.ts'
 import type { Running } from './process.ts'
 import { sallyport } from './run.ts'
-
-vi.setConfig({ testTimeout: 60_000 })
 
 const machine = useMachine()
 const { file } = machine

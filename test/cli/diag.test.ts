@@ -62,7 +62,6 @@ afterEach(() => {
 
 describe.runIf(needs('unzip'))('of components that run', () => {
   test('has what a report needs, and no secret of settings, variables, files or requests', {
-    timeout: 60_000,
     tags: ['slow'],
   }, async () => {
     const upstream = createServer((_, response) => void response.writeHead(502).end())
@@ -149,7 +148,7 @@ describe.runIf(needs('unzip'))('of components that run', () => {
     expect(json(files, 'server/limits.json').user.open_files.soft).toBeGreaterThan(0)
   })
 
-  test('a component that does not answer is named, and the others are there', { timeout: 60_000 }, async () => {
+  test('a component that does not answer is named, and the others are there', async () => {
     const server = machine.start(machine.serverArgs())
     await server.address('public')
     // Nobody without the token is told anything, or makes it check or profile itself.
@@ -187,7 +186,7 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
     `the store said that ${readFileSync(file('token'), 'utf8')} is no token`,
   ]
 
-  test('configuration, check and the log that is given', { timeout: 60_000 }, async () => {
+  test('configuration, check and the log that is given', async () => {
     writeFileSync(file('token'), canary('token-file'), { mode: 0o600 })
     writeFileSync(file('log'), `${'x'.repeat(2 * 1024 * 1024)}\n`)
     for (const [at, line] of LINES().entries()) appendFileSync(file('log'), `line ${at}: kept\n${line}\n`)
@@ -259,19 +258,19 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
       'NPM_TOKEN',
     ],
     ...['OAUTH_CLIENT_SECRET_1', 'GOOGLE_CREDENTIALS', 'BASIC_AUTH', 'SSH_PASSPHRASE', 'SENTRY_DSN', 'GITHUB_TOKEN'],
-  ])('a log with what the variable %s holds', { timeout: 60_000 }, async name => {
+  ])('a log with what the variable %s holds', async name => {
     const { code } = await withLog(`it said ${canary('variable')} to me`, SERVER, { [name]: canary('variable') })
     expect(code).toBe(0)
   })
 
-  test('a log with what is in variables of several parts', { timeout: 60_000 }, async () => {
+  test('a log with what is in variables of several parts', async () => {
     const headers = `authorization=Bearer%20${canary('bearer')},x-team=${canary('team')}`
     const proxy = `user:${canary('proxy')}@proxy:3128`
     const log = [...planted].join(' and ')
     await withLog(log, SERVER, { OTEL_EXPORTER_OTLP_HEADERS: headers, http_proxy: proxy })
   })
 
-  test('a log with a secret as JSON and URLs have it', { timeout: 60_000 }, async () => {
+  test('a log with a secret as JSON and URLs have it', async () => {
     const secret = `a"\\\u00e9 /${canary('file')}`
     writeFileSync(file('token'), secret, { mode: 0o600 })
     const log = `${JSON.stringify({ msg: `no ${secret}` })}\nGET /${encodeURIComponent(secret)}\n`
@@ -279,7 +278,7 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
     expect(files.get('log.txt')).toContain('GET /[redacted]')
   })
 
-  test('a log with the secret of a route, also where the table is not valid', { timeout: 60_000 }, async () => {
+  test('a log with the secret of a route, also where the table is not valid', async () => {
     writeFileSync(file('hook'), `${canary('webhook')}\n`, { mode: 0o600 })
     for (const more of ['', ', nonsense: 1', ', {']) {
       const route = `{ name: a, match: {}, target: 'http://h', verify: { scheme: gitlab, secrets: [{ file: hook }] }${more} }`
@@ -293,7 +292,7 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
     }
   })
 
-  test('a log where the configuration cannot hold, and none where it cannot be read', { timeout: 60_000 }, async () => {
+  test('a log where the configuration cannot hold, and none where it cannot be read', async () => {
     writeFileSync(file('token'), canary('token-file'), { mode: 0o600 })
     const flags = [...SERVER, '--token.file', file('token'), '--connections', 'many']
     const { files } = await withLog(`it is ${canary('token-file')}`, flags)
@@ -333,14 +332,14 @@ describe('the command', () => {
     expect(notes).toContain('sallyport diag client')
   })
 
-  test('takes the log on stdin', { timeout: 60_000 }, async () => {
+  test('takes the log on stdin', async () => {
     const args = ['diag', 'client', '--out', file('report.zip'), '--log.file', '-', '--server', 'x']
     const { status } = spawnSync(process.execPath, ['bin/sallyport.js', ...args], { input: 'from stdin\n' })
     expect(status).toBe(0)
     expect(readFileSync(file('report.zip')).includes('log.txt')).toBe(true)
   })
 
-  test('waits for a log that comes late, as of journalctl', { timeout: 60_000 }, async () => {
+  test('waits for a log that comes late, as of journalctl', async () => {
     const args = ['diag', 'client', '--out', file('report.zip'), '--log.file', '-', '--connections', 'many']
     const child = spawn(process.execPath, ['bin/sallyport.js', ...args], { stdio: ['pipe', 'ignore', 'pipe'] })
     // It has looked at the configuration, and reads.

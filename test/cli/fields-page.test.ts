@@ -2,10 +2,8 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { request } from 'node:https'
 import { once } from 'node:events'
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import { ADMIN, useMachine } from './machine.ts'
-
-vi.setConfig({ testTimeout: 60_000 })
 
 const machine = useMachine()
 const { file } = machine

@@ -6,14 +6,12 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createKeys, createToken } from '../../certs/index.ts'
 import { openerWith, partAad } from '../../protocol/sealing/sealed-webhook.ts'
 import { until } from '../support/until.ts'
 import { Running } from './process.ts'
 import { sallyport } from './run.ts'
-
-vi.setConfig({ testTimeout: 60_000 })
 
 let folder: string
 let upstream: Server

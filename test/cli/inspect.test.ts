@@ -5,7 +5,7 @@ import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
-import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { listenAdmin } from '../../admin/listener.ts'
 import type { Io } from '../../cli/command.ts'
 import { run } from '../../cli/run.ts'
@@ -17,6 +17,7 @@ import { sallyport } from './run.ts'
 import { Browser } from '../support/devtools.ts'
 import { DEAF } from '../support/ends.ts'
 import { needs } from '../support/needs.ts'
+import { eventually } from '../support/until.ts'
 
 const CANARY = 'c4n4ry-S3cret-value'
 const EVIL = `a\x1b]0;owned\x07\u009b2J\u202eb'\\$(touch owned)\``
@@ -190,10 +191,10 @@ test('tail tells the end of an exchange that was open when it began', async () =
   }
   const tail = run(['inspect', 'tail', '--admin', url, '--admin.token.file', join(folder, 'token')], io)
   // It has the list.
-  await vi.waitFor(() => expect(out).toContain('/hook'), 10_000)
+  await eventually(() => expect(out).toContain('/hook'))
   end()
   send({ path: '/last' })
-  await vi.waitFor(() => expect(out).toContain('/last'), 10_000)
+  await eventually(() => expect(out).toContain('/last'))
   await close()
   close = async () => {}
   await tail
@@ -257,7 +258,7 @@ const IMPORTED = `async text => {
   })))
 }`
 
-test.runIf(needs('chromium'))('Chromium takes the file in', { timeout: 60_000 }, async () => {
+test.runIf(needs('chromium'))('Chromium takes the file in', async () => {
   const path = join(folder, 'all.har')
   await inspect('har', '--out', path)
   const text = readFileSync(path, 'utf8')

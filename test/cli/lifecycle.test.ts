@@ -1,5 +1,5 @@
 import { readFileSync, writeFileSync } from 'node:fs'
-import { beforeEach, describe, expect, test, vi } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
 import { until } from '../support/until.ts'
@@ -8,8 +8,6 @@ import type { LogLine, Running } from './process.ts'
 import { sallyport } from './run.ts'
 
 // Each starts several processes, and other suites may run beside.
-vi.setConfig({ testTimeout: 60_000 })
-
 const machine = useMachine()
 const { file } = machine
 

@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { get as httpGet } from 'node:http'
 import { request } from 'node:https'
 import { text } from 'node:stream/consumers'
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import { METRICS } from '../../admin/definitions.ts'
 import type { RefusalReason } from '../../server/control/handshake.ts'
 import type { HoldOutcomes } from '../../server/edge/hold.ts'
@@ -13,8 +13,6 @@ import type { OutcomeKind } from '../../server/inbox/retry.ts'
 import type { MessageState } from '../../server/inbox/store.ts'
 import type { DropReason } from '../../tracing/index.ts'
 import { ADMIN, useMachine } from './machine.ts'
-
-vi.setConfig({ testTimeout: 60_000 })
 
 const machine = useMachine()
 const { file } = machine

@@ -54,7 +54,7 @@ describe('of several components', () => {
       await status({ flags, positionals: [] }, { out, note: out, environment: {} })`
     const look = (admin: string) => {
       const args = ['--input-type=module', '-e', script, admin]
-      return spawnSync(process.execPath, args, { encoding: 'utf8', timeout: 30_000 })
+      return spawnSync(process.execPath, args, { encoding: 'utf8', timeout: 120_000 })
     }
     const away = '127.0.0.1:9'
     const line = `sallyport: http://${away} does not answer (bad port)\n`

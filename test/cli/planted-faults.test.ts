@@ -4,15 +4,13 @@ import { once } from 'node:events'
 import { createServer, request, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { writeFileSync } from 'node:fs'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { Browser, type BrowserPage } from '../support/devtools.ts'
 import { needs } from '../support/needs.ts'
 import { until } from '../support/until.ts'
 import { ADMIN, useMachine } from './machine.ts'
 import type { Running } from './process.ts'
 import { sallyport } from './run.ts'
-
-vi.setConfig({ testTimeout: 60_000 })
 
 const machine = useMachine()
 const { file } = machine

@@ -4,15 +4,13 @@ import { once } from 'node:events'
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import { type AddressInfo, createServer as createNetServer } from 'node:net'
-import { beforeAll, describe, expect, test, vi } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { keepSockets } from '../support/kept-sockets.ts'
 import { ADMIN, useMachine } from './machine.ts'
 import type { Running } from './process.ts'
 import { sallyport } from './run.ts'
 
 // Each starts several processes, and other suites may run beside.
-vi.setConfig({ testTimeout: 60_000 })
-
 const machine = useMachine()
 const { file, serverArgs } = machine
 beforeAll(() => writeFileSync(file('private.jwk'), JSON.stringify(machine.keys.privateJwk)))

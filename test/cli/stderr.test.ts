@@ -68,7 +68,7 @@ test('a reader that was away is told how many lines it has missed, where they ar
   await ended
   expect(told).toBeGreaterThan(0)
   expect(read + told).toBe(asked)
-}, 60_000)
+})
 
 describe.each(['all', 'errors'])('a service serves, and ends at SIGTERM, whose log of %s is', access => {
   test.each([

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { request } from 'undici'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { RecentTraces } from '../../cli/service/recent-traces.ts'
 import { waterfall } from '../../cli/waterfall.ts'
 import type { FinishedSpan } from '../../protocol/trace/span.ts'
@@ -11,8 +11,6 @@ import { until } from '../support/until.ts'
 import { ADMIN, useMachine } from './machine.ts'
 import type { Running } from './process.ts'
 import { sallyport } from './run.ts'
-
-vi.setConfig({ testTimeout: 60_000 })
 
 const machine = useMachine()
 const { file } = machine

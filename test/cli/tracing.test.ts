@@ -3,12 +3,10 @@ import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { get as httpGet } from 'node:http'
 import { text } from 'node:stream/consumers'
-import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { OtlpReceiver } from '../support/otlp-receiver.ts'
 import { waterfall } from '../support/spans.ts'
 import { ADMIN, useMachine } from './machine.ts'
-
-vi.setConfig({ testTimeout: 60_000 })
 
 const machine = useMachine()
 let receiver: OtlpReceiver

@@ -8,6 +8,7 @@ import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
 import { keyIdOf, partAad, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import { createRouter } from '../../router/router.ts'
 import { type FakeExchange, FakeServer, type FakeSession } from './fake-server.ts'
+import { until } from '../support/until.ts'
 
 /** A target that does nothing by itself: the test answers. */
 class Target {
@@ -214,7 +215,7 @@ describe('a sealed webhook', () => {
     const ended = vi.spyOn(SeenExchanges.prototype, 'end')
     const parts = await startTunnel({ inboxKeys: [PEM] })
     const allEnded = async () => {
-      await vi.waitUntil(() => parts.tunnel.stats().exchanges.live === 0)
+      await until(() => parts.tunnel.stats().exchanges.live === 0)
       expect(ended.mock.calls.flat()).toEqual(begun.mock.calls.map(([id]) => id))
     }
     return { ...parts, begun, allEnded }
@@ -241,7 +242,7 @@ describe('a sealed webhook', () => {
     const held = () => tunnel.stats().sessions[0]!.bufferedBytes
     const exchange = session.exchange({ method: 'POST', headers: headersWith({}), bodyBytes: 200_000 })
     exchange.request.requestData(Buffer.concat([Buffer.of(0, 8, 0, 0), Buffer.alloc(100_000)]))
-    await vi.waitUntil(() => held() === 100_004)
+    await until(() => held() === 100_004)
     exchange.request.requestAbort(new SallyportError('cancelled'))
     await allEnded()
     expect(held()).toBe(0)

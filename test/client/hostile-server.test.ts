@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { importJWK, SignJWT } from 'jose'
 import type { Socket } from 'node:net'
-import { afterEach, describe, expect, it, vi } from 'vitest'
+import { afterEach, describe, expect, it } from 'vitest'
 import { createKeys } from '../../certs/index.ts'
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
 import { sessionStatus } from '../../cli/service/server-lifecycle.ts'
@@ -12,6 +12,7 @@ import { RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { type Pair, startPair } from '../support/pair.ts'
 import { type FakeSession, FakeServer } from './fake-server.ts'
+import { eventually } from '../support/until.ts'
 
 const open: (Tunnel | FakeServer)[] = []
 let pair: Pair | undefined
@@ -26,8 +27,7 @@ const jwt = (claims: object) => {
   return `${part({ alg: 'EdDSA' })}.${part({ aud: 'sallyport', exp: Date.now(), ...claims })}.c2ln`
 }
 
-const at = (condition: () => boolean, what: string) =>
-  vi.waitFor(() => expect(condition(), what).toBe(true), { timeout: 20_000, interval: 10 })
+const at = (condition: () => boolean, what: string) => eventually(() => expect(condition(), what).toBe(true))
 
 async function begin(
   more: Partial<ClientOptions> = {},
@@ -63,7 +63,7 @@ it('a server that says a message byte by byte is left before much of it is held'
     await new Promise(setImmediate)
   }
   expect(sent).toBeLessThan(length - 1)
-}, 60_000)
+})
 
 describe('callers who begin requests and cancel them', () => {
   it('B3 cost others nothing, however many they are', async () => {
@@ -78,7 +78,7 @@ describe('callers who begin requests and cancel them', () => {
     }
     expect(isOpen(session)).toBe(true)
     expect(tunnel.ready()).toBe(true)
-  }, 60_000)
+  })
 })
 
 describe('a server that asks us to leave each session at once', () => {

@@ -3,6 +3,7 @@ import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEven
 import { CLOSE } from '../../protocol/wire/transport.ts'
 import { FakeServer, type FakeSession } from './fake-server.ts'
 import { createRouter } from '../../router/index.ts'
+import { until } from '../support/until.ts'
 
 const open: (Tunnel | FakeServer)[] = []
 
@@ -84,7 +85,7 @@ describe('connect', () => {
     const say = (_: object, message: string) => void lines.push(message)
     const logger = { debug() {}, info() {}, warn: say, error: say }
     const tunnel = startTunnel(optionsFor({ url: `ws://127.0.0.1:${port}` }, { logger, connections: 3 }))
-    await vi.waitUntil(() => tunnel.stats().connections.every(({ attempts }) => attempts > 3))
+    await until(() => tunnel.stats().connections.every(({ attempts }) => attempts > 3))
     expect(lines.filter(line => line.includes('nothing listens'))).toHaveLength(1)
   })
 

@@ -242,7 +242,7 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
       aud: 'sallyport',
     })
     await kubectl('delete', '-k', join(folder, 'client'))
-  }, 300_000)
+  })
 
   test('deploy/ingress is taken strictly, the Gateway with it', async () => {
     good(await cluster.run('kubectl', ['apply', '-f', join(ROOT, 'deploy/kubernetes/namespace.yaml')]))
@@ -250,7 +250,7 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
       const words = ['apply', '--dry-run=server', '--validate=strict', '-f', join(ROOT, 'deploy/ingress', file)]
       expect(good(await cluster.run('kubectl', words)).out).toContain('server dry run')
     }
-  }, 120_000)
+  })
 })
 
 async function credentials() {

@@ -109,7 +109,6 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
   test.runIf(needs('netns', 'curl', 'prometheus'))(
     'the way of the README leads to an answer, and all is scraped',
     {
-      timeout: 120_000,
       tags: ['slow'],
     },
     async () => {

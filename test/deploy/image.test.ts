@@ -23,7 +23,7 @@ describe('the image of the Dockerfile', () => {
     image = buildImage(CONTEXT, scratch, `${dirname(NODE)}:${process.env.PATH}`)
     execFileSync('chmod', ['-R', 'a-w,a+rX', image.root])
     health = await lastingPort()
-  }, 180_000)
+  })
 
   afterAll(() => rmSync(scratch, { recursive: true, force: true }))
 

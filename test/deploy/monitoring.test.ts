@@ -3,15 +3,13 @@ import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { request } from 'node:http'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { DASHBOARDS } from '../../scripts/docs/dashboards.ts'
 import { ADMIN, useMachine } from '../cli/machine.ts'
 import { needs } from '../support/needs.ts'
 import { Prometheus } from '../support/prometheus.ts'
 import { until } from '../support/until.ts'
-
-vi.setConfig({ testTimeout: 120_000 })
 
 const RULES = 'deploy/monitoring/rules.yaml'
 const text = readFileSync(RULES, 'utf8')

@@ -1,11 +1,9 @@
 // @module-tag slow
 /** K1: `deploy/systemd`, as its README says it, on two machines that systemd has booted. */
 import { readFileSync } from 'node:fs'
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Booted, boot, carry, connectMachines } from '../support/booted.ts'
 import { needs } from '../support/needs.ts'
-
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 })
 
 const README = readFileSync('deploy/systemd/README.md', 'utf8')
 const CALL =

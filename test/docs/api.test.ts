@@ -13,7 +13,7 @@ function door(declaration: Partial<Declaration>): Door {
 }
 
 describe('the API reference', () => {
-  test('is up to date, and every export has a docstring', { timeout: 60_000 }, () => {
+  test('is up to date, and every export has a docstring', () => {
     const { pages, missing } = generatedPages()
     expect(missing).toEqual([])
     const tree = checkout()
@@ -48,13 +48,13 @@ describe('the API reference', () => {
 })
 
 describe('examples in documents and docstrings', () => {
-  test('compile', { timeout: 60_000 }, () => {
+  test('compile', () => {
     const examples = examplesIn(checkout())
     expect(examples.size).toBeGreaterThan(30)
     expect(compileExamples(examples)).toEqual([])
   })
 
-  test('one that does not is named', { timeout: 60_000 }, () => {
+  test('one that does not is named', () => {
     const tree = new Map([['docs/a.md', "```ts\nimport { open } from 'sallyport/client'\n```\n"]])
     expect(compileExamples(examplesIn(tree))).toEqual([expect.stringMatching(/^docs\/a\.md#1\(1,10\): .* 'open'/)])
   })

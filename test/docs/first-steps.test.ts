@@ -39,4 +39,4 @@ test('a caller reaches the service behind the client', async () => {
   await shell.keep(step(2), '"name":"control"')
   await shell.keep(step(3), 'this instance is active')
   expect(await shell.run(`${step(4)} --silent --show-error --fail`)).toBe('from inside\n')
-}, 60_000)
+})

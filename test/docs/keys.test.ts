@@ -8,7 +8,7 @@ import { lastingPort } from '../support/ports.ts'
 import { until } from '../support/until.ts'
 import { useShell } from './shell.ts'
 
-const SLOW = { tags: ['slow'], timeout: 120_000 }
+const SLOW = { tags: ['slow'] }
 const page = readFileSync('docs/keys.md', 'utf8')
 const shell = useShell()
 const upstream = createServer((_request, response) => response.end('from inside\n')).listen(0, '127.0.0.1')

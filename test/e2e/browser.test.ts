@@ -108,7 +108,7 @@ describe.runIf(needs('chromium'))('a page in a real browser', () => {
     } finally {
       await browser.close()
     }
-  }, 60_000)
+  })
 
   afterAll(async () => {
     await pair?.stop()

@@ -1,12 +1,10 @@
 // @module-tag slow
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Caller } from '../support/caller.ts'
 import { chunk, value } from '../support/http1-wire.ts'
 import { everyRoad, onRoads, Roads } from '../support/roads.ts'
 
 // What is waited for here comes at once, or not at all.
-vi.setConfig({ testTimeout: 5000 })
-
 let roads: Roads
 
 beforeAll(async () => {

@@ -13,8 +13,6 @@ import { runChecks } from '../../cli/demo/run-checks.ts'
 import { Demo } from '../../cli/demo/topology.ts'
 import { needs } from '../support/needs.ts'
 
-vi.setConfig({ testTimeout: 60_000 })
-
 const COMMAND = resolve(import.meta.dirname, '../../bin/sallyport.js')
 
 /** Takes the port, if nobody has it. */

@@ -1,7 +1,7 @@
 /** Large bodies and stopped readers, with each part as a process: what a process holds is bounded. */
 import { createHash } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Part } from '../../cli/demo/parts.ts'
 import { patternChunks, patternDigest } from '../../cli/demo/pattern.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
@@ -17,8 +17,6 @@ const STOPPED_GROWTH_BYTES = 16 * MIB
 const STOPPED_MS = long ? 30_000 : 3_000
 /** Of the others meanwhile. */
 const PACE_MS = 20
-
-vi.setConfig({ testTimeout: 300_000, hookTimeout: 60_000 })
 
 let upstream: Upstream
 let processes: Processes

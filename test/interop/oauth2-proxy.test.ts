@@ -161,7 +161,7 @@ describe.runIf(needs('oauth2-proxy'))('oauth2-proxy', () => {
     writeFileSync(join(folder, 'secret'), 'not a secret', { mode: 0o600 })
     writeFileSync(join(folder, 'cookie'), randomBytes(16).toString('hex'), { mode: 0o600 })
     proxy = await startProxyProgram(program('oauth2-proxy'), flags(port), port)
-  }, 60_000)
+  })
 
   afterAll(async () => {
     await proxy?.stop()

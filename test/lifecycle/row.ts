@@ -27,7 +27,7 @@ export function rowOf(name: string): TrialRow {
 }
 
 export function testRow(row: TrialRow): void {
-  describe.runIf(row.servers === 1 || needs(row.proxy ?? 'nginx', 'redis'))(row.title, { timeout: 60_000 }, () => {
+  describe.runIf(row.servers === 1 || needs(row.proxy ?? 'nginx', 'redis'))(row.title, () => {
     it(`${row.allowance}`, async () => {
       const seed = firstSeed()
       const account = await runTrial(row, SIZE, seeded(seed), new AbortController().signal)

@@ -67,7 +67,6 @@ const report = async (): Promise<Report> => JSON.parse(await readFile(join(folde
 
 test('loads the tunnel and the upstream alone in turn, every answer verified', {
   tags: ['slow'],
-  timeout: 60_000,
 }, async () => {
   const { code, out, notes } = await load([...through(), '--direct', direct, '--duration', '1s', '--rate', '40'])
   expect(code, notes).toBe(0)
@@ -89,7 +88,7 @@ test('--rate max is a closed loop by autocannon, and needs --yes', async () => {
   expect(await load(fast)).toMatchObject({ code: 2, notes: expect.stringContaining('needs --yes') })
   expect((await load([...fast, '--yes'])).code).toBe(0)
   expect((await report()).sections[0]!.note).toContain('not corrected for coordinated omission')
-}, 40_000)
+})
 
 test('another upstream gets small requests alone, and is told why', async () => {
   const other = createServer((_request, response) => response.writeHead(200).end('anything'))

@@ -1,11 +1,12 @@
 // @module-tag slow
 /** A limit of 0 does not hold: what ends beside it under a small one goes on, over both versions of HTTP. */
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import type { Handler } from '../../protocol/exchange.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { call, ok, type RawPeer, recorder, type Seen } from './http/http1/raw.ts'
+import { eventually } from '../support/until.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -170,7 +171,7 @@ describe.each(Object.entries(ROWS))('%s', (_name, row) => {
   test('0: off', async () => {
     const off = await play(row, 0)
     const on = await play(row, row.value ?? 50)
-    await vi.waitFor(() => expect(row.fired(on)).toBe(true), { timeout: 15_000, interval: 5 })
+    await eventually(() => expect(row.fired(on)).toBe(true))
     expect(row.fired(off)).toBe(false)
   })
 })

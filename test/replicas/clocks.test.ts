@@ -75,7 +75,7 @@ describe.runIf(needs('redis'))('D6: a clock steps', () => {
 
   test.each(steps)(
     "Redis's, %s: no lease ends, and no epoch is granted for it",
-    { tags: ['slow'], timeout: 30_000 },
+    { tags: ['slow'] },
     async (_name, seconds) => {
       await start()
       await renewed()
@@ -98,52 +98,40 @@ describe.runIf(needs('redis'))('D6: a clock steps', () => {
     },
   )
 
-  test.each(hours)(
-    "Redis's, %s, while the directory is young",
-    async (_name, seconds) => {
-      await replicas.redis.command('FLUSHALL')
-      await start()
-      await setClock(replicas.redis, seconds)
-      await until(() => [near, far].every(server => server.stats().directory.state === 'connected'))
-      await until(async () => (await call(near, HOST)).text === 'one')
-      await lives()
-    },
-    30_000,
-  )
+  test.each(hours)("Redis's, %s, while the directory is young", async (_name, seconds) => {
+    await replicas.redis.command('FLUSHALL')
+    await start()
+    await setClock(replicas.redis, seconds)
+    await until(() => [near, far].every(server => server.stats().directory.state === 'connected'))
+    await until(async () => (await call(near, HOST)).text === 'one')
+    await lives()
+  })
 
-  test.each(hours)(
-    "Redis's, %s, while it is away from the replicas",
-    { tags: ['slow'], timeout: 30_000 },
-    async (_name, seconds) => {
-      await start()
-      await call(near, HOST)
-      await setClock(replicas.redis, seconds)
-      replicas.redis.pause()
-      await until(() => [near, far].every(server => server.stats().directory.state === 'presumed'))
-      expect((await call(near, HOST)).text).toBe('one')
-      replicas.redis.resume()
-      await until(() => [near, far].every(server => server.stats().directory.state === 'connected'))
-      await lives()
-    },
-  )
+  test.each(hours)("Redis's, %s, while it is away from the replicas", { tags: ['slow'] }, async (_name, seconds) => {
+    await start()
+    await call(near, HOST)
+    await setClock(replicas.redis, seconds)
+    replicas.redis.pause()
+    await until(() => [near, far].every(server => server.stats().directory.state === 'presumed'))
+    expect((await call(near, HOST)).text).toBe('one')
+    replicas.redis.resume()
+    await until(() => [near, far].every(server => server.stats().directory.state === 'connected'))
+    await lives()
+  })
 
-  test.each(hours)(
-    "Redis's, %s, and it is empty as well: what it says then counts",
-    async (_name, seconds) => {
-      await start()
-      await dial(near, { hello: { instance: 'one' }, handler: always('one') })
-      await call(near, HOST)
-      await replicas.redis.command('FLUSHALL')
-      await setClock(replicas.redis, seconds)
-      await until(() => [near, far].every(server => server.stats().directory.state === 'connected'))
-      await lives()
-      for (const session of far.sessions()) far.closeSession(session.id)
-      await until(async () => (await call(far, HOST)).text === 'one')
-    },
-    30_000,
-  )
+  test.each(hours)("Redis's, %s, and it is empty as well: what it says then counts", async (_name, seconds) => {
+    await start()
+    await dial(near, { hello: { instance: 'one' }, handler: always('one') })
+    await call(near, HOST)
+    await replicas.redis.command('FLUSHALL')
+    await setClock(replicas.redis, seconds)
+    await until(() => [near, far].every(server => server.stats().directory.state === 'connected'))
+    await lives()
+    for (const session of far.sessions()) far.closeSession(session.id)
+    await until(async () => (await call(far, HOST)).text === 'one')
+  })
 
-  test.each(hours)('that of the replicas, %s', { tags: ['slow'], timeout: 30_000 }, async (_name, seconds) => {
+  test.each(hours)('that of the replicas, %s', { tags: ['slow'] }, async (_name, seconds) => {
     await start()
     const now = Date.now
     vi.spyOn(Date, 'now').mockImplementation(() => now() + seconds * 1000)
@@ -166,6 +154,5 @@ describe.runIf(needs('redis'))('D6: a clock steps', () => {
       await until(() => near.stats().directory.replicas === 2)
       await lives()
     },
-    30_000,
   )
 })

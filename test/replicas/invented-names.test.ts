@@ -83,5 +83,5 @@ describe.runIf(needs('redis'))('D9: made-up names', () => {
     await until(() => [near, far].every(server => server.stats().directory.state === 'connected'))
     await dial(far, { runtime: 'real', handler: always('real') })
     await until(async () => (await call(near, `real.${DOMAIN}`)).text === 'real')
-  }, 60_000)
+  })
 })

@@ -44,7 +44,7 @@ describe.runIf(needs('redis'))('hosts of runtimes, in any order of events', () =
   }
 
   // Among these, hosts once never came to rest.
-  test.each([99, 100, 101])('walk %i', { timeout: 120_000 }, async nth => {
+  test.each([99, 100, 101])('walk %i', async nth => {
     const seed = firstSeed() + nth
     const random = randomOf(seed)
     const below = (end: number) => Math.floor(random() * end)

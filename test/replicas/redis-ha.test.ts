@@ -93,7 +93,6 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
 
   test('a cluster: any node leads to the one that has the keys, before a failover and after', {
     tags: ['slow'],
-    timeout: 90_000,
   }, async () => {
     const [first, standby, other] = await cluster()
     await start(other.url)
@@ -121,7 +120,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     await alone.command('SET', '{sallyport}:replicas', 'text')
     await until(async () => (await alone.command('TYPE', '{sallyport}:replicas')) === 'hash')
     await connected()
-  }, 30_000)
+  })
 
   test('Sentinels: the primary is found, and the next one after it died', async () => {
     const primary = await node()
@@ -147,7 +146,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     const role = () => standby.command('INFO', 'replication').catch(() => '')
     await until(async () => /role:master/.test(String(await role())))
     await works('two')
-  }, 90_000)
+  })
 
   test.each([
     ['', 'default'],
@@ -212,7 +211,6 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
 
   test('a standby alone is told so; beside its primary it is passed over', {
     tags: ['slow'],
-    timeout: 40_000,
   }, async () => {
     const primary = await node()
     const standby = await node(`replicaof 127.0.0.1 ${primary.port}`)

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { afterAll, beforeEach, expect, it, vi } from 'vitest'
 import type { RouteTable } from '../../router/index.ts'
 import { watchRoutes } from '../../router/watch.ts'
+import { eventually } from '../support/until.ts'
 
 /** Each read, as it was begun; the test says when it ends, and with what. */
 const { reads } = vi.hoisted(() => ({ reads: [] as ((text: string) => void)[] }))
@@ -27,7 +28,7 @@ function watch(taken: string[]) {
 }
 
 async function begun(count: number): Promise<void> {
-  await vi.waitFor(() => expect(reads.length).toBeGreaterThanOrEqual(count), { timeout: 10_000 })
+  await eventually(() => expect(reads.length).toBeGreaterThanOrEqual(count))
 }
 
 it('an older read never ends behind a newer one', async () => {

@@ -5,10 +5,8 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
-
-vi.setConfig({ testTimeout: 60_000, hookTimeout: 180_000 })
 
 const ROOT = resolve(import.meta.dirname, '../..')
 const run = promisify(execFile)

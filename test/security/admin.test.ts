@@ -4,11 +4,12 @@ import { createServer, request, type Server } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type AdminListener, createMetrics, listenAdmin, listenHealth } from '../../admin/index.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { sallyport } from '../cli/run.ts'
 import { needs } from '../support/needs.ts'
+import { eventually } from '../support/until.ts'
 
 const TOKEN = 'a-token-of-this-test'
 
@@ -85,7 +86,7 @@ describe('admin listener', () => {
     }
     const wrong = { authorization: 'Bearer wrong' }
     const first = ask(admin, '/status', { headers: wrong })
-    await vi.waitFor(() => expect(reads).toBe(1))
+    await eventually(() => expect(reads).toBe(1))
     const { port } = admin.address
     for (let n = 0; n < 200; n++) {
       const stranger = connect(port, '127.0.0.1')

@@ -7,7 +7,7 @@ import { connect as connectTcp } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { type ConnectionOptions, connect as connectTls, createServer as createTls, type TLSSocket } from 'node:tls'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { type CertificateAndKey, createClientCertificate, createServerCertificate } from '../../certs/index.ts'
 import { connect as connectClient } from '../../client/index.ts'
 import type { Server } from '../../server/server.ts'
@@ -26,6 +26,7 @@ import {
   token,
 } from '../server/fixture.ts'
 import { forged, type OddCertificate, oddCertificate } from '../support/odd-certificates.ts'
+import { eventually } from '../support/until.ts'
 
 const EDGE_NAME = `demo.${DOMAIN}`
 const ROOT = resolve(import.meta.dirname, '../..')
@@ -280,7 +281,7 @@ describe('C4 files reload without a restart', () => {
     await put('key.pem', fresh.key)
     await put('cert.pem', fresh.certificate)
     // The watcher sees it by itself.
-    await vi.waitFor(async () => expect(await serial()).not.toBe(before))
+    await eventually(async () => expect(await serial()).not.toBe(before))
     expect(infos).toContain('certificate reloaded')
     await dial(server)
     // What was connected under the old certificate goes on, at both ends.

@@ -14,6 +14,7 @@ import { createServer } from '../../server/index.ts'
 import type { Server } from '../../server/server.ts'
 import { sallyport } from '../cli/run.ts'
 import { call, DOMAIN, dial, hanging, makeWorld, startServer, token } from '../server/fixture.ts'
+import { eventually } from '../support/until.ts'
 
 let folder: string
 const open: (() => unknown)[] = []
@@ -147,15 +148,15 @@ describe('C7: routes that hello cannot carry', () => {
     const rejected = [TABLES.find(([name]) => name === '65 rules')![1], rules(3, `origins: ${many(64, origin)}`)]
     for (const [i, text] of rejected.entries()) {
       writeFileSync(file, text)
-      await vi.waitFor(() => expect(problems).toHaveLength(i + 1), { timeout: 30_000 })
+      await eventually(() => expect(problems).toHaveLength(i + 1))
     }
     expect(problems[0]).toContain(`${file}:66:`)
     expect(problems[1]).toContain(`${file}: cors, inbox and allowCallers together are too long`)
     expect(embedded.target.cors!()).toHaveLength(1)
     await server.close({ graceMs: 0 })
     server = await createServer({ public: { port: 0 }, control: { port, tls }, domains: [DOMAIN], auth })
-    await vi.waitFor(() => expect(tunnel.ready()).toBe(true), { timeout: 30_000 })
-  }, 90_000)
+    await eventually(() => expect(tunnel.ready()).toBe(true))
+  })
 
   test('C7: rules of an embedder that no hello carries: the client says what it said last', async () => {
     const server = await startServer()
@@ -178,9 +179,8 @@ describe('C7: routes that hello cannot carry', () => {
     said = Array.from({ length: 70 }, () => policy)
     const [session] = server.sessions()
     server.closeSession(session!.id)
-    await vi.waitFor(
-      () => expect(server.sessions().filter(({ id, active }) => active && id !== session!.id)).toHaveLength(1),
-      { timeout: 30_000 },
+    await eventually(() =>
+      expect(server.sessions().filter(({ id, active }) => active && id !== session!.id)).toHaveLength(1),
     )
     expect(errors).toContain('the rules of the target cannot be published; the old ones stay')
     const answer = await call(server, `nobody.${DOMAIN}`)

@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect as connectTcp, createServer, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { listenAdmin, listenHealth } from '../../admin/index.ts'
 import { createReplicaCertificate } from '../../certs/index.ts'
 import { type Listener, listen } from '../../protocol/http/listener.ts'
@@ -15,6 +15,7 @@ import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
 import type { Server } from '../../server/server.ts'
 import { CONTROL_NAME, DOMAIN, ignoring, makeWorld, startServer } from '../server/fixture.ts'
 import { clientHello } from '../support/client-hello.ts'
+import { eventually } from '../support/until.ts'
 
 interface Door {
   readonly port: number
@@ -240,7 +241,7 @@ describe('W10: strangers at a door', () => {
         if (come % 200 === 199) await once(stranger, 'connect')
       }
       // The bound holds, and is reached.
-      await vi.waitFor(() => expect(gone).toBeGreaterThanOrEqual(8), { timeout: 30_000, interval: 50 })
+      await eventually(() => expect(gone).toBeGreaterThanOrEqual(8))
       await enter(OTHER)
       await enter(STRANGER)
     },
@@ -259,8 +260,8 @@ describe('W10: strangers at a door', () => {
       socket.write(proxyHeader(address))
     }
     for (let i = 1; i <= 30; i++) come(`2001:db8::${i.toString(16)}`)
-    await vi.waitFor(() => expect(gone).toBe(20), { timeout: 30_000 })
+    await eventually(() => expect(gone).toBe(20))
     for (let i = 1; i <= 10; i++) come(`2001:db8:0:${i}::1`)
-    await vi.waitFor(() => expect(server.stats().handshakesWaiting).toBe(20), { timeout: 30_000 })
+    await eventually(() => expect(server.stats().handshakesWaiting).toBe(20))
   })
 })

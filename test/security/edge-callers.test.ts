@@ -1,15 +1,15 @@
 // @module-tag slow
 /** security.md, "One caller, one connection": callers that go away, at the real edge. */
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { type Edge, HOST, startEdge, stopEdges } from './edge.ts'
+import { eventually } from '../support/until.ts'
 
 afterEach(stopEdges)
 
-const SOON = { timeout: 15_000, interval: 20 }
 const get = (fields = '', host = HOST) => `GET /x HTTP/1.1\r\nHost: ${host}\r\n${fields}\r\n`
 const post = (bytes: number) => `POST /x HTTP/1.1\r\nHost: ${HOST}\r\nContent-Length: ${bytes}\r\n\r\n`
 const UPGRADE = get(
@@ -79,11 +79,11 @@ describe.each([
     if (row.hears !== undefined) await caller.saying(row.hears)
     await atUpstream(edge)
     leave(caller)
-    await vi.waitFor(() => expect(records).toMatchObject([{ code: 'cancelled' }]), SOON)
+    await eventually(() => expect(records).toMatchObject([{ code: 'cancelled' }]))
     // The other end of the way has heard of it, too.
     edge.upstream.peers[0]!.socket.resume()
     const peer = edge.upstream.peers[0]!
-    await vi.waitFor(() => expect(peer.ended || peer.closed).toBe(true), SOON)
+    await eventually(() => expect(peer.ended || peer.closed).toBe(true))
     await edge.othersUnhurt()
   })
 
@@ -95,12 +95,12 @@ describe.each([
     // Behind it, on another connection, and answered: the one before it is in the queue.
     await edge.othersUnhurt()
     leave(caller)
-    await vi.waitFor(() => expect(records.some(({ code }) => code === 'cancelled')).toBe(true), SOON)
+    await eventually(() => expect(records.some(({ code }) => code === 'cancelled')).toBe(true))
   })
 })
 
 async function atUpstream(edge: Edge): Promise<void> {
-  await vi.waitFor(() => expect(edge.upstream.peers).toHaveLength(1), SOON)
+  await eventually(() => expect(edge.upstream.peers).toHaveLength(1))
   await edge.upstream.peers[0]!.saying('\r\n\r\n')
   await new Promise(resolve => setTimeout(resolve, 200))
 }

@@ -2,11 +2,12 @@
  * security.md, "Edge, HTTP/1.1". The oracle is an upstream that records raw bytes, and a canary request behind each
  * attack, on the same connection and on another caller's: nothing crosses.
  */
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { answering, CANARY, HOST, OTHER_CANARY, OTHER_HOST, startEdge, stopEdges } from './edge.ts'
+import { eventually } from '../support/until.ts'
 
 afterEach(stopEdges)
 
@@ -311,7 +312,7 @@ describe('E9: exactly one host', () => {
     expect(upstream.text).toContain(`\r\nhost: ${HOST}:81\r\n`)
     expect(upstream.text).not.toContain(OTHER_HOST)
     expect(others.text).toBe('')
-    await vi.waitFor(() => expect(records).toHaveLength(1))
+    await eventually(() => expect(records).toHaveLength(1))
     expect(records[0]).toMatchObject({ runtime: 'demo', host: `${HOST}:81` })
   })
 })
@@ -351,7 +352,7 @@ describe('E10: methods and forms that are not forwarded', () => {
   test('E10: any other token is a method', async () => {
     const { upstream, caller } = await startHttp1Edge()
     caller.send(`M-SEARCH'!~ /x HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`)
-    await vi.waitFor(() => expect(upstream.text).toContain("M-SEARCH'!~ /x HTTP/1.1"))
+    await eventually(() => expect(upstream.text).toContain("M-SEARCH'!~ /x HTTP/1.1"))
   })
 })
 

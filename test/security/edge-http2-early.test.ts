@@ -1,7 +1,8 @@
 /** security.md, B1 at the edge over HTTP/2: an answer that came before the end of its request is counted until it has left. */
-import { afterEach, expect, test, vi } from 'vitest'
+import { afterEach, expect, test } from 'vitest'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { HOST, startEdge, stopEdges } from './edge.ts'
+import { eventually } from '../support/until.ts'
 
 afterEach(stopEdges)
 
@@ -29,12 +30,12 @@ test.each([
   const frames = () => framesOf(Buffer.from(peer.text, 'latin1'))
   const heads = () => frames().filter(({ type }) => type === TYPE.headers).length
   const stats = () => edge.server.stats()
-  await vi.waitFor(() => expect([heads(), stats().exchanges]).toEqual([STREAMS, 0]), { timeout: 15_000 })
+  await eventually(() => expect([heads(), stats().exchanges]).toEqual([STREAMS, 0]))
   // They wait for their caller's window, at the edge or behind it.
   expect(stats().bufferedBytes).toBeGreaterThan(0.9 * STREAMS * ANSWER_BYTES)
   peer.send(Buffer.concat([window(100_000), frame(TYPE.window, 0, 0, Buffer.from([0x10, 0, 0, 0]))]))
   const ended = () => frames().filter(({ type, flags }) => type === TYPE.data && flags & END_STREAM).length
-  await vi.waitFor(() => expect(ended()).toBe(STREAMS), { timeout: 15_000 })
-  await vi.waitFor(() => expect(stats()).toMatchObject({ bufferedBytes: 0, streams: 0 }), { timeout: 15_000 })
+  await eventually(() => expect(ended()).toBe(STREAMS))
+  await eventually(() => expect(stats()).toMatchObject({ bufferedBytes: 0, streams: 0 }))
   await edge.othersUnhurt()
 })

@@ -4,7 +4,7 @@
  * with what we do ourselves, ends that exchange once, and nobody else's.
  */
 import { connect as connectHttp2 } from 'node:http2'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import {
   BODY_UNKNOWN,
@@ -20,6 +20,7 @@ import { call, ok, type RawPeer } from '../protocol/http/http1/raw.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { answering, type Edge, HOST, startEdge, stopEdges } from './edge.ts'
+import { eventually } from '../support/until.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -340,7 +341,7 @@ describe.each(Object.keys(STATES))('H6, E16: %s', name => {
       if (state.unread) peer.socket.pause()
       peer.send(Buffer.concat([...hello, ...state.frames]))
       const scene = () => ({ peer, listener, upstream: seen[0]! })
-      await vi.waitFor(() => expect(state.reached(scene())).toBe(true), { timeout: 10_000, interval: 2 })
+      await eventually(() => expect(state.reached(scene())).toBe(true))
       const { upstream } = scene()
       if (order === 'the caller first') {
         EVENTS[event]!(peer)
@@ -357,7 +358,7 @@ describe.each(Object.keys(STATES))('H6, E16: %s', name => {
       }
       await over(upstream)
       peer.socket.destroy()
-      await vi.waitFor(() => expect(listener.connections).toBe(0), { timeout: 10_000, interval: 2 })
+      await eventually(() => expect(listener.connections).toBe(0))
       expect([upstream.aborts.length <= 1, upstream.ends <= 1, upstream.late]).toEqual([true, true, []])
       expect(await canary(port)).toBe('canary')
       await listener.close({ graceMs: 0 })
@@ -366,7 +367,7 @@ describe.each(Object.keys(STATES))('H6, E16: %s', name => {
 })
 
 async function over(one: Upstream): Promise<void> {
-  await vi.waitFor(() => expect(one.over).toBe(true), { timeout: 10_000, interval: 2 })
+  await eventually(() => expect(one.over).toBe(true))
 }
 
 describe('H6, E16: through a tunnel', () => {
@@ -398,12 +399,12 @@ describe('H6, E16: through a tunnel', () => {
   const onExchange = (one: ExchangeRecord) => {
     if (one.path === '/attack') over.push(one)
   }
-  const ended = () => vi.waitFor(() => expect(over.map(({ code }) => code)).toEqual(['cancelled']), { timeout: 10_000 })
+  const ended = () => eventually(() => expect(over.map(({ code }) => code)).toEqual(['cancelled']))
 
   test('a request that waits for its runtime leaves its place at once', async () => {
     const edge = await startEdge(answering, { onExchange, hold: { holdMs: 60_000, startupMs: 60_000 } })
     const peer = await pausedPost(edge, `away.${DOMAIN}`)
-    await vi.waitFor(() => expect(edge.server.stats().heldBytes).toBeGreaterThan(65_535), { timeout: 10_000 })
+    await eventually(() => expect(edge.server.stats().heldBytes).toBeGreaterThan(65_535))
     peer.send(reset)
     await ended()
     expect(edge.server.stats()).toMatchObject({ held: 0, heldBytes: 0, heldOutcomes: { left: 1 } })
@@ -413,13 +414,12 @@ describe('H6, E16: through a tunnel', () => {
   test('a request that its upstream has ends there, and the session serves on', async () => {
     const edge = await startEdge(() => {}, { onExchange })
     const peer = await pausedPost(edge, HOST)
-    await vi.waitFor(() => expect(edge.upstream.text).toContain('POST /attack'), { timeout: 10_000 })
+    await eventually(() => expect(edge.upstream.text).toContain('POST /attack'))
     peer.send(reset)
     await ended()
     await edge.upstream.peers[0]!.end()
-    await vi.waitFor(
-      () => expect(edge.server.stats()).toMatchObject({ sessions: 2, exchanges: 0, streams: 0, bufferedBytes: 0 }),
-      { timeout: 10_000 },
+    await eventually(() =>
+      expect(edge.server.stats()).toMatchObject({ sessions: 2, exchanges: 0, streams: 0, bufferedBytes: 0 }),
     )
     await edge.othersUnhurt()
   })

@@ -1,11 +1,12 @@
 // @module-tag slow
 /** security.md, E15 over HTTP/2: a caller that takes no answers makes its connection hold a bounded amount. */
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { answering, type Edge, HOST, startEdge, stopEdges } from './edge.ts'
+import { eventually } from '../support/until.ts'
 
 afterEach(stopEdges)
 
@@ -73,7 +74,7 @@ async function callAll(edge: Edge, settings: Buffer, callers = CALLERS): Promise
 /** The server has read all that was sent, or has closed the connection. */
 async function heard(peers: readonly RawPeer[]): Promise<void> {
   const sent = (peer: RawPeer) => peer.closed || peer.ended || peer.socket.writableLength === 0
-  await vi.waitFor(() => expect(peers.every(sent)).toBe(true), { timeout: 10_000 })
+  await eventually(() => expect(peers.every(sent)).toBe(true))
 }
 
 describe.each(Object.entries(CHEAP))('E15: %s', (_name, fields) => {
@@ -100,10 +101,7 @@ describe.each(Object.entries(CHEAP))('E15: %s', (_name, fields) => {
       const peers = await callAll(edge, settings)
       const before = await liveBytes()
       await flood(peers)
-      await vi.waitFor(async () => expect((await liveBytes()) - before).toBeLessThan(CALLERS * HELD_BYTES), {
-        timeout: 15_000,
-        interval: 100,
-      })
+      await eventually(async () => expect((await liveBytes()) - before).toBeLessThan(CALLERS * HELD_BYTES), 100)
     },
     60_000,
   )
@@ -116,14 +114,14 @@ test('E15: what is not begun is refused so that it may be sent again, and what h
   const frames = () => framesOf(Buffer.from(peer.text, 'latin1'))
   const resets = () => frames().filter(({ type }) => type === TYPE.reset)
   const heads = () => frames().filter(({ type }) => type === TYPE.headers)
-  await vi.waitFor(() => expect(resets().length + heads().length).toBe(100), { timeout: 10_000 })
+  await eventually(() => expect(resets().length + heads().length).toBe(100))
   expect(heads().length).toBeLessThan(60)
   expect(resets().every(({ payload }) => payload.readUInt32BE() === REFUSED_STREAM)).toBe(true)
   // The windows open: all answers leave, and more is begun.
   peer.send(frame(TYPE.settings, 0, 0, WIDE_WINDOW))
   const ends = () => frames().filter(({ type, flags }) => type === TYPE.data && flags & END_STREAM).length
-  await vi.waitFor(() => expect(ends()).toBe(heads().length), { timeout: 10_000 })
+  await eventually(() => expect(ends()).toBe(heads().length))
   const answered = heads().length
   peer.send(request(201, get('nobody.example'), END_STREAM))
-  await vi.waitFor(() => expect(heads().length).toBe(answered + 1), { timeout: 10_000 })
+  await eventually(() => expect(heads().length).toBe(answered + 1))
 })

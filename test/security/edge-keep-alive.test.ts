@@ -3,11 +3,12 @@ import { globSync, readFileSync } from 'node:fs'
 import { createConnection } from 'node:net'
 import { resolve } from 'node:path'
 import { connect as connectTls } from 'node:tls'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { listenHealth } from '../../admin/index.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import { createServer, type ServerOptions } from '../../server/index.ts'
 import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
+import { eventually } from '../support/until.ts'
 
 const ROOT = resolve(import.meta.dirname, '../..')
 const CONTROL_NAME = 'connect.example.com'
@@ -91,7 +92,7 @@ describe.runIf(process.platform === 'linux')('E16: silence', () => {
     open.push(() => wire.destroy())
     for (const socket of [wire, caller]) socket.on('error', () => {})
     await new Promise(resolve => caller.once(servername ? 'secureConnect' : 'connect', resolve))
-    await vi.waitFor(() => expect(timersAt(port)).toEqual([KEEP_ALIVE_TIMER]), { timeout: 10_000 })
+    await eventually(() => expect(timersAt(port)).toEqual([KEEP_ALIVE_TIMER]))
   })
 
   test('E16: no listener is without it', () => {

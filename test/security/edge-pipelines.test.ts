@@ -1,10 +1,11 @@
 // @module-tag slow
 /** security.md, "One caller, one connection": pipelines, at the real edge. */
 import type { Socket } from 'node:net'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { DOMAIN } from '../support/secrets.ts'
 import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { answering, HOST, startEdge, stopEdges } from './edge.ts'
+import { eventually } from '../support/until.ts'
 
 afterEach(stopEdges)
 
@@ -13,7 +14,6 @@ const UI = 'https://ui.example.com'
 const REQUESTS = 25_000
 const SMALL_REQUESTS = 100_000
 const MOST_HELD_BYTES = 256 * 1024
-const LONG_ENOUGH = { timeout: 60_000, interval: 20 }
 
 const get = (path: string, host: string, fields = '') => `GET ${path} HTTP/1.1\r\nHost: ${host}\r\n${fields}\r\n`
 
@@ -78,7 +78,7 @@ describe('E15: answers that nobody reads', () => {
         rest = text.slice(-begin.length + 1)
       })
       caller.socket.resume()
-      await vi.waitFor(() => expect(answers).toBe(requests), LONG_ENOUGH)
+      await eventually(() => expect(answers).toBe(requests))
     },
   )
 })

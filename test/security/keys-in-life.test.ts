@@ -5,13 +5,14 @@ import { createServer as createHttps } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { createKeys, createToken, type TokenKeys } from '../../certs/index.ts'
 import { connect } from '../../client/index.ts'
 import type { AuthOptions } from '../../server/options.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { type Pair, startPair } from '../support/pair.ts'
 import { makeSecrets, type Secrets } from '../support/secrets.ts'
+import { eventually } from '../support/until.ts'
 
 const stops: (() => unknown)[] = []
 afterEach(async () => {
@@ -64,7 +65,7 @@ async function renewed({ server, tunnel }: Pair, token: string, after: number): 
     tunnel.setToken(token)
     expect(server.sessions().every(({ tokenEndsAt }) => tokenEndsAt > after)).toBe(true)
   }
-  await vi.waitFor(isRenewed, { timeout: 10_000, interval: 1_000 })
+  await eventually(isRenewed, 1_000)
 }
 
 describe('keys rotate without a lost request', () => {
@@ -82,7 +83,7 @@ describe('keys rotate without a lost request', () => {
     await stop()
     expect(pair.server.stats()).toMatchObject({ sessionsEnded: 0 })
     // A stranger's key makes the server look again; then the old one opens nothing any more, and the new one does.
-    const pairs = [await createKeys(), old].map(keys => vi.waitFor(() => expectRefused(pair, secrets, keys), 10_000))
+    const pairs = [await createKeys(), old].map(keys => eventually(() => expectRefused(pair, secrets, keys)))
     await Promise.all(pairs)
     await pair.connect('demo', () => new Response('new'), { token: () => tokenOf(fresh) })
   }

@@ -3,12 +3,10 @@ import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import { type AddressInfo, createServer as createNetServer } from 'node:net'
-import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { createServer as createTunnelServer } from '../../server/index.ts'
 import { ADMIN, useMachine } from '../cli/machine.ts'
 import { sallyport } from '../cli/run.ts'
-
-vi.setConfig({ testTimeout: 60_000 })
 
 const HOST = 'demo.tunnels.localhost'
 const PLANTED = {

@@ -15,6 +15,7 @@ import { KeysUnavailable, TokenRefused } from '../../server/auth/refusal.ts'
 import { DEFAULT_ALGORITHMS, TokenVerifier } from '../../server/auth/verifier.ts'
 import { createServer } from '../../server/index.ts'
 import { dial, event, makeWorld, openWebSocket, startServer, token } from '../server/fixture.ts'
+import { eventually } from '../support/until.ts'
 
 const NOW = 1_800_000_000_000
 const NOW_S = NOW / 1000
@@ -244,7 +245,7 @@ describe('J2, J3 key sets from a URL', () => {
     reply = good
     vi.advanceTimersByTime(5000)
     vi.useRealTimers()
-    await vi.waitFor(() => expect(keys.current).toBeDefined())
+    await eventually(() => expect(keys.current).toBeDefined())
   })
 
   test('the last good set is kept', async () => {
@@ -364,11 +365,11 @@ describe('key sets from a file', () => {
     const source = await fileKeys(file, logger, Date.now)
     const first = source.current
     await put('{')
-    await vi.waitFor(() => expect(errors).toHaveLength(1))
+    await eventually(() => expect(errors).toHaveLength(1))
     expect(source.current).toBe(first)
     const fresh = await pair('ES256')
     await put(JSON.stringify({ keys: [fresh.jwk] }))
-    await vi.waitFor(() => expect(source.current).not.toBe(first))
+    await eventually(() => expect(source.current).not.toBe(first))
     expect(await check(verifier(source).verify(await sign(fresh, 'ES256')))).toBe('accepted')
     source.close()
     await rm(folder, { recursive: true })

@@ -1,12 +1,12 @@
 import { Agent } from 'node:http'
 import { importJWK, SignJWT } from 'jose'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { ExchangeRecord, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { Server } from '../../server/server.ts'
-import { until } from '../support/until.ts'
+import { eventually, until } from '../support/until.ts'
 import {
   always,
   answer,
@@ -117,13 +117,10 @@ describe('CORS on our own errors', () => {
     const ended = event(server, 'sessionEnded')
     client.session.close('test')
     await ended
-    await vi.waitFor(
-      async () => {
-        const answer = await call(server, HOST, '/', { headers: { origin: ORIGIN } })
-        expect(answer.headers['access-control-allow-origin']).toBeUndefined()
-      },
-      { timeout: 10_000 },
-    )
+    await eventually(async () => {
+      const answer = await call(server, HOST, '/', { headers: { origin: ORIGIN } })
+      expect(answer.headers['access-control-allow-origin']).toBeUndefined()
+    })
   })
 
   test('falls back to the server-wide origins', async () => {

@@ -17,7 +17,7 @@ test('an abort of the embedder ends its fetch also when nobody holds the Request
   for (let i = 0; i < 3; i++) await collect()
   aborter.abort(new Error('gone'))
   await failed
-  await expect.poll(() => client.session.streams, { timeout: 10_000 }).toBe(0)
+  await expect.poll(() => client.session.streams).toBe(0)
 })
 
 describe('an answer of which more is to come', () => {
@@ -44,7 +44,7 @@ describe('an answer of which more is to come', () => {
       await collect()
       return client.session.streams
     }
-    await expect.poll(streams, { timeout: 10_000 }).toBe(0)
+    await expect.poll(streams).toBe(0)
   })
 
   test.each<[string, (response: Response) => () => Promise<string>]>([

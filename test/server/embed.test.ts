@@ -17,6 +17,7 @@ import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { BODY_UNKNOWN, type ExchangeRecord, type RequestSink, type ResponseSink } from '../../protocol/exchange.ts'
 import type { Server } from '../../server/server.ts'
 import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld, startServer } from './fixture.ts'
+import { eventually } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 const ORIGIN = `https://${HOST}`
@@ -357,9 +358,9 @@ describe('server.dispatcher', () => {
       },
     }
     server.dispatcher('demo').dispatch({ origin: ORIGIN, path: '/', method: 'GET' }, handler)
-    await vi.waitFor(() => expect(told).toHaveBeenCalled())
+    await eventually(() => expect(told).toHaveBeenCalled())
     expect(told.mock.calls).toEqual([[thrown, false]])
-    await vi.waitFor(() => expect(server.stats().exchanges).toBe(0))
+    await eventually(() => expect(server.stats().exchanges).toBe(0))
   })
 
   test("undici's retry asks again", async () => {
@@ -482,7 +483,7 @@ describe("on the embedder's own http.Server", () => {
     const leaving = new AbortController()
     const left = call(server, HOST, '/', { ...tls, onResponse: () => leaving.abort(), signal: leaving.signal })
     await expect(left).rejects.toThrow()
-    await vi.waitFor(() => expect(records.map(record => record.code)).toEqual(['upstream-broken', 'cancelled']))
+    await eventually(() => expect(records.map(record => record.code)).toEqual(['upstream-broken', 'cancelled']))
     expect(records.map(record => record.cut)).toEqual([true, true])
     expect((await call(server, HOST, 'https://other.example/', tls)).status).toBe(400)
   })

@@ -1,5 +1,5 @@
 /** Whatever a limit may be, a server starts with it; with all of them as high as they may be, it serves. */
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { connect, type Tunnel } from '../../client/index.ts'
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
 import { type Limits, rangeOf, readLimit } from '../../protocol/base/limit.ts'
@@ -7,6 +7,7 @@ import { HTTP_LIMITS } from '../../protocol/http/limits.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, SERVER_LIMITS } from '../../server/limits.ts'
 import type { Server } from '../../server/server.ts'
 import { startServer, token } from './fixture.ts'
+import { until } from '../support/until.ts'
 
 let server: Server | undefined
 let tunnel: Tunnel | undefined
@@ -43,7 +44,7 @@ test('all as high as they may be', async () => {
     ...all(CONNECT_LIMITS, 'most'),
     limits: all(CLIENT_SESSION_LIMITS, 'most'),
   })
-  await vi.waitUntil(() => tunnel!.ready())
+  await until(() => tunnel!.ready())
   const body = 'x'.repeat(100_000)
   const answer = await server.fetch('demo', new Request('https://demo.invalid/', { method: 'POST', body }))
   expect([answer.status, await answer.text()]).toEqual([200, body])

@@ -72,29 +72,25 @@ function makeNoise(noise: { bytes: number; refused: number; stop: boolean }): Pr
 test.each([
   ['without limits', {}],
   ['with a limit on its exchanges', { exchangesPerRuntime: 2 }],
-])(
-  'a quiet runtime beside a noisy one, %s, loses nothing and has its turn',
-  { timeout: 60_000 },
-  async (name, limits) => {
-    server = await startServer({ limits })
-    await Promise.all([
-      dial(server, { runtime: 'noisy', handler: blob }),
-      dial(server, { runtime: 'noisy', handler: blob, hello: { connection: 1 } }),
-      dial(server, { runtime: 'quiet' }),
-    ])
-    const noise = { bytes: 0, refused: 0, stop: false }
-    const alone = await measure(noise)
-    const making = makeNoise(noise)
-    while (noise.bytes === 0) await new Promise(resolve => setImmediate(resolve))
-    const beside = await measure(noise)
-    noise.stop = true
-    await making
-    const ms = (value: number) => value.toFixed(1)
-    console.log(
-      `quiet runtime, ${name}: p50 ${ms(alone.p50)} ms alone, ${ms(beside.p50)} beside; ` +
-        `p99 ${ms(alone.p99)} alone, ${ms(beside.p99)} beside; ${Math.round(beside.beside / 1024)} KiB beside each request, ${noise.refused} refused`,
-    )
-    // It waits for a few turns of the event loop, and not for all that the other one has in its queues.
-    expect(beside.beside).toBeLessThan((DOWNLOADS / 2) * BLOB.length)
-  },
-)
+])('a quiet runtime beside a noisy one, %s, loses nothing and has its turn', async (name, limits) => {
+  server = await startServer({ limits })
+  await Promise.all([
+    dial(server, { runtime: 'noisy', handler: blob }),
+    dial(server, { runtime: 'noisy', handler: blob, hello: { connection: 1 } }),
+    dial(server, { runtime: 'quiet' }),
+  ])
+  const noise = { bytes: 0, refused: 0, stop: false }
+  const alone = await measure(noise)
+  const making = makeNoise(noise)
+  while (noise.bytes === 0) await new Promise(resolve => setImmediate(resolve))
+  const beside = await measure(noise)
+  noise.stop = true
+  await making
+  const ms = (value: number) => value.toFixed(1)
+  console.log(
+    `quiet runtime, ${name}: p50 ${ms(alone.p50)} ms alone, ${ms(beside.p50)} beside; ` +
+      `p99 ${ms(alone.p99)} alone, ${ms(beside.p99)} beside; ${Math.round(beside.beside / 1024)} KiB beside each request, ${noise.refused} refused`,
+  )
+  // It waits for a few turns of the event loop, and not for all that the other one has in its queues.
+  expect(beside.beside).toBeLessThan((DOWNLOADS / 2) * BLOB.length)
+})

@@ -4,9 +4,10 @@ import { type ClientHttp2Session, connect as connectHttp2 } from 'node:http2'
 import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
-import { afterAll, afterEach, describe, expect, test, vi } from 'vitest'
+import { afterAll, afterEach, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial, makeWorld, startServer } from './fixture.ts'
+import { eventually } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 const KIB = 1024
@@ -32,7 +33,7 @@ async function attached(): Promise<() => Socket> {
 }
 
 const nothingHeld = () =>
-  vi.waitFor(() => expect(server.stats()).toMatchObject({ streams: 0, exchanges: 0, bufferedBytes: 0 }))
+  eventually(() => expect(server.stats()).toMatchObject({ streams: 0, exchanges: 0, bufferedBytes: 0 }))
 
 async function http2(port: number, use: (session: ClientHttp2Session) => Promise<void>): Promise<void> {
   const session = connectHttp2(`http://127.0.0.1:${port}`)
@@ -82,7 +83,7 @@ describe('of answers that were read', () => {
     await serve(100 * KIB)
     for (let i = 0; i < 5; i++) {
       const response = await server.fetch('demo', `https://${HOST}/`)
-      await vi.waitFor(() => expect(server.stats().streams).toBe(0))
+      await eventually(() => expect(server.stats().streams).toBe(0))
       expect(await response.text()).toHaveLength(100 * KIB)
     }
     await nothingHeld()
@@ -99,7 +100,7 @@ describe('of answers that came whole and were not read', () => {
       socket.write(`GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`)
       return socket
     })
-    await vi.waitFor(() => expect(server.stats().streams).toBe(0))
+    await eventually(() => expect(server.stats().streams).toBe(0))
     for (const socket of sockets) socket.destroy()
     await nothingHeld()
   })
@@ -126,7 +127,7 @@ describe('of answers that came whole and were not read', () => {
   test('nothing is left: an embedder cancels the body', async () => {
     await serve(200 * KIB)
     const responses = await Promise.all(Array.from({ length: 5 }, () => server.fetch('demo', `https://${HOST}/`)))
-    await vi.waitFor(() => expect(server.stats().streams).toBe(0))
+    await eventually(() => expect(server.stats().streams).toBe(0))
     for (const { body } of responses) await body?.cancel()
     await nothingHeld()
   })
@@ -136,7 +137,7 @@ describe('of answers that came whole and were not read', () => {
     await http2(port, async session => {
       const streams = Array.from({ length: 10 }, () => get(session).on('error', () => {}))
       await Promise.all(streams.map(stream => once(stream, 'response')))
-      await vi.waitFor(() => expect(server.stats().streams).toBe(0))
+      await eventually(() => expect(server.stats().streams).toBe(0))
       for (const stream of streams) stream.close(8)
       await nothingHeld()
     })

@@ -21,6 +21,7 @@ import {
   type TestClient,
   token,
 } from './fixture.ts'
+import { eventually } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 
@@ -172,7 +173,7 @@ describe('the life of a session', () => {
     await dial(server, { runtime: 'other' })
     for (const ws of silent) ws.terminate()
     const isIn = () => dial(running).then(({ ws }) => ws.on('error', () => {}))
-    await vi.waitFor(isIn, { timeout: 10_000, interval: 50 })
+    await eventually(isIn)
   })
 
   test.each<[string, (client: TestClient) => void]>([
@@ -195,13 +196,13 @@ describe('the life of a session', () => {
       end(client)
       client.ws.pause()
     }
-    await vi.waitFor(() => expect(running.sessions()).toEqual([]), { timeout: 10_000 })
+    await eventually(() => expect(running.sessions()).toEqual([]))
     await expect(openWebSocket(running, {})).rejects.toMatchObject({ status: 503 })
     await dial(running, { runtime: 'other' })
     await expect(openWebSocket(running, { runtime: 'another' })).rejects.toMatchObject({ status: 503 })
     for (const { ws } of clients) ws.terminate()
     const isIn = () => openWebSocket(running, { runtime: 'another' }).then(ws => ws.on('error', () => {}))
-    await vi.waitFor(isIn, { timeout: 10_000, interval: 50 })
+    await eventually(isIn)
   })
 
   test('drained by its client, it finishes what it has and takes nothing new', async () => {
@@ -331,7 +332,7 @@ describe('the end of a server', () => {
   test('nobody waits for a session any more', async () => {
     server = await startServer({ hold: { holdMs: 86_400_000 } })
     const waiting = server.fetch('demo', '/')
-    await vi.waitFor(() => expect(server!.stats().held).toBe(1))
+    await eventually(() => expect(server!.stats().held).toBe(1))
     await server.close({ graceMs: 0 })
     for (const answered of [waiting, server.fetch('demo', '/')])
       expect((await answered).headers.get('sallyport-error')).toBe('runtime-offline')
@@ -342,7 +343,7 @@ describe('the end of a server', () => {
     server = await startServer({ control: { port: 0, plaintext: true } })
     const attached = new WeakRef(createHttpServer())
     server.attach(attached.deref()!)()
-    await vi.waitFor(async () => {
+    await eventually(async () => {
       await collectGarbage()
       expect(attached.deref()).toBeUndefined()
     })

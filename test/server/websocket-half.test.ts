@@ -87,9 +87,9 @@ test.each(CASES)('over %s, where the upstream %s', async (_protocol, what, calle
   send('more')
   expect(server.stats().quotaExchanges).toBe(1)
   ENDS[what]!(response, () => client.ws.terminate())
-  await expect.poll(() => server.stats().quotaExchanges, { timeout: 10_000 }).toBe(0)
+  await expect.poll(() => server.stats().quotaExchanges).toBe(0)
   expect(server.stats().exchanges).toBe(0)
   send('and more')
-  await expect.poll(() => server.stats().bufferedBytes, { timeout: 10_000 }).toBe(0)
+  await expect.poll(() => server.stats().bufferedBytes).toBe(0)
   if (what === 'loses its session') await client.closed
 })

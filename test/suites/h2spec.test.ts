@@ -39,7 +39,7 @@ describe.runIf(needs('h2spec'))('h2spec', () => {
     return { failed, cases: cases.length }
   }
 
-  test('the edge does no worse than bare node:http2', { timeout: 180_000 }, async () => {
+  test('the edge does no worse than bare node:http2', async () => {
     const { cert, key } = target.secrets.server
     const bare = createSecureServer({ cert, key }, (request, response) => {
       request.resume()

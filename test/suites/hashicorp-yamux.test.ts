@@ -204,7 +204,7 @@ describe.runIf(needs('go'))('hashicorp/yamux', () => {
     if (first.length > end + 1) transport.handler?.bytes(first.subarray(end + 1))
   }
 
-  test('all scenarios, in both roles', { tags: ['slow'], timeout: 300_000 }, async () => {
+  test('all scenarios, in both roles', { tags: ['slow'] }, async () => {
     const { port } = server.address() as AddressInfo
     const { out } = await runProgram(join(folder, 'peer'), [`127.0.0.1:${port}`], 280_000)
     const lines = out.trim().split('\n')

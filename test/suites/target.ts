@@ -44,7 +44,7 @@ export async function startTarget(
     token: () => secrets.token(RUNTIME),
     ca: secrets.ca,
     proxy: '',
-    connectTimeoutMs: 10_000,
+    connectTimeoutMs: 100_000,
     // A thousand stopped readers hold more than the buffers of two sessions.
     connections: 8,
     target,

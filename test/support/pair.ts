@@ -44,7 +44,7 @@ export async function startPair(options: PairOptions): Promise<Pair> {
       ca: secrets.ca,
       proxy: '',
       target,
-      connectTimeoutMs: 10_000,
+      connectTimeoutMs: 100_000,
       ...more,
     })
     tunnels.push(tunnel)

@@ -4,6 +4,8 @@ const { setImmediate, setTimeout, performance } = globalThis
 /** The usual wait is over within a few turns; one that is not leaves the machine to what it waits for. */
 const TURNS = 1000
 const PAUSE_MS = 2
+/** An assertion that does not hold yet makes an error, with its stack. */
+const ASSERTION_PAUSE_MS = 20
 /** Far beyond what a busy machine needs; most tests have ended before. */
 const MOST_MS = 120_000
 
@@ -16,5 +18,18 @@ export async function until(holds: () => boolean | Promise<boolean>, what: strin
       if (looks < TURNS) setImmediate(resolve)
       else setTimeout(resolve, PAUSE_MS)
     })
+  }
+}
+
+/** Resolves once the assertion holds; in the end it throws what the assertion threw last. */
+export async function eventually(assertion: () => unknown, pauseMs: number = ASSERTION_PAUSE_MS): Promise<void> {
+  for (const endMs = performance.now() + MOST_MS; ; ) {
+    try {
+      await assertion()
+      return
+    } catch (error) {
+      if (performance.now() > endMs) throw error
+    }
+    await new Promise<void>(resolve => setTimeout(resolve, pauseMs))
   }
 }

@@ -11,7 +11,7 @@ const FIRST = 1
 let world: World
 beforeAll(async () => {
   world = await World.start()
-}, 60_000)
+})
 afterAll(() => world?.stop())
 
 test(`B2 a random walk ends at rest: seeds from ${FIRST}`, { timeout: 3_600_000 }, async () => {

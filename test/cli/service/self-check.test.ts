@@ -30,7 +30,7 @@ test('a client that finds nobody says once at which step, and what helps', async
   const secrets = await makeSecrets()
   const token = await secrets.token('demo')
   const { lines } = watched({ url: 'wss://127.0.0.1:1', token, target: 'http://127.0.0.1:1', proxy: '' }, 100)
-  await expect.poll(() => lines, { timeout: 10_000 }).toHaveLength(1)
+  await expect.poll(() => lines).toHaveLength(1)
   expect(lines[0]).toMatch(
     /^warn no session for 0\.1 s; tcp of 127\.0\.0\.1:1: nothing listens at .* Refused: nothing listens/,
   )
@@ -51,7 +51,7 @@ test('one that is connected says nothing; when its server has gone, it does', as
   await new Promise(resolve => setTimeout(resolve, 1500))
   expect(lines).toEqual([])
   await server.close({ graceMs: 0 })
-  await expect.poll(() => lines, { timeout: 10_000 }).toEqual([expect.stringMatching(/^warn no session for 1 s; tcp/)])
+  await expect.poll(() => lines).toEqual([expect.stringMatching(/^warn no session for 1 s; tcp/)])
 })
 
 test('it goes the way with the authorities that were reloaded', async () => {
@@ -74,9 +74,9 @@ test('it goes the way with the authorities that were reloaded', async () => {
   const trust = await watchTrust(config, loaded, tunnel, logger)
   stops.push(() => trust.close())
   writeFileSync(ca, secrets.ca)
-  await expect.poll(() => lines, { timeout: 20_000 }).toContain('info certificates reloaded')
+  await expect.poll(() => lines).toContain('info certificates reloaded')
   const checking = checkWhenAway(tunnel, () => ({ ...options, ...trust.inForce() }), logger, 100)
   stops.push(() => checking.close())
   const said = () => lines.filter(line => line.startsWith('warn'))
-  await expect.poll(said, { timeout: 10_000 }).toEqual([expect.stringMatching(/^warn .*; authentication of /)])
+  await expect.poll(said).toEqual([expect.stringMatching(/^warn .*; authentication of /)])
 })

@@ -1,8 +1,9 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { runTokenCommand, splitCommand } from '../../../cli/service/token-command.ts'
+import { eventually } from '../../support/until.ts'
 
 const node = (program: string) => [process.execPath, '-e', program]
 
@@ -67,11 +68,11 @@ describe('run', () => {
     const closing = new AbortController()
     const running = begin(['sh', '-c', `sleep 1000 & echo $! > ${told}; wait`], closing.signal)
     running.catch(() => {})
-    await vi.waitFor(() => expect(readFileSync(told, 'utf8')).toMatch(/^\d+\n$/), { timeout: 10_000 })
+    await eventually(() => expect(readFileSync(told, 'utf8')).toMatch(/^\d+\n$/))
     closing.abort()
     await expect(running).rejects.toThrow()
     const pid = Number(readFileSync(told, 'utf8'))
-    await vi.waitFor(() => expect(isAlive(pid)).toBe(false), { timeout: 10_000 })
+    await eventually(() => expect(isAlive(pid)).toBe(false))
     rmSync(dirname(told), { recursive: true })
   })
 

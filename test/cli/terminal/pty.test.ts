@@ -5,11 +5,12 @@ import { createServer, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { createKeys, createToken } from '../../../certs/index.ts'
 import { needs } from '../../support/needs.ts'
 import { Running } from '../process.ts'
 import { sallyport } from '../run.ts'
+import { eventually } from '../../support/until.ts'
 
 let folder: string
 let server: Running
@@ -125,7 +126,7 @@ async function failing(client: Typed, line: RegExp): Promise<void> {
     await get('/x')
     expect(client.text).toMatch(line)
   }
-  await vi.waitFor(asking, { timeout: 15_000, interval: 100 })
+  await eventually(asking, 100)
 }
 
 describe.runIf(needs('script'))('at a terminal', () => {
@@ -180,15 +181,12 @@ describe.runIf(needs('script'))('at a terminal', () => {
     const [, port] = /callers .*:(\d+)\r/.exec(typed.text)!
     typed.press('\x13')
     let last = ''
-    await vi.waitFor(
-      async () => {
-        const isShown = last === '' || typed.text.includes(last)
-        last = `/request-${performance.now()}`
-        expect((await fetch(`http://127.0.0.1:${port}${last}`)).status).toBe(404)
-        expect(isShown).toBe(false)
-      },
-      { timeout: 10_000, interval: 100 },
-    )
+    await eventually(async () => {
+      const isShown = last === '' || typed.text.includes(last)
+      last = `/request-${performance.now()}`
+      expect((await fetch(`http://127.0.0.1:${port}${last}`)).status).toBe(404)
+      expect(isShown).toBe(false)
+    }, 100)
     const isOther = (name: string) => name.startsWith('server-') && name !== `server-${server.pid}.json`
     const [name] = readdirSync(file('run')).filter(isOther)
     const { pid } = JSON.parse(readFileSync(file(`run/${name}`), 'utf8'))

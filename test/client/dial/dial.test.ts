@@ -3,7 +3,7 @@ import { createServer as createHttp, type IncomingMessage } from 'node:http'
 import { createServer as createHttps, type ServerOptions } from 'node:https'
 import { type AddressInfo, connect, createServer as createTcp, type Server, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { afterEach, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { type WebSocket, WebSocketServer } from 'ws'
 import { createAuthority, createClientCertificate, createServerCertificate } from '../../../certs/index.ts'
 import { type DialOptions, dialServer } from '../../../client/dial/dial.ts'
@@ -14,6 +14,7 @@ import { Resolver } from '../../../client/dial/resolve.ts'
 import { formatAddress } from '../../../protocol/base/host-port.ts'
 import { createTrust } from '../../../client/dial/trust.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
+import { eventually, until } from '../../support/until.ts'
 
 let secrets: Secrets
 const open: { close(): void }[] = []
@@ -121,7 +122,7 @@ describe('dial', () => {
     const { port } = await endpoint({ tls: scheme === 'ws' ? false : {} })
     const server = new URL(`${scheme}://127.0.0.1:${port}`)
     await expect(dialServer(optionsFor(port, { server, token: 'in two\nlines' }))).rejects.toThrow(/header content/)
-    await vi.waitFor(() => expect([...sockets].map(({ destroyed }) => destroyed)).toEqual([true]), { timeout: 10_000 })
+    await eventually(() => expect([...sockets].map(({ destroyed }) => destroyed)).toEqual([true]))
   })
 
   it('keeps a path prefix of the address', async () => {
@@ -198,7 +199,7 @@ describe('a dial that fails', () => {
   it('reads an endless answer no further than it must', async () => {
     const { port, requests } = await endpoint({ refuse: null })
     const failed = failure(optionsFor(port))
-    await vi.waitUntil(() => requests.length > 0, 10_000)
+    await until(() => requests.length > 0)
     // It never ends: neither by its length nor with its connection.
     const { socket } = requests[0]!
     socket.on('error', () => {})

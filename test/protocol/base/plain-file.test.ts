@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { inTurn, markOf, readPlain, readPlainSync } from '../../../protocol/base/plain-file.ts'
+import { eventually } from '../../support/until.ts'
 
 /** What `open` does in the place of the real one, of files with that name. */
 const opened = vi.hoisted(() => new Map<string, () => Promise<never>>())
@@ -91,7 +92,7 @@ test('two of them leave threads to whatever else needs some', async () => {
   expect(ends.length).toBe(2)
   const last = begin('/c/3')
   ends[0]!()
-  await vi.waitFor(() => expect(ends.length).toBe(3))
+  await eventually(() => expect(ends.length).toBe(3))
   ends[1]!()
   ends[2]!()
   await last
@@ -111,5 +112,5 @@ test('who never answers keeps no process alive', () => {
   const program = `
     import { inTurn } from './protocol/base/plain-file.ts'
     inTurn('/dead/file', () => new Promise(() => {}))`
-  execFileSync(process.execPath, ['--input-type=module-typescript', '--eval', program], { timeout: 5000 })
+  execFileSync(process.execPath, ['--input-type=module-typescript', '--eval', program], { timeout: 120_000 })
 })

@@ -1,8 +1,9 @@
 import { once } from 'node:events'
 import { readdirSync, readlinkSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { resetSocket } from '../../../protocol/base/reset-socket.ts'
+import { eventually } from '../../support/until.ts'
 
 const server = createServer({ allowHalfOpen: true, pauseOnConnect: true })
 beforeAll(async () => {
@@ -43,6 +44,6 @@ describe.runIf(process.platform === 'linux')('a connection that is given up', ()
       resetSocket(socket)
       caller.destroy()
     }
-    await vi.waitFor(() => expect(sockets()).toBe(before), 10_000)
+    await eventually(() => expect(sockets()).toBe(before))
   })
 })

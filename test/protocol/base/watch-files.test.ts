@@ -1,8 +1,9 @@
 import { appendFileSync, mkdirSync, mkdtempSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { type FilesWatch, watchFiles } from '../../../protocol/base/watch-files.ts'
+import { eventually, until } from '../../support/until.ts'
 
 let folder: string
 let watching: FilesWatch | undefined
@@ -28,15 +29,13 @@ function startWatching(...names: string[]): void {
   )
 }
 
-const until = (done: () => boolean, ms: number) => vi.waitFor(() => expect(done()).toBe(true), { timeout: ms })
-
 test('a change is told soon, and several at once are told once', async () => {
   writeFileSync(join(folder, 'cert'), 'one')
   startWatching('cert', 'key')
   writeFileSync(join(folder, 'cert'), 'two')
   writeFileSync(join(folder, 'key.new'), 'key')
   renameSync(join(folder, 'key.new'), join(folder, 'key'))
-  await until(() => told > 0, 3000)
+  await until(() => told > 0)
   await new Promise(resolve => setTimeout(resolve, 300))
   expect(told).toBe(1)
 })
@@ -47,16 +46,16 @@ test('each change is found where there is no watch: of a folder that comes later
   expect(warnings).toBe(1)
   mkdirSync(folder)
   writeFileSync(join(folder, 'cert'), 'one')
-  await until(() => told === 1, 8000)
+  await until(() => told === 1)
   writeFileSync(join(folder, 'cert'), 'another')
-  await until(() => told === 2, 8000)
+  await until(() => told === 2)
 })
 
 test('a change before the first look is told, where nothing else tells of it', async () => {
   rmSync(folder, { recursive: true })
   startWatching('cert')
   mkdirSync(folder)
-  await until(() => told === 1, 8000)
+  await until(() => told === 1)
 })
 
 test('nothing is told once it is closed', async () => {
@@ -79,7 +78,7 @@ test('a log that grows beside the files is not told, and a change of theirs is t
     toldBefore = told
     expect(performance.now() - sinceMs).toBeGreaterThan(1000)
   }
-  await vi.waitFor(logs, { timeout: 8000, interval: 20 })
+  await eventually(logs)
   utimesSync(join(folder, 'cert'), 1, 1)
-  await until(() => told > toldBefore, 3000)
+  await until(() => told > toldBefore)
 })

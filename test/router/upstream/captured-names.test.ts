@@ -11,9 +11,9 @@ import { createRouter } from '../../../router/router.ts'
 import { capturedNames } from '../../../router/upstream/name-lookups.ts'
 import { ends, EXCHANGE } from '../../support/ends.ts'
 import { get, RawUpstream } from '../support.ts'
+import { eventually } from '../../support/until.ts'
 
 const NAMES = 1_000
-const soon = { timeout: 60_000, interval: 20 }
 const closing: (() => unknown)[] = []
 afterEach(async () => {
   vi.restoreAllMocks()
@@ -87,7 +87,7 @@ async function serve(upstreamPort: number) {
 it.each([
   ['names that callers make up', (i: number) => `/hooks/x${i}`],
   ['one name of the table that does not resolve', () => '/absent'],
-])('1,000 requests wait for %s: a static route goes on being served', { timeout: 120_000 }, async (_, path) => {
+])('1,000 requests wait for %s: a static route goes on being served', async (_, path) => {
   const threads = twoThreads(/hooks|absent/)
   const upstream = await RawUpstream.start(socket => socket.end('HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n'))
   closing.push(() => upstream.stop())
@@ -99,19 +99,19 @@ it.each([
     caller.write(`GET ${path(i)} HTTP/1.1\r\nhost: a\r\n\r\n`)
     callers.push(caller)
   }
-  await vi.waitFor(() => expect(router.stats().upstreams.connections).toBe(NAMES), soon)
+  await eventually(() => expect(router.stats().upstreams.connections).toBe(NAMES))
   // Each needs a connection of its own, and so its name.
   for (let i = 0; i < 3; i++) expect(await get(port, '/static')).toMatch(/^HTTP\/1.1 204 /)
   expect(threads.asked.filter(name => name === 'static.test')).toHaveLength(3)
   hangUp(callers)
-  await vi.waitFor(() => expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } }), soon)
+  await eventually(() => expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } }))
   // What was given up is not asked for: one lookup was under way.
   threads.letGo()
   expect(threads.asked.filter(name => /hooks|absent/.test(name))).toHaveLength(1)
   expect(capturedNames.size).toBe(0)
 })
 
-it('beyond the bound a request is answered overloaded', { timeout: 120_000 }, async () => {
+it('beyond the bound a request is answered overloaded', async () => {
   const threads = twoThreads(/hooks/)
   const { router, port } = await serve(1)
   const callers: Socket[] = []
@@ -122,41 +122,37 @@ it('beyond the bound a request is answered overloaded', { timeout: 120_000 }, as
     caller.write(`GET /hooks/x${i} HTTP/1.1\r\nhost: a\r\n\r\n`)
     callers.push(caller)
   }
-  await vi.waitFor(() => expect(router.stats().upstreams.connections).toBe(1_025), soon)
+  await eventually(() => expect(router.stats().upstreams.connections).toBe(1_025))
   expect((await get(port, '/hooks/more')).toLowerCase()).toMatch(
     /^http\/1.1 503 [\s\S]*\r\nsallyport-error: overloaded\r\n/,
   )
   hangUp(callers)
-  await vi.waitFor(() => expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } }), soon)
+  await eventually(() => expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } }))
   threads.letGo()
   expect(capturedNames.size).toBe(0)
 })
 
-it.each(['http', 'h2c'])(
-  '1,000 names of one caller wait: that of another one has its turn (%s)',
-  { timeout: 120_000 },
-  async protocol => {
-    const threads = twoThreads(/hooks/)
-    const target = `${protocol}://{name}.hooks.test`
-    const router = createRouter({ routes: { routes: [{ name: 'hooks', match: { path: '/{name}' }, target }] } })
-    closing.push(() => router.close())
-    const waiting = new Map<string, RequestSink>()
-    const ask = (name: string, address: string) => {
-      const { front, events } = ends()
-      const caller = { address, scheme: 'http', host: 'a' } as const
-      waiting.set(`${name} ${address}`, router.handler({ ...EXCHANGE, path: `/${name}`, caller }, front))
-      return events
-    }
-    for (let i = 0; i < NAMES; i++) ask(`x${i}`, '192.0.2.1')
-    // He knows what the other one will ask for, and was there first.
-    ask('wanted', '192.0.2.1')
-    const events = ask('wanted', '192.0.2.2')
-    for (let i = 0; i < 3; i++) threads.letGo()
-    expect(threads.asked.slice(0, 3)).toEqual(['x0.hooks.test', 'x1.hooks.test', 'wanted.hooks.test'])
-    await vi.waitFor(() => expect(events).toContain('head 502'), soon)
-    for (const sink of waiting.values()) sink.requestAbort(new SallyportError('cancelled'))
-    threads.letGo()
-    expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } })
-    expect(capturedNames.size).toBe(0)
-  },
-)
+it.each(['http', 'h2c'])('1,000 names of one caller wait: that of another one has its turn (%s)', async protocol => {
+  const threads = twoThreads(/hooks/)
+  const target = `${protocol}://{name}.hooks.test`
+  const router = createRouter({ routes: { routes: [{ name: 'hooks', match: { path: '/{name}' }, target }] } })
+  closing.push(() => router.close())
+  const waiting = new Map<string, RequestSink>()
+  const ask = (name: string, address: string) => {
+    const { front, events } = ends()
+    const caller = { address, scheme: 'http', host: 'a' } as const
+    waiting.set(`${name} ${address}`, router.handler({ ...EXCHANGE, path: `/${name}`, caller }, front))
+    return events
+  }
+  for (let i = 0; i < NAMES; i++) ask(`x${i}`, '192.0.2.1')
+  // He knows what the other one will ask for, and was there first.
+  ask('wanted', '192.0.2.1')
+  const events = ask('wanted', '192.0.2.2')
+  for (let i = 0; i < 3; i++) threads.letGo()
+  expect(threads.asked.slice(0, 3)).toEqual(['x0.hooks.test', 'x1.hooks.test', 'wanted.hooks.test'])
+  await eventually(() => expect(events).toContain('head 502'))
+  for (const sink of waiting.values()) sink.requestAbort(new SallyportError('cancelled'))
+  threads.letGo()
+  expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } })
+  expect(capturedNames.size).toBe(0)
+})

@@ -2,14 +2,14 @@
 import { createServer as createHttp1 } from 'node:http'
 import { createServer as createHttp2 } from 'node:http2'
 import type { Server } from 'node:net'
-import { afterEach, expect, it, vi } from 'vitest'
+import { afterEach, expect, it } from 'vitest'
 import type { ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
 import { lastingPort } from '../../support/ports.ts'
 import { DEAF } from '../../support/ends.ts'
+import { eventually } from '../../support/until.ts'
 
-const soon = { timeout: 20_000, interval: 10 }
 const request = {
   method: 'GET',
   authority: 'a',
@@ -39,7 +39,7 @@ it.each([
       responseAbort: error => ended.reject(error),
     }
     upstreams.forward(target, request, { connectMs: 10_000, headMs: 10_000, attempts: 8 }, response)
-    await vi.waitFor(() => expect(upstreams!.stats().targets).toBe(0), soon)
+    await eventually(() => expect(upstreams!.stats().targets).toBe(0))
     const server = create()
     let open = 0
     server.on('connection', socket => {
@@ -49,7 +49,7 @@ it.each([
     server.listen(port, '127.0.0.1')
     await ended.promise
     expect(upstreams.stats()).toMatchObject({ targets: 1, connections: 1 })
-    await vi.waitFor(() => expect(open).toBe(0), soon)
+    await eventually(() => expect(open).toBe(0))
     server.close()
   },
 )

@@ -1,5 +1,5 @@
 /** Who waits for a session, and what becomes of it before there is one. */
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { SallyportError } from '../../../protocol/base/errors.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
@@ -7,7 +7,7 @@ import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
 import { type PooledUpstream, ConnectionBudget } from '../../../router/upstream/pool.ts'
 import { frame, TYPE } from '../../support/http2-frames.ts'
 import { Http2Upstream } from '../../support/http2-upstream.ts'
-import { until } from '../../support/until.ts'
+import { eventually, until } from '../../support/until.ts'
 import { DEAF } from '../../support/ends.ts'
 
 const PER_SESSION = 100
@@ -51,7 +51,7 @@ function waitTogether(then: (giveUps: (() => void)[]) => void): { got: number[];
 
 it('as the session opens that has no room for it', async () => {
   const { got } = waitTogether(giveUps => giveUps[PER_SESSION]!())
-  await vi.waitFor(() => expect(got).toHaveLength(PER_SESSION), { timeout: 10_000 })
+  await eventually(() => expect(got).toHaveLength(PER_SESSION))
   expect(budget.used).toBe(1)
 })
 
@@ -64,7 +64,7 @@ it('while another session is opened for it', async () => {
   }
   // Once all have been told.
   const { got } = waitTogether(giveUps => queueMicrotask(() => leave(giveUps)))
-  await vi.waitFor(() => expect(upstream.streams).toHaveLength(PER_SESSION), { timeout: 10_000 })
+  await eventually(() => expect(upstream.streams).toHaveLength(PER_SESSION))
   expect(used).toEqual([2, 1])
   expect(got).toHaveLength(PER_SESSION)
 })

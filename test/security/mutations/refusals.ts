@@ -274,7 +274,7 @@ async function runTests(
     'run',
     ...filters,
     '--testTimeout',
-    '10000',
+    '30000',
     '--reporter',
     'json',
     '--outputFile',

@@ -76,7 +76,7 @@ async function failures(tests: readonly string[]): Promise<Failed[]> {
   const report = join(copy, 'report.json')
   await rm(report, { force: true })
   const vitest = join(copy, 'node_modules/vitest/vitest.mjs')
-  const options = ['--bail', '1', '--testTimeout', '10000', '--reporter', 'json', '--outputFile', report]
+  const options = ['--bail', '1', '--testTimeout', '30000', '--reporter', 'json', '--outputFile', report]
   const child = spawn(process.execPath, [vitest, 'run', ...tests, ...options], { cwd: copy, stdio: 'ignore' })
   const timer = setTimeout(() => child.kill('SIGKILL'), DEADLINE_MS)
   await once(child, 'close')

@@ -6,6 +6,7 @@ import { createKeys, type TokenKeys } from '../../../certs/index.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type * as plainFile from '../../../protocol/base/plain-file.ts'
 import { fileKeys } from '../../../server/auth/key-file.ts'
+import { eventually } from '../../support/until.ts'
 
 /** What a read waits for once the file has been read. */
 const slow = vi.hoisted(() => ({ reads: 0, until: Promise.resolve() }))
@@ -34,11 +35,11 @@ test('a key set that is replaced while the old one is being read is read again',
   slow.until = promise
   slow.reads = 0
   await put(second)
-  await vi.waitFor(() => expect(slow.reads).toBe(1), { timeout: 10_000 })
+  await eventually(() => expect(slow.reads).toBe(1))
   await put(third)
   resolve()
   const { alg, kid } = third.jwks.keys[0]!
-  await vi.waitFor(() => source.current!({ alg: alg!, kid: kid! }), { timeout: 10_000 })
+  await eventually(() => source.current!({ alg: alg!, kid: kid! }))
   source.close()
   await rm(folder, { recursive: true })
 })

@@ -189,7 +189,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
       const held = () => redis.command('HGET', `{sallyport}:runtime:${name}`, 'one')
       while ((await held()) !== '1') await new Promise(resolve => setTimeout(resolve, 20))
     }
-  }, 30_000)
+  })
 
   const LATE = String(2 ** 53 - 1)
   const filler = Array.from({ length: 40_000 }, (_, i) => [`i${i}`, `1 ${'r'.repeat(60)}`]).flat()
@@ -317,7 +317,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     redis.resume()
     expect(first).toBe('it waits')
     await Promise.all(joining)
-  }, 30_000)
+  })
 
   test('that nobody listens is believed of a refusal alone, and of each address', () => {
     const errorOf = (code: string, errors?: Error[]) => Object.assign(new Error(code), { code, errors })

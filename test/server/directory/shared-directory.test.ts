@@ -14,7 +14,6 @@ const HOUR_S = 3600
 
 describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRedis] as const] : [])] as const)(
   'a directory over a store %s',
-  { timeout: 60_000 },
   (_name, makeGround) => {
     let ground: Ground
     let a: Replica

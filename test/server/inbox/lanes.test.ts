@@ -3,7 +3,7 @@ import { describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { Lanes } from '../../../server/inbox/lanes.ts'
 import type { Outcome } from '../../../server/inbox/retry.ts'
-import { until } from '../../support/until.ts'
+import { eventually, until } from '../../support/until.ts'
 import { type Applied, type Change, type InboxStore, type Message, StoreError } from '../../../server/inbox/store.ts'
 
 const OK: Outcome = { kind: 'delivered', reason: '200' }
@@ -236,10 +236,10 @@ test('lanes of a runtime that has left take no turn from those of another', asyn
     store.messages.push({ ...waiting, id: lane, runtime, lane } as Message)
     lanes.add(runtime, lane, 1)
   }
-  await vi.waitFor(() => expect(tried).toEqual(['gone']))
+  await eventually(() => expect(tried).toEqual(['gone']))
   live.delete('gone')
   resolve({ kind: 'offline', reason: 'runtime-offline' })
-  await vi.waitFor(() => expect(tried).toEqual(['gone', 'here']))
+  await eventually(() => expect(tried).toEqual(['gone', 'here']))
   lanes.close()
 })
 

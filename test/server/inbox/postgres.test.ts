@@ -3,7 +3,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Client } from 'pg'
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Logger } from '../../../protocol/base/log.ts'
 import { openPostgres, type PostgresOptions, type PostgresStore } from '../../../server/inbox/postgres.ts'
 import { problemOf } from '../../../server/inbox/postgres-schema.ts'
@@ -11,7 +11,7 @@ import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
 import { needs } from '../../support/needs.ts'
 import { PASSWORD, Postgres } from '../../support/postgres.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
-import { until } from '../../support/until.ts'
+import { eventually, until } from '../../support/until.ts'
 import { append, message, NOW } from './messages.ts'
 
 describe('a URL', () => {
@@ -431,7 +431,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await other.end()
       await Promise.all(reads)
       const last = () => expect(told.at(-1)).toEqual([{ runtime: 'demo', rules: '29' }])
-      await vi.waitFor(last, 10_000)
+      await eventually(last)
       expect(told.length).toBeLessThan(4)
     })
 

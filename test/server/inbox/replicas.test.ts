@@ -216,31 +216,26 @@ describe.runIf(needs('postgres'))('two servers', () => {
   ]
   const quiet = (ms: number) => new Promise(done => setTimeout(done, ms))
 
-  test.each(FAULTS)(
-    '%s: nothing is lost, in order, one at a time',
-    { tags: ['slow'], timeout: 300_000 },
-    async (_what, fault) => {
-      await start('always')
-      let over = false
-      const sending = send(() => over)
-      for (let round = 0; round < ROUNDS; round++) {
-        const before = receiver.attempts.length
-        await until(() => receiver.attempts.length > before + 30)
-        await fault()
-      }
+  test.each(FAULTS)('%s: nothing is lost, in order, one at a time', { tags: ['slow'] }, async (_what, fault) => {
+    await start('always')
+    let over = false
+    const sending = send(() => over)
+    for (let round = 0; round < ROUNDS; round++) {
       const before = receiver.attempts.length
       await until(() => receiver.attempts.length > before + 30)
-      over = true
-      const told = await sending
-      await until(settled)
-      check(told)
-      expect(receiver.overlaps).toEqual([])
-    },
-  )
+      await fault()
+    }
+    const before = receiver.attempts.length
+    await until(() => receiver.attempts.length > before + 30)
+    over = true
+    const told = await sending
+    await until(settled)
+    check(told)
+    expect(receiver.overlaps).toEqual([])
+  })
 
   test('the receiver fails: what both stored arrives, in order', {
     tags: ['slow'],
-    timeout: 120_000,
   }, async () => {
     await start('fallback')
     receiver.status = () => 503
@@ -259,7 +254,6 @@ describe.runIf(needs('postgres'))('two servers', () => {
 
   test('one is stopped for longer than its lease and comes back: the other goes on, and nothing is lost', {
     tags: ['slow'],
-    timeout: 120_000,
   }, async () => {
     await start('always')
     let over = false

@@ -254,7 +254,7 @@ const KILLS = long ? 200 : 20
 
 test('kill -9 at any moment: what was said to be stored is there', {
   tags: ['slow'],
-  timeout: KILLS * 3000,
+  ...(long ? { timeout: KILLS * 15_000 } : {}),
 }, async () => {
   const program = resolve(import.meta.dirname, 'appender.ts')
   const said: string[] = []

@@ -98,7 +98,7 @@ async function breakStore(): Promise<() => void> {
 test.each([
   ['is away', breakStore],
   ['has not been open yet', lockOut],
-])('an inbox that is taken back while the store %s is gone, and stays so', { timeout: 60_000 }, async (_, close) => {
+])('an inbox that is taken back while the store %s is gone, and stays so', async (_, close) => {
   ground = await makeGround()
   await leave(ground, await ground.connect())
   const store = () => ground.server.stats().inbox!.store
@@ -324,7 +324,7 @@ test('an attempt that nobody waits for any more ends', async () => {
   await until(() => ground.server.sessions()[0]!.exchanges === 0)
 })
 
-test('an answer whose end never comes ends with the time that it has', { timeout: 30_000 }, async () => {
+test('an answer whose end never comes ends with the time that it has', async () => {
   ground = await makeGround()
   const aborted: unknown[] = []
   await dial(ground.server, {

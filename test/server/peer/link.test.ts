@@ -176,7 +176,7 @@ describe('a link whose stream ids come to their end', () => {
       expect([short.text, short.ended]).toEqual([PREAMBLE, true])
     }
     expect(link.streams).toBe(0)
-  }, 30_000)
+  })
 
   test('stays in use while somebody else answers at the address', async () => {
     let name = 'far'

@@ -6,16 +6,16 @@
 import { once } from 'node:events'
 import { connect as connectTcp, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createAuthority, createServerCertificate } from '../../../../certs/index.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import type { Handler, RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen, type TlsMaterial } from '../../../../protocol/http/listener.ts'
+import { eventually } from '../../../support/until.ts'
 
 /** Short, so that the table is quick. */
 const LIMITS: Partial<HttpLimits> = { halfCloseMs: 300, drainMs: 300, lingerMs: 600, stalledMs: 3000, expectMs: 50 }
-const SOON = { timeout: 15_000, interval: 10 }
 
 const get = (fields = '') => `GET / HTTP/1.1\r\nHost: a\r\n${fields}\r\n`
 const post = (bytes: number) => `POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ${bytes}\r\n\r\n`
@@ -127,7 +127,7 @@ class Scene {
 
   async begin(text: string, count = 1): Promise<Exchange> {
     this.send(text)
-    await vi.waitFor(() => expect(this.exchanges.length).toBe(count), SOON)
+    await eventually(() => expect(this.exchanges.length).toBe(count))
     return this.exchange
   }
 
@@ -150,10 +150,10 @@ class Scene {
   }
 
   async rest(): Promise<void> {
-    await vi.waitFor(() => {
+    await eventually(() => {
       expect(this.listener.connections).toBe(0)
       expect(this.exchanges.filter(one => !one.over)).toHaveLength(0)
-    }, SOON)
+    })
     expect(this.exchanges.flatMap(one => one.faults)).toEqual([])
   }
 
@@ -239,7 +239,7 @@ const STATES: Record<string, (scene: Scene) => Promise<unknown>> = {
     const exchange = await scene.begin(UPGRADE)
     exchange.head(101)
     scene.caller.end()
-    await vi.waitFor(() => expect(exchange.ends).toBe(1), SOON)
+    await eventually(() => expect(exchange.ends).toBe(1))
   },
   'answers unread': async scene => {
     scene.caller.pause()

@@ -1,12 +1,13 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type Handler, type ResponseSink } from '../../../../protocol/exchange.ts'
 import { mount } from '../../../../protocol/http/http1/mount.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { noLogger } from '../../../../protocol/base/log.ts'
+import { eventually } from '../../../support/until.ts'
 
 const closers: (() => void)[] = []
 afterEach(() => {
@@ -39,7 +40,7 @@ async function post(bytes: number, { takes, limits }: { takes: boolean; limits?:
     () => caller.destroy(),
   )
   caller.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n${'x'.repeat(bytes)}`)
-  await vi.waitFor(() => expect(heard.begun).toBe(true), 10_000)
+  await eventually(() => expect(heard.begun).toBe(true))
   return { caller, heard }
 }
 
@@ -47,9 +48,9 @@ describe('a body on a server of an embedder', () => {
   test('E16: a caller that goes while nobody takes its body is noticed', async () => {
     const { caller, heard } = await post(16 * 1024 * 1024, { takes: false })
     // It cannot send more: what it sends is not read.
-    await vi.waitFor(() => expect(caller.writableLength).toBeGreaterThan(0), 10_000)
+    await eventually(() => expect(caller.writableLength).toBeGreaterThan(0))
     caller.resetAndDestroy()
-    await vi.waitFor(() => expect(heard.aborted?.reason).toBe('cancelled'), 15_000)
+    await eventually(() => expect(heard.aborted?.reason).toBe('cancelled'))
   })
 
   test('one that does not come is a 408, and both ends are told', async () => {
@@ -106,13 +107,13 @@ describe('an answer on a server of an embedder', () => {
       () => caller.destroy(),
     )
     caller.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(requests))
-    await vi.waitFor(() => expect(begun).toBe(requests), 10_000)
+    await eventually(() => expect(begun).toBe(requests))
     return { caller, aborted }
   }
 
   test.each([1, 3])('ends with a caller that takes nothing of it (%i in its pipeline)', async requests => {
     const { aborted } = await get(32 * 1024 * 1024, 300, requests)
-    await vi.waitFor(() => expect(aborted).toEqual(Array(requests).fill('cancelled')), 15_000)
+    await eventually(() => expect(aborted).toEqual(Array(requests).fill('cancelled')))
   })
 
   test('is whole for a caller that takes it', async () => {
@@ -120,7 +121,7 @@ describe('an answer on a server of an embedder', () => {
     const { caller, aborted } = await get(bytes, 300)
     let read = 0
     caller.on('data', chunk => (read += chunk.length)).resume()
-    await vi.waitFor(() => expect(read).toBeGreaterThan(bytes), 10_000)
+    await eventually(() => expect(read).toBeGreaterThan(bytes))
     expect(aborted).toEqual([])
   })
 })
@@ -182,7 +183,7 @@ describe('a caller that takes its answer late', () => {
     const connected = once(server, 'connection')
     caller.pause().write(get('/waits'))
     const [accepted] = await connected
-    await vi.waitFor(() => expect(waiting.length).toBe(1))
+    await eventually(() => expect(waiting.length).toBe(1))
     const [response] = waiting
     response!.responseHead({ status: 200, headers: [], bodyBytes })
     response!.responseData(LARGE)
@@ -196,7 +197,7 @@ describe('a caller that takes its answer late', () => {
     let text = ''
     caller.on('data', chunk => (text += chunk.toString('latin1')))
     caller.write(get('/first') + get('/second') + get('/third'))
-    await vi.waitFor(() => expect(waiting.length).toBe(3))
+    await eventually(() => expect(waiting.length).toBe(3))
     const [first, second, third] = waiting as [ResponseSink, ResponseSink, ResponseSink]
     const answer = (response: ResponseSink, body: string) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: body.length })
@@ -212,7 +213,7 @@ describe('a caller that takes its answer late', () => {
     await once(accepted, 'close')
     answer(first, 'first')
     answer(third, 'third')
-    await vi.waitFor(() => expect(text).toMatch(/first[\s\S]*second[\s\S]*third/))
+    await eventually(() => expect(text).toMatch(/first[\s\S]*second[\s\S]*third/))
     expect(aborted).toEqual([])
   })
 })

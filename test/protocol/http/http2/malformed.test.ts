@@ -2,11 +2,12 @@
  * What becomes of malformed fields (RFC 9113 section 8.2.1) and frames. nghttp2 drops some fields and tells nobody
  * (docs/security.md has the table): whatever it does, nothing malformed reaches a handler. A change of Node's shows here.
  */
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { listen } from '../../../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, frame, framesOf, head, PREFACE, TYPE } from '../../../support/http2-frames.ts'
 import { outcomeOf } from '../../../support/http2-outcome.ts'
 import { call, ok, type RawPeer, recorder } from '../http1/raw.ts'
+import { eventually } from '../../../support/until.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -82,7 +83,7 @@ describe.each([
   test.each(dropped)('%s: the field is dropped, the rest goes on', async (_name, name, value) => {
     const { peer, seen } = await serve()
     peer.send(Buffer.concat([HELLO, make(name, value)]))
-    await vi.waitFor(() => expect(seen[0]?.trailers).toBeDefined(), { timeout: 10_000, interval: 2 })
+    await eventually(() => expect(seen[0]?.trailers).toBeDefined())
     expect(where === 'a head' ? seen[0]!.request.headers : seen[0]!.trailers).toEqual(['x-before', '1'])
     ok(seen[0]!.response)
     expect(await outcomeOf(peer, 1)).toMatchObject({ status: 200 })
@@ -93,7 +94,7 @@ describe.each([
     peer.send(Buffer.concat([HELLO, make(name, value)]))
     expect(await outcomeOf(peer, 1)).toMatchObject({ reset: PROTOCOL_ERROR })
     expect(seen.every(({ trailers }) => trailers === undefined)).toBe(true)
-    await vi.waitFor(() => expect(seen.every(({ aborted }) => aborted === 'cancelled')).toBe(true), { timeout: 10_000 })
+    await eventually(() => expect(seen.every(({ aborted }) => aborted === 'cancelled')).toBe(true))
   })
 })
 
@@ -116,10 +117,10 @@ describe('H4: a body that is not as long as its content-length', () => {
   test('longer: nghttp2 refuses the stream, and Node ends the connection', async () => {
     const { peer, seen } = await serve()
     peer.send(Buffer.concat([HELLO, get]))
-    await vi.waitFor(() => expect(seen).toHaveLength(1), { timeout: 10_000, interval: 2 })
+    await eventually(() => expect(seen).toHaveLength(1))
     peer.send(post(3))
     expect(await outcomeOf(peer, 1)).toMatchObject({ goaway: INTERNAL_ERROR })
-    await vi.waitFor(() => expect(seen[0]!.aborted).toBe('cancelled'), { timeout: 10_000, interval: 2 })
+    await eventually(() => expect(seen[0]!.aborted).toBe('cancelled'))
     // Whether the other had begun or not, it was never whole.
     expect(seen[1]?.trailers).toBeUndefined()
   })
@@ -135,7 +136,7 @@ describe('H4: ids of streams', () => {
   test('an id that fell is no request: it is passed over, and the connection serves on', async () => {
     const { peer, seen } = await serve()
     peer.send(Buffer.concat([HELLO, get(5), get(3), get(7)]))
-    await vi.waitFor(() => expect(seen.length).toBe(2), { timeout: 10_000, interval: 2 })
+    await eventually(() => expect(seen.length).toBe(2))
     for (const { response } of seen) ok(response)
     expect([await outcomeOf(peer, 5), await outcomeOf(peer, 7)]).toMatchObject([{ status: 200 }, { status: 200 }])
     expect([seen.length, goaway(peer)]).toEqual([2, undefined])

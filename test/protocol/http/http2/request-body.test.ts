@@ -1,10 +1,11 @@
 /** Bodies of requests as frames on the wire, and what the handler is told of them. */
 import { connect as connectHttp2 } from 'node:http2'
-import { afterEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { listen } from '../../../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, head, PREFACE, TYPE } from '../../../support/http2-frames.ts'
 import { outcomeOf } from '../../../support/http2-outcome.ts'
 import { call, ok, type RawPeer, recorder } from '../http1/raw.ts'
+import { eventually } from '../../../support/until.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -66,7 +67,7 @@ describe.each(Object.entries(CASES))('%s', (_name, { frames, body, trailers }) =
         await peer.until(() => pongs(peer) > n)
       }
     }
-    await vi.waitFor(() => expect(seen[0]?.trailers).toEqual(trailers), { timeout: 10_000, interval: 2 })
+    await eventually(() => expect(seen[0]?.trailers).toEqual(trailers))
     expect([seen[0]?.body, seen[0]?.aborted]).toEqual([body, undefined])
     ok(seen[0]!.response)
     expect(await outcomeOf(peer, 1)).toEqual({ status: 200, body: 'ok' })
@@ -81,9 +82,9 @@ test('a WebSocket that says at once that it has nothing to say', async () => {
   const block = [...fields, 'sec-websocket-version', '13']
   const pairs = block.flatMap((name, i) => (i % 2 === 0 ? [field(name, block[i + 1]!)] : []))
   peer.send(Buffer.concat([HELLO, frame(TYPE.headers, END_HEADERS, 1, Buffer.concat(pairs)), data('', END_STREAM)]))
-  await vi.waitFor(() => expect(seen.length).toBe(1), { timeout: 10_000, interval: 2 })
+  await eventually(() => expect(seen.length).toBe(1))
   seen[0]!.response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
-  await vi.waitFor(() => expect(seen[0]?.trailers).toEqual([]), { timeout: 10_000, interval: 2 })
+  await eventually(() => expect(seen[0]?.trailers).toEqual([]))
 })
 
 test('20 empty bodies of node:http2', async () => {
@@ -91,5 +92,5 @@ test('20 empty bodies of node:http2', async () => {
   const session = connectHttp2(`http://127.0.0.1:${port}`)
   open.push(() => session.destroy())
   for (let i = 0; i < 20; i++) session.request({ ':method': 'POST', ':path': '/', ':authority': 'a' }).end()
-  await vi.waitFor(() => expect(seen.filter(one => one.trailers !== undefined).length).toBe(20), { timeout: 10_000 })
+  await eventually(() => expect(seen.filter(one => one.trailers !== undefined).length).toBe(20))
 })
