@@ -9,6 +9,12 @@ type TlsProfile = Required<
 /** Callers choose, all suites being good; a peer may not make us begin anew (TLS 1.2, CVE-2011-1473). */
 const SHARED = { honorCipherOrder: false, secureOptions: constants.SSL_OP_NO_RENEGOTIATION } as const
 
+/**
+ * For servers that ask for certificates. Nothing is resumed there: OpenSSL would not look at the certificate again, and let in one that has
+ * ended since.
+ */
+export const ASKING = { requestCert: true, secureOptions: SHARED.secureOptions | constants.SSL_OP_NO_TICKET } as const
+
 const SUITES = ['TLS_AES_128_GCM_SHA256', 'TLS_AES_256_GCM_SHA384', 'TLS_CHACHA20_POLY1305_SHA256']
 
 /** The hybrid group is younger than the guidelines: its post-quantum half only adds to X25519. OpenSSL has it from 3.5. */

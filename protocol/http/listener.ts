@@ -10,14 +10,17 @@ import {
 } from 'node:tls'
 import { isDeepStrictEqual } from 'node:util'
 import { type Cidrs, canonicalAddress } from '../base/address.ts'
+import { checkDuration } from '../base/durations.ts'
+import type { SallyportError } from '../base/errors.ts'
+import { hook, logGuard, safeLogger, tellDefect } from '../base/guard.ts'
+import { checkSocket, type LimitOptions, resolveLimits } from '../base/limit.ts'
+import { type Logger, noLogger } from '../base/log.ts'
+import { KEEP_ALIVE } from '../base/tcp.ts'
+import { INTERMEDIATE } from '../base/tls-profile.ts'
+import type { Handler, HttpRequest } from '../exchange.ts'
 import { CertifiedConnections } from './certified-connections.ts'
 import { ConnectionSet, type ManagedConnection } from './connection-set.ts'
-import { checkDuration } from '../base/durations.ts'
-import { checkSocket, type LimitOptions, resolveLimits } from '../base/limit.ts'
-import type { SallyportError } from '../base/errors.ts'
-import type { Handler, HttpRequest } from '../exchange.ts'
 import { believing } from './forwarded.ts'
-import { hook, logGuard, safeLogger, tellDefect } from '../base/guard.ts'
 import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
 import { SocketReader } from './http1/socket-reader.ts'
@@ -25,15 +28,15 @@ import { sniffPreface } from './http2/preface.ts'
 import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
 import { HTTP_LIMITS, type HttpLimitOptions, type HttpLimits, LISTENER_LIMITS } from './limits.ts'
-import { allAccepted, type BoundAddress, listenOn, type ListenAddress } from './listen-on.ts'
-import { type Logger, noLogger } from '../base/log.ts'
+import { allAccepted, type BoundAddress, type ListenAddress, listenOn } from './listen-on.ts'
 import { PendingConnections } from './pending-connections.ts'
 import type { CorsPolicy } from './problem.ts'
-import { KEEP_ALIVE } from '../base/tcp.ts'
-import { INTERMEDIATE } from '../base/tls-profile.ts'
 
 const HANDSHAKE_MS = 10_000
-type TlsBasics = Pick<TlsOptions, 'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized' | 'minVersion'>
+type TlsBasics = Pick<
+  TlsOptions,
+  'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized' | 'minVersion' | 'secureOptions'
+>
 
 /** Certificate and key in PEM, and what else `node:tls` takes. */
 export interface TlsMaterial extends TlsBasics {
@@ -251,7 +254,7 @@ class HttpListener implements Listener {
     else http1()
   }
 
-  /** A session that is resumed may be `authorized` without a certificate, as OpenSSL sees it. */
+  /** As OpenSSL sees it, who showed none may be `authorized`, too. */
   #certificateOf(socket: Socket | TLSSocket): X509Certificate | undefined {
     const isAsked = this.#options.tls?.requestCert === true
     return isAsked && 'authorized' in socket && socket.authorized ? socket.getPeerX509Certificate() : undefined

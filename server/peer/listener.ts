@@ -1,18 +1,19 @@
 /** The listener for other replicas, which hand over exchanges and ask what this one was granted. */
-import type { TLSSocket, Server as TlsServer } from 'node:tls'
+
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
+import type { TLSSocket, Server as TlsServer } from 'node:tls'
 import { createServer } from 'node:tls'
 import { canonicalAddress } from '../../protocol/base/address.ts'
-import { ConnectionSet } from '../../protocol/http/connection-set.ts'
-import { allAccepted, type BoundAddress, listenOn, type ListenAddress } from '../../protocol/http/listen-on.ts'
 import { detached, endFor, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { PendingConnections } from '../../protocol/http/pending-connections.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
+import { ConnectionSet } from '../../protocol/http/connection-set.ts'
+import { allAccepted, type BoundAddress, type ListenAddress, listenOn } from '../../protocol/http/listen-on.ts'
+import { PendingConnections } from '../../protocol/http/pending-connections.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
-import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
 import { type SplicedSession, splice } from './splice.ts'
 import { isReplica, type PeerTls, peerTlsOptions } from './tls.ts'
@@ -50,7 +51,7 @@ export class PeerListener {
 
   constructor(options: PeerListenerOptions) {
     this.#options = options
-    const tls = { ...peerTlsOptions(options.tls), requestCert: true, rejectUnauthorized: true }
+    const tls = { ...peerTlsOptions(options.tls), rejectUnauthorized: true }
     this.#server = createServer({ ...tls, ...KEEP_ALIVE, handshakeTimeout: HANDSHAKE_MS })
     const connected = this.#guarded((socket: Socket) => {
       if (this.#handshakes.makeRoom(canonicalAddress(socket.remoteAddress ?? ''))) this.#pending.add(socket)

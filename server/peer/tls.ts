@@ -3,7 +3,7 @@
  * directory says what name to expect, so a forged one leads nowhere.
  */
 import type { TLSSocket } from 'node:tls'
-import { MODERN } from '../../protocol/base/tls-profile.ts'
+import { ASKING, MODERN } from '../../protocol/base/tls-profile.ts'
 import type { Pem, TlsFiles, TlsPair } from '../tls.ts'
 
 /** The name that certificates of replicas are for (a DNS name among their alternative names). */
@@ -21,7 +21,7 @@ export interface PeerTls extends TlsPair {
 
 /** For both ends; each shows its certificate. */
 export function peerTlsOptions({ cert, key, ca }: PeerTls) {
-  return { ...MODERN, cert, key, ca, ALPNProtocols: [ALPN] }
+  return { ...MODERN, ...ASKING, cert, key, ca, ALPNProtocols: [ALPN] }
 }
 
 /** Whether the other end, whose chain was checked, is a replica. */

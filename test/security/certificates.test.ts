@@ -54,6 +54,25 @@ async function temporaryFolder(): Promise<string> {
   return folder
 }
 
+/** Whether a second connection goes on with the session of the first. */
+async function isResumed(port: number, version: 'TLSv1.2' | 'TLSv1.3'): Promise<boolean> {
+  const { certificate: cert, key } = await clientCertificate('demo')
+  const options = { host: '127.0.0.1', port, cert, key, maxVersion: version, rejectUnauthorized: false }
+  const talk = async (session?: Buffer) => {
+    const socket = connectTls({ ...options, session, servername: EDGE_NAME })
+    let latest: Buffer | undefined
+    socket.on('session', bytes => (latest = bytes))
+    socket.write(`GET / HTTP/1.1\r\nhost: ${EDGE_NAME}\r\n\r\n`)
+    // Tickets come in front of the answer.
+    await once(socket, 'data')
+    const reused = socket.isSessionReused()
+    socket.destroy()
+    return { reused, session: latest ?? socket.getSession() }
+  }
+  const first = await talk()
+  return (await talk(first.session)).reused
+}
+
 type Issue = (authority: CertificateAndKey, odd: OddCertificate) => Promise<CertificateAndKey>
 
 /** What no peer may show, in both directions: `good` is what would be accepted. */
@@ -95,6 +114,30 @@ describe('C1 chain, usage, validity and the CA flag', () => {
       await expect(openWebSocket(server, { certificate })).rejects.toThrow()
       expect(server.stats().sessionsOpened).toBe(0)
       await dial(server, { certificate: await clientCertificate('demo') })
+    },
+  )
+
+  // OpenSSL does not look at the certificate of a session that is resumed: one that has ended would let in.
+  test.each(['TLSv1.2', 'TLSv1.3'] as const)(
+    'C1 nothing is resumed where certificates are asked for, %s',
+    async version => {
+      const { authority, server: ours } = await makeWorld()
+      const tls = { cert: ours.certificate, key: ours.key }
+      const clientCa = authority.certificate
+      const start = (ca: { readonly clientCa?: string }) =>
+        startTls({
+          control: { port: 0, tls, tlsMin: 'TLSv1.2', ...ca },
+          public: { port: 0, tls },
+          ...(ca.clientCa === undefined ? {} : { access: ca }),
+        })
+      const doors = () => [server.controlAddress!, server.publicAddress!]
+      await start({})
+      const free = doors()
+      await start({ clientCa })
+      const asking = doors()
+      expect(await server.reload()).toBe(true)
+      for (const port of free.map(door => door.port)) expect(await isResumed(port, version)).toBe(true)
+      for (const port of asking.map(door => door.port)) expect(await isResumed(port, version)).toBe(false)
     },
   )
 

@@ -604,11 +604,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'client certificates are checked',
     edits: [
-      [
-        'server/control/endpoint.ts',
-        'requestCert: true, rejectUnauthorized: true',
-        'requestCert: true, rejectUnauthorized: false',
-      ],
+      ['server/control/endpoint.ts', '...ASKING, rejectUnauthorized: true', '...ASKING, rejectUnauthorized: false'],
     ],
     tests: CERTIFICATES,
   },

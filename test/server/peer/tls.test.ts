@@ -101,4 +101,17 @@ describe('D3 who asks for this replica', () => {
       [NOT_TRUSTED],
     )
   })
+
+  test('D3 each time anew: nothing is resumed', async () => {
+    const shown = await createReplicaCertificate(authority)
+    // A certificate is not looked at again where a session is resumed, and this end would.
+    const willing = { secureOptions: 0 }
+    const first = dial(shown, willing)
+    const [session] = await once(first, 'session')
+    first.destroy()
+    const second = dial(shown, { ...willing, session })
+    await once(second, 'secureConnect')
+    expect(second.isSessionReused()).toBe(false)
+    second.destroy()
+  })
 })
