@@ -2,11 +2,10 @@
  * One address for two TLS servers. The front reads the server name of each ClientHello and hands the untouched socket
  * to the control endpoint or to the public edge, so that TLS 1.3 only and client certificates hold for one name alone.
  */
-
-import type { Socket } from 'node:net'
-import { ConnectionSlots } from '../protocol/base/connection-slots.ts'
 import { ignore } from '../protocol/base/guard.ts'
+import type { Socket } from 'node:net'
 import type { Logger } from '../protocol/base/log.ts'
+import { ConnectionSlots } from '../protocol/base/connection-slots.ts'
 import { MAX_CLIENT_HELLO_BYTES, readServerName } from './socket/client-hello.ts'
 import { lookAtFirstBytes } from './socket/first-bytes.ts'
 

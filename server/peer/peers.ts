@@ -2,11 +2,9 @@
  * The other replicas: where to send an exchange whose session is there, and, while the directory cannot be reached, who
  * vouches that nothing has changed.
  */
-
-import { logGuard } from '../../protocol/base/guard.ts'
-import { formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
-import type { Logger } from '../../protocol/base/log.ts'
 import type { ListenAddress } from '../../protocol/http/listen-on.ts'
+import { logGuard } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
 import { type BufferBudget, createBufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { RESETS_OF_STRANGERS } from '../../protocol/wire/yamux/limits.ts'
 import { RuntimeCeilings } from '../../protocol/wire/yamux/runtime-ceilings.ts'
@@ -14,10 +12,11 @@ import type { RuntimeState } from '../directory/directory.ts'
 import { formatRuntimeState, parseRuntimeState, type ReplicaLease } from '../directory/runtime-state.ts'
 import type { Witnesses, WitnessListener } from '../directory/witnesses.ts'
 import type { HopFinder } from '../registry.ts'
-import { Cooldowns } from './cooldowns.ts'
+import { formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
 import { Hop, type HopOwner } from './hop.ts'
 import { PeerLink } from './link.ts'
 import { PeerListener } from './listener.ts'
+import { Cooldowns } from './cooldowns.ts'
 import type { SplicedSession } from './splice.ts'
 import type { PeerTls } from './tls.ts'
 import { MAX_PEER_MESSAGE_BYTES } from './transport.ts'

@@ -5,8 +5,8 @@ import { connect as connectTls } from 'node:tls'
 import { CompactSign, importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
-import { noLogger } from '../../protocol/base/log.ts'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import type { Server } from '../../server/server.ts'
 import {
   always,
