@@ -356,9 +356,9 @@ export class ClientSession implements SessionView {
     return { tracer, ratio: 0, parentBased: true }
   }
 
-  /** Only an edge that vouches for a trace is followed. Spans return to that edge, and to no replica on the way. */
-  tracingOf({ traced, hops }: Preamble): Tracing | undefined {
-    return traced && (this.#returned === undefined || hops === 0) ? this.#tracing : undefined
+  /** Only an edge that vouches for a trace is followed. */
+  tracingOf({ traced }: Preamble): Tracing | undefined {
+    return traced ? this.#tracing : undefined
   }
 
   #say(message: object): void {

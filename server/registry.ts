@@ -43,7 +43,7 @@ export interface Carrier {
   readonly full: boolean
   exchanges: number
   /** It gets an attempt that is recorded. */
-  gave?(span: Span): void
+  gave(span: Span): void
   open(): Stream
   /** Called when it did not take an exchange. */
   refused?(): void

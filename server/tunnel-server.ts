@@ -158,6 +158,7 @@ export class TunnelServer implements Server {
       events: this.#events,
       urlOf: runtime => publicUrl(settings.public, settings.domains, this.publicAddress?.port, runtime),
     })
+    if (replicas.peers !== undefined) replicas.peers.returned = this.#sessions.returned
     revocations.onChange = () => this.#sessions.judge()
     this.#hosts = new Hosts(settings.domains, settings.control?.hostName?.toLowerCase(), this.#ownHosts)
     this.#edge = createEdge({

@@ -445,6 +445,13 @@ const returnedRequest = shape({
   spans: must(list(returnedSpan, SPANS_LIMITS.ofRequest)),
 })
 
+const returned = list(returnedRequest, SPANS_LIMITS.requests)
+
+/** Whether `spans` can carry this. */
+export function areReturned(value: unknown): value is ReturnedRequest[] {
+  return returned(value)
+}
+
 const question = int(0xffffffff)
 const checkedRoute = shape({ route: must(id), ms: must(duration), code: may(id) })
 
@@ -485,7 +492,7 @@ const TABLE: Table = {
   drained: { lastStream: must(int(0xffffffff)) },
   reset: { stream: must(int(0xffffffff, 1)), code: must(id) },
   notice: { message: must(text), code: may(id) },
-  spans: { requests: must(list(returnedRequest, SPANS_LIMITS.requests)) },
+  spans: { requests: must(returned) },
   check: { id: must(question) },
   checked: {
     id: must(question),

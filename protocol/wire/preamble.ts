@@ -30,6 +30,7 @@ export const ENTRY = {
   body: 0x11,
   callerHost: 0x12,
   traced: 0x14,
+  span: 0x16,
 } as const
 
 /** The longest list of entries that is accepted, in bytes. */
@@ -59,6 +60,8 @@ export interface Preamble {
   bodyBytes: number
   /** The edge follows traces: `traceparent` is its own, or that of a proxy that it trusts. Else it may be anybody's. */
   traced?: boolean | undefined
+  /** Id of the hop's span, 16 hex digits: the replica on the other side wants the client's spans of this exchange. */
+  span?: string | undefined
 }
 
 /** The stream is refused as `unsupported`: its sender needs something that this end does not know. */
@@ -79,6 +82,8 @@ const HOPS = key(ENTRY.hops)
 const BODY = key(ENTRY.body)
 const HOST = key(ENTRY.callerHost)
 const TRACED = `${key(ENTRY.traced)}\x00`
+const SPAN_BYTES = 8
+const SPAN = key(ENTRY.span) + key(SPAN_BYTES)
 
 const HOP_ENTRIES = [numberEntry(HOPS, 0), numberEntry(HOPS, 1)]
 
@@ -95,7 +100,8 @@ export function preambleText(preamble: Preamble): string {
     (HOP_ENTRIES[preamble.hops] ?? numberEntry(HOPS, preamble.hops)) +
     bodyEntry(preamble.bodyBytes) +
     (host === undefined ? '' : textEntry(HOST, host)) +
-    (preamble.traced ? TRACED : '')
+    (preamble.traced ? TRACED : '') +
+    (preamble.span === undefined ? '' : SPAN + Buffer.from(preamble.span, 'hex').toString('latin1'))
   return varintText(preamble.kind) + varintText(entries.length) + entries
 }
 
@@ -232,6 +238,10 @@ function decodeEntry(preamble: Preamble, type: number, bytes: Uint8Array, at: nu
     case ENTRY.traced:
       if (at !== end) throw new ProtocolError('malformed entry of traces')
       preamble.traced = true
+      return
+    case ENTRY.span:
+      if (end - at !== SPAN_BYTES) throw new ProtocolError('malformed id of a span')
+      preamble.span = Buffer.from(bytes.subarray(at, end)).toString('hex')
       return
     default:
       if (type % 2 === 1) throw new UnsupportedError(`preamble entry ${type}`)

@@ -34,7 +34,7 @@ import { TokenRefused } from '../auth/refusal.ts'
 import type { Grant } from '../directory/directory.ts'
 import type { RegisteredSession, Carrier } from '../registry.ts'
 import { Credentials, type CredentialsOwner } from './credentials.ts'
-import type { ReturnedSpans } from './returned-spans.ts'
+import type { ReturnedSpans, TellReplica } from './returned-spans.ts'
 import { TargetQuestions, type TargetsAnswer } from './target-questions.ts'
 import { SessionDrain, type SessionDrainOwner, type Stay } from './session-drain.ts'
 
@@ -99,7 +99,8 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   #notices: TokenBucket | undefined
   readonly #controls = new TokenBucket(CONTROL_BURST, CONTROLS_PER_SECOND)
   #lastStream = 0
-  #returnsSpans = false
+  /** Undefined: it tells of no spans, or they have nowhere to go. */
+  #returned: ReturnedSpans | undefined
   #tellsOfTargets = false
   /** Made when an operator asks. */
   #questions: TargetQuestions | undefined
@@ -226,7 +227,12 @@ export class RuntimeSession implements RegisteredSession, Carrier {
 
   /** It gets an attempt that is recorded. */
   gave(span: Span): void {
-    if (this.#returnsSpans) this.#context.returned?.give(this.id, span)
+    this.#returned?.give(this.id, span)
+  }
+
+  /** It gets an attempt of another replica, which wants its spans. */
+  gaveFor(of: string, tell: TellReplica): void {
+    this.#returned?.giveFor(this.id, of, tell)
   }
 
   /** A stream for an exchange; throws `overloaded` when the session takes no more. */
@@ -282,7 +288,12 @@ export class RuntimeSession implements RegisteredSession, Carrier {
         this.#sessionDrain?.moved()
         return
       case 'spans':
-        if (this.#returnsSpans) this.#context.returned?.take(this, message.requests)
+        this.#returned?.take(this.id, {
+          session: this.id,
+          runtime: this.runtime,
+          rttMs: this.rttMs,
+          requests: message.requests,
+        })
         return
       case 'checked':
         this.#questions?.answered(message)
@@ -317,7 +328,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.#context.onHello(this, hello)
     const limits = this.#agree(hello)
     const features = commonFeatures(hello.features, this.#context.features)
-    this.#returnsSpans = features.includes(FEATURE.spans)
+    if (features.includes(FEATURE.spans)) this.#returned = this.#context.returned
     this.#tellsOfTargets = features.includes(FEATURE.checks)
     const url = this.#context.urlOf(this.runtime)
     this.#session.control({

@@ -132,7 +132,7 @@ export class DeliveredExchange implements RequestSink {
       this.#counted = carrier
       carrier.exchanges++
       if (this.request.notes !== undefined) this.request.notes.session = carrier.id
-      this.#spans?.tries(carrier, this.#policy.attempts)
+      const span = this.#spans?.tries(carrier, this.#policy.attempts)
       const options = {
         runtime: this.request.runtime!,
         epoch: carrier.epoch,
@@ -140,6 +140,7 @@ export class DeliveredExchange implements RequestSink {
         hops: carrier.hops,
         timeLeftMs: this.#deadline?.leftMs ?? 0,
         traced: this.#options.tracing !== undefined,
+        span: carrier.hops === 0 ? undefined : span?.context.spanId,
       }
       attempt.upstream = openExchange(stream, this.request, options, attempt)
     } catch (error) {

@@ -19,7 +19,7 @@ export class DeliverySpans {
   }
 
   /** The next attempt, of which those behind are to be parts. `resends`: how many there were before. */
-  tries(carrier: Carrier, resends: number): void {
+  tries(carrier: Carrier, resends: number): Span {
     const span = this.#whole.child(carrier.hops === 0 ? 'tunnel' : 'hop', 'client')
     this.#attempt = span
     this.#error = undefined
@@ -27,7 +27,8 @@ export class DeliverySpans {
     span.set('sallyport.carrier', carrier.id)
     if (resends > 0) span.set('http.request.resend_count', resends)
     writeContext(this.#request.headers, span.context)
-    carrier.gave?.(span)
+    carrier.gave(span)
+    return span
   }
 
   head(status: number): void {

@@ -1,3 +1,4 @@
+import type { Span } from '../../protocol/trace/span.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import type { RuntimeState } from '../directory/directory.ts'
 import type { Carrier } from '../registry.ts'
@@ -6,6 +7,7 @@ import type { PeerLink } from './link.ts'
 /** The maker of a hop, which counts what becomes of it. */
 export interface HopOwner {
   opened(): void
+  gave(hop: Hop, span: Span): void
   refused(link: PeerLink, state: RuntimeState): void
 }
 
@@ -32,7 +34,7 @@ export class Hop implements Carrier {
   }
 
   get id(): string {
-    return `replica:${this.link.name}`
+    return hopId(this.link.name)
   }
 
   get usable(): boolean {
@@ -50,6 +52,10 @@ export class Hop implements Carrier {
     this.link.exchanges = count
   }
 
+  gave(span: Span): void {
+    this.#owner.gave(this, span)
+  }
+
   open(): Stream {
     const stream = this.link.open()
     this.#owner.opened()
@@ -63,4 +69,8 @@ export class Hop implements Carrier {
   released(): void {
     this.link.exchanges--
   }
+}
+
+export function hopId(replica: string): string {
+  return `replica:${replica}`
 }

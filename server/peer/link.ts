@@ -7,6 +7,7 @@ import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
+import type { SpanReport } from '../control/returned-spans.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
 import { isReplica, PEER_NAME, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
@@ -21,6 +22,8 @@ interface LinkOptions {
   readonly now: () => number
   /** A state that the other replica tells, as text. */
   readonly onStanding: (text: string) => void
+  /** What a session there tells of attempts that were sent over this link. */
+  readonly onSpans: (report: SpanReport) => void
   /** Exchanges can be sent there from now on. */
   readonly onUp: () => void
   /** It is up, or down, or has told. */
@@ -181,6 +184,9 @@ export class PeerLink {
         return
       case 'standing':
         this.#options.onStanding(message.standing)
+        return
+      case 'spans':
+        this.#options.onSpans({ ...message, rttMs: message.rttMs + this.rttMs })
         return
       case 'told':
         this.#told(message.number)

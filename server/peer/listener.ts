@@ -12,9 +12,8 @@ import { PendingConnections } from '../../protocol/http/pending-connections.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
-import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
-import { type SplicedSession, splice } from './splice.ts'
+import { type SplicedSession, type SpliceOwner, splice } from './splice.ts'
 import { isReplica, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
 
@@ -115,7 +114,10 @@ export class PeerListener {
       ...this.#options.session,
       role: 'server',
       logger: this.#options.logger,
-      onStream: stream => this.#take(stream, session),
+      onStream: stream => {
+        this.taken++
+        splice(stream, owner)
+      },
       onControl: text => this.#message(session, guest, parsePeerMessage(text)),
       onIdle: () => guest.check(session),
       onClose: () => {
@@ -124,16 +126,13 @@ export class PeerListener {
       },
     })
     const guest = new Guest()
+    const owner: SpliceOwner = {
+      pick: this.#options.pick,
+      leave: stream => say(session, { type: 'leave', stream: stream.id }),
+      tell: report => say(session, { type: 'spans', ...report }),
+    }
     this.#guests.set(session, guest)
     say(session, { type: 'replica', name: this.#options.replica, address: '' })
-  }
-
-  #take(stream: Stream, session: Session): void {
-    this.taken++
-    splice(stream, {
-      pick: this.#options.pick,
-      leave: left => say(session, { type: 'leave', stream: left.id }),
-    })
   }
 
   #message(session: Session, guest: Guest, message: PeerMessage | undefined): void {

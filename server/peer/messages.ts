@@ -1,3 +1,6 @@
+import { areReturned } from '../../protocol/wire/control.ts'
+import type { SpanReport } from '../control/returned-spans.ts'
+
 /** What replicas say to each other beside the streams: JSON, one message each. Unknown types are ignored. */
 export type PeerMessage =
   /** The first message from both ends: its name, and where it is reached. */
@@ -14,6 +17,8 @@ export type PeerMessage =
   | { readonly type: 'enough' }
   /** The session behind a stream leaves. The stream should finish what would go on for ever. */
   | { readonly type: 'leave'; readonly stream: number }
+  /** The end that accepted passes on what a session tells of attempts that were handed over. */
+  | ({ readonly type: 'spans' } & SpanReport)
   /**
    * From the end that accepted: the replica stops, and will be granted nothing any more. The answer, alike: it is given
    * nothing more.
@@ -27,7 +32,7 @@ export function parsePeerMessage(text: string): PeerMessage | undefined {
   } catch {
     return undefined
   }
-  const { type, name, address, standing, number, agoMs, stream } = message ?? {}
+  const { type, name, address, standing, number, agoMs, stream, session, runtime, rttMs, requests } = message ?? {}
   switch (type) {
     case 'replica':
       return typeof name === 'string' && typeof address === 'string' ? { type, name, address } : undefined
@@ -40,6 +45,9 @@ export function parsePeerMessage(text: string): PeerMessage | undefined {
       return typeof number === 'number' ? { type, number } : undefined
     case 'leave':
       return typeof stream === 'number' ? { type, stream } : undefined
+    case 'spans':
+      if (typeof session !== 'string' || typeof runtime !== 'string' || typeof rttMs !== 'number') return undefined
+      return areReturned(requests) ? { type, session, runtime, rttMs, requests } : undefined
     case 'enough':
     case 'bye':
       return { type }

@@ -11,9 +11,11 @@ import { RuntimeCeilings } from '../../protocol/wire/yamux/runtime-ceilings.ts'
 import type { RuntimeState } from '../directory/directory.ts'
 import { formatRuntimeState, parseRuntimeState, type ReplicaLease } from '../directory/runtime-state.ts'
 import type { Witnesses, WitnessListener } from '../directory/witnesses.ts'
+import type { Span } from '../../protocol/trace/span.ts'
 import type { HopFinder } from '../registry.ts'
 import { formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
-import { Hop, type HopOwner } from './hop.ts'
+import type { ReturnedSpans } from '../control/returned-spans.ts'
+import { Hop, type HopOwner, hopId } from './hop.ts'
 import { PeerLink } from './link.ts'
 import { PeerListener } from './listener.ts'
 import { Cooldowns } from './cooldowns.ts'
@@ -80,6 +82,8 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   readonly #cooldowns: Cooldowns
   readonly #timer: NodeJS.Timeout
   onAgain: ((runtime: string) => void) | undefined
+  /** What clients tell of recorded requests; set by the server. */
+  returned: ReturnedSpans | undefined
   #tls: PeerTls
   #address = ''
   #witness: WitnessListener | undefined
@@ -156,6 +160,10 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
 
   opened(): void {
     this.#sent++
+  }
+
+  gave(hop: Hop, span: Span): void {
+    this.returned?.give(hop.id, span)
   }
 
   refused({ name }: PeerLink, { runtime, version }: RuntimeState): void {
@@ -243,6 +251,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
       logger: this.#logger,
       now: this.#now,
       onStanding: text => this.#heard(text, name),
+      onSpans: report => this.returned?.take(hopId(name), report),
       onUp: () => {
         if (this.#watching) this.#ask()
         this.#witness?.reached()

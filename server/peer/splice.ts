@@ -11,6 +11,7 @@ import { decodePreamble, MAX_PREAMBLE_BYTES, type Preamble, preambleEnd } from '
 import { STREAM_RULES } from '../../protocol/wire/stream-kinds.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { varintText } from '../../protocol/wire/varint.ts'
+import type { TellReplica } from '../control/returned-spans.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../protocol/wire/yamux/stream.ts'
 
 /** A session of this replica. */
@@ -18,14 +19,17 @@ export interface SplicedSession {
   readonly callers: Cidrs | undefined
   exchanges: number
   open(): Stream
+  /** It gets an attempt of the other replica, which wants its spans. */
+  gaveFor(of: string, tell: TellReplica): void
   released(): void
 }
 
-interface SpliceOwner {
+export interface SpliceOwner {
   /** A session on this epoch, if this replica may serve the runtime on it. */
   pick(runtime: string, epoch: number): SplicedSession | undefined
   /** The session behind a stream leaves. */
   leave(stream: Stream): void
+  readonly tell: TellReplica
 }
 
 /** The most that a preamble takes, with kind and length. */
@@ -103,7 +107,7 @@ class Splice implements StreamHandler, Failing {
     else this.#refuse(refusal, bytes.length)
   }
 
-  #open({ kind, hops, runtime, epoch, callerAddress }: Preamble): RefusalCode | undefined {
+  #open({ kind, hops, runtime, epoch, callerAddress, span }: Preamble): RefusalCode | undefined {
     this.#from.paidBy(runtime, callerAddress)
     if (hops !== 1) return 'not-here'
     const session = this.#owner.pick(runtime, epoch)
@@ -117,6 +121,7 @@ class Splice implements StreamHandler, Failing {
     this.#to.paidBy(runtime, callerAddress)
     this.#session = session
     session.exchanges++
+    if (span !== undefined) session.gaveFor(span, this.#owner.tell)
     this.#to.handler = this.#back()
     this.#switches = STREAM_RULES[kind].switches
     return undefined

@@ -52,7 +52,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect(far.sessions()[0]!.exchanges).toBe(0)
   })
 
-  test('and its trace says so; the client is told the span of the hop, and nobody asks it for its own', async () => {
+  test('and its trace says so; the client is told the span of the hop, and what it tells comes back', async () => {
     const spans = new Spans()
     near = await replicas.add({ trustedProxies: ['127.0.0.1'], tracing: { tracer: spans.tracer } })
     far = await replicas.add({ tracing: { tracer: createTracer(() => {}) } })
@@ -73,9 +73,15 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect(told).toEqual([undefined, `00-${traceId}-${of}-01`])
     const span = { id: 'a'.repeat(16), parent: of, name: 'GET', kind: 'server', at: 0, took: 1 }
     client.session.control({ type: 'spans', requests: [{ of, spans: [span] }] })
-    await until(() => far.stats().spansReturned!.refused === 1)
-    await spans.named('GET')
-    expect(waterfall(spans.finished)).toEqual(['GET server', '  hop client'])
+    await until(() => near.stats().spansReturned!.taken === 1)
+    await until(() => spans.finished.length === 3)
+    const by = `sallyport.session=${far.sessions()[0]!.id} sallyport.reported_by=client`
+    expect(waterfall(spans.finished, 'sallyport.session', 'sallyport.reported_by')).toEqual([
+      'GET server',
+      '  hop client',
+      `    GET server ${by}`,
+    ])
+    expect(far.stats().spansReturned).toEqual({ taken: 0, refused: 0 })
   })
 
   test('not where there is a session of its own', async () => {

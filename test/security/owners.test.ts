@@ -271,6 +271,7 @@ test('P1 a link to another replica', async () => {
         logger: { ...noLogger, warn },
         now: () => performance.now(),
         onStanding: () => {},
+        onSpans: () => {},
         onUp,
         onChange: () => {},
       },

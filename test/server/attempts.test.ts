@@ -89,6 +89,7 @@ function fakeSession(behaviour: Behaviour, instance: string, began: () => void) 
       if (behaviour === 'takes-none') throw new SallyportError('overloaded')
       return session.open()
     },
+    gave() {},
     released() {
       fake.exchanges--
     },

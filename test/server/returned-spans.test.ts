@@ -4,6 +4,7 @@ import { getHeader } from '../../protocol/http/headers.ts'
 import type { AttributeValue } from '../../protocol/trace/span.ts'
 import type { ReturnedRequest, ReturnedSpan } from '../../protocol/wire/control.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
+import { ReturnedSpans, type SpanReport } from '../../server/control/returned-spans.ts'
 import type { Server } from '../../server/server.ts'
 import { createTracer } from '../../tracing/index.ts'
 import { Spans } from '../support/spans.ts'
@@ -181,6 +182,60 @@ describe('is dropped', () => {
     await peer.tell({ of, spans: [span(of)] })
     expect(reported(spans)).toEqual([])
     expect(server!.stats().spansReturned).toEqual({ taken: 0, refused: 0 })
+  })
+})
+
+describe('of an attempt of another replica', () => {
+  const of = 'a'.repeat(16)
+  const report = (...requests: ReturnedRequest[]) => ({ session: 's', runtime: 'demo', rttMs: 1, requests })
+  const good = { of, spans: [span(of)] }
+
+  /** What the other replica was told, where sessions `s` and `t` are here. */
+  function relaying() {
+    const [own, told] = [[] as unknown[], [] as unknown[]]
+    const returned = new ReturnedSpans(span => void own.push(span))
+    returned.giveFor('s', of, report => void told.push(report))
+    return { returned, own, told }
+  }
+
+  test('goes there as it came, once', () => {
+    const { returned, own, told } = relaying()
+    returned.take('s', report(good, good))
+    returned.take('s', report(good))
+    expect(told).toEqual([report(good)])
+    expect(own).toEqual([])
+    expect(returned.stats).toEqual({ taken: 0, refused: 2 })
+  })
+
+  test('is dropped where another session tells of it, or it is no tree', () => {
+    const { returned, told } = relaying()
+    returned.take('t', report(good))
+    returned.take('s', report({ of, spans: [span(of, { id: of })] }))
+    expect(told).toEqual([])
+    expect(returned.stats).toEqual({ taken: 0, refused: 2 })
+  })
+
+  test('goes in one message for each replica', () => {
+    const { returned, told } = relaying()
+    const [second, third] = ['b'.repeat(16), 'c'.repeat(16)].map(of => ({ of, spans: [span(of)] }))
+    const tell = (report: SpanReport) => void told.push(report)
+    for (const { of } of [second!, third!]) returned.giveFor('s', of, tell)
+    returned.take('s', report(good, second!, third!))
+    expect(told).toEqual([report(good), report(second!, third!)])
+  })
+
+  test('is taken there from the hop alone that had the attempt', () => {
+    const { returned, own } = relaying()
+    const attempt = new Spans().tracer.start('hop', 'client', undefined)
+    returned.give('replica:far~1', attempt)
+    const about = { of: attempt.context.spanId, spans: [span(attempt.context.spanId)] }
+    returned.take('replica:other~1', report(about))
+    returned.take('s', report(about))
+    expect(own).toEqual([])
+    returned.take('replica:far~1', report(about))
+    expect(own).toEqual([
+      expect.objectContaining({ parentId: attempt.context.spanId, traceId: attempt.context.traceId }),
+    ])
   })
 })
 

@@ -41,6 +41,8 @@ export interface OpenOptions {
   timeLeftMs: number
   /** `traceparent` is the edge's own, or that of a proxy that it trusts. */
   traced?: boolean | undefined
+  /** See {@link Preamble.span}. */
+  span?: string | undefined
 }
 
 /**
@@ -124,6 +126,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
       bodyBytes: request.bodyBytes,
       callerHost: caller && caller.host !== request.authority ? caller.host : undefined,
       traced: options.traced,
+      span: options.span,
     })
     const head = requestHeadText(request.method, scheme, request.authority, request.path, request.headers)
     if (head.length > MAX_HEAD_BYTES || request.headers.length > 2 * MAX_FIELDS) {

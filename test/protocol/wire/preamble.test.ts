@@ -27,11 +27,13 @@ const anyPreamble: fc.Arbitrary<Preamble> = fc
     hops: fc.nat(1),
     bodyBytes: fc.oneof(fc.constant(0), fc.constant(BODY_UNKNOWN), fc.maxSafeNat()),
     traced: fc.boolean(),
+    span: fc.option(fc.stringMatching(/^[0-9a-f]{16}$/), { nil: undefined }),
   })
-  .map(({ callerHost, traced, ...rest }) => ({
+  .map(({ callerHost, traced, span, ...rest }) => ({
     ...rest,
     ...(callerHost === undefined ? {} : { callerHost }),
     ...(traced && { traced }),
+    ...(span && { span }),
   }))
 
 const sample: Preamble = {
@@ -88,7 +90,7 @@ describe('preamble', () => {
   })
 
   test('an unknown odd entry and an unknown kind are unsupported, an unknown even entry is skipped', () => {
-    expect(decode(assemble([...entries(), '\x16\x03abc', '\x80\x00\x10\x00\x01x']))).toEqual(sample)
+    expect(decode(assemble([...entries(), '\x18\x03abc', '\x80\x00\x10\x00\x01x']))).toEqual(sample)
     expect(() => decode(assemble([...entries(), '\x15\x00']))).toThrow(UnsupportedError)
     expect(() => decode(assemble([...entries(), '\x80\x00\x10\x01\x00']))).toThrow(UnsupportedError)
     expect(() => decode(assemble(entries(), 4))).toThrow(UnsupportedError)
@@ -120,6 +122,7 @@ describe('preamble', () => {
     ['an exact body without a length', '\x11\x01\x01'],
     ['a host with a space', '\x12\x03a b'],
     ['a word of traces that is not empty', '\x14\x01\x01'],
+    ['a span id of 7 bytes', '\x16\x071234567'],
   ])('refuses %s', (_, entry) => {
     const others = entries().filter(other => other[0] !== entry[0])
     expect(() => decode(assemble([...others, entry]))).toThrow(ProtocolError)

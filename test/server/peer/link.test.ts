@@ -49,7 +49,13 @@ async function begin({
   const made = await createReplicaCertificate(authority)
   const tls = { cert: made.certificate, key: made.key, ca: authority.certificate }
   const { server } = sessionPair({ maxStreams: 10_000, backlog: 10_000 })
-  const client: SplicedSession = { callers: undefined, exchanges: 0, open: () => server.open(), released() {} }
+  const client: SplicedSession = {
+    callers: undefined,
+    exchanges: 0,
+    open: () => server.open(),
+    gaveFor() {},
+    released() {},
+  }
   const listener = new PeerListener({
     get replica() {
       return name()
@@ -71,6 +77,7 @@ async function begin({
     logger: noLogger,
     now: () => performance.now(),
     onStanding() {},
+    onSpans() {},
     onUp: () => void ups++,
     onChange() {},
   })
@@ -104,6 +111,7 @@ async function linkTo(port: number): Promise<{ link: PeerLink; tls: PeerTls }> {
       logger: noLogger,
       now: () => performance.now(),
       onStanding() {},
+      onSpans() {},
       onUp() {},
       onChange() {},
     },

@@ -78,6 +78,7 @@ function startSplice(settings: Settings = {}): Spliced {
     callers: undefined,
     exchanges: 0,
     open: () => session.open(),
+    gaveFor() {},
     released: () => owner.exchanges--,
     ...settings.owner,
   }
@@ -88,6 +89,7 @@ function startSplice(settings: Settings = {}): Spliced {
       splice(stream, {
         pick: (runtime, epoch) => (runtime !== 'nobody' && epoch === 1 ? owner : undefined),
         leave() {},
+        tell() {},
       }),
   })
   const nearLink = createSession(nearEnd, { role: 'client' })
