@@ -1,14 +1,16 @@
 /** Exit codes of the command. */
 import { messageOf } from '../protocol/base/errors.ts'
+import { withoutHeld } from './held-text.ts'
+
 export const EXIT = { ok: 0, runtime: 1, usage: 2, configuration: 3, refused: 4, checkFailed: 5 } as const
 
-/** Ends the command with one line on stderr; nothing else of ours throws on purpose. */
+/** Ends the command with one line on stderr, which quotes no token and no private key; nothing else of ours throws on purpose. */
 export class Failure extends Error {
   override readonly name = 'Failure'
   readonly exitCode: number
 
   constructor(exitCode: number, message: string, options?: { cause?: unknown }) {
-    super(message, options)
+    super(withoutHeld(message), options)
     this.exitCode = exitCode
   }
 }
@@ -43,6 +45,8 @@ export function fileProblem(error: unknown): string {
       return 'no room is left on the disk'
     case 'ENOTDIR':
       return 'a part of its path is no directory'
+    case 'ENAMETOOLONG':
+      return 'it is too long for a path'
     default:
       return messageOf(error)
   }

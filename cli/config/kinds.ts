@@ -3,6 +3,7 @@ import type { HostPort } from '../../protocol/base/host-port.ts'
 import { type Limit, rangeOf } from '../../protocol/base/limit.ts'
 import { isDnsLabel } from '../../protocol/base/names.ts'
 import { readBytes, readDuration } from '../../protocol/base/units.ts'
+import { withoutHeld } from '../held-text.ts'
 
 /**
  * The kinds of value that a setting can have. Each reads what a flag, an environment variable (text) or a YAML file
@@ -74,8 +75,14 @@ export const inboxOrOff: Kind<string> = {
   },
 }
 
-export const file = kind<string>('FILE', { type: 'string', minLength: 1 }, matching(/./s, 'a path'))
-export const folder = kind<string>('FOLDER', { type: 'string', minLength: 1 }, matching(/./s, 'a path'))
+/** Whoever writes a token or a key in the place of its file would find it in a log. */
+function readPath(text: string): string {
+  if (withoutHeld(text) !== text) throw new TypeError('expected the path of a file, not what it holds')
+  return matching(/./s, 'a path')(text)
+}
+
+export const file = kind<string>('FILE', { type: 'string', minLength: 1 }, readPath)
+export const folder = kind<string>('FOLDER', { type: 'string', minLength: 1 }, readPath)
 export const text = (placeholder: string) =>
   kind<string>(placeholder, { type: 'string', minLength: 1 }, matching(/./s, 'text'))
 

@@ -1,9 +1,9 @@
 /** Takes secrets out of what goes into an archive. */
 import { Redactor } from '../../client/inspect/redactor.ts'
+import { PRIVATE_KEY } from '../held-text.ts'
 
 /** As the inspector says it. */
 const GONE = '[redacted]'
-const PEM = /-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)/g
 /** A header field in a text. What stands before such a name is bounded: of a long run of letters each would begin a search. */
 const FIELD =
   /((?:proxy-)?authorization|(?:set-)?cookie|api-?key|-(?:token|secret))(["']?\s{0,16}[:=]\s{0,16})[^\r\n]+/gi
@@ -37,7 +37,7 @@ export class Cleaner {
   }
 
   text(text: string): string {
-    const plain = text.replaceAll(PEM, GONE).replaceAll(FIELD, `$1$2${GONE}`).replaceAll(ASSIGNED, `$1${GONE}`)
+    const plain = text.replaceAll(PRIVATE_KEY, GONE).replaceAll(FIELD, `$1$2${GONE}`).replaceAll(ASSIGNED, `$1${GONE}`)
     return this.#redactor.text(plain.replaceAll(SCHEME, `$1 ${GONE}`))
   }
 }

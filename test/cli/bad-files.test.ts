@@ -144,6 +144,59 @@ describe('server', () => {
   })
 })
 
+describe('what a file holds, in the place of its path, is not repeated', () => {
+  const token = `eyJ${'a'.repeat(40)}.eyJ${'b'.repeat(40)}.${'c'.repeat(40)}`
+  const held: [string, () => string][] = [
+    ['a short token', () => token],
+    ['a token that is too long for a name', () => `${token}${'c'.repeat(300)}`],
+    ['a private key', () => readFileSync(file('server-key.pem'), 'utf8').trim()],
+    ['a private JWK', () => readFileSync(file('private.jwk'), 'utf8').trim()],
+  ]
+  /** Lines of the secret, and the members of a JWK. */
+  const expectHidden = (said: string, secret: string) => {
+    for (const part of secret.match(/[\w+/-]{20,}/g)!) {
+      if (!secret.includes(`"x":"${part}"`) && !secret.includes(`"kid":"${part}"`)) expect(said).not.toContain(part)
+    }
+  }
+
+  test.each(held)('as a setting: %s', async (_name, make) => {
+    const secret = make()
+    for (const environment of [
+      { SALLYPORT_TOKEN_FILE: secret },
+      { SALLYPORT_TLS_KEY: secret },
+      { SALLYPORT_CA: secret },
+    ]) {
+      const args = ['--server', 'wss://a.example', '--routes', file('routes.yaml')]
+      for (const command of [
+        ['config', 'validate', 'client'],
+        ['config', 'print', 'client'],
+        ['check', 'client'],
+        ['client'],
+      ]) {
+        const { code, out, notes } = await sallyport([...command, ...args], { environment })
+        expect(out + notes).toContain('expected the path of a file, not what it holds')
+        expect(code).toBe(command[0] === 'check' ? 5 : 3)
+        expectHidden(out + notes, secret)
+      }
+    }
+  })
+
+  test.each(held.slice(0, 2))('as a flag or an argument: %s', async (_name, make) => {
+    for (const args of [
+      ['token', 'inspect'],
+      ['token', 'create', '--runtime', 'demo', '--key'],
+      ['status', '--admin', 'http://127.0.0.1:1', '--admin.token.file'],
+      ['revoke'],
+      ['client', '--token.file'],
+    ]) {
+      const { code, out, notes } = await sallyport([...args, make()])
+      expect([code, out]).toEqual([expect.toBeOneOf([2, 3]), ''])
+      expect(notes).toContain('***')
+      expectHidden(notes, make())
+    }
+  })
+})
+
 test('the folder of certificates: one that is missing is refused, and a pair that is not used is named', async () => {
   const at = (folder: string) => {
     const publicTls = { 'public.tls.cert': file('wild/server.pem'), 'public.tls.key': file('wild/server-key.pem') }
@@ -157,6 +210,10 @@ test('the folder of certificates: one that is missing is refused, and a pair tha
   write('certificates/a.key', readFileSync(file('ca-key.pem'), 'utf8'))
   const { notes } = await validate('server', at(file('certificates')))
   expect(notes).toContain(`the key ${file('certificates/a.key')} does not fit the certificate`)
+  chmodSync(file('certificates/a.key'), 0o644)
+  expect((await validate('server', at(file('certificates')))).notes).toContain(
+    `--public.tls.folder ${file('certificates/a.key')}: mode 0644; expected: nobody else can read it.`,
+  )
 })
 
 test('a check of callers that is set by half is refused', async () => {
