@@ -25,7 +25,7 @@ export async function serverFiles(config: ServerConfig): Promise<Probe[]> {
     'peer.tls.cert': [PEER_NAME],
   }
   return [
-    ...(await probeSecretFiles(secretsOf(config))),
+    ...(await probeSecretFiles([...secretsOf(config), ...(await keysOfFolder(config['public.tls.folder']))])),
     ...(await probeCertificates(config, names)),
     ...(await probeFolder('public.tls.folder', config['public.tls.folder'])),
   ]
@@ -58,6 +58,11 @@ function secretsOf(config: object): ByFlag {
 async function secretsOfRoutes({ routes }: Pick<RouterConfig, 'routes'>): Promise<ByFlag> {
   const files = routes === undefined ? [] : await secretFilesOf(routes)
   return files.map(file => ['routes', file] as const)
+}
+
+async function keysOfFolder(folder: string | undefined): Promise<ByFlag> {
+  const { pairs } = folder === undefined ? { pairs: [] } : await findPairs(folder)
+  return pairs.map(({ key }) => ['public.tls.folder', key] as const)
 }
 
 /** `names`: by setting, those that its certificate must be for. */

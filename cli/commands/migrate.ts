@@ -54,7 +54,9 @@ async function readConfiguration(path: string): Promise<unknown> {
   if (text.length > MAX_BYTES) throw configurationError(`${path} is larger than 1 MiB: it is no configuration of frp`)
   if (path.endsWith('.ini'))
     throw configurationError(`${path}: frp's INI is not read; frp says how to turn it into TOML`)
-  const parse = /\.(ya?ml|json)$/.test(path) ? parseYaml : await tomlParser()
+  const parse = /\.(ya?ml|json)$/.test(path)
+    ? (yaml: string) => parseYaml(yaml, { logLevel: 'error' })
+    : await tomlParser()
   try {
     return parse(text)
   } catch (error) {
