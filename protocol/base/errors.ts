@@ -199,11 +199,22 @@ export class SallyportError extends Error {
  * ```
  */
 export function toSallyportError(error: unknown): SallyportError {
-  if (error instanceof SallyportError) return error
-  return new SallyportError('internal', messageOf(error), { cause: error })
+  const known = errorOf(error)
+  return known instanceof SallyportError ? known : new SallyportError('internal', known.message, { cause: error })
+}
+
+/** `error` itself if it is an error, else one that says what was thrown in its place. */
+export function errorOf(error: unknown): Error {
+  try {
+    if (error instanceof Error && typeof error.message === 'string') return error
+    return new Error(String(error))
+  } catch {
+    // `Object.create(null)` has no text, and what an embedder throws may throw when it is read.
+    return new Error('something that cannot be read was thrown')
+  }
 }
 
 /** What an error says, or a value that was thrown in place of one. */
 export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
+  return errorOf(error).message
 }

@@ -15,7 +15,7 @@
  *
  * `test/security/entries.test.ts` finds entries that go around it.
  */
-import { type ErrorCode, SallyportError } from './errors.ts'
+import { type ErrorCode, errorOf, SallyportError } from './errors.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../exchange.ts'
 import { type Logger, noLogger } from './log.ts'
 import { PacedLogger } from './paced-logger.ts'
@@ -146,8 +146,8 @@ class SafeLogger implements Logger {
 
 /** Logs a defect of ours or of an embedder, with the place where it happened. */
 export function tellDefect(logger: Logger, what: string, error: unknown): void {
-  const { message, stack } = error instanceof Error ? error : { message: String(error), stack: undefined }
-  logger.error({ err: { message, stack } }, what)
+  const known = errorOf(error)
+  logger.error({ err: { message: known.message, stack: known === error ? known.stack : undefined } }, what)
 }
 
 /** A handler never throws; one that does nevertheless, or gives no sink, costs its own exchange, for `reason`. */
@@ -164,9 +164,10 @@ export function callHandler(
     followed(sink, error => tellDefect(logger, 'a handler threw', error))
     throw new TypeError('a handler returned no sink')
   } catch (error) {
-    const known =
-      error instanceof SallyportError ? error : new SallyportError(reason, 'a handler threw', { cause: error })
-    if (known !== error) tellDefect(logger, 'a handler threw', error)
+    const thrown = errorOf(error)
+    const isOurs = thrown instanceof SallyportError
+    const known = isOurs ? thrown : new SallyportError(reason, 'a handler threw', { cause: error })
+    if (!isOurs) tellDefect(logger, 'a handler threw', error)
     response.responseAbort(known)
     return discarding(response)
   }

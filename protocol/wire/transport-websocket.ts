@@ -4,6 +4,7 @@ import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import type { RawData, WebSocket } from 'ws'
 import * as wsModule from 'ws'
+import { errorOf } from '../base/errors.ts'
 import { guardWith } from '../base/guard.ts'
 import { ownBytes } from '../base/own-bytes.ts'
 import { resetSocket } from '../base/reset-socket.ts'
@@ -217,7 +218,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
 
   /** An error in an event ends the connection. */
   #threw(error: unknown): void {
-    this.#error ??= error instanceof Error ? error : new Error(String(error))
+    this.#error ??= errorOf(error)
     this.terminate()
   }
 

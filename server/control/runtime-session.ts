@@ -15,7 +15,7 @@ import {
   type PeerLimits,
   parseControl,
 } from '../../protocol/wire/control.ts'
-import { SallyportError } from '../../protocol/base/errors.ts'
+import { messageOf, SallyportError } from '../../protocol/base/errors.ts'
 import type { Cidrs } from '../../protocol/http/forwarded.ts'
 import { type Guard, guardWith, hook } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -155,7 +155,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       check: token => this.#context.reauthenticate(token, this),
       say: message => this.#say(message),
       refused: error => {
-        const check = error instanceof TokenRefused ? `${error.check}: ${error.message}` : String(error)
+        const check = error instanceof TokenRefused ? `${error.check}: ${error.message}` : messageOf(error)
         logger.warn({ ...about, check }, 'a new token was refused')
         this.#say({ type: 'reauth-refused', requestId: this.id })
       },

@@ -5,6 +5,7 @@
  * A client for clusters keeps its subscriptions on separate connections, and would lose the order that the directory is built
  * on. All keys share one slot, so one connection to the node that has it is enough.
  */
+import { errorOf } from '../../protocol/base/errors.ts'
 import { type Guard, guardWith } from '../../protocol/base/guard.ts'
 import { endClient, isClosedByRedis, makeClient, type RedisClient } from './redis-client.ts'
 import { askSentinels, movedTo } from './redis-location.ts'
@@ -50,7 +51,7 @@ export class RedisLink {
   readonly #ending = Promise.withResolvers<never>()
   #isOpen = false
   /** A failure in an event or a timer ends the link; its owner makes another one. */
-  readonly #guard: Guard = guardWith(error => this.#end(error instanceof Error ? error : new Error(String(error))))
+  readonly #guard: Guard = guardWith(error => this.#end(errorOf(error)))
   /** There are standbys, which may still grant something when nobody listens at one address. */
   several: boolean
 

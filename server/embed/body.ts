@@ -1,6 +1,6 @@
 /** Feeds an embedder's body into an exchange, never more than a bound ahead of what was taken. */
 
-import { SallyportError } from '../../protocol/base/errors.ts'
+import { errorOf, SallyportError } from '../../protocol/base/errors.ts'
 import type { RequestSink } from '../../protocol/exchange.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
@@ -43,7 +43,7 @@ export class BodyPump {
       try {
         sink.requestAbort(new SallyportError('cancelled', 'the body broke off', { cause: error }))
       } finally {
-        this.#onBroken(error instanceof Error ? error : new Error(String(error)))
+        this.#onBroken(errorOf(error))
       }
     }
   }

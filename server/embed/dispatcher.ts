@@ -2,7 +2,7 @@
 
 import { STATUS_CODES } from 'node:http'
 import { Dispatcher } from 'undici'
-import { SallyportError } from '../../protocol/base/errors.ts'
+import { errorOf, SallyportError } from '../../protocol/base/errors.ts'
 import type { Handler, HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { followed, hook } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
@@ -40,7 +40,7 @@ export class RuntimeDispatcher extends Dispatcher {
       if (body === undefined) sink.requestEnd([])
       else response.pump.run(body.source, sink)
     } catch (error) {
-      response.refuse(error instanceof Error ? error : new Error(String(error)))
+      response.refuse(errorOf(error))
     }
     return true
   }
@@ -92,7 +92,7 @@ class DispatchResponse implements ResponseSink {
   }
 
   /** The handler hears of it, as undici has it, also at the end of a response: so its `retry` asks for another attempt. */
-  readonly #threw = (error: unknown): void => this.#giveUp(error instanceof Error ? error : new Error(String(error)))
+  readonly #threw = (error: unknown): void => this.#giveUp(errorOf(error))
 
   /** False if the caller has given up already. */
   begin(): boolean {

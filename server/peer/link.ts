@@ -1,6 +1,6 @@
 /** The connection that this replica keeps to another one. It carries exchanges there, and asks what the other was granted. */
 import { connect, type TLSSocket } from 'node:tls'
-import { SallyportError } from '../../protocol/base/errors.ts'
+import { errorOf, SallyportError } from '../../protocol/base/errors.ts'
 import { endFor, guardWith } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
@@ -149,7 +149,7 @@ export class PeerLink {
 
   /** What goes wrong in an event or a timer ends the connection, and another one is tried. */
   #broke(socket: TLSSocket, error: unknown): void {
-    const lost = () => this.#failed(socket, error instanceof Error ? error : new Error(String(error)))
+    const lost = () => this.#failed(socket, errorOf(error))
     endFor(error, this.#options.logger, 'the link to another replica failed', lost, () => socket.destroy())
   }
 

@@ -8,6 +8,7 @@
  * Kind 0: bytes of the yamux stream; 1: a control message; 2: the end, with a code and a reason.
  */
 import type { TLSSocket } from 'node:tls'
+import { errorOf } from '../../protocol/base/errors.ts'
 import { type Failing, guardWith, stepOf } from '../../protocol/base/guard.ts'
 import {
   HEADROOM_BYTES,
@@ -56,7 +57,7 @@ export class PeerTransport implements Transport, Failing {
 
   /** What goes wrong in an event ends the connection, and the session hears of it. */
   threw(error: unknown): void {
-    this.#error ??= error instanceof Error ? error : new Error(String(error))
+    this.#error ??= errorOf(error)
     this.terminate()
   }
 

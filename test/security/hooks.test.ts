@@ -22,6 +22,32 @@ const WAYS = [
   ['rejects', rejecting],
 ] as const
 
+/** What is thrown need not be an error, nor have a text. */
+const UNREADABLE: readonly (readonly [string, () => unknown])[] = [
+  ['an object without a text', () => Object.create(null)],
+  [
+    'an error whose message cannot be read',
+    () => Object.defineProperty(new Error('none'), 'message', { get: throwing }),
+  ],
+  [
+    'a revoked proxy',
+    () => {
+      const { proxy, revoke } = Proxy.revocable({}, {})
+      revoke()
+      return proxy
+    },
+  ],
+]
+const ODD_WAYS = UNREADABLE.flatMap(([what, make]) => {
+  const odd = (): never => {
+    throw make()
+  }
+  return [
+    [`throws ${what}`, odd],
+    [`rejects with ${what}`, async (): Promise<never> => odd()],
+  ] as const
+})
+
 let secrets: Secrets
 let pair: Pair | undefined
 const uncaught: unknown[] = []
@@ -61,6 +87,10 @@ const HOOKS = WAYS.flatMap<[string, Hooks]>(([way, call]) => [
   [`the server's logger ${way}`, { server: { logger: loggers(call) } }],
   [`the recorder of the directory ${way}`, { server: { record: call as never } }],
 ])
+const ALL_AT_ONCE = ODD_WAYS.map<[string, Hooks]>(([way, call]) => {
+  const both = { onExchange: call, logger: loggers(call) }
+  return [`each ${way}`, { client: { ...both, on: onAll(call) }, server: { ...both, record: call as never } }]
+})
 
 /** Answers `/` at once, and `/slow` never: its caller has to leave. */
 const patient = (request: Request) =>
@@ -93,17 +123,20 @@ async function leaves(from: Pair, method = 'GET'): Promise<void> {
 }
 
 describe('P1 hooks of embedders', () => {
-  test.each(HOOKS)('%s: for a whole exchange, for a caller who leaves, for a drain', async (_name, hooks) => {
-    const all = await begin(hooks)
-    for (const name of ['session', 'ready', 'sessionEnded', 'refused'] as const) all.server.on(name, rejecting)
-    expect(await served(all)).toBe(200)
-    await leaves(all)
-    await leaves(all, 'POST')
-    expect(all.server.stats().sessionsEnded).toBe(0)
-    expect(all.server.drainRuntime('demo')).toBe(2)
-    await until(() => all.server.stats().sessionsEnded === 2 && all.tunnel.ready(), 'the sessions were replaced')
-    expect(await served(all)).toBe(200)
-  })
+  test.each([...HOOKS, ...ALL_AT_ONCE])(
+    '%s: for a whole exchange, for a caller who leaves, for a drain',
+    async (_name, hooks) => {
+      const all = await begin(hooks)
+      for (const name of ['session', 'ready', 'sessionEnded', 'refused'] as const) all.server.on(name, rejecting)
+      expect(await served(all)).toBe(200)
+      await leaves(all)
+      await leaves(all, 'POST')
+      expect(all.server.stats().sessionsEnded).toBe(0)
+      expect(all.server.drainRuntime('demo')).toBe(2)
+      await until(() => all.server.stats().sessionsEnded === 2 && all.tunnel.ready(), 'the sessions were replaced')
+      expect(await served(all)).toBe(200)
+    },
+  )
 
   test.each(WAYS)('a token source that %s once the client runs, and later gives one', async (_way, call) => {
     let broken = false
@@ -225,6 +258,33 @@ describe('P1 handlers of embedders', () => {
     await atRest(all.tunnel)
     expect(all.server.stats().sessionsEnded).toBe(0)
     caller.close()
+  })
+
+  test.each(ODD_WAYS)('a function that %s costs its exchange', async (_way, call) => {
+    const all = await begin({ target: call })
+    expect(await served(all)).toBe(502)
+    await atRest(all.tunnel)
+    const answer = await all.server.fetch('demo', '/')
+    expect([answer.status, answer.headers.get('sallyport-error')]).toEqual([502, 'upstream-broken'])
+    await until(() => all.server.stats().quotaExchanges === 0, 'nothing is counted any more')
+  })
+
+  test.each(UNREADABLE)('a layer that throws %s costs its exchange', async (_what, make) => {
+    const thrower = () => {
+      throw make()
+    }
+    const all = await begin({ server: { layers: [() => thrower] } })
+    expect(await served(all)).toBe(500)
+    await until(() => all.server.stats().quotaExchanges === 0, 'nothing is counted any more')
+  })
+
+  test.each(UNREADABLE)('a body that a caller in the process breaks off with %s', async (_what, make) => {
+    const all = await begin({ target: async request => new Response(await request.text()) })
+    const body = new ReadableStream({ pull: controller => controller.error(make()) })
+    const request = new Request('https://demo.test/', { method: 'POST', body, duplex: 'half' })
+    await expect(all.server.fetch('demo', request)).rejects.toThrow()
+    await atRest(all.tunnel)
+    await until(() => all.server.stats().quotaExchanges === 0, 'nothing is counted any more')
   })
 
   test('a handler whose sink throws when its caller leaves', async () => {

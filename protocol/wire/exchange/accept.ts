@@ -297,8 +297,8 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
 
   #fail(error: unknown): void {
     if (this.#over) return
-    if (!(error instanceof SallyportError)) tellDefect(this.#logger, 'an exchange handler threw', error)
     const known = toSallyportError(error)
+    if (known !== error) tellDefect(this.#logger, 'an exchange handler threw', error)
     const sink = this.#sink
     if (sink === undefined && !this.#begun && !this.#raw && known instanceof ProtocolError) {
       this.#refuse(known instanceof UnsupportedError ? 'unsupported' : 'malformed')
