@@ -35,14 +35,19 @@ export class TargetChecks {
   }
 }
 
-/** An embedder's target may say anything. */
+/** An embedder's target may say anything, and a server ends a session that tells it what the protocol has not. */
 function answerOf({ targets, more }: CheckedTargets): TargetsAnswer {
   const told = targets.slice(0, CHECKED_LIMITS.targets).map(routeOf)
-  const untold = Math.max(0, Math.floor(more)) + targets.length - told.length
-  return { targets: told, more: Math.min(untold, CHECKED_LIMITS.more) }
+  const untold = targets.length - told.length
+  return { targets: told, more: Math.min(whole(more, CHECKED_LIMITS.more) + untold, CHECKED_LIMITS.more) }
 }
 
 function routeOf({ route, ms, error }: CheckedTarget): CheckedRoute {
-  const took = Math.min(Math.max(0, Math.round(ms)), MAX_DURATION_MS)
-  return { route: isId(route) ? route : 'unnamed', ms: took, ...(error && { code: error.reason }) }
+  const told = { route: isId(route) ? route : 'unnamed', ms: whole(ms, MAX_DURATION_MS) }
+  return error ? { ...told, code: isId(error.reason) ? error.reason : 'internal' } : told
+}
+
+/** 0 for what is no number. */
+function whole(value: number, most: number): number {
+  return Math.min(Math.max(0, Math.round(Number(value)) || 0), most)
 }

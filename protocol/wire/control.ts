@@ -365,8 +365,8 @@ export function isTokenText(text: string): boolean {
 }
 
 /** Whether `name` can name an instance or a replica: 1 to 64 of `A-Z a-z 0-9 . _ -`. */
-export function isId(name: string): boolean {
-  return ID.test(name)
+export function isId(name: unknown): name is string {
+  return typeof name === 'string' && ID.test(name)
 }
 
 /** Checks an object member by member; unknown ones pass. */

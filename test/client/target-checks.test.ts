@@ -113,3 +113,19 @@ test('what an embedder says of its target is cut to what a server can read', asy
   expect([targets.length, more]).toEqual([20, 15])
   expect(targets[0]).toEqual({ route: 'unnamed', ms: 86_400_000 })
 })
+
+test.each<[string, object, object]>([
+  ['a time that is no number', { ms: Number.NaN }, { ms: 0 }],
+  ['no time', { ms: undefined }, { ms: 0 }],
+  ['an error that is not ours', { error: new Error('no route to host') }, { code: 'internal' }],
+  ['a reason that is no id', { error: { reason: 'no route to host' } }, { code: 'internal' }],
+  ['a route without a name', { route: undefined }, { route: 'unnamed' }],
+  ['no number of the others', {}, {}],
+])('%s is told as the protocol has it', async (_what, said, told) => {
+  const { handler } = createRouter({ routes: { routes: [] } })
+  const check = async () => ({ targets: [{ route: 'api', target: DEAD, ms: 3, ...said }] }) as never
+  const peer = await session({ handler, check })
+  peer.send({ type: 'check', id: 1 })
+  const answer = { type: 'checked', id: 1, targets: [{ route: 'api', ms: 3, ...told }], more: 0 }
+  expect(await peer.receive('checked')).toEqual(answer)
+})
