@@ -1,4 +1,5 @@
 import { X509Certificate } from 'node:crypto'
+import { certificatesIn } from '../protocol/base/certificates.ts'
 import { runtimeFromUri } from './names.ts'
 
 /** One certificate, for a person. */
@@ -27,7 +28,7 @@ const USAGE_NAMES: Record<string, string> = {
 }
 
 /**
- * Describes each certificate of a PEM text. Throws a `TypeError` if there is none.
+ * Describes each certificate of a PEM text. Throws a `TypeError` if there is none, or one is cut or damaged.
  *
  * @example
  * ```ts
@@ -40,9 +41,7 @@ const USAGE_NAMES: Record<string, string> = {
  * ```
  */
 export function inspectCertificates(pem: string): CertificateReport[] {
-  const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g)
-  if (!blocks) throw new TypeError('there is no certificate in it')
-  return blocks.map(block => describe(new X509Certificate(block)))
+  return certificatesIn(pem).map(one => describe(new X509Certificate(one)))
 }
 
 function describe(certificate: X509Certificate): CertificateReport {

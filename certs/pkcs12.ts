@@ -1,5 +1,6 @@
 import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
 import type Forge from 'node-forge'
+import { certificatesIn } from '../protocol/base/certificates.ts'
 import type { CertificateAndKey } from './authority.ts'
 
 /** What goes into a PKCS#12 store. */
@@ -54,7 +55,7 @@ export async function exportPkcs12(options: Pkcs12Options): Promise<Uint8Array> 
   })
   const certificateBags = [
     certificateBag(der, leaf, [attributes]),
-    ...splitPem(options.authorities ?? '').map(pem => certificateBag(der, new X509Certificate(pem), [])),
+    ...splitPem(options.authorities).map(pem => certificateBag(der, new X509Certificate(pem), [])),
   ]
   const keyBag = der.sequence(der.oid(OID.keyBag), der.explicit(der.raw(encryptedKey)), attributes)
   const safe = der.sequence(der.contentInfo(der.sequence(...certificateBags)), der.contentInfo(der.sequence(keyBag)))
@@ -72,8 +73,8 @@ async function loadForge(): Promise<typeof Forge> {
   }
 }
 
-function splitPem(pem: string): string[] {
-  return pem.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? []
+function splitPem(pem = ''): string[] {
+  return pem.trim() === '' ? [] : certificatesIn(pem)
 }
 
 /** What ties the key to its certificate, and the alias that `keytool` shows. */

@@ -1,5 +1,6 @@
 /** What a route's `tls` says, with the CA file read and an identity by which connections are told apart (R5). */
-import { createHash, X509Certificate } from 'node:crypto'
+import { createHash } from 'node:crypto'
+import { certificatesIn } from '../protocol/base/certificates.ts'
 import { readPlainSync } from '../protocol/base/plain-file.ts'
 import type { ReportProblem } from './compile.ts'
 import type { Route } from './table.ts'
@@ -42,9 +43,9 @@ function readCa(ca: string, report: ReportProblem): string | undefined {
     return undefined
   }
   try {
-    new X509Certificate(pem)
+    return certificatesIn(pem).join('')
   } catch {
     report(['tls', 'ca'], `${inline ? 'the text' : ca} holds no PEM certificate`)
+    return undefined
   }
-  return pem
 }

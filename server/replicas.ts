@@ -79,8 +79,8 @@ async function openPeers(
   ourselves: Ourselves,
   opened: Opened,
 ) {
-  const { ca } = peer.tls
   const tls = await loadTls(peer.tls)
+  const { ca = [] } = tls
   const peers = new Peers({
     ...ourselves,
     tls: { ...tls, ca },

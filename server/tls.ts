@@ -1,6 +1,7 @@
 /** Certificates and keys: given as PEM or as files; files are watched, and a bad file keeps what holds. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
+import { certificatesIn } from '../protocol/base/certificates.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { readPlain } from '../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
@@ -29,10 +30,10 @@ export interface TlsPair {
 
 /** Reads both parts and checks that they fit; the error says which part is bad, and never shows a key. */
 export async function loadTls(files: TlsFiles): Promise<TlsPair> {
-  const [cert, key] = await Promise.all([readPem(files.cert, 'certificate'), readPem(files.key, 'key')])
-  const certificate = attempt(() => new X509Certificate(cert), `the certificate ${nameOf(files.cert)} is not valid PEM`)
+  const [chain, key] = await Promise.all([readPem(files.cert, 'certificate'), readPem(files.key, 'key')])
+  const cert = attempt(() => certificatesIn(chain).join(''), `the certificate ${nameOf(files.cert)} is not valid PEM`)
   const privateKey = attempt(() => createPrivateKey(key), `the key ${nameOf(files.key)} is not a valid private key`)
-  if (!certificate.checkPrivateKey(privateKey)) {
+  if (!new X509Certificate(cert).checkPrivateKey(privateKey)) {
     throw new Error(`the key ${nameOf(files.key)} does not fit the certificate ${nameOf(files.cert)}`)
   }
   const ca = files.ca === undefined ? {} : { ca: await readAuthorities(files.ca) }
@@ -48,19 +49,9 @@ async function readOcsp(source: NonNullable<TlsFiles['ocsp']>): Promise<Buffer> 
   throw new Error(`the OCSP response ${nameOf(source)} is not a successful one in DER`)
 }
 
-async function readAuthorities(source: Authorities): Promise<Pem | Pem[]> {
-  const pem = isFile(source) ? await readPem(source, 'authority') : source
-  const list = Array.isArray(pem) ? [...pem] : [pem as Pem]
-  for (const one of list.flatMap(certificatesIn))
-    attempt(() => new X509Certificate(one), 'an authority is not valid PEM')
-  return list
-}
-
-/** OpenSSL reads up to the first that is broken, and says nothing of those behind it. */
-function certificatesIn(pem: Pem): string[] {
-  const parts = String(pem).split(/(?=-----BEGIN )/)
-  const certificates = parts.filter(part => /^-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----/.test(part))
-  return certificates.length === 0 ? parts : certificates
+async function readAuthorities(source: Authorities): Promise<string[]> {
+  const given = isFile(source) ? await readPem(source, 'authority') : source
+  return attempt(() => [given].flat().flatMap(certificatesIn), 'an authority is not valid PEM')
 }
 
 async function readPem(source: TlsFiles['cert'], what: string): Promise<Pem> {

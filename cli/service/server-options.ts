@@ -3,6 +3,7 @@ import type { ServerOptions } from '../../server/index.ts'
 import type { RedisOptions } from '../../server/directory/redis-options.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import type { TlsFiles } from '../../server/tls.ts'
+import { certificatesIn } from '../../protocol/base/certificates.ts'
 import { formatAddress } from '../../protocol/base/host-port.ts'
 import { controlAddress, type ServerConfig } from '../config/server.ts'
 import { limitOptions } from '../config/setting.ts'
@@ -143,7 +144,7 @@ function keySet(file: string | undefined, url: string | undefined, ca: string | 
 }
 
 function authorities(file: string | undefined, what: string): string | undefined {
-  return file === undefined ? undefined : readInput(file, what)
+  return file === undefined ? undefined : certificatesIn(readInput(file, what)).join('')
 }
 
 function tlsFiles(cert: string | undefined, key: string | undefined, ocsp?: string): TlsFiles | undefined {

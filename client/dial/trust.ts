@@ -1,6 +1,7 @@
 /** What the client trusts and shows in the TLS handshake. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext, getCACertificates, rootCertificates, type SecureContext } from 'node:tls'
+import { certificatesIn } from '../../protocol/base/certificates.ts'
 
 /** A client certificate and its key, PEM. */
 export interface ClientCertificate {
@@ -21,8 +22,8 @@ interface TrustOptions {
 
 /** Made once and used for every dial, since parsing a few hundred CAs takes time. Throws TypeError for a CA that is of no use. */
 export function createTrust(options: TrustOptions): SecureContext {
-  const own = options.ca === undefined ? [] : [options.ca].flat()
-  for (const entry of own) attempt('ca holds no certificate that can be read (PEM)', () => new X509Certificate(entry))
+  const given = options.ca === undefined ? [] : [options.ca].flat()
+  const own = attempt('ca holds no certificate that can be read (PEM)', () => given.flatMap(certificatesIn))
   const context = {
     ca: options.caOnly === true ? own : [...systemCertificates(), ...own],
     minVersion: options.minVersion ?? 'TLSv1.3',
@@ -32,10 +33,10 @@ export function createTrust(options: TrustOptions): SecureContext {
 
 /** Node would say the same with numbers from OpenSSL, and of a bad authority nothing at all. */
 function pair({ cert, key }: ClientCertificate): { cert: string | Buffer; key: string | Buffer } {
-  const certificate = attempt('tls.cert is no certificate that can be read (PEM)', () => new X509Certificate(cert))
+  const chain = attempt('tls.cert is no certificate that can be read (PEM)', () => certificatesIn(cert).join(''))
   const privateKey = attempt('tls.key is no private key that can be read (PEM)', () => createPrivateKey(key))
-  if (!certificate.checkPrivateKey(privateKey)) throw new TypeError('tls.key does not fit tls.cert')
-  return { cert, key }
+  if (!new X509Certificate(chain).checkPrivateKey(privateKey)) throw new TypeError('tls.key does not fit tls.cert')
+  return { cert: chain, key }
 }
 
 function attempt<Result>(complaint: string, read: () => Result): Result {

@@ -16,7 +16,7 @@ export interface PeerTlsFiles extends TlsFiles {
 }
 
 export interface PeerTls extends TlsPair {
-  readonly ca: Pem
+  readonly ca: Pem | Pem[]
 }
 
 /** For both ends; each shows its certificate. */

@@ -52,6 +52,8 @@ test('authorities of clients are loaded again when their file changes; a bad fil
   const bad = ['nonsense', `${other.certificate}\n${cut}`, `${cut}\n${other.certificate}`]
   for (const text of bad) expect(await replace(text)).toContain('the old one stays')
   ;(await openWebSocket(server, mine)).terminate()
+  expect(await replace(made.authority.certificate.trimEnd() + other.certificate)).toBe('certificate reloaded')
+  for (const one of [mine, theirs]) (await openWebSocket(server, one)).terminate()
   expect(await replace(other.certificate)).toBe('certificate reloaded')
   ;(await openWebSocket(server, theirs)).terminate()
   await expect(openWebSocket(server, mine)).rejects.toThrow()

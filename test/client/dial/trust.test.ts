@@ -29,6 +29,8 @@ describe('createTrust', () => {
     }
     expect(complaint({ ca: 'x' })).toBe('TypeError: ca holds no certificate that can be read (PEM)')
     expect(complaint({ ca: [secrets.ca, 'x'] })).toBe('TypeError: ca holds no certificate that can be read (PEM)')
+    const cut = `${secrets.ca}${other.ca.slice(0, -40)}`
+    expect(complaint({ ca: cut })).toBe('TypeError: ca holds no certificate that can be read (PEM)')
     expect(complaint({ tls: { cert: 'x', key } })).toBe('TypeError: tls.cert is no certificate that can be read (PEM)')
     expect(complaint({ tls: { cert, key: 'x' } })).toBe('TypeError: tls.key is no private key that can be read (PEM)')
     expect(complaint({ tls: { cert, key: other.server.key } })).toBe('TypeError: tls.key does not fit tls.cert')
