@@ -10,6 +10,7 @@ import { type BoundAddress, type ListenAddress, listenOn } from '../protocol/htt
 import { bearsToken, isHostAllowed } from './access.ts'
 import { runAction } from './actions.ts'
 import { type AdminSource, NOT_FOUND, type Page, protectedPage, publicPage, TEXT } from './page.ts'
+import { Logins } from './web/logins.ts'
 import { Site } from './web/site.ts'
 
 export interface AdminListenerSettings extends ListenAddress {
@@ -36,8 +37,9 @@ export interface AdminListener {
 export async function listenAdmin(options: AdminOptions): Promise<AdminListener & { code(): string }> {
   const { source } = options
   const logger = safeLogger(options.logger)
-  const site = new Site(source, logger)
-  const currentToken = oneAtATime(() => readToken(options, logger))
+  const logins = new Logins()
+  const currentToken = oneAtATime(async () => logins.under(await readToken(options, logger)))
+  const site = new Site(source, logger, logins, currentToken)
   const listener = await open(options, async (request, path, authorized) => {
     const { authorization, accept } = request.headers
     const page = isRead(request) ? () => publicPage(path, source, accept) : async () => undefined
@@ -45,7 +47,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
     // A request that needs no token waits for no file.
     const open = hostAllowed ? ((await page()) ?? (await site.open(path, request))) : undefined
     if (open) return open
-    if (hostAllowed && isRead(request) && site.isLoggedIn(request)) {
+    if (hostAllowed && isRead(request) && (await site.isLoggedIn(request))) {
       const shown = site.read(path)
       if (shown) return shown
     }

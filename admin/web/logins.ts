@@ -7,16 +7,29 @@ const MAX_LOGINS = 16
 
 /**
  * Who may read the page without the admin token. A code opens one login, within ten minutes; a login is a cookie that
- * reads, does nothing, and ends after twelve hours or with the process. Secrets are kept as digests, so that none is
+ * reads, does nothing, and ends after twelve hours, with the process, or as the admin token changes. Secrets are kept as digests, so that none is
  * compared byte by byte.
  */
 export class Logins {
   readonly #codes = new Map<string, number>()
   readonly #logins = new Map<string, number>()
   readonly #now: () => number
+  /** The admin token under which they were issued. */
+  #token: string | undefined
 
   constructor(now: () => number = () => performance.now()) {
     this.#now = now
+  }
+
+  /** Those that were made under another token than this, which is in force now, end. Returns it. */
+  under(token: string): string {
+    const key = digest(token)
+    if (this.#token !== undefined && this.#token !== key) {
+      this.#codes.clear()
+      this.#logins.clear()
+    }
+    this.#token = key
+    return token
   }
 
   /** A code for a link; the oldest of nine stops working. */

@@ -7,7 +7,7 @@ import { packageFolder } from '../../protocol/base/version.ts'
 import { inspectedPage } from '../inspected.ts'
 import { type AdminSource, type Page, TEXT } from '../page.ts'
 import { Feed } from './feed.ts'
-import { Logins } from './logins.ts'
+import type { Logins } from './logins.ts'
 
 const FILES: Readonly<Record<string, readonly [file: string, contentType: string]>> = {
   '/': ['index.html', 'text/html; charset=utf-8'],
@@ -38,13 +38,17 @@ const ELSEWHERE: Page = { status: 403, contentType: TEXT, text: 'not from anothe
 const DONE: Page = { status: 204, contentType: TEXT, text: '' }
 
 export class Site {
-  readonly #logins = new Logins()
+  readonly #logins: Logins
   readonly #feed: Feed
   readonly #source: AdminSource
+  readonly #readToken: () => Promise<unknown>
 
-  constructor(source: AdminSource, logger: Logger) {
+  /** `readToken` tells `logins` of the admin token that is in force. */
+  constructor(source: AdminSource, logger: Logger, logins: Logins, readToken: () => Promise<unknown>) {
     this.#feed = new Feed(source, logger)
     this.#source = source
+    this.#logins = logins
+    this.#readToken = readToken
   }
 
   /** A code that opens the page once, for the fragment of its URL. */
@@ -61,7 +65,13 @@ export class Site {
   }
 
   /** Whether the request has the cookie of a login. A cookie opens nothing but this page: {@link read}. */
-  isLoggedIn(request: IncomingMessage): boolean {
+  async isLoggedIn(request: IncomingMessage): Promise<boolean> {
+    if (!this.#hasLogin(request)) return false
+    await this.#readToken()
+    return this.#hasLogin(request)
+  }
+
+  #hasLogin(request: IncomingMessage): boolean {
     const name = `${cookieName(request)}=`
     const cookies = request.headers.cookie?.split(/; */) ?? []
     return cookies.some(cookie => cookie.startsWith(name) && this.#logins.holds(cookie.slice(name.length)))
@@ -78,7 +88,9 @@ export class Site {
   }
 
   async #login(request: IncomingMessage): Promise<Page> {
-    const login = this.#logins.redeem(await readText(request))
+    const code = await readText(request)
+    await this.#readToken()
+    const login = this.#logins.redeem(code)
     if (login === undefined) return REFUSED
     const cookie = `${cookieName(request)}=${login}; Path=/ui; HttpOnly; SameSite=Strict; Max-Age=43200`
     return { ...DONE, headers: { 'set-cookie': cookie } }

@@ -24,6 +24,7 @@ type Listener = Awaited<ReturnType<typeof listenAdmin>>
 
 let admin: Listener
 let acted: number
+let token: string
 const sockets: Socket[] = []
 
 const source = {
@@ -46,7 +47,8 @@ const source = {
 
 beforeEach(async () => {
   acted = 0
-  admin = await listenAdmin({ host: '127.0.0.1', port: 0, source, token: () => TOKEN, logger: noLogger })
+  token = TOKEN
+  admin = await listenAdmin({ host: '127.0.0.1', port: 0, source, token: () => token, logger: noLogger })
 })
 afterEach(async () => {
   for (const socket of sockets.splice(0)) socket.destroy()
@@ -145,6 +147,30 @@ describe('A4: the login', () => {
     )
     expect((await ask('/ui/events', { headers: { cookie } })).status).toBe(200)
     expect((await logIn(code)).status).toBe(401)
+  })
+
+  test.each(['another-token-of-this-test', ''])('what an earlier token let in ends with it: %j follows', async next => {
+    const authorization = `Bearer ${TOKEN}`
+    const issue = async () => {
+      const given = await ask('/ui/codes', { method: 'POST', headers: { authorization } })
+      return (JSON.parse(given.text) as { code: string }).code
+    }
+    const { cookie } = await logIn(await issue())
+    const code = await issue()
+    const reads = async () => (await ask('/ui/events', { headers: { cookie } })).status
+    expect(await reads()).toBe(200)
+    token = next
+    expect([await reads(), (await logIn(code)).status]).toEqual([401, 401])
+    token = TOKEN
+    expect([await reads(), (await logIn(code)).status]).toEqual([401, 401])
+    expect((await logIn(await issue())).status).toBe(204)
+  })
+
+  test('a code that an earlier token made opens nothing, even if no login was tried before', async () => {
+    const authorization = `Bearer ${TOKEN}`
+    const { text } = await ask('/ui/codes', { method: 'POST', headers: { authorization } })
+    token = 'another-token-of-this-test'
+    expect((await logIn(JSON.parse(text).code)).status).toBe(401)
   })
 
   test.each(['', 'x'.repeat(22), 'x'.repeat(100_000)])('a code that is none: %.30s', async code => {
