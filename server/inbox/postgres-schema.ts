@@ -43,12 +43,11 @@ interface Server {
   readonly version: number
   readonly readonly: boolean
   readonly fsync: boolean
-  readonly there: boolean
   readonly forbidden: boolean
 }
 
 /** Why webhooks cannot be kept there; undefined: they can. */
-export function problemOf({ version, readonly, fsync }: Omit<Server, 'there' | 'forbidden'>): string | undefined {
+export function problemOf({ version, readonly, fsync }: Omit<Server, 'forbidden'>): string | undefined {
   const major = Math.floor(version / 10_000)
   if (major < LEAST_VERSION) return `this is PostgreSQL ${major}: use ${LEAST_VERSION} or newer`
   if (readonly) return 'this PostgreSQL is read-only: give the address of the primary'
@@ -56,16 +55,20 @@ export function problemOf({ version, readonly, fsync }: Omit<Server, 'there' | '
   return undefined
 }
 
-/** Makes the tables where there are none. Rejects with an {@link UnusableError} where they cannot be used. */
-export async function prepare(client: Client): Promise<void> {
+/** Rejects with an {@link UnusableError} where webhooks cannot be kept. */
+export async function examine(client: Client): Promise<void> {
   const asked = await client.query<Server>(`SELECT current_setting('server_version_num')::int AS version,
     pg_is_in_recovery() OR current_setting('transaction_read_only')::bool AS readonly,
-    current_setting('fsync')::bool AS fsync, to_regnamespace('${SCHEMA}') IS NOT NULL AS there,
+    current_setting('fsync')::bool AS fsync,
     NOT coalesce(has_schema_privilege(to_regnamespace('${SCHEMA}'), 'USAGE'), true) AS forbidden`)
   const problem = problemOf(asked.rows[0]!)
   if (problem !== undefined) throw new UnusableError(problem)
   if (asked.rows[0]!.forbidden) throw new UnusableError(`its user may not use the schema ${SCHEMA}`)
-  if (!asked.rows[0]!.there) await create(client)
+}
+
+/** Makes the tables where there are none. Rejects with an {@link UnusableError} where they cannot be used. */
+export async function prepare(client: Client): Promise<void> {
+  await create(client)
   const { rows } = await client.query<{ version: number }>('SELECT version FROM version')
   const version = rows[0]?.version ?? 0
   if (version > VERSION) {
@@ -84,11 +87,11 @@ export async function prepare(client: Client): Promise<void> {
 }
 
 async function create(client: Client): Promise<void> {
+  if (await isThere(client)) return
   await client.query('BEGIN')
   try {
     await client.query('SELECT pg_advisory_xact_lock($1)', [LOCK])
-    const { rows } = await client.query<{ there: boolean }>(`SELECT to_regnamespace('${SCHEMA}') IS NOT NULL AS there`)
-    if (!rows[0]!.there) await client.query(TABLES)
+    if (!(await isThere(client))) await client.query(TABLES)
     await client.query('COMMIT')
   } catch (error) {
     await client.query('ROLLBACK')
@@ -96,12 +99,29 @@ async function create(client: Client): Promise<void> {
   }
 }
 
-/** What each connection is told: nothing there is said to be stored before it is, and a quiet hour ends no connection. */
-export const SESSION = [
-  `search_path=${SCHEMA}`,
-  'synchronous_commit=on',
-  'idle_session_timeout=0',
-  'default_transaction_isolation=read\\ committed',
-]
-  .map(setting => `-c ${setting}`)
-  .join(' ')
+async function isThere(client: Client): Promise<boolean> {
+  const { rows } = await client.query<{ there: boolean }>(`SELECT to_regnamespace('${SCHEMA}') IS NOT NULL AS there`)
+  return rows[0]!.there
+}
+
+/** So many times what a lock may take: somebody who holds a row holds up nobody else. */
+const LOCKS_PER_QUERY = 4
+
+/**
+ * What each connection is told: nothing there is said to be stored before it is, and a quiet hour ends no connection. By a statement, since
+ * a pooler refuses, or drops, what comes with the first packet.
+ */
+export function sessionOf(queryMs: number): string {
+  const settings = {
+    search_path: SCHEMA,
+    synchronous_commit: 'on',
+    default_transaction_isolation: "'read committed'",
+    statement_timeout: queryMs,
+    lock_timeout: Math.ceil(queryMs / LOCKS_PER_QUERY),
+    idle_in_transaction_session_timeout: queryMs,
+    idle_session_timeout: 0,
+  }
+  return Object.entries(settings)
+    .map(([name, value]) => `SET ${name} = ${value}`)
+    .join('; ')
+}

@@ -33,6 +33,8 @@ export interface Self {
 }
 
 export const CHANNEL = 'sallyport_inbox'
+/** That a lane is free that nobody has: it means nothing to anybody, and a server hears whether it is heard. */
+export const NOTHING: LaneNews = 'free'
 const NAMES = COLUMNS.map(name => `"${name}"`).join(', ')
 const APPENDED = {
   ...{ id: 'text', runtime: 'text', lane: 'text', route: 'text', why: 'text', received: 'bigint', expires: 'bigint' },
@@ -299,7 +301,7 @@ export function tell(server: string, news: ReadonlySet<string>): Statement {
   )
 }
 
-const TELL = 'SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload'
+export const TELL = 'SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload'
 
 /** What the other servers have to know of it: `waits LANE RUNTIME`, `free LANE RUNTIME`, or `rules`. */
 export function newsOf(change: OwnChange, row: Done | undefined): string | undefined {

@@ -7,13 +7,13 @@
  *                    └──▶ our lease is over: whoever claims the lane next has it, and our writes are refused
  */
 import { randomUUID } from 'node:crypto'
-import type { Client, ClientConfig, Notification, Pool, QueryConfig, QueryResult, QueryResultRow } from 'pg'
+import type { Client, ClientConfig, Notification, Pool, PoolConfig, QueryConfig, QueryResult, QueryResultRow } from 'pg'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { within } from '../pause.ts'
 import { GroupedStore, UnusableError } from './grouped-store.ts'
-import { prepare, SESSION } from './postgres-schema.ts'
+import { examine, prepare, sessionOf } from './postgres-schema.ts'
 import * as sql from './postgres-sql.ts'
 import type { PostgresLocation } from './postgres-url.ts'
 import {
@@ -46,10 +46,10 @@ export interface PostgresOptions extends PostgresLocation {
 /** A lease outlives an answer that comes late by as much as we wait for it, and the beat behind it. */
 const LEASE_MS = 30_000
 const QUERY_MS = 8000
-/** So many times what a lock may take: somebody who holds a row holds up nobody else. */
-const LOCKS_PER_QUERY = 4
 /** One of a group that was refused waits no longer than this: the group has waited, and those behind it still do. */
 const BEGIN_ALONE = 'BEGIN; SET LOCAL lock_timeout = 100'
+/** A notification takes milliseconds, where it comes. */
+const HEARD_MS = 5000
 /** How long closing waits for PostgreSQL. */
 const CLOSE_MS = 2000
 const BEATS_PER_LEASE = 6
@@ -104,6 +104,7 @@ export class PostgresStore extends GroupedStore {
   /** Unique to this start. */
   readonly #server = randomUUID()
   readonly #leaseMs: number
+  readonly #queryMs: number
   /** Lanes that we claimed and have not given back; false: somebody else may have them by now. */
   readonly #owned = new Map<string, boolean>()
   #links: Links | undefined
@@ -130,6 +131,7 @@ export class PostgresStore extends GroupedStore {
     this.#options = options
     this.#package = made
     this.#leaseMs = options.leaseMs ?? LEASE_MS
+    this.#queryMs = options.queryMs ?? QUERY_MS
   }
 
   protected override get place(): object {
@@ -140,17 +142,12 @@ export class PostgresStore extends GroupedStore {
   // Connections.
 
   async #config(): Promise<ClientConfig> {
-    const { host, port, database, user, tls, ca, passwordFile, queryMs = QUERY_MS } = this.#options
+    const { host, port, database, user, tls, ca, passwordFile } = this.#options
     const password = passwordFile === undefined ? undefined : await readPassword(passwordFile)
     return {
-      ...{ host, port, database, user, password, ssl: tls && { ca }, options: SESSION },
-      ...{ query_timeout: queryMs, statement_timeout: queryMs, connectionTimeoutMillis: queryMs },
-      ...{
-        lock_timeout: Math.ceil(queryMs / LOCKS_PER_QUERY),
-        idle_in_transaction_session_timeout: queryMs,
-        keepAlive: true,
-        application_name: 'sallyport',
-      },
+      ...{ host, port, database, user, password, ssl: tls && { ca } },
+      ...{ query_timeout: this.#queryMs, connectionTimeoutMillis: this.#queryMs },
+      ...{ keepAlive: true, application_name: 'sallyport' },
       types: { getTypeParser: (type: number) => (type === INT8 ? Number : this.#package.types.getTypeParser(type)) },
     } as ClientConfig
   }
@@ -159,10 +156,15 @@ export class PostgresStore extends GroupedStore {
     await this.#unlink()
     const { Client, Pool } = this.#package
     const config = await this.#config()
+    const session = sessionOf(this.#queryMs)
+    const verify: PoolConfig['verify'] = (reader, done) => {
+      const ready = this.guard(() => done())
+      reader.query(session).then(ready, this.guard(done))
+    }
     const links: Links = {
       writer: new Client({ ...config, pipeline: true } as ClientConfig),
       listener: new Client(config),
-      readers: new Pool({ ...config, max: MAX_READERS, allowExitOnIdle: true }),
+      readers: new Pool({ ...config, max: MAX_READERS, allowExitOnIdle: true, verify }),
     }
     this.#links = links
     const broken = this.guard((error: Error) => {
@@ -174,11 +176,10 @@ export class PostgresStore extends GroupedStore {
     links.listener.on('notification', heard)
     try {
       await Promise.all([links.writer.connect(), links.listener.connect()])
+      await examine(links.listener)
+      await this.#listen(links)
+      await Promise.all([links.writer.query(session), links.listener.query(session)])
       await prepare(links.listener)
-      await links.writer.query(
-        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')",
-      )
-      await links.listener.query(`LISTEN ${sql.CHANNEL}`)
       await this.#beat(links)
       const owned = await links.listener.query<{ runtime: string; lane: string }>(sql.OWNED, [this.#server])
       for (const { runtime, lane } of owned.rows) this.#owned.set(keyOf(runtime, lane), false)
@@ -190,6 +191,24 @@ export class PostgresStore extends GroupedStore {
       await this.#unlink()
       throw isUnusable(error) ? new UnusableError((error as Error).message, { cause: error }) : error
     }
+  }
+
+  /** What another connection tells has to come: a pooler that lends them by the transaction keeps neither that nor a setting. */
+  async #listen({ writer, listener }: Links): Promise<void> {
+    const sign = `${this.#server} ${sql.NOTHING}`
+    let isHeard = false
+    const told = new Promise<void>(resolve => {
+      const hear = this.guard(({ payload }: Notification) => {
+        if (payload !== sign) return
+        isHeard = true
+        resolve()
+      })
+      listener.on('notification', hear)
+    })
+    await listener.query(`LISTEN ${sql.CHANNEL}`)
+    await writer.query(sql.TELL, [sql.CHANNEL, [sign]])
+    await within(HEARD_MS, told)
+    if (!isHeard) throw new UnusableError('no notifications come: a pooler has to keep sessions (pool_mode = session)')
   }
 
   async #unlink(): Promise<void> {

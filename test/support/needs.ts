@@ -44,6 +44,7 @@ export const NEEDS = {
     packages: ['postgresql'],
     remedy: "install postgresql (Debian's name)",
   },
+  pgbouncer: programRow('pgbouncer', ['pgbouncer']),
   prometheus: programRow('prometheus', ['prometheus']),
   chromium: programRow('chromium', ['chromium']),
   go: { ...programRow('go', ['golang-go', 'ca-certificates']), missing: () => missingGo(LEAST_GO) },

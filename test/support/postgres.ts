@@ -142,7 +142,7 @@ export class Postgres {
   }
 }
 
-function accountOf(name: string): { uid: number; gid: number } {
+export function accountOf(name: string): { uid?: number; gid?: number } {
   const fields = readFileSync('/etc/passwd', 'utf8')
     .split('\n')
     .map(line => line.split(':'))
