@@ -15,7 +15,6 @@ import {
   type InboxKeys,
   LENGTH_BYTES,
   MAX_PART_BYTES,
-  openerWith,
   partAad,
   SEALED_FIELDS,
   type SealedIdentity,
@@ -45,7 +44,7 @@ export function unsealing(
     try {
       const received = Date.parse(getHeader(headers, 'sallyport-inbox-received') ?? '')
       const identity = { runtime, id, lane: getHeader(headers, SEALED_FIELDS.lane) ?? '', received }
-      const opener = openerWith(key, getHeader(headers, SEALED_FIELDS.enc) ?? '')
+      const opener = key.opener(getHeader(headers, SEALED_FIELDS.enc) ?? '')
       return new Unsealed({ opener, identity, next, request, logger, unopened }, response)
     } catch (error) {
       logger.error({ inboxId: id, err: error }, 'a webhook could not be opened')

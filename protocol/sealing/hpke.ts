@@ -58,7 +58,7 @@ interface SealingContext extends Sealer, Exporter {
 }
 
 /** Made by {@link openWith}. */
-interface OpeningContext extends Opener, Exporter {}
+export interface OpeningContext extends Opener, Exporter {}
 
 /** `publicKey`: 32 bytes. The last two are for the RFC's vectors. Throws for a key that is none. */
 export function sealFor(

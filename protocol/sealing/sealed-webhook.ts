@@ -7,7 +7,17 @@
  */
 import { Buffer } from 'node:buffer'
 import { createHash, type KeyObject } from 'node:crypto'
-import { KEY_BYTES, type Opener, openerOf, openWith, publicBytes, type Sealer, sealerOf, sealFor } from './hpke.ts'
+import {
+  KEY_BYTES,
+  type Opener,
+  type OpeningContext,
+  openerOf,
+  openWith,
+  publicBytes,
+  type Sealer,
+  sealerOf,
+  sealFor,
+} from './hpke.ts'
 
 const INFO = Buffer.from('sallyport inbox 1')
 const SHARED_INFO = Buffer.from('sallyport inbox 2')
@@ -79,13 +89,43 @@ export class Sealers {
   }
 }
 
-/** For either form, as `enc` says. Throws for one that is neither. */
-export function openerWith(privateKey: KeyObject, enc: string): Opener {
-  const [, key, i] = ENC.exec(enc) ?? []
-  if (key === undefined) throw new Error('it says nothing by which it could be opened')
-  const bytes = Buffer.from(key, 'base64url')
-  if (i === undefined) return openWith(privateKey, bytes, INFO)
-  return openerOf(openWith(privateKey, bytes, SHARED_INFO).export(u32(Number(i))))
+/** Agreements that are remembered: of webhooks that come from as many lanes as are delivered at a time, and more. */
+const MOST_AGREEMENTS = 64
+
+/** A private key, and what was agreed with it. */
+export class OpeningKey {
+  readonly #privateKey: KeyObject
+  readonly #open: typeof openWith
+  /** Of the second form: an agreement costs as much as everything else about opening a webhook. The oldest is forgotten first. */
+  readonly #agreements = new Map<string, OpeningContext>()
+
+  /** `open`: for tests, which count. */
+  constructor(privateKey: KeyObject, open: typeof openWith = openWith) {
+    this.#privateKey = privateKey
+    this.#open = open
+  }
+
+  /** For either form, as `enc` says. Throws for one that is neither. */
+  opener(enc: string): Opener {
+    const [, point, i] = ENC.exec(enc) ?? []
+    if (point === undefined) throw new Error('it says nothing by which it could be opened')
+    if (i === undefined) return this.#agree(point, INFO)
+    return openerOf(this.#shared(point).export(u32(Number(i))))
+  }
+
+  #shared(point: string): OpeningContext {
+    const known = this.#agreements.get(point)
+    if (known !== undefined) return known
+    const agreed = this.#agree(point, SHARED_INFO)
+    const [oldest] = this.#agreements.keys()
+    if (this.#agreements.size === MOST_AGREEMENTS) this.#agreements.delete(oldest!)
+    this.#agreements.set(point, agreed)
+    return agreed
+  }
+
+  #agree(point: string, info: Uint8Array): OpeningContext {
+    return this.#open(this.#privateKey, Buffer.from(point, 'base64url'), info)
+  }
 }
 
 function base64url(bytes: Uint8Array): string {
@@ -105,16 +145,16 @@ export function partAad({ runtime, id, lane, received }: SealedIdentity, n: numb
 
 /** Private keys by the name of each: the first is the one to seal for. */
 export class InboxKeys {
-  readonly #keys: ReadonlyMap<string, KeyObject>
+  readonly #keys: ReadonlyMap<string, OpeningKey>
   /** What a hello says: the public half of the first, base64url. */
   readonly announced: string
 
   constructor(keys: readonly [KeyObject, ...KeyObject[]]) {
-    this.#keys = new Map(keys.map(key => [keyIdOf(publicBytes(key)), key]))
+    this.#keys = new Map(keys.map(key => [keyIdOf(publicBytes(key)), new OpeningKey(key)]))
     this.announced = publicBytes(keys[0]).toString('base64url')
   }
 
-  find(id: string): KeyObject | undefined {
+  find(id: string): OpeningKey | undefined {
     return this.#keys.get(id)
   }
 }

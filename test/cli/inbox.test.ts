@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createKeys, createToken } from '../../certs/index.ts'
-import { openerWith, partAad } from '../../protocol/sealing/sealed-webhook.ts'
+import { OpeningKey, partAad } from '../../protocol/sealing/sealed-webhook.ts'
 import { until } from '../support/until.ts'
 import { Running } from './process.ts'
 import { sallyport } from './run.ts'
@@ -120,7 +120,7 @@ interface Exported {
 
 /** The body of a long one, as the owner of the key reads it. */
 function opened({ id, runtime, lane, received, enc, storedParts }: Exported, key: string): string {
-  const opener = openerWith(createPrivateKey(key), enc)
+  const opener = new OpeningKey(createPrivateKey(key)).opener(enc)
   const identity = { runtime, id, lane, received: Date.parse(received) }
   const parts = storedParts.map((part, n) => opener.open(n, partAad(identity, n), Buffer.from(part, 'base64')))
   return Buffer.concat(parts.slice(1)).toString()

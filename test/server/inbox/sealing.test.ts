@@ -1,7 +1,7 @@
 /** How many webhooks share an agreement with the key of their client, and for how long. */
-import { expect, test } from 'vitest'
-import { newPrivateKey, publicBytes } from '../../../protocol/sealing/hpke.ts'
-import { openerWith, partAad } from '../../../protocol/sealing/sealed-webhook.ts'
+import { describe, expect, test } from 'vitest'
+import { newPrivateKey, openWith, publicBytes } from '../../../protocol/sealing/hpke.ts'
+import { OpeningKey, partAad, Sealers, sealerFor } from '../../../protocol/sealing/sealed-webhook.ts'
 import { Seals } from '../../../server/inbox/sealing.ts'
 
 const KEY = newPrivateKey()
@@ -44,15 +44,62 @@ test('each opens under its own number alone, parts in any order', () => {
   for (const { id, sealing } of webhooks) {
     const parts = [0, 1, 2].map(n => sealing.part(n, Buffer.from(`${id} ${n}`)))
     for (const n of [2, 0, 1]) {
-      const opened = openerWith(KEY, sealing.enc).open(n, partAad(identity(id), n), parts[n]!)
+      const opened = new OpeningKey(KEY).opener(sealing.enc).open(n, partAad(identity(id), n), parts[n]!)
       expect(Buffer.from(opened).toString()).toBe(`${id} ${n}`)
     }
     for (const other of webhooks) {
       if (other.id === id) continue
-      const opener = openerWith(KEY, other.sealing.enc)
+      const opener = new OpeningKey(KEY).opener(other.sealing.enc)
       expect(() => opener.open(0, partAad(identity(id), 0), parts[0]!)).toThrow()
     }
   }
+})
+
+describe('who opens', () => {
+  /** A key, and what it agreed on. */
+  const counting = () => {
+    const agreed: string[] = []
+    const key = new OpeningKey(KEY, (privateKey, enc, info) => {
+      agreed.push(Buffer.from(enc).toString('base64url'))
+      return openWith(privateKey, enc, info)
+    })
+    const opens = ({ enc, seal }: ReturnType<typeof sealerFor>) => {
+      const opened = key.opener(enc).open(1, Buffer.from('aad'), seal(1, Buffer.from('aad'), Buffer.from(enc)))
+      expect(Buffer.from(opened).toString()).toBe(enc)
+    }
+    return { agreed, opens }
+  }
+
+  test('agrees once for all that share an agreement, in any order, and each time for the first form', () => {
+    const { agreed, opens } = counting()
+    const [one, other] = [new Sealers(PUBLIC, 8), new Sealers(PUBLIC, 8)]
+    const shared = Array.from({ length: 8 }, () => [one.take()!, other.take()!]).flat()
+    for (const sealer of [...shared].reverse()) opens(sealer)
+    expect(agreed).toHaveLength(2)
+    const alone = sealerFor(PUBLIC)
+    for (let i = 0; i < 3; i++) opens(alone)
+    expect(agreed).toHaveLength(5)
+  })
+
+  test('remembers the last 64 agreements', () => {
+    const { agreed, opens } = counting()
+    const sealers = Array.from({ length: 65 }, () => new Sealers(PUBLIC, 3))
+    for (const each of sealers) opens(each.take()!)
+    expect(agreed).toHaveLength(65)
+    for (const each of sealers.slice(1)) opens(each.take()!)
+    expect(agreed).toHaveLength(65)
+    opens(sealers[0]!.take()!)
+    expect(agreed.at(-1)).toBe(agreed[0])
+    expect(agreed).toHaveLength(66)
+  })
+
+  test('remembers nothing that could not be agreed on', () => {
+    const { agreed, opens } = counting()
+    const { enc, seal } = new Sealers(PUBLIC, 1).take()!
+    const small = { enc: enc.replace(/^[\w-]{43}/, 'A'.repeat(43)), seal }
+    for (let i = 0; i < 2; i++) expect(() => opens(small)).toThrow()
+    expect(agreed).toHaveLength(2)
+  })
 })
 
 test('for a client that opens the first form alone, each has an agreement of its own', () => {
