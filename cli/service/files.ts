@@ -66,9 +66,9 @@ async function checkInbox(config: ServerConfig): Promise<void> {
   if (password !== undefined) await read('inbox.password.file', password)
   const [, path] = /^sqlite:(.+)$/s.exec(inbox) ?? []
   if (path === undefined) return
-  const { checkFolder } = await import('../../server/inbox/sqlite.ts')
+  const { checkPath } = await import('../../server/inbox/sqlite.ts')
   try {
-    checkFolder(path)
+    checkPath(path)
   } catch (error) {
     throw ofMisuse(error)
   }

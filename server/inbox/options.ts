@@ -1,4 +1,5 @@
 /** Where a server keeps webhooks, and how many. */
+import { resolve } from 'node:path'
 import { type LimitOptions, resolveLimits } from '../../protocol/base/limit.ts'
 import { INBOX, type InboxLimits } from '../limits.ts'
 import { type PostgresLocation, readPostgresUrl } from './postgres-url.ts'
@@ -54,5 +55,6 @@ function placeOf(url: string, passwordFile: string | undefined, ca: InboxOptions
   if (path === '')
     throw new TypeError('inbox: the URL is of no store: write sqlite:PATH or postgres://USER@HOST/DATABASE')
   if (passwordFile !== undefined || ca !== undefined) throw new TypeError('inbox: a file takes no password and no ca')
-  return { kind: 'sqlite', path }
+  // SQLite knows names of its own, such as `:memory:`, which keep nothing.
+  return { kind: 'sqlite', path: resolve(path) }
 }

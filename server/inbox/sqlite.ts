@@ -44,17 +44,18 @@ export async function openSqlite(options: SqliteOptions, now: () => number): Pro
       `inbox: this is Node ${process.versions.node}, and its SQLite is not fit to keep webhooks: use Node 24.15 or newer`,
     )
   }
-  checkFolder(options.path)
+  checkPath(options.path)
   const store = new SqliteStore(options, now)
   await store.start()
   return store
 }
 
-/** The folder of the file must be there: nobody knows whose it should be. */
-export function checkFolder(path: string): void {
+/** The folder of the file must be there: nobody knows whose it should be. To open a pipe would take for ever. */
+export function checkPath(path: string): void {
   const folder = dirname(path)
-  if (existsSync(folder) && statSync(folder).isDirectory()) return
-  throw new TypeError(`inbox: there is no folder ${folder}: make it, for the user of the server alone`)
+  if (!existsSync(folder) || !statSync(folder).isDirectory())
+    throw new TypeError(`inbox: there is no folder ${folder}: make it, for the user of the server alone`)
+  if (existsSync(path) && !statSync(path).isFile()) throw new TypeError(`inbox: ${path} is no plain file`)
 }
 
 export class SqliteStore extends GroupedStore {

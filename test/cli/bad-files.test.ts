@@ -257,6 +257,7 @@ describe('client and router', () => {
 
   test.each<[string, Record<string, string>, string]>([
     ['server', { inbox: 'sqlite:FOLDER/missing/x.db' }, 'inbox: there is no folder FOLDER/missing'],
+    ['server', { inbox: 'sqlite:FOLDER/folder' }, 'inbox: FOLDER/folder is no plain file'],
     ['server', { inbox: 'postgres://u@h/d', 'inbox.password.file': 'FOLDER/missing' }, '--inbox.password.file FOLDER'],
     ['server', { inbox: 'sqlite:FOLDER/x', 'inbox.password.file': 'FOLDER/empty' }, 'inbox: a file takes no password'],
     ['client', { 'inbox.key.file': 'FOLDER/missing/x' }, '--inbox.key.file FOLDER/missing/x: no such file'],

@@ -1,5 +1,5 @@
 /** The file of an inbox: what is there after a crash, a full disk, damage, and what cannot be used at all. */
-import { spawn, spawnSync } from 'node:child_process'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import {
   chmodSync,
@@ -12,6 +12,7 @@ import {
   renameSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -19,6 +20,7 @@ import { join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
+import { checkInboxOptions } from '../../../server/inbox/options.ts'
 import { openSqlite, type SqliteStore } from '../../../server/inbox/sqlite.ts'
 import type { StoreState } from '../../../server/inbox/store.ts'
 import { long } from '../../support/needs.ts'
@@ -90,9 +92,17 @@ describe('a file that cannot be used', () => {
     expect(readFileSync(path).equals(before)).toBe(true)
     expect(readdirSync(folder)).toEqual(['inbox.db'])
   })
-  test('that is a folder: the start fails', async () => {
-    mkdirSync(path)
-    await expect(start()).rejects.toThrow('EISDIR')
+  test.each([
+    ['a folder', () => mkdirSync(path)],
+    ['a pipe', () => execFileSync('mkfifo', [path])],
+    ['a device', () => symlinkSync('/dev/null', path)],
+  ])('that is %s: the start fails', async (_what, make) => {
+    make()
+    await expect(start()).rejects.toThrow(new TypeError(`inbox: ${path} is no plain file`))
+  })
+  test.each([':memory:', 'file:x?mode=memory'])('%s: no name of SQLite, which would keep it in memory', name => {
+    const { place } = checkInboxOptions({ url: `sqlite:${name}` })!
+    expect(place).toEqual({ kind: 'sqlite', path: resolve(name) })
   })
   test('in no folder: the start fails, and says what to do', async () => {
     await expect(start(join(folder, 'none', 'x.db'))).rejects.toThrow(/there is no folder .*none: make it/)
