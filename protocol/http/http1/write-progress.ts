@@ -14,6 +14,7 @@ export class WriteProgress {
   /** When something was last taken; 0: something waits, and it has not been looked at. */
   at = 0
   #queued = 0
+  #lookedAt = 0
 
   /** Time until the next look; 0 once nothing was taken for `stalledMs`. An answer that waits for its turn has no socket. */
   left(socket: Duplex | null, stalledMs: number, now: number): number {
@@ -21,7 +22,12 @@ export class WriteProgress {
     if (socket === null || queued !== this.#queued || this.at === 0) {
       this.#queued = queued
       this.at = now
+    } else {
+      // While this process stood still, nobody could see what the receiver took: that counts as one look.
+      const lateMs = now - Math.max(this.at, this.#lookedAt) - lookMs(stalledMs)
+      if (lateMs > 0) this.at += lateMs
     }
+    this.#lookedAt = now
     return Math.min(lookMs(stalledMs), timeLeft(this.at, stalledMs, now))
   }
 }
