@@ -182,8 +182,8 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
   test('it half-closes where the body goes on, and waits before it resets', async () => {
     const bytes = request({ body: LARGE, more: [`content-length: ${24 * MIB}`] })
     for (const place of [original, standIn]) {
-      const { socket, answered } = await begin(place, bytes)
       const startedMs = performance.now()
+      const { socket, answered } = await begin(place, bytes)
       await answered(text => text.endsWith('http: request body too large'))
       await Promise.all([once(socket, 'end')])
       // The answer and its end are there, and what is still sent is taken or dropped, until the connection goes.

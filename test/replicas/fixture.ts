@@ -5,8 +5,9 @@ import type { Server } from '../../server/server.ts'
 import { makeWorld, startServer } from '../server/fixture.ts'
 import { Redis } from '../support/redis.ts'
 import { until } from '../support/until.ts'
+import { unhurried } from '../support/busy.ts'
 
-export const LEASE_MS = 1000
+export const LEASE_MS = unhurried(1000)
 
 /** What a replica is given to speak with the others. */
 export async function peerOptions(port = 0): Promise<NonNullable<ServerOptions['peer']>> {

@@ -382,11 +382,11 @@ describe('W6 a session ends with its token', () => {
     let now = Date.now()
     await startControl({ ...(await soon()), clock: () => now })
     const { handler, begun } = hanging()
-    const client = await dial(server, { token: await token('demo', { ttl: '1h' }), handler })
+    const client = await dial(server, { token: await token('demo', { ttl: '1h', now }), handler })
     const calling = call(server, `demo.${DOMAIN}`)
     await begun
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-    client.session.control({ type: 'reauth', token: await token('demo', { ttl: 1000 }) })
+    client.session.control({ type: 'reauth', token: await token('demo', { ttl: 1000, now }) })
     await client.message('reauth-ok')
     now += 2100
     vi.advanceTimersByTime(2100)
@@ -412,12 +412,12 @@ describe('W6 a session ends with its token', () => {
     let now = Date.now()
     await startControl({ ...(await soon()), clock: () => now })
     const { handler, begun } = hanging()
-    const client = await dial(server, { token: await token('demo', { ttl: '1h' }), handler })
+    const client = await dial(server, { token: await token('demo', { ttl: '1h', now }), handler })
     const calling = call(server, `demo.${DOMAIN}`)
     await begun
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     if (expires) {
-      client.session.control({ type: 'reauth', token: await token('demo', { ttl: 1000 }) })
+      client.session.control({ type: 'reauth', token: await token('demo', { ttl: 1000, now }) })
       await client.message('reauth-ok')
     }
     before(client)
@@ -550,7 +550,7 @@ describe('W6 a session ends with its token', () => {
 test('W7 each stream is authorised: after the token has ended there is none, drained or not', async () => {
   let now = Date.now()
   await startControl({ clock: () => now })
-  await dial(server, { token: await token('demo', { ttl: '1h' }) })
+  await dial(server, { token: await token('demo', { ttl: '1h', now }) })
   expect((await call(server, `demo.${DOMAIN}`)).status).toBe(200)
   now += 3_600_000 + 31_000
   expect((await call(server, `demo.${DOMAIN}`)).status).toBe(503)

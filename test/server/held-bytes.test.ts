@@ -7,7 +7,7 @@ import { connect as connectTls } from 'node:tls'
 import { afterAll, afterEach, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial, makeWorld, startServer } from './fixture.ts'
-import { eventually } from '../support/until.ts'
+import { eventually, until } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 const KIB = 1024
@@ -30,6 +30,17 @@ async function attached(): Promise<() => Socket> {
   server.attach(host)
   const { port } = host.address() as AddressInfo
   return () => connectTls({ port, host: '127.0.0.1', ca: authority.certificate, servername: 'localhost' })
+}
+
+/** Resolves once nothing has moved for some looks. */
+async function still(): Promise<void> {
+  for (let looks = 0, last = ''; looks < 5; ) {
+    const { streams, bufferedBytes } = server.stats()
+    const now = `${streams} ${bufferedBytes}`
+    looks = now === last ? looks + 1 : 0
+    last = now
+    await new Promise(resolve => setTimeout(resolve, 20))
+  }
 }
 
 const nothingHeld = () =>
@@ -108,14 +119,22 @@ describe('of answers that came whole and were not read', () => {
   test('nothing is left: HTTP/1.1, the caller goes, and the kernel had not taken all', async () => {
     let bytes = 2048 * KIB
     server = await startServer()
-    await dial(server, { handler: (...about) => always('x'.repeat(bytes))(...about) })
+    await dial(server, {
+      handler: (...about) => {
+        begun++
+        return always('x'.repeat(bytes))(...about)
+      },
+    })
     const { port } = server.publicAddress!
     let full = 0
+    let begun = 0
     for (; full < 3 && bytes < 16_384 * KIB; bytes += 64 * KIB) {
       const socket = connect(port, '127.0.0.1')
       socket.on('error', () => {}).pause()
       socket.write(`GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`)
-      await new Promise(resolve => setTimeout(resolve, 100))
+      const before = begun
+      await until(() => begun > before)
+      await still()
       const { streams, bufferedBytes } = server.stats()
       if (streams === 0 && bufferedBytes > 0) full++
       socket.resetAndDestroy()

@@ -111,7 +111,7 @@ describe('under steady callers', () => {
     callers.push(callOverHttp2(tally, 1), callOverHttp2(tally, 2))
     while (tally.answered < 100) await new Promise(resolve => setImmediate(resolve))
     const before = tally.answered
-    await Promise.all([server.close({ graceMs: 15_000 }), ...callers])
+    await Promise.all([server.close({ graceMs: 150_000 }), ...callers])
     expect(tally.lost).toEqual([])
     expect(tally.answered).toBeGreaterThan(before)
   })

@@ -1,11 +1,16 @@
 /** Clients that are asked which targets take connections: what a hostile, an old or a silent one makes of it. */
-import { afterEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import type { CheckedRoute } from '../../protocol/wire/control.ts'
 import type { Server } from '../../server/server.ts'
 import { dial, startServer, type TestClient } from './fixture.ts'
 
 let server: Server
-afterEach(() => server?.close({ graceMs: 0 }))
+/** Each question has as long as its test wants. */
+beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }))
+afterEach(() => {
+  vi.useRealTimers()
+  return server?.close({ graceMs: 0 })
+})
 
 const WELL: CheckedRoute = { route: 'api', ms: 3 }
 
@@ -55,6 +60,7 @@ test('one that never answers, or answers another question, is not waited for lon
   const one = await client('one')
   const { id, answers } = await ask(one)
   tell(one, id + 1)
+  vi.advanceTimersByTime(2500)
   expect(await answers).toMatchObject([{ instance: 'one', problem: 'no-answer' }])
   // The answer that comes too late is none to the next question.
   const next = await ask(one)

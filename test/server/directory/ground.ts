@@ -9,6 +9,7 @@ import { FaultyStore } from '../../support/faulty-store.ts'
 import { MemoryStore } from '../../support/memory-store.ts'
 import { Redis } from '../../support/redis.ts'
 import { setClock } from '../../support/redis-clock.ts'
+import { unhurried } from '../../support/busy.ts'
 
 export interface Ground {
   readonly leaseMs: number
@@ -49,8 +50,7 @@ export async function inMemory(): Promise<Ground> {
 export async function inRedis(): Promise<Ground> {
   const redis = await Redis.start()
   return {
-    // A busy machine is not to be taken for a Redis that does not answer.
-    leaseMs: 3000,
+    leaseMs: unhurried(3000),
     storeFor: member => new RedisStore({ ...member, redis: async () => ({ url: redis.url }), prefix: 'sallyport' }),
     forget: async () => void (await redis.command('FLUSHALL')),
     keep: () => keep(redis),

@@ -9,6 +9,7 @@ import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { dial, openWebSocket, startServer, token } from '../fixture.ts'
+import { eventually } from '../../support/until.ts'
 
 /** Days after which nobody keeps a rule whose time is over. */
 const LATE_MS = 3 * 86_400_000
@@ -248,9 +249,12 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     })
 
     test('not again while nothing changes', async () => {
-      const before = await reads()
-      for (let round = 0; round < 5; round++) for (const one of both) await one.open()
-      expect(await reads()).toBe(before)
+      // A connection that a busy machine has cost is a change.
+      await eventually(async () => {
+        const before = await reads()
+        for (let round = 0; round < 5; round++) for (const one of both) await one.open()
+        expect(await reads()).toBe(before)
+      })
     })
 
     test('when another replica has changed them, though nobody told', async () => {

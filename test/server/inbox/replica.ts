@@ -13,13 +13,20 @@ import { openPostgres } from '../../../server/inbox/postgres.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
 import { INBOX } from '../../../server/limits.ts'
 import { EXCHANGE } from '../../support/ends.ts'
+import { unhurried } from '../../support/busy.ts'
 
 const [url = '', receiver = ''] = process.argv.slice(2)
-const times = { leaseMs: 3000, queryMs: 900 }
+const times = { leaseMs: unhurried(3000), queryMs: unhurried(900) }
 const place = { ...readPostgresUrl(url), passwordFile: undefined, ca: undefined, logger: noLogger }
 const store = await openPostgres({ ...place, ...times }, Date.now)
 const inbox = new Inbox({
-  ...{ store, limits: { ...defaultsOf(INBOX), attemptMs: 5000 }, plaintext: true, logger: noLogger, now: Date.now },
+  ...{
+    store,
+    limits: { ...defaultsOf(INBOX), attemptMs: unhurried(5000) },
+    plaintext: true,
+    logger: noLogger,
+    now: Date.now,
+  },
   ...{ isLive: () => true, look: () => {} },
 })
 

@@ -10,6 +10,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { long, needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
 import { until } from '../../support/until.ts'
+import { unhurried } from '../../support/busy.ts'
 
 const PROGRAM = resolve(import.meta.dirname, 'replica.ts')
 const LANES = 6
@@ -100,7 +101,7 @@ class Replica {
         method: 'POST',
         headers,
         agent: false,
-        timeout: 4000,
+        timeout: unhurried(4000),
       }
       const asked = request(options, answer => {
         answer.resume().on('end', () => resolve(answer.statusCode!))
