@@ -413,7 +413,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       )
       exchange.requestEnd([])
       await until(() => client.session.streams === 0)
-      const closing = far.close({ graceMs: 20_000 })
+      const closing = far.close({ graceMs: 200_000 })
       await client.message('drain')
       client.session.control({ type: 'drained', lastStream: 0 })
       await until(() => far.sessions()[0]?.state !== 'open')

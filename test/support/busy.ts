@@ -2,7 +2,7 @@ import { availableParallelism, loadavg } from 'node:os'
 
 /** As much as our own suite gives each core to do. */
 const USUAL = 3
-const MOST = 10
+const MOST = 5
 
 /**
  * A time within which something has to be done: a lease that is renewed, a query that is answered. It is as much longer as the

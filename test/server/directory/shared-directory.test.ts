@@ -198,7 +198,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       for (const name of names) await done(a.join(name))
       await ground.forget()
       await until(() => a.directory.young)
-      await until(() => !a.directory.young)
+      await until(() => [a, b].every(({ directory }) => !directory.young && directory.state === 'connected'))
       const found = await done(b.directory.refresh('demo'))
       const { instances } = found as RuntimeState
       expect(names.filter(name => instances.get(name)?.replicas.join() !== 'a')).toEqual([])
@@ -209,7 +209,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       for (const runtime of runtimes) await done(a.join('one', 0, runtime))
       await ground.forget()
       await until(() => a.directory.young)
-      await until(() => !a.directory.young)
+      await until(() => [a, b].every(({ directory }) => !directory.young && directory.state === 'connected'))
       const found = await done(Promise.all(runtimes.map(runtime => b.directory.refresh(runtime))))
       const epochs = found.map(state => (typeof state === 'object' ? `${state.epoch} ${state.active}` : state))
       expect(epochs).toEqual(runtimes.map(() => '1 one'))
@@ -258,6 +258,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await done(a.join('one'))
       // Nobody tells it anything between the copy and its loss.
       await comesBackAs(async () => (await ground.keep())())
+      await until(() => b.directory.state === 'connected')
       expect(await done(b.join('two'))).toMatchObject({ epoch: 2, active: 'two' })
       expect(b.directory.young).toBe(false)
     })
