@@ -16,6 +16,7 @@ import { resetSocket } from '../../base/reset-socket.ts'
 import { DeadlineWatch, timeLeft } from '../../base/deadline-watch.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { type ExchangeOwner, Http2ClientExchange } from './client-exchange.ts'
+import { Faults } from './faults.ts'
 import { outgoingBlock } from './headers.ts'
 
 /** A request may repeat fields that Node takes for single. The upstream decides what that means. */
@@ -32,6 +33,8 @@ const RESET_BURST = 200
 const RESETS_PER_SECOND = 10
 const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
 const LAST_STREAM_ID = 2 ** 31 - 1
+/** Node's default. */
+const MOST_FAULTS = 1_000
 
 interface Http2ClientOptions {
   limits?: Partial<HttpLimits> | undefined
@@ -83,8 +86,10 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     })
     this.#session = session
     const destroy = session.destroy.bind(session)
+    const faults = new Faults(session, MOST_FAULTS)
     // Node does so by itself where the upstream breaks the rules, and destroys the streams one by one.
     session.destroy = guard((error?: Error, code?: number) => {
+      if (faults.spares(error)) return
       this.#settle(broken(error?.message ?? 'the session was ended'))
       destroy(error, code)
     })

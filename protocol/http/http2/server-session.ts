@@ -14,6 +14,7 @@ import { resetSocket } from '../../base/reset-socket.ts'
 import { unreadRequest } from '../unread-request.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
+import { Faults } from './faults.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { HEAD_BYTES, Http2ServerExchange, type Http2SessionContext } from './server-exchange.ts'
 import { breakStream } from './reset.ts'
@@ -105,6 +106,11 @@ class Http2ServerSession implements ManagedConnection, Failing {
     socket.once('end', onEnd)
     const session = performServerHandshake(socket, sessionOptions(this.#limits))
     this.#session = session
+    const destroy = session.destroy.bind(session)
+    const faults = new Faults(session, this.#limits.http2ResetBurst)
+    session.destroy = guard((error?: Error, code?: number) => {
+      if (!faults.spares(error)) destroy(error, code)
+    })
     session.on('stream', (stream, _headers, flags, raw: string[]) => {
       try {
         this.#onStream(stream, flags, raw)

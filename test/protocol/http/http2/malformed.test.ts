@@ -3,6 +3,7 @@
  * (docs/security.md has the table): whatever it does, nothing malformed reaches a handler. A change of Node's shows here.
  */
 import { afterEach, describe, expect, test } from 'vitest'
+import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, frame, framesOf, head, PREFACE, TYPE } from '../../../support/http2-frames.ts'
 import { outcomeOf } from '../../../support/http2-outcome.ts'
@@ -15,12 +16,16 @@ afterEach(async () => {
 })
 
 const PROTOCOL_ERROR = 1
-const INTERNAL_ERROR = 2
 const HELLO = Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)])
 
-async function serve() {
+const goaway = ({ text }: RawPeer) =>
+  framesOf(Buffer.from(text, 'latin1'))
+    .find(({ type }) => type === TYPE.goaway)
+    ?.payload.readUInt32BE(4)
+
+async function serve(limits: Partial<HttpLimits> = {}) {
   const { handler, seen } = recorder(() => {})
-  const listener = await listen({ port: 0, handler })
+  const listener = await listen({ port: 0, handler, limits })
   const peer = await call(listener.address.port)
   open.push(
     () => listener.close({ graceMs: 0 }),
@@ -100,10 +105,10 @@ describe.each([
 
 describe('H4: a body that is not as long as its content-length', () => {
   const get = frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head())
-  const post = (bytes: number) =>
+  const post = (bytes: number, id = 3) =>
     Buffer.concat([
-      frame(TYPE.headers, END_HEADERS, 3, head('POST', ['content-length', '2'])),
-      frame(TYPE.data, END_STREAM, 3, Buffer.alloc(bytes)),
+      frame(TYPE.headers, END_HEADERS, id, head('POST', ['content-length', '2'])),
+      frame(TYPE.data, END_STREAM, id, Buffer.alloc(bytes)),
     ])
 
   test('shorter: its stream is refused, and the connection serves on', async () => {
@@ -114,24 +119,36 @@ describe('H4: a body that is not as long as its content-length', () => {
     expect(await outcomeOf(peer, 1)).toMatchObject({ status: 200 })
   })
 
-  test('longer: nghttp2 refuses the stream, and Node ends the connection', async () => {
+  test('longer: its stream is refused, and the connection serves on', async () => {
     const { peer, seen } = await serve()
     peer.send(Buffer.concat([HELLO, get]))
     await eventually(() => expect(seen).toHaveLength(1))
     peer.send(post(3))
-    expect(await outcomeOf(peer, 1)).toMatchObject({ goaway: INTERNAL_ERROR })
-    await eventually(() => expect(seen[0]!.aborted).toBe('cancelled'))
-    // Whether the other had begun or not, it was never whole.
+    expect(await outcomeOf(peer, 3)).toMatchObject({ reset: PROTOCOL_ERROR })
+    ok(seen[0]!.response)
+    expect(await outcomeOf(peer, 1)).toMatchObject({ status: 200 })
+    // Whether it had begun or not, it was never whole.
     expect(seen[1]?.trailers).toBeUndefined()
+    await eventually(() => expect(seen[1]?.aborted ?? 'cancelled').toBe('cancelled'))
+  })
+
+  test('longer again and again: the connection takes no more, and serves what it has', async () => {
+    const { peer, seen } = await serve({ http2ResetBurst: 10 })
+    peer.send(Buffer.concat([HELLO, get]))
+    await eventually(() => expect(seen).toHaveLength(1))
+    for (let id = 3; id < 13; id += 2) {
+      peer.send(post(3, id))
+      expect(await outcomeOf(peer, id)).toMatchObject({ reset: PROTOCOL_ERROR })
+    }
+    await peer.until(() => goaway(peer) === 0)
+    ok(seen[0]!.response)
+    expect(await outcomeOf(peer, 1)).toMatchObject({ status: 200 })
+    await peer.end()
   })
 })
 
 describe('H4: ids of streams', () => {
   const get = (id: number) => frame(TYPE.headers, END_HEADERS | END_STREAM, id, head())
-  const goaway = ({ text }: RawPeer) =>
-    framesOf(Buffer.from(text, 'latin1'))
-      .find(({ type }) => type === TYPE.goaway)
-      ?.payload.readUInt32BE(4)
 
   test('an id that fell is no request: it is passed over, and the connection serves on', async () => {
     const { peer, seen } = await serve()
