@@ -4,6 +4,7 @@ import type { Server as HttpServer } from 'node:http'
 import { Server as TlsServer } from 'node:tls'
 import type { Dispatcher } from 'undici'
 import { Events } from '../protocol/base/events.ts'
+import { demand } from '../protocol/base/limit.ts'
 import { detached } from '../protocol/base/guard.ts'
 import { patienceOf } from '../protocol/http/connection-set.ts'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
@@ -362,6 +363,7 @@ export class TunnelServer implements Server {
   }
 
   closeSession(id: string, reason = 'closed by hand'): boolean {
+    checkReason(reason)
     const session = this.#sessions.find(id)
     session?.end(reason, CLOSE.goingAway)
     return session !== undefined
@@ -434,7 +436,13 @@ export class TunnelServer implements Server {
 
 function drainOne(session: RuntimeSession, options: DrainOptions): void {
   const { reason = 'asked to leave', afterMs = 0, graceMs = DEFAULT_GRACE_MS } = options
+  checkReason(reason)
   checkGrace('afterMs', afterMs)
   checkGrace('afterMs + graceMs', afterMs + checkGrace('graceMs', graceMs))
   session.drain(reason, afterMs, afterMs + graceMs)
+}
+
+/** Before anything has begun: a session that has stopped half-way takes no requests, and does not end. */
+function checkReason(reason: string): void {
+  demand(typeof reason === 'string', 'reason must be a text')
 }

@@ -88,6 +88,7 @@ describe('a server', () => {
     drainSession: server => server.drainSession(server.sessions()[0]?.id ?? 'none'),
     drainRuntime: server => server.drainRuntime('demo'),
     closeSession: server => server.closeSession(server.sessions()[0]?.id ?? 'none'),
+    checkTargets: server => server.checkTargets('demo'),
     reload: server => server.reload(),
     'drain too briefly': server => server.drain({ graceMs: -1 }),
     drain: server => server.drain({ graceMs: 0 }),
@@ -133,6 +134,23 @@ describe('a server', () => {
       await until(() => server.stats().exchanges === 0)
       expect(server.stats()).toMatchObject({ sessions: 0, streams: 0, held: 0, callers: 0, quotaExchanges: 0 })
     }
+  })
+
+  const misused: Calls<Server> = {
+    'closeSession for no text': server => server.closeSession(server.sessions()[0]!.id, 7 as never),
+    'closeSession for a list': server => server.closeSession(server.sessions()[0]!.id, [] as never),
+    'drainSession for no text': server => server.drainSession(server.sessions()[0]!.id, { reason: 7 as never }),
+    'drainRuntime for no text': server => server.drainRuntime('demo', { reason: null as never }),
+    'drainSession too briefly': server => server.drainSession(server.sessions()[0]!.id, { graceMs: -1 }),
+  }
+  test.each(Object.entries(misused))('%s: it throws, and the session goes on', async (_name, call) => {
+    const server = await startServer()
+    const tunnel = createTunnel({ ...tunnelOptions(server), connections: 1 })
+    closers.push(() => tunnel.close({ graceMs: 0 }))
+    await until(() => server.sessions().some(({ active }) => active))
+    expect(() => call(server)).toThrow(/^(reason must be a text|graceMs must be from 0 to 86400000 ms, not -1)$/)
+    expect((await server.fetch('demo', '/')).status).toBe(200)
+    expect(server.stats().sessionsOpened).toBe(1)
   })
 
   test.each(Object.entries(states))('%s: what is mounted on it afterwards is taken back', async (_name, bring) => {
