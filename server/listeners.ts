@@ -3,7 +3,7 @@ import { createServer as createNetServer, type Server as NetServer, type Socket 
 import type { SallyportError } from '../protocol/base/errors.ts'
 import type { Handler } from '../protocol/exchange.ts'
 import { logGuard } from '../protocol/base/guard.ts'
-import { allAccepted, listenOn, type ListenAddress } from '../protocol/http/listen-on.ts'
+import { listenOn, type ListenAddress, stopListening } from '../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen, type TlsMaterial } from '../protocol/http/listener.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import { ASKING } from '../protocol/base/tls-profile.ts'
@@ -159,8 +159,7 @@ export class Listeners {
   stop(graceMs: number, last = false): { closed: Promise<void>; callersGone: Promise<void> } {
     const { promise: closed, resolve } = Promise.withResolvers<void>()
     const onStop = async () => {
-      if (this.#front !== undefined) await allAccepted(this.#front)
-      this.#front?.close()
+      if (this.#front !== undefined) await stopListening(this.#front, { fd: this.#settings.public?.fd })
       this.control?.stop()
       resolve()
     }

@@ -50,18 +50,25 @@ export async function listenOn(server: Server, place: ListenAddress, logger: Log
   throw new TypeError(`the socket ${fd} that was given is none of TCP`)
 }
 
-/** Looks for new connections at most, where they come faster than they can be taken; each look takes one. */
-const MAX_LOOKS = 1000
+/** How long we look for new connections, where they come faster than they can be taken. */
+const MOST_LOOKS_MS = 250
+
+/** Takes no more. Of a socket that we were given, what the kernel still holds is left to the next process. */
+export async function stopListening(server: Server, { fd }: Pick<ListenAddress, 'fd'>): Promise<void> {
+  if (fd === undefined) await allAccepted(server)
+  if (server.listening) server.close()
+}
 
 /** Resolves behind a look that found no new connection. Closed right then, `server` resets few that the kernel holds for it. */
-export async function allAccepted(server: Server): Promise<void> {
+async function allAccepted(server: Server): Promise<void> {
   let found = true
   const guard = guardWith(ignore)
   const onConnection = guard(() => {
     found = true
   })
   server.on('connection', onConnection)
-  for (let looks = 0; found && looks < MAX_LOOKS; looks++) {
+  const endMs = performance.now() + MOST_LOOKS_MS
+  while (found && performance.now() < endMs) {
     found = false
     await new Promise<void>(resolve => setImmediate(setImmediate, resolve))
   }

@@ -25,7 +25,7 @@ import { sniffPreface } from './http2/preface.ts'
 import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
 import { HTTP_LIMITS, type HttpLimitOptions, type HttpLimits, LISTENER_LIMITS } from './limits.ts'
-import { allAccepted, type BoundAddress, listenOn, type ListenAddress } from './listen-on.ts'
+import { type BoundAddress, listenOn, type ListenAddress, stopListening } from './listen-on.ts'
 import { type Logger, noLogger } from '../base/log.ts'
 import { PendingConnections } from './pending-connections.ts'
 import type { CorsPolicy } from './problem.ts'
@@ -272,8 +272,7 @@ class HttpListener implements Listener {
   async close({ graceMs = 10_000, last = false, onStop }: ListenerCloseOptions = {}): Promise<void> {
     checkDuration('graceMs', graceMs)
     const stop = async () => {
-      await allAccepted(this.#server)
-      if (this.#server.listening) this.#server.close()
+      await stopListening(this.#server, this.#options)
       await onStop?.()
     }
     await this.#connections.close(graceMs, last, stop)

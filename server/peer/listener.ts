@@ -5,7 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createServer } from 'node:tls'
 import { canonicalAddress } from '../../protocol/base/address.ts'
 import { ConnectionSet } from '../../protocol/http/connection-set.ts'
-import { allAccepted, type BoundAddress, listenOn, type ListenAddress } from '../../protocol/http/listen-on.ts'
+import { type BoundAddress, listenOn, type ListenAddress, stopListening } from '../../protocol/http/listen-on.ts'
 import { detached, endFor, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { PendingConnections } from '../../protocol/http/pending-connections.ts'
@@ -43,6 +43,7 @@ export class PeerListener {
   readonly #handshakes = new ConnectionSet(MAX_HANDSHAKES)
   readonly #pending = new PendingConnections(this.#handshakes)
   readonly #guests = new Map<Session, Guest>()
+  #place: ListenAddress = { port: 0 }
   #closing = false
   /** Exchanges that other replicas handed over, since the start. */
   taken = 0
@@ -87,6 +88,7 @@ export class PeerListener {
   }
 
   async listen(place: ListenAddress): Promise<BoundAddress> {
+    this.#place = place
     return listenOn(this.#server, place, this.#options.logger)
   }
 
@@ -180,8 +182,7 @@ export class PeerListener {
    */
   async close(): Promise<void> {
     this.#closing = true
-    await allAccepted(this.#server)
-    this.#server.close()
+    await stopListening(this.#server, this.#place)
     this.#handshakes.destroyAll()
     const guests = [...this.#guests]
     for (const [session] of guests) {

@@ -10,6 +10,7 @@ import { discarding } from '../../../protocol/base/guard.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
 import { parseCidrs } from '../../../protocol/http/forwarded.ts'
 import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
+import { stopListening } from '../../../protocol/http/listen-on.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 import { call, ok, RawPeer, recorder } from './http1/raw.ts'
 import { until } from '../../support/until.ts'
@@ -41,7 +42,7 @@ async function tls(listener: Listener, options: ConnectionOptions = {}): Promise
 
 /** Of Node's own: a socket that is bound and no more. */
 interface Given {
-  _createServerHandle(path: string, port: -1, family: -1): { readonly fd: number; close(): void }
+  _createServerHandle(address: string, port: number, family: number): { readonly fd: number; close(): void }
 }
 
 const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
@@ -285,6 +286,38 @@ describe('plain', () => {
     const [answer] = await once(socket, 'data')
     expect(answer.toString()).toMatch(/^HTTP\/1\.1 200 .*connection: close/is)
     await closed
+  })
+
+  test('closing, it leaves what came before to the next process, where a supervisor keeps the socket', async () => {
+    const bound = (net as unknown as Given)._createServerHandle('127.0.0.1', 0, 4)
+    let taken = 0
+    const { handler } = recorder(({ response }) => ok(response))
+    const onConnection = () => ++taken > 0
+    const listener = await startListener(handler, { fd: bound.fd, onConnection })
+    const raw = connectTcp({ host: '127.0.0.1', port: listener.address.port })
+    open.push(() => raw.destroy())
+    raw.on('error', () => {})
+    await new Promise(resolve => process.nextTick(resolve))
+    await listener.close({ graceMs: 5000 })
+    expect(taken).toBe(0)
+  })
+
+  test('closing, it is not kept by those who come faster than they can be taken', async () => {
+    const server = createNetServer().listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    let came = 0
+    // One in each turn of the event loop, and each turn is long.
+    server.on('newListener', name => name === 'connection' && setImmediate(comes))
+    const comes = () => {
+      const until = performance.now() + 20
+      while (performance.now() < until);
+      came++
+      server.emit('connection', undefined)
+      if (server.listening && came < 100) setImmediate(comes)
+    }
+    await stopListening(server, {})
+    expect(server.listening).toBe(false)
+    expect(came).toBeLessThan(100)
   })
 
   test.each([['h2'], ['http/1.1']])('a connection counts once, whatever it turns out to speak: %s', async alpn => {
