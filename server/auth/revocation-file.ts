@@ -8,12 +8,16 @@ import { NextFile } from './next-file.ts'
 import { formatRevocations, MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
 import { KEEP_OVER_S, type Revocation } from './revocations.ts'
 
+const EMPTIED = 'it is empty, and there were rules in it; { "revocations": [] } says that none is left'
+
 export class RevocationFile {
   readonly #file: string
   readonly #logger: Logger
   readonly #onList: (rules: readonly Revocation[]) => void
   readonly #now: () => number
   #text = ''
+  /** There are rules in the file, or were when it was last good. */
+  #hasRules = false
   /** Rules that hold although they are not in the file, because it could not be written; tried again with its next change. */
   #unwritten: Revocation[] = []
   #watch: FilesWatch | undefined
@@ -64,6 +68,7 @@ export class RevocationFile {
   #take(text: string): void {
     const rules = parseRevocations(text)
     this.#text = text
+    this.#hasRules = rules.length > 0
     this.#onList([...rules, ...this.#unwritten])
   }
 
@@ -111,8 +116,11 @@ export class RevocationFile {
     }
   }
 
+  /** Whoever copies over a file, or has no room left on the disk, empties it first: that takes no rule back. */
   async #readText(): Promise<string> {
-    return String(await readPlain(this.#file, MAX_LIST_BYTES))
+    const text = String(await readPlain(this.#file, MAX_LIST_BYTES))
+    if (this.#hasRules && text.trim() === '') throw new Error(EMPTIED)
+    return text
   }
 
   #next(step: () => Promise<void>): Promise<void> {

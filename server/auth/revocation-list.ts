@@ -4,7 +4,7 @@
  *     { "revocations": [{ "jti": "...", "runtime": "...", "issuedBefore": 1767225600, "until": "2027-01-01T00:00:00Z" }] }
  *
  * Each rule names a token, a runtime or a time of issue, or several of these, which must all fit. Times are seconds since
- * 1970, or text as RFC 3339 has it. An empty document is an empty list.
+ * 1970, or text as RFC 3339 has it. A file may be empty, as long as there was no rule in it.
  */
 import { createHash } from 'node:crypto'
 import { isRecord } from './claims.ts'

@@ -43,6 +43,7 @@ export class RevocationUrl {
   async #refresh(): Promise<void> {
     try {
       const text = await this.#download.get()
+      if (text?.trim() === '') throw new Error('the document is empty')
       if (text !== undefined && !this.#closed) this.#onList(parseRevocations(text))
       this.ready = true
       this.#failed = false

@@ -331,6 +331,7 @@ describe('a URL', () => {
   test.each([
     ['redirects', 302, listOf()],
     ['is no list', 200, '<html>'],
+    ['is empty', 200, ''],
     ['is down', 503, listOf()],
     ['is too large', 200, ' '.repeat(3 * 1024 * 1024)],
   ])('that %s lets nobody in, and the server is not ready', async (_name, status, body) => {

@@ -8,6 +8,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { RevocationFile } from '../../../server/auth/revocation-file.ts'
 import { parseRevocations } from '../../../server/auth/revocation-list.ts'
+import type { Revocation } from '../../../server/auth/revocations.ts'
 
 let folder: string
 let file: string
@@ -22,13 +23,11 @@ afterEach(async () => {
   await rm(folder, { recursive: true })
 })
 
-async function open(): Promise<RevocationFile> {
-  const list = new RevocationFile(
-    file,
-    noLogger,
-    () => {},
-    () => 0,
-  )
+async function open(
+  onList: (rules: readonly Revocation[]) => void = () => {},
+  logger = noLogger,
+): Promise<RevocationFile> {
+  const list = new RevocationFile(file, logger, onList, () => 0)
   opened.push(list)
   await list.start()
   return list
@@ -60,6 +59,27 @@ test('a rule that cannot be written is an error, holds, and is written with the 
   writeFileSync(file, '')
   await list.add({ tokenId: 'b' })
   expect(idsInFile()).toEqual(['a', 'b'])
+})
+
+test('a file that is emptied, as by a copy over it or a full disk, takes no rule back', async () => {
+  writeFileSync(file, '{ "revocations": [{ "jti": "a" }] }')
+  const said = Promise.withResolvers<unknown>()
+  const logger = { ...noLogger, error: (fields: object) => said.resolve((fields as { err: Error }).err.message) }
+  let ids: unknown
+  const list = await open(rules => {
+    ids = rules.map(({ tokenId }) => tokenId)
+  }, logger)
+  writeFileSync(file, ' \n')
+  expect(await said.promise).toMatch(/^it is empty, and there were rules in it/)
+  await expect(list.add({ tokenId: 'b' })).rejects.toThrow('it is empty')
+  expect(ids).toEqual(['a'])
+  // Whoever means it says so.
+  writeFileSync(file, '{ "revocations": [] }')
+  await list.add({ tokenId: 'c' })
+  expect([ids, idsInFile()]).toEqual([
+    ['b', 'c'],
+    ['b', 'c'],
+  ])
 })
 
 test('a server that is slow to write does not take what another one writes for its own', {
