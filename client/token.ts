@@ -30,7 +30,6 @@ interface TokenKeeperOptions {
 const SOURCE_TIMEOUT_MS = 10_000
 const MIN_RETRY_MS = 500
 const MAX_RETRY_MS = 30_000
-/** Longest delay that a timer takes. */
 
 export class TokenKeeper {
   readonly #onFresh: (token: string) => void

@@ -2,10 +2,10 @@
  * One address for two TLS servers. The front reads the server name of each ClientHello and hands the untouched socket
  * to the control endpoint or to the public edge, so that TLS 1.3 only and client certificates hold for one name alone.
  */
-import { ignore } from '../protocol/base/guard.ts'
 import type { Socket } from 'node:net'
-import type { Logger } from '../protocol/base/log.ts'
 import { ConnectionSlots } from '../protocol/base/connection-slots.ts'
+import { ignore } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
 import { MAX_CLIENT_HELLO_BYTES, readServerName } from './socket/client-hello.ts'
 import { lookAtFirstBytes } from './socket/first-bytes.ts'
 
@@ -32,6 +32,7 @@ export class SniFront {
 
   /** Takes an accepted connection that nobody has read from. */
   accept(socket: Socket): void {
+    // Whoever gets the socket listens for itself; until then a reset must not end the process.
     socket.on('error', ignore)
     let name: string | undefined
     lookAtFirstBytes(socket, {
@@ -52,5 +53,3 @@ export class SniFront {
     })
   }
 }
-
-/** Whoever gets the socket listens for itself; until then a reset must not end the process. */
