@@ -186,7 +186,7 @@ export class Http2Pool implements Pool {
     const scheme = this.#target.protocol === 'https' ? 'https' : 'http'
     const session = new PooledSession(socket, scheme, performance.now() + this.#idleMs, { onSettings, onIdle, onClose })
     const late = guard(() => finish(new SallyportError('upstream-timeout', 'no settings of the upstream in time')))
-    const timer = setTimeout(late, endsMs - performance.now())
+    const timer = setTimeout(late, Math.max(0, endsMs - performance.now()))
     return () => {
       over = true
       clearTimeout(timer)
