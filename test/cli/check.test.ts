@@ -273,7 +273,7 @@ describe('check client', () => {
         const outer = connectTcp(port, '127.0.0.1').on('error', () => {})
         inner.pipe(outer).pipe(inner)
       }
-      setTimeout(begin, 3000)
+      setTimeout(begin, 2600)
     })
     const probes = await diagnose({
       url: `wss://slow.invalid:${await serve(slow)}`,
@@ -281,7 +281,7 @@ describe('check client', () => {
       ca: readFileSync(file('ca.pem')),
       proxy: '',
       target,
-      lookup: (_name, _, callback) => void setTimeout(callback, 3000, null, [{ address: '127.0.0.1', family: 4 }]),
+      lookup: (_name, _, callback) => void setTimeout(callback, 2600, null, [{ address: '127.0.0.1', family: 4 }]),
     })
     expect(probes.filter(({ status }) => status !== 'ok')).toEqual([])
   })

@@ -20,9 +20,10 @@ import { GO_BUILD_MS } from '../support/go.ts'
 import { long, needs } from '../support/needs.ts'
 import { Postgres } from '../support/postgres.ts'
 import { until } from '../support/until.ts'
+import { unhurried } from '../support/busy.ts'
 
 /** A sender waits so long, and never sends again. */
-const PATIENCE_MS = 10_000
+const PATIENCE_MS = unhurried(10_000)
 const LANES = 16
 /** The whole of ten minutes at 50 a second, and a fiftieth of it. */
 const AWAY = long ? 30_000 : 600

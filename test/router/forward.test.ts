@@ -14,6 +14,7 @@ import { WebSocket, WebSocketServer } from 'ws'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { type Route, type RouterService, type RouterServiceOptions, serveRouter } from '../../router/index.ts'
 import { get, RawUpstream, rawCall } from './support.ts'
+import { unhurried } from '../support/busy.ts'
 
 const stops: (() => Promise<unknown> | unknown)[] = []
 afterEach(async () => {
@@ -230,7 +231,8 @@ describe('streams', () => {
     const up = await upstream((socket, text) => {
       if (text.endsWith('0\r\n\r\n')) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
     })
-    const { port } = await service(up.url, { timeouts: { headMs: 50 } })
+    const headMs = unhurried(300)
+    const { port } = await service(up.url, { timeouts: { headMs } })
     const socket = connect(port, '127.0.0.1')
     let answer = ''
     socket.on('data', chunk => {
@@ -239,7 +241,7 @@ describe('streams', () => {
     socket.write('POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n')
     for (let i = 0; i < 4; i++) {
       // Longer than the deadline of the head.
-      await new Promise(resolve => setTimeout(resolve, 40))
+      await new Promise(resolve => setTimeout(resolve, headMs / 2))
       socket.write('1\r\nx\r\n')
     }
     socket.write('0\r\n\r\n')
@@ -254,11 +256,12 @@ describe('streams', () => {
     expect(answer).toMatch(/^HTTP\/1\.1 504 [\s\S]*sallyport-error: upstream-timeout\r\n/)
     await silent.until(() => silent.sockets[0]?.destroyed === true)
 
+    const headMs = unhurried(300)
     const slow = await upstream(socket => {
       socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na')
-      setTimeout(() => socket.write('b'), 90)
+      setTimeout(() => socket.write('b'), 2 * headMs)
     })
-    const { port } = await service(slow.url, { timeouts: { headMs: 30 } })
+    const { port } = await service(slow.url, { timeouts: { headMs } })
     expect(await get(port, '/')).toMatch(/\r\n\r\nab$/)
   })
 

@@ -25,6 +25,7 @@ import {
 import { clientHello } from '../support/client-hello.ts'
 import { long } from '../support/needs.ts'
 import { eventually } from '../support/until.ts'
+import { unhurried } from '../support/busy.ts'
 
 let server: Server
 const startControl = async (options: Parameters<typeof startServer>[0] = {}) => {
@@ -152,21 +153,21 @@ describe('W1 tokens at the handshake', () => {
 
 describe('W2 the handshake is bounded', () => {
   test('a client that sends nothing is cut at the deadline, before TLS and after', async () => {
-    await startControl({ limits: { handshakeMs: 300 } })
+    await startControl({ limits: { handshakeMs: unhurried(1000) } })
     const { host, port } = server.controlAddress!
     await closed(connectTcp({ host, port }))
     await closed(await rawTls())
   })
 
   test('a client that never says hello is cut at the deadline', async () => {
-    await startControl({ limits: { handshakeMs: 300 } })
+    await startControl({ limits: { handshakeMs: unhurried(1000) } })
     const client = await dial(server, { silent: true })
     await client.closed
     await eventually(() => expect(server.stats()).toMatchObject({ sessionsOpened: 1, sessionsEnded: 1 }))
   })
 
   test('connections that say nothing wait, and are refused over the bound', async () => {
-    await startControl({ limits: { handshakesWaiting: 20, handshakesWaitingPerAddress: 10, handshakeMs: 5000 } })
+    await startControl({ limits: { handshakesWaiting: 20, handshakesWaitingPerAddress: 10, handshakeMs: 60_000 } })
     const { host, port } = server.controlAddress!
     const refused: Socket[] = []
     const sockets = Array.from({ length: 14 }, () => connectTcp({ host, port }))

@@ -18,6 +18,7 @@ import {
   uint32,
 } from '../support/http2-frames.ts'
 import { eventually } from '../support/until.ts'
+import { unhurried } from '../support/busy.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -255,7 +256,7 @@ describe('H3: header bytes', () => {
   })
 
   test('H3: a peer that does not answer pings is reaped, with its streams', async () => {
-    const { peer, seen } = await startWithPeer(() => {}, { http2PingMs: 30, stalledMs: 60 })
+    const { peer, seen } = await startWithPeer(() => {}, { http2PingMs: unhurried(300), stalledMs: 60 })
     peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
     await peer.end()
     await eventually(() => expect(seen.some(({ aborted }) => aborted === 'cancelled')).toBe(true))

@@ -36,6 +36,7 @@ import { needs } from '../support/needs.ts'
 import { Redis } from '../support/redis.ts'
 import { makeSecrets } from '../support/secrets.ts'
 import { until } from '../support/until.ts'
+import { unhurried } from '../support/busy.ts'
 
 const uncaught: unknown[] = []
 const note = (error: unknown) => uncaught.push(error)
@@ -76,7 +77,7 @@ describe('P1 a connection over HTTP/1.1', () => {
     const { handler } = recorder(({ response }) => ok(response))
     const errors: string[] = []
     const logger = { ...noLogger, error: (_fields: object, message: string) => void errors.push(message) }
-    const listener = await listen({ port: 0, handler, logger, limits: { headMs: 300 } })
+    const listener = await listen({ port: 0, handler, logger, limits: { headMs: unhurried(600) } })
     open.push(() => listener.close({ graceMs: 0 }))
     const other = await call(listener.address.port)
     other.send(GET)

@@ -8,6 +8,7 @@ import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { MemoryDirectory } from '../../server/directory/memory.ts'
 import type { Server } from '../../server/server.ts'
 import { call, DOMAIN, dial, echo, hanging, openWebSocket, startServer, type TestClient } from './fixture.ts'
+import { unhurried } from '../support/busy.ts'
 
 /** Callers think between requests: longer than a client needs to leave. */
 const PACE_MS = 30
@@ -118,7 +119,7 @@ describe('under steady callers', () => {
 })
 
 test('it serves on for the delay, not ready, and then takes nobody', async () => {
-  server = await startServer({ drainDelayMs: 300, healthPath: '/lb' })
+  server = await startServer({ drainDelayMs: unhurried(1000), healthPath: '/lb' })
   await leaver()
   expect((await call(server, HOST, '/lb')).status).toBe(200)
   const draining = server.drain()
@@ -173,7 +174,7 @@ test('a response says that its connection ends', async () => {
 })
 
 test('a request that waits for a session is answered before the end', async () => {
-  server = await startServer({ hold: { holdMs: 200 } })
+  server = await startServer({ hold: { holdMs: unhurried(1000) } })
   const calling = call(server, HOST)
   while (server.stats().held === 0) await new Promise(resolve => setImmediate(resolve))
   await server.close({ graceMs: 10_000 })

@@ -8,12 +8,13 @@ import { Http1Caller } from '../support/caller-http1.ts'
 import { long, needs, program } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'
 import { startTarget, type SuiteTarget } from './target.ts'
+import { unhurried } from '../support/busy.ts'
 
 const CONNECTIONS = long ? 1000 : 40
 /** The long run has the real limits. */
 const SHORT_MS = 2000
 const limits = long ? DEFAULT_HTTP_LIMITS : { headMs: SHORT_MS, bodyIdleMs: SHORT_MS, stalledMs: SHORT_MS }
-const GRACE_MS = 5000
+const GRACE_MS = unhurried(5000)
 /** More than a handshake: what is written of a body counts, not what is said before. */
 const BODY_BYTES = 16 * 1024
 const SECONDS = long ? 150 : 10
@@ -79,12 +80,12 @@ describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
     ['slow bodies', ['-B', '-i', '120', '-s', '100000'], '/1000', limits.bodyIdleMs],
     // The answer is larger than what kernels take of it.
     ['slow readers', ['-X', '-n', '300', '-w', '1', '-y', '2', '-z', '1'], '/20000000', limits.stalledMs],
-  ])('%s', { timeout: (SECONDS + 60) * 1000 }, async (name, mode, path, limitMs) => {
+  ])('%s', { timeout: (SECONDS + 300) * 1000 }, async (name, mode, path, limitMs) => {
     const over = new AbortController()
     const caller = goodCaller(over.signal)
     const url = `https://127.0.0.1:${target.edgePort}${path}`
     const amount = ['-c', String(CONNECTIONS), '-r', String(CONNECTIONS / 2), '-l', String(SECONDS), '-p', '5']
-    await runProgram(program('slowhttptest'), [...mode, ...amount, '-u', url], (SECONDS + 30) * 1000)
+    await runProgram(program('slowhttptest'), [...mode, ...amount, '-u', url], (SECONDS + 200) * 1000)
     // The good caller's connection is open still, and so it is none of these.
     const ended = [...lives.values()].filter(({ ms }) => !Number.isNaN(ms))
     const longest = Math.max(...ended.map(({ ms }) => ms))

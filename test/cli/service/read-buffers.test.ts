@@ -10,11 +10,11 @@ const PROGRAM = `
   import { collectReadBuffers } from ${JSON.stringify(READ_BUFFERS)}
   collectReadBuffers()
   const kept = []
-  const endsAt = Date.now() + 3000
+  let turns = 600
   const turn = () => {
     for (let i = 0; i < 1000; i++) new Array(1000).fill(i)
     kept.push(new Array(500).fill(0), Buffer.allocUnsafeSlow(20_000))
-    if (Date.now() < endsAt) setTimeout(turn, 5)
+    if (--turns > 0) setTimeout(turn, 5)
   }
   turn()
 `

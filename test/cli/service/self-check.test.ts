@@ -15,21 +15,25 @@ afterEach(async () => {
   for (const stop of stops.splice(0).reverse()) await stop()
 })
 
-function watched(options: ClientOptions, afterMs: number): { tunnel: Tunnel; lines: string[] } {
-  const { logger, lines } = recordingLogger()
+function dial(options: ClientOptions): Tunnel {
   const tunnel = createTunnel(options)
+  stops.push(() => tunnel.close({ graceMs: 0 }))
+  return tunnel
+}
+
+/** The lines of the log. */
+function watch(tunnel: Tunnel, options: ClientOptions, afterMs: number): string[] {
+  const { logger, lines } = recordingLogger()
   const checking = checkWhenAway(tunnel, () => options, logger, afterMs)
-  stops.push(
-    () => tunnel.close({ graceMs: 0 }),
-    () => checking.close(),
-  )
-  return { tunnel, lines }
+  stops.push(() => checking.close())
+  return lines
 }
 
 test('a client that finds nobody says once at which step, and what helps', async () => {
   const secrets = await makeSecrets()
   const token = await secrets.token('demo')
-  const { lines } = watched({ url: 'wss://127.0.0.1:1', token, target: 'http://127.0.0.1:1', proxy: '' }, 100)
+  const options = { url: 'wss://127.0.0.1:1', token, target: 'http://127.0.0.1:1', proxy: '' }
+  const lines = watch(dial(options), options, 100)
   await expect.poll(() => lines).toHaveLength(1)
   expect(lines[0]).toMatch(
     /^warn no session for 0\.1 s; tcp of 127\.0\.0\.1:1: nothing listens at .* Refused: nothing listens/,
@@ -46,8 +50,9 @@ test('one that is connected says nothing; when its server has gone, it does', as
   const url = `wss://127.0.0.1:${server.controlAddress!.port}`
   const token = await secrets.token('other')
   const options = { url, token, ca: secrets.ca, target: 'http://127.0.0.1:1', proxy: '' }
-  const { tunnel, lines } = watched(options, 1000)
+  const tunnel = dial(options)
   await tunnel.connected()
+  const lines = watch(tunnel, options, 1000)
   await new Promise(resolve => setTimeout(resolve, 1500))
   expect(lines).toEqual([])
   await server.close({ graceMs: 0 })
@@ -69,8 +74,7 @@ test('it goes the way with the authorities that were reloaded', async () => {
   // Its signature is of nobody whom this server knows.
   const token = await elsewhere.token('demo')
   const options = { url, token, ...loaded, target: 'http://127.0.0.1:1', proxy: '' }
-  const tunnel = createTunnel(options)
-  stops.push(() => tunnel.close({ graceMs: 0 }))
+  const tunnel = dial(options)
   const trust = await watchTrust(config, loaded, tunnel, logger)
   stops.push(() => trust.close())
   writeFileSync(ca, secrets.ca)

@@ -9,6 +9,7 @@ import { createUpstreams, type Upstreams } from '../../../router/upstream/upstre
 import { lastingPort } from '../../support/ports.ts'
 import { DEAF } from '../../support/ends.ts'
 import { eventually } from '../../support/until.ts'
+import { unhurried } from '../../support/busy.ts'
 
 const request = {
   method: 'GET',
@@ -31,7 +32,7 @@ it.each([
   async (protocol, create) => {
     const port = await lastingPort()
     const target = fillTarget(parseTarget(`${protocol}://127.0.0.1:${port}`), {}, new Map(), undefined)!
-    upstreams = createUpstreams({ idleMs: 500 })
+    upstreams = createUpstreams({ idleMs: unhurried(1000) })
     const ended = Promise.withResolvers<void>()
     const response: ResponseSink = {
       ...DEAF,

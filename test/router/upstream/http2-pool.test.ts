@@ -9,6 +9,7 @@ import { frame, TYPE } from '../../support/http2-frames.ts'
 import { Http2Upstream } from '../../support/http2-upstream.ts'
 import { eventually, until } from '../../support/until.ts'
 import { DEAF } from '../../support/ends.ts'
+import { unhurried } from '../../support/busy.ts'
 
 const PER_SESSION = 100
 let upstream: Http2Upstream
@@ -144,8 +145,9 @@ describe('a new session', () => {
       if (upstream.connections.length > first + 1) return
       setTimeout(() => connection.send(frame(TYPE.settings, 0, 0, taking(1))), 200)
     }
-    for (let i = 0; i < 3; i++) pool.open('192.0.2.1', 2000, tell('one'))
-    setTimeout(() => told.push('late'), 2100)
+    const ms = unhurried(2000)
+    for (let i = 0; i < 3; i++) pool.open('192.0.2.1', ms, tell('one'))
+    setTimeout(() => told.push('late'), ms + 100)
     await until(() => told.includes('late'))
     expect(told).toEqual(['one sent', 'one upstream-timeout', 'one upstream-timeout', 'late'])
     expect([budget.used, pool.size, upstream.connections.length]).toEqual([1, 1, first + 2])

@@ -290,7 +290,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
   })
 
   test('that answers nothing: away within the deadline, and back when it answers', async () => {
-    const store = await start({ queryMs: 500 })
+    const store = await start({ queryMs: unhurried(500) })
     await append(store, message('a'))
     postgres.pause()
     try {

@@ -9,6 +9,7 @@ import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { ByteCache } from '../../../../protocol/base/byte-cache.ts'
 import { type RawPeer, RawUpstream } from './raw.ts'
 import { until } from '../../../support/until.ts'
+import { unhurried } from '../../../support/busy.ts'
 
 class Response implements ResponseSink {
   heads: ResponseHead[] = []
@@ -468,11 +469,12 @@ describe('deadlines', () => {
     await peer.end()
     const other = await startConnection()
     const quiet = new Response()
-    other.connection.send(request(), quiet, { headTimeoutMs: 20 })
+    const headTimeoutMs = unhurried(200)
+    other.connection.send(request(), quiet, { headTimeoutMs })
     await other.peer.saying('\r\n\r\n')
     other.peer.send('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no')
     await until(() => quiet.body === 'o')
-    await new Promise(resolve => setTimeout(resolve, 40))
+    await new Promise(resolve => setTimeout(resolve, 2 * headTimeoutMs))
     other.peer.send('k')
     await quiet.over()
     expect(quiet.error).toBeUndefined()

@@ -8,6 +8,7 @@ import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../../../protocol/http/listener.ts'
 import { call, ok, recorder } from './raw.ts'
 import { until } from '../../../support/until.ts'
+import { unhurried } from '../../../support/busy.ts'
 
 const open: Listener[] = []
 afterEach(async () => {
@@ -612,14 +613,14 @@ describe('deadlines', () => {
     const { handler } = recorder(() => {})
     const silent = await serve(handler, { headMs: 30 })
     expect(await silent.caller.end()).toBe('')
-    const slow = await serve(handler, { headMs: 30 })
+    const slow = await serve(handler, { headMs: unhurried(300) })
     slow.caller.send('GET / HT')
     expect(await slow.caller.end()).toMatch(/^HTTP\/1.1 408/)
   })
 
   test('a drip of bytes does not prolong the head', async () => {
     const { handler } = recorder(() => {})
-    const { caller } = await serve(handler, { headMs: 60 })
+    const { caller } = await serve(handler, { headMs: unhurried(300) })
     const drip = setInterval(() => caller.send('x'), 10)
     expect(await caller.end()).toMatch(/^HTTP\/1.1 408/)
     clearInterval(drip)
@@ -637,7 +638,7 @@ describe('deadlines', () => {
     const { handler, seen } = recorder(({ request, response }) => {
       if (request.path === '/quick') ok(response)
     })
-    const { caller, listener } = await serve(handler, { keepAliveMs: 40, bodyIdleMs: 40, stalledMs: 40 })
+    const { caller, listener } = await serve(handler, { keepAliveMs: unhurried(400), bodyIdleMs: 40, stalledMs: 40 })
     const quiet = await call(listener.address.port)
     quiet.send(get('/quiet'))
     caller.send(get('/quick'))

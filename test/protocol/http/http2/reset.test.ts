@@ -160,7 +160,7 @@ describe('a request that breaks', () => {
     const request = { method: upgrade ? 'GET' : 'POST', authority: 'a', path: '/', headers: [], bodyBytes, upgrade }
     const ended = Promise.withResolvers<void>()
     const response = { ...DEAF, responseEnd: () => ended.resolve(), requestConsumed: () => sink.requestEnd([]) }
-    const sink = session.send(request, response, { headTimeoutMs: 100 })
+    const sink = session.send(request, response, { headTimeoutMs: 10_000 })
     if (!upgrade) sink.requestData(Buffer.from('some'))
     peer.write(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, field(':status', '200')))
     await ended.promise

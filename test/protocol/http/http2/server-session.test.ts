@@ -7,6 +7,7 @@ import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
 import { ok, recorder } from '../http1/raw.ts'
 import { until } from '../../../support/until.ts'
+import { unhurried } from '../../../support/busy.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -431,7 +432,7 @@ describe('ends', () => {
 
   test('an idle session is closed; one with a quiet stream is pinged instead', async () => {
     const { handler, seen } = recorder(() => {})
-    const { session, listener } = await serve(handler, { keepAliveMs: 40, http2PingMs: 20 })
+    const { session, listener } = await serve(handler, { keepAliveMs: unhurried(400), http2PingMs: 20 })
     const quiet = connect(`http://127.0.0.1:${listener.address.port}`)
     open.push(() => quiet.destroy())
     const result = answer(quiet.request({ ':path': '/', ':authority': 'a' }))
