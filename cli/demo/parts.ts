@@ -2,7 +2,8 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 
-const READY_MS = 15_000
+/** A busy machine takes long to start a process. */
+const READY_MS = 60_000
 const STOP_MS = 5_000
 const KEPT_LINES = 80
 

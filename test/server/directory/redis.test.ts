@@ -20,6 +20,7 @@ type ReplicaOptions = Partial<SharedDirectoryOptions> & { readonly prefix?: stri
 /** Where the end of a lease is waited for. */
 const QUICK = { leaseMs: unhurried(1000) }
 
+const LEASE_MS = unhurried(8000)
 const SLOWER = { leaseMs: unhurried(2000) }
 const SLOW = { leaseMs: unhurried(5000) }
 
@@ -31,7 +32,7 @@ class Replica {
   #waiting: (() => void)[] = []
 
   constructor(redis: RedisAddress, name: string, options: ReplicaOptions = {}) {
-    const { leaseMs = unhurried(8000), prefix = 'sallyport', ...rest } = options
+    const { leaseMs = LEASE_MS, prefix = 'sallyport', ...rest } = options
     const store = new RedisStore({ redis: async () => redis, replica: name, address: '', leaseMs, prefix })
     this.directory = new SharedDirectory({ store, replica: name, leaseMs, logger: noLogger, ...rest })
     this.directory.listen({
@@ -347,7 +348,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     await open('b')
     await a.join('one')
     await a.until(() => a.directory.stats().replicas === 2)
-    stoodStillMs = 30_000
+    stoodStillMs = 4 * LEASE_MS
     expect(a.directory.find('demo')).toBe('unknown')
     await a.until(() => a.standing !== undefined)
     expect(a.active).toBe('one 1')

@@ -4,17 +4,18 @@ import { FrameType } from '../../../../protocol/wire/yamux/frame.ts'
 import { RuntimeCeilings } from '../../../../protocol/wire/yamux/runtime-ceilings.ts'
 import type { SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
-import { frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
+import { FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
 import { until } from '../../../support/until.ts'
 
 const KIB = 1024
 
-/** Sends `sizes[i]` bytes to a receiver that takes nothing, each on a stream of its own. */
+/** Sends `sizes[i]` bytes to a receiver that takes nothing, each on a stream of its own. No round trip is long. */
 async function fill(sizes: number[], options: Partial<SessionOptions>) {
   const accepted = new Map<number, StreamRecorder>()
+  const clock = new FakeClock()
   const { server, client } = sessionPair(
-    {},
-    { ...options, onStream: (stream: Stream) => accepted.set(stream.id, new StreamRecorder(stream, false)) },
+    { clock },
+    { ...options, clock, onStream: (stream: Stream) => accepted.set(stream.id, new StreamRecorder(stream, false)) },
   )
   const senders = sizes.map(size => {
     const sender = new StreamRecorder(server.open())
@@ -104,6 +105,7 @@ describe('ceilings', () => {
     /** Two such sessions. Each stream is a runtime's, which is known when its first bytes have come. */
     const start = (limitBytes: number) => {
       const runtimeCeilings = new RuntimeCeilings(limitBytes)
+      const clock = new FakeClock()
       const links = [0, 1].map(() => {
         const accepted: StreamRecorder[] = []
         const onStream = (stream: Stream) => {
@@ -116,7 +118,7 @@ describe('ceilings', () => {
             recorder.data(chunk)
           }
         }
-        return { ...sessionPair({}, { onStream, runtimeCeilings }), accepted }
+        return { ...sessionPair({ clock }, { clock, onStream, runtimeCeilings }), accepted }
       })
       const send = async (link: number, runtime: string, bytes: number) => {
         const { server, accepted } = links[link]!
