@@ -104,6 +104,7 @@ const MAX_RUNTIMES = 10_000
 const MOST_DELIVERED = 200_000
 /** Addresses whose unverified webhooks are counted. */
 const MAX_ADDRESSES = 10_000
+const MAX_UNFORGOTTEN = 10_000
 const NONE: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0, damaged: 0 }
 
 /** As it stands in the store. */
@@ -133,6 +134,8 @@ export class Inbox implements InboxOperations {
   readonly #ledger: Ledger
   readonly #rules = new AgedMap<Known>()
   readonly #strangers = new AgedMap<TokenBucket>()
+  /** Webhooks that were not stored, and whose parts are still there. */
+  readonly #unforgotten = new Set<string>()
   readonly #sweepTimer: NodeJS.Timeout
   readonly #accepted = { ...zeros(WHYS), duplicate: 0 }
   readonly #attempts: Record<OutcomeKind, number> = {
@@ -191,6 +194,7 @@ export class Inbox implements InboxOperations {
     if (state.setAside === undefined) this.#rulesChanged(state.contents)
     else this.#writeAnew()
     for (const [runtime, { text, savedAt }] of this.#rules) if (savedAt === 0) this.#save(runtime, text)
+    for (const id of this.#unforgotten) detached(this.logger, NOT_FORGOTTEN, this.#forgetParts(id))
     this.#lanes.reset(lanes)
   }
 
@@ -352,16 +356,21 @@ export class Inbox implements InboxOperations {
 
   /** Parts whose webhook is not stored. */
   forget(capture: Capture): void {
-    detached(this.logger, 'parts of a webhook were not forgotten', this.#forget(capture))
+    detached(this.logger, NOT_FORGOTTEN, this.#forget(capture))
   }
 
   async #forget(capture: Capture): Promise<void> {
+    await this.#forgetParts(capture.id)
+    this.#release(capture)
+  }
+
+  /** What cannot be removed now goes once the store is open again. */
+  async #forgetParts(id: string): Promise<void> {
     try {
-      await this.#store.apply({ op: 'forget', id: capture.id })
+      await this.#store.apply({ op: 'forget', id })
+      this.#unforgotten.delete(id)
     } catch {
-      // What cannot be removed now goes at the next start.
-    } finally {
-      this.#release(capture)
+      if (this.#unforgotten.size < MAX_UNFORGOTTEN) this.#unforgotten.add(id)
     }
   }
 
@@ -617,6 +626,7 @@ async function together<Item>(items: readonly Item[], work: (item: Item) => Prom
   for (let at = 0; at < items.length; at += GROUP) await Promise.all(items.slice(at, at + GROUP).map(work))
 }
 
+const NOT_FORGOTTEN = 'parts of a webhook were not forgotten'
 const SWEEP_FAILED = 'the inbox could not be swept'
 
 function withoutSecrets({ verify: _, ...rule }: InboxRule & { verify?: unknown }): InboxRule {

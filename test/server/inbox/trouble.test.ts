@@ -3,9 +3,11 @@
 import { closeSync, openSync, statSync, writeSync } from 'node:fs'
 import { request } from 'node:http'
 import { DatabaseSync } from 'node:sqlite'
-import { afterEach, expect, test } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../protocol/exchange.ts'
+import { needs } from '../../support/needs.ts'
+import { Postgres } from '../../support/postgres.ts'
 import { until } from '../../support/until.ts'
 import { answer, DOMAIN, dial } from '../fixture.ts'
 import { type Ground, leave, makeGround, RULE } from './fixture.ts'
@@ -147,6 +149,27 @@ test('a store that opens again while a body comes has lost its beginning: 503, n
   sender.end(Buffer.alloc(700_000, 'y'))
   expect(await status).toBe(503)
   expect(await ground.messages()).toEqual([])
+})
+
+describe.runIf(needs('postgres'))('in PostgreSQL', () => {
+  test('what came of a body while PostgreSQL went away leaves nothing behind', async () => {
+    const postgres = await Postgres.start()
+    try {
+      ground = await makeGround({ url: postgres.url })
+      await leave(ground, await ground.connect())
+      const parts = async () => await postgres.query('SELECT id FROM sallyport_inbox.parts', 'sallyport')
+      const { sender, status } = upload(700_000, 1_400_000)
+      await until(async () => (await parts()).length === 1)
+      await postgres.kill()
+      await until(() => !ground.server.stats().inbox!.store.open)
+      sender.end(Buffer.alloc(700_000, 'y'))
+      expect(await status).toBe(503)
+      await postgres.start()
+      await until(async () => (await parts()).length === 0)
+    } finally {
+      await postgres.stop()
+    }
+  })
 })
 
 test.each([
