@@ -1,7 +1,8 @@
 /** Opens a TCP connection over a path that may be down for a while. */
 import type { LookupAddress } from 'node:dns'
-import { connect, type LookupFunction, type Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { guardWith } from '../../protocol/base/guard.ts'
+import { leadingTo, unanswered } from '../../protocol/base/unanswered.ts'
 
 /** The kernel repeats its first packet after 1, 3, 7, 15 s; a path that comes back would wait for the next one. */
 const KNOCK_MS = 1000
@@ -9,7 +10,7 @@ const KEEP_ALIVE_MS = 15_000
 
 /**
  * Connects to the first of `addresses` that answers. As long as none does, another connection is begun every second; the
- * first that opens is taken, and an answer that says no ends them all. Rejects with the socket's error or the signal's
+ * first that opens is taken, and a no of the last address ends them all. Rejects with the socket's error or the signal's
  * reason.
  */
 export function connectTcp(
@@ -20,17 +21,18 @@ export function connectTcp(
 ): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>()
   const sockets = new Set<Socket>()
-  const lookup: LookupFunction = (_name, options, callback) => {
-    const [first] = addresses
-    if (options.all === true) callback(null, [...addresses])
-    else callback(null, first!.address, first!.family)
-  }
+  let lookup = leadingTo(addresses)
   const fail = (error: unknown) => {
     end()
     reject(error)
   }
   const guard = guardWith(fail)
-  const failed = guard((error: Error) => fail(error))
+  const failed = guard((error: Error) => {
+    const left = unanswered(error)
+    if (left.length === 0) return fail(error)
+    lookup = leadingTo(left)
+    begin()
+  })
   const begin = guard(() => {
     const socket = connect({ host, port, lookup, noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS })
     sockets.add(socket)

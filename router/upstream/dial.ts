@@ -10,6 +10,7 @@ import {
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { isReserved } from '../../protocol/base/reserved-addresses.ts'
+import { leadingTo, unanswered } from '../../protocol/base/unanswered.ts'
 import type { UpstreamTarget, TlsIdentity } from '../target.ts'
 import { elsewhere } from './elsewhere.ts'
 import { type UpstreamDialPhase, dialError } from './errors.ts'
@@ -31,7 +32,7 @@ export function dialUpstream(
   let phase: UpstreamDialPhase = 'connect'
   const name = namesFor(target).forConnection(caller)
   const lookup = target.captured ? elsewhere(name.lookup) : name.lookup
-  const socket = target.protocol === 'https' ? openTls(target, contexts, lookup) : openTcp(target, lookup)
+  let socket: Socket
   const guard = guardWith(error => {
     socket.destroy()
     finish(toSallyportError(error))
@@ -51,20 +52,24 @@ export function dialUpstream(
     if (error !== undefined) socket.destroy()
     done(error, error === undefined ? socket : undefined)
   }
-  const onError = guard((error: Error) => finish(dialError(error, phase, target)))
-  socket.on('error', onError)
-  socket.once(
-    'connect',
-    guard(() => {
-      phase = 'tls'
-      if (isReserved(socket)) finish(new SallyportError('upstream-refused', 'the target is the admin listener'))
-      else if (target.protocol !== 'https') finish(undefined)
-    }),
-  )
-  socket.once(
-    'secureConnect',
-    guard(() => finish(undefined)),
-  )
+  const onError = guard((error: Error) => {
+    const left = unanswered(error)
+    if (left.length > 0) open(leadingTo(left))
+    else finish(dialError(error, phase, target))
+  })
+  const onConnect = guard(() => {
+    phase = 'tls'
+    if (isReserved(socket)) finish(new SallyportError('upstream-refused', 'the target is the admin listener'))
+    else if (target.protocol !== 'https') finish(undefined)
+  })
+  const onSecure = guard(() => finish(undefined))
+  const open = (lookup: LookupFunction) => {
+    socket = target.protocol === 'https' ? openTls(target, contexts, lookup) : openTcp(target, lookup)
+    socket.on('error', onError)
+    socket.once('connect', onConnect)
+    socket.once('secureConnect', onSecure)
+  }
+  open(lookup)
   return () => {
     over = true
     clearTimeout(timer)

@@ -1,8 +1,13 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import dns from 'node:dns'
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
+import type { SallyportError } from '../../../protocol/base/errors.ts'
 import { makeTarget } from '../../../router/target.ts'
 import { dialUpstream, SecureContexts } from '../../../router/upstream/dial.ts'
+import { LateListener } from '../../support/late-listener.ts'
+import { until } from '../../support/until.ts'
 
 test('a socket that is handed over keeps nothing of its dial, and a late error ends no process', async () => {
   const server = createServer(() => {}).listen(0, '127.0.0.1')
@@ -30,5 +35,34 @@ test('a socket that is handed over keeps nothing of its dial, and a late error e
     one.destroy()
     other.destroy()
     server.close()
+  }
+})
+
+test('an address that answers late is waited for, although the next one refuses', async () => {
+  const late = await LateListener.start()
+  const lookup = (_name: string, _options: object, answer: (error: null, all: dns.LookupAddress[]) => void) =>
+    answer(null, [
+      { address: '127.0.0.1', family: 4 },
+      { address: '127.0.0.2', family: 4 },
+    ])
+  vi.spyOn(dns, 'lookup').mockImplementation(lookup as unknown as typeof dns.lookup)
+  let begun = 0
+  const onSocket = () => void begun++
+  subscribe('net.client.socket', onSocket)
+  const told: (SallyportError | Socket | undefined)[] = []
+  const target = makeTarget('http', 'late.test', late.port, new Map(), undefined)
+  const giveUp = dialUpstream(target, '192.0.2.1', 60_000, new SecureContexts(), (error, socket) =>
+    told.push(error ?? socket),
+  )
+  try {
+    await until(() => begun > 1 || told.length > 0)
+    late.accept()
+    await until(() => told.length > 0)
+    expect(told).toMatchObject([{ remoteAddress: '127.0.0.1' }])
+  } finally {
+    unsubscribe('net.client.socket', onSocket)
+    vi.restoreAllMocks()
+    giveUp()
+    await late.stop()
   }
 })

@@ -1,0 +1,44 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import type { Socket } from 'node:net'
+import { expect, it } from 'vitest'
+import { connectTcp } from '../../../client/dial/connect-tcp.ts'
+import { LateListener } from '../../support/late-listener.ts'
+import { until } from '../../support/until.ts'
+
+const LATE = { address: '127.0.0.1', family: 4 }
+/** Nothing listens there. */
+const REFUSES = { address: '127.0.0.2', family: 4 }
+
+it.each([
+  ['the next one', [LATE, REFUSES]],
+  ['the one before', [REFUSES, LATE]],
+])('waits for an address that answers late, although %s refuses', async (_which, addresses) => {
+  const late = await LateListener.start()
+  const attempts: Socket[] = []
+  const onSocket = (message: unknown) => void attempts.push((message as { socket: Socket }).socket)
+  subscribe('net.client.socket', onSocket)
+  let failed: unknown
+  const connected = connectTcp('late.test', late.port, addresses, AbortSignal.timeout(60_000))
+  connected.catch(error => {
+    failed = error
+  })
+  try {
+    await until(() => attempts.length > 1 || failed !== undefined)
+    late.accept()
+    const socket = await connected
+    expect(socket.remoteAddress).toBe('127.0.0.1')
+    socket.destroy()
+    await until(() => attempts.every(({ destroyed }) => destroyed))
+  } finally {
+    unsubscribe('net.client.socket', onSocket)
+    await late.stop()
+  }
+})
+
+it('rejects with the error of addresses that all refuse', async () => {
+  const other = { address: '127.0.0.3', family: 4 }
+  await expect(connectTcp('no.test', 1, [REFUSES, other], AbortSignal.timeout(60_000))).rejects.toMatchObject({
+    code: 'ECONNREFUSED',
+    errors: [{ address: '127.0.0.2' }, { address: '127.0.0.3' }],
+  })
+})
