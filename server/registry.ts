@@ -101,6 +101,8 @@ export class Registry<M extends RegisteredSession, H = never> {
   readonly #directory: Directory
   readonly #random: () => number
   readonly #questions: Questions
+  /** A directory of an embedder may throw: its sessions end all the same. */
+  readonly #gone: (runtime: string, instance: string) => void
   #sessions = 0
 
   constructor(options: RegistryOptions<H>) {
@@ -108,6 +110,8 @@ export class Registry<M extends RegisteredSession, H = never> {
     this.#directory = options.directory
     this.#questions = options.questions ?? new Questions(options.directory)
     this.#random = options.random ?? Math.random
+    const guard = logGuard(options.logger, 'the directory could not be told')
+    this.#gone = guard((runtime: string, instance: string) => this.#directory.gone(runtime, instance))
     if (options.hops !== undefined) options.hops.onAgain = runtime => options.onLive?.(runtime)
     const { hosts } = options
     options.directory.listen({
@@ -201,7 +205,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     live!.splice(index, 1)
     if (live!.length > 0) return
     this.#options.record?.('released', member.runtime, member.instance, this.epochOf(member))
-    this.#directory.gone(member.runtime, member.instance)
+    this.#gone(member.runtime, member.instance)
   }
 
   /** The session has ended. */
@@ -297,7 +301,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     const here = this.#runtimes.get(runtime)
     for (const [id, { replicas }] of state.instances) {
       const isListed = replicas.includes(this.#directory.replica)
-      if (isListed && here?.has(id) !== true) this.#directory.gone(runtime, id)
+      if (isListed && here?.has(id) !== true) this.#gone(runtime, id)
     }
     for (const instance of here?.values() ?? []) {
       // A directory that lost its memory does not take from an instance what it holds.
@@ -324,7 +328,7 @@ export class Registry<M extends RegisteredSession, H = never> {
   #correct(state: RuntimeState, instance: Instance<M>): void {
     const listed = state.instances.get(instance.id)?.replicas.includes(this.#directory.replica) ?? false
     if (listed === instance.live.length > 0 || instance.asking !== undefined) return
-    if (listed) this.#directory.gone(state.runtime, instance.id)
+    if (listed) this.#gone(state.runtime, instance.id)
     else void this.#ask(state.runtime, instance).catch(() => {})
   }
 

@@ -7,6 +7,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { ClientOptions, Handler, HandlerTarget, Tunnel } from '../../client/index.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { createRouter, serveRouter } from '../../router/index.ts'
+import { MemoryDirectory } from '../../server/directory/memory.ts'
 import type { ServerOptions } from '../../server/index.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { type Pair, startPair } from '../support/pair.ts'
@@ -161,6 +162,17 @@ describe('P1 hooks of embedders', () => {
     const url = `wss://connect.example.com:${all.server.controlAddress?.port}`
     const late = all.connect('other', patient, { url, lookup: lookup as never, connectTimeoutMs: 300 })
     await expect(late).rejects.toThrow(/no session within/)
+    expect(await served(all)).toBe(200)
+  })
+
+  test('a directory that throws when it is told that an instance has gone: its sessions end all the same', async () => {
+    const directory = new MemoryDirectory()
+    directory.gone = throwing
+    const all = await begin({ server: { directory } })
+    const before = all.server.sessions().map(({ id }) => id)
+    for (const id of before) expect(all.server.closeSession(id)).toBe(true)
+    await until(() => all.server.stats().sessionsEnded === before.length, 'the sessions have ended')
+    await until(() => all.tunnel.ready() && all.server.sessions().some(({ active }) => active), 'the client is back')
     expect(await served(all)).toBe(200)
   })
 
