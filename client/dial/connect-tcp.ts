@@ -22,6 +22,7 @@ export function connectTcp(
   const { promise, resolve, reject } = Promise.withResolvers<Socket>()
   const sockets = new Set<Socket>()
   let lookup = leadingTo(addresses)
+  let over = false
   const fail = (error: unknown) => {
     end()
     reject(error)
@@ -29,7 +30,7 @@ export function connectTcp(
   const guard = guardWith(fail)
   const failed = guard((error: Error) => {
     const left = unanswered(error)
-    if (left.length === 0) return fail(error)
+    if (over || left.length === 0) return fail(error)
     lookup = leadingTo(left)
     begin()
   })
@@ -46,6 +47,7 @@ export function connectTcp(
     socket.once('error', failed)
   })
   const end = () => {
+    over = true
     clearInterval(timer)
     signal.removeEventListener('abort', onAbort)
     for (const socket of sockets) socket.destroy()

@@ -1,5 +1,6 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
-import type { Socket } from 'node:net'
+import { once } from 'node:events'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { expect, it } from 'vitest'
 import { connectTcp } from '../../../client/dial/connect-tcp.ts'
 import { LateListener } from '../../support/late-listener.ts'
@@ -32,6 +33,27 @@ it.each([
   } finally {
     unsubscribe('net.client.socket', onSocket)
     await late.stop()
+  }
+})
+
+it('begins nothing more once it has come to an end', async () => {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const attempts: Socket[] = []
+  const onSocket = (message: unknown) => void attempts.push((message as { socket: Socket }).socket)
+  subscribe('net.client.socket', onSocket)
+  try {
+    const { port } = server.address() as AddressInfo
+    const connecting = connectTcp('a.test', port, [LATE, REFUSES], AbortSignal.timeout(60_000))
+    const failed = attempts[0]!.listeners('error')[0] as (error: Error) => void
+    const socket = await connecting
+    // Of an attempt that ended in the same turn as another connected, it is told behind that.
+    failed(new AggregateError([Object.assign(new Error('late'), { code: 'ETIMEDOUT', address: '127.0.0.1' })]))
+    expect(attempts).toHaveLength(1)
+    socket.destroy()
+  } finally {
+    unsubscribe('net.client.socket', onSocket)
+    server.close()
   }
 })
 
