@@ -44,8 +44,14 @@ function describeHead({ method, path, headers }: Row): string {
   return text
 }
 
-export const inboxExport: Run = async (args, io) => {
-  const server = findServer(args, io)
+export const inboxExport: Run = async (args, given) => {
+  const server = findServer(args, given)
+  let isWhole = true
+  const note = (text: string) => {
+    isWhole = false
+    given.note(text)
+  }
+  const io = { ...given, note }
   let withoutBody = 0
   for await (const id of idsOf(args, io, server)) {
     const [message] = await read(server, io, '/inbox/message', { id })
@@ -56,8 +62,14 @@ export const inboxExport: Run = async (args, io) => {
     io.out(`${JSON.stringify({ ...message, storedParts })}\n`)
     if (!isKept && storedParts === undefined) withoutBody++
   }
-  if (withoutBody === 0) return EXIT.ok
-  throw new Failure(EXIT.runtime, `${withoutBody} of them have no body: they were delivered meanwhile, or are damaged`)
+  if (withoutBody > 0) {
+    throw new Failure(
+      EXIT.runtime,
+      `${withoutBody} of them have no body: they were delivered meanwhile, or are damaged`,
+    )
+  }
+  if (!isWhole) throw new Failure(EXIT.runtime, 'not all replicas have answered: some webhooks may be missing')
+  return EXIT.ok
 }
 
 /** Head and body as they are stored, base64; undefined: not all of them are there. */
@@ -78,18 +90,19 @@ async function* idsOf(args: Arguments, io: Io, server: Endpoint): AsyncGenerator
   const seen = new Set<string>()
   /** The oldest of each replica so far. */
   const oldest = new Map<unknown, string>()
-  for (let more = true; more; ) {
-    more = false
-    const before: Record<string, string> = oldest.size === 0 ? {} : { before: [...oldest.values()].join(',') }
-    for (const row of await read(server, io, '/inbox', { ...filter, ...before, limit: String(EXPORT_PAGE) })) {
+  // A page whose own end was dropped meanwhile begins anew, and brings nothing new; what is behind it still comes.
+  for (let before = '', last: string | undefined; before !== last; ) {
+    const page = { ...filter, ...(before === '' ? {} : { before }), limit: String(EXPORT_PAGE) }
+    for (const row of await read(server, io, '/inbox', page)) {
       const id = String(row.id)
       oldest.set(row.replica, id)
       if (seen.has(id)) continue
       if (seen.size >= most) return
       seen.add(id)
-      more = true
       yield id
     }
+    last = before
+    before = [...oldest.values()].join(',')
   }
 }
 

@@ -227,17 +227,24 @@ async function replayed(server: Running, client: Running): Promise<void> {
   expect(await type(server, 'inbox', 'replay', 'nobody')).toMatchObject({ code: 1 })
 }
 
-/** An admin listener of replicas that keep so many each; two have long bodies, of which one lacks its last part. */
-async function adminOf(replicas: Record<string, number>): Promise<{ url: string; close: () => void }> {
+/**
+ * An admin listener of replicas that keep so many each; two have long bodies, of which one lacks its last part. `dropped`: it is gone once it
+ * was listed. `problem`: what it says of a replica that does not answer.
+ */
+async function adminOf(
+  replicas: Record<string, number>,
+  { dropped, problem }: { readonly dropped?: string; readonly problem?: string } = {},
+): Promise<{ url: string; close: () => void }> {
   const admin = createServer((request, response) => {
     const { pathname, searchParams } = new URL(request.url!, 'http://localhost')
     const before = searchParams.get('before')?.split(',') ?? []
     const rows = Object.entries(replicas).flatMap(([replica, most]) => {
-      const mine = before.flatMap(id => (id.startsWith(`${replica}-`) ? Number(id.slice(replica.length + 1)) : []))
+      const known = before.filter(id => id !== dropped && id.startsWith(`${replica}-`))
+      const mine = known.map(id => Number(id.slice(replica.length + 1)))
       const first = mine.length === 0 ? most : Math.min(...mine) - 1
       const limit = Number(searchParams.get('limit'))
       const ids = Array.from({ length: Math.max(0, Math.min(limit, first)) }, (_, i) => `${replica}-${first - i}`)
-      return ids.map(id => ({ id, replica }))
+      return ids.filter(id => id !== dropped || before.length === 0).map(id => ({ id, replica }))
     })
     const id = searchParams.get('id')
     const message = { id, ...(id === 'a-2500' || id === 'a-2499' ? { parts: 3 } : { body: '' }) }
@@ -245,7 +252,7 @@ async function adminOf(replicas: Record<string, number>): Promise<{ url: string;
     const parts = id === 'a-2499' && part === '2' ? [] : [{ part: `${part}===` }]
     const messages: Record<string, object[]> = { '/inbox': rows, '/inbox/message': [message], '/inbox/part': parts }
     response.setHeader('content-type', 'application/json')
-    response.end(JSON.stringify({ messages: messages[pathname] }))
+    response.end(JSON.stringify({ messages: messages[pathname], problems: problem && [problem] }))
   })
   admin.listen(0, '127.0.0.1')
   await once(admin, 'listening')
@@ -270,6 +277,24 @@ test.each([
   expect(notes).toContain('1 of them have no body')
   const long = exported.filter(({ storedParts }) => storedParts !== undefined)
   expect(long).toEqual([{ id: 'a-2500', parts: 3, storedParts: ['0===', '1===', '2==='] }])
+})
+
+test('an export goes on behind a page whose last webhook was dropped meanwhile', async () => {
+  const admin = await adminOf({ a: 2400 }, { dropped: 'a-1401' })
+  const { out, code } = await sallyport(['inbox', 'export', '--admin', admin.url], { environment })
+  admin.close()
+  const ids = out.split('\n').flatMap(line => (line === '' ? [] : (JSON.parse(line) as { id: string }).id))
+  expect(ids).toEqual(Array.from({ length: 2400 }, (_, i) => `a-${2400 - i}`))
+  expect(code).toBe(0)
+})
+
+test('an export without one of the replicas ends with 1, and says so', async () => {
+  const admin = await adminOf({ a: 1 }, { problem: 'b does not answer' })
+  const { notes, code } = await sallyport(['inbox', 'export', '--admin', admin.url], { environment })
+  admin.close()
+  expect(notes).toContain('not all replicas: b does not answer')
+  expect(notes).toContain('not all replicas have answered: some webhooks may be missing')
+  expect(code).toBe(1)
 })
 
 test.each([
