@@ -2,7 +2,8 @@
  * Sends spans to a receiver of OTLP over HTTP: in batches, one request at a time. What does not fit into the queue is dropped and
  * counted, so that a receiver that is slow or away costs a bounded amount of memory, and no request waits for it.
  */
-import { Agent, request } from 'undici'
+import { request } from 'undici'
+import { type EndingAgent, endingAgent } from '../protocol/base/ending-agent.ts'
 import { detached, type Guard, logGuard, safeLogger } from '../protocol/base/guard.ts'
 import { type LimitOptions, type Limits, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { Logger } from '../protocol/base/log.ts'
@@ -83,7 +84,7 @@ class OtlpExporter implements Exporter {
   readonly #resource: Readonly<Record<string, string>>
   readonly #logger: Logger
   readonly #guard: Guard
-  readonly #agent: Agent
+  readonly #ending: EndingAgent
   readonly #queue: FinishedSpan[] = []
   readonly #dropped: Record<DropReason, number> = { 'queue-full': 0, refused: 0, away: 0, closed: 0 }
   /** The time to close is over. */
@@ -105,8 +106,8 @@ class OtlpExporter implements Exporter {
     this.#logger = safeLogger(logger)
     this.#guard = logGuard(this.#logger, FAILED)
     const { timeoutMs } = this.#limits
-    const connect = { timeout: timeoutMs, signal: this.#stop.signal }
-    this.#agent = new Agent({ connect, headersTimeout: timeoutMs, bodyTimeout: timeoutMs, connections: 1 })
+    const timeouts = { headersTimeout: timeoutMs, bodyTimeout: timeoutMs }
+    this.#ending = endingAgent({ connect: { timeout: timeoutMs }, ...timeouts, connections: 1 })
   }
 
   stats(): ExporterStats {
@@ -177,7 +178,7 @@ class OtlpExporter implements Exporter {
   async #post(body: string): Promise<Answer> {
     try {
       const signal = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(this.#limits.timeoutMs)])
-      const options = { method: 'POST' as const, headers: this.#headers, body, dispatcher: this.#agent, signal }
+      const options = { method: 'POST' as const, headers: this.#headers, body, dispatcher: this.#ending.agent, signal }
       const { statusCode, headers, body: answer } = await request(this.#url, options)
       // A body that is given up emits an error, and nobody else listens.
       answer.on('error', () => {})
@@ -218,7 +219,7 @@ class OtlpExporter implements Exporter {
     this.#begin()
     await this.#flushing
     clearTimeout(late)
-    await this.#agent.destroy()
+    await this.#ending.end()
   }
 }
 

@@ -1,5 +1,6 @@
 /** A small document behind an https URL: no redirects, bounded in bytes and in time. */
-import { Agent, request } from 'undici'
+import { request } from 'undici'
+import { type EndingAgent, endingAgent } from '../../protocol/base/ending-agent.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
 
 const DEADLINE_MS = 5000
@@ -14,19 +15,13 @@ interface DownloadOptions {
 
 export class Download {
   readonly #options: DownloadOptions
-  readonly #agent: Agent
-  /** Aborted when it closes: the agent leaves a socket that is connecting to its deadline. */
-  readonly #closing = new AbortController()
+  readonly #ending: EndingAgent
   #tag: string | undefined
 
   constructor(options: DownloadOptions) {
     this.#options = options
-    this.#agent = new Agent({
-      connect: {
-        timeout: DEADLINE_MS,
-        signal: this.#closing.signal,
-        ...(options.ca === undefined ? {} : { ca: options.ca }),
-      },
+    this.#ending = endingAgent({
+      connect: { timeout: DEADLINE_MS, ...(options.ca === undefined ? {} : { ca: options.ca }) },
       headersTimeout: DEADLINE_MS,
       bodyTimeout: DEADLINE_MS,
       connections: 1,
@@ -43,7 +38,7 @@ export class Download {
   async get(): Promise<string | undefined> {
     const { url, accept } = this.#options
     const { statusCode, headers, body } = await request(url, {
-      dispatcher: this.#agent,
+      dispatcher: this.#ending.agent,
       headers: { accept, ...(this.#tag === undefined ? {} : { 'if-none-match': this.#tag }) },
       signal: AbortSignal.timeout(DEADLINE_MS),
     })
@@ -70,7 +65,6 @@ export class Download {
   }
 
   close(): void {
-    this.#closing.abort()
-    void this.#agent.destroy().catch(() => {})
+    void this.#ending.end().catch(() => {})
   }
 }

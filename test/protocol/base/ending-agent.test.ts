@@ -1,0 +1,59 @@
+/** Memory of a process that asks the same place for months, and the end of what is on its way. */
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import { type AddressInfo, createServer as createNetServer, type Socket } from 'node:net'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { request } from 'undici'
+import { expect, test } from 'vitest'
+import { endingAgent } from '../../../protocol/base/ending-agent.ts'
+import { until } from '../../support/until.ts'
+
+setFlagsFromString('--expose-gc')
+const collect = runInNewContext('gc') as () => void
+
+test('sockets that have ended are held by nothing', async () => {
+  const server = createServer((_, response) => response.setHeader('connection', 'close').end('ok')).listen(
+    0,
+    '127.0.0.1',
+  )
+  await once(server, 'listening')
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const sockets: WeakRef<Socket>[] = []
+  const note = (message: unknown) => void sockets.push(new WeakRef((message as { socket: Socket }).socket))
+  subscribe('net.client.socket', note)
+  const { agent, end } = endingAgent({ connect: { timeout: 10_000 }, connections: 1 })
+  for (let asked = 0; asked < 20; asked++) {
+    const { body } = await request(url, { dispatcher: agent })
+    expect(await body.text()).toBe('ok')
+  }
+  unsubscribe('net.client.socket', note)
+  expect(sockets.length).toBe(20)
+  // The agent keeps the last one until it makes another.
+  await until(() => {
+    collect()
+    return sockets.filter(socket => socket.deref() !== undefined).length <= 1
+  })
+  await end()
+  server.close()
+})
+
+test('a connection that is being opened ends with it', async () => {
+  // A TLS server that says nothing.
+  const accepted: Socket[] = []
+  const server = createNetServer(socket => void accepted.push(socket.on('error', () => {}).resume())).listen(
+    0,
+    '127.0.0.1',
+  )
+  await once(server, 'listening')
+  const { agent, end } = endingAgent({ connect: { timeout: 600_000 } })
+  const asked = request(`https://127.0.0.1:${(server.address() as AddressInfo).port}`, { dispatcher: agent })
+  asked.catch(() => {})
+  await until(() => accepted.length === 1)
+  const closed = once(accepted[0]!, 'close')
+  await end()
+  await expect(asked).rejects.toThrow()
+  await closed
+  server.close()
+})
