@@ -10,8 +10,8 @@ const KEEP_ALIVE_MS = 15_000
 
 /**
  * Connects to the first of `addresses` that answers. As long as none does, another connection is begun every second; the
- * first that opens is taken, and a no of the last address ends them all. Rejects with the socket's error or the signal's
- * reason.
+ * first that opens is taken, and they end if none of the addresses may still answer. Rejects with the socket's error or the
+ * signal's reason.
  */
 export function connectTcp(
   host: string,
@@ -21,7 +21,6 @@ export function connectTcp(
 ): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>()
   const sockets = new Set<Socket>()
-  let lookup = leadingTo(addresses)
   let over = false
   const fail = (error: unknown) => {
     end()
@@ -30,11 +29,11 @@ export function connectTcp(
   const guard = guardWith(fail)
   const failed = guard((error: Error) => {
     const left = unanswered(error)
-    if (over || left.length === 0) return fail(error)
-    lookup = leadingTo(left)
-    begin()
+    if (over || left.length === 0) fail(error)
+    else begin(left)
   })
-  const begin = guard(() => {
+  const begin = (these: readonly LookupAddress[]) => {
+    const lookup = leadingTo(these)
     const socket = connect({ host, port, lookup, noDelay: true, keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS })
     sockets.add(socket)
     const connected = guard(() => {
@@ -45,7 +44,7 @@ export function connectTcp(
     })
     socket.once('connect', connected)
     socket.once('error', failed)
-  })
+  }
   const end = () => {
     over = true
     clearInterval(timer)
@@ -53,9 +52,10 @@ export function connectTcp(
     for (const socket of sockets) socket.destroy()
   }
   const onAbort = guard(() => fail(signal.reason))
-  const timer = setInterval(begin, KNOCK_MS)
+  const knock = guard(() => begin(addresses))
+  const timer = setInterval(knock, KNOCK_MS)
   signal.addEventListener('abort', onAbort)
   if (signal.aborted) onAbort()
-  else begin()
+  else knock()
   return promise
 }

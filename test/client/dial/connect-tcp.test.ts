@@ -1,7 +1,7 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
-import { expect, it } from 'vitest'
+import { afterEach, beforeEach, expect, it } from 'vitest'
 import { connectTcp } from '../../../client/dial/connect-tcp.ts'
 import { LateListener } from '../../support/late-listener.ts'
 import { until } from '../../support/until.ts'
@@ -10,14 +10,26 @@ const LATE = { address: '127.0.0.1', family: 4 }
 /** Nothing listens there. */
 const REFUSES = { address: '127.0.0.2', family: 4 }
 
+const attempts: Socket[] = []
+const onSocket = (message: unknown) => void attempts.push((message as { socket: Socket }).socket)
+beforeEach(() => {
+  attempts.length = 0
+  subscribe('net.client.socket', onSocket)
+})
+afterEach(() => void unsubscribe('net.client.socket', onSocket))
+
+/** What fills its queue is none of the attempts. */
+async function startLate(): Promise<LateListener> {
+  const late = await LateListener.start()
+  attempts.length = 0
+  return late
+}
+
 it.each([
   ['the next one', [LATE, REFUSES]],
   ['the one before', [REFUSES, LATE]],
 ])('waits for an address that answers late, although %s refuses', async (_which, addresses) => {
-  const late = await LateListener.start()
-  const attempts: Socket[] = []
-  const onSocket = (message: unknown) => void attempts.push((message as { socket: Socket }).socket)
-  subscribe('net.client.socket', onSocket)
+  const late = await startLate()
   let failed: unknown
   const connected = connectTcp('late.test', late.port, addresses, AbortSignal.timeout(60_000))
   connected.catch(error => {
@@ -31,7 +43,22 @@ it.each([
     socket.destroy()
     await until(() => attempts.every(({ destroyed }) => destroyed))
   } finally {
-    unsubscribe('net.client.socket', onSocket)
+    await late.stop()
+  }
+})
+
+it('takes an address that refused at first, while the other one stays silent', async () => {
+  const late = await startLate()
+  const back = createServer()
+  try {
+    const connecting = connectTcp('a.test', late.port, [LATE, REFUSES], AbortSignal.timeout(60_000))
+    await until(() => attempts.length > 1)
+    back.listen(late.port, REFUSES.address)
+    const socket = await connecting
+    expect(socket.remoteAddress).toBe(REFUSES.address)
+    socket.destroy()
+  } finally {
+    back.close()
     await late.stop()
   }
 })
@@ -39,9 +66,6 @@ it.each([
 it('begins nothing more once it has come to an end', async () => {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
-  const attempts: Socket[] = []
-  const onSocket = (message: unknown) => void attempts.push((message as { socket: Socket }).socket)
-  subscribe('net.client.socket', onSocket)
   try {
     const { port } = server.address() as AddressInfo
     const connecting = connectTcp('a.test', port, [LATE, REFUSES], AbortSignal.timeout(60_000))
@@ -52,7 +76,6 @@ it('begins nothing more once it has come to an end', async () => {
     expect(attempts).toHaveLength(1)
     socket.destroy()
   } finally {
-    unsubscribe('net.client.socket', onSocket)
     server.close()
   }
 })
