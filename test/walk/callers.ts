@@ -194,7 +194,8 @@ function playHttp2(port: number, plan: Plan): Playing {
       { endStream: bodyBytes === 0 && !endless && !upgrade },
     )
     stream.on('error', () => {})
-    if (isHeld(plan)) stream.once('response', () => waiting.add(stream))
+    // A webhook that is no POST, and one that is kept, have short answers of our own.
+    if (isHeld(plan)) stream.once('response', head => head[':status'] === 200 && waiting.add(stream))
     const closed = new Promise<void>(resolve =>
       stream.once('close', () => {
         waiting.delete(stream)
