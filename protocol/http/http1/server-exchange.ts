@@ -179,7 +179,9 @@ export class ServerExchange implements ResponseSink, BodyOwner {
       if (this.#unsent > 0) this.#wire.drop()
       return
     }
-    if (this.headSent || this.#failed || error.reason === 'cancelled') {
+    if (this.#whole && error.reason !== 'cancelled') {
+      this.responseEnd([])
+    } else if (this.headSent || this.#failed || error.reason === 'cancelled') {
       this.ended = true
       this.#wire.cut(this, this.#framing === FRAMING.close)
     } else {
@@ -187,6 +189,13 @@ export class ServerExchange implements ResponseSink, BodyOwner {
       const { request } = this.asked
       answerProblem(this, request, error, this.#wire.corsOf(request))
     }
+  }
+
+  /** The caller misses nothing of the response, whatever its upstream does behind it: all that HEAD, 204 and 304 have is the head. */
+  get #whole(): boolean {
+    if (!this.headSent || this.#raw) return false
+    if (this.#framing === FRAMING.length) return this.#left === 0
+    return this.#framing === FRAMING.none || this.#framing === FRAMING.forbidden
   }
 
   /** Our own end found the response at fault: the upstream is told as well. */

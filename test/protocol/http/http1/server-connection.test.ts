@@ -709,3 +709,43 @@ describe('deadlines', () => {
     expect(text.length - text.indexOf('\r\n\r\n') - 4).toBe(bytes)
   })
 })
+
+describe('an upstream that breaks off behind its answer', () => {
+  const broken = new SallyportError('upstream-broken')
+  const answer = ({ response }: { response: ResponseSink }, status: number, body: string, bodyBytes = body.length) => {
+    response.responseHead({ status, headers: [], bodyBytes })
+    if (body !== '') response.responseData(Buffer.from(body))
+  }
+
+  test.each([
+    ['the head of HEAD', 'HEAD', 200, ''],
+    ['a 204', 'GET', 204, ''],
+    ['a 304', 'GET', 304, ''],
+    ['a body of known length', 'GET', 200, 'ok'],
+  ])('%s is whole: the connection serves on', async (_what, method, status, body) => {
+    const { handler, seen } = recorder(one => one.request.path === '/next' && ok(one.response, 'next'))
+    const { caller } = await serve(handler)
+    caller.send(get().replace('GET', method))
+    await until(() => seen.length === 1)
+    answer(seen[0]!, status, body)
+    await caller.saying(`\r\n\r\n${body}`)
+    seen[0]!.response.responseAbort(broken)
+    caller.send(get('/next'))
+    expect(await caller.saying('next')).toMatch(new RegExp(`^HTTP/1.1 ${status} [^]*HTTP/1.1 200 [^]*next$`))
+  })
+
+  test.each([
+    ['a body that is not whole', 'o', 2],
+    ['a body of unknown length', 'ok', -1],
+  ])('%s is cut, and so is the connection', async (_what, body, bodyBytes) => {
+    const { handler, seen } = recorder(() => {})
+    const { caller } = await serve(handler)
+    caller.send(get())
+    await until(() => seen.length === 1)
+    answer(seen[0]!, 200, body, bodyBytes)
+    await caller.saying(body)
+    seen[0]!.response.responseAbort(broken)
+    expect(await caller.end()).not.toContain('0\r\n\r\n')
+    expect(seen).toHaveLength(1)
+  })
+})
