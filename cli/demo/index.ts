@@ -11,9 +11,9 @@ import { type DemoFiles, makeFiles, UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { runChecks } from './run-checks.ts'
 import { Demo } from './topology.ts'
 
-const CHECK_TOTAL_MS = 40_000
+const CHECK_TOTAL_MS = 120_000
 /** How long a client stays away that somebody ended, to see what becomes of a webhook. */
-const AWAY_MS = 15_000
+const AWAY_MS = 30_000
 const INTERRUPTED = 130
 
 /** Runs `sallyport demo`; `--check` ends after the checks. Resolves to the exit code. */

@@ -2,7 +2,7 @@ import { messageOf } from '../../protocol/base/errors.ts'
 import { CHECKS, KEPT_CHECKS } from './checks.ts'
 import type { AccessPath } from './dial.ts'
 
-const CHECK_MS = 15_000
+const CHECK_MS = 30_000
 
 /** Runs every check on every road, one line each, and returns how many failed. */
 export async function runChecks(roads: readonly AccessPath[], secret: string, all: AbortSignal): Promise<number> {

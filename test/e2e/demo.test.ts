@@ -100,7 +100,7 @@ it('without nginx, the ingress road leads straight to the router service', async
   const said = vi.spyOn(console, 'log').mockReturnValue()
   try {
     const roads = (await demo.start()).filter(road => road.name === 'ingress')
-    expect(await runChecks(roads, files.secret, AbortSignal.timeout(30_000))).toBe(0)
+    expect(await runChecks(roads, files.secret, AbortSignal.timeout(120_000))).toBe(0)
     expect(said).toHaveBeenCalledTimes(Object.keys(CHECKS).length)
   } finally {
     await demo.stop()
