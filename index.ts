@@ -12,8 +12,8 @@
  */
 export { type ClientOptions, connect, type Tunnel } from './client/index.ts'
 export { ERRORS, type ErrorCode, SallyportError } from './protocol/base/errors.ts'
-export type { ExchangeRecord, Handler } from './protocol/exchange.ts'
 export type { Logger } from './protocol/base/log.ts'
+export type { ExchangeRecord, Handler } from './protocol/exchange.ts'
 export {
   createRouter,
   gitopsRuntime,

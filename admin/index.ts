@@ -8,7 +8,6 @@ export {
   listenHealth,
 } from './listener.ts'
 export { createMetrics, type Metrics, type MetricsOptions } from './metrics.ts'
-export type { Snapshot } from './snapshot.ts'
 export type { AdminSource } from './page.ts'
 export {
   type FoundFile,
@@ -20,4 +19,5 @@ export {
   runtimeDirectories,
   writeRuntimeFile,
 } from './runtime-file.ts'
+export type { Snapshot } from './snapshot.ts'
 export { Traffic } from './traffic.ts'

@@ -13,8 +13,10 @@
  * ])
  * ```
  */
-export { type AuthorityOptions, type CertificateAndKey, createAuthority } from './authority.ts'
+
 export { formatDuration } from '../protocol/base/durations.ts'
+export { isRuntimeName } from '../protocol/base/names.ts'
+export { type AuthorityOptions, type CertificateAndKey, createAuthority } from './authority.ts'
 export { parseDurationMs } from './duration.ts'
 export { FileExistsError, type OutputFile, type WriteOptions, writeFiles } from './files.ts'
 export { type CertificateReport, inspectCertificates } from './inspect.ts'
@@ -28,7 +30,6 @@ export {
   REPLICA_NAME,
   type ServerCertificateOptions,
 } from './leaf.ts'
-export { isRuntimeName } from '../protocol/base/names.ts'
 export { checkRuntimeName, type HostName, parseHostName, runtimeFromUri, runtimeToUri } from './names.ts'
 export { exportPkcs12, type Pkcs12Options } from './pkcs12.ts'
 export { type CreatedToken, createToken, inspectToken, type TokenOptions, type TokenReport } from './tokens.ts'

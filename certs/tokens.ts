@@ -1,8 +1,8 @@
 import { createHash, randomUUID, X509Certificate } from 'node:crypto'
 import { decodeJwt, decodeProtectedHeader, importJWK, type JWK, type JWTPayload, SignJWT } from 'jose'
+import { HOSTS_CLAIM, isHostName, MAX_CLAIMED_HOSTS } from '../protocol/base/names.ts'
 import { parseDurationMs } from './duration.ts'
 import { TOKEN_ALGORITHMS } from './keys.ts'
-import { HOSTS_CLAIM, isHostName, MAX_CLAIMED_HOSTS } from '../protocol/base/names.ts'
 import { checkRuntimeName } from './names.ts'
 
 const MAX_TTL_MS = 36_500 * 86_400_000

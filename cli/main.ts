@@ -2,8 +2,8 @@
 import { fstatSync, writeFileSync } from 'node:fs'
 import { isatty } from 'node:tty'
 import type { Io } from './command.ts'
-import { EXIT, Failure, fileProblem } from './failure.ts'
 import { endProcess } from './end-process.ts'
+import { EXIT, Failure, fileProblem } from './failure.ts'
 import { run } from './run.ts'
 
 const STDOUT = 1

@@ -1,6 +1,6 @@
-import { messageOf } from '../protocol/base/errors.ts'
 import { type Buffer, isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
+import { messageOf } from '../protocol/base/errors.ts'
 import type { Arguments } from './args.ts'
 import { grace } from './config/kinds.ts'
 import { configurationError, Failure, fileProblem, usageError } from './failure.ts'

@@ -8,10 +8,10 @@ import {
   milliseconds,
   printable,
   type Row,
+  remainingTime,
   shortId,
   size,
   table,
-  remainingTime,
 } from './table.ts'
 
 /** `/status` of one component as text for people; `--json` has all of it. */

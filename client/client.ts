@@ -1,34 +1,35 @@
 /** A running client: its connections, their sessions, the token, the target. */
-import { MAX_DURATION_MS } from '../protocol/wire/control.ts'
+
 import { checkDuration, formatDuration } from '../protocol/base/durations.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
 import { Events } from '../protocol/base/events.ts'
 import { detached, type Guard, hook, logGuard, safeLogger } from '../protocol/base/guard.ts'
-import type { Notice } from '../protocol/wire/control.ts'
-import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
 import { TokenBucket } from '../protocol/base/token-bucket.ts'
+import type { Notice } from '../protocol/wire/control.ts'
+import { MAX_DURATION_MS } from '../protocol/wire/control.ts'
+import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
 import { Causes } from './causes.ts'
-import { Backoff } from './dial/backoff.ts'
-import { SeenExchanges } from './seen-exchanges.ts'
 import { readOwnClaims } from './claims.ts'
-import { SessionKeeper, type SessionKeeperOwner, type SessionListener } from './session-keeper.ts'
+import { Backoff } from './dial/backoff.ts'
 import type { Dialled } from './dial/dial.ts'
 import { Dialler } from './dial/dialler.ts'
+import { NetworkWatch } from './dial/network.ts'
+import { OpenWebSockets } from './dial/open-websockets.ts'
 import { Exchanges } from './exchanges.ts'
 import { RingInspector } from './inspect/inspector.ts'
-import { NetworkWatch } from './dial/network.ts'
 import {
   type Announcement,
-  readInboxKeys,
   type ClientOptions,
   checkHello,
   checkOptions,
   type ResolvedClientOptions,
+  readInboxKeys,
 } from './options.ts'
+import { SeenExchanges } from './seen-exchanges.ts'
 import { ClientSession } from './session.ts'
-import { OpenWebSockets } from './dial/open-websockets.ts'
-import { type OpenTarget, openTarget } from './targets/index.ts'
+import { SessionKeeper, type SessionKeeperOwner, type SessionListener } from './session-keeper.ts'
 import { TargetChecks } from './target-checks.ts'
+import { type OpenTarget, openTarget } from './targets/index.ts'
 import { TokenKeeper } from './token.ts'
 import type { CloseOptions, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 

@@ -4,7 +4,7 @@
  *
  *     stream ──▶ admit ──▶ unseal ──▶ record ──▶ live ──▶ inspect ──▶ (an embedder's layers) ──▶ target
  */
-import type { CorsRule } from '../protocol/wire/control.ts'
+
 import { SallyportError } from '../protocol/base/errors.ts'
 import { callHandler, stepOf, tellDefect } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
@@ -21,14 +21,15 @@ import { isSafe } from '../protocol/http/methods.ts'
 import { answerProblem, isUnder } from '../protocol/http/problem.ts'
 import { record } from '../protocol/http/record.ts'
 import { compose, type Layer, PassThrough } from '../protocol/layer.ts'
+import type { InboxKeys } from '../protocol/sealing/sealed-webhook.ts'
+import { shielded } from '../protocol/shield.ts'
 import { followTrace } from '../protocol/trace/follow.ts'
 import type { Tracing } from '../protocol/trace/sampling.ts'
-import { shielded } from '../protocol/shield.ts'
+import type { CorsRule } from '../protocol/wire/control.ts'
 import { acceptExchange, type ExchangeHandler } from '../protocol/wire/exchange/accept.ts'
+import type { RefusalCode } from '../protocol/wire/exchange/refusal.ts'
 import type { Preamble } from '../protocol/wire/preamble.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
-import type { RefusalCode } from '../protocol/wire/exchange/refusal.ts'
-import type { InboxKeys } from '../protocol/sealing/sealed-webhook.ts'
 import type { SeenExchanges } from './seen-exchanges.ts'
 import { unsealing } from './unseal.ts'
 

@@ -12,23 +12,24 @@
  * })
  * ```
  */
+
+import { formatDuration } from '../protocol/base/durations.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
 import { guardWith, safeLogger } from '../protocol/base/guard.ts'
-import { Client } from './client.ts'
-import { formatDuration } from '../protocol/base/durations.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { Client } from './client.ts'
 import type { ClientOptions } from './options.ts'
 import type { Tunnel } from './tunnel.ts'
 
-export { diagnose } from './diagnose.ts'
-export type { Probe } from '../protocol/base/probe.ts'
-export type { CorsRule } from '../protocol/wire/control.ts'
 export { type ErrorCode, SallyportError } from '../protocol/base/errors.ts'
+export type { Logger } from '../protocol/base/log.ts'
+export type { Probe } from '../protocol/base/probe.ts'
 export type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 export type { Layer } from '../protocol/layer.ts'
-export type { Logger } from '../protocol/base/log.ts'
+export type { CorsRule } from '../protocol/wire/control.ts'
+export { diagnose } from './diagnose.ts'
 export type { BackoffOptions } from './dial/backoff.ts'
-export type { ClientOptions, HandlerTarget, Target } from './options.ts'
+export type { ClientCertificate } from './dial/trust.ts'
 export type {
   InspectedBody,
   InspectedDetail,
@@ -42,9 +43,9 @@ export type {
   ReplayOptions,
 } from './inspect/inspected.ts'
 export type { SessionLimitOptions } from './limits.ts'
+export type { ClientOptions, HandlerTarget, Target } from './options.ts'
 export type { FetchHandler } from './targets/function.ts'
 export type { TokenSource } from './token.ts'
-export type { ClientCertificate } from './dial/trust.ts'
 export type { CloseOptions, ConnectionStats, SessionStats, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
 /** After this time without a session `connect` says what it waits for. */

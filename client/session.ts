@@ -4,6 +4,12 @@
  *
  *     hello -> welcome -> ready -> (draining ->) closed
  */
+
+import { SallyportError, toSallyportError } from '../protocol/base/errors.ts'
+import { type Guard, guardWith, tellDefect } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
+import { TokenBucket } from '../protocol/base/token-bucket.ts'
+import type { Tracing } from '../protocol/trace/sampling.ts'
 import {
   type CheckAnswered,
   type ControlMessage,
@@ -15,18 +21,13 @@ import {
   type Ready,
   type Welcome,
 } from '../protocol/wire/control.ts'
-import { SallyportError, toSallyportError } from '../protocol/base/errors.ts'
-import { type Guard, guardWith, tellDefect } from '../protocol/base/guard.ts'
-import type { Logger } from '../protocol/base/log.ts'
+import type { Preamble } from '../protocol/wire/preamble.ts'
 import { CLOSE, type Transport } from '../protocol/wire/transport.ts'
 import { SPEC_WINDOW_BYTES } from '../protocol/wire/yamux/frame.ts'
-import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import { RESETS_OF_STRANGERS } from '../protocol/wire/yamux/limits.ts'
 import type { Session, SessionOptions } from '../protocol/wire/yamux/session.ts'
-import { createSession } from '../protocol/wire/yamux/yamux-session.ts'
-import type { Preamble } from '../protocol/wire/preamble.ts'
-import type { Tracing } from '../protocol/trace/sampling.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
+import { createSession } from '../protocol/wire/yamux/yamux-session.ts'
 import type { SessionView } from './exchanges.ts'
 import { SpanReturn } from './span-return.ts'
 import type { SessionStats } from './tunnel.ts'

@@ -2,9 +2,10 @@
  * Spans of one session's exchanges, which go back to its server. They go by request, once the exchange is over here: what it has
  * recorded until then, in messages of a bounded size and at a bounded rate. What is too much is dropped.
  */
-import { isReturned } from '../protocol/trace/attributes.ts'
+
 import { Buffer } from 'node:buffer'
 import type { Guard } from '../protocol/base/guard.ts'
+import { isReturned } from '../protocol/trace/attributes.ts'
 import type { FinishedSpan, Span, SpanContext, SpanKind, Tracer } from '../protocol/trace/span.ts'
 import { createTracer } from '../protocol/trace/tracer.ts'
 import {

@@ -1,10 +1,11 @@
 /** The client's token: fetched when it is needed, renewed when a third of its life is left, warned of at a quarter. */
+
+import { formatDuration, MAX_TIMER_MS } from '../protocol/base/durations.ts'
 import { messageOf } from '../protocol/base/errors.ts'
-import { isTokenText } from '../protocol/wire/control.ts'
 import { type Guard, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { isTokenText } from '../protocol/wire/control.ts'
 import { readOwnClaims } from './claims.ts'
-import { formatDuration, MAX_TIMER_MS } from '../protocol/base/durations.ts'
 
 /** A token, or a function that returns one. It is called again whenever a fresh token is needed. */
 export type TokenSource = string | (() => string | Promise<string>)

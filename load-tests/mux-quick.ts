@@ -15,8 +15,8 @@ import { memoryPair } from '../protocol/wire/transport-memory.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
 import { BufferPool } from '../protocol/wire/yamux/pool.ts'
 import type { Session } from '../protocol/wire/yamux/session.ts'
-import { createSession } from '../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
+import { createSession } from '../protocol/wire/yamux/yamux-session.ts'
 
 const HEAD = Buffer.alloc(300, 'h')
 const ANSWER = Buffer.alloc(1024, 'a')

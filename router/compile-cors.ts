@@ -3,8 +3,8 @@
  * here, where file and line are known.
  */
 import { Buffer } from 'node:buffer'
-import { CORS_LIMITS, isWord } from '../protocol/wire/control.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
+import { CORS_LIMITS, isWord } from '../protocol/wire/control.ts'
 import type { ReportProblem } from './compile.ts'
 import type { Route } from './table.ts'
 

@@ -5,7 +5,7 @@ import type { Signer } from '../protocol/webhook/sign.ts'
 import type { Verifier } from '../protocol/webhook/verify.ts'
 import type { InboxRule } from '../protocol/wire/control.ts'
 import type { Route } from './table.ts'
-import type { UpstreamTarget, TargetTemplate, TlsIdentity } from './target.ts'
+import type { TargetTemplate, TlsIdentity, UpstreamTarget } from './target.ts'
 
 export interface CompiledRoute {
   readonly name: string

@@ -1,7 +1,8 @@
 /** Forwards everything to one upstream, without a table: the client's `target: URL`. Loads no YAML. */
-import type { Handler } from '../protocol/exchange.ts'
+
 import { safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import type { Handler } from '../protocol/exchange.ts'
 import { type CheckedTargets, checkTargets } from './check.ts'
 import { compileTable } from './compile.ts'
 import type { CompiledTable } from './compiled.ts'

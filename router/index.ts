@@ -14,10 +14,10 @@
  */
 import type { RouteTable } from './table.ts'
 
-export type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 export type { Logger } from '../protocol/base/log.ts'
-export type { CheckedTarget, CheckedTargets } from './check.ts'
+export type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
 export type { CorsPolicy } from '../protocol/http/problem.ts'
+export type { CheckedTarget, CheckedTargets } from './check.ts'
 export type { MatchQuestion, MatchResult } from './explain.ts'
 export { createForwarder, type Forwarder, type ForwarderOptions } from './forward.ts'
 export { type GitopsRuntimeOptions, gitopsRuntime } from './preset.ts'

@@ -1,9 +1,10 @@
 /** The router as a service: a listener, the table and its file. */
+
+import { safeLogger } from '../protocol/base/guard.ts'
+import type { Handler } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
-import { safeLogger } from '../protocol/base/guard.ts'
-import type { Handler } from '../protocol/exchange.ts'
 import { followTrace } from '../protocol/trace/follow.ts'
 import { resolveTracing, type Tracing, type TracingOptions } from '../protocol/trace/sampling.ts'
 import { compileTable } from './compile.ts'

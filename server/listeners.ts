@@ -1,16 +1,16 @@
 /** Where a server is reached: the public listener, the control endpoint, or one address for both; and their certificates. */
 import { createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
 import type { SallyportError } from '../protocol/base/errors.ts'
-import type { Handler } from '../protocol/exchange.ts'
 import { logGuard } from '../protocol/base/guard.ts'
-import { listenOn, type ListenAddress, stopListening } from '../protocol/http/listen-on.ts'
-import { type Listener, type ListenerOptions, listen, type TlsMaterial } from '../protocol/http/listener.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import { ASKING } from '../protocol/base/tls-profile.ts'
+import type { Handler } from '../protocol/exchange.ts'
+import { type ListenAddress, listenOn, stopListening } from '../protocol/http/listen-on.ts'
+import { type Listener, type ListenerOptions, listen, type TlsMaterial } from '../protocol/http/listener.ts'
 import { CertificateFolder } from './certificate-folder.ts'
 import { ControlEndpoint, type EndpointOptions } from './control/endpoint.ts'
-import { SniFront } from './sni-front.ts'
 import type { ResolvedServerOptions } from './options.ts'
+import { SniFront } from './sni-front.ts'
 import { type Authorities, loadTls, type TlsFiles, TlsKeeper, type TlsPair } from './tls.ts'
 
 /** Where a listener is: the address and port that the system gave it. */

@@ -1,11 +1,11 @@
 /** What {@link createServer} takes: types, defaults, and the checks that fail with a TypeError before anything listens. */
 import { isLoopback } from '../protocol/base/address.ts'
 import { checkDuration, checkDurations } from '../protocol/base/durations.ts'
-import { checkSocket, type LimitOptions, type LimitValues, resolveLimits, demand } from '../protocol/base/limit.ts'
-import { HTTP_LIMITS, type HttpLimitOptions } from '../protocol/http/limits.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
+import { checkSocket, demand, type LimitOptions, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
+import { HTTP_LIMITS, type HttpLimitOptions } from '../protocol/http/limits.ts'
 import type { Layer } from '../protocol/layer.ts'
 import { resolveTracing, type Tracing, type TracingOptions } from '../protocol/trace/sampling.ts'
 import { isId, MAX_DURATION_MS } from '../protocol/wire/control.ts'
@@ -15,9 +15,9 @@ import type { KeyOrigin } from './auth/key-source.ts'
 import type { RevocationSources } from './auth/revocation-store.ts'
 import { DEFAULT_ALGORITHMS } from './auth/verifier.ts'
 import type { Directory } from './directory/directory.ts'
-import { checkInboxOptions, type InboxOptions, type ResolvedInbox } from './inbox/options.ts'
 import type { Recorder } from './directory/recorder.ts'
 import type { RedisOptions } from './directory/redis-options.ts'
+import { checkInboxOptions, type InboxOptions, type ResolvedInbox } from './inbox/options.ts'
 import {
   DRAIN_TIMES,
   HOLD_LIMITS,

@@ -4,12 +4,13 @@
  * One instance of a runtime is active, on all replicas the same: the directory says which. A newer one that is ready
  * takes over; the older one keeps the streams it has, and stays as a standby until the active one drains or is gone.
  */
-import type { Cidrs } from '../protocol/http/forwarded.ts'
-import { logGuard, ignore } from '../protocol/base/guard.ts'
+
+import { ignore, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import type { Cidrs } from '../protocol/http/forwarded.ts'
 import type { Span } from '../protocol/trace/span.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
-import type { Registration, Directory, DirectoryListener, Grant, RuntimeState } from './directory/directory.ts'
+import type { Directory, DirectoryListener, Grant, Registration, RuntimeState } from './directory/directory.ts'
 import type { Recorder } from './directory/recorder.ts'
 import { Questions } from './questions.ts'
 

@@ -1,10 +1,11 @@
 /** What {@link createServer} takes about other replicas. */
+
+import { EVERYWHERE, readDialled } from '../protocol/base/host-port.ts'
 import { checkLimit, checkSocket, demand } from '../protocol/base/limit.ts'
 import type { Directory } from './directory/directory.ts'
 import type { StoreOptions } from './directory/store.ts'
 import { storeKindOf } from './directory/stores.ts'
 import { LEASE } from './limits.ts'
-import { readDialled, EVERYWHERE } from '../protocol/base/host-port.ts'
 import type { PeerTlsFiles } from './peer/tls.ts'
 
 /** The listener for other replicas, and how they reach it. They speak mutual TLS. */

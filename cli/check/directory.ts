@@ -1,7 +1,7 @@
 import type { Probe } from '../../protocol/base/probe.ts'
+import { readAddress } from '../../server/directory/redis-address.ts'
 import { RedisLink } from '../../server/directory/redis-link.ts'
 import { placeOf } from '../../server/directory/redis-store.ts'
-import { readAddress } from '../../server/directory/redis-address.ts'
 import { NoRight } from '../../server/directory/store.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { directoryOptions } from '../service/server-options.ts'

@@ -1,6 +1,6 @@
 import { createServer } from 'node:net'
 import { guardWith } from '../../protocol/base/guard.ts'
-import { type HostPort, formatAddress } from '../../protocol/base/host-port.ts'
+import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 
 /** By setting. */

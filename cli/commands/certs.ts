@@ -1,9 +1,9 @@
 import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { type CertificateAndKey, createAuthority } from '../../certs/authority.ts'
+import { parseDurationMs } from '../../certs/duration.ts'
 import type { OutputFile } from '../../certs/files.ts'
 import { type CertificateReport, inspectCertificates } from '../../certs/inspect.ts'
-import { parseDurationMs } from '../../certs/duration.ts'
 import {
   createClientCertificate,
   createReplicaCertificate,

@@ -3,7 +3,7 @@ import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
-import { printResult, printJson } from '../print.ts'
+import { printJson, printResult } from '../print.ts'
 import { noteProblems } from '../problems.ts'
 import {
   ago,
@@ -14,9 +14,9 @@ import {
   facts,
   printable,
   type Row,
+  remainingTime,
   shortId,
   size,
-  remainingTime,
   tableText,
 } from '../table.ts'
 import { readTimeS } from '../time.ts'

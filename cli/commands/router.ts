@@ -1,16 +1,16 @@
+import { formatAddress } from '../../protocol/base/host-port.ts'
 import { type RouterService, type RouterServiceOptions, RouteTableError, serveRouter } from '../../router/index.ts'
 import { loadTls, TlsKeeper, type TlsPair } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
-import { formatAddress } from '../../protocol/base/host-port.ts'
 import type { RouterConfig } from '../config/router.ts'
 import { checkRouterConfig } from '../config/rules.ts'
 import { configurationError } from '../failure.ts'
 import { checkRouterFiles } from '../service/files.ts'
 import { explainListenError } from '../service/listen-error.ts'
 import { loadRoutes } from '../service/routes.ts'
-import { openTracing } from '../service/tracing.ts'
 import { runService, type Service, type ServiceContext } from '../service/run-service.ts'
+import { openTracing } from '../service/tracing.ts'
 
 export const runRouter: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('router', args, io)

@@ -11,7 +11,7 @@ import { createSigner } from '../../protocol/webhook/sign.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { checked, optionalFlag, parseHeader, readInputBytes, readInput, readUrl, requiredFlag } from '../options.ts'
+import { checked, optionalFlag, parseHeader, readInput, readInputBytes, readUrl, requiredFlag } from '../options.ts'
 import { printResult } from '../print.ts'
 import { printable } from '../table.ts'
 

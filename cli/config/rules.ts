@@ -1,7 +1,7 @@
 import { canonicalAddress, isLoopback } from '../../protocol/base/address.ts'
+import { EVERYWHERE, formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
 import { configurationError } from '../failure.ts'
 import type { ClientConfig } from './client.ts'
-import { type HostPort, formatAddress, readDialled, EVERYWHERE } from '../../protocol/base/host-port.ts'
 import type { RouterConfig } from './router.ts'
 import type { ServerConfig } from './server.ts'
 

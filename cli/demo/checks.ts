@@ -1,6 +1,6 @@
 import { createHash, createHmac, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { type HttpAnswer, ask, askHttp2, authority, open, dialWebSocket, type AccessPath } from './dial.ts'
+import { type AccessPath, ask, askHttp2, authority, dialWebSocket, type HttpAnswer, open } from './dial.ts'
 import { UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { patternChunks, patternDigest } from './pattern.ts'
 

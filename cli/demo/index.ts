@@ -2,11 +2,12 @@
  * The demo: a tunnel server, a request-routing service, a tunnel client, an ingress and two stand-ins, each its own
  * process, over TLS and WSS on loopback; and one of each kind of traffic through them.
  */
-import { messageOf } from '../../protocol/base/errors.ts'
+
 import { parseArgs } from 'node:util'
+import { messageOf } from '../../protocol/base/errors.ts'
 import { usageError } from '../failure.ts'
 import { gitHubSignature } from './checks.ts'
-import { authority, type AccessPath } from './dial.ts'
+import { type AccessPath, authority } from './dial.ts'
 import { type DemoFiles, makeFiles, UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { runChecks } from './run-checks.ts'
 import { Demo } from './topology.ts'

@@ -1,6 +1,6 @@
-import { versions } from './versions.ts'
 import type { Row } from '../table.ts'
 import { Cleaner, withoutSecrets } from './clean.ts'
+import { versions } from './versions.ts'
 
 /** Of each file; what is longer is left out. */
 const MAX_FILE_CHARACTERS = 8 * 1024 * 1024

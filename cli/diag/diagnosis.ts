@@ -2,15 +2,15 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { messageOf } from '../../protocol/base/errors.ts'
 import { checkComponent, checkReport } from '../check/component.ts'
-import { versions } from './versions.ts'
 import { COMPONENTS, type ComponentName } from '../config/components.ts'
 import type { Loaded } from '../config/load.ts'
 import { maskedValue } from '../config/masked.ts'
 import type { Settings } from '../config/setting.ts'
+import { withoutSecrets } from './clean.ts'
 import { cpuProfile, MAX_PROFILE_S } from './cpu-profile.ts'
 import { processReport } from './process-report.ts'
 import { secretsOf } from './secrets.ts'
-import { withoutSecrets } from './clean.ts'
+import { versions } from './versions.ts'
 
 /** For the checks: they have deadlines of their own. */
 const CHECK_MS = 45_000

@@ -1,6 +1,7 @@
 /** An exchange as text for a terminal. All of it comes from others. */
-import { formatDuration } from '../../protocol/base/durations.ts'
+
 import type { InspectedBody, InspectedDetail, InspectedExchange, InspectedFields } from '../../client/index.ts'
+import { formatDuration } from '../../protocol/base/durations.ts'
 import { plainText } from '../plain-text.ts'
 import { type Columns, milliseconds, printable, type Row, size, table } from '../table.ts'
 

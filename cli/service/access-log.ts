@@ -1,6 +1,6 @@
-import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { PacedLogger } from '../../protocol/base/paced-logger.ts'
+import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import type { Terminal } from '../terminal/terminal.ts'
 
 type Mode = 'errors' | 'all' | 'off'

@@ -3,8 +3,8 @@ import type { Body } from '../../admin/actions.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { dropMessages, listMessages, pauseRuntime, readMessage, readPart, replayMessages } from './inbox-operations.ts'
 import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
+import { dropMessages, listMessages, pauseRuntime, readMessage, readPart, replayMessages } from './inbox-operations.ts'
 
 /** A session as operators see it; times are ISO 8601. */
 export function sessionStatus({ connectedAt, tokenEndsAt, ...session }: SessionInfo) {

@@ -2,10 +2,10 @@
 import { connect } from 'node:net'
 import type { Tunnel } from '../../client/index.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
+import { formatAddress } from '../../protocol/base/host-port.ts'
 import type { Server } from '../../server/index.ts'
 import { publicUrl } from '../../server/public-url.ts'
 import type { ClientConfig } from '../config/client.ts'
-import { formatAddress } from '../../protocol/base/host-port.ts'
 import type { ServerConfig } from '../config/server.ts'
 import type { Terminal } from './terminal.ts'
 

@@ -7,7 +7,7 @@ import { guardWith } from '../../protocol/base/guard.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { ADVICE } from './advice.ts'
-import { exchangeLine, hasWide, paint, type Piece, timeOfDay, wrapped } from './line.ts'
+import { exchangeLine, hasWide, type Piece, paint, timeOfDay, wrapped } from './line.ts'
 
 interface Screen {
   write(text: string): void

@@ -1,14 +1,15 @@
 /** Dials: which server, with which token, trusting whom; and says in words why it came to nothing. */
-import { messageOf } from '../../protocol/base/errors.ts'
+
 import type { SecureContext } from 'node:tls'
+import { messageOf } from '../../protocol/base/errors.ts'
+import { formatAddress } from '../../protocol/base/host-port.ts'
+import type { ClientOptions, ResolvedClientOptions } from '../options.ts'
+import type { TokenKeeper } from '../token.ts'
 import { type Dialled, type DialOptions, dialServer } from './dial.ts'
 import { DialError } from './dial-failure.ts'
 import { type DialContext, explain, isRefusal } from './explain.ts'
-import type { ClientOptions, ResolvedClientOptions } from '../options.ts'
-import { formatAddress } from '../../protocol/base/host-port.ts'
 import { chooseProxy, type OutboundProxy } from './proxy.ts'
 import { Resolver } from './resolve.ts'
-import type { TokenKeeper } from '../token.ts'
 import { createTrust } from './trust.ts'
 
 /** A dial that came to nothing; the message says why, in words. */

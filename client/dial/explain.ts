@@ -2,8 +2,9 @@
  * Says in one sentence why the client did not get through. The server's answer tells nothing of the cause on purpose;
  * the client explains from what it holds itself: its token, its clock, what the network said. Pure functions.
  */
-import { readOwnClaims } from '../claims.ts'
+
 import { formatDuration } from '../../protocol/base/durations.ts'
+import { readOwnClaims } from '../claims.ts'
 
 export type DialPhase = 'connect' | 'proxy' | 'tls' | 'upgrade'
 

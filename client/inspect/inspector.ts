@@ -11,7 +11,7 @@ import { Budget } from './budget.ts'
 import { Entry, type EntryOwner } from './entry.ts'
 import type { InspectedDetail, InspectedExchange, Inspector, InspectorStats, ReplayOptions } from './inspected.ts'
 import { Redactor } from './redactor.ts'
-import { replayRequest, ReplayRun } from './replay.ts'
+import { ReplayRun, replayRequest } from './replay.ts'
 import { Ring } from './ring.ts'
 import { Tap } from './tap.ts'
 

@@ -3,6 +3,7 @@ import { Buffer } from 'node:buffer'
 import { randomUUID } from 'node:crypto'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { stepOf } from '../../protocol/base/guard.ts'
+import { newExchangeId } from '../../protocol/base/ids.ts'
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import {
   isFieldValue,
@@ -13,7 +14,6 @@ import {
   removeHeader,
   setHeader,
 } from '../../protocol/http/headers.ts'
-import { newExchangeId } from '../../protocol/base/ids.ts'
 import { MAX_CONTENT_BYTES } from './content.ts'
 import type { ReplaySource } from './entry.ts'
 import type { ReplayEdits } from './inspected.ts'

@@ -1,6 +1,8 @@
 /** A target that is a function of the web's Request and Response. Both bodies stream, with back-pressure. */
-import { SallyportError, messageOf } from '../../protocol/base/errors.ts'
+import { messageOf, SallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
+import { detached } from '../../protocol/base/guard.ts'
+import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import {
   BODY_UNKNOWN,
   type Handler,
@@ -10,9 +12,7 @@ import {
   type ResponseSink,
 } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { detached } from '../../protocol/base/guard.ts'
 import { isFieldValue, listTokens, removeHeader, stripHopByHop } from '../../protocol/http/headers.ts'
-import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import { answerProblem } from '../../protocol/http/problem.ts'
 
 /** A target in the process: a function of a web `Request`. */

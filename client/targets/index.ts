@@ -1,8 +1,8 @@
 /** Turns whatever the embedder gave as `target` into a handler. */
 import { Server as HttpServer } from 'node:http'
-import type { CorsRule } from '../../protocol/wire/control.ts'
-import type { Handler } from '../../protocol/exchange.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import type { Handler } from '../../protocol/exchange.ts'
+import type { CorsRule } from '../../protocol/wire/control.ts'
 import type { CheckedTargets } from '../../router/check.ts'
 import type { Announcement, HandlerTarget, Target } from '../options.ts'
 import { functionTarget } from './function.ts'

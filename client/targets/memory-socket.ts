@@ -3,8 +3,8 @@
  * of TCP mean nothing to it, and its timeout is a real one.
  */
 import type { Duplex } from 'node:stream'
+import { DeadlineWatch, due } from '../../protocol/base/deadline-watch.ts'
 import { type Failing, guardWith } from '../../protocol/base/guard.ts'
-import { due, DeadlineWatch } from '../../protocol/base/deadline-watch.ts'
 
 /** Makes `end` look like a socket whose peer has this IPv4 address; `other` is the end that the peer has. */
 export function asSocket(end: Duplex, other: Duplex, peerAddress: string): void {

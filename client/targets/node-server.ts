@@ -4,13 +4,13 @@
  */
 import type { Server as HttpServer } from 'node:http'
 import { type Duplex, duplexPair } from 'node:stream'
+import { ByteCache } from '../../protocol/base/byte-cache.ts'
+import { logGuard, tellDefect } from '../../protocol/base/guard.ts'
+import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { logGuard, tellDefect } from '../../protocol/base/guard.ts'
 import { Http1ClientConnection, KEEP_ALIVE_MARGIN_MS } from '../../protocol/http/http1/client-connection.ts'
 import type { Head } from '../../protocol/http/http1/head-parser.ts'
-import { type Logger, noLogger } from '../../protocol/base/log.ts'
-import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import type { OpenTarget } from './index.ts'
 import { asSocket } from './memory-socket.ts'
 

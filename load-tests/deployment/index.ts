@@ -7,7 +7,7 @@ import { writeReport } from '../lib/report.ts'
 import { asText, type Section, wrongOf } from '../lib/section.ts'
 import { stopWorkers } from '../lib/worker.ts'
 import { Bailout, DEPLOYMENT_SCENARIOS, type Deployment, type DeploymentScenario, ROUNDS } from './scenarios.ts'
-import { hasOurService, look, type LoadTarget } from './target.ts'
+import { hasOurService, type LoadTarget, look } from './target.ts'
 
 export { serveApp } from '../upstream/app.ts'
 export { DEPLOYMENT_SCENARIOS } from './scenarios.ts'

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { startNginx } from '../lib/nginx.ts'
 import { DOMAIN } from '../lib/secrets.ts'
 import { PATHS } from '../upstream/service.ts'
-import { command, type RoadPart, portOf } from './command.ts'
+import { command, portOf, type RoadPart } from './command.ts'
 import { proxyBlock } from './hops.ts'
 import { type Road, type RoadContext, type RoadMaker, type Stoppable, started, stopInTurn } from './road.ts'
 

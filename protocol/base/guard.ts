@@ -15,8 +15,9 @@
  *
  * `test/security/entries.test.ts` finds entries that go around it.
  */
-import { type ErrorCode, errorOf, SallyportError } from './errors.ts'
+
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../exchange.ts'
+import { type ErrorCode, errorOf, SallyportError } from './errors.ts'
 import { type Logger, noLogger } from './log.ts'
 import { PacedLogger } from './paced-logger.ts'
 

@@ -1,6 +1,7 @@
 /** The connections of one listener, whatever their protocol, for bounds and for a graceful end. */
+
+import { ConnectionSlots, type SlotHolder } from '../base/connection-slots.ts'
 import { stepOf } from '../base/guard.ts'
-import { type SlotHolder, ConnectionSlots } from '../base/connection-slots.ts'
 
 /** A connection as its set sees it: idle while no exchange is in progress. */
 export interface ManagedConnection extends SlotHolder {

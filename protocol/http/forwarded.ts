@@ -5,13 +5,13 @@
  * read: most proxies pass a caller's own one on untouched, so that it proves nothing.
  */
 import { type Cidrs, canonicalAddress, cidrsContain } from '../base/address.ts'
-import type { Caller, Handler, HeaderList, HttpRequest } from '../exchange.ts'
-import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
-import { compose, type Layer } from '../layer.ts'
-import { loopGuard } from './loop-guard.ts'
-import { refusing } from './problem.ts'
 import { newRequestId } from '../base/ids.ts'
 import { memoizeLast } from '../base/memoize-last.ts'
+import type { Caller, Handler, HeaderList, HttpRequest } from '../exchange.ts'
+import { compose, type Layer } from '../layer.ts'
+import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
+import { loopGuard } from './loop-guard.ts'
+import { refusing } from './problem.ts'
 
 export { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from '../base/address.ts'
 

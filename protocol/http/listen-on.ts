@@ -1,6 +1,6 @@
 /** Listening on TCP as a promise. */
 import type { AddressInfo, Server } from 'node:net'
-import { guardWith, logGuard, ignore } from '../base/guard.ts'
+import { guardWith, ignore, logGuard } from '../base/guard.ts'
 import type { Logger } from '../base/log.ts'
 
 /** Where to listen. */

@@ -1,10 +1,10 @@
 /** What a gateway owes to requests on their way through it: some end here, and none goes round in circles. */
 import { SallyportError } from '../base/errors.ts'
-import type { HeaderList, HttpRequest, ResponseSink } from '../exchange.ts'
 import { discarding } from '../base/guard.ts'
+import type { HeaderList, HttpRequest, ResponseSink } from '../exchange.ts'
+import type { Layer } from '../layer.ts'
 import { getHeader, listTokens, plainNumber, setHeader } from './headers.ts'
 import { ALLOWED_METHODS } from './methods.ts'
-import type { Layer } from '../layer.ts'
 import type { Refuse } from './problem.ts'
 
 const LOOP_FIELD = 'cdn-loop'

@@ -1,9 +1,9 @@
 /** Failures as answers: `application/problem+json` (RFC 9457) or a page, and the CORS fields that let a browser read them. */
 import { Buffer } from 'node:buffer'
 import { randomUUID } from 'node:crypto'
-import { type ErrorCode, ERRORS, type ErrorSource, type SallyportError } from '../base/errors.ts'
-import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../exchange.ts'
+import { ERRORS, type ErrorCode, type ErrorSource, type SallyportError } from '../base/errors.ts'
 import { discarding } from '../base/guard.ts'
+import type { HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../exchange.ts'
 import { getHeader } from './headers.ts'
 import { ALLOWED_METHODS } from './methods.ts'
 import { PAGE_HEADERS, prefersPage, problemPage } from './problem-page.ts'

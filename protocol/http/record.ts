@@ -3,8 +3,8 @@ import { performance } from 'node:perf_hooks'
 import type { SallyportError } from '../base/errors.ts'
 import type { ExchangeNotes, ExchangeRecord, HttpRequest, ResponseHead, ResponseSink } from '../exchange.ts'
 import { type Layer, PassThrough } from '../layer.ts'
-import { toldError } from './problem.ts'
 import { sampledTraceId } from '../trace/context.ts'
+import { toldError } from './problem.ts'
 
 /** Without a listener it is no layer at all. */
 export function record(onExchange: ((record: ExchangeRecord) => void) | undefined): Layer {

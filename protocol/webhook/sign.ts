@@ -1,7 +1,7 @@
 /** Signs a webhook as its sender would. */
 import { createHmac, sign } from 'node:crypto'
 import type { HeaderList } from '../exchange.ts'
-import { schemeOf, schemeProblem, type Signing, type WebhookScheme } from './scheme.ts'
+import { type Signing, schemeOf, schemeProblem, type WebhookScheme } from './scheme.ts'
 import type { WebhookSecret } from './secret.ts'
 
 /** Signs with one secret. */

@@ -9,11 +9,11 @@
  * field, so no caller can forge it.
  */
 import { isIP } from 'node:net'
-import { BODY_UNKNOWN } from '../exchange.ts'
+import { latin1 } from '../base/latin1.ts'
 import { memoizeLast } from '../base/memoize-last.ts'
 import { isRuntimeName } from '../base/names.ts'
-import { latin1 } from '../base/latin1.ts'
 import { ProtocolError } from '../base/protocol-error.ts'
+import { BODY_UNKNOWN } from '../exchange.ts'
 import { type StreamKind, streamRules } from './stream-kinds.ts'
 import { readVarint, varintSize, varintText } from './varint.ts'
 

@@ -8,9 +8,9 @@ import { errorOf } from '../base/errors.ts'
 import { guardWith } from '../base/guard.ts'
 import { ownBytes } from '../base/own-bytes.ts'
 import { resetSocket } from '../base/reset-socket.ts'
+import { TokenBucket } from '../base/token-bucket.ts'
 import { HEADROOM_BYTES, MAX_MESSAGE_BYTES, type Transport, type TransportHandler } from './transport.ts'
 import { type ReaderOwner, WebSocketReader } from './websocket-reader.ts'
-import { TokenBucket } from '../base/token-bucket.ts'
 
 /** Frames that carry no bytes (pings, pongs, empty messages): the burst, and the rate per second. */
 const EMPTY_BURST = 1000

@@ -10,8 +10,8 @@
  * reset that it has ended.
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { discarding } from '../../protocol/base/guard.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
+import { discarding } from '../../protocol/base/guard.ts'
 import type {
   Handler,
   HeaderList,

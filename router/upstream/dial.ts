@@ -11,9 +11,9 @@ import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { isReserved } from '../../protocol/base/reserved-addresses.ts'
 import { leadingTo, unanswered } from '../../protocol/base/unanswered.ts'
-import type { UpstreamTarget, TlsIdentity } from '../target.ts'
+import type { TlsIdentity, UpstreamTarget } from '../target.ts'
 import { elsewhere } from './elsewhere.ts'
-import { type UpstreamDialPhase, dialError } from './errors.ts'
+import { dialError, type UpstreamDialPhase } from './errors.ts'
 import { namesFor } from './name-lookups.ts'
 
 /** Called once, with either the error or the socket. */

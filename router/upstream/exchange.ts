@@ -4,8 +4,8 @@
  */
 import { type SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
-import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
+import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { UnprocessedError } from '../../protocol/http/http2/client-exchange.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
 import { maySpeakHttp2, type UpstreamTarget } from '../target.ts'

@@ -2,16 +2,16 @@
 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
+import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../protocol/http/http1/client-connection.ts'
 import type { Head } from '../../protocol/http/http1/head-parser.ts'
 import type { SocketReader } from '../../protocol/http/http1/socket-reader.ts'
 import { INNER_LIMITS } from '../../protocol/http/limits.ts'
-import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
-import type { PooledUpstream, ConnectionBudget, OnOpened, Pool } from './pool.ts'
+import type { ConnectionBudget, OnOpened, Pool, PooledUpstream } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 export class Http1Pool implements Pool {

@@ -1,8 +1,8 @@
 /** HTTP/2 sessions to one target: each carries many exchanges; another is opened when all are full. */
 
 import type { Socket } from 'node:net'
-import type { TLSSocket } from 'node:tls'
 import { performance } from 'node:perf_hooks'
+import type { TLSSocket } from 'node:tls'
 import { networkOf } from '../../protocol/base/address.ts'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
@@ -12,7 +12,7 @@ import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
 import type { Http1Pool } from './http1-pool.ts'
-import type { PooledUpstream, ConnectionBudget, OnOpened, Pool } from './pool.ts'
+import type { ConnectionBudget, OnOpened, Pool, PooledUpstream } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /** An exchange that waits for a session, across all dials made for it. */

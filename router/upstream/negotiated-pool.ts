@@ -1,7 +1,7 @@
 /** Connections to one `https:` target that chooses between HTTP/2 and HTTP/1.1 as each of them opens (ALPN). */
 import type { Http1Pool } from './http1-pool.ts'
 import type { Http2Pool } from './http2-pool.ts'
-import type { PooledUpstream, OnOpened, Pool } from './pool.ts'
+import type { OnOpened, Pool, PooledUpstream } from './pool.ts'
 
 export class NegotiatedPool implements Pool {
   readonly #http1: Http1Pool

@@ -5,9 +5,9 @@ import { aboutOf, type Limit, type Limits, rangeOf } from '../../protocol/base/l
 import { HTTP_LIMITS, LISTENER_LIMITS } from '../../protocol/http/limits.ts'
 import { TRACING } from '../../protocol/trace/sampling.ts'
 import { SESSION_LIMITS } from '../../protocol/wire/yamux/limits.ts'
-import { EXPORT_LIMITS } from '../../tracing/exporter.ts'
 import { UPSTREAM_LIMITS } from '../../router/upstream/upstreams.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
+import { EXPORT_LIMITS } from '../../tracing/exporter.ts'
 
 export const LIMITS: Readonly<Record<string, Limits>> = {
   SERVER_LIMITS,

@@ -1,6 +1,7 @@
 /** Tokens of callers, in `Authorization: Bearer`, checked as those of tunnel clients are. */
-import { getAllHeaders, removeHeader } from '../../protocol/http/headers.ts'
+
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
+import { getAllHeaders, removeHeader } from '../../protocol/http/headers.ts'
 import type { KeySource } from '../auth/key-source.ts'
 import { TokenRefused } from '../auth/refusal.ts'
 import { DEFAULT_ALGORITHMS, TokenVerifier } from '../auth/verifier.ts'

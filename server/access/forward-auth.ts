@@ -1,7 +1,7 @@
 /** Another service that is asked about each request. What it does not say in time, or in a way that we know, is no. */
 import { Agent, request as ask } from 'undici'
-import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
+import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
 import { isOverride } from './open-path.ts'

@@ -2,9 +2,9 @@
 import { checkDuration } from '../../protocol/base/durations.ts'
 import { isRuntimeName } from '../../protocol/base/names.ts'
 import { isForwardedName, isHopByHop, isToken } from '../../protocol/http/headers.ts'
-import { OPEN_PATH, openPath, readsOneWay } from './open-path.ts'
 import type { KeyOrigin } from '../auth/key-source.ts'
 import type { Authorities } from '../tls.ts'
+import { OPEN_PATH, openPath, readsOneWay } from './open-path.ts'
 
 /** What callers must show, before a request goes on to its runtime. Every check that is set must agree. */
 export interface AccessOptions {

@@ -1,7 +1,7 @@
 /** Everything that decides whether a client is let in, and stays: token, certificate, revocation. */
 import { performance } from 'node:perf_hooks'
-import type { ClientCertificateInfo } from '../control/certificate.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import type { ClientCertificateInfo } from '../control/certificate.ts'
 import type { Opened } from '../opened.ts'
 import type { ResolvedServerOptions } from '../options.ts'
 import type { Identity } from './claims.ts'

@@ -1,6 +1,6 @@
 /** From a bearer token to an identity: form, header, key, signature, claims, in that order (RFC 8725). */
 import { compactVerify, errors } from 'jose'
-import { checkValidity, type ClaimRules, type Identity, readClaims } from './claims.ts'
+import { type ClaimRules, checkValidity, type Identity, readClaims } from './claims.ts'
 import { parseUniqueObject } from './json.ts'
 import { type KeySet, type KeySource, MAX_ALIKE } from './key-source.ts'
 import { KeysUnavailable, TokenRefused } from './refusal.ts'

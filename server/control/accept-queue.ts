@@ -2,14 +2,15 @@
  * Connections at the control endpoint, from their acceptance to the request that they carry: bounded by their real
  * networks, paced, and from the moment that they are let in under one deadline, which ends with the client's `hello`.
  */
-import { within } from '../pause.ts'
+
 import type { Socket } from 'node:net'
-import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/http/forwarded.ts'
-import { type Guard, logGuard, ignore } from '../../protocol/base/guard.ts'
+import { ConnectionSlots, type SlotHolder } from '../../protocol/base/connection-slots.ts'
+import { type Guard, ignore, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/http/forwarded.ts'
 import { connectionKey } from '../../protocol/http/pending-connections.ts'
-import { type SlotHolder, ConnectionSlots } from '../../protocol/base/connection-slots.ts'
 import type { ResolvedLimits } from '../limits.ts'
+import { within } from '../pause.ts'
 import { lookAtFirstBytes } from '../socket/first-bytes.ts'
 import { readProxyHeader } from '../socket/proxy-protocol.ts'
 import { Admission } from './admission.ts'

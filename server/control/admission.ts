@@ -6,8 +6,8 @@
  * as it was measured, afterwards: it may go below zero, and nobody is let in until it is above again.
  */
 import { networkOf } from '../../protocol/base/address.ts'
+import { ConnectionSlots, type SlotHolder } from '../../protocol/base/connection-slots.ts'
 import type { Guard } from '../../protocol/base/guard.ts'
-import { type SlotHolder, ConnectionSlots } from '../../protocol/base/connection-slots.ts'
 
 interface AdmissionOptions {
   /** Share of the event loop's time, 0 to 1. */

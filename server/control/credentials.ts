@@ -1,7 +1,8 @@
 /** The credentials of a session: its token, fresh tokens that come in band, and the callers that they allow. */
-import { type Cidrs, parseCidrs } from '../../protocol/http/forwarded.ts'
+
 import type { Guard } from '../../protocol/base/guard.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
+import { type Cidrs, parseCidrs } from '../../protocol/http/forwarded.ts'
 import type { Identity } from '../auth/claims.ts'
 
 /** How many tokens are checked at once, and per second in the long run. Each check costs a signature. */

@@ -2,7 +2,7 @@
  * The door for clients: TLS, then one HTTP request, then a WebSocket. Everything before the WebSocket is paced, bounded
  * and under one deadline, which ends with the client's `hello`.
  */
-import { messageOf } from '../../protocol/base/errors.ts'
+
 import { randomUUID } from 'node:crypto'
 import {
   createServer as createHttpServer,
@@ -14,13 +14,14 @@ import { createServer as createHttpsServer, type Server as HttpsServer } from 'n
 import { createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
-import { SUBPROTOCOL } from '../../protocol/wire/control.ts'
-import { parseCidrs } from '../../protocol/http/forwarded.ts'
-import { endFor, type Guard, guardWith, logGuard, ignore } from '../../protocol/base/guard.ts'
-import { type BoundAddress, listenOn, type ListenAddress } from '../../protocol/http/listen-on.ts'
+import { messageOf } from '../../protocol/base/errors.ts'
+import { endFor, type Guard, guardWith, ignore, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
 import { ASKING, INTERMEDIATE, MODERN } from '../../protocol/base/tls-profile.ts'
+import { parseCidrs } from '../../protocol/http/forwarded.ts'
+import { type BoundAddress, type ListenAddress, listenOn } from '../../protocol/http/listen-on.ts'
+import { SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { WEBSOCKET_OPTIONS } from '../../protocol/wire/transport.ts'
 import type { OpenWebSocket } from '../../protocol/wire/transport-websocket.ts'
 import type { Identity } from '../auth/claims.ts'
@@ -28,9 +29,9 @@ import { KeysUnavailable, TokenRefused } from '../auth/refusal.ts'
 import type { ResolvedLimits } from '../limits.ts'
 import type { ControlOptions } from '../options.ts'
 import type { TlsPair } from '../tls.ts'
+import { AcceptQueue } from './accept-queue.ts'
 import { type ClientCertificateInfo, certificateOf } from './certificate.ts'
 import { checkHandshake, type HandshakeRefusal, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
-import { AcceptQueue } from './accept-queue.ts'
 
 /** A client that was let in. */
 export interface ControlUpgrade {

@@ -5,6 +5,13 @@
  *     hello -> open -> (draining ->) closed
  */
 import { performance } from 'node:perf_hooks'
+import { messageOf, SallyportError } from '../../protocol/base/errors.ts'
+import { type Guard, guardWith, hook } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { TokenBucket } from '../../protocol/base/token-bucket.ts'
+import { softwareName } from '../../protocol/base/version.ts'
+import type { Cidrs } from '../../protocol/http/forwarded.ts'
+import type { Span } from '../../protocol/trace/span.ts'
 import {
   type ControlMessage,
   commonFeatures,
@@ -15,28 +22,21 @@ import {
   type PeerLimits,
   parseControl,
 } from '../../protocol/wire/control.ts'
-import { messageOf, SallyportError } from '../../protocol/base/errors.ts'
-import type { Cidrs } from '../../protocol/http/forwarded.ts'
-import { type Guard, guardWith, hook } from '../../protocol/base/guard.ts'
-import type { Logger } from '../../protocol/base/log.ts'
 import { CLOSE, type Transport } from '../../protocol/wire/transport.ts'
-import { softwareName } from '../../protocol/base/version.ts'
 import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { ZERO } from '../../protocol/wire/yamux/clock.ts'
-import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import { clampWindow } from '../../protocol/wire/yamux/limits.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
-import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
-import type { Span } from '../../protocol/trace/span.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
+import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { Identity } from '../auth/claims.ts'
 import { TokenRefused } from '../auth/refusal.ts'
 import type { Grant } from '../directory/directory.ts'
-import type { RegisteredSession, Carrier } from '../registry.ts'
+import type { Carrier, RegisteredSession } from '../registry.ts'
 import { Credentials, type CredentialsOwner } from './credentials.ts'
 import type { ReturnedSpans, TellReplica } from './returned-spans.ts'
-import { TargetQuestions, type TargetsAnswer } from './target-questions.ts'
 import { SessionDrain, type SessionDrainOwner, type Stay } from './session-drain.ts'
+import { TargetQuestions, type TargetsAnswer } from './target-questions.ts'
 
 /** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
 const EXPIRY_GRACE_MS = 50_000

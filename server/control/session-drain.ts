@@ -3,8 +3,8 @@
  * exchange does, and is cut at its deadline.
  */
 import { performance } from 'node:perf_hooks'
-import type { Drain } from '../../protocol/wire/control.ts'
 import type { Guard } from '../../protocol/base/guard.ts'
+import type { Drain } from '../../protocol/wire/control.ts'
 
 /**
  * How long a client that was asked to leave has to open another session, before this one gets no new exchanges; at most

@@ -1,10 +1,10 @@
 /** The directory of a server that stands alone. */
 import {
-  type Registration,
   type Directory,
   type DirectoryListener,
   type DirectoryStats,
   presentedEpoch,
+  type Registration,
   type RuntimeState,
 } from './directory.ts'
 import { enter, leave, newRecord, type RuntimeRecord, stateOf } from './record.ts'

@@ -2,10 +2,10 @@
 import { networkOf } from '../../protocol/base/address.ts'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
+import { isHostName, isRuntimeName } from '../../protocol/base/names.ts'
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
 import { type Layer, PassThrough } from '../../protocol/layer.ts'
-import { isHostName, isRuntimeName } from '../../protocol/base/names.ts'
 import { ASK, type OwnHosts } from '../own-hosts.ts'
 
 type HostMatch =

@@ -2,8 +2,9 @@
  * CORS policies that clients published in `hello`, kept after they left, so that a browser can read why a runtime does
  * not answer. Bounded; what was published longest ago goes first.
  */
-import { AgedMap } from '../aged-map.ts'
+
 import { type CorsPolicy, isUnder } from '../../protocol/http/problem.ts'
+import { AgedMap } from '../aged-map.ts'
 
 /** A policy and the paths it is for: a prefix of whole segments. */
 interface PathPolicy {

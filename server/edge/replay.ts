@@ -1,8 +1,8 @@
 /** The part of a request body that is kept until an answer begins, so that another session can be given the request. */
 import { Buffer } from 'node:buffer'
-import type { HeaderList } from '../../protocol/exchange.ts'
 import { SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
+import type { HeaderList } from '../../protocol/exchange.ts'
 
 /** A chunk is kept longer than bytes that wait to be written, so it must use at least this share of the memory it holds. */
 const LEAST_SHARE = 1 / 2

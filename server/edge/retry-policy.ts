@@ -1,7 +1,7 @@
 /** Decides where the next attempt of an exchange goes, after what happened to the earlier ones. */
 import type { SallyportError } from '../../protocol/base/errors.ts'
-import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
+import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import type { Carrier } from '../registry.ts'
 import type { CarrierSource } from './carriers.ts'
 

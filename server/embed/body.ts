@@ -1,9 +1,9 @@
 /** Feeds an embedder's body into an exchange, never more than a bound ahead of what was taken. */
 
 import { errorOf, SallyportError } from '../../protocol/base/errors.ts'
-import type { RequestSink } from '../../protocol/exchange.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
+import type { RequestSink } from '../../protocol/exchange.ts'
 
 const AHEAD_BYTES = 64 * 1024
 

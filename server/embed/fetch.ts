@@ -1,5 +1,6 @@
 /** `fetch` into a runtime, with the platform's own Request and Response. */
 import { SallyportError } from '../../protocol/base/errors.ts'
+import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import {
   BODY_UNKNOWN,
   type Handler,
@@ -8,7 +9,6 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../protocol/exchange.ts'
-import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { BodyPump, type BodySource } from './body.ts'
 import { buildRequest, type CallOptions } from './request.ts'
 

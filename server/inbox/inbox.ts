@@ -1,9 +1,9 @@
 /** The inbox of a server: what clients announced, what is kept, and who delivers it. `README.md` has the parts. */
 import { Buffer } from 'node:buffer'
+import { networkOf } from '../../protocol/base/address.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import { newRequestId } from '../../protocol/base/ids.ts'
-import { networkOf } from '../../protocol/base/address.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { Handler, HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'

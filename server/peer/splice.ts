@@ -4,15 +4,16 @@
  *
  *     other replica ──stream──▶ preamble? ──stream of the session──▶ client
  */
+
+import { type Failing, stepOf } from '../../protocol/base/guard.ts'
+import { type Cidrs, cidrsContain } from '../../protocol/http/forwarded.ts'
 import { ANSWER, EARLY_ANSWER_MS } from '../../protocol/wire/exchange/answer.ts'
 import { REFUSALS, type RefusalCode } from '../../protocol/wire/exchange/refusal.ts'
-import { type Cidrs, cidrsContain } from '../../protocol/http/forwarded.ts'
 import { decodePreamble, MAX_PREAMBLE_BYTES, type Preamble, preambleEnd } from '../../protocol/wire/preamble.ts'
 import { STREAM_RULES } from '../../protocol/wire/stream-kinds.ts'
-import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { varintText } from '../../protocol/wire/varint.ts'
-import type { TellReplica } from '../control/returned-spans.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../protocol/wire/yamux/stream.ts'
+import type { TellReplica } from '../control/returned-spans.ts'
 
 /** A session of this replica. */
 export interface SplicedSession {

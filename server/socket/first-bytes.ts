@@ -1,9 +1,9 @@
 /** Looks at the first bytes of a connection, bounded in size, time and number, and puts them back. */
 import type { Socket } from 'node:net'
 import { canonicalAddress } from '../../protocol/base/address.ts'
+import type { ConnectionSlots } from '../../protocol/base/connection-slots.ts'
 import { guardWith, tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import type { ConnectionSlots } from '../../protocol/base/connection-slots.ts'
 
 interface FirstBytesOptions {
   /** Of those whose first bytes have not come. */

@@ -5,7 +5,7 @@ import { CALLER_ATTACKS } from './attacks/callers.ts'
 import { HANDSHAKE_ATTACKS } from './attacks/handshakes.ts'
 import { HTTP2_ATTACKS } from './attacks/http2.ts'
 import { SESSION_ATTACKS } from './attacks/sessions.ts'
-import { excess, measure, type Result, measureTable } from './measure.ts'
+import { excess, measure, measureTable, type Result } from './measure.ts'
 import { World } from './world.ts'
 
 const MIB = 1024 * 1024

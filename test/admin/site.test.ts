@@ -1,11 +1,11 @@
 import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
 import { request, type ServerResponse } from 'node:http'
+import { connect, type Socket } from 'node:net'
 import { Writable } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { listenAdmin, Traffic } from '../../admin/index.ts'
 import { Feed } from '../../admin/web/feed.ts'
 import { Logins } from '../../admin/web/logins.ts'
-import { listenAdmin, Traffic } from '../../admin/index.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { until } from '../support/until.ts'
 

@@ -1,7 +1,8 @@
 /** `docs/fields.md` beside a server, a client and a router that run. */
+
+import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { request } from 'node:https'
-import { once } from 'node:events'
 import { expect, test } from 'vitest'
 import { ADMIN, useMachine } from './machine.ts'
 

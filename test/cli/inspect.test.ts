@@ -13,11 +13,11 @@ import { inspection } from '../../cli/service/inspection.ts'
 import { RingInspector } from '../../client/inspect/inspector.ts'
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { createForwarder } from '../../router/forward.ts'
-import { sallyport } from './run.ts'
 import { Browser } from '../support/devtools.ts'
 import { DEAF } from '../support/ends.ts'
 import { needs } from '../support/needs.ts'
 import { eventually } from '../support/until.ts'
+import { sallyport } from './run.ts'
 
 const CANARY = 'c4n4ry-S3cret-value'
 const EVIL = `a\x1b]0;owned\x07\u009b2J\u202eb'\\$(touch owned)\``

@@ -1,9 +1,9 @@
 // @module-tag slow
 /** Somebody's webhook fails. The pages of server and client alone say why: each fault is real, in real processes. */
 import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
 import { createServer, request, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { writeFileSync } from 'node:fs'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { Browser, type BrowserPage } from '../support/devtools.ts'
 import { needs } from '../support/needs.ts'

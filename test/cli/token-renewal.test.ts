@@ -9,9 +9,9 @@ import { join } from 'node:path'
 import { setInterval, setTimeout } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { inspectToken } from '../../certs/index.ts'
+import { unhurried } from '../support/busy.ts'
 import { Running } from './process.ts'
 import { sallyport } from './run.ts'
-import { unhurried } from '../support/busy.ts'
 
 const IS_LONG = process.env.TEST_LONG === '1'
 const TTL_S = IS_LONG ? 20 : Math.ceil(unhurried(6000) / 1000)

@@ -2,13 +2,13 @@ import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, createTunnel, type ExchangeRecord, type Tunnel } from '../../client/index.ts'
 import { SeenExchanges } from '../../client/seen-exchanges.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import type { Handler, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { newExchangeId } from '../../protocol/base/ids.ts'
+import type { Handler, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
 import { keyIdOf, partAad, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import { createRouter } from '../../router/router.ts'
-import { type FakeExchange, FakeServer, type FakeSession } from './fake-server.ts'
 import { until } from '../support/until.ts'
+import { type FakeExchange, FakeServer, type FakeSession } from './fake-server.ts'
 
 /** A target that does nothing by itself: the test answers. */
 class Target {

@@ -4,7 +4,7 @@ import { connect, type Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 import { type Pair, startPair } from '../support/pair.ts'
-import { Upstream, type ReceivedRequest } from '../support/upstream.ts'
+import { type ReceivedRequest, Upstream } from '../support/upstream.ts'
 
 let upstream: Upstream
 let pair: Pair

@@ -1,18 +1,18 @@
 /** A server that may say anything: what it costs us is bounded, and what it may not ask is not done. */
 import { randomUUID } from 'node:crypto'
-import { importJWK, SignJWT } from 'jose'
 import type { Socket } from 'node:net'
+import { importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createKeys } from '../../certs/index.ts'
-import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
 import { sessionStatus } from '../../cli/service/server-lifecycle.ts'
-import type { ControlMessage } from '../../protocol/wire/control.ts'
+import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import { noLogger } from '../../protocol/base/log.ts'
+import type { ControlMessage } from '../../protocol/wire/control.ts'
+import { RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import { type Pair, startPair } from '../support/pair.ts'
-import { type FakeSession, FakeServer } from './fake-server.ts'
 import { eventually } from '../support/until.ts'
+import { FakeServer, type FakeSession } from './fake-server.ts'
 
 const open: (Tunnel | FakeServer)[] = []
 let pair: Pair | undefined

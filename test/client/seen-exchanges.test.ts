@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { SeenExchanges } from '../../client/seen-exchanges.ts'
 import { IdSet } from '../../client/id-set.ts'
+import { SeenExchanges } from '../../client/seen-exchanges.ts'
 import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
 

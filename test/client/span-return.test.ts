@@ -1,8 +1,8 @@
 /** What a client returns of its spans: little, seldom, and nothing that a server could not read. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { SpanReturn } from '../../client/span-return.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { MAX_CONTROL_BYTES, parseControl, type SpansReturned } from '../../protocol/wire/control.ts'
-import { SpanReturn } from '../../client/span-return.ts'
 
 const PARENT = { traceId: '0af7651916cd43dd8448eb211c80319c', spanId: 'b7ad6b7169203331', sampled: true }
 

@@ -1,7 +1,7 @@
 /** What a client tells a server that asks about its targets: no address, nothing that the server named, and not often. */
 import { once } from 'node:events'
-import { createServer } from 'node:net'
 import type { AddressInfo } from 'node:net'
+import { createServer } from 'node:net'
 import { afterEach, expect, test } from 'vitest'
 import { connect, type Target, type Tunnel } from '../../client/index.ts'
 import { noLogger } from '../../protocol/base/log.ts'

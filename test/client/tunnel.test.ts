@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEvents } from '../../client/index.ts'
 import { CLOSE } from '../../protocol/wire/transport.ts'
-import { FakeServer, type FakeSession } from './fake-server.ts'
 import { createRouter } from '../../router/index.ts'
 import { until } from '../support/until.ts'
+import { FakeServer, type FakeSession } from './fake-server.ts'
 
 const open: (Tunnel | FakeServer)[] = []
 

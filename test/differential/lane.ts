@@ -6,9 +6,9 @@ import { getHeader } from '../../protocol/http/headers.ts'
 import { serveHttp1 } from '../../protocol/http/http1/server-connection.ts'
 import { createForwarder, type Forwarder } from '../../router/index.ts'
 import { FakeSocket, turn } from '../fuzz/fake-socket.ts'
+import { DEAF } from '../support/ends.ts'
 import type { Upstream } from './programs.ts'
 import { CONNECTION_FIELD, md5, REPORT_FIELD, type Report, readReport } from './reports.ts'
-import { DEAF } from '../support/ends.ts'
 
 const DEADLINE_MS = 10_000
 const NOBODY = parseCidrs([])

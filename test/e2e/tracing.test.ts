@@ -1,6 +1,7 @@
 /** One waterfall of both sides, over real TLS, WSS and upstreams: what server, client and router tell of one request. */
-import { createServer } from 'node:http'
+
 import { once } from 'node:events'
+import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createRouter, type RouteTable } from '../../router/index.ts'

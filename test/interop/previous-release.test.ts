@@ -1,6 +1,7 @@
 /** The release before this one, on either side: what an upgrade meets in its middle, and a way back. */
-import { once } from 'node:events'
+
 import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { createServer as createHttp, type Server as HttpServer } from 'node:http'
 import type { AddressInfo } from 'node:net'

@@ -13,14 +13,14 @@ import { DatabaseSync } from 'node:sqlite'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { readSecret } from '../../protocol/webhook/secret.ts'
 import { createSigner } from '../../protocol/webhook/sign.ts'
-import { makeSecrets } from '../support/secrets.ts'
 import { Running } from '../cli/process.ts'
+import { unhurried } from '../support/busy.ts'
 import { EventSources } from '../support/event-sources.ts'
 import { GO_BUILD_MS } from '../support/go.ts'
 import { long, needs } from '../support/needs.ts'
 import { Postgres } from '../support/postgres.ts'
+import { makeSecrets } from '../support/secrets.ts'
 import { until } from '../support/until.ts'
-import { unhurried } from '../support/busy.ts'
 
 /** A sender waits so long, and never sends again. */
 const PATIENCE_MS = unhurried(10_000)

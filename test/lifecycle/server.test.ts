@@ -1,5 +1,5 @@
-import { testRows } from './row.ts'
 import { short } from '../support/needs.ts'
+import { testRows } from './row.ts'
 
 testRows('server-update')
 if (!short) testRows('server-restart', 'server-restart-kept', 'kill')

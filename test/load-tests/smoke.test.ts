@@ -9,8 +9,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { processTree } from '../../load-tests/lib/cpu.ts'
 import type { Report } from '../../load-tests/lib/report.ts'
 import { wrongOf } from '../../load-tests/lib/section.ts'
-import { long, needs, short } from '../support/needs.ts'
 import { Browser } from '../support/devtools.ts'
+import { long, needs, short } from '../support/needs.ts'
 
 const BENCH = resolve(import.meta.dirname, '../../load-tests/bench.ts')
 /** The others start more processes, and take as long again. */

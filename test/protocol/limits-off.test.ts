@@ -5,8 +5,8 @@ import type { Handler } from '../../protocol/exchange.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
-import { call, ok, type RawPeer, recorder, type Seen } from './http/http1/raw.ts'
 import { eventually } from '../support/until.ts'
+import { call, ok, type RawPeer, recorder, type Seen } from './http/http1/raw.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {

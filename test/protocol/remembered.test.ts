@@ -1,9 +1,9 @@
 /** Texts that are kept for the next request: one that differs in a single part gets its own. */
 import { expect, test } from 'vitest'
-import { requestHeadText } from '../../protocol/wire/bhttp/encode.ts'
+import { newExchangeId, newRequestId } from '../../protocol/base/ids.ts'
 import type { Caller } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { newExchangeId, newRequestId } from '../../protocol/base/ids.ts'
+import { requestHeadText } from '../../protocol/wire/bhttp/encode.ts'
 import { type Preamble, preambleText } from '../../protocol/wire/preamble.ts'
 
 /** Each with one part of the second in the first, after the first was there. */

@@ -6,8 +6,8 @@ import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
 import { setClock, skewed } from '../support/redis-clock.ts'
-import { ReplicaGroup } from './fixture.ts'
 import { until } from '../support/until.ts'
+import { ReplicaGroup } from './fixture.ts'
 
 vi.mock('../../server/directory/scripts.ts', async original => skewed(await original<Record<string, Script>>()))
 

@@ -3,9 +3,9 @@ import { createReplicaCertificate } from '../../certs/index.ts'
 import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
 import { makeWorld, startServer } from '../server/fixture.ts'
+import { unhurried } from '../support/busy.ts'
 import { Redis } from '../support/redis.ts'
 import { until } from '../support/until.ts'
-import { unhurried } from '../support/busy.ts'
 
 export const LEASE_MS = unhurried(1000)
 

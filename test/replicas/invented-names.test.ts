@@ -4,8 +4,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
-import { ReplicaGroup } from './fixture.ts'
 import { until } from '../support/until.ts'
+import { ReplicaGroup } from './fixture.ts'
 
 describe.runIf(needs('redis'))('D9: made-up names', () => {
   let replicas: ReplicaGroup

@@ -7,8 +7,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial, startServer } from '../server/fixture.ts'
 import { needs } from '../support/needs.ts'
-import { peerOptions, ReplicaGroup } from './fixture.ts'
 import { until } from '../support/until.ts'
+import { peerOptions, ReplicaGroup } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 const REPLICAS = '{sallyport}:replicas'

@@ -11,8 +11,8 @@ import { always, call, DOMAIN, dial, openWebSocket, startServer, token } from '.
 import { needs } from '../support/needs.ts'
 import { freePort } from '../support/proxy-program.ts'
 import { Redis } from '../support/redis.ts'
-import { LEASE_MS, peerOptions } from './fixture.ts'
 import { until } from '../support/until.ts'
+import { LEASE_MS, peerOptions } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 

@@ -13,8 +13,8 @@ import { afterEach, describe, expect, it } from 'vitest'
 import { WebSocket, WebSocketServer } from 'ws'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { type Route, type RouterService, type RouterServiceOptions, serveRouter } from '../../router/index.ts'
-import { get, RawUpstream, rawCall } from './support.ts'
 import { unhurried } from '../support/busy.ts'
+import { get, RawUpstream, rawCall } from './support.ts'
 
 const stops: (() => Promise<unknown> | unknown)[] = []
 afterEach(async () => {

@@ -3,9 +3,9 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
+import { parseControl } from '../../protocol/wire/control.ts'
 import { createRouter, serveRouter } from '../../router/index.ts'
 import { parseRoutes } from '../../router/table-file.ts'
-import { parseControl } from '../../protocol/wire/control.ts'
 import { recordingLogger } from './support.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'sallyport-hooks-'))

@@ -1,19 +1,19 @@
 /** security.md, E18: who may call, where that is checked at the edge. Real TLS, a real service that is asked, a canary behind. */
 import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import {
   createServer,
+  type Server as HttpServer,
   request as httpRequest,
   type IncomingMessage,
   type RequestListener,
-  type Server as HttpServer,
 } from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
 import type { AddressInfo } from 'node:net'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
 import { gunzipSync, gzipSync } from 'node:zlib'
-import { connect as connectTls, type ConnectionOptions, type TLSSocket } from 'node:tls'
 import { importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createAuthority, createClientCertificate, createKeys, createServerCertificate } from '../../certs/index.ts'
@@ -23,19 +23,19 @@ import { access } from '../../server/access/access.ts'
 import type { AccessOptions } from '../../server/access/options.ts'
 import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
-import { until } from '../support/until.ts'
 import {
   type Answer,
   answer,
-  call,
   type CallOptions,
-  dial,
+  call,
   DOMAIN,
+  dial,
   ignoring,
   makeWorld,
   startServer,
   token,
 } from '../server/fixture.ts'
+import { until } from '../support/until.ts'
 
 let server: Server
 const others: HttpServer[] = []

@@ -5,8 +5,8 @@ import { connect as connectTls } from 'node:tls'
 import { CompactSign, importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
-import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { noLogger } from '../../protocol/base/log.ts'
+import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import type { Server } from '../../server/server.ts'
 import {
   always,
@@ -22,10 +22,10 @@ import {
   type TestClient,
   token,
 } from '../server/fixture.ts'
+import { unhurried } from '../support/busy.ts'
 import { clientHello } from '../support/client-hello.ts'
 import { long } from '../support/needs.ts'
 import { eventually } from '../support/until.ts'
-import { unhurried } from '../support/busy.ts'
 
 let server: Server
 const startControl = async (options: Parameters<typeof startServer>[0] = {}) => {

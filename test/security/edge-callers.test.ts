@@ -5,8 +5,8 @@ import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { DOMAIN } from '../support/secrets.ts'
-import { type Edge, HOST, startEdge, stopEdges } from './edge.ts'
 import { eventually } from '../support/until.ts'
+import { type Edge, HOST, startEdge, stopEdges } from './edge.ts'
 
 afterEach(stopEdges)
 

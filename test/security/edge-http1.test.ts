@@ -6,8 +6,8 @@ import { afterEach, describe, expect, test } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 import type { RawPeer } from '../protocol/http/http1/raw.ts'
-import { answering, CANARY, HOST, OTHER_CANARY, OTHER_HOST, startEdge, stopEdges } from './edge.ts'
 import { eventually } from '../support/until.ts'
+import { answering, CANARY, HOST, OTHER_CANARY, OTHER_HOST, startEdge, stopEdges } from './edge.ts'
 
 afterEach(stopEdges)
 

@@ -1,8 +1,8 @@
 /** security.md, B1 at the edge over HTTP/2: an answer that came before the end of its request is counted until it has left. */
 import { afterEach, expect, test } from 'vitest'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../support/http2-frames.ts'
-import { HOST, startEdge, stopEdges } from './edge.ts'
 import { eventually } from '../support/until.ts'
+import { HOST, startEdge, stopEdges } from './edge.ts'
 
 afterEach(stopEdges)
 

@@ -19,8 +19,8 @@ import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { call, ok, type RawPeer } from '../protocol/http/http1/raw.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { DOMAIN } from '../support/secrets.ts'
-import { answering, type Edge, HOST, startEdge, stopEdges } from './edge.ts'
 import { eventually } from '../support/until.ts'
+import { answering, type Edge, HOST, startEdge, stopEdges } from './edge.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {

@@ -5,8 +5,8 @@ import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { DOMAIN } from '../support/secrets.ts'
-import { answering, type Edge, HOST, startEdge, stopEdges } from './edge.ts'
 import { eventually } from '../support/until.ts'
+import { answering, type Edge, HOST, startEdge, stopEdges } from './edge.ts'
 
 afterEach(stopEdges)
 

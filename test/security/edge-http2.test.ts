@@ -5,6 +5,7 @@ import { BODY_UNKNOWN } from '../../protocol/exchange.ts'
 import type { HttpLimits } from '../../protocol/http/limits.ts'
 import { listen } from '../../protocol/http/listener.ts'
 import { call, ok, type RawPeer, recorder, type Seen } from '../protocol/http/http1/raw.ts'
+import { unhurried } from '../support/busy.ts'
 import {
   END_HEADERS,
   END_STREAM,
@@ -18,7 +19,6 @@ import {
   uint32,
 } from '../support/http2-frames.ts'
 import { eventually } from '../support/until.ts'
-import { unhurried } from '../support/busy.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {

@@ -2,10 +2,10 @@
 /** security.md, "One caller, one connection": pipelines, at the real edge. */
 import type { Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { DOMAIN } from '../support/secrets.ts'
 import type { RawPeer } from '../protocol/http/http1/raw.ts'
-import { answering, HOST, startEdge, stopEdges } from './edge.ts'
+import { DOMAIN } from '../support/secrets.ts'
 import { eventually } from '../support/until.ts'
+import { answering, HOST, startEdge, stopEdges } from './edge.ts'
 
 afterEach(stopEdges)
 

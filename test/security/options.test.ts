@@ -1,7 +1,7 @@
 /** C7: every number that an embedder gives has a documented meaning, or is a TypeError that names it; nothing listens. */
 import { afterEach, describe, expect, test } from 'vitest'
-import { type ClientOptions, createTunnel } from '../../client/index.ts'
 import { BACKOFF_LIMITS } from '../../client/dial/backoff.ts'
+import { type ClientOptions, createTunnel } from '../../client/index.ts'
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
 import { DESCRIPTOR, type Limit, type Limits, PORT, rangeOf, readLimit } from '../../protocol/base/limit.ts'
 import { HTTP_LIMITS, LISTENER_LIMITS } from '../../protocol/http/limits.ts'

@@ -2,7 +2,8 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
+import { discarding } from '../../protocol/base/guard.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import {
   BODY_UNKNOWN,
   type ExchangeRecord,
@@ -10,17 +11,16 @@ import {
   type RequestSink,
   type ResponseSink,
 } from '../../protocol/exchange.ts'
+import { answerProblem } from '../../protocol/http/problem.ts'
+import { record } from '../../protocol/http/record.ts'
+import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { RuntimeSession } from '../../server/control/runtime-session.ts'
-import { answerProblem } from '../../protocol/http/problem.ts'
-import { record } from '../../protocol/http/record.ts'
-import { noLogger } from '../../protocol/base/log.ts'
-import { discarding } from '../../protocol/base/guard.ts'
 import { type DeliverOptions, deliver } from '../../server/edge/deliver.ts'
 import { Hold } from '../../server/edge/hold.ts'
-import { DEFAULT_HOLD } from '../../server/limits.ts'
 import { ReplayBudget } from '../../server/edge/replay.ts'
+import { DEFAULT_HOLD } from '../../server/limits.ts'
 import { Spans } from '../support/spans.ts'
 import { ignoring } from './fixture.ts'
 

@@ -11,7 +11,7 @@ import { CertificateFolder } from '../../server/certificate-folder.ts'
 import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
 import { until } from '../support/until.ts'
-import { always, CONTROL_NAME, call, dial, DOMAIN, makeWorld, startServer, token } from './fixture.ts'
+import { always, CONTROL_NAME, call, DOMAIN, dial, makeWorld, startServer, token } from './fixture.ts'
 
 let folder: string
 let server: Server

@@ -5,19 +5,19 @@ import { Readable } from 'node:stream'
 import { connect as connectTls } from 'node:tls'
 import {
   type Dispatcher,
+  interceptors,
   FormData as UndiciFormData,
   fetch as undiciFetch,
-  interceptors,
   request as undiciRequest,
 } from 'undici'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { BODY_UNKNOWN, type ExchangeRecord, type RequestSink, type ResponseSink } from '../../protocol/exchange.ts'
+import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
-import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld, startServer } from './fixture.ts'
 import { eventually } from '../support/until.ts'
+import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 const ORIGIN = `https://${HOST}`

@@ -6,8 +6,8 @@ import { type Limits, rangeOf, readLimit } from '../../protocol/base/limit.ts'
 import { HTTP_LIMITS } from '../../protocol/http/limits.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, SERVER_LIMITS } from '../../server/limits.ts'
 import type { Server } from '../../server/server.ts'
-import { startServer, token } from './fixture.ts'
 import { until } from '../support/until.ts'
+import { startServer, token } from './fixture.ts'
 
 let server: Server | undefined
 let tunnel: Tunnel | undefined

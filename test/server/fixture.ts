@@ -11,6 +11,7 @@ import {
   createToken,
   type TokenKeys,
 } from '../../certs/index.ts'
+import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import {
   CONNECT_PATH,
   type ControlMessage,
@@ -19,7 +20,6 @@ import {
   SUBPROTOCOL,
 } from '../../protocol/wire/control.ts'
 import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
-import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { webSocketTransport } from '../../protocol/wire/transport-websocket.ts'
 import type { Session } from '../../protocol/wire/yamux/session.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'

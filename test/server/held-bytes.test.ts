@@ -6,8 +6,8 @@ import { type AddressInfo, connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { afterAll, afterEach, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
-import { always, call, DOMAIN, dial, makeWorld, startServer } from './fixture.ts'
 import { eventually, until } from '../support/until.ts'
+import { always, call, DOMAIN, dial, makeWorld, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 const KIB = 1024

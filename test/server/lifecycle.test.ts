@@ -2,11 +2,12 @@ import { createServer as createHttpServer } from 'node:http'
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
-import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { collectGarbage } from '../../load-tests/lib/garbage.ts'
 import { noLogger } from '../../protocol/base/log.ts'
+import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { createServer } from '../../server/index.ts'
 import type { Server } from '../../server/server.ts'
+import { eventually } from '../support/until.ts'
 import {
   always,
   answer,
@@ -21,7 +22,6 @@ import {
   type TestClient,
   token,
 } from './fixture.ts'
-import { eventually } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 

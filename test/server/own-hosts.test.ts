@@ -1,10 +1,10 @@
 /** Hosts of runtimes' own: who has one, who is told, and when it is given up. A real server, clients over real WSS. */
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Logger } from '../../protocol/base/log.ts'
-import type { Server } from '../../server/server.ts'
 import type { ServerOptions } from '../../server/options.ts'
+import type { Server } from '../../server/server.ts'
 import { until } from '../support/until.ts'
-import { always, call, dial, event, startServer, token, type TestClient } from './fixture.ts'
+import { always, call, dial, event, startServer, type TestClient, token } from './fixture.ts'
 
 const HOST = 'hooks.customer.example'
 const HOLD = { holdMs: 0, startupMs: 0 }

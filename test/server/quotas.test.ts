@@ -1,8 +1,8 @@
 /** What one runtime, or one caller's address, may use; the others do not notice. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { networkOf } from '../../protocol/base/address.ts'
-import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { quota } from '../../server/edge/quota.ts'
 import { QuotaBook, type Usage } from '../../server/edge/quotas.ts'

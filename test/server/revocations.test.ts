@@ -9,8 +9,8 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { Download } from '../../server/auth/download.ts'
 import { formatRevocations, parseRevocations } from '../../server/auth/revocation-list.ts'
 import type { Server } from '../../server/server.ts'
-import { dial, event, makeWorld, openWebSocket, startServer, token } from './fixture.ts'
 import { eventually } from '../support/until.ts'
+import { dial, event, makeWorld, openWebSocket, startServer, token } from './fixture.ts'
 
 let folder: string
 let file: string

@@ -7,8 +7,8 @@ import type { Hello } from '../../protocol/wire/control.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { MemoryDirectory } from '../../server/directory/memory.ts'
 import type { Server } from '../../server/server.ts'
-import { call, DOMAIN, dial, echo, hanging, openWebSocket, startServer, type TestClient } from './fixture.ts'
 import { unhurried } from '../support/busy.ts'
+import { call, DOMAIN, dial, echo, hanging, openWebSocket, startServer, type TestClient } from './fixture.ts'
 
 /** Callers think between requests: longer than a client needs to leave. */
 const PACE_MS = 30

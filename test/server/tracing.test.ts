@@ -1,7 +1,7 @@
 /** The spans of requests that cross a server, over real sockets. */
 import { afterEach, describe, expect, test } from 'vitest'
-import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { getAllHeaders } from '../../protocol/http/headers.ts'
+import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { Spans, waterfall } from '../support/spans.ts'
 import { always, answer, call, DOMAIN, dial, ignoring, startServer } from './fixture.ts'

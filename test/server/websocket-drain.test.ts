@@ -1,8 +1,8 @@
 import { once } from 'node:events'
 import { afterEach, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
-import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { RequestSink } from '../../protocol/exchange.ts'
+import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { DOMAIN, dial, startServer } from './fixture.ts'
 

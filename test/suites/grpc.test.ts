@@ -10,7 +10,7 @@ import { GO_BUILD_MS, goBuild } from '../support/go.ts'
 import { needs } from '../support/needs.ts'
 import { lastingPort } from '../support/ports.ts'
 import { score } from './program.ts'
-import { startTarget, type SuiteTarget } from './target.ts'
+import { type SuiteTarget, startTarget } from './target.ts'
 
 /** Those that need neither credentials of a cloud nor several servers. */
 const CASES = [

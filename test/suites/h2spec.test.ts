@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { needs, program } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'
-import { startTarget, type SuiteTarget } from './target.ts'
+import { type SuiteTarget, startTarget } from './target.ts'
 
 /**
  * What may fail at our edge though it passes at a bare server in the same run: each of these is a race between an answer

@@ -4,11 +4,11 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { DEFAULT_HTTP_LIMITS } from '../../protocol/http/limits.ts'
+import { unhurried } from '../support/busy.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { long, needs, program } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'
-import { startTarget, type SuiteTarget } from './target.ts'
-import { unhurried } from '../support/busy.ts'
+import { type SuiteTarget, startTarget } from './target.ts'
 
 const CONNECTIONS = long ? 1000 : 40
 /** The long run has the real limits. */

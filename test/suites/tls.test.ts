@@ -10,7 +10,7 @@ import forge from 'node-forge'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { long, needs, program, vectors } from '../support/needs.ts'
 import { runProgram, score } from './program.ts'
-import { startTarget, type SuiteTarget } from './target.ts'
+import { type SuiteTarget, startTarget } from './target.ts'
 
 let target: SuiteTarget
 /** The same edge with a certificate of the other kind that the guidelines know. */

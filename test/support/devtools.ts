@@ -6,8 +6,8 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { WebSocket } from 'ws'
-import { until } from './until.ts'
 import { program } from './needs.ts'
+import { until } from './until.ts'
 
 type Json = Record<string, unknown>
 

@@ -1,6 +1,7 @@
 /** Spans that a test gathers, and how it writes them down: a waterfall, whose ids are left out. */
-import { createTracer } from '../../protocol/trace/tracer.ts'
+
 import type { FinishedSpan, Span, Tracer } from '../../protocol/trace/span.ts'
+import { createTracer } from '../../protocol/trace/tracer.ts'
 
 /** A walk makes any number of them. */
 const MOST = 10_000

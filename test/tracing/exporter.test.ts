@@ -1,6 +1,6 @@
 /** The exporter before a receiver that decodes what comes. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { createTracer, createExporter, type Exporter, type ExporterOptions } from '../../tracing/index.ts'
+import { createExporter, createTracer, type Exporter, type ExporterOptions } from '../../tracing/index.ts'
 import { OtlpReceiver } from '../support/otlp-receiver.ts'
 import { waterfall } from '../support/spans.ts'
 

@@ -1,6 +1,6 @@
 import { chart } from './chart.js'
-import { REQUESTS } from './requests.js'
 import { ago, copyable, duration, element, milliseconds, plain, size } from './dom.js'
+import { REQUESTS } from './requests.js'
 
 /**
  * @typedef {Record<string, any>} Row

@@ -1,10 +1,10 @@
 /** Reads one body: of known length, chunked with trailers (RFC 9112 section 7.1), or until the connection closes. */
 import { Buffer } from 'node:buffer'
 import { type ErrorCode, SallyportError } from '../../base/errors.ts'
-import type { HeaderList } from '../../exchange.ts'
-import { stripTrailers } from '../headers.ts'
 import { SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import { gather, gathered } from '../../base/scratch.ts'
+import type { HeaderList } from '../../exchange.ts'
+import { stripTrailers } from '../headers.ts'
 import { CR, HEAD_END, HEX, LF, VALUE } from './bytes.ts'
 import { type HeadLimits, HeadParser } from './head-parser.ts'
 

@@ -2,8 +2,8 @@
 import { SallyportError } from '../../base/errors.ts'
 import type { HeaderList, ResponseHead } from '../../exchange.ts'
 import { FIELD_KIND, kindAt, lineStartAt, slotNamed } from '../field-names.ts'
-import { isFieldValue, isToken, plainNumber, stripTrailers } from '../headers.ts'
 import { HeadCache } from '../head-cache.ts'
+import { isFieldValue, isToken, plainNumber, stripTrailers } from '../headers.ts'
 
 const REASONS: Readonly<Record<number, string>> = {
   100: 'Continue',

@@ -4,10 +4,10 @@
  */
 import type { Buffer } from 'node:buffer'
 import { type ErrorCode, SallyportError } from '../../base/errors.ts'
-import type { HeaderList } from '../../exchange.ts'
-import { findName, FIELD_KIND, kindAt, nameAt } from '../field-names.ts'
-import { listTokens, namedByConnection, plainNumber, removeWhere } from '../headers.ts'
 import { latin1 } from '../../base/latin1.ts'
+import type { HeaderList } from '../../exchange.ts'
+import { FIELD_KIND, findName, kindAt, nameAt } from '../field-names.ts'
+import { listTokens, namedByConnection, plainNumber, removeWhere } from '../headers.ts'
 import { COLON, CR, HT, LF, SP, TARGET, TOKEN_LOWER, VALUE } from './bytes.ts'
 
 export interface HeadLimits {

@@ -6,7 +6,12 @@ import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
+import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import { callHandler, endFor, type Failing, guardWith, tellDefect } from '../../base/guard.ts'
+import type { Logger } from '../../base/log.ts'
+import { resetSocket } from '../../base/reset-socket.ts'
+import { isBroken } from '../../base/tcp.ts'
 import {
   BODY_UNKNOWN,
   type Handler,
@@ -17,19 +22,14 @@ import {
   type ResponseSink,
 } from '../../exchange.ts'
 import { canonicalAddress } from '../forwarded.ts'
-import { callHandler, endFor, type Failing, guardWith, tellDefect } from '../../base/guard.ts'
 import { removeHeader, stripTrailers } from '../headers.ts'
-import { resetSocket } from '../../base/reset-socket.ts'
+import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
+import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
 import { addMount } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
 import { lookMs, WriteProgress } from './write-progress.ts'
-import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
-import type { Logger } from '../../base/log.ts'
-import { answerProblem } from '../problem.ts'
-import { isBroken } from '../../base/tcp.ts'
-import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 
 type UpgradeListener = (request: IncomingMessage, socket: Duplex, head: Buffer) => void
 

@@ -1,9 +1,9 @@
 /** One stream of an upstream HTTP/2 session: writes the request, reads the response. */
 import { type ClientHttp2Stream, constants } from 'node:http2'
-import { SallyportError, toSallyportError } from '../../base/errors.ts'
-import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { timeLeft, timeUntil } from '../../base/deadline-watch.ts'
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { type Failing, stepOf } from '../../base/guard.ts'
+import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { hasHeader, stripTrailers } from '../headers.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import type { HttpLimits } from '../limits.ts'

@@ -1,6 +1,9 @@
 /** One stream of a downstream HTTP/2 session: reads the request, writes the response. */
 import { constants, type ServerHttp2Stream } from 'node:http2'
+import { timeLeft } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import { callHandler, endFor, type Failing, stepOf } from '../../base/guard.ts'
+import type { Logger } from '../../base/log.ts'
 import {
   BODY_UNKNOWN,
   type Handler,
@@ -10,12 +13,9 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../exchange.ts'
-import { callHandler, endFor, type Failing, stepOf } from '../../base/guard.ts'
 import { getHeader, hasHeader, plainNumber, stripTrailers } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
-import type { Logger } from '../../base/log.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
-import { timeLeft } from '../../base/deadline-watch.ts'
 import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
 import { expectsContinue } from './request-head.ts'
 import { breakStream, cancelStream } from './reset.ts'

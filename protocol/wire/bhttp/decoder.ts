@@ -6,13 +6,14 @@
  *     response:  prefix | 3 | (status fields 0)* | (length chunk)* 0 | trailers 0
  *     raw bytes instead of content and trailers after {@link MessageDecoder.raw}
  */
-import type { HeaderList } from '../../exchange.ts'
-import { BODY_UNKNOWN } from '../../exchange.ts'
+
+import { ByteCache } from '../../base/byte-cache.ts'
 import { SMALL_PIECE_BYTES } from '../../base/gathered.ts'
-import { gather, gathered } from '../../base/scratch.ts'
 import { latin1 } from '../../base/latin1.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
-import { ByteCache } from '../../base/byte-cache.ts'
+import { gather, gathered } from '../../base/scratch.ts'
+import type { HeaderList } from '../../exchange.ts'
+import { BODY_UNKNOWN } from '../../exchange.ts'
 import { readVarint, varintSize } from '../varint.ts'
 import { FRAMING_INDICATOR } from './encode.ts'
 import { decodeSection, MAX_HEAD_BYTES, sectionEnd } from './fields.ts'

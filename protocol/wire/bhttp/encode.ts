@@ -2,8 +2,9 @@
  * Binary HTTP messages (RFC 9292), indeterminate-length form, as latin1 text: one character a byte, made into bytes in
  * a single call by the writer of the stream.
  */
-import type { HeaderList } from '../../exchange.ts'
+
 import { memoizeLast } from '../../base/memoize-last.ts'
+import type { HeaderList } from '../../exchange.ts'
 import { HeadCache } from '../../http/head-cache.ts'
 import { varintText } from '../varint.ts'
 import { fieldsText } from './fields.ts'

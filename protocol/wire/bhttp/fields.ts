@@ -2,13 +2,14 @@
  * Field sections of Binary HTTP (RFC 9292 section 3.6), indeterminate-length form: field lines, each name and value
  * with its length before it, then a zero byte.
  */
+
+import { latin1 } from '../../base/latin1.ts'
+import { ProtocolError } from '../../base/protocol-error.ts'
 import type { HeaderList } from '../../exchange.ts'
-import { findName, FIELD_KIND, kindAt, nameAt as nameInSlot } from '../../http/field-names.ts'
+import { FIELD_KIND, findName, kindAt, nameAt as nameInSlot } from '../../http/field-names.ts'
 import { plainNumber } from '../../http/headers.ts'
 import { LOWER, VALUE } from '../../http/http1/bytes.ts'
-import { latin1 } from '../../base/latin1.ts'
 import { INNER_LIMITS } from '../../http/limits.ts'
-import { ProtocolError } from '../../base/protocol-error.ts'
 import { readVarint, varintSize, varintText } from '../varint.ts'
 
 /** The longest encoded head, or trailer section. */

@@ -1,5 +1,5 @@
-import type { HeaderList } from '../../exchange.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
+import type { HeaderList } from '../../exchange.ts'
 
 /** What the answering direction of a stream begins with, a varint. */
 export const ANSWER = {

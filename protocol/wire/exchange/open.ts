@@ -5,16 +5,16 @@
  *     response sink ◀── answer, head, content ◀── stream
  */
 
+import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import { newExchangeId } from '../../base/ids.ts'
+import { latin1 } from '../../base/latin1.ts'
+import { ProtocolError } from '../../base/protocol-error.ts'
+import { BODY_UNKNOWN, type HeaderList, type HttpRequest, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { MessageDecoder, type MessageVisitor } from '../bhttp/decoder.ts'
 import { messageEndText, requestHeadText } from '../bhttp/encode.ts'
 import { contentLength, MAX_FIELDS, MAX_HEAD_BYTES } from '../bhttp/fields.ts'
-import { SallyportError, toSallyportError } from '../../base/errors.ts'
-import { BODY_UNKNOWN, type HeaderList, type HttpRequest, type RequestSink, type ResponseSink } from '../../exchange.ts'
-import { newExchangeId } from '../../base/ids.ts'
-import { latin1 } from '../../base/latin1.ts'
 import { preambleText } from '../preamble.ts'
 import { STREAM_KIND } from '../stream-kinds.ts'
-import { ProtocolError } from '../../base/protocol-error.ts'
 import { readVarint, varintSize } from '../varint.ts'
 import { closeFrame } from '../websocket-frames.ts'
 import type { ResetCode, Stream, StreamHandler } from '../yamux/stream.ts'

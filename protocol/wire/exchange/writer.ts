@@ -1,5 +1,5 @@
-import { messageEndText } from '../bhttp/encode.ts'
 import type { HeaderList } from '../../exchange.ts'
+import { messageEndText } from '../bhttp/encode.ts'
 import { varintText } from '../varint.ts'
 import type { Stream } from '../yamux/stream.ts'
 

@@ -2,8 +2,8 @@ import { type Clock, DeadlineTimer, Delay, type TimerOwner } from './clock.ts'
 import type { SessionLimits } from './limits.ts'
 import type { Outgoing } from './outgoing.ts'
 import type { Pings } from './pings.ts'
-import type { YamuxStream } from './yamux-stream.ts'
 import type { StreamChain } from './stream-chain.ts'
+import type { YamuxStream } from './yamux-stream.ts'
 
 export interface DeadlineOwner {
   /** It is time for a sign of life. */

@@ -1,8 +1,8 @@
 import { type BudgetMember, type BufferBudget, PRESSURE, SHED_SHARE } from './budget.ts'
 import type { RuntimeCeilings } from './runtime-ceilings.ts'
 import { Shares } from './shares.ts'
-import type { YamuxStream } from './yamux-stream.ts'
 import { StreamChain } from './stream-chain.ts'
+import type { YamuxStream } from './yamux-stream.ts'
 
 export interface HeldOwner {
   open(): Iterable<YamuxStream>

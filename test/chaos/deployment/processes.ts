@@ -1,8 +1,8 @@
 /** The `sallyport` processes of a deployment: started, told apart, and none left behind. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { KeptSockets } from '../../support/kept-sockets.ts'
 import { Running } from '../../cli/process.ts'
+import type { KeptSockets } from '../../support/kept-sockets.ts'
 import type { DeploymentFiles } from './files.ts'
 
 const START_MS = 60_000

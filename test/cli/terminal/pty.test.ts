@@ -8,9 +8,9 @@ import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { createKeys, createToken } from '../../../certs/index.ts'
 import { needs } from '../../support/needs.ts'
+import { eventually } from '../../support/until.ts'
 import { Running } from '../process.ts'
 import { sallyport } from '../run.ts'
-import { eventually } from '../../support/until.ts'
 
 let folder: string
 let server: Running

@@ -1,3 +1,4 @@
+import { BODY_UNKNOWN, type HeaderList } from '../../../protocol/exchange.ts'
 import { MAX_INFORMATIONAL, MessageDecoder } from '../../../protocol/wire/bhttp/decoder.ts'
 import {
   messageEndText,
@@ -6,7 +7,6 @@ import {
   responseHeadText,
 } from '../../../protocol/wire/bhttp/encode.ts'
 import { MAX_FIELDS } from '../../../protocol/wire/bhttp/fields.ts'
-import { BODY_UNKNOWN, type HeaderList } from '../../../protocol/exchange.ts'
 import { varintText } from '../../../protocol/wire/varint.ts'
 import { canonicalHeaders, holds, ourErrorOr, same } from '../holds.ts'
 import { cut, mutate } from '../mutate.ts'

@@ -11,13 +11,13 @@ import { Http1ClientConnection } from '../../../protocol/http/http1/client-conne
 import { serveHttp1 } from '../../../protocol/http/http1/server-connection.ts'
 import { SocketReader } from '../../../protocol/http/http1/socket-reader.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../../../protocol/http/limits.ts'
+import { DEAF } from '../../support/ends.ts'
 import { FakeSocket, LendingReader, turn } from '../fake-socket.ts'
 import { canonicalHeaders, holds, same } from '../holds.ts'
 import { anyRequests } from '../http1-grammar.ts'
 import { cut } from '../mutate.ts'
 import { Random } from '../random.ts'
 import type { FuzzTarget } from '../target.ts'
-import { DEAF } from '../../support/ends.ts'
 
 /** One request, as a handler saw it. */
 export interface Seen {

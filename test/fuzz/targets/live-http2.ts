@@ -1,10 +1,10 @@
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { DOMAIN } from '../../support/secrets.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE, uint32 } from '../../support/http2-frames.ts'
+import { DOMAIN } from '../../support/secrets.ts'
 import { leaveByReset, type PlayedCaller, playCaller } from '../live/calls.ts'
-import { PATHS } from '../live/upstreams.ts'
 import { liveTarget } from '../live/target.ts'
+import { PATHS } from '../live/upstreams.ts'
 import { World } from '../live/world.ts'
 import type { FuzzScript } from '../script.ts'
 

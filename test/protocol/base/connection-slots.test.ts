@@ -1,5 +1,5 @@
 import { beforeEach, expect, test } from 'vitest'
-import { type SlotHolder, ConnectionSlots } from '../../../protocol/base/connection-slots.ts'
+import { ConnectionSlots, type SlotHolder } from '../../../protocol/base/connection-slots.ts'
 
 let left: string[]
 beforeEach(() => {

@@ -8,8 +8,8 @@ import { listen } from '../../../protocol/http/listener.ts'
 import { createRouter } from '../../../router/index.ts'
 import { askWhole } from '../../support/caller.ts'
 import { Http1Caller } from '../../support/caller-http1.ts'
-import { startPair } from '../../support/pair.ts'
 import { DEAF } from '../../support/ends.ts'
+import { startPair } from '../../support/pair.ts'
 
 const stops: (() => unknown)[] = []
 afterEach(async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { LINES_PER_PERIOD, PERIOD_MS, PacedLogger } from '../../../protocol/base/paced-logger.ts'
+import { LINES_PER_PERIOD, PacedLogger, PERIOD_MS } from '../../../protocol/base/paced-logger.ts'
 
 function startLogger() {
   let nowMs = 0

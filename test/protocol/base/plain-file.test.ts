@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
-import type * as promises from 'node:fs/promises'
 import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import type * as promises from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'

@@ -1,10 +1,10 @@
-import { createServer, connect as connectTcp, type AddressInfo } from 'node:net'
-import { once } from 'node:events'
 import { X509Certificate } from 'node:crypto'
+import { once } from 'node:events'
+import { type AddressInfo, connect as connectTcp, createServer } from 'node:net'
 import { afterEach, expect, test } from 'vitest'
 import { createAuthority, createClientCertificate } from '../../../certs/index.ts'
-import { CertifiedConnections } from '../../../protocol/http/certified-connections.ts'
 import { MAX_TIMER_MS } from '../../../protocol/base/durations.ts'
+import { CertifiedConnections } from '../../../protocol/http/certified-connections.ts'
 
 const server = createServer(socket => socket.resume())
 afterEach(() => void server.close())

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { CONNECTION, FRAMING, responseHead } from '../../../protocol/http/http1/encode.ts'
 import { HeadCache } from '../../../protocol/http/head-cache.ts'
+import { CONNECTION, FRAMING, responseHead } from '../../../protocol/http/http1/encode.ts'
 
 const LIST = ['content-type', 'text/plain', 'x-a', '1']
 

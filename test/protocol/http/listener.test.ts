@@ -9,11 +9,11 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { discarding } from '../../../protocol/base/guard.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
 import { parseCidrs } from '../../../protocol/http/forwarded.ts'
-import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
 import { stopListening } from '../../../protocol/http/listen-on.ts'
+import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
 import { makeSecrets } from '../../support/secrets.ts'
-import { call, ok, RawPeer, recorder } from './http1/raw.ts'
 import { until } from '../../support/until.ts'
+import { call, ok, RawPeer, recorder } from './http1/raw.ts'
 
 const secrets = await makeSecrets()
 const open: (() => unknown)[] = []

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto'
 import { expect, test } from 'vitest'
 import { ERRORS, type ErrorCode, SallyportError } from '../../../protocol/base/errors.ts'
 import { getHeader } from '../../../protocol/http/headers.ts'
-import { prefersPage } from '../../../protocol/http/problem-page.ts'
 import { problem } from '../../../protocol/http/problem.ts'
+import { prefersPage } from '../../../protocol/http/problem-page.ts'
 
 const BROWSER = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8'
 

@@ -6,8 +6,8 @@ import type { HeaderList } from '../../../protocol/exchange.ts'
 import { getHeader } from '../../../protocol/http/headers.ts'
 import {
   isTimestamped,
-  type SchemeName,
   SCHEMES,
+  type SchemeName,
   schemeOf,
   type WebhookScheme,
 } from '../../../protocol/webhook/scheme.ts'

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { ProtocolError } from '../../../protocol/base/protocol-error.ts'
 import {
   type ControlMessage,
   commonFeatures,
@@ -7,7 +8,6 @@ import {
   MAX_CONTROL_BYTES,
   parseControl,
 } from '../../../protocol/wire/control.ts'
-import { ProtocolError } from '../../../protocol/base/protocol-error.ts'
 
 const samples: ControlMessage[] = [
   {

@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { ProtocolError } from '../../../protocol/base/protocol-error.ts'
 import { BODY_UNKNOWN } from '../../../protocol/exchange.ts'
 import {
   decodePreamble,
@@ -9,7 +10,6 @@ import {
   preambleText,
   UnsupportedError,
 } from '../../../protocol/wire/preamble.ts'
-import { ProtocolError } from '../../../protocol/base/protocol-error.ts'
 import { varintText } from '../../../protocol/wire/varint.ts'
 
 const label = fc.stringMatching(/^[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?$/)

@@ -6,8 +6,8 @@ import { collectGarbage } from '../../../load-tests/lib/garbage.ts'
 import { MAX_MESSAGE_BYTES, type Transport, WEBSOCKET_OPTIONS } from '../../../protocol/wire/transport.ts'
 import { webSocketTransport } from '../../../protocol/wire/transport-websocket.ts'
 import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
-import { echo, pattern, StreamRecorder } from './yamux/support.ts'
 import { until } from '../../support/until.ts'
+import { echo, pattern, StreamRecorder } from './yamux/support.ts'
 
 const endings: (() => void)[] = []
 afterEach(() => {

@@ -1,17 +1,17 @@
 /** Names that callers make up leave threads for those of the table: a lookup is slow, and 1,000 of them wait. */
 import dns from 'node:dns'
-import type { LookupFunction } from 'node:net'
-import { createServer } from 'node:http'
 import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { LookupFunction } from 'node:net'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { afterEach, expect, it, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { RequestSink } from '../../../protocol/exchange.ts'
 import { createRouter } from '../../../router/router.ts'
 import { capturedNames } from '../../../router/upstream/name-lookups.ts'
-import { ends, EXCHANGE } from '../../support/ends.ts'
-import { get, RawUpstream } from '../support.ts'
+import { EXCHANGE, ends } from '../../support/ends.ts'
 import { eventually } from '../../support/until.ts'
+import { get, RawUpstream } from '../support.ts'
 
 const NAMES = 1_000
 const closing: (() => unknown)[] = []

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { makeTarget } from '../../../router/target.ts'
-import { type UpstreamDialPhase, dialError } from '../../../router/upstream/errors.ts'
+import { dialError, type UpstreamDialPhase } from '../../../router/upstream/errors.ts'
 
 const target = makeTarget('http', 'svc.internal', 8080, new Map(), undefined)
 const reason = (code: string, phase: UpstreamDialPhase) =>

@@ -4,7 +4,7 @@ import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { UpstreamExchange } from '../../../router/upstream/exchange.ts'
-import type { PooledUpstream, OnOpened, Pool } from '../../../router/upstream/pool.ts'
+import type { OnOpened, Pool, PooledUpstream } from '../../../router/upstream/pool.ts'
 import type { ForwardOptions, UpstreamRequest } from '../../../router/upstream/types.ts'
 
 /** A connection that notes what it is sent, and answers when the test says so. */

@@ -6,10 +6,10 @@ import { afterEach, expect, it } from 'vitest'
 import type { ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
-import { lastingPort } from '../../support/ports.ts'
-import { DEAF } from '../../support/ends.ts'
-import { eventually } from '../../support/until.ts'
 import { unhurried } from '../../support/busy.ts'
+import { DEAF } from '../../support/ends.ts'
+import { lastingPort } from '../../support/ports.ts'
+import { eventually } from '../../support/until.ts'
 
 const request = {
   method: 'GET',

@@ -4,12 +4,12 @@ import type { SallyportError } from '../../../protocol/base/errors.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
-import { type PooledUpstream, ConnectionBudget } from '../../../router/upstream/pool.ts'
+import { ConnectionBudget, type PooledUpstream } from '../../../router/upstream/pool.ts'
+import { unhurried } from '../../support/busy.ts'
+import { DEAF } from '../../support/ends.ts'
 import { frame, TYPE } from '../../support/http2-frames.ts'
 import { Http2Upstream } from '../../support/http2-upstream.ts'
 import { eventually, until } from '../../support/until.ts'
-import { DEAF } from '../../support/ends.ts'
-import { unhurried } from '../../support/busy.ts'
 
 const PER_SESSION = 100
 let upstream: Http2Upstream

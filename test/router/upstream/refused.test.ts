@@ -4,9 +4,9 @@ import type { SallyportError } from '../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type RequestSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
+import { DEAF } from '../../support/ends.ts'
 import { Http2Upstream, type UpstreamStream } from '../../support/http2-upstream.ts'
 import { until } from '../../support/until.ts'
-import { DEAF } from '../../support/ends.ts'
 
 const REFUSED_STREAM = 7
 

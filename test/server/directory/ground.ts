@@ -5,11 +5,11 @@ import type { Registration, RuntimeState } from '../../../server/directory/direc
 import { RedisStore } from '../../../server/directory/redis-store.ts'
 import { SharedDirectory, type SharedDirectoryOptions } from '../../../server/directory/shared-directory.ts'
 import type { DirectoryStore, StoreMember } from '../../../server/directory/store.ts'
+import { unhurried } from '../../support/busy.ts'
 import { FaultyStore } from '../../support/faulty-store.ts'
 import { MemoryStore } from '../../support/memory-store.ts'
 import { Redis } from '../../support/redis.ts'
 import { setClock } from '../../support/redis-clock.ts'
-import { unhurried } from '../../support/busy.ts'
 
 export interface Ground {
   readonly leaseMs: number

@@ -9,11 +9,11 @@ import type { Registration, RuntimeState } from '../../../server/directory/direc
 import type { RedisAddress } from '../../../server/directory/redis-link.ts'
 import { isRefused, RedisStore } from '../../../server/directory/redis-store.ts'
 import { SharedDirectory, type SharedDirectoryOptions } from '../../../server/directory/shared-directory.ts'
+import { unhurried } from '../../support/busy.ts'
 import { needs } from '../../support/needs.ts'
 import { DIRECTORY_RIGHTS, Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { makeSecrets } from '../../support/secrets.ts'
-import { unhurried } from '../../support/busy.ts'
 
 type ReplicaOptions = Partial<SharedDirectoryOptions> & { readonly prefix?: string }
 

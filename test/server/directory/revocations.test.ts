@@ -8,8 +8,8 @@ import type { Server } from '../../../server/server.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
-import { dial, openWebSocket, startServer, token } from '../fixture.ts'
 import { eventually } from '../../support/until.ts'
+import { dial, openWebSocket, startServer, token } from '../fixture.ts'
 
 /** Days after which nobody keeps a rule whose time is over. */
 const LATE_MS = 3 * 86_400_000

@@ -11,8 +11,8 @@ import {
   stateOf,
 } from '../../../server/directory/record.ts'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
-import { CHANGE, RENEW } from '../../../server/directory/scripts.ts'
 import { formatRuntimeState, parseRuntimeState } from '../../../server/directory/runtime-state.ts'
+import { CHANGE, RENEW } from '../../../server/directory/scripts.ts'
 import type { DirectoryChange } from '../../../server/directory/store.ts'
 import { MAX_PEER_MESSAGE_BYTES } from '../../../server/peer/transport.ts'
 import { needs } from '../../support/needs.ts'

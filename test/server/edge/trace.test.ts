@@ -1,9 +1,9 @@
 /** Which trace a request is part of, and what those behind see of it. */
 import { describe, expect, test } from 'vitest'
+import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { HttpRequest } from '../../../protocol/exchange.ts'
 import { callers, parseCidrs } from '../../../protocol/http/forwarded.ts'
 import { compose } from '../../../protocol/layer.ts'
-import { SallyportError } from '../../../protocol/base/errors.ts'
 import { resolveTracing } from '../../../protocol/trace/sampling.ts'
 import { trace } from '../../../server/edge/trace.ts'
 import { EXCHANGE, ends } from '../../support/ends.ts'

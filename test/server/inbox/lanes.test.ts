@@ -3,8 +3,8 @@ import { describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { Lanes } from '../../../server/inbox/lanes.ts'
 import type { Outcome } from '../../../server/inbox/retry.ts'
-import { eventually, until } from '../../support/until.ts'
 import { type Applied, type Change, type InboxStore, type Message, StoreError } from '../../../server/inbox/store.ts'
+import { eventually, until } from '../../support/until.ts'
 
 const OK: Outcome = { kind: 'delivered', reason: '200' }
 /** Lanes that are woken begin within it. */

@@ -8,13 +8,13 @@ import type { Logger } from '../../../protocol/base/log.ts'
 import { openPostgres, type PostgresOptions, type PostgresStore } from '../../../server/inbox/postgres.ts'
 import { problemOf } from '../../../server/inbox/postgres-schema.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
+import { unhurried } from '../../support/busy.ts'
 import { needs } from '../../support/needs.ts'
 import { PgBouncer } from '../../support/pgbouncer.ts'
 import { PASSWORD, Postgres } from '../../support/postgres.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
 import { eventually, until } from '../../support/until.ts'
 import { append, message, NOW } from './messages.ts'
-import { unhurried } from '../../support/busy.ts'
 
 describe('a URL', () => {
   test.each([

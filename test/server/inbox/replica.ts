@@ -3,8 +3,8 @@
  * webhooks, in clear and without an edge before it.
  */
 import { createServer, request as httpRequest, type ServerResponse } from 'node:http'
-import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
+import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type { Handler, ResponseSink } from '../../../protocol/exchange.ts'
 import { refusing } from '../../../protocol/http/problem.ts'
@@ -12,8 +12,8 @@ import { Inbox } from '../../../server/inbox/inbox.ts'
 import { openPostgres } from '../../../server/inbox/postgres.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
 import { INBOX } from '../../../server/limits.ts'
-import { EXCHANGE } from '../../support/ends.ts'
 import { unhurried } from '../../support/busy.ts'
+import { EXCHANGE } from '../../support/ends.ts'
 
 const [url = '', receiver = ''] = process.argv.slice(2)
 const times = { leaseMs: unhurried(3000), queryMs: unhurried(900) }

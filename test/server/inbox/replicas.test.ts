@@ -7,10 +7,10 @@ import { once } from 'node:events'
 import { createServer, request, type Server } from 'node:http'
 import { resolve } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { unhurried } from '../../support/busy.ts'
 import { long, needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
 import { until } from '../../support/until.ts'
-import { unhurried } from '../../support/busy.ts'
 
 const PROGRAM = resolve(import.meta.dirname, 'replica.ts')
 const LANES = 6

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { isForSender, isSuspect, type Outcome, outcomeOf, progressOf } from '../../../server/inbox/retry.ts'
 import { readRetryAfter } from '../../../protocol/http/retry-after.ts'
+import { isForSender, isSuspect, type Outcome, outcomeOf, progressOf } from '../../../server/inbox/retry.ts'
 import type { Message } from '../../../server/inbox/store.ts'
 
 const NOW = 1_800_000_000_000

@@ -1,6 +1,7 @@
 /** An answer of the receiver that has come whole, and that the sender of the webhook does not take, or takes late. */
-import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2'
+
 import { once } from 'node:events'
+import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2'
 import { afterEach, expect, test } from 'vitest'
 import type { ServerOptions } from '../../../server/options.ts'
 import { until } from '../../support/until.ts'

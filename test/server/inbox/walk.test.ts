@@ -4,11 +4,11 @@
  */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
+import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type { Handler, HttpRequest, ResponseSink } from '../../../protocol/exchange.ts'
 import { getHeader } from '../../../protocol/http/headers.ts'
 import { refusing } from '../../../protocol/http/problem.ts'
-import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { Inbox } from '../../../server/inbox/inbox.ts'
 import { INBOX } from '../../../server/limits.ts'
 import { DEAF, EXCHANGE } from '../../support/ends.ts'

@@ -1,10 +1,11 @@
 /** Which other replicas are called, and whose word is waited for. */
-import { createServer } from 'node:net'
+
 import { once } from 'node:events'
+import { createServer } from 'node:net'
 import { afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { createReplicaCertificate } from '../../../certs/index.ts'
-import { noLogger } from '../../../protocol/base/log.ts'
 import { formatAddress } from '../../../protocol/base/host-port.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
 import { Peers } from '../../../server/peer/peers.ts'
 import type { PeerTls } from '../../../server/peer/tls.ts'
 import { until } from '../../support/until.ts'

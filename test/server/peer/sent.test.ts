@@ -2,10 +2,10 @@
 import { expect, test } from 'vitest'
 import { createReplicaCertificate } from '../../../certs/index.ts'
 import type { Hop } from '../../../server/peer/hop.ts'
-import { until } from '../../support/until.ts'
 import { ModelReplica, RUNTIME } from '../../replicas/model.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
+import { until } from '../../support/until.ts'
 import { makeWorld } from '../fixture.ts'
 
 test.runIf(needs('redis'))('a hop counts as sent once a stream of it is opened', async () => {

@@ -1,15 +1,15 @@
 import { createHash } from 'node:crypto'
 import { connect } from 'node:net'
 import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { ByteCache } from '../../../../protocol/base/byte-cache.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from '../../../../protocol/exchange.ts'
 import { Http1ClientConnection, type OutgoingRequest } from '../../../../protocol/http/http1/client-connection.ts'
 import { type Head, HeadParser } from '../../../../protocol/http/http1/head-parser.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
-import { ByteCache } from '../../../../protocol/base/byte-cache.ts'
-import { type RawPeer, RawUpstream } from './raw.ts'
-import { until } from '../../../support/until.ts'
 import { unhurried } from '../../../support/busy.ts'
+import { until } from '../../../support/until.ts'
+import { type RawPeer, RawUpstream } from './raw.ts'
 
 class Response implements ResponseSink {
   heads: ResponseHead[] = []

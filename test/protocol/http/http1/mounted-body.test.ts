@@ -3,10 +3,10 @@ import { createServer } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
+import { noLogger } from '../../../../protocol/base/log.ts'
 import { BODY_UNKNOWN, type Handler, type ResponseSink } from '../../../../protocol/exchange.ts'
 import { mount } from '../../../../protocol/http/http1/mount.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
-import { noLogger } from '../../../../protocol/base/log.ts'
 import { eventually } from '../../../support/until.ts'
 
 const closers: (() => void)[] = []

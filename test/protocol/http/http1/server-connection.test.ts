@@ -6,9 +6,9 @@ import type { Handler, ResponseSink } from '../../../../protocol/exchange.ts'
 import { HeadParser } from '../../../../protocol/http/http1/head-parser.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../../../protocol/http/listener.ts'
-import { call, ok, recorder } from './raw.ts'
-import { until } from '../../../support/until.ts'
 import { unhurried } from '../../../support/busy.ts'
+import { until } from '../../../support/until.ts'
+import { call, ok, recorder } from './raw.ts'
 
 const open: Listener[] = []
 afterEach(async () => {

@@ -7,8 +7,8 @@ import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, frame, framesOf, head, PREFACE, TYPE } from '../../../support/http2-frames.ts'
 import { outcomeOf } from '../../../support/http2-outcome.ts'
-import { call, ok, type RawPeer, recorder } from '../http1/raw.ts'
 import { eventually } from '../../../support/until.ts'
+import { call, ok, type RawPeer, recorder } from '../http1/raw.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {

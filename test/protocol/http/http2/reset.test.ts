@@ -6,11 +6,12 @@ import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type Handler, type HttpRequest } from '../../../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
+import { DEAF, ends } from '../../../support/ends.ts'
 import {
   END_HEADERS,
   END_STREAM,
-  field,
   type Frame,
+  field,
   frame,
   framesOf,
   head,
@@ -19,7 +20,6 @@ import {
   uint32,
 } from '../../../support/http2-frames.ts'
 import { recorder } from '../http1/raw.ts'
-import { DEAF, ends } from '../../../support/ends.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {

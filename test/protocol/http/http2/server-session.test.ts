@@ -5,9 +5,9 @@ import { SallyportError } from '../../../../protocol/base/errors.ts'
 import type { Handler, ResponseSink } from '../../../../protocol/exchange.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
-import { ok, recorder } from '../http1/raw.ts'
-import { until } from '../../../support/until.ts'
 import { unhurried } from '../../../support/busy.ts'
+import { until } from '../../../support/until.ts'
+import { ok, recorder } from '../http1/raw.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {

@@ -1,5 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { ProtocolError } from '../../../../protocol/base/protocol-error.ts'
+import { BODY_UNKNOWN, type HeaderList } from '../../../../protocol/exchange.ts'
 import { MAX_INFORMATIONAL, MessageDecoder, type MessageVisitor } from '../../../../protocol/wire/bhttp/decoder.ts'
 import {
   messageEndText,
@@ -8,8 +10,6 @@ import {
   responseHeadText,
 } from '../../../../protocol/wire/bhttp/encode.ts'
 import { MAX_FIELDS, MAX_HEAD_BYTES } from '../../../../protocol/wire/bhttp/fields.ts'
-import { BODY_UNKNOWN, type HeaderList } from '../../../../protocol/exchange.ts'
-import { ProtocolError } from '../../../../protocol/base/protocol-error.ts'
 import { varintText } from '../../../../protocol/wire/varint.ts'
 
 /** Everything that the decoder says, in order; content is joined. */

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { EARLY_ANSWER_MS } from '../../../../protocol/wire/exchange/answer.ts'
 import { BODY_UNKNOWN } from '../../../../protocol/exchange.ts'
+import { EARLY_ANSWER_MS } from '../../../../protocol/wire/exchange/answer.ts'
 import { post, send, tunnel, upstreams } from './support.ts'
 
 afterEach(() => {

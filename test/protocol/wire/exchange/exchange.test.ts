@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
-import { RefusedError } from '../../../../protocol/wire/exchange/refusal.ts'
 import { BODY_UNKNOWN } from '../../../../protocol/exchange.ts'
+import { RefusedError } from '../../../../protocol/wire/exchange/refusal.ts'
 import { post, request, send, tunnel, upstreams } from './support.ts'
 
 const ok = (headers: string[] = [], bodyBytes = BODY_UNKNOWN) => ({ status: 200, headers, bodyBytes })

@@ -4,8 +4,8 @@ import { FrameType } from '../../../../protocol/wire/yamux/frame.ts'
 import { RuntimeCeilings } from '../../../../protocol/wire/yamux/runtime-ceilings.ts'
 import type { SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
-import { FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
 import { until } from '../../../support/until.ts'
+import { FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
 
 const KIB = 1024
 

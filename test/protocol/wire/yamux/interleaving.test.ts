@@ -2,8 +2,8 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { Transport } from '../../../../protocol/wire/transport.ts'
 import { memoryPair } from '../../../../protocol/wire/transport-memory.ts'
-import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../../../protocol/wire/yamux/stream.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import { cutArrivals, FrameReader, pattern } from './support.ts'
 
 /** Small, fast, seeded: the run is the same for the same seed. */

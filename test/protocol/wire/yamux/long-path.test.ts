@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { CreditAdvance } from '../../../../protocol/wire/yamux/advance.ts'
 import { ReceiveWindow } from '../../../../protocol/wire/yamux/receive-window.ts'
-import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import { linkPair } from './link.ts'
 import { FakeClock, StreamRecorder } from './support.ts'
 

@@ -2,8 +2,8 @@ import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { Flag, FrameType, GoAwayCode, HEADER_BYTES } from '../../../../protocol/wire/yamux/frame.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
-import { FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
 import { until } from '../../../support/until.ts'
+import { FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
 
 const KIB = 1024
 

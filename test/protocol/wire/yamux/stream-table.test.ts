@@ -1,7 +1,7 @@
 import * as fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { StreamTable } from '../../../../protocol/wire/yamux/stream-table.ts'
 import { StreamChain } from '../../../../protocol/wire/yamux/stream-chain.ts'
+import { StreamTable } from '../../../../protocol/wire/yamux/stream-table.ts'
 import type { YamuxStream } from '../../../../protocol/wire/yamux/yamux-stream.ts'
 
 const streamOf = (id: number): YamuxStream => ({ id, older: undefined, newer: undefined }) as unknown as YamuxStream

@@ -4,8 +4,8 @@ import type { Clock } from '../../../../protocol/wire/yamux/clock.ts'
 import { FrameDecoder } from '../../../../protocol/wire/yamux/decoder.ts'
 import { Flag, type FrameType, HEADER_BYTES, writeHeader } from '../../../../protocol/wire/yamux/frame.ts'
 import type { Session, SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
-import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { ResetCode, Stream, StreamHandler } from '../../../../protocol/wire/yamux/stream.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { YamuxStream } from '../../../../protocol/wire/yamux/yamux-stream.ts'
 
 interface FakeTimer {

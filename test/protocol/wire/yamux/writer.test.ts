@@ -2,11 +2,11 @@ import { describe, expect, test } from 'vitest'
 import type { Transport } from '../../../../protocol/wire/transport.ts'
 import { Flag, FrameType, HEADER_BYTES } from '../../../../protocol/wire/yamux/frame.ts'
 import { BufferPool } from '../../../../protocol/wire/yamux/pool.ts'
-import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
+import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
+import { until } from '../../../support/until.ts'
 import { linkPair } from './link.ts'
 import { echo, FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
-import { until } from '../../../support/until.ts'
 
 const KIB = 1024
 const MIB = 1024 * KIB
