@@ -2,6 +2,7 @@
 import { diagnose } from '../../client/diagnose.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
+import type { Io } from '../command.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { ComponentName } from '../config/components.ts'
 import type { Loaded } from '../config/load.ts'
@@ -25,6 +26,7 @@ import { probeUpstreams } from './upstreams.ts'
 interface CheckOptions {
   /** Also what takes long. */
   readonly deep?: boolean
+  readonly environment: Io['environment']
   /** What else was asked for. */
   readonly more?: ((config: never) => Promise<Probe[]>) | undefined
 }
@@ -33,12 +35,13 @@ interface CheckOptions {
 export async function checkComponent(
   component: ComponentName,
   load: () => Promise<Pick<Loaded<Settings>, 'origins' | 'warnings'> & { readonly values: unknown }>,
-  { deep = false, more = async () => [] }: CheckOptions = {},
+  { deep = false, environment, more = async () => [] }: CheckOptions,
 ): Promise<Probe[]> {
   const about = { code: 'configuration', what: `settings and files of the ${component}`, expected: 'valid' }
   try {
     const { values, origins, warnings } = await load()
     const isGiven = origins.get('admin.listen')?.source !== 'default'
+    await REFUSALS[component](values as never, environment)
     const probes = await PROBES[component](values as never, operatorListeners(values as ServerConfig, isGiven), deep)
     const found = warnings.join('; ') || 'valid'
     const others = await more(values as never)
@@ -67,25 +70,18 @@ function operatorListeners(
 }
 
 /** Each throws what the component itself would refuse to start with. */
-const PROBES = {
-  async client(config: ClientConfig, operators: AddressesBySetting, deep: boolean) {
-    await refuseClient(config)
-    return await checkClient(config, operators, deep)
-  },
-  async server(config: ServerConfig, operators: AddressesBySetting) {
-    await refuseServer(config)
-    return await checkServer(config, operators)
-  },
-  async router(config: RouterConfig, operators: AddressesBySetting) {
-    await refuseRouter(config)
-    const table = await loadRoutes(config)
-    const listeners = await probeListeners({ listen: config.listen, ...operators })
-    return [...(await filesWithRoutes(config)), ...listeners, ...(await probeUpstreams(table))]
-  },
-} as const satisfies Record<
+const REFUSALS = { client: refuseClient, server: refuseServer, router: refuseRouter } as const
+
+const PROBES = { client: checkClient, server: checkServer, router: checkRouter } as const satisfies Record<
   ComponentName,
   (config: never, operators: AddressesBySetting, deep: boolean) => Promise<Probe[]>
 >
+
+async function checkRouter(config: RouterConfig, operators: AddressesBySetting): Promise<Probe[]> {
+  const table = await loadRoutes(config)
+  const listeners = await probeListeners({ listen: config.listen, ...operators })
+  return [...(await filesWithRoutes(config)), ...listeners, ...(await probeUpstreams(table))]
+}
 
 async function checkClient(config: ClientConfig, operators: AddressesBySetting, deep: boolean): Promise<Probe[]> {
   const files = [...(await filesWithRoutes(config)), ...(await probeListeners(operators))]

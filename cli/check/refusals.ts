@@ -9,18 +9,23 @@ import type { ServerConfig } from '../config/server.ts'
 import { ofMisuse } from '../failure.ts'
 import { checkClientFiles, checkRouterFiles, checkServerFiles } from '../service/files.ts'
 import { serverOptions } from '../service/server-options.ts'
+import { checkTracing } from '../service/tracing.ts'
 import { tunnelOptions } from '../service/tunnel-options.ts'
 
-/** These throw a Failure. */
-export async function refuseServer(config: ServerConfig): Promise<void> {
+type Environment = Parameters<typeof checkTracing>[1]
+
+/** These throw a Failure. `environment`: for the variables of OpenTelemetry. */
+export async function refuseServer(config: ServerConfig, environment: Environment): Promise<void> {
   checkServerConfig(config)
   await checkServerFiles(config)
+  await checkTracing(config, environment)
   attempt(() => resolveOptions(serverOptions(config, new Map())))
 }
 
-export async function refuseClient(config: ClientConfig): Promise<void> {
+export async function refuseClient(config: ClientConfig, environment: Environment): Promise<void> {
   checkClientConfig(config)
   await checkClientFiles(config)
+  await checkTracing(config, environment)
   const { target } = config
   if (target !== undefined) attempt(() => createForwarder(target).close())
   // Its token is looked at by itself, and may not be there yet.
@@ -28,9 +33,10 @@ export async function refuseClient(config: ClientConfig): Promise<void> {
   attempt(() => checkOptions({ ...tunnelOptions(config), ...rest }, { cors: [] }))
 }
 
-export async function refuseRouter(config: RouterConfig): Promise<void> {
+export async function refuseRouter(config: RouterConfig, environment: Environment): Promise<void> {
   checkRouterConfig(config)
   await checkRouterFiles(config)
+  await checkTracing(config, environment)
 }
 
 function attempt(read: () => unknown): void {

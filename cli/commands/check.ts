@@ -29,7 +29,7 @@ export async function check(component: ComponentName, args: Arguments, io: Io): 
     return [...stop, ...(await probeOutside(config, { ca: trust, deep }))]
   }
   const load = () => loadFromCommandLine(component, given, io)
-  const probes = await checkComponent(component, load, { deep, more })
+  const probes = await checkComponent(component, load, { deep, more, environment: io.environment })
   return report(component, probes, args, io)
 }
 

@@ -37,7 +37,10 @@ export async function diagnosisOf(
 ): Promise<Diagnosis> {
   const [secrets, check, profile] = await Promise.all([
     secretsOf(COMPONENTS[component], loaded, environment),
-    Promise.race([checkOf(component, loaded), pause(CHECK_MS, { problem: 'it took too long' }, { ref: false })]),
+    Promise.race([
+      checkOf(component, loaded, environment),
+      pause(CHECK_MS, { problem: 'it took too long' }, { ref: false }),
+    ]),
     profileS > 0 ? cpuProfile(Math.min(profileS, MAX_PROFILE_S)).catch(failed) : undefined,
   ])
   const told = { component, versions: versions(), configuration: configurationOf(component, loaded), check, ...more }
@@ -53,9 +56,9 @@ function configurationOf(component: ComponentName, { origins }: LoadedSettings):
   return Object.fromEntries(rows)
 }
 
-async function checkOf(component: ComponentName, loaded: LoadedSettings): Promise<object> {
+async function checkOf(component: ComponentName, loaded: LoadedSettings, environment: Environment): Promise<object> {
   try {
-    return checkReport(component, await checkComponent(component, async () => loaded))
+    return checkReport(component, await checkComponent(component, async () => loaded, { environment }))
   } catch (error) {
     return failed(error)
   }

@@ -1,9 +1,10 @@
 /** Where the spans of a component go, by its settings and the variables of OpenTelemetry. */
-import type { Logger } from '../../protocol/base/log.ts'
+import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import { packageVersion } from '../../protocol/base/version.ts'
 import type { TracingOptions } from '../../protocol/trace/sampling.ts'
 import { createTracer } from '../../protocol/trace/tracer.ts'
 import type { ExporterStats } from '../../tracing/index.ts'
+import { ofMisuse } from '../failure.ts'
 import type { RecentTraces } from './recent-traces.ts'
 
 interface TracingConfig {
@@ -60,6 +61,17 @@ export async function openTracing(config: TracingConfig, context: TracingContext
     stats: () => exporter.stats(),
     close: () => exporter.close(),
   }
+}
+
+/** Throws what {@link openTracing} would. */
+export async function checkTracing(config: TracingConfig, environment: TracingContext['environment']): Promise<void> {
+  const context = { component: '', logger: noLogger, environment, isGiven: () => false }
+  await openTracing(config, context).then(
+    tracing => tracing?.close(),
+    error => {
+      throw ofMisuse(error)
+    },
+  )
 }
 
 /** Nothing leaves the process, so the variables of OpenTelemetry say nothing here. */

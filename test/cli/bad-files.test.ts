@@ -216,6 +216,30 @@ test('the folder of certificates: one that is missing is refused, and a pair tha
   )
 })
 
+test.each([
+  ['OTEL_EXPORTER_OTLP_PROTOCOL', 'grpc', 'gRPC is not spoken here'],
+  ['OTEL_EXPORTER_OTLP_ENDPOINT', 'collector:4318', 'must be a URL with http:// or https://'],
+  ['OTEL_EXPORTER_OTLP_HEADERS', 'a secret', 'must be a list such as name=value'],
+  ['OTEL_TRACES_SAMPLER', 'jaeger_remote', 'must be one of always_on'],
+])('%s, a variable with which no component starts, is refused where it traces', async (name, value, problem) => {
+  const routes = ['--routes', file('routes.yaml')]
+  const components = {
+    server: Object.entries(SERVER()).flatMap(([flag, text]) => [`--${flag}`, text]),
+    client: Object.entries(CLIENT()).flatMap(([flag, text]) => [`--${flag}`, text]),
+    router: routes,
+  }
+  for (const [component, args] of Object.entries(components)) {
+    const at = (tracing: string) =>
+      sallyport(['config', 'validate', component, ...args, '--tracing', tracing], { environment: { [name]: value } })
+    expect(await at('otlp')).toEqual({ code: 3, out: '', notes: expect.stringContaining(problem) })
+    expect((await at('off')).code).toBe(0)
+  }
+  const checked = await sallyport(['check', 'router', ...routes, '--tracing', 'otlp'], {
+    environment: { [name]: value },
+  })
+  expect([checked.code, checked.out]).toEqual([5, expect.stringContaining(problem)])
+})
+
 test('a check of callers that is set by half is refused', async () => {
   for (const [given, message] of [
     [{ 'access.jwt.jwks.file': file('jwks.json') }, 'need --access.jwt.audience'],
