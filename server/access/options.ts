@@ -1,5 +1,6 @@
 /** Who may call: what of a caller is checked at the edge, and for which requests. */
 import { checkDuration } from '../../protocol/base/durations.ts'
+import { demand } from '../../protocol/base/limit.ts'
 import { isRuntimeName } from '../../protocol/base/names.ts'
 import { isForwardedName, isHopByHop, isToken } from '../../protocol/http/headers.ts'
 import type { KeyOrigin } from '../auth/key-source.ts'
@@ -82,8 +83,4 @@ function checkForwardAuth({ url, headers = [], timeoutMs }: ForwardAuth): void {
     demand(isToken(name) && !isOurs, `access.forwardAuth.headers: ${name} cannot be copied, since it is ours to set`)
   }
   if (timeoutMs !== undefined) checkDuration('access.forwardAuth.timeoutMs', timeoutMs, 1, 60_000)
-}
-
-function demand(condition: boolean, message: string): asserts condition {
-  if (!condition) throw new TypeError(message)
 }
