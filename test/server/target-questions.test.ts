@@ -60,6 +60,8 @@ test('one that never answers, or answers another question, is not waited for lon
   const one = await client('one')
   const { id, answers } = await ask(one)
   tell(one, id + 1)
+  // The server has read that, and is not asking again yet.
+  await new Promise(resolve => one.session.ping(resolve))
   vi.advanceTimersByTime(2500)
   expect(await answers).toMatchObject([{ instance: 'one', problem: 'no-answer' }])
   // The answer that comes too late is none to the next question.
