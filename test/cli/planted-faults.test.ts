@@ -59,9 +59,10 @@ describe.runIf(needs('chromium'))('the page says why a webhook fails', () => {
   /** As the operator does: asks for a link, and opens it. */
   const open = async (component: string): Promise<BrowserPage> => {
     let url: string | undefined
-    // A component listens a moment before its own command knows of it.
+    // A component listens a moment before its own command knows of it, and a busy one does not answer at once.
     await until(async () => {
-      const { out } = await sallyport(['ui', '--json'], { environment: machine.environment })
+      const { code, out } = await sallyport(['ui', '--json'], { environment: machine.environment })
+      if (code !== 0) return false
       const links = JSON.parse(out) as { component: string; url: string }[]
       url = links.find(link => link.component === component)?.url
       return url !== undefined
