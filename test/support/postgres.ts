@@ -104,6 +104,13 @@ export class Postgres {
     }
   }
 
+  /** Takes away what an inbox has made. A connection that was left behind may still be at work, and hold what is to go. */
+  async clear(): Promise<void> {
+    const others = `FROM pg_stat_activity WHERE datname = 'sallyport' AND pid <> pg_backend_pid()`
+    await this.query(`SELECT pg_terminate_backend(pid, 60000) ${others}`, 'sallyport')
+    await this.query('DROP SCHEMA IF EXISTS sallyport_inbox CASCADE', 'sallyport')
+  }
+
   /** It and what it started: each of them is in a session of its own. */
   #signal(signal: NodeJS.Signals): void {
     const { pid } = this.#child!

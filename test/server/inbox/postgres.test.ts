@@ -78,7 +78,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
   })
   afterEach(async () => {
     for (const store of open.splice(0)) await store.close()
-    await postgres.query('DROP SCHEMA IF EXISTS sallyport_inbox CASCADE', 'sallyport')
+    await postgres.clear()
     logged.length = 0
   })
 

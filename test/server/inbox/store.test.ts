@@ -46,7 +46,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
   afterEach(async () => {
     for (const store of open.splice(0)) await store.close()
     rmSync(folder, { recursive: true, force: true })
-    if (name === 'postgres') await postgres?.query('DROP SCHEMA IF EXISTS sallyport_inbox CASCADE', 'sallyport')
+    if (name === 'postgres') await postgres?.clear()
   })
 
   const contents = (store: InboxStore): Extract<StoreState, { open: true }>['contents'] => {
