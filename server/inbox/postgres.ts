@@ -196,18 +196,18 @@ export class PostgresStore extends GroupedStore {
   /** What another connection tells has to come: a pooler that lends them by the transaction keeps neither that nor a setting. */
   async #listen({ writer, listener }: Links): Promise<void> {
     const sign = `${this.#server} ${sql.NOTHING}`
+    const { promise: told, resolve } = Promise.withResolvers<void>()
     let isHeard = false
-    const told = new Promise<void>(resolve => {
-      const hear = this.guard(({ payload }: Notification) => {
-        if (payload !== sign) return
-        isHeard = true
-        resolve()
-      })
-      listener.on('notification', hear)
+    const hear = this.guard(({ payload }: Notification) => {
+      if (payload !== sign) return
+      isHeard = true
+      resolve()
     })
+    listener.on('notification', hear)
     await listener.query(`LISTEN ${sql.CHANNEL}`)
     await writer.query(sql.TELL, [sql.CHANNEL, [sign]])
     await within(HEARD_MS, told)
+    listener.off('notification', hear)
     if (!isHeard) throw new UnusableError('no notifications come: a pooler has to keep sessions (pool_mode = session)')
   }
 
