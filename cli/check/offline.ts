@@ -18,33 +18,30 @@ export async function filesWithRoutes(config: ClientConfig | RouterConfig): Prom
 }
 
 export async function serverFiles(config: ServerConfig): Promise<Probe[]> {
-  const { 'control.host': host, domain = [] } = config
+  const { 'control.host': host, domain = [], 'public.tls.folder': folder } = config
   const names = {
     'public.tls.cert': domain.map(name => `*.${name}`),
     'control.tls.cert': host === undefined ? [] : [host],
     'peer.tls.cert': [PEER_NAME],
   }
+  const pairs = folder === undefined ? [] : (await findPairs(folder)).pairs
+  const keys = pairs.map(({ key }) => ['public.tls.folder', key] as const)
   return [
-    ...(await probeSecretFiles([...secretsOf(config), ...(await keysOfFolder(config['public.tls.folder']))])),
+    ...(await probeSecretFiles([...secretsOf(config), ...keys])),
     ...(await probeCertificates(config, names)),
-    ...(await probeFolder('public.tls.folder', config['public.tls.folder'])),
+    ...(await Promise.all(pairs.map(pair => probePair('public.tls.folder', pair)))),
   ]
 }
 
-/** Each certificate of the folder; one that the server would leave out fails. */
-async function probeFolder(flag: string, folder: string | undefined): Promise<Probe[]> {
-  if (folder === undefined) return []
-  const { pairs } = await findPairs(folder)
-  const probe = async ({ cert, key }: { cert: string; key: string }): Promise<Probe> => {
-    try {
-      await loadTls({ cert: { file: cert }, key: { file: key } })
-      return await probeCertificate(flag, cert, [])
-    } catch (error) {
-      const about = { code: 'certificate', what: `--${flag} ${cert}`, expected: 'a certificate and its key' }
-      return { ...about, status: 'fail', found: (error as Error).message, hint: 'Replace it: it is not used.' }
-    }
+/** A certificate of the folder; one that the server would leave out fails. */
+async function probePair(flag: string, { cert, key }: { cert: string; key: string }): Promise<Probe> {
+  try {
+    await loadTls({ cert: { file: cert }, key: { file: key } })
+    return await probeCertificate(flag, cert, [])
+  } catch (error) {
+    const about = { code: 'certificate', what: `--${flag} ${cert}`, expected: 'a certificate and its key' }
+    return { ...about, status: 'fail', found: (error as Error).message, hint: 'Replace it: it is not used.' }
   }
-  return await Promise.all(pairs.map(probe))
 }
 
 type ByFlag = (readonly [flag: string, file: string])[]
@@ -58,11 +55,6 @@ function secretsOf(config: object): ByFlag {
 async function secretsOfRoutes({ routes }: Pick<RouterConfig, 'routes'>): Promise<ByFlag> {
   const files = routes === undefined ? [] : await secretFilesOf(routes)
   return files.map(file => ['routes', file] as const)
-}
-
-async function keysOfFolder(folder: string | undefined): Promise<ByFlag> {
-  const { pairs } = folder === undefined ? { pairs: [] } : await findPairs(folder)
-  return pairs.map(({ key }) => ['public.tls.folder', key] as const)
 }
 
 /** `names`: by setting, those that its certificate must be for. */
