@@ -1,7 +1,7 @@
-/** Exit codes of the command. */
 import { messageOf } from '../protocol/base/errors.ts'
 import { withoutHeld } from './held-text.ts'
 
+/** Exit codes of the command. */
 export const EXIT = { ok: 0, runtime: 1, usage: 2, configuration: 3, refused: 4, checkFailed: 5 } as const
 
 /** Ends the command with one line on stderr, which quotes no token and no private key; nothing else of ours throws on purpose. */

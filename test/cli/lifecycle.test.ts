@@ -7,7 +7,6 @@ import { ADMIN, useMachine } from './machine.ts'
 import type { LogLine, Running } from './process.ts'
 import { sallyport } from './run.ts'
 
-// Each starts several processes, and other suites may run beside.
 const machine = useMachine()
 const { file } = machine
 

@@ -10,7 +10,6 @@ import { ADMIN, useMachine } from './machine.ts'
 import type { Running } from './process.ts'
 import { sallyport } from './run.ts'
 
-// Each starts several processes, and other suites may run beside.
 const machine = useMachine()
 const { file, serverArgs } = machine
 beforeAll(() => writeFileSync(file('private.jwk'), JSON.stringify(machine.keys.privateJwk)))

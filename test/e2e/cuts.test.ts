@@ -4,7 +4,6 @@ import type { Caller } from '../support/caller.ts'
 import { chunk, value } from '../support/http1-wire.ts'
 import { everyRoad, onRoads, Roads } from '../support/roads.ts'
 
-// What is waited for here comes at once, or not at all.
 let roads: Roads
 
 beforeAll(async () => {
