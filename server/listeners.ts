@@ -90,7 +90,7 @@ export class Listeners {
     const { public: options, control, logger } = this.#settings
     if (options === undefined) return
     const { handler, onBadRequest, corsOf } = this.#options
-    const clientCa = this.#settings.access?.clientCa
+    const clientCa = callersAuthorities(this.#settings)
     const files = options.tls && withAuthorities(options.tls, clientCa)
     const pair = files && (await loadTls(files))
     const tls = pair && asking(pair)
@@ -143,9 +143,11 @@ export class Listeners {
 
   /** See `Server.reload`. */
   async reload(fresh: { publicTls?: TlsFiles; controlTls?: TlsFiles }): Promise<boolean> {
-    const { control, access } = this.#settings
+    const { control } = this.#settings
     const results = await Promise.all([
-      this.#publicKeeper?.reload(fresh.publicTls && keepingAuthorities(fresh.publicTls, access?.clientCa)),
+      this.#publicKeeper?.reload(
+        fresh.publicTls && keepingAuthorities(fresh.publicTls, callersAuthorities(this.#settings)),
+      ),
       this.#folder?.reload(),
       this.#controlKeeper?.reload(fresh.controlTls && keepingAuthorities(fresh.controlTls, control?.clientCa)),
     ])
@@ -176,6 +178,10 @@ export class Listeners {
     await this.control?.emptied(Math.min(graceMs, GOODBYE_MS))
     this.control?.close()
   }
+}
+
+function callersAuthorities({ access }: ResolvedServerOptions): Authorities | undefined {
+  return access.find(({ clientCa }) => clientCa !== undefined)?.clientCa
 }
 
 function withAuthorities(tls: TlsFiles, ca: Authorities | undefined): TlsFiles {

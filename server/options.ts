@@ -121,8 +121,8 @@ export interface ServerOptions extends LimitOptions<typeof DRAIN_TIMES> {
   readonly ownHosts?: boolean | undefined
   /** Which tokens let a client in. */
   readonly auth: AuthOptions
-  /** Who may call. Default: everybody. */
-  readonly access?: AccessOptions | undefined
+  /** Who may call: one set of rules, or several for different runtimes. Default: everybody. */
+  readonly access?: AccessOptions | readonly AccessOptions[] | undefined
   /** Proxies (CIDRs) whose forwarded headers the server believes. Default none. */
   readonly trustedProxies?: readonly string[] | undefined
   /** Origins that may read our own errors where the runtime has published no policy. */
@@ -182,7 +182,7 @@ export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
     readonly algorithms: readonly string[]
     readonly clockToleranceS: number
   }
-  readonly access: AccessOptions | undefined
+  readonly access: readonly AccessOptions[]
   readonly trustedProxies: readonly string[]
   readonly cors: { readonly origins: readonly string[] } | undefined
   readonly healthPath: string | undefined
@@ -211,7 +211,8 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   const control = options.control === 'off' ? undefined : options.control
   checkControl(control, options.public)
   checkReplicas(options.directory, options.peer)
-  checkAccess(options.access, options.auth.audience ?? 'sallyport', options.public?.tls !== undefined)
+  const access = [options.access ?? []].flat()
+  checkAccess(access, options.auth.audience ?? 'sallyport', options.public?.tls !== undefined)
   for (const domain of options.domains) demand(DOMAIN.test(domain), `domains: ${domain} is no domain name`)
   demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
   const domains = options.domains.map(domain => domain.toLowerCase())
@@ -230,7 +231,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
       algorithms: options.auth.algorithms ?? DEFAULT_ALGORITHMS,
       clockToleranceS: options.auth.clockToleranceS ?? 30,
     },
-    access: options.access,
+    access,
     trustedProxies: options.trustedProxies ?? [],
     cors: options.cors,
     healthPath: options.healthPath,

@@ -1,5 +1,5 @@
 /** What a server shows of itself: numbers, and its sessions. */
-import type { AccessStats } from './access/access.ts'
+import type { AccessStats } from './access/rules.ts'
 import type { RuntimeSession } from './control/runtime-session.ts'
 import type { DirectoryStats } from './directory/directory.ts'
 import type { HoldOutcomes } from './edge/hold.ts'

@@ -7,6 +7,7 @@ import type { RouterConfig } from '../config/router.ts'
 import { checkClientConfig, checkRouterConfig, checkServerConfig } from '../config/rules.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { ofMisuse } from '../failure.ts'
+import { readAccess } from '../service/access-files.ts'
 import { checkClientFiles, checkRouterFiles, checkServerFiles } from '../service/files.ts'
 import { serverOptions } from '../service/server-options.ts'
 import { checkTracing } from '../service/tracing.ts'
@@ -17,9 +18,10 @@ type Environment = Parameters<typeof checkTracing>[1]
 /** These throw a Failure. `environment`: for the variables of OpenTelemetry. */
 export async function refuseServer(config: ServerConfig, environment: Environment): Promise<void> {
   checkServerConfig(config)
-  await checkServerFiles(config)
+  const callers = await readAccess(config)
+  await checkServerFiles(config, callers)
   await checkTracing(config, environment)
-  attempt(() => resolveOptions(serverOptions(config, new Map())))
+  attempt(() => resolveOptions(serverOptions(config, callers, new Map())))
 }
 
 export async function refuseClient(config: ClientConfig, environment: Environment): Promise<void> {

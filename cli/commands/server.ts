@@ -3,7 +3,8 @@ import { createServer, type Server, type ServerOptions } from '../../server/inde
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import { checkPublicConfig, checkServerConfig } from '../config/rules.ts'
-import { controlAddress, type ServerConfig } from '../config/server.ts'
+import { type AccessConfig, controlAddress, type ServerConfig } from '../config/server.ts'
+import { readAccess } from '../service/access-files.ts'
 import { Changes } from '../service/changes.ts'
 import { checkServerFiles } from '../service/files.ts'
 import { demandListeners } from '../service/given-sockets.ts'
@@ -18,11 +19,16 @@ import { announceServer } from '../terminal/announce.ts'
 export const runServer: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('server', args, io)
   checkServerConfig(loaded.values)
-  await checkServerFiles(loaded.values)
-  return runService('server', loaded, io, context => start(loaded.values, context))
+  const callers = await readAccess(loaded.values)
+  await checkServerFiles(loaded.values, callers)
+  return runService('server', loaded, io, context => start(loaded.values, callers, context))
 }
 
-async function start(config: ServerConfig, context: ServiceContext): Promise<Service> {
+async function start(
+  config: ServerConfig,
+  callers: readonly AccessConfig[],
+  context: ServiceContext,
+): Promise<Service> {
   warnAtStart(config, context)
   demandListeners(context.sockets, {
     control: controlAddress(config) !== undefined,
@@ -30,7 +36,7 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
   })
   const recent = config.tracing === 'recent' ? new RecentTraces() : undefined
   const tracing = recent === undefined ? await openTracing(config, context) : keepRecent(recent, config, context)
-  const server = await listen(config, context, tracing?.options)
+  const server = await listen(serverOptions(config, callers, context.sockets), config, context, tracing?.options)
   try {
     // A socket that is given has an address of its own, whatever the flag says.
     checkPublicConfig(config, server.publicAddress!)
@@ -56,13 +62,14 @@ async function start(config: ServerConfig, context: ServiceContext): Promise<Ser
 }
 
 async function listen(
+  options: ServerOptions,
   config: ServerConfig,
   context: ServiceContext,
   tracing: ServerOptions['tracing'],
 ): Promise<Server> {
   try {
-    const { logger, onExchange, sockets, stopping } = context
-    return await createServer({ ...serverOptions(config, sockets), signal: stopping, logger, onExchange, tracing })
+    const { logger, onExchange, stopping } = context
+    return await createServer({ ...options, signal: stopping, logger, onExchange, tracing })
   } catch (error) {
     const control = controlAddress(config)
     throw explainListenErrorOf(error, [

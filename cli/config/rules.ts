@@ -3,14 +3,14 @@ import { EVERYWHERE, formatAddress, type HostPort, readDialled } from '../../pro
 import { configurationError } from '../failure.ts'
 import type { ClientConfig } from './client.ts'
 import type { RouterConfig } from './router.ts'
-import type { ServerConfig } from './server.ts'
+import type { AccessConfig, ServerConfig } from './server.ts'
 
 /** Rules between settings, per component. Each throws the first that is broken; none touches a file or the network. */
 
 export function checkServerConfig(config: ServerConfig): void {
   demand((config.domain?.length ?? 0) > 0, '--domain is missing: runtimes are reached as <runtime>.<domain>')
   checkKeySet(config)
-  checkCallers(config)
+  checkCallers(config, config)
   checkPair(config['public.tls.cert'], config['public.tls.key'], 'public.tls')
   const isPlain = config['public.tls.cert'] === undefined
   demand(!isPlain || config['public.tls.ocsp'] === undefined, '--public.tls.ocsp needs --public.tls.cert')
@@ -71,7 +71,7 @@ function checkKeySet(config: ServerConfig): void {
 }
 
 /** A check that is set by half would be no check. */
-function checkCallers(config: ServerConfig): void {
+export function checkCallers(config: AccessConfig, server: ServerConfig): void {
   const { 'access.jwt.jwks.file': file, 'access.jwt.jwks.url': url, 'access.jwt.audience': audience } = config
   demand(
     file === undefined || url === undefined,
@@ -85,7 +85,7 @@ function checkCallers(config: ServerConfig): void {
       `--access.jwt.${name} needs --access.jwt.jwks.file or .url`,
     )
   }
-  demand(audience !== config['auth.audience'], '--access.jwt.audience must be another than --auth.audience')
+  demand(audience !== server['auth.audience'], '--access.jwt.audience must be another than --auth.audience')
   const asks = config['access.forward-auth.url'] !== undefined
   for (const name of ['ca', 'headers'] as const) {
     demand(
@@ -95,7 +95,7 @@ function checkCallers(config: ServerConfig): void {
   }
   const clientCa = config['access.client-ca']
   demand(
-    clientCa === undefined || config['public.tls.cert'] !== undefined,
+    clientCa === undefined || server['public.tls.cert'] !== undefined,
     '--access.client-ca needs --public.tls.cert',
   )
   for (const name of ['runtimes', 'open'] as const) {

@@ -126,6 +126,10 @@ export const serverSettings = {
     'Authorities (PEM) of certificates that callers must show. Reloaded when the file changes.',
   ),
   'access.runtimes': optional(kinds.list(kinds.label), 'Runtimes whose callers are checked. Default: all.'),
+  'access.files': optional(
+    kinds.list(kinds.file),
+    'More sets of rules, one a file, each with an `access:` section as here and the `runtimes` that it is for. Those come under no other rules.',
+  ),
   'access.open': optional(
     kinds.list(kinds.pattern('[RUNTIME]/PATH', OPEN_PATH, 'a path such as /webhooks, or demo/webhooks')),
     'Paths that need no check: this path and everything below it, at all runtimes or at one.',
@@ -195,6 +199,9 @@ export const serverSettings = {
 }
 
 export type ServerConfig = Values<typeof serverSettings>
+
+/** One set of rules for callers: the server's own, or that of one of its `access.files`. */
+export type AccessConfig = Pick<ServerConfig, Extract<keyof ServerConfig, `access.${string}`>>
 
 const DEFAULT_CONTROL: HostPort = { host: '127.0.0.1', port: 8443 }
 

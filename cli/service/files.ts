@@ -5,7 +5,7 @@ import { MAX_LIST_BYTES, parseRevocations } from '../../server/auth/revocation-l
 import { loadTls } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { RouterConfig } from '../config/router.ts'
-import type { ServerConfig } from '../config/server.ts'
+import type { AccessConfig, ServerConfig } from '../config/server.ts'
 import { configurationError, Failure, fileProblem, ofMisuse } from '../failure.ts'
 import { readAdminTokenFile } from './admin-token.ts'
 import { checkInboxKeys } from './inbox-key.ts'
@@ -14,7 +14,7 @@ import { splitCommand } from './token-command.ts'
 
 /** Reads every file that the configuration names, so that a bad one is told in one line before anything listens. */
 
-export async function checkServerFiles(config: ServerConfig): Promise<void> {
+export async function checkServerFiles(config: ServerConfig, callers: readonly AccessConfig[]): Promise<void> {
   await checkPair('public.tls', config['public.tls.cert'], config['public.tls.key'], config['public.tls.ocsp'])
   await checkFolder('public.tls.folder', config['public.tls.folder'])
   await checkPair('control.tls', config['control.tls.cert'], config['control.tls.key'])
@@ -29,14 +29,10 @@ export async function checkServerFiles(config: ServerConfig): Promise<void> {
   await checkInbox(config)
   await checkAdmin(config)
   await checkAuthorities('auth.jwks.ca', config['auth.jwks.ca'])
-  for (const name of ['access.jwt.jwks.ca', 'access.forward-auth.ca', 'access.client-ca'] as const) {
-    await checkAuthorities(name, config[name])
-  }
+  for (const one of callers) await checkAccess(one)
   await checkAuthorities('auth.revocations.ca', config['auth.revocations.ca'])
   const { 'auth.jwks.file': keys, 'auth.revocations.file': revocations } = config
   if (keys !== undefined) await checkDocument('auth.jwks.file', keys, MAX_KEY_SET_BYTES, parseKeySet)
-  const callers = config['access.jwt.jwks.file']
-  if (callers !== undefined) await checkDocument('access.jwt.jwks.file', callers, MAX_KEY_SET_BYTES, parseKeySet)
   if (revocations !== undefined) {
     await checkDocument('auth.revocations.file', revocations, MAX_LIST_BYTES, parseRevocations)
   }
@@ -57,6 +53,14 @@ export async function checkRouterFiles(config: RouterConfig): Promise<void> {
   await checkPair('tls', config['tls.cert'], config['tls.key'])
   await checkAdmin(config)
   await loadRoutes(config)
+}
+
+async function checkAccess(config: AccessConfig): Promise<void> {
+  for (const name of ['access.jwt.jwks.ca', 'access.forward-auth.ca', 'access.client-ca'] as const) {
+    await checkAuthorities(name, config[name])
+  }
+  const keys = config['access.jwt.jwks.file']
+  if (keys !== undefined) await checkDocument('access.jwt.jwks.file', keys, MAX_KEY_SET_BYTES, parseKeySet)
 }
 
 async function checkInbox(config: ServerConfig): Promise<void> {

@@ -1,17 +1,22 @@
 import { certificatesIn } from '../../protocol/base/certificates.ts'
 import { formatAddress } from '../../protocol/base/host-port.ts'
+import type { AccessOptions } from '../../server/access/options.ts'
 import type { KeyOrigin } from '../../server/auth/key-source.ts'
 import type { RedisOptions } from '../../server/directory/redis-options.ts'
 import type { ServerOptions } from '../../server/index.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
 import type { TlsFiles } from '../../server/tls.ts'
-import { controlAddress, type ServerConfig } from '../config/server.ts'
+import { type AccessConfig, controlAddress, type ServerConfig } from '../config/server.ts'
 import { limitOptions } from '../config/setting.ts'
 import { readInput } from '../options.ts'
 import type { GivenSockets } from './given-sockets.ts'
 
 /** What `createServer` is given, but for what runs around it. */
-export function serverOptions(config: ServerConfig, sockets: GivenSockets): ServerOptions {
+export function serverOptions(
+  config: ServerConfig,
+  callers: readonly AccessConfig[],
+  sockets: GivenSockets,
+): ServerOptions {
   const publicTls = tlsFiles(config['public.tls.cert'], config['public.tls.key'], config['public.tls.ocsp'])
   const clientCa = config['control.tls.client-ca']
   return {
@@ -50,7 +55,7 @@ export function serverOptions(config: ServerConfig, sockets: GivenSockets): Serv
       algorithms: config['auth.algorithms'],
       clockToleranceS: config['auth.clock-tolerance'] / 1000,
     },
-    access: access(config),
+    access: callers.flatMap(access),
     trustedProxies: config['trusted-proxies'],
     cors: config['public.cors.origins'] && { origins: config['public.cors.origins'] },
     limits: limitOptions(SERVER_LIMITS, config),
@@ -65,10 +70,10 @@ export function serverOptions(config: ServerConfig, sockets: GivenSockets): Serv
   }
 }
 
-function access(config: ServerConfig): ServerOptions['access'] {
+function access(config: AccessConfig): AccessOptions | [] {
   const [audience, clientCa] = [config['access.jwt.audience'], config['access.client-ca']]
   const url = config['access.forward-auth.url']
-  if (audience === undefined && url === undefined && clientCa === undefined) return undefined
+  if (audience === undefined && url === undefined && clientCa === undefined) return []
   return {
     jwt: audience === undefined ? undefined : callerTokens(config, audience),
     forwardAuth: url === undefined ? undefined : forwardAuth(config, url),
@@ -78,7 +83,7 @@ function access(config: ServerConfig): ServerOptions['access'] {
   }
 }
 
-function callerTokens(config: ServerConfig, audience: string) {
+function callerTokens(config: AccessConfig, audience: string) {
   return {
     audience,
     jwks: keySet(config['access.jwt.jwks.file'], config['access.jwt.jwks.url'], config['access.jwt.jwks.ca']),
@@ -88,7 +93,7 @@ function callerTokens(config: ServerConfig, audience: string) {
   }
 }
 
-function forwardAuth(config: ServerConfig, url: string) {
+function forwardAuth(config: AccessConfig, url: string) {
   return {
     url,
     ca: authorities(config['access.forward-auth.ca'], 'the authorities of the service that says who may call'),

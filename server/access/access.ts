@@ -4,149 +4,94 @@
  */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { discarding, guardWith } from '../../protocol/base/guard.ts'
-import type { Logger } from '../../protocol/base/log.ts'
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
-import { answerPreflight, answerProblem, type CorsPolicy, isUnder } from '../../protocol/http/problem.ts'
+import { answerPreflight, answerProblem, type CorsPolicy } from '../../protocol/http/problem.ts'
 import { type Layer, PassThrough } from '../../protocol/layer.ts'
 import { openKeys } from '../auth/authenticator.ts'
-import { TokenRefused } from '../auth/refusal.ts'
 import type { Opened } from '../opened.ts'
 import type { ResolvedServerOptions } from '../options.ts'
 import { BearerCheck } from './bearer.ts'
 import { type Denied, ForwardAuthCheck } from './forward-auth.ts'
-import { isOverride, openPath, openRuntime, readsOneWay } from './open-path.ts'
-import type { AccessOptions } from './options.ts'
-
-/** What became of the requests that were checked, since the start. */
-export interface AccessStats {
-  passed: number
-  refused: number
-  /** Who calls could not be checked. */
-  failed: number
-}
+import { type AccessStats, CallerRules } from './rules.ts'
 
 type CorsOf = (request: HttpRequest) => CorsPolicy | undefined
 
 /** Opens what the checks need; undefined: there are none. */
 export async function openAccess(settings: ResolvedServerOptions, opened: Opened): Promise<Access | undefined> {
   const { access, auth, clock, logger } = settings
-  if (access === undefined) return undefined
-  const { jwt, forwardAuth } = access
-  const keys = jwt && (await openKeys(jwt.jwks, logger, opened))
-  const bearer = jwt && keys && new BearerCheck(jwt, keys, auth.clockToleranceS, clock)
-  const asked = forwardAuth && opened.add(new ForwardAuthCheck(forwardAuth))
-  const close = () => {
-    keys?.close()
-    asked?.close()
+  if (access.length === 0) return undefined
+  const stats = { passed: 0, refused: 0, failed: 0 }
+  const rules: CallerRules[] = []
+  for (const one of access) {
+    const { jwt, forwardAuth } = one
+    const keys = jwt && (await openKeys(jwt.jwks, logger, opened))
+    const bearer = jwt && keys && new BearerCheck(jwt, keys, auth.clockToleranceS, clock)
+    const asked = forwardAuth && opened.add(new ForwardAuthCheck(forwardAuth))
+    rules.push(new CallerRules(one, { keys, bearer, asked }, stats, logger))
   }
-  return new Access(access, { bearer, asked, close }, logger)
+  return new Access(rules, stats)
 }
 
-interface Checks {
-  readonly bearer: BearerCheck | undefined
-  readonly asked: ForwardAuthCheck | undefined
-  close(): void
-}
-
+/** The rules of all runtimes. */
 export class Access {
-  readonly stats: AccessStats = { passed: 0, refused: 0, failed: 0 }
-  readonly #checks: Checks
-  readonly #certificates: boolean
-  readonly #runtimes: ReadonlySet<string> | undefined
-  readonly #open: ReadonlyArray<{ readonly runtime: string; readonly path: string }>
-  readonly #logger: Logger
+  readonly stats: AccessStats
+  readonly #rules: readonly CallerRules[]
+  readonly #named = new Map<string, CallerRules>()
+  readonly #others: CallerRules | undefined
 
-  constructor({ clientCa, runtimes, open = [] }: AccessOptions, checks: Checks, logger: Logger) {
-    this.#checks = checks
-    this.#certificates = clientCa !== undefined
-    this.#runtimes = runtimes && new Set(runtimes)
-    this.#open = open.map(one => ({ runtime: openRuntime(one), path: openPath(one) }))
-    this.#logger = logger
+  constructor(rules: readonly CallerRules[], stats: AccessStats) {
+    this.#rules = rules
+    this.stats = stats
+    for (const one of rules) for (const runtime of one.runtimes ?? []) this.#named.set(runtime, one)
+    this.#others = rules.find(({ runtimes }) => runtimes === undefined)
   }
 
-  /** Whether the caller has to be checked. */
-  covers({ runtime, path, headers }: HttpRequest): boolean {
-    if (this.#runtimes?.has(runtime!) === false) return false
-    const isOpen = this.#open.some(
-      open => (open.runtime === '' || open.runtime === runtime) && isUnder(open.path, path) && readsOneWay(path),
-    )
-    return !isOpen || headers.some((name, i) => i % 2 === 0 && isOverride(name))
+  /** What the caller has to satisfy; undefined: nothing. */
+  covering(request: HttpRequest): CallerRules | undefined {
+    const rules = this.#named.get(request.runtime!) ?? this.#others
+    return rules?.isOpen(request) === false ? rules : undefined
   }
 
-  /** Also of what is open: those behind would believe it. Returns the head as it came, to judge by. */
-  strip(request: HttpRequest): HeaderList {
-    const { asked } = this.#checks
-    if (asked === undefined) return request.headers
-    const sent = [...request.headers]
-    asked.strip(request.headers)
+  /** Whatever the runtime, and also of what is open: those behind would believe it. Returns the head as it came, to judge by. */
+  strip({ headers }: HttpRequest): HeaderList {
+    const sent = [...headers]
+    this.stripTrailers(headers)
     return sent
   }
 
-  stripTrailers(trailers: HeaderList): void {
-    this.#checks.asked?.strip(trailers)
-  }
-
-  /** Undefined: the request may go on. Never rejects. */
-  async judge(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<SallyportError | Denied | undefined> {
-    try {
-      if (this.#certificates && request.certified !== true) {
-        throw new TokenRefused('missing', 'the caller showed no certificate that is valid')
-      }
-      const { bearer, asked } = this.#checks
-      await bearer?.check(request, sent)
-      const denied = await asked?.check(request, sent, gone)
-      this.stats[denied === undefined ? 'passed' : 'refused']++
-      return denied
-    } catch (error) {
-      return this.#failed(error, request, gone)
-    }
-  }
-
-  #failed(error: unknown, { requestId, runtime }: HttpRequest, gone: AbortSignal): SallyportError {
-    if (error instanceof TokenRefused) {
-      this.stats.refused++
-      this.#logger.debug(
-        { runtime, requestId, err: { message: `${error.check}: ${error.message}` } },
-        'a caller is refused',
-      )
-      return new SallyportError('not-authenticated')
-    }
-    // Nobody waits for the answer.
-    if (gone.aborted) return new SallyportError('cancelled')
-    this.stats.failed++
-    if (error instanceof SallyportError) return error
-    this.#logger.error({ runtime, requestId, err: error }, 'who calls could not be checked')
-    return new SallyportError('access-unavailable')
+  stripTrailers(fields: HeaderList): void {
+    for (const rules of this.#rules) rules.strip(fields)
   }
 
   close(): void {
-    this.#checks.close()
+    for (const rules of this.#rules) rules.close()
   }
 }
 
 /** Lets on what may go on; see {@link Access}. */
-export function access(rules: Access | undefined, corsOf: CorsOf): Layer {
-  if (rules === undefined) return next => next
+export function access(all: Access | undefined, corsOf: CorsOf): Layer {
+  if (all === undefined) return next => next
   return next => (request, response) => {
-    const sent = rules.strip(request)
-    if (!rules.covers(request)) return new StrippedExchange(response, rules).pass(next, request)
+    const sent = all.strip(request)
+    const rules = all.covering(request)
+    if (rules === undefined) return new StrippedExchange(response, all).pass(next, request)
     const policy = request.method === 'OPTIONS' ? corsOf(request) : undefined
     // A browser asks without any credentials whether it may send some.
     if (policy !== undefined && answerPreflight(response, request, policy)) return discarding(response)
-    return new CheckedExchange(response, rules).check(request, sent, next, corsOf)
+    return new CheckedExchange(response, all).check(rules, request, sent, next, corsOf)
   }
 }
 
 class StrippedExchange extends PassThrough {
-  protected readonly rules: Access
+  readonly #access: Access
 
-  constructor(response: ResponseSink, rules: Access) {
+  constructor(response: ResponseSink, all: Access) {
     super(response)
-    this.rules = rules
+    this.#access = all
   }
 
   override requestEnd(trailers: HeaderList): void {
-    this.rules.stripTrailers(trailers)
+    this.#access.stripTrailers(trailers)
     super.requestEnd(trailers)
   }
 }
@@ -154,14 +99,14 @@ class StrippedExchange extends PassThrough {
 class CheckedExchange extends StrippedExchange {
   readonly #gone = new AbortController()
 
-  check(request: HttpRequest, sent: HeaderList, next: Handler, corsOf: CorsOf): this {
+  check(rules: CallerRules, request: HttpRequest, sent: HeaderList, next: Handler, corsOf: CorsOf): this {
     const guard = guardWith(error => this.responseAbort(toSallyportError(error)))
     const judged = guard((verdict: SallyportError | Denied | undefined) => {
       const handler: Handler = verdict === undefined ? next : (...exchange) => deny(verdict, corsOf, ...exchange)
       this.pass(handler, request)
     })
     const failed = guard((error: unknown) => this.responseAbort(toSallyportError(error)))
-    this.rules.judge(request, sent, this.#gone.signal).then(judged, failed)
+    rules.judge(request, sent, this.#gone.signal).then(judged, failed)
     return this
   }
 

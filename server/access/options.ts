@@ -1,4 +1,5 @@
 /** Who may call: what of a caller is checked at the edge, and for which requests. */
+import { isDeepStrictEqual } from 'node:util'
 import { checkDuration } from '../../protocol/base/durations.ts'
 import { demand } from '../../protocol/base/limit.ts'
 import { isRuntimeName } from '../../protocol/base/names.ts'
@@ -15,7 +16,7 @@ export interface AccessOptions {
   readonly forwardAuth?: ForwardAuth | undefined
   /** Authorities of callers' certificates (PEM, or a file, which is watched). Needs `public.tls`. */
   readonly clientCa?: Authorities | undefined
-  /** Runtimes whose callers are checked. Default: all. */
+  /** Runtimes whose callers are checked. Default: all that no other set of rules names. */
   readonly runtimes?: readonly string[] | undefined
   /**
    * What everybody may call: `/webhooks` for that path and those below it, at all runtimes, or `demo/webhooks` at one. A path that can
@@ -50,14 +51,29 @@ export interface ForwardAuth {
 }
 
 export const FORWARD_AUTH_MS = 5000
+const MAX_SETS = 32
 const MAX_HEADERS = 16
 const MAX_LIST = 256
 /** Fields that a request needs for itself. */
 const NOT_TO_COPY = new Set(['host', 'content-length', 'content-type', 'content-encoding', 'expect', 'x-request-id'])
 
 /** Throws a TypeError that names what is wrong. */
-export function checkAccess(access: AccessOptions | undefined, audience: string, hasTls: boolean): void {
-  if (access === undefined) return
+export function checkAccess(sets: readonly AccessOptions[], audience: string, hasTls: boolean): void {
+  for (const one of sets) checkSet(one, audience, hasTls)
+  demand(sets.length <= MAX_SETS, `access: there are over ${MAX_SETS} sets of rules`)
+  demand(sets.filter(one => one.runtimes === undefined).length < 2, 'access: only one set may leave out its runtimes')
+  const named = sets.flatMap(({ runtimes }) => [...new Set(runtimes)])
+  const twice = named.find((name, i) => named.indexOf(name) < i)
+  demand(twice === undefined, `access: ${twice} is in two sets of rules`)
+  // One listener asks for the certificate before it knows the runtime.
+  const authorities = sets.flatMap(({ clientCa }) => clientCa ?? [])
+  demand(
+    authorities.every(one => isDeepStrictEqual(one, authorities[0])),
+    'access: clientCa must be the same in all sets of rules that have one',
+  )
+}
+
+function checkSet(access: AccessOptions, audience: string, hasTls: boolean): void {
   const { jwt, forwardAuth, clientCa, runtimes = [], open = [] } = access
   const checks = [jwt, forwardAuth, clientCa].filter(check => check !== undefined)
   demand(checks.length > 0, 'access: give jwt, forwardAuth or clientCa: nobody would be checked')

@@ -20,6 +20,13 @@ beforeAll(async () => {
   write('token', 'a token')
   chmodSync(file('token'), 0o600)
   write('no-keys.json', '{"keys":[]}')
+  const asked = 'forward-auth: { url: "http://127.0.0.1:1" }'
+  write('demo.yaml', `access: { runtimes: [demo], ${asked} }`)
+  write('all.yaml', `access: { ${asked} }`)
+  write('nobody.yaml', 'access: { runtimes: [demo] }')
+  write('typo-access.yaml', `access: { runtime: [demo], ${asked} }`)
+  const keys = `{ jwks: { file: ${file('missing')} }, audience: callers }`
+  write('other-keys.yaml', `access: { runtimes: [demo], jwt: ${keys} }`)
   write('routes.yaml', 'routes:\n  - { name: a, match: { path: /a }, target: "http://a:1" }\n')
   write('typo.yaml', 'routes:\n  - { name: a, match: { pathh: /a }, target: "http://a:1" }\n')
   write(
@@ -247,11 +254,17 @@ test('a check of callers that is set by half is refused', async () => {
     [{ 'access.open': '/webhooks' }, 'nobody would be checked'],
     [{ 'access.runtimes': 'demo' }, 'nobody would be checked'],
     [{ 'access.forward-auth.headers': 'x-user' }, 'needs --access.forward-auth.url'],
+    [{ 'access.files': file('missing') }, 'missing: no such file'],
+    [{ 'access.files': file('all.yaml') }, 'FOLDER/all.yaml: access.runtimes is missing'],
+    [{ 'access.files': file('nobody.yaml') }, 'FOLDER/nobody.yaml: --access.runtimes needs'],
+    [{ 'access.files': file('typo-access.yaml') }, 'FOLDER/typo-access.yaml:1:11: unknown key access.runtime;'],
+    [{ 'access.files': file('other-keys.yaml') }, '--access.jwt.jwks.file FOLDER/missing: no such file'],
+    [{ 'access.files': `${file('demo.yaml')},${file('demo.yaml')}` }, 'access: demo is in two sets of rules'],
     [{ 'access.client-ca': file('ca.pem') }, '--access.client-ca needs --public.tls.cert'],
     [{ 'access.jwt.jwks.file': file('missing'), 'access.jwt.audience': 'callers' }, 'missing: no such file'],
   ] as const) {
     const { code, notes } = await validate('server', { ...SERVER(), ...given })
-    expect([code, notes]).toEqual([3, expect.stringContaining(message)])
+    expect([code, notes]).toEqual([3, expect.stringContaining(message.replaceAll('FOLDER', folder))])
   }
 })
 

@@ -7,7 +7,8 @@ import { afterAll, expect, test } from 'vitest'
 import { lastingPort } from '../support/ports.ts'
 import { blocks, useShell } from './shell.ts'
 
-const [tokens, client] = blocks(readFileSync('docs/access.md', 'utf8')) as [string, string]
+const page = readFileSync('docs/access.md', 'utf8')
+const [tokens, client] = blocks(page) as [string, string]
 const shell = useShell()
 const upstream = createServer((request, response) => response.end(`${request.headers.authorization}\n`)).listen(
   0,
@@ -54,4 +55,15 @@ END`,
   for (const file of [undefined, 'other.token', 'login.token'])
     expect(await ask('/', file)).toMatch(/not-authenticated.*401$/)
   expect(await ask('/webhooks/github')).toBe('undefined\n200')
+})
+
+test('the rules for some runtimes are valid', async () => {
+  const rules = /```yaml\n(# shop\.yaml\n.*?)```/s.exec(page)![1]!
+  const said = await shell.run(
+    `cat > shop.yaml <<'END'
+${rules}END
+    sallyport keys create --out shop && mv shop/jwks.json shop-callers.json
+    sallyport config validate server --domain a.example --auth.jwks.file shop-callers.json --control.plaintext --access.files shop.yaml`,
+  )
+  expect(said).toMatch(/the configuration of the server is valid\n$/)
 })

@@ -52,7 +52,7 @@ const witness: ExchangeHandler = (_preamble, request, response) => {
   return ignoring(response)
 }
 
-async function start(options: AccessOptions, more: Partial<ServerOptions> = {}): Promise<void> {
+async function start(options: ServerOptions['access'], more: Partial<ServerOptions> = {}): Promise<void> {
   seen = []
   server = await startServer({ access: options, ...more })
   for (const runtime of ['demo', 'other']) await dial(server, { runtime, handler: witness })
@@ -333,15 +333,26 @@ describe('E18 another service that is asked', () => {
 
 describe('E18 a certificate of the caller', () => {
   const HOST = `demo.${DOMAIN}`
-  async function startTls(more: Partial<ServerOptions> = {}) {
+  async function startTls(more: Partial<ServerOptions> = {}, given?: Awaited<ReturnType<typeof createAuthority>>) {
     const { authority, server: ours } = await makeWorld()
-    const callers = await createAuthority()
+    const callers = given ?? (await createAuthority())
     const shown = await createClientCertificate(callers, { runtime: 'ann' })
     const tls = { cert: ours.certificate, key: ours.key }
     await start({ clientCa: callers.certificate, open: ['/webhooks'] }, { public: { port: 0, tls }, ...more })
     const trust = { ca: authority.certificate, servername: HOST }
     return { trust, shown: { cert: shown.certificate, key: shown.key }, callers }
   }
+
+  test('is asked for at the runtimes whose rules say so alone', async () => {
+    const { url } = await judge(says(200))
+    const callers = await createAuthority()
+    const more = { forwardAuth: { url }, runtimes: ['other'] }
+    const { trust, shown } = await startTls({ access: [{ clientCa: callers.certificate }, more] }, callers)
+    const other = { ...trust, servername: `other.${DOMAIN}` }
+    expect((await ask('/', {}, { ...trust, ...shown })).status).toBe(200)
+    expect(outcome(await ask('/', {}, trust))).toEqual([401, 'not-authenticated'])
+    expect((await ask('/', {}, other, 'other')).status).toBe(200)
+  })
 
   test('lets it in over HTTP/1.1 and HTTP/2; none, or one of another authority, does not', async () => {
     const { trust, shown } = await startTls()
@@ -429,6 +440,13 @@ describe('E18 a certificate of the caller', () => {
   })
 })
 
+test('E18 certificates of callers are of one authority, whatever the runtime', async () => {
+  const [{ server: ours }, one, other] = [await makeWorld(), await createAuthority(), await createAuthority()]
+  const tls = { cert: ours.certificate, key: ours.key }
+  const sets = [one, other].map(({ certificate }, i) => ({ clientCa: certificate, runtimes: [`r${i}`] }))
+  await expect(startServer({ access: sets, public: { port: 0, tls } })).rejects.toThrow('clientCa must be the same')
+})
+
 describe('E18 what is open', () => {
   test('is a path and what is below it, in one reading alone', async () => {
     const { url } = await judge(says(403))
@@ -472,6 +490,45 @@ describe('E18 what is open', () => {
   })
 })
 
+describe('E18 rules of their own for some runtimes', () => {
+  test('check the callers of these, and no others', async () => {
+    const [own, rest] = [await judge(says(403)), await judge(says(200, { 'x-user': 'ann' }))]
+    const { jwks } = await keys
+    await start([
+      { jwt: { jwks, audience: 'callers' }, runtimes: ['demo'], open: ['/open'] },
+      { forwardAuth: { url: own.url, headers: ['x-owner'] }, runtimes: ['other', 'other'] },
+      { forwardAuth: { url: rest.url, headers: ['x-user'] } },
+    ])
+    await dial(server, { runtime: 'third', handler: witness })
+    const bearer = { authorization: `Bearer ${await callerToken()}` }
+    const forged = { ...bearer, 'x-user': 'root', 'x-owner': 'root' }
+    const rows = []
+    for (const runtime of ['demo', 'other', 'third']) {
+      for (const [path, headers] of [
+        ['/', {}],
+        ['/', forged],
+        ['/open', {}],
+      ] as const) {
+        rows.push(`${runtime}${path} ${(await ask(path, headers, {}, runtime)).status}`)
+      }
+    }
+    expect(rows).toEqual([
+      ...['demo/ 401', 'demo/ 200', 'demo/open 200'],
+      ...['other/ 403', 'other/ 403', 'other/open 403'],
+      ...['third/ 200', 'third/ 200', 'third/open 200'],
+    ])
+    expect([own.asked.length, rest.asked.length]).toEqual([3, 3])
+    expect(JSON.stringify(seen)).not.toContain('root')
+    expect(server.stats().access).toEqual({ passed: 4, refused: 4, failed: 0 })
+  })
+
+  test('leave all others to everybody where there are no rules for the rest', async () => {
+    const { url } = await judge(says(403))
+    await start([{ forwardAuth: { url }, runtimes: ['demo'] }])
+    expect([(await ask()).status, (await ask('/', {}, {}, 'other')).status]).toEqual([403, 200])
+  })
+})
+
 test('E18 without a check there is no layer at all', () => {
   const next = () => {
     throw new Error('never called')
@@ -479,7 +536,18 @@ test('E18 without a check there is no layer at all', () => {
   expect(access(undefined, () => undefined)(next)).toBe(next)
 })
 
-test.each<[AccessOptions, string]>([
+const ANYBODY = { forwardAuth: { url: 'http://x' } }
+test.each<[AccessOptions | AccessOptions[], string]>([
+  [[ANYBODY, ANYBODY], 'only one set may leave out its runtimes'],
+  [
+    [
+      { ...ANYBODY, runtimes: ['a', 'b'] },
+      { ...ANYBODY, runtimes: ['b'] },
+    ],
+    'b is in two sets',
+  ],
+  [[ANYBODY, { runtimes: ['a'] }], 'nobody would be checked'],
+  [Array.from({ length: 33 }, (_, i) => ({ ...ANYBODY, runtimes: [`r${i}`] })), 'over 32 sets'],
   [{}, 'nobody would be checked'],
   [{ open: ['/a'] }, 'nobody would be checked'],
   [{ jwt: { jwks: { file: 'x' }, audience: 'sallyport' } }, 'another than auth.audience'],

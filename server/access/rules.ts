@@ -1,0 +1,93 @@
+/** One set of rules: what callers of its runtimes must show, and what is open to everybody. */
+import { SallyportError } from '../../protocol/base/errors.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
+import { isUnder } from '../../protocol/http/problem.ts'
+import type { KeySource } from '../auth/key-source.ts'
+import { TokenRefused } from '../auth/refusal.ts'
+import type { BearerCheck } from './bearer.ts'
+import type { Denied, ForwardAuthCheck } from './forward-auth.ts'
+import { isOverride, openPath, openRuntime, readsOneWay } from './open-path.ts'
+import type { AccessOptions } from './options.ts'
+
+/** What became of the requests that were checked, since the start. */
+export interface AccessStats {
+  passed: number
+  refused: number
+  /** Who calls could not be checked. */
+  failed: number
+}
+
+interface Checks {
+  readonly keys: KeySource | undefined
+  readonly bearer: BearerCheck | undefined
+  readonly asked: ForwardAuthCheck | undefined
+}
+
+export class CallerRules {
+  /** Undefined: all that no other rules name. */
+  readonly runtimes: readonly string[] | undefined
+  readonly #checks: Checks
+  readonly #certificates: boolean
+  readonly #open: ReadonlyArray<{ readonly runtime: string; readonly path: string }>
+  readonly #stats: AccessStats
+  readonly #logger: Logger
+
+  constructor({ clientCa, runtimes, open = [] }: AccessOptions, checks: Checks, stats: AccessStats, logger: Logger) {
+    this.runtimes = runtimes
+    this.#checks = checks
+    this.#certificates = clientCa !== undefined
+    this.#open = open.map(one => ({ runtime: openRuntime(one), path: openPath(one) }))
+    this.#stats = stats
+    this.#logger = logger
+  }
+
+  isOpen({ runtime, path, headers }: HttpRequest): boolean {
+    const isOpen = this.#open.some(
+      open => (open.runtime === '' || open.runtime === runtime) && isUnder(open.path, path) && readsOneWay(path),
+    )
+    return isOpen && !headers.some((name, i) => i % 2 === 0 && isOverride(name))
+  }
+
+  strip(fields: HeaderList): void {
+    this.#checks.asked?.strip(fields)
+  }
+
+  /** Undefined: the request may go on. Never rejects. */
+  async judge(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<SallyportError | Denied | undefined> {
+    try {
+      if (this.#certificates && request.certified !== true) {
+        throw new TokenRefused('missing', 'the caller showed no certificate that is valid')
+      }
+      const { bearer, asked } = this.#checks
+      await bearer?.check(request, sent)
+      const denied = await asked?.check(request, sent, gone)
+      this.#stats[denied === undefined ? 'passed' : 'refused']++
+      return denied
+    } catch (error) {
+      return this.#failed(error, request, gone)
+    }
+  }
+
+  #failed(error: unknown, { requestId, runtime }: HttpRequest, gone: AbortSignal): SallyportError {
+    if (error instanceof TokenRefused) {
+      this.#stats.refused++
+      this.#logger.debug(
+        { runtime, requestId, err: { message: `${error.check}: ${error.message}` } },
+        'a caller is refused',
+      )
+      return new SallyportError('not-authenticated')
+    }
+    // Nobody waits for the answer.
+    if (gone.aborted) return new SallyportError('cancelled')
+    this.#stats.failed++
+    if (error instanceof SallyportError) return error
+    this.#logger.error({ runtime, requestId, err: error }, 'who calls could not be checked')
+    return new SallyportError('access-unavailable')
+  }
+
+  close(): void {
+    this.#checks.keys?.close()
+    this.#checks.asked?.close()
+  }
+}
