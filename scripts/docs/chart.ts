@@ -42,6 +42,9 @@ const choice = (words: readonly string[], fallback: string, about: string) => va
 const whole = (minimum: number, fallback: number, about: string) => value({ type: 'integer', minimum }, fallback, about)
 const list = (items: Schema, fallback: readonly unknown[], about: string) =>
   value({ type: 'array', items }, fallback, about)
+/** An empty one would narrow nothing: Kubernetes takes it for everything. */
+const some = (items: Schema, fallback: readonly unknown[], about: string) =>
+  value({ type: 'array', items, minItems: 1 }, fallback, about)
 const words = (about: string) => value({ type: 'object', additionalProperties: { type: 'string' } }, {}, about)
 
 const TEXT = { type: 'string', minLength: 1 }
@@ -55,7 +58,9 @@ const object = (properties: Readonly<Record<string, Schema>>, required: readonly
   required,
 })
 const AMOUNTS = object({ cpu: { type: ['string', 'number'] }, memory: { type: 'string' } })
-const NAMESPACES = object({ matchLabels: { type: 'object', additionalProperties: { type: 'string' } } })
+const LABELS = { type: 'object', additionalProperties: { type: 'string' } }
+const NAMESPACES = object({ matchLabels: LABELS })
+const SOME_NAMESPACES = object({ matchLabels: { ...LABELS, minProperties: 1 } }, ['matchLabels'])
 
 const resources = (cpu: string, memory: string, limit: string) =>
   value(
@@ -149,7 +154,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
     'inbox.volume.storageClass': text('', "Empty: the cluster's default."),
     'inbox.postgresql.secret': value(TEXT, 'sallyport-inbox', 'Secret with `url`, `password` and `ca.pem`.'),
     'inbox.postgresql.port': value(PORT, 5432, 'Port that the servers may reach.'),
-    'inbox.postgresql.cidrs': list(
+    'inbox.postgresql.cidrs': some(
       TEXT,
       ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
       'Addresses at which they may reach it.',
@@ -157,7 +162,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
     'directory.redis': flag(false, 'Whether the chart brings a Redis, for several servers.'),
     'directory.image': value(TEXT, 'redis:7.4', 'Its image.'),
     'directory.url': value(WITHOUT_PASSWORD, '', 'A Redis of yours, `rediss://...`, in the place of it.'),
-    'directory.ports': list(PORT, [6379], 'Ports of yours that the servers may reach.'),
+    'directory.ports': some(PORT, [6379], 'Ports of yours that the servers may reach.'),
     'directory.ca': flag(false, 'Whether the Secret has the authority of yours (`ca.pem`).'),
     'directory.secret': value(TEXT, 'sallyport-redis', 'Secret with its `password`.'),
     'peer.secret': value(
@@ -213,7 +218,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
   }),
   ...part('router', 2, 50, {
     ...routes,
-    paths: list(
+    paths: some(
       { type: 'string', pattern: '^/' },
       ['/app-proxy', '/webhooks', '/workflows'],
       'What an Ingress or HTTPRoute sends to it.',
@@ -238,9 +243,9 @@ export const VALUES: Readonly<Record<string, Value>> = {
     'httpRoute.listener': text('', 'Its listener. Empty: all.'),
     'httpRoute.hostnames': list(TEXT, [], 'Hosts of the HTTPRoute.'),
     callersIn: value(
-      NAMESPACES,
+      SOME_NAMESPACES,
       { matchLabels: { 'kubernetes.io/metadata.name': 'ingress-nginx' } },
-      'Namespaces of the ingress controller or gateway, as a selector: nobody else but a client of this chart calls the router.',
+      'Namespaces of the ingress controller or gateway, as a selector: nobody else but a client of this chart calls the router. Labels of yours are added to the default one, unless you set that to `null`.',
     ),
     ...services,
     ...autoscaling,
@@ -295,7 +300,8 @@ function tree(): Tree {
 function schemaOf(node: Value | Tree): Schema {
   if (isValue(node)) return { description: node.about, ...node.schema }
   const properties = Object.fromEntries(Object.entries(node).map(([key, inner]) => [key, schemaOf(inner)]))
-  return { type: 'object', additionalProperties: false, properties }
+  // Helm fills in the defaults before it looks. What is missing then was taken away by `null`, which an empty line means.
+  return { type: 'object', additionalProperties: false, properties, required: Object.keys(node) }
 }
 
 function chartSchema(): Schema {

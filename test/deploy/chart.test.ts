@@ -22,7 +22,7 @@ interface PodSpec {
   readonly automountServiceAccountToken?: boolean
   readonly affinity?: object
   readonly terminationGracePeriodSeconds?: number
-  readonly volumes?: readonly object[]
+  readonly volumes?: readonly { readonly name: string }[]
   readonly securityContext: Readonly<Record<string, unknown>>
   readonly containers: readonly Container[]
 }
@@ -34,7 +34,17 @@ interface Manifest {
   readonly spec?: {
     readonly template?: { readonly spec: PodSpec }
     readonly jobTemplate?: { readonly spec: { readonly template: { readonly spec: PodSpec } } }
+    /** Of a NetworkPolicy. */
+    readonly egress?: readonly Rule[]
+    readonly ingress?: readonly Rule[]
   }
+}
+
+/** A list that is not there, or empty, admits whatever there is. */
+interface Rule {
+  readonly ports?: readonly { readonly port: number | string }[] | null
+  readonly to?: readonly object[] | null
+  readonly from?: readonly object[] | null
 }
 
 const SERVER = {
@@ -111,6 +121,10 @@ const CASES: Readonly<Record<string, { values: object; has: readonly string[]; l
     has: ['ConfigMap/sallyport-client-routes'],
     lacks: ['CronJob/', 'Role/', 'Secret/'],
   },
+  'a client that needs no port outside the cluster': {
+    values: { client: { ...CLIENT, ports: [] } },
+    has: ['NetworkPolicy/sallyport-client'],
+  },
   'a router behind an Ingress and a Gateway': {
     values: {
       router: {
@@ -157,6 +171,16 @@ const MISTAKES: readonly (readonly [object, string])[] = [
   [{ server: { ...SERVER, config: { ...SERVER.config, 'public.listen': '0.0.0.0:1' } } }, 'public.listen'],
   [{ sever: SERVER }, 'sever'],
   [{ client: { ...CLIENT, token: { runtme: 'demo' } } }, 'runtme'],
+  [{ networkPolicies: null }, 'networkPolicies'],
+  [{ server: { ...SERVER, inbox: { kind: null } } }, 'kind'],
+  [{ client: { ...CLIENT, config: null } }, 'config'],
+  [{ router: { enabled: true, callersIn: { matchLabels: null } } }, 'matchLabels'],
+  [{ router: { enabled: true, callersIn: { matchLabels: { 'kubernetes.io/metadata.name': null } } } }, 'matchLabels'],
+  [{ router: { enabled: true, paths: [] } }, 'paths'],
+  [{ router: { enabled: true, autoscaling: { maxReplicas: 1 } } }, 'maxReplicas: less than replicas'],
+  [{ server: { ...SERVER, inbox: { kind: 'postgresql', postgresql: { cidrs: [] } } } }, 'cidrs'],
+  [{ server: { ...SERVER, ...SEVERAL, directory: { url: 'rediss://redis:6379', ports: [] } } }, 'ports'],
+  [{ server: { ...SERVER, ...SEVERAL, directory: { url: 'rediss://redis:6379', redis: true } } }, 'redis or url'],
   [{ server: { ...SERVER, replicas: 2 } }, 'server.directory.redis'],
   [{ server: { ...SERVER, replicas: 2, directory: { redis: true } } }, 'say postgresql or none'],
 ]
@@ -201,6 +225,29 @@ const read = (text: string) =>
     .map(document => document.toJS() as Manifest | null)
     .filter(manifest => manifest !== null)
 
+const ODD = 'yes # "a: b", }'
+
+/** `ODD` in all values of free text, with as much switched on as goes together. */
+function oddValues(more: object): object {
+  const values = structuredClone(more)
+  for (const [name, { schema }] of Object.entries(VALUES)) {
+    const isFree = schema.type === 'string' && schema.pattern === undefined
+    if (isFree) put(values, name.split('.'), `${ODD} ${name}`)
+  }
+  return values
+}
+
+function put(object: object, [key, ...rest]: readonly string[], value: unknown): void {
+  const at = object as Record<string, object>
+  at[key!] ??= rest.length === 0 ? (value as object) : {}
+  if (rest.length > 0) put(at[key!]!, rest, value)
+}
+
+function textsOf(value: unknown): string[] {
+  if (typeof value === 'string') return [value]
+  return typeof value === 'object' && value !== null ? Object.values(value).flatMap(textsOf) : []
+}
+
 const podOf = ({ kind, spec }: Manifest) =>
   kind === 'Pod' ? (spec as unknown as PodSpec) : (spec?.jobTemplate?.spec.template ?? spec?.template)?.spec
 
@@ -208,6 +255,17 @@ test('the chart has the version of the package, and its image too', () => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
   const chart = parse(readFileSync(`${CHART}/Chart.yaml`, 'utf8'))
   expect([chart.version, chart.appVersion, VALUES['image.tag']!.default]).toEqual([version, version, version])
+})
+
+test('no value may be empty (`null`), which would take its default away', () => {
+  const schema = JSON.parse(readFileSync(`${CHART}/values.schema.json`, 'utf8'))
+  for (const name of Object.keys(VALUES)) {
+    let at = schema
+    for (const key of name.split('.')) {
+      expect(at.required, name).toContain(key)
+      at = at.properties[key]
+    }
+  }
 })
 
 test.each(Object.entries(OF_TEMPLATES))('what is no value of the %s is a setting', (component, names) => {
@@ -227,6 +285,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       for (const manifest of manifests) {
         const pod = podOf(manifest)
         if (pod) expectRestricted(pod, 'openshift' in values)
+        if (manifest.kind === 'NetworkPolicy') expectNarrow(manifest)
       }
     })
 
@@ -284,6 +343,56 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       expect(fetched).not.toContain('SALLYPORT_AUTH_JWKS_FILE')
     })
 
+    test('servers are let out to each URL among their settings, at its port', () => {
+      const settings: Settings = COMPONENTS.server
+      // What callers use is not fetched.
+      const fetched = Object.keys(settings).filter(
+        setting => settings[setting]!.kind.schema.format === 'uri' && !/^public\.|^directory$/.test(setting),
+      )
+      expect(fetched).toEqual(expect.arrayContaining(['access.forward-auth.url', 'tracing.endpoint']))
+      const urls = fetched.map((setting, i) => [setting, `https://a.example.com:${9000 + i}/path?a=b:1`])
+      const config = { ...SERVER.config, ...Object.fromEntries(urls) }
+      const policy = (given: object) =>
+        read(render(name, { server: { enabled: true, config: given } })).find(({ kind }) => kind === 'NetworkPolicy')!
+      const ports = (given: object) => policy(given).spec!.egress!.flatMap(rule => rule.ports!.map(({ port }) => port))
+      expect(ports(config).sort()).toEqual([53, 53, ...fetched.map((_, i) => 9000 + i)])
+      const usual = { 'auth.jwks.url': 'https://[::1]/a', 'access.forward-auth.url': 'http://auth.svc/' }
+      expect(ports({ ...SERVER.config, ...usual, 'tracing.endpoint': 'http://[::1]:4318' })).toEqual([
+        53, 53, 443, 80, 4318,
+      ])
+    })
+
+    test('text is text, whatever YAML makes of it', () => {
+      const postgresql = { kind: 'postgresql' }
+      const renders = [
+        { server: { ...SERVER, directory: { redis: true, url: '' }, inbox: postgresql }, client: CLIENT },
+        { server: SERVER, client: { ...CLIENT, token: { renew: false } }, router: { enabled: true } },
+      ].map(values => textsOf(read(render(name, oddValues(values)))))
+      const names = Object.entries(VALUES).flatMap(([value, { schema }]) =>
+        schema.type === 'string' && schema.pattern === undefined ? [value] : [],
+      )
+      const missing = names.filter(value => !renders.flat().some(text => text.includes(`${ODD} ${value}`)))
+      expect(missing).toEqual([])
+    })
+
+    test('Secrets are mounted whatever their names are', () => {
+      const secrets = ['tls', 'more', 'more', 'my.secret', 'a'.repeat(80)]
+      const mounts = secrets.map((secret, i) => ({ secret, path: `/more/${i}` }))
+      const pods = read(render(name, { server: { ...SERVER, mounts } })).flatMap(manifest => podOf(manifest) ?? [])
+      for (const { volumes } of pods) {
+        const names = volumes!.map(volume => volume.name)
+        expect(new Set(names).size).toBe(names.length)
+        expect(names.filter(one => !/^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/.test(one))).toEqual([])
+        expect(textsOf(volumes)).toEqual(expect.arrayContaining(secrets))
+      }
+      expect(pods).toHaveLength(2)
+    })
+
+    test('the volume of an inbox outlives its release', () => {
+      const claim = read(render(name, { server: SERVER })).find(({ kind }) => kind === 'PersistentVolumeClaim')
+      expect(claim!.metadata.annotations).toEqual({ 'helm.sh/resource-policy': 'keep' })
+    })
+
     test.each(MISTAKES)('but not %j', (values, word) => {
       expect(() => render(name, values)).toThrow(word)
     })
@@ -306,6 +415,15 @@ function expectRestricted(pod: PodSpec, openshift: boolean): void {
       readOnlyRootFilesystem: true,
       capabilities: { drop: ['ALL'] },
     })
+}
+
+/** No rule admits everything. */
+function expectNarrow({ metadata, spec }: Manifest): void {
+  for (const { ports, to, from } of [...(spec?.egress ?? []), ...(spec?.ingress ?? [])]) {
+    const narrows = [ports, to, from].filter(one => one !== undefined)
+    expect(narrows.length, metadata.name).toBeGreaterThan(0)
+    for (const one of narrows) expect(one ?? [], metadata.name).not.toEqual([])
+  }
 }
 
 // They are some 100 MB of sources to fetch and compile.

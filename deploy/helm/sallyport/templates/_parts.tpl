@@ -1,11 +1,11 @@
 {{- define "sallyport.labels" -}}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "sallyport.image" -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+{{ print .repository (empty .digest | ternary (print ":" .tag) (print "@" .digest)) | quote }}
 {{- end }}
 
 {{/* Settings as the variables that the command reads: lists with commas. */}}
@@ -15,11 +15,25 @@ SALLYPORT_{{ $name | upper | replace "." "_" | replace "-" "_" }}: {{ if kindIs 
 {{- end }}
 {{- end }}
 
+{{/* The ports of the URLs among a component's settings, at whatever address. */}}
+{{- define "sallyport.fetches" -}}
+{{- $ports := list }}
+{{- range list "auth.jwks.url" "auth.revocations.url" "access.jwt.jwks.url" "access.forward-auth.url" "tracing.endpoint" }}
+{{- with index $ . }}
+{{- $url := urlParse . }}
+{{- $ports = append $ports (regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "80" "443" (eq $url.scheme "http"))) }}
+{{- end }}
+{{- end }}
+{{- with uniq $ports }}
+- ports: [{{ range $i, $port := . }}{{ if $i }}, {{ end }}{ port: {{ $port }} }{{ end }}]
+{{- end }}
+{{- end }}
+
 {{/* What every pod has; OpenShift gives user and group ids by itself. */}}
 {{- define "sallyport.pod" -}}
 enableServiceLinks: false
 {{- with .Values.image.pullSecrets }}
-imagePullSecrets: [{{ range $i, $name := . }}{{ if $i }}, {{ end }}{ name: {{ $name }} }{{ end }}]
+imagePullSecrets: [{{ range $i, $name := . }}{{ if $i }}, {{ end }}{ name: {{ $name | quote }} }{{ end }}]
 {{- end }}
 securityContext:
   runAsNonRoot: true
@@ -58,15 +72,16 @@ tolerations: {{ toJson . }}
 {{- end }}
 {{- end }}
 
+{{/* Volumes have numbers: the name of a Secret may be too long for one, taken, or there twice. */}}
 {{- define "sallyport.mounts" -}}
-{{- range .mounts }}
-- { name: {{ .secret }}, mountPath: {{ .path }}, readOnly: true }
+{{- range $i, $mount := .mounts }}
+- { name: mount-{{ $i }}, mountPath: {{ $mount.path | quote }}, readOnly: true }
 {{- end }}
 {{- end }}
 
 {{- define "sallyport.mountedVolumes" -}}
-{{- range .mounts }}
-- { name: {{ .secret }}, secret: { secretName: {{ .secret }} } }
+{{- range $i, $mount := .mounts }}
+- { name: mount-{{ $i }}, secret: { secretName: {{ $mount.secret | quote }} } }
 {{- end }}
 {{- end }}
 
@@ -76,6 +91,7 @@ annotations: {{ toJson (merge (dict "checksum/settings" (list .config .routes | 
 {{- end }}
 
 {{- define "sallyport.autoscaler" -}}
+{{- if lt (int .part.autoscaling.maxReplicas) (int .part.replicas) }}{{ fail "autoscaling.maxReplicas: less than replicas" }}{{ end -}}
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata:
