@@ -168,7 +168,7 @@ class HttpListener implements Listener {
     })
     server.on('secureConnection', socket => {
       try {
-        if (hasGone(socket)) socket.destroy()
+        if (hasGone(socket) || this.#isOutdated(socket)) socket.destroy()
         else this.handleSocket(socket)
         this.#pending.settle(socket)
       } catch (error) {
@@ -260,6 +260,11 @@ class HttpListener implements Listener {
     return isAsked && 'authorized' in socket && socket.authorized ? socket.getPeerX509Certificate() : undefined
   }
 
+  /** Its handshake began under other authorities. Whoever has a good certificate connects again. */
+  #isOutdated(socket: TLSSocket): boolean {
+    return this.#pending.isOutdated(socket) && socket.getPeerX509Certificate() !== undefined
+  }
+
   setTls(tls: TlsMaterial): void {
     if (!('setSecureContext' in this.#server)) throw new TypeError('this listener has no TLS')
     this.#server.setSecureContext(tlsDefaults(tls))
@@ -267,6 +272,7 @@ class HttpListener implements Listener {
     if (isDeepStrictEqual(tls.ca, this.#authorities)) return
     this.#authorities = tls.ca
     this.#certified.end()
+    this.#pending.outdate()
   }
 
   async close({ graceMs = 10_000, last = false, onStop }: ListenerCloseOptions = {}): Promise<void> {

@@ -33,6 +33,15 @@ export class PendingConnections {
     if (connection !== undefined) this.#settle(key, connection)
   }
 
+  /** The certificates that these show were held against what does not count any more. */
+  outdate(): void {
+    for (const connection of this.#all.values()) connection.isOutdated = true
+  }
+
+  isOutdated(socket: Socket): boolean {
+    return this.#all.get(connectionKey(socket))?.isOutdated === true
+  }
+
   #settle(key: string, connection: PendingConnection): void {
     if (this.#all.get(key) === connection) this.#all.delete(key)
     connection.stop()
@@ -46,6 +55,7 @@ class PendingConnection implements ManagedConnection {
   readonly guard = guardWith(() => this.#socket.destroy())
   /** As far as anybody knows. */
   readonly idle = true
+  isOutdated = false
   readonly #socket: Socket
   #timer: NodeJS.Timeout | undefined
 

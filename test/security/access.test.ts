@@ -9,7 +9,7 @@ import {
   type RequestListener,
 } from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, connect as connectTcp } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
@@ -404,6 +404,32 @@ describe('E18 a certificate of the caller', () => {
     expect(await asks(other)).toMatch(/^HTTP\/1\.1 401 (?!.*connection: close)/s)
     other.destroy()
     expect((await ask('/', {}, { ...trust, ...shown })).status).toBe(401)
+  })
+
+  test('does not count if its authority has gone since its handshake began', async () => {
+    const { trust, shown } = await startTls()
+    const { server: ours } = await makeWorld()
+    const { host, port } = server.publicAddress!
+    const sockets = await Promise.all(
+      [shown, {}].map(async certificate => {
+        const socket = connectTcp(port, host)
+        await once(socket, 'connect')
+        return { socket, certificate }
+      }),
+    )
+    const next = await createAuthority()
+    const tls = { cert: ours.certificate, key: ours.key, ca: next.certificate }
+    await until(() => server.stats().callers >= sockets.length)
+    expect(await server.reload({ publicTls: tls })).toBe(true)
+    const answers = sockets.map(async ({ socket, certificate }) => {
+      const secured = connectTls({ ...trust, ...certificate, socket })
+      const ended = Promise.race([once(secured, 'close'), once(secured, 'error')]).then(() => 'closed')
+      secured.write(`GET / HTTP/1.1\r\nhost: ${HOST}\r\n\r\n`)
+      const answer = await Promise.race([once(secured, 'data').then(([bytes]) => String(bytes).slice(9, 12)), ended])
+      secured.destroy()
+      return answer
+    })
+    expect(await Promise.all(answers)).toEqual(['closed', '401'])
   })
 
   test('is held against the same authorities where a reload names none', async () => {
