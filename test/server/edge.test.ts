@@ -182,9 +182,14 @@ describe('sent again or not', () => {
     }
     await dial(server, { handler: refuse, hello: { connection: 0 } })
     await dial(server, { hello: { connection: 1 } })
-    const answers = await Promise.all(Array.from({ length: 20 }, () => call(server, HOST, '/', post)))
-    expect(new Set(answers.map(answer => answer.text))).toEqual(new Set(['POST / payload']))
-    expect(refusals).toBeGreaterThan(0)
+    const answers = new Set<string>()
+    // One bad round trip at a busy moment keeps requests from the session for a while.
+    await until(async () => {
+      const more = await Promise.all(Array.from({ length: 20 }, () => call(server, HOST, '/', post)))
+      for (const { text } of more) answers.add(text)
+      return refusals > 0
+    })
+    expect(answers).toEqual(new Set(['POST / payload']))
   })
 
   test('a GET whose session dies before an answer goes to another session, of another instance too', async () => {
