@@ -92,6 +92,8 @@ export interface HttpRequest {
   requestId: string
   /** Whose traffic it is, from where that is known: at the edge by its host, at the client by its session. */
   runtime?: string | undefined
+  /** At the edge: the host of the runtime's own that it asked for. Only a session whose token names the host takes it. */
+  ownHost?: string | undefined
   /** Id of the session that it came by; absent at the edge. */
   session?: string | undefined
   /** How often the server has tried it before; set only where an inspector watches. */

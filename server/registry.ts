@@ -25,6 +25,8 @@ export interface RegisteredSession {
   exchanges: number
   /** It is slow to answer, or has just refused an exchange: it gets none while another is well. */
   readonly overdue: boolean
+  /** Whether its token names this host of its runtime's own. */
+  claims(host: string): boolean
   /** Its instance was given an epoch, became active or became a standby. */
   granted(grant: Grant): void
 }
@@ -224,14 +226,14 @@ export class Registry<M extends RegisteredSession, H = never> {
   /**
    * A live session of the active instance: of two picked at random the one whose round trip times (open exchanges + 1)
    * is less; if this replica has none, the hop to one that has. `not`: what just failed. `instance`: only if this one is
-   * still active.
+   * still active. `ownHost`: only a session that claims it. A hop has to be asked, as the other replica knows its tokens.
    */
-  pick(name: string, not?: unknown, instance?: string): M | H | undefined {
+  pick(name: string, not?: unknown, instance?: string, ownHost?: string): M | H | undefined {
     const state = this.#directory.find(name)
     if (state === undefined || state === 'unknown') return undefined
     const { active } = state
     if (instance !== undefined && instance !== active) return undefined
-    return this.#pickHere(state, not) ?? this.#options.hops?.pick(state, active, not)
+    return this.#pickHere(state, not, ownHost) ?? this.#options.hops?.pick(state, active, not)
   }
 
   /** Whether a session may come at any moment: one is somewhere, one was not long ago, or nobody can know. */
@@ -266,14 +268,16 @@ export class Registry<M extends RegisteredSession, H = never> {
   }
 
   /** As `pick`, of this replica alone, on this epoch alone: what another replica asks for. */
-  pickOn(name: string, epoch: number): M | undefined {
+  pickOn(name: string, epoch: number, ownHost?: string): M | undefined {
     const state = this.#directory.find(name)
     if (state === undefined || state === 'unknown' || state.epoch !== epoch) return undefined
-    return this.#pickHere(state, undefined)
+    return this.#pickHere(state, undefined, ownHost)
   }
 
-  #pickHere({ runtime, active, epoch }: RuntimeState, not: unknown): M | undefined {
-    const live = this.#runtimes.get(runtime)?.get(active)?.live
+  #pickHere({ runtime, active, epoch }: RuntimeState, not: unknown, ownHost: string | undefined): M | undefined {
+    const all = this.#runtimes.get(runtime)?.get(active)?.live
+    // Whoever can write to the directory can say whose a host is. What a token says was signed.
+    const live = ownHost === undefined ? all : all?.filter(member => member.claims(ownHost))
     if (live === undefined || live.length === 0) return undefined
     const picked = live.length === 1 ? live[0] : this.#better(live, not)
     if (picked === not) return undefined

@@ -14,7 +14,7 @@ import { LEASE } from './limits.ts'
 import type { Opened } from './opened.ts'
 import type { ResolvedServerOptions } from './options.ts'
 import { Peers } from './peer/peers.ts'
-import type { SplicedSession } from './peer/splice.ts'
+import type { SpliceOwner } from './peer/splice.ts'
 import type { PeerOptions } from './replica-options.ts'
 import { loadTls, TlsKeeper } from './tls.ts'
 
@@ -29,7 +29,7 @@ export interface Replicas {
   /** Through which all are asked what an operator asks of one. */
   readonly operators: SharedOperators | undefined
   /** Asked for a session of this server, when another replica hands an exchange over; set by the server. */
-  pick: (runtime: string, epoch: number) => SplicedSession | undefined
+  pick: SpliceOwner['pick']
 }
 
 /** Opens the directory; resolves once it has answered, or could not be reached. */
@@ -46,7 +46,7 @@ async function openShared(settings: ResolvedServerOptions, options: StoreOptions
   const { leaseMs } = resolveLimits(LEASE, { leaseMs: options.leaseMs })
   // Two processes of one name, as after a restart, are two replicas.
   const replica = `${encodeURIComponent(settings.replica)}~${randomBytes(4).toString('hex')}`
-  const pick: Replicas['pick'] = (runtime, epoch) => replicas.pick(runtime, epoch)
+  const pick: Replicas['pick'] = (...wanted) => replicas.pick(...wanted)
   const { peer } = settings
   const beside = peer && (await openPeers(settings, peer, { replica, leaseMs, pick }, opened))
   const kind = storeKindOf(options.url)

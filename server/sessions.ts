@@ -135,7 +135,11 @@ export class Sessions {
       reauthenticate: (token, session) => authenticator.reauthenticate(token, session.runtime, session.thumbprint),
       onHello: (session, hello) => this.#hello(session, hello),
       onReady: session => this.#ready(session),
-      onRenewed: session => this.#claimHosts(session),
+      onRenewed: session => {
+        this.#claimHosts(session)
+        // A request may wait for a session that claims its host.
+        hold.wake(session.runtime)
+      },
       onDrain: session => registry.drain(session),
       onRoom: session => hold.room(session.runtime),
       onClosed: (session, reason) => this.#closed(session, reason),
@@ -190,7 +194,7 @@ export class Sessions {
       )
     }
     const shared = hello.features?.includes(FEATURE.sharedSeals)
-    this.#options.inbox?.publish(session.runtime, hello.inbox ?? [], hello.inboxKey, shared)
+    this.#options.inbox?.publish(session.runtime, hello.inbox ?? [], hello.inboxKey, shared, session.identity.hosts)
     const info = describeSession(session, settings.replica, this.#options.hosts)
     settings.logger.info(
       {
@@ -219,6 +223,7 @@ export class Sessions {
 
   #claimHosts(session: RuntimeSession): void {
     const { hosts } = session.identity
+    this.#options.inbox?.renewed(session.runtime, hosts)
     if (this.#options.hosts !== undefined) this.#options.hosts.claim(session, hosts)
     else if (hosts.length > 0) session.tell('host-refused', 'this server takes no hosts of runtimes (--own-hosts)')
   }

@@ -147,7 +147,7 @@ export class TunnelServer implements Server {
     })
     const carriers = new Carriers(this.#registry, hold)
     this.#inbox = store && this.#openInbox(store, carriers)
-    replicas.pick = (runtime, epoch) => this.#handOver(runtime, epoch)
+    replicas.pick = (...wanted) => this.#handOver(...wanted)
     this.#sessions = new Sessions({
       settings,
       authenticator,
@@ -196,7 +196,7 @@ export class TunnelServer implements Server {
     const { inbox, logger, clock, tracing } = this.#settings
     return new Inbox({
       ...{ store, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock, tracing },
-      isLive: runtime => carriers.pick(runtime, undefined, undefined) !== undefined,
+      isLive: runtime => carriers.pick(runtime) !== undefined,
       look: runtime => {
         carriers.ask(runtime, undefined, undefined)
       },
@@ -216,8 +216,8 @@ export class TunnelServer implements Server {
   }
 
   /** A session for an exchange that another replica took. */
-  #handOver(runtime: string, epoch: number): RuntimeSession | undefined {
-    const session = this.#registry.pickOn(runtime, epoch)
+  #handOver(runtime: string, epoch: number, ownHost?: string): RuntimeSession | undefined {
+    const session = this.#registry.pickOn(runtime, epoch, ownHost)
     return session?.usable === true ? session : undefined
   }
 

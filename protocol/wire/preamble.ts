@@ -11,7 +11,7 @@
 import { isIP } from 'node:net'
 import { latin1 } from '../base/latin1.ts'
 import { memoizeLast } from '../base/memoize-last.ts'
-import { isRuntimeName } from '../base/names.ts'
+import { isHostName, isRuntimeName } from '../base/names.ts'
 import { ProtocolError } from '../base/protocol-error.ts'
 import { BODY_UNKNOWN } from '../exchange.ts'
 import { type StreamKind, streamRules } from './stream-kinds.ts'
@@ -31,6 +31,7 @@ export const ENTRY = {
   callerHost: 0x12,
   traced: 0x14,
   span: 0x16,
+  ownHost: 0x18,
 } as const
 
 /** The longest list of entries that is accepted, in bytes. */
@@ -62,6 +63,8 @@ export interface Preamble {
   traced?: boolean | undefined
   /** Id of the hop's span, 16 hex digits: the replica on the other side wants the client's spans of this exchange. */
   span?: string | undefined
+  /** The runtime's own host that the caller asked for; only over a hop. The session's token must name it. */
+  ownHost?: string | undefined
 }
 
 /** The stream is refused as `unsupported`: its sender needs something that this end does not know. */
@@ -84,6 +87,7 @@ const HOST = key(ENTRY.callerHost)
 const TRACED = `${key(ENTRY.traced)}\x00`
 const SPAN_BYTES = 8
 const SPAN = key(ENTRY.span) + key(SPAN_BYTES)
+const OWN_HOST = key(ENTRY.ownHost)
 
 const HOP_ENTRIES = [numberEntry(HOPS, 0), numberEntry(HOPS, 1)]
 
@@ -101,7 +105,8 @@ export function preambleText(preamble: Preamble): string {
     bodyEntry(preamble.bodyBytes) +
     (host === undefined ? '' : textEntry(HOST, host)) +
     (preamble.traced ? TRACED : '') +
-    (preamble.span === undefined ? '' : SPAN + Buffer.from(preamble.span, 'hex').toString('latin1'))
+    (preamble.span === undefined ? '' : SPAN + Buffer.from(preamble.span, 'hex').toString('latin1')) +
+    (preamble.ownHost === undefined ? '' : textEntry(OWN_HOST, preamble.ownHost))
   return varintText(preamble.kind) + varintText(entries.length) + entries
 }
 
@@ -243,6 +248,9 @@ function decodeEntry(preamble: Preamble, type: number, bytes: Uint8Array, at: nu
       if (end - at !== SPAN_BYTES) throw new ProtocolError('malformed id of a span')
       preamble.span = Buffer.from(bytes.subarray(at, end)).toString('hex')
       return
+    case ENTRY.ownHost:
+      preamble.ownHost = decodeOwnHost(bytes, at, end)
+      return
     default:
       if (type % 2 === 1) throw new UnsupportedError(`preamble entry ${type}`)
   }
@@ -308,5 +316,11 @@ function decodeBody(bytes: Uint8Array, at: number, end: number): number {
 const decodeHost = remembering((bytes, at, end) => {
   const host = end - at <= MAX_HOST_BYTES ? latin1(bytes, at, end) : ''
   if (!/^[!-~]+$/.test(host)) throw new ProtocolError('malformed caller host')
+  return host
+})
+
+const decodeOwnHost = remembering((bytes, at, end) => {
+  const host = latin1(bytes, at, end)
+  if (!isHostName(host)) throw new ProtocolError("malformed host of the runtime's own")
   return host
 })

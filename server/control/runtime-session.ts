@@ -213,6 +213,10 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     return this.full || this.#session.overdue || (this.#tiredUntil > 0 && performance.now() < this.#tiredUntil)
   }
 
+  claims(host: string): boolean {
+    return this.identity.hosts.includes(host)
+  }
+
   refused(): void {
     this.#tiredUntil = performance.now() + TIRED_MS
   }

@@ -7,10 +7,13 @@ import type { Hold } from './hold.ts'
 
 /** The part of it that an exchange needs. */
 export interface CarrierSource {
-  /** A carrier for an exchange, not the one that just failed; undefined if there is none at the moment. */
-  pick(runtime: string, not: Carrier | undefined, instance: string | undefined): Carrier | undefined
+  /**
+   * A carrier for an exchange, not the one that just failed; undefined if there is none at the moment. `ownHost`: only a session
+   * whose token names it, or a hop.
+   */
+  pick(runtime: string, not?: Carrier, instance?: string, ownHost?: string): Carrier | undefined
   /** Whether the carriers have all the streams they take. */
-  isFull(runtime: string): boolean
+  isFull(runtime: string, ownHost?: string): boolean
   /** Whether a session may come at any moment. */
   isExpected(runtime: string): boolean
   /**
@@ -29,16 +32,16 @@ export class Carriers implements CarrierSource {
     this.#hold = hold
   }
 
-  pick(runtime: string, not: Carrier | undefined, instance: string | undefined): Carrier | undefined {
-    const carrier = this.#registry.pick(runtime, not, instance)
+  pick(runtime: string, not?: Carrier, instance?: string, ownHost?: string): Carrier | undefined {
+    const carrier = this.#registry.pick(runtime, not, instance, ownHost)
     if (carrier === undefined || isFree(carrier)) return carrier
     // It is about to end, or full: another one may be well.
-    const other = this.#registry.pick(runtime, carrier, instance)
+    const other = this.#registry.pick(runtime, carrier, instance, ownHost)
     return other !== not && other !== undefined && isFree(other) ? other : undefined
   }
 
-  isFull(runtime: string): boolean {
-    return this.#registry.pick(runtime)?.full === true
+  isFull(runtime: string, ownHost?: string): boolean {
+    return this.#registry.pick(runtime, undefined, undefined, ownHost)?.full === true
   }
 
   isExpected(runtime: string): boolean {

@@ -95,7 +95,7 @@ export class DeliveredExchange implements RequestSink {
     this.request = request
     this.#response = response
     this.#replay = new Replay(options.replayBudget, runtime)
-    this.#policy = new RetryPolicy(options.carriers, runtime)
+    this.#policy = new RetryPolicy(options.carriers, runtime, request.ownHost)
     const { responseHeadMs } = options
     if (request.span !== undefined) this.#spans = new DeliverySpans(request, request.span)
     if (responseHeadMs > 0) this.#deadline = new Deadline(performance.now(), responseHeadMs, this)
@@ -106,8 +106,12 @@ export class DeliveredExchange implements RequestSink {
   start(): void {
     const carrier = this.#policy.next()
     if (carrier !== undefined) this.#try(carrier)
-    else if (this.#options.carriers.isFull(this.request.runtime!)) this.#wait(new SallyportError('overloaded'))
+    else if (this.#isFull()) this.#wait(new SallyportError('overloaded'))
     else if (!this.#answerPreflight()) this.#wait(new SallyportError('runtime-offline'))
+  }
+
+  #isFull(): boolean {
+    return this.#options.carriers.isFull(this.request.runtime!, this.request.ownHost)
   }
 
   #answerPreflight(): boolean {
@@ -141,6 +145,7 @@ export class DeliveredExchange implements RequestSink {
         timeLeftMs: this.#deadline?.leftMs ?? 0,
         traced: this.#options.tracing !== undefined,
         span: carrier.hops === 0 ? undefined : span?.context.spanId,
+        ownHost: carrier.hops === 0 ? undefined : this.request.ownHost,
       }
       attempt.upstream = openExchange(stream, this.request, options, attempt)
     } catch (error) {
@@ -271,7 +276,7 @@ export class DeliveredExchange implements RequestSink {
     }
     const next = this.#policy.next()
     if (next !== undefined) this.#try(next)
-    else if (error.reason === 'overloaded' && !this.#options.carriers.isFull(this.request.runtime!)) this.fail(error)
+    else if (error.reason === 'overloaded' && !this.#isFull()) this.fail(error)
     else this.#wait(error)
   }
 

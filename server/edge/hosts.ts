@@ -48,6 +48,11 @@ export class Hosts {
     return this.#runtime ?? (this.#own && this.#ownOf(this.#own, authority))
   }
 
+  /** The host, if it is no name of the runtime below a domain but one of its own. */
+  ownHostOf(authority: string): string | undefined {
+    return this.#find(authority) === undefined ? hostOf(authority) : undefined
+  }
+
   #ownOf(own: OwnHosts, authority: string): string | undefined {
     const runtime = own.runtimeOf(hostOf(authority))
     return runtime === ASK ? undefined : runtime
@@ -87,17 +92,22 @@ export class Hosts {
 
 /** The layer that says which runtime a request is for. */
 export function byHost(hosts: Hosts, refuse: Refuse): Layer {
-  return next => (request, response) => {
+  const assign = (request: HttpRequest): boolean => {
     request.runtime = hosts.runtimeOf(request.authority)
-    if (request.runtime !== undefined) return next(request, response)
+    if (request.runtime === undefined) return false
+    const ownHost = hosts.ownHostOf(request.authority)
+    if (ownHost !== undefined) request.ownHost = ownHost
+    return true
+  }
+  return next => (request, response) => {
+    if (assign(request)) return next(request, response)
     const answer = hosts.ask(request.authority, request.caller!.address)
     if (answer === undefined) return refuse(request, response, hosts.refusal(request.authority))
     if (answer === 'refused') return refuse(request, response, new SallyportError('too-many-requests'))
     return new Asked(response).wait(
       answer,
       () => {
-        request.runtime = hosts.runtimeOf(request.authority)
-        if (request.runtime !== undefined) return next
+        if (assign(request)) return next
         return (refused, response) => refuse(refused, response, hosts.refusal(refused.authority))
       },
       request,

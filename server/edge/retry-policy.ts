@@ -22,6 +22,7 @@ const FINAL: ReadonlySet<RefusalCode> = new Set([
 export class RetryPolicy {
   readonly #picker: Pick<CarrierSource, 'pick'>
   readonly #runtime: string
+  readonly #ownHost: string | undefined
   /** The session that was asked last and did not answer. */
   failed: Carrier | undefined
   /** The one instance that may have begun it, and remembers if it has: from then on no other may be asked. */
@@ -30,9 +31,10 @@ export class RetryPolicy {
   /** In vain, streams that could not be opened among them, since the exchange began or waited. */
   #vain = 0
 
-  constructor(picker: Pick<CarrierSource, 'pick'>, runtime: string) {
+  constructor(picker: Pick<CarrierSource, 'pick'>, runtime: string, ownHost?: string) {
     this.#picker = picker
     this.#runtime = runtime
+    this.#ownHost = ownHost
   }
 
   /** Whether an instance may have begun it without anybody knowing. */
@@ -43,8 +45,12 @@ export class RetryPolicy {
   /** A session for the next attempt; undefined: there is none at the moment. */
   next(): Carrier | undefined {
     const { failed } = this
-    const same = failed && this.#picker.pick(this.#runtime, failed, this.#begunBy ?? failed.instance)
-    return same !== undefined || this.unsure ? same : this.#picker.pick(this.#runtime, failed, undefined)
+    const same = failed && this.#pick(this.#begunBy ?? failed.instance)
+    return same !== undefined || this.unsure ? same : this.#pick(undefined)
+  }
+
+  #pick(instance: string | undefined): Carrier | undefined {
+    return this.#picker.pick(this.#runtime, this.failed, instance, this.#ownHost)
   }
 
   /** The exchange has waited for a session; how long it may do so is bounded. */
@@ -54,7 +60,7 @@ export class RetryPolicy {
 
   /** `route` did not answer: whether anybody may be asked again. `unsent`: no stream could be opened on it. */
   mayRepeat(route: Carrier, error: SallyportError, method: string, unsent: boolean): boolean {
-    if (unsent || error instanceof RefusedError) route.refused?.()
+    if (unsent || (error instanceof RefusedError && error.refusal !== 'not-its-host')) route.refused?.()
     const repeat = repeatOf(error, method, unsent)
     if (repeat === 'instance') this.#begunBy = route.instance
     this.failed = route

@@ -1,5 +1,6 @@
 /** The inbox of a server: what clients announced, what is kept, and who delivers it. `README.md` has the parts. */
 import { Buffer } from 'node:buffer'
+import { isDeepStrictEqual } from 'node:util'
 import { networkOf } from '../../protocol/base/address.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { detached, logGuard } from '../../protocol/base/guard.ts'
@@ -112,10 +113,13 @@ interface Announced {
   readonly key?: string
   readonly shared?: boolean
   readonly rules: InboxRule[]
+  /** Of the runtime's own, as its token names them. */
+  readonly hosts?: readonly string[]
 }
 
 interface Known {
   readonly rules: Rules
+  readonly hosts: readonly string[]
   /** Seals what is kept; undefined: it is not sealed. */
   readonly seals: Seals | undefined
   /** Undefined: its client took back what an earlier one announced, and the store is to be told. */
@@ -231,15 +235,26 @@ export class Inbox implements InboxOperations {
   readonly layer: Layer = next => (request, response) => {
     const known = this.#rules.get(request.runtime!)
     const rule = known?.rules.find(request)
-    if (rule === undefined) return next(request, response)
+    // Whoever says that a host is the runtime's, what comes for it is kept only if the runtime's own token said so.
+    const isTheirs = request.ownHost === undefined || known!.hosts.includes(request.ownHost)
+    if (rule === undefined || !isTheirs) return next(request, response)
     const id = newRequestId()
     const laneName = rule.lane === 'path' ? pathOf(request) : rule.lane === 'route' ? `route ${rule.route}` : id
     const options = { id, rule, laneName, seals: known!.seals }
     return new Capture(this, options, request, response).start(next)
   }
 
-  /** What the client of a runtime announces; an empty list takes back what an earlier one did. `shared`: as in {@link Seals}. */
-  publish(runtime: string, announced: readonly InboxRule[], key: string | undefined, shared = false): void {
+  /**
+   * What the client of a runtime announces; an empty list takes back what an earlier one did. `shared`: as in {@link Seals}. `hosts`: of its
+   * own, as its token names them.
+   */
+  publish(
+    runtime: string,
+    announced: readonly InboxRule[],
+    key: string | undefined,
+    shared = false,
+    hosts: readonly string[] = [],
+  ): void {
     const { seals, problem } = this.#sealsOf(key, shared)
     if (problem !== undefined && announced.length > 0) {
       this.logger.error({ runtime, reason: problem }, 'webhooks of a runtime are not kept')
@@ -248,15 +263,25 @@ export class Inbox implements InboxOperations {
     const known = this.#rules.get(runtime)
     // One that is not open may know of earlier ones.
     if (rules.length === 0 && known === undefined && this.#store.stats().open) return
-    const text = rules.length === 0 ? undefined : JSON.stringify({ key, shared, rules: rules.map(withoutSecrets) })
+    const told = { key, shared, rules: rules.map(withoutSecrets), ...(hosts.length > 0 && { hosts }) }
+    const text = rules.length === 0 ? undefined : JSON.stringify(told)
     const made = this.#rulesOf(runtime, rules)
     const now = this.now()
     const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
     this.#rules.putWithin(MAX_RUNTIMES, runtime, {
-      ...{ rules: made, seals, text },
+      ...{ rules: made, hosts, seals, text },
       savedAt: isFresh ? known.savedAt : 0,
     })
     if (!isFresh) this.#save(runtime, text)
+  }
+
+  /** A fresh token of the runtime's client names these hosts. */
+  renewed(runtime: string, hosts: readonly string[]): void {
+    const known = this.#rules.get(runtime)
+    if (known?.text === undefined || isDeepStrictEqual(known.hosts, hosts)) return
+    const text = JSON.stringify({ ...(JSON.parse(known.text) as Announced), hosts })
+    this.#rules.putWithin(MAX_RUNTIMES, runtime, { ...known, hosts, text, savedAt: 0 })
+    this.#save(runtime, text)
   }
 
   /** Nothing is kept in clear that nobody asked to have in clear. */
@@ -297,10 +322,10 @@ export class Inbox implements InboxOperations {
   /** What cannot be read is announced again by the next session. */
   #learn(runtime: string, text: string, savedAt: number): void {
     try {
-      const { key, shared = false, rules: announced } = JSON.parse(text) as Announced
+      const { key, shared = false, rules: announced, hosts = [] } = JSON.parse(text) as Announced
       if (key === undefined && !this.#options.plaintext) return
       const rules = new Rules(announced, this.#options.limits.maxAgeMs)
-      this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, seals: sealsOf(key, shared), text, savedAt })
+      this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, hosts, seals: sealsOf(key, shared), text, savedAt })
     } catch (error) {
       const err = { message: (error as Error).message }
       this.logger.error({ runtime, err }, 'the rules of a runtime cannot be read')

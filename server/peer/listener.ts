@@ -14,7 +14,7 @@ import { PendingConnections } from '../../protocol/http/pending-connections.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
-import { type SplicedSession, type SpliceOwner, splice } from './splice.ts'
+import { type SpliceOwner, splice } from './splice.ts'
 import { isReplica, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
 
@@ -23,7 +23,7 @@ interface PeerListenerOptions {
   readonly tls: PeerTls
   readonly session: Partial<SessionOptions>
   readonly logger: Logger
-  readonly pick: (runtime: string, epoch: number) => SplicedSession | undefined
+  readonly pick: SpliceOwner['pick']
   /** What has changed in this many milliseconds, or all that this replica knows (-1), as texts. */
   readonly states: (agoMs: number) => Iterable<string>
   /** Another replica says who it is. The directory may not have told us yet. */

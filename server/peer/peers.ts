@@ -20,7 +20,7 @@ import { Cooldowns } from './cooldowns.ts'
 import { Hop, type HopOwner, hopId } from './hop.ts'
 import { PeerLink } from './link.ts'
 import { PeerListener } from './listener.ts'
-import type { SplicedSession } from './splice.ts'
+import type { SpliceOwner } from './splice.ts'
 import type { PeerTls } from './tls.ts'
 import { MAX_PEER_MESSAGE_BYTES } from './transport.ts'
 
@@ -35,7 +35,7 @@ interface PeersOptions {
   readonly logger: Logger
   readonly now?: (() => number) | undefined
   /** A session of this replica on this epoch. */
-  readonly pick: (runtime: string, epoch: number) => SplicedSession | undefined
+  readonly pick: SpliceOwner['pick']
 }
 
 /** Connections to other replicas, and counts of what crosses them. */

@@ -26,8 +26,8 @@ export interface SplicedSession {
 }
 
 export interface SpliceOwner {
-  /** A session on this epoch, if this replica may serve the runtime on it. */
-  pick(runtime: string, epoch: number): SplicedSession | undefined
+  /** A session on this epoch, if this replica may serve the runtime on it. `ownHost`: one whose token names it. */
+  pick(runtime: string, epoch: number, ownHost?: string): SplicedSession | undefined
   /** The session behind a stream leaves. */
   leave(stream: Stream): void
   readonly tell: TellReplica
@@ -108,11 +108,11 @@ class Splice implements StreamHandler, Failing {
     else this.#refuse(refusal, bytes.length)
   }
 
-  #open({ kind, hops, runtime, epoch, callerAddress, span }: Preamble): RefusalCode | undefined {
+  #open({ kind, hops, runtime, epoch, callerAddress, span, ownHost }: Preamble): RefusalCode | undefined {
     this.#from.paidBy(runtime, callerAddress)
     if (hops !== 1) return 'not-here'
-    const session = this.#owner.pick(runtime, epoch)
-    if (session === undefined) return 'not-here'
+    const session = this.#owner.pick(runtime, epoch, ownHost)
+    if (session === undefined) return this.#owner.pick(runtime, epoch) === undefined ? 'not-here' : 'not-its-host'
     if (session.callers !== undefined && !cidrsContain(session.callers, callerAddress)) return 'caller-not-allowed'
     try {
       this.#to = session.open()

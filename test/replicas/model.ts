@@ -28,6 +28,10 @@ class FakeSession implements RegisteredSession {
     this.#onGrant = onGrant
   }
 
+  claims(): boolean {
+    return false
+  }
+
   granted(grant: Grant): void {
     this.#onGrant(grant)
   }

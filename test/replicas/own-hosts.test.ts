@@ -177,6 +177,48 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     await until(async () => (await whose(near)) === loser && (await whose(far)) === loser)
   })
 
+  test('is served where sessions claim it, from all replicas', async () => {
+    await start()
+    const third = await replicas.add({
+      ...{ ownHosts: true, hold: { holdMs: 0 }, directory: { url: replicas.redis.url, leaseMs: LEASE_MS } },
+    })
+    const answers = async (server: Server, name: string, hosts: string[]) =>
+      dial(server, { token: await token('a', { hosts }), handler: always(name), hello: { instance: 'one' } })
+    await answers(far, 'with', [HOST])
+    await answers(near, 'without', [])
+    await until(async () => (await whose(third)) === 'with' && (await whose(near)) === 'with')
+    for (let i = 0; i < 10; i++)
+      expect([await whose(near), await whose(far), await whose(third)]).toEqual(Array(3).fill('with'))
+    expect(await whose(near, 'a.tunnels.example.com')).toBe('without')
+  })
+
+  test.each(['hop', 'here'])(
+    'D3: whoever writes to Redis leads it to no runtime whose token does not name it: %s',
+    async to => {
+      await start()
+      const asked: Array<string | undefined> = []
+      const third = await replicas.add({
+        ...{ ownHosts: true, hold: { holdMs: 0 }, directory: { url: replicas.redis.url, leaseMs: LEASE_MS } },
+        onExchange: ({ host, runtime }) => {
+          if (host === HOST) asked.push(runtime)
+        },
+      })
+      await join(to === 'hop' ? far : third, 'evil', ['evil.example'])
+      await until(async () => (await whose(third, 'evil.example')) === 'evil')
+      const key = (name: string) => `{sallyport}:runtime:${name}`
+      // As if evil had claimed it. Its own replica puts that right once it hears of it.
+      const forge = () => replicas.redis.command('COPY', key('evil.example'), key(HOST), 'REPLACE')
+      const said = new Set<string>()
+      await until(async () => {
+        await forge()
+        said.add(await whose(third))
+        return asked.includes('evil')
+      })
+      expect([...said].filter(one => one !== 'runtime-offline' && one !== 'unknown-host')).toEqual([])
+      expect(await whose(third, 'evil.example')).toBe('evil')
+    },
+  )
+
   test('D9: hosts that nobody has cost the directory a bounded amount, and nobody else anything', async () => {
     await start()
     await join(far, 'a')

@@ -5,6 +5,7 @@ import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
 import { until } from '../support/until.ts'
 import { always, call, dial, event, startServer, type TestClient, token } from './fixture.ts'
+import { ForgedDirectory } from './forged-directory.ts'
 
 const HOST = 'hooks.customer.example'
 const HOLD = { holdMs: 0, startupMs: 0 }
@@ -117,6 +118,41 @@ describe('a host of a runtime', () => {
     await leave(server, client)
     await join(server, 'a')
     expect(await whose(server)).toBe('a')
+  })
+
+  test('D3: is served by nobody whose token does not name it, whatever the directory says', async () => {
+    const directory = new ForgedDirectory()
+    const server = await start({ directory })
+    await join(server, 'a')
+    await join(server, 'b', [])
+    expect(await whose(server)).toBe('a')
+    directory.says(HOST, 'b')
+    expect([await whose(server), await whose(server, 'b.tunnels.example.com')]).toEqual(['runtime-offline', 'b'])
+    await join(server, 'b', [HOST], 'another')
+    expect(await whose(server)).toBe('b')
+  })
+
+  test('is served by those sessions of its runtime whose tokens name it', async () => {
+    const server = await start()
+    const answers = async (name: string, hosts: string[]) =>
+      dial(server, { token: await token('a', { hosts }), handler: always(name), hello: { instance: 'one' } })
+    await answers('without', [])
+    await answers('with', [HOST])
+    await answers('without', [])
+    const said = await Promise.all(Array.from({ length: 20 }, () => whose(server)))
+    expect(new Set(said)).toEqual(new Set(['with']))
+  })
+
+  test('of a runtime that comes back without it is not served to those who waited; a fresh token with it is', async () => {
+    const server = await start({ hold: { ...HOLD, holdMs: 60_000 } })
+    await leave(server, await join(server, 'a'))
+    const waiting = whose(server)
+    await until(() => server.stats().held === 1)
+    const client = await join(server, 'a', [])
+    expect(await whose(server, 'a.tunnels.example.com')).toBe('a')
+    expect(server.stats().held).toBe(1)
+    client.session.control({ type: 'reauth', token: await token('a', { hosts: [HOST] }) })
+    expect(await waiting).toBe('a')
   })
 
   test('does not go to one who claimed it in vain and has left, while another one waits for it', async () => {

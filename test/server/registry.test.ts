@@ -20,6 +20,10 @@ class Fake implements RegisteredSession {
     this.runtime = runtime
   }
 
+  claims(): boolean {
+    return false
+  }
+
   granted(grant: Grant): void {
     this.grants.push(grant)
   }

@@ -43,6 +43,8 @@ export interface OpenOptions {
   traced?: boolean | undefined
   /** See {@link Preamble.span}. */
   span?: string | undefined
+  /** See {@link Preamble.ownHost}. */
+  ownHost?: string | undefined
 }
 
 /**
@@ -127,6 +129,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
       callerHost: caller && caller.host !== request.authority ? caller.host : undefined,
       traced: options.traced,
       span: options.span,
+      ownHost: options.ownHost,
     })
     const head = requestHeadText(request.method, scheme, request.authority, request.path, request.headers)
     if (head.length > MAX_HEAD_BYTES || request.headers.length > 2 * MAX_FIELDS) {

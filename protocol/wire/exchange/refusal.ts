@@ -17,6 +17,8 @@ export const REFUSALS = {
   'too-late': 7,
   /** Between replicas: the runtime's client does not allow this caller. */
   'caller-not-allowed': 8,
+  /** Between replicas: no session's token names the host of the runtime's own that the caller asked for. */
+  'not-its-host': 9,
 } as const
 /** Why an exchange was refused unprocessed: a key of {@link REFUSALS}. */
 export type RefusalCode = keyof typeof REFUSALS
@@ -37,6 +39,7 @@ const REASONS: Record<RefusalCode, ErrorCode> = {
   overloaded: 'overloaded',
   'too-late': 'session-lost',
   'caller-not-allowed': 'caller-not-allowed',
+  'not-its-host': 'runtime-offline',
 }
 
 /** The peer refused the exchange and forwarded nothing of it. */

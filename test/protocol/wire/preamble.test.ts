@@ -28,12 +28,14 @@ const anyPreamble: fc.Arbitrary<Preamble> = fc
     bodyBytes: fc.oneof(fc.constant(0), fc.constant(BODY_UNKNOWN), fc.maxSafeNat()),
     traced: fc.boolean(),
     span: fc.option(fc.stringMatching(/^[0-9a-f]{16}$/), { nil: undefined }),
+    ownHost: fc.option(fc.stringMatching(/^[a-z]{1,30}\.[a-z]{2,30}$/), { nil: undefined }),
   })
-  .map(({ callerHost, traced, span, ...rest }) => ({
+  .map(({ callerHost, traced, span, ownHost, ...rest }) => ({
     ...rest,
     ...(callerHost === undefined ? {} : { callerHost }),
     ...(traced && { traced }),
     ...(span && { span }),
+    ...(ownHost && { ownHost }),
   }))
 
 const sample: Preamble = {
@@ -90,7 +92,7 @@ describe('preamble', () => {
   })
 
   test('an unknown odd entry and an unknown kind are unsupported, an unknown even entry is skipped', () => {
-    expect(decode(assemble([...entries(), '\x18\x03abc', '\x80\x00\x10\x00\x01x']))).toEqual(sample)
+    expect(decode(assemble([...entries(), '\x1a\x03abc', '\x80\x00\x10\x00\x01x']))).toEqual(sample)
     expect(() => decode(assemble([...entries(), '\x15\x00']))).toThrow(UnsupportedError)
     expect(() => decode(assemble([...entries(), '\x80\x00\x10\x01\x00']))).toThrow(UnsupportedError)
     expect(() => decode(assemble(entries(), 4))).toThrow(UnsupportedError)
@@ -123,6 +125,7 @@ describe('preamble', () => {
     ['a host with a space', '\x12\x03a b'],
     ['a word of traces that is not empty', '\x14\x01\x01'],
     ['a span id of 7 bytes', '\x16\x071234567'],
+    ['a host of its own that is none', '\x18\x04a..b'],
   ])('refuses %s', (_, entry) => {
     const others = entries().filter(other => other[0] !== entry[0])
     expect(() => decode(assemble([...others, entry]))).toThrow(ProtocolError)

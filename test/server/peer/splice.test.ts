@@ -87,7 +87,8 @@ function startSplice(settings: Settings = {}): Spliced {
     ...settings.link,
     onStream: stream =>
       splice(stream, {
-        pick: (runtime, epoch) => (runtime !== 'nobody' && epoch === 1 ? owner : undefined),
+        pick: (runtime, epoch, ownHost = 'its.example') =>
+          runtime !== 'nobody' && epoch === 1 && ownHost === 'its.example' ? owner : undefined,
         leave() {},
         tell() {},
       }),
@@ -169,6 +170,8 @@ describe('D3 an exchange that is not for this replica is refused, and nothing of
     ['D5 a second hop', 'not-here', text({ hops: 2 })],
     ['another runtime', 'not-here', text({ runtime: 'nobody' })],
     ['another epoch', 'not-here', text({ epoch: 2 })],
+    ['a host that no token names', 'not-its-host', text({ ownHost: 'other.example' })],
+    ['a host that no token names, on another epoch', 'not-here', text({ ownHost: 'other.example', epoch: 2 })],
     ['a caller who may not', 'caller-not-allowed', text(), { callers: parseCidrs(['198.51.100.0/24']) }],
     ['a session that is full', 'overloaded', text(), { open: full }],
   ]

@@ -1,0 +1,68 @@
+/** Webhooks for a host of the runtime's own are kept where its token names the host, and only there. */
+import { afterEach, expect, test } from 'vitest'
+import { until } from '../../support/until.ts'
+import { call, dial, token } from '../fixture.ts'
+import { ForgedDirectory } from '../forged-directory.ts'
+import { type Ground, leave, makeGround, RULE } from './fixture.ts'
+
+const HOST = 'hooks.customer.example'
+const RULES = [{ ...RULE, mode: 'always' as const }]
+
+let ground: Ground
+afterEach(() => ground.close())
+
+async function start(directory = new ForgedDirectory()) {
+  ground = await makeGround({}, { ownHosts: true, hold: { holdMs: 0, startupMs: 0 }, directory })
+  return directory
+}
+
+async function connect(hosts: string[]) {
+  const { handler } = ground.receiver
+  return dial(ground.server, { token: await token('demo', { hosts }), handler, hello: { inbox: RULES } })
+}
+
+async function post(body: string): Promise<number> {
+  return (await call(ground.server, HOST, '/webhooks/a', { method: 'POST', body })).status
+}
+
+test('D3: none is kept for a runtime that the directory alone gives the host to, there or away', async () => {
+  const directory = await start()
+  const client = await connect(['other.example'])
+  directory.says(HOST, 'demo')
+  expect(await post('there')).toBe(503)
+  await leave(ground, client)
+  expect(await post('away')).toBe(503)
+  expect(await ground.messages()).toEqual([])
+})
+
+test('they are kept while it is away, also by a server that has restarted meanwhile', async () => {
+  const directory = await start()
+  await leave(ground, await connect([HOST]))
+  directory.says(HOST, 'demo')
+  expect(await post('one')).toBe(202)
+  await ground.restart()
+  expect(await post('two')).toBe(202)
+  await connect([HOST])
+  await until(() => ground.receiver.bodies.length === 2)
+  expect([...ground.receiver.bodies].sort()).toEqual(['one', 'two'])
+})
+
+test('a fresh token counts at once, and what was kept before is still delivered', async () => {
+  const directory = await start()
+  directory.says(HOST, 'demo')
+  const client = await connect([])
+  ground.receiver.says = () => 503
+  const renew = async (hosts: string[]) => {
+    client.session.control({ type: 'reauth', token: await token('demo', { hosts }) })
+    await client.message('reauth-ok')
+  }
+  await renew([HOST])
+  expect(await post('one')).toBe(202)
+  await renew([])
+  expect(await post('two')).toBe(503)
+  await leave(ground, client)
+  ground.receiver.says = () => 200
+  await connect([])
+  await until(async () => (await ground.messages('delivered')).length === 1)
+  expect(await ground.messages()).toMatchObject([{ state: 'delivered' }])
+})
