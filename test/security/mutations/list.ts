@@ -872,11 +872,31 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'server/registry.ts',
-        'const live = this.#runtimes.get(runtime)?.get(active)?.live',
-        'const live = [...(this.#runtimes.get(runtime)?.values() ?? [])].flatMap(one => one.live)',
+        'const all = this.#runtimes.get(runtime)?.get(active)?.live',
+        'const all = [...(this.#runtimes.get(runtime)?.values() ?? [])].flatMap(one => one.live)',
       ],
     ],
     tests: ['test/server/edge.test.ts', 'test/server/registry.test.ts'],
+  },
+  {
+    defence: 'a host of its own leads to sessions whose token names it',
+    edits: [['server/registry.ts', 'const live = ownHost === undefined ? all', 'const live = true ? all']],
+    tests: ['test/server/own-hosts.test.ts'],
+  },
+  {
+    defence: 'a replica looks for a token that names the host',
+    edits: [['server/peer/splice.ts', 'pick(runtime, epoch, ownHost)', 'pick(runtime, epoch)']],
+    tests: ['test/server/peer/splice.test.ts'],
+  },
+  {
+    defence: 'webhooks for a host that no token names are not kept',
+    edits: [['server/inbox/inbox.ts', 'rule === undefined || !isTheirs', 'rule === undefined']],
+    tests: ['test/server/inbox/own-hosts.test.ts'],
+  },
+  {
+    defence: 'a handshake that began under other authorities',
+    edits: [['protocol/http/listener.ts', 'hasGone(socket) || this.#isOutdated(socket)', 'hasGone(socket)']],
+    tests: ['test/security/access.test.ts'],
   },
   // Admin
   {
