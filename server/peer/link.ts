@@ -271,7 +271,9 @@ export class PeerLink {
     if (this.#session === undefined || this.#pingedMs > 0) return
     this.#pingedMs = this.#options.now()
     this.#session.ping(() => {
+      const wasStale = this.stale
       this.#pingedMs = 0
+      if (wasStale) this.#options.onUp()
     })
   }
 

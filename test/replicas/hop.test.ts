@@ -19,8 +19,10 @@ import type { Server } from '../../server/server.ts'
 import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld } from '../server/fixture.ts'
 import { DEAF } from '../support/ends.ts'
 import { needs } from '../support/needs.ts'
+import { lastingPort } from '../support/ports.ts'
+import { Relay } from '../support/relay.ts'
 import { Spans, waterfall } from '../support/spans.ts'
-import { until } from '../support/until.ts'
+import { eventually, until } from '../support/until.ts'
 import { peerOptions, ReplicaGroup } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
@@ -273,6 +275,26 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect(far.stats().held).toBe(0)
     await dial(far, { handler: always('back', 200) })
     expect((await calling).text).toBe('back')
+  })
+
+  test('is held while the other replica does not answer, and goes on once it does', async () => {
+    const port = await lastingPort()
+    const relay = await Relay.start({ port })
+    const [directory, hold] = [{ url: replicas.redis.url, leaseMs: 60_000 }, { holdMs: 60_000 }]
+    near = await replicas.add({ directory, hold })
+    const peer = { ...(await peerOptions(port)), advertise: `127.0.0.1:${relay.port}` }
+    far = await replicas.add({ directory, hold, peer })
+    await dial(far)
+    await call(near, HOST)
+    relay.silent = true
+    const calling: ReturnType<typeof call>[] = []
+    await eventually(() => {
+      calling.push(call(near, HOST))
+      expect(near.stats().held).toBeGreaterThan(0)
+    }, 200)
+    relay.silent = false
+    for (const { status } of await Promise.all(calling)) expect(status).toBe(200)
+    await relay.stop()
   })
 
   test('that its replica took while it stops has time to end, however long callers stay there', async () => {
