@@ -3,13 +3,13 @@
  * `check` looks at what is really due and says when to look again. Setting a later deadline costs no timer call.
  */
 import { performance } from 'node:perf_hooks'
-import { type Failing, stepOf } from './guard.ts'
+import { type Failing, heardFirst, stepOf } from './guard.ts'
 
 /** How often a connection is checked for what no event tells, such as the end of a caller that is not read. */
 export const LOOK_MS = 2000
 
 export class DeadlineWatch implements Failing {
-  static readonly #onDue = stepOf<DeadlineWatch>(watch => watch.#due())
+  static readonly #onDue = heardFirst(stepOf<DeadlineWatch>(watch => watch.#due()))
   readonly #check: (now: number) => number
   readonly #owner: Failing
   #timer: NodeJS.Timeout | undefined
@@ -34,6 +34,7 @@ export class DeadlineWatch implements Failing {
   }
 
   #due(): void {
+    if (this.#dueAt === Number.NEGATIVE_INFINITY) return
     this.#timer = undefined
     this.#dueAt = Number.POSITIVE_INFINITY
     const ms = this.#check(performance.now())

@@ -78,6 +78,16 @@ export function stepOf<Owner extends Failing>(step: (owner: Owner) => void): (ow
   }
 }
 
+/**
+ * For a timer: the step is taken behind what the sockets have by then. Timers come first, and if this process stood still, all that came in
+ * time, or was taken, waits there. The step is taken even if the timer was cleared meanwhile.
+ */
+export function heardFirst<Owner>(guarded: (owner: Owner) => void): (owner: Owner) => void {
+  return owner => {
+    setImmediate(guarded, owner)
+  }
+}
+
 /** Starts work that nobody waits for. If it fails, that is logged and ends nothing. */
 export function detached(logger: Logger, what: string, work: Promise<unknown>): void {
   work.catch((error: unknown) => tellDefect(logger, what, error))

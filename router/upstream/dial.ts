@@ -8,7 +8,7 @@ import {
   type SecureContext,
 } from 'node:tls'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { guardWith } from '../../protocol/base/guard.ts'
+import { guardWith, heardFirst } from '../../protocol/base/guard.ts'
 import { isReserved } from '../../protocol/base/reserved-addresses.ts'
 import { leadingTo, unanswered } from '../../protocol/base/unanswered.ts'
 import type { TlsIdentity, UpstreamTarget } from '../target.ts'
@@ -41,7 +41,7 @@ export function dialUpstream(
     const message = `no connection to ${target.host}:${target.port} within ${connectMs} ms`
     finish(new SallyportError('upstream-timeout', message))
   })
-  const timer = setTimeout(onLate, connectMs)
+  const timer = setTimeout(heardFirst(onLate), connectMs)
   let over = false
   const finish = (error: SallyportError | undefined): void => {
     if (over) return

@@ -5,7 +5,7 @@ import { performance } from 'node:perf_hooks'
 import type { TLSSocket } from 'node:tls'
 import { networkOf } from '../../protocol/base/address.ts'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { guardWith } from '../../protocol/base/guard.ts'
+import { guardWith, heardFirst } from '../../protocol/base/guard.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../protocol/http/http2/client-session.ts'
 import { INNER_LIMITS } from '../../protocol/http/limits.ts'
@@ -113,10 +113,11 @@ export class Http2Pool implements Pool {
     if (waiter.endsMs >= dial.endsMs) return
     const guard = guardWith(waiter.leave)
     const onLate = guard(() => {
+      if (!dial.waiting.has(waiter)) return
       waiter.leave()
       done(new SallyportError('upstream-timeout', `no session with room within ${connectMs} ms`), undefined)
     })
-    waiter.timer = setTimeout(onLate, waiter.endsMs - now)
+    waiter.timer = setTimeout(heardFirst(onLate), waiter.endsMs - now)
   }
 
   #dial(key: string, caller: string, connectMs: number, now: number): Dial {
@@ -186,7 +187,7 @@ export class Http2Pool implements Pool {
     const scheme = this.#target.protocol === 'https' ? 'https' : 'http'
     const session = new PooledSession(socket, scheme, performance.now() + this.#idleMs, { onSettings, onIdle, onClose })
     const late = guard(() => finish(new SallyportError('upstream-timeout', 'no settings of the upstream in time')))
-    const timer = setTimeout(late, Math.max(0, endsMs - performance.now()))
+    const timer = setTimeout(heardFirst(late), Math.max(0, endsMs - performance.now()))
     return () => {
       over = true
       clearTimeout(timer)

@@ -1,21 +1,23 @@
 import { performance } from 'node:perf_hooks'
-import { type Failing, stepOf } from '../../protocol/base/guard.ts'
+import { type Failing, heardFirst, stepOf } from '../../protocol/base/guard.ts'
 
 interface LateOwner extends Failing {
   /** Called when the deadline passes. */
   late(): void
 }
 
-const late = stepOf<LateOwner>(owner => owner.late())
-
 /** A time by which something must have happened. */
-export class Deadline {
+export class Deadline implements Failing {
+  static readonly #onDue = heardFirst(stepOf<Deadline>(deadline => deadline.#due()))
   readonly #at: number
   readonly #timer: NodeJS.Timeout
+  readonly #owner: LateOwner
+  #stopped = false
 
   constructor(now: number, afterMs: number, owner: LateOwner) {
     this.#at = now + afterMs
-    this.#timer = setTimeout(late, afterMs, owner)
+    this.#owner = owner
+    this.#timer = setTimeout(Deadline.#onDue, afterMs, this)
   }
 
   /** At least 1, since 0 means no deadline. */
@@ -23,7 +25,16 @@ export class Deadline {
     return Math.max(1, this.#at - performance.now())
   }
 
+  #due(): void {
+    if (!this.#stopped) this.#owner.late()
+  }
+
+  threw(error: unknown): void {
+    this.#owner.threw(error)
+  }
+
   stop(): void {
+    this.#stopped = true
     clearTimeout(this.#timer)
   }
 }

@@ -51,6 +51,8 @@ describe('P1 entries', () => {
     ["class A { #gone() { leave() } b() { socket.on('close', this.#gone) } }", 1],
     ['setTimeout(() => late(), 5)', 1],
     ['setTimeout(late, 5, this); const late = stepOf(owner => owner.late())', 0],
+    ['setTimeout(heardFirst(late), 5, this); const late = stepOf(owner => owner.late())', 0],
+    ['setTimeout(heardFirst(() => late()), 5)', 1],
     ['setInterval(unknown, 5)', 1],
     ['setImmediate(() => late())', 1],
     ['process.nextTick(() => late())', 1],

@@ -105,8 +105,10 @@ function isWaitedFor(call: Node, isSafe: (callback: unknown) => boolean): boolea
 
 function safe(node: Node, known: ReadonlyMap<string, Node>): boolean {
   switch (node.type) {
-    case 'CallExpression':
-      return GUARDS.test(nameOf(node.callee).replace('#', ''))
+    case 'CallExpression': {
+      const name = nameOf(node.callee).replace('#', '')
+      return GUARDS.test(name) || (name === 'heardFirst' && safe((node.arguments as Node[])[0]!, known))
+    }
     case 'ArrowFunctionExpression':
     case 'FunctionExpression':
     case 'FunctionDeclaration':

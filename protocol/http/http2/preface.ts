@@ -1,6 +1,6 @@
 /** Tells HTTP/2 with prior knowledge from HTTP/1.1 by the first bytes of a plain connection (RFC 9113 section 3.4). */
 import type { Socket } from 'node:net'
-import { endFor, guardWith } from '../../base/guard.ts'
+import { endFor, guardWith, heardFirst } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
 
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1')
@@ -15,9 +15,13 @@ export function sniffPreface(
 ): void {
   let seen: Buffer | undefined
   const guard = guardWith(error => endFor(error, logger, 'a connection could not be begun', () => socket.destroy()))
-  const late = guard(() => socket.destroy())
-  const timer = ms === 0 ? undefined : setTimeout(late, ms)
+  let over = false
+  const late = guard(() => {
+    if (!over) socket.destroy()
+  })
+  const timer = ms === 0 ? undefined : setTimeout(heardFirst(late), ms)
   const stop = () => {
+    over = true
     clearTimeout(timer)
     socket.removeListener('data', onData)
     socket.removeListener('end', onGone)
