@@ -73,7 +73,10 @@ export interface ControlOptions {
   readonly fd?: number | undefined
   /** Certificate and key of the control endpoint. */
   readonly tls?: TlsFiles | undefined
-  /** Authority of client certificates (PEM, or a file, which is watched). If set, every client must present one. */
+  /**
+   * Authority of client certificates (PEM, or a file, which is watched). If set, every client must present one. With `server.attach` the
+   * embedder's server has to ask for it, and to hold it against the same authority: `requestCert`, `ca`.
+   */
   readonly clientCa?: Authorities | undefined
   /** No TLS, because a proxy in front terminates it. */
   readonly plaintext?: boolean | undefined

@@ -9,12 +9,15 @@ export interface ClientCertificateInfo {
   readonly names: readonly string[]
 }
 
-/** The certificate of a client whose authority was checked; undefined if it sent none. */
+/**
+ * The certificate of a client whose authority was checked; undefined if it sent none. One that has ended is none: a server of an embedder's may
+ * resume TLS sessions, and OpenSSL does not look at the certificate again then.
+ */
 export function certificateOf(socket: Socket): ClientCertificateInfo | undefined {
   const tls = socket as TLSSocket
   if (typeof tls.getPeerX509Certificate !== 'function' || !tls.authorized) return undefined
   const certificate = tls.getPeerX509Certificate()
-  if (certificate === undefined) return undefined
+  if (certificate === undefined || certificate.validToDate.getTime() <= Date.now()) return undefined
   return {
     thumbprint: Buffer.from(certificate.fingerprint256.replaceAll(':', ''), 'hex').toString('base64url'),
     names: certificate.subjectAltName?.split(', ') ?? [],

@@ -186,6 +186,12 @@ export class ControlEndpoint {
       return
     }
     const certificate = certificateOf(request.socket)
+    // The TLS of an embedder's server may ask for none, or go on without.
+    if (certificate === undefined && this.#options.control.clientCa !== undefined) {
+      refuseUpgrade(socket, 'certificate', requestId)
+      this.#refused('certificate', 'the client showed no certificate that is valid', requestId, address)
+      return
+    }
     const guard = guardWith(error => this.#broken(error, socket))
     const admit = guard((identity: Identity) => {
       const startedAt = performance.now()

@@ -3,11 +3,12 @@ import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
-import { connect as connectTcp } from 'node:net'
+import { createServer as createHttps, type ServerOptions as HttpsOptions } from 'node:https'
+import { type AddressInfo, connect as connectTcp } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { type ConnectionOptions, connect as connectTls, createServer as createTls, type TLSSocket } from 'node:tls'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { type CertificateAndKey, createClientCertificate, createServerCertificate } from '../../certs/index.ts'
 import { connect as connectClient } from '../../client/index.ts'
 import type { Server } from '../../server/server.ts'
@@ -140,6 +141,44 @@ describe('C1 chain, usage, validity and the CA flag', () => {
       for (const port of asking.map(door => door.port)) expect(await isResumed(port, version)).toBe(false)
     },
   )
+
+  describe("at the embedder's own server", () => {
+    async function attach(asks: HttpsOptions): Promise<void> {
+      const { authority, server: ours } = await makeWorld()
+      await startTls({ public: undefined, control: { clientCa: authority.certificate } })
+      const host = createHttps({ cert: ours.certificate, key: ours.key, ca: authority.certificate, ...asks })
+      stops.push(() => host.close())
+      server.attach(host)
+      await once(host.listen(0, '127.0.0.1'), 'listening')
+      const { address, port } = host.address() as AddressInfo
+      Object.defineProperty(server, 'controlAddress', { value: { host: address, port } })
+    }
+
+    const lenient = { requestCert: true, rejectUnauthorized: false }
+    test.each<[string, HttpsOptions, issue?: () => Promise<CertificateAndKey>]>([
+      ['that asks for none', {}],
+      ['that goes on without one', lenient],
+      ['that goes on with that of a stranger', lenient, () => oddCertificate(undefined, mine)],
+    ])('C1 whoever shows no certificate is not let in where all have to: one %s', async (_, asks, issue) => {
+      await attach(asks)
+      const certificate = await issue?.()
+      await expect(openWebSocket(server, { certificate })).rejects.toMatchObject({ status: 401 })
+      expect(server.stats().handshakesRefused).toEqual({ certificate: 1 })
+    })
+
+    // OpenSSL does not look at it where such a server resumes a TLS session; here it has another clock than we.
+    test('C1 a certificate that has ended is none', async () => {
+      await attach({ requestCert: true })
+      const { authority } = await makeWorld()
+      const certificate = await oddCertificate(authority, { ...mine, to: 1 })
+      const bearer = await token('demo', { ttl: '3d' })
+      await dial(server, { certificate, token: bearer })
+      vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2 * 86_400_000 })
+      stops.push(() => vi.useRealTimers())
+      await expect(openWebSocket(server, { certificate, token: bearer })).rejects.toMatchObject({ status: 401 })
+      expect(server.stats().handshakesRefused).toEqual({ certificate: 1 })
+    })
+  })
 
   const theirs: OddCertificate = { names: [{ type: 'ip', value: '127.0.0.1' }], usage: 'serverAuth' }
 

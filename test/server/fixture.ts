@@ -84,7 +84,7 @@ export interface DialOptions {
   readonly path?: string
   readonly protocols?: string[]
   readonly servername?: string
-  readonly certificate?: CertificateAndKey
+  readonly certificate?: CertificateAndKey | undefined
   readonly maxVersion?: 'TLSv1.2' | 'TLSv1.3'
   /** Sees the fields of the 101. */
   readonly onUpgrade?: (headers: IncomingHttpHeaders) => void
