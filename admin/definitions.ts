@@ -356,7 +356,7 @@ const INBOX: readonly Metric[] = [
     'Were webhooks given up?',
     SERVER,
     ({ snapshot }) => snapshot.inbox?.dead,
-    { reason: ['expired', 'poison', 'refused', 'damaged'] },
+    { reason: ['expired', 'poison', 'refused', 'damaged', 'bad-mac'] },
   ),
   metric(
     'sallyport_inbox_refused_total',
@@ -366,6 +366,14 @@ const INBOX: readonly Metric[] = [
     SERVER,
     ({ snapshot }) => snapshot.inbox?.refused,
     { reason: ['inbox-full', 'inbox-away'] },
+  ),
+  metric(
+    'sallyport_inbox_unproven_rules',
+    shows('{runtime}'),
+    'Runtimes whose rules in the store have no good MAC, and are not believed.',
+    'Did somebody else write to the store?',
+    SERVER,
+    ({ snapshot }) => snapshot.inbox?.unprovenRules,
   ),
   metric(
     'sallyport_inbox_messages',

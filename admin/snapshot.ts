@@ -55,6 +55,8 @@ interface InboxSnapshot {
   readonly messages: Readonly<Record<string, number>>
   readonly bytes: number
   readonly oldestSeconds: number
+  /** Runtimes. */
+  readonly unprovenRules: number
   /** Only grow; each by a fixed set of names. */
   readonly accepted: Readonly<Record<string, number>>
   readonly attempts: Readonly<Record<string, number>>

@@ -31,8 +31,7 @@ import { fetchRuntime } from './embed/fetch.ts'
 import type { CallOptions } from './embed/request.ts'
 import type { ServerEvents } from './events.ts'
 import { Inbox, type InboxOperations } from './inbox/inbox.ts'
-import { openStore } from './inbox/open.ts'
-import type { InboxStore } from './inbox/store.ts'
+import { type Keeping, openStore } from './inbox/open.ts'
 import { type Address, Listeners } from './listeners.ts'
 import { Opened } from './opened.ts'
 import { checkGrace, type ResolvedServerOptions } from './options.ts'
@@ -94,11 +93,11 @@ export class TunnelServer implements Server {
     opened.check()
     const replicas = await openReplicas(settings, opened)
     opened.check()
-    const store = await openStore(settings, opened)
+    const keeping = await openStore(settings, opened)
     opened.check()
     const access = await openAccess(settings, opened)
     opened.check()
-    const server = new TunnelServer(settings, authenticator, revocations, replicas, store, access)
+    const server = new TunnelServer(settings, authenticator, revocations, replicas, keeping, access)
     opened.only({ close: () => server.close({ graceMs: 0 }) })
     await revocations.start()
     opened.check()
@@ -112,7 +111,7 @@ export class TunnelServer implements Server {
     authenticator: Authenticator,
     revocations: RevocationStore,
     replicas: Replicas,
-    store: InboxStore | undefined,
+    keeping: Keeping | undefined,
     access: Access | undefined,
   ) {
     const { logger, limits } = settings
@@ -146,7 +145,7 @@ export class TunnelServer implements Server {
       },
     })
     const carriers = new Carriers(this.#registry, hold)
-    this.#inbox = store && this.#openInbox(store, carriers)
+    this.#inbox = keeping && this.#openInbox(keeping, carriers)
     replicas.pick = (...wanted) => this.#handOver(...wanted)
     this.#sessions = new Sessions({
       settings,
@@ -192,10 +191,10 @@ export class TunnelServer implements Server {
     })
   }
 
-  #openInbox(store: InboxStore, carriers: Carriers): Inbox {
+  #openInbox(keeping: Keeping, carriers: Carriers): Inbox {
     const { inbox, logger, clock, tracing } = this.#settings
     return new Inbox({
-      ...{ store, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock, tracing },
+      ...{ ...keeping, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock, tracing },
       isLive: runtime => carriers.pick(runtime) !== undefined,
       look: runtime => {
         carriers.ask(runtime, undefined, undefined)

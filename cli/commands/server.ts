@@ -108,5 +108,7 @@ function warnAtStart(config: ServerConfig, { logger }: ServiceContext): void {
     logger.warn({}, 'the control endpoint takes TLS 1.2, for old middleboxes only')
   if (config['inbox.plaintext'])
     logger.warn({}, 'the inbox is plain for clients without a key: their webhooks stand in its file as they came')
+  if (config['inbox.mac.optional'])
+    logger.warn({}, 'webhooks of the inbox are believed without a MAC: whoever writes to its store can put in some')
   if (config['control.plaintext']) logger.warn({}, 'the control endpoint is plain: tokens cross it in the clear')
 }

@@ -18,6 +18,10 @@ export function checkServerConfig(config: ServerConfig): void {
   checkPublicConfig(config, config['public.listen'])
   checkControl(config)
   checkReplicas(config)
+  demand(
+    config['inbox.mac.file'] !== undefined || !config['inbox.mac.optional'],
+    '--inbox.mac.optional needs --inbox.mac.file',
+  )
   checkAdminConfig(config['admin.listen'], config['admin.token.file'])
 }
 

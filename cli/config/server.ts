@@ -172,6 +172,15 @@ export const serverSettings = {
   ),
   'inbox.password.file': optional(kinds.file, 'File with the password for PostgreSQL. Read at each connection.'),
   'inbox.tls.ca': optional(kinds.file, 'Authorities (PEM) for PostgreSQL. Default: those of the system.'),
+  'inbox.mac.file': optional(
+    kinds.file,
+    'File with secrets, one a line, hex or base64 of at least 32 bytes. What stands in the store is then believed only with a MAC by one of them; the first makes MACs. The same at all servers that share an inbox. Reloaded when the file changes.',
+  ),
+  'inbox.mac.optional': setting(
+    kinds.toggle,
+    'false',
+    'Also delivers webhooks without a MAC, until those are gone that were stored before there was a file.',
+  ),
   'inbox.plaintext': setting(
     kinds.toggle,
     'false',

@@ -16,7 +16,7 @@ export interface Setting<T = unknown> {
 }
 
 /** Names of settings that name a file: those whose file is a secret. */
-export const SECRET_FILE = /(?:^|\.)(?:token|password|key)\.file$|\.key$/
+export const SECRET_FILE = /(?:^|\.)(?:token|password|key|mac)\.file$|\.key$/
 
 export type Settings = Readonly<Record<string, Setting>>
 

@@ -64,10 +64,14 @@ async function checkAccess(config: AccessConfig): Promise<void> {
 }
 
 async function checkInbox(config: ServerConfig): Promise<void> {
-  const { inbox, 'inbox.password.file': password } = config
+  const { inbox, 'inbox.password.file': password, 'inbox.mac.file': mac } = config
   if (inbox === 'off') return
   await checkAuthorities('inbox.tls.ca', config['inbox.tls.ca'])
   if (password !== undefined) await read('inbox.password.file', password)
+  if (mac !== undefined) {
+    const { MAX_SECRETS_BYTES, parseSecrets } = await import('../../server/inbox/mac.ts')
+    await checkDocument('inbox.mac.file', mac, MAX_SECRETS_BYTES, parseSecrets)
+  }
   const [, path] = /^sqlite:(.+)$/s.exec(inbox) ?? []
   if (path === undefined) return
   const { checkPath } = await import('../../server/inbox/sqlite.ts')

@@ -134,11 +134,12 @@ function peer(config: ServerConfig, sockets: GivenSockets): ServerOptions['peer'
 
 function inbox(config: ServerConfig): ServerOptions['inbox'] {
   if (config.inbox === 'off') return undefined
-  const file = config['inbox.password.file']
+  const [file, mac] = [config['inbox.password.file'], config['inbox.mac.file']]
   return {
     url: config.inbox,
     password: file === undefined ? undefined : { file },
     ca: authorities(config['inbox.tls.ca'], 'the authorities of PostgreSQL'),
+    mac: mac === undefined ? undefined : { file: mac, optional: config['inbox.mac.optional'] },
     plaintext: config['inbox.plaintext'],
     ...limitOptions(INBOX, config),
   }

@@ -66,6 +66,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   span: Span | undefined
   /** @internal Room in the inbox that was promised to it. */
   reservedBytes = 0
+  /** @internal MACs of its parts that are in the store, by their numbers; undefined: none. */
+  macs: string[] | undefined
   #sealing: Sealing | undefined
   readonly #inbox: Inbox
   readonly #response: ResponseSink

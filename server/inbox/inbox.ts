@@ -20,6 +20,7 @@ import { dedupeDigest, senderId } from './identity.ts'
 import { BodyBudget } from './kept-body.ts'
 import { Lanes } from './lanes.ts'
 import { Ledger } from './ledger.ts'
+import type { InboxMac } from './mac.ts'
 import { deliverMessage } from './outgoing.ts'
 import type { Outcome, OutcomeKind } from './retry.ts'
 import { pathOf, Rules } from './rules.ts'
@@ -54,6 +55,8 @@ export interface InboxOperations {
 
 interface InboxParts {
   readonly store: InboxStore
+  /** What stands in the store is believed only with a MAC; undefined: always. */
+  readonly mac?: InboxMac | undefined
   readonly limits: InboxLimits
   /** Webhooks of clients without a key may stand in clear. */
   readonly plaintext: boolean
@@ -92,6 +95,8 @@ export interface InboxStats {
   readonly accepted: Readonly<Record<Why | 'duplicate', number>>
   readonly attempts: Readonly<Record<OutcomeKind, number>>
   readonly dead: Readonly<Record<string, number>>
+  /** Runtimes whose rules in the store are not believed, since they have no good MAC. */
+  readonly unprovenRules: number
   readonly refused: Readonly<Record<string, number>>
 }
 
@@ -106,7 +111,7 @@ const MOST_DELIVERED = 200_000
 /** Addresses whose unverified webhooks are counted. */
 const MAX_ADDRESSES = 10_000
 const MAX_UNFORGOTTEN = 10_000
-const NONE: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0, damaged: 0 }
+const NONE: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0, damaged: 0, 'bad-mac': 0 }
 
 /** As it stands in the store. */
 interface Announced {
@@ -137,6 +142,8 @@ export class Inbox implements InboxOperations {
   readonly #lanes: Lanes
   readonly #ledger: Ledger
   readonly #rules = new AgedMap<Known>()
+  /** Runtimes whose rules in the store are not believed. */
+  #unproven: ReadonlySet<string> = new Set()
   readonly #strangers = new AgedMap<TokenBucket>()
   /** Webhooks that were not stored, and whose parts are still there. */
   readonly #unforgotten = new Set<string>()
@@ -169,7 +176,7 @@ export class Inbox implements InboxOperations {
       deliver: message =>
         deliverMessage(message, {
           handler: this.#deliver!,
-          ...{ store, logger, now, attemptMs: limits.attemptMs, tracing },
+          ...{ store, mac: options.mac, logger, now, attemptMs: limits.attemptMs, tracing },
         }),
       onProgress: (message, outcome, progress) => this.#progressed(message, outcome, progress),
     })
@@ -215,13 +222,28 @@ export class Inbox implements InboxOperations {
   #rulesChanged({ rules, paused }: Pick<Contents, 'rules' | 'paused'>): void {
     for (const runtime of this.#lanes.paused) if (!paused.includes(runtime)) this.#lanes.pause(runtime, false)
     for (const runtime of paused) this.#lanes.pause(runtime, true)
-    const texts = new Map(rules.map(({ runtime, rules: text }) => [runtime, text]))
+    const texts = this.#believed(rules)
     for (const [runtime, { savedAt }] of this.#rules)
       if (savedAt > 0 && !texts.has(runtime)) this.#rules.delete(runtime)
     for (const [runtime, text] of texts) {
       const known = this.#rules.get(runtime)
       if (known === undefined || (known.savedAt > 0 && known.text !== text)) this.#learn(runtime, text, this.now())
     }
+  }
+
+  /** What clients announced. Rules that prove nothing are none, so that nothing is kept by them. */
+  #believed(stored: Contents['rules']): Map<string, string> {
+    const texts = new Map<string, string>()
+    const unproven = new Set<string>()
+    for (const { runtime, rules } of stored) {
+      const { mac } = this.#options
+      const text = mac === undefined ? rules : mac.provenRules(runtime, rules, this.now() - RULES_MS)
+      if (text !== undefined) texts.set(runtime, text)
+      else unproven.add(runtime)
+    }
+    for (const runtime of unproven) if (!this.#unproven.has(runtime)) this.logger.error({ runtime }, UNPROVEN_RULES)
+    this.#unproven = unproven
+    return texts
   }
 
   /** Servers have the store together: each of them tells of all. */
@@ -340,7 +362,8 @@ export class Inbox implements InboxOperations {
   async #write(runtime: string, rules: string | undefined): Promise<void> {
     const at = this.now()
     try {
-      await this.#store.apply({ op: 'rules', runtime, rules, at })
+      const proven = rules && (this.#options.mac?.proveRules(runtime, rules, at) ?? rules)
+      await this.#store.apply({ op: 'rules', runtime, rules: proven, at })
       const known = this.#rules.get(runtime)
       if (known === undefined || known.text !== rules) return
       if (rules === undefined) this.#rules.delete(runtime)
@@ -373,8 +396,13 @@ export class Inbox implements InboxOperations {
   }
 
   async part(capture: Capture, n: number, bytes: Uint8Array): Promise<void> {
-    const { id, sealing } = capture
+    const { id, sealing, request } = capture
     const part = sealing?.part(n, bytes) ?? bytes
+    const mac = this.#options.mac?.ofPart({ runtime: request.runtime!, id }, n, part)
+    if (mac !== undefined) {
+      capture.macs ??= []
+      capture.macs[n] = mac
+    }
     this.#reserve(capture, part.length)
     await this.#store.apply({ op: 'part', id, n, bytes: part })
   }
@@ -408,7 +436,8 @@ export class Inbox implements InboxOperations {
       const { head, rest } = sealed(capture, taken)
       const bytes = head.length + taken.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * taken.parts)
       this.#reserve(capture, bytes - capture.reservedBytes)
-      const message = this.#messageOf(capture, taken, bytes, underWay !== undefined)
+      const made = this.#messageOf(capture, taken, bytes, underWay !== undefined)
+      const message = this.#options.mac?.prove(made, capture.macs ?? [], head, rest) ?? made
       const applied = await this.#store.apply({ op: 'append', message, head, rest })
       if (applied.status === 'absent') throw new StoreError('away', 'the store has lost the beginning of the body')
       if (applied.status === 'stored') {
@@ -554,15 +583,19 @@ export class Inbox implements InboxOperations {
   /** The parts of a message: the head as JSON, and the body. */
   async read(id: string): Promise<{ readonly head: Uint8Array; readonly body: Uint8Array } | undefined> {
     const [message] = await this.#store.list({ id, limit: 1 })
-    const head = message === undefined ? undefined : await this.#store.part(message.id, 0)
+    const head = message === undefined ? undefined : await this.readPart(message.id, 0)
     if (head === undefined) return undefined
     const body: Uint8Array[] = []
-    for (let n = 1; n < message!.parts; n++) body.push((await this.#store.part(message!.id, n)) ?? new Uint8Array())
+    for (let n = 1; n < message!.parts; n++) body.push((await this.readPart(message!.id, n)) ?? new Uint8Array())
     return { head, body: Buffer.concat(body) }
   }
 
   async readPart(id: string, n: number): Promise<Uint8Array | undefined> {
-    return await this.#store.part(id, n)
+    const { mac } = this.#options
+    const bytes = await this.#store.part(id, n)
+    if (mac === undefined || bytes === undefined) return bytes
+    const [message] = await this.#store.list({ id, limit: 1 })
+    return message !== undefined && mac.proves(message, n, bytes) ? bytes : undefined
   }
 
   /** Dead letters wait once more, as new as on their first day; those that wait are tried at once. */
@@ -620,6 +653,7 @@ export class Inbox implements InboxOperations {
       accepted: { ...this.#accepted },
       attempts: { ...this.#attempts },
       dead: { ...this.#dead },
+      unprovenRules: this.#unproven.size,
       refused: { ...this.#refused },
     }
   }
@@ -628,6 +662,7 @@ export class Inbox implements InboxOperations {
   async close(): Promise<void> {
     clearInterval(this.#sweepTimer)
     this.#lanes.close()
+    this.#options.mac?.close()
     await this.#store.close()
   }
 }
@@ -652,6 +687,8 @@ async function together<Item>(items: readonly Item[], work: (item: Item) => Prom
 }
 
 const NOT_FORGOTTEN = 'parts of a webhook were not forgotten'
+const UNPROVEN_RULES =
+  'the rules of a runtime have no good MAC: its webhooks are not kept until its client connects again'
 const SWEEP_FAILED = 'the inbox could not be swept'
 
 function withoutSecrets({ verify: _, ...rule }: InboxRule & { verify?: unknown }): InboxRule {

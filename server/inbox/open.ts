@@ -1,12 +1,28 @@
 import type { Opened } from '../opened.ts'
 import type { ResolvedServerOptions } from '../options.ts'
+import type { InboxMac } from './mac.ts'
+import type { ResolvedInbox } from './options.ts'
 import type { InboxStore } from './store.ts'
 
+/** Where webhooks are kept, and what proves that they were; undefined: nobody asked for that. */
+export interface Keeping {
+  readonly store: InboxStore
+  readonly mac: InboxMac | undefined
+}
+
 /** The store of the inbox, where there is one; a server without loads nothing of it. Rejects with a TypeError. */
-export async function openStore(settings: ResolvedServerOptions, opened: Opened): Promise<InboxStore | undefined> {
+export async function openStore(settings: ResolvedServerOptions, opened: Opened): Promise<Keeping | undefined> {
   if (settings.inbox === undefined) return undefined
-  const { logger, inbox, clock } = settings
-  const { place, limits } = inbox
+  const { mac: from } = settings.inbox
+  const mac = from && opened.add(await (await import('./mac.ts')).InboxMac.open(from, settings.logger))
+  return { store: await openPlace(settings, settings.inbox, opened), mac }
+}
+
+async function openPlace(
+  { logger, clock }: ResolvedServerOptions,
+  { place, limits }: ResolvedInbox,
+  opened: Opened,
+): Promise<InboxStore> {
   if (place.kind === 'postgres') {
     const { openPostgres } = await import('./postgres.ts')
     return opened.add(await openPostgres({ ...place, logger }, clock))

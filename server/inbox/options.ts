@@ -2,6 +2,7 @@
 import { resolve } from 'node:path'
 import { type LimitOptions, resolveLimits } from '../../protocol/base/limit.ts'
 import { INBOX, type InboxLimits } from '../limits.ts'
+import type { MacOptions } from './mac.ts'
 import { type PostgresLocation, readPostgresUrl } from './postgres-url.ts'
 
 /** The inbox of a server; `docs/inbox.md` says what it promises. */
@@ -17,6 +18,12 @@ export interface InboxOptions extends LimitOptions<typeof INBOX> {
   /** Authority of PostgreSQL's certificate (PEM). Default: those of the system. */
   readonly ca?: string | Buffer | undefined
   /**
+   * Secrets from outside the store, one a line, hex or base64 of at least 32 bytes: what stands in the store is believed only with a MAC
+   * by one of them. The first makes MACs. The file is read again when it changes. `optional` (default false): webhooks without a MAC are
+   * delivered, too, for as long as the others may have been stored before. Rules always need one.
+   */
+  readonly mac?: { readonly file: string; readonly optional?: boolean | undefined } | undefined
+  /**
    * Also keeps webhooks of clients without a key, unencrypted. Default false: their webhooks are not kept. Protect the store and
    * its backups.
    */
@@ -31,6 +38,7 @@ export interface ResolvedInbox {
         readonly passwordFile: string | undefined
         readonly ca: InboxOptions['ca']
       })
+  readonly mac: MacOptions | undefined
   readonly plaintext: boolean
   readonly limits: InboxLimits
 }
@@ -38,9 +46,12 @@ export interface ResolvedInbox {
 /** Throws a TypeError that names what is wrong. */
 export function checkInboxOptions(options: InboxOptions | undefined): ResolvedInbox | undefined {
   if (options === undefined) return undefined
-  const { url, password, ca, plaintext, ...limits } = options
+  const { url, password, ca, mac, plaintext, ...limits } = options
   const place = placeOf(url, password?.file, ca)
-  return { place, plaintext: plaintext ?? false, limits: resolveLimits(INBOX, limits, 'inbox') }
+  return {
+    ...{ place, mac: mac && { file: mac.file, optional: mac.optional ?? false }, plaintext: plaintext ?? false },
+    limits: resolveLimits(INBOX, limits, 'inbox'),
+  }
 }
 
 function placeOf(url: string, passwordFile: string | undefined, ca: InboxOptions['ca']): ResolvedInbox['place'] {

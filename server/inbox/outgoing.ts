@@ -16,6 +16,7 @@ import { readRetryAfter } from '../../protocol/http/retry-after.ts'
 import { LENGTH_BYTES } from '../../protocol/sealing/sealed-webhook.ts'
 import type { Tracing } from '../../protocol/trace/sampling.ts'
 import { decodeHead, sealedRequest } from './head.ts'
+import type { InboxMac } from './mac.ts'
 import { type Outcome, outcomeOf } from './retry.ts'
 import { tracedDelivery } from './spans.ts'
 import { type InboxStore, type Message, StoreError } from './store.ts'
@@ -35,6 +36,7 @@ export function outcomeOfError(error: SallyportError): Outcome {
 interface OutgoingOptions {
   readonly handler: Handler
   readonly store: InboxStore
+  readonly mac: InboxMac | undefined
   readonly logger: Logger
   readonly attemptMs: number
   readonly now: () => number
@@ -42,11 +44,14 @@ interface OutgoingOptions {
 }
 
 const DAMAGED: Outcome = { kind: 'damaged', reason: 'damaged' }
+/** Nobody who has our secrets stored it. */
+const UNPROVEN: Outcome = { kind: 'damaged', reason: 'bad-mac' }
 
 /** Resolves to what the receiver said. Rejects with a {@link StoreError} if the store cannot be read now. */
 export async function deliverMessage(message: Message, options: OutgoingOptions): Promise<Outcome> {
-  const bytes = await options.store.part(message.id, 0)
-  const kept = bytes && requestOf(message, bytes, options.logger)
+  const bytes = await partOf(message, 0, options)
+  if ('kind' in bytes) return bytes
+  const kept = requestOf(message, bytes, options.logger)
   if (kept === undefined) return DAMAGED
   const { request, trailers } = kept
   return await new Promise<Outcome>((resolve, reject) => {
@@ -54,6 +59,13 @@ export async function deliverMessage(message: Message, options: OutgoingOptions)
     const delivery = new Outgoing({ ...options, handler }, { resolve, reject })
     delivery.begin(request, message, trailers)
   })
+}
+
+/** Part `n` as it was stored, or why there is none. */
+async function partOf(message: Message, n: number, { store, mac }: OutgoingOptions): Promise<Uint8Array | Outcome> {
+  const bytes = await store.part(message.id, n)
+  if (bytes === undefined) return DAMAGED
+  return mac?.proves(message, n, bytes) === false ? UNPROVEN : bytes
 }
 
 /** Undefined: what is there is no request. */
@@ -115,10 +127,10 @@ class Outgoing implements ResponseSink, Failing {
   async #send(sink: RequestSink, message: Message, trailers: HeaderList): Promise<void> {
     const isSealed = message.key !== ''
     for (let n = isSealed ? 0 : 1; n < message.parts && !this.#over; n++) {
-      const bytes = await this.#options.store.part(message.id, n)
+      const bytes = await partOf(message, n, this.#options)
       if (this.#over) return
-      if (bytes === undefined) {
-        this.#giveUp(DAMAGED)
+      if ('kind' in bytes) {
+        this.#giveUp(bytes)
         return
       }
       if (isSealed) this.#give(sink, lengthOf(bytes))

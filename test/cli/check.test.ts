@@ -430,7 +430,13 @@ describe('check server and router', () => {
     expect(new Set(files.filter(name => SECRET_FILE.test(name)))).toEqual(
       new Set([
         ...['public.tls.key', 'control.tls.key', 'peer.tls.key', 'tls.key', 'inbox.key.file', 'token.file'],
-        ...['admin.token.file', 'inbox.password.file', 'directory.password.file', 'directory.sentinel.password.file'],
+        ...[
+          'admin.token.file',
+          'inbox.password.file',
+          'inbox.mac.file',
+          'directory.password.file',
+          'directory.sentinel.password.file',
+        ],
       ]),
     )
     const open = files.filter(name => !SECRET_FILE.test(name))

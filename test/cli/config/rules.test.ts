@@ -73,6 +73,7 @@ describe('server', () => {
       'the control endpoint has no certificate: give --control.tls.cert and --control.tls.key (or --control.plaintext behind a proxy that ends TLS)',
     ],
     [{ ...SERVER, 'control.plaintext': 'true' }, '--control.plaintext and --control.tls.cert cannot be used together'],
+    [{ ...SERVER, 'inbox.mac.optional': 'true' }, '--inbox.mac.optional needs --inbox.mac.file'],
     [{ ...SERVER, 'control.listen': 'off' }, '--control.listen off needs --control.host: no client could connect'],
     [
       { ...SERVER, 'control.host': 'connect.a.b' },

@@ -23,9 +23,36 @@ const SEEN_HEADS = ['test/protocol/http/head-cache.test.ts']
 const SEEN_BYTES = ['test/protocol/base/byte-cache.test.ts']
 const OWN_BYTES = ['test/protocol/base/own-bytes.test.ts']
 const SEND_QUEUE = ['test/protocol/wire/yamux/send-queue.test.ts']
+const INBOX_MAC = ['test/server/inbox/mac.test.ts']
 const REMEMBERED = ['test/protocol/remembered.test.ts']
 
 export const MUTATIONS: readonly Mutation[] = [
+  // Inbox
+  {
+    defence: 'a webhook without a MAC is not believed',
+    edits: [['server/inbox/mac.ts', 'mac === undefined && this.#options.optional', 'mac === undefined']],
+    tests: INBOX_MAC,
+  },
+  {
+    defence: 'a MAC of a webhook is for its runtime, lane and id',
+    edits: [['server/inbox/mac.ts', "['id', 'runtime', 'lane', ", '[']],
+    tests: INBOX_MAC,
+  },
+  {
+    defence: 'a MAC of a part is for its webhook and place',
+    edits: [['server/inbox/mac.ts', "['part', runtime, id, n]", "['part', runtime === id && n]"]],
+    tests: INBOX_MAC,
+  },
+  {
+    defence: 'a MAC of rules is for their runtime',
+    edits: [['server/inbox/mac.ts', "#isGood(mac, ['rules', runtime,", "#isGood(mac, ['rules', 'demo',"]],
+    tests: INBOX_MAC,
+  },
+  {
+    defence: 'rules without a MAC are not believed',
+    edits: [['server/inbox/mac.ts', "this.#isGood(mac, ['rules', runtime, announced, at]) && ", 'mac !== this && ']],
+    tests: INBOX_MAC,
+  },
   // Edge, HTTP/1.1
   {
     defence: 'a head that comes again says the length of its own body',
