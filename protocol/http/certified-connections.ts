@@ -1,6 +1,6 @@
 /**
  * Connections of callers who showed a certificate. What OpenSSL said of it as they began holds as long as it does: each is ended with its
- * certificate, and all of them as other authorities count. What is under way goes on, and whoever has a good one connects again.
+ * certificate, and all of them as an authority counts no more. What is under way goes on, and whoever has a good one connects again.
  */
 import type { X509Certificate } from 'node:crypto'
 import type { Socket } from 'node:net'

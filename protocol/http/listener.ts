@@ -8,7 +8,6 @@ import {
   type TlsOptions,
   type Server as TlsServer,
 } from 'node:tls'
-import { isDeepStrictEqual } from 'node:util'
 import { type Cidrs, canonicalAddress } from '../base/address.ts'
 import { checkDuration } from '../base/durations.ts'
 import type { SallyportError } from '../base/errors.ts'
@@ -110,7 +109,7 @@ class HttpListener implements Listener {
   readonly #connections: ConnectionSet
   readonly #certified = new CertifiedConnections()
   /** Those of callers' certificates. */
-  #authorities: TlsMaterial['ca']
+  #authorities: readonly string[]
   readonly #dates = new DateClock()
   readonly #reader = new SocketReader()
   readonly #server: Server | TlsServer
@@ -124,7 +123,7 @@ class HttpListener implements Listener {
     checkSocket(options)
     this.#limits = resolveLimits(HTTP_LIMITS, options.limits, 'limits')
     this.#options = options
-    this.#authorities = options.tls?.ca
+    this.#authorities = authoritiesOf(options.tls)
     this.#connections = new ConnectionSet(resolveLimits(LISTENER_LIMITS, options).maxConnections)
     this.#pending = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
@@ -269,8 +268,9 @@ class HttpListener implements Listener {
     if (!('setSecureContext' in this.#server)) throw new TypeError('this listener has no TLS')
     this.#server.setSecureContext(tlsDefaults(tls))
     staple(this.#server, tls)
-    if (isDeepStrictEqual(tls.ca, this.#authorities)) return
-    this.#authorities = tls.ca
+    const before = this.#authorities
+    this.#authorities = authoritiesOf(tls)
+    if (before.every(one => this.#authorities.includes(one))) return
     this.#certified.end()
     this.#pending.outdate()
   }
@@ -284,6 +284,10 @@ class HttpListener implements Listener {
     await this.#connections.close(graceMs, last, stop)
     this.#closed = true
   }
+}
+
+function authoritiesOf(tls: TlsMaterial | undefined): readonly string[] {
+  return [tls?.ca ?? []].flat().map(String)
 }
 
 /** To the certificate that it is for, and to no other one that a server name leads to. */

@@ -406,6 +406,28 @@ describe('E18 a certificate of the caller', () => {
     expect((await ask('/', {}, { ...trust, ...shown })).status).toBe(401)
   })
 
+  test('counts on, as nothing else does, where an authority is added', async () => {
+    const { trust, shown, callers } = await startTls()
+    const { server: ours } = await makeWorld()
+    const { host, port } = server.publicAddress!
+    const asks = async (socket: TLSSocket) => {
+      socket.write(`GET / HTTP/1.1\r\nhost: ${HOST}\r\n\r\n`)
+      return String((await once(socket, 'data'))[0])
+    }
+    const open = connectTls({ host, port, ...trust, ...shown })
+    expect(await asks(open)).toMatch(/^HTTP\/1\.1 200 /)
+    const begun = connectTcp(port, host)
+    await once(begun, 'connect')
+    await until(() => server.stats().callers === 2)
+    const next = await createAuthority()
+    const tls = { cert: ours.certificate, key: ours.key, ca: [next.certificate, callers.certificate] }
+    expect(await server.reload({ publicTls: tls })).toBe(true)
+    for (const socket of [open, connectTls({ ...trust, ...shown, socket: begun })]) {
+      expect(await asks(socket)).toMatch(/^HTTP\/1\.1 200 (?!.*connection: close)/s)
+      socket.destroy()
+    }
+  })
+
   test('does not count if its authority has gone since its handshake began', async () => {
     const { trust, shown } = await startTls()
     const { server: ours } = await makeWorld()
