@@ -3,6 +3,7 @@ import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
+import { terminalJson } from '../plain-text.ts'
 import { printJson, printResult } from '../print.ts'
 import { noteProblems } from '../problems.ts'
 import {
@@ -59,7 +60,7 @@ export const inboxExport: Run = async (args, given) => {
     // Of what was delivered there are facts alone.
     const isKept = message.body !== undefined || message.state === 'delivered'
     const storedParts = isKept ? undefined : await partsOf(message, io, server)
-    io.out(`${JSON.stringify({ ...message, storedParts })}\n`)
+    io.out(`${terminalJson({ ...message, storedParts })}\n`)
     if (!isKept && storedParts === undefined) withoutBody++
   }
   if (withoutBody > 0) {

@@ -233,7 +233,7 @@ async function replayed(server: Running, client: Running): Promise<void> {
  */
 async function adminOf(
   replicas: Record<string, number>,
-  { dropped, problem }: { readonly dropped?: string; readonly problem?: string } = {},
+  { dropped, problem, route }: { readonly dropped?: string; readonly problem?: string; readonly route?: string } = {},
 ): Promise<{ url: string; close: () => void }> {
   const admin = createServer((request, response) => {
     const { pathname, searchParams } = new URL(request.url!, 'http://localhost')
@@ -247,7 +247,7 @@ async function adminOf(
       return ids.filter(id => id !== dropped || before.length === 0).map(id => ({ id, replica }))
     })
     const id = searchParams.get('id')
-    const message = { id, ...(id === 'a-2500' || id === 'a-2499' ? { parts: 3 } : { body: '' }) }
+    const message = { id, route, ...(id === 'a-2500' || id === 'a-2499' ? { parts: 3 } : { body: '' }) }
     const part = searchParams.get('part')
     const parts = id === 'a-2499' && part === '2' ? [] : [{ part: `${part}===` }]
     const messages: Record<string, object[]> = { '/inbox': rows, '/inbox/message': [message], '/inbox/part': parts }
@@ -286,6 +286,15 @@ test('an export goes on behind a page whose last webhook was dropped meanwhile',
   const ids = out.split('\n').flatMap(line => (line === '' ? [] : (JSON.parse(line) as { id: string }).id))
   expect(ids).toEqual(Array.from({ length: 2400 }, (_, i) => `a-${2400 - i}`))
   expect(code).toBe(0)
+})
+
+test('nothing in an export controls a terminal', async () => {
+  const route = '\u001b[2J\u009b31m\u007f\u202ehooks'
+  const admin = await adminOf({ a: 1 }, { route })
+  const { out } = await sallyport(['inbox', 'export', '--admin', admin.url], { environment })
+  admin.close()
+  expect(out).toMatch(/^[\x20-\x7e]*\n$/)
+  expect(JSON.parse(out)).toMatchObject({ route })
 })
 
 test('an export without one of the replicas ends with 1, and says so', async () => {
