@@ -114,7 +114,7 @@ export interface TokenReport {
  */
 export function inspectToken(token: string, now: number = Date.now()): TokenReport {
   const { header, claims } = decodeToken(token)
-  const expiresAt = typeof claims.exp === 'number' ? Math.min(claims.exp * 1000, MAX_TIME_MS) : undefined
+  const expiresAt = msOf(claims.exp)
   const problems: string[] = []
   if (token.length > 8192) problems.push('it is longer than 8 KiB')
   if (!claims.sub) problems.push('it has no "sub" claim, which names the runtime')
@@ -123,7 +123,13 @@ export function inspectToken(token: string, now: number = Date.now()): TokenRepo
   else if (expiresAt <= now) problems.push('it has expired')
   if (typeof claims.nbf === 'number' && claims.nbf * 1000 > now) problems.push('it does not hold yet ("nbf")')
   if (!(TOKEN_ALGORITHMS as readonly unknown[]).includes(header.alg)) problems.push('its algorithm is not accepted')
-  return { header, claims, issuedAt: claims.iat === undefined ? undefined : claims.iat * 1000, expiresAt, problems }
+  return { header, claims, issuedAt: msOf(claims.iat), expiresAt, problems }
+}
+
+/** Within what a Date can hold, whatever the token says. */
+function msOf(seconds: unknown): number | undefined {
+  if (typeof seconds !== 'number') return undefined
+  return Math.min(Math.max(seconds * 1000, -MAX_TIME_MS), MAX_TIME_MS)
 }
 
 function decodeToken(token: string): { header: Record<string, unknown>; claims: JWTPayload } {

@@ -101,6 +101,13 @@ describe('tokens', () => {
     await expect(createToken({ key: jwks.keys[0]!, runtime: 'demo' })).rejects.toThrow('the key has no private part')
   })
 
+  test.each([1e300, -1e300, 'soon', null])('inspect gives times that a Date can hold: %s', time => {
+    const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
+    const { expiresAt, issuedAt } = inspectToken(`${part({ alg: 'EdDSA' })}.${part({ exp: time, iat: time })}.`)
+    for (const ms of [expiresAt, issuedAt]) if (ms !== undefined) expect(new Date(ms).toISOString()).toMatch(/Z$/)
+    expect(expiresAt === undefined).toBe(typeof time !== 'number')
+  })
+
   test('inspect names what a server would refuse', async () => {
     const { privateJwk } = await createKeys()
     const { token } = await createToken({ key: privateJwk, runtime: 'demo', ttl: '1s', now })
