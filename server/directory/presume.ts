@@ -1,5 +1,6 @@
 /** The rules while the directory cannot be asked. No epoch is granted: the highest that anybody presents wins. */
 import type { InstanceState, RuntimeState } from './directory.ts'
+import { forget } from './record.ts'
 
 /** An instance has come back to `replica`, presenting the epoch that it last held (0: none; then it stands by). */
 export function present(
@@ -14,11 +15,12 @@ export function present(
   const epoch = Math.max(presented, held?.epoch ?? 0)
   const replicas = [...(held?.replicas ?? []).filter(name => name !== replica), replica]
   const wins = epoch > latest || (epoch === latest && epoch > 0 && active === '')
+  const next = wins ? instance : active
   return {
     runtime,
     epoch: Math.max(epoch, latest),
-    active: wins ? instance : active,
-    instances: withHolding(known, instance, { epoch, replicas }),
+    active: next,
+    instances: withHolding(known, instance, { epoch, replicas }, next),
     version: (known?.version ?? 0) + 1,
     changedMs: performance.now(),
   }
@@ -30,7 +32,7 @@ export function absent(known: RuntimeState, instance: string, replica: string): 
   const replicas = (held?.replicas ?? []).filter(name => name !== replica)
   return {
     ...known,
-    instances: withHolding(known, instance, { epoch: held?.epoch ?? 0, replicas }),
+    instances: withHolding(known, instance, { epoch: held?.epoch ?? 0, replicas }, known.active),
     version: known.version + 1,
     changedMs: performance.now(),
   }
@@ -47,6 +49,7 @@ export function merge(known: RuntimeState | undefined, told: RuntimeState, telle
     instances.set(name, { epoch: Math.max(ours?.epoch ?? 0, theirs?.epoch ?? 0), replicas })
   }
   const { epoch, active } = told.epoch > known.epoch || known.active === '' ? told : known
+  forgetGone(instances, active)
   return { ...known, epoch: Math.max(epoch, known.epoch), active, instances, version: known.version + 1 }
 }
 
@@ -65,6 +68,14 @@ function withHolding(
   known: RuntimeState | undefined,
   instance: string,
   holding: InstanceState,
+  active: string,
 ): ReadonlyMap<string, InstanceState> {
-  return new Map([...(known?.instances ?? []), [instance, holding]])
+  const instances = new Map([...(known?.instances ?? []), [instance, holding] as const])
+  forgetGone(instances, active)
+  return instances
+}
+
+/** As the store does: instances come and go for as long as it is away. */
+function forgetGone(instances: Map<string, InstanceState>, active: string): void {
+  forget(instances, active, ({ replicas }) => replicas.length > 0)
 }

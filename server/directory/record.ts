@@ -69,7 +69,7 @@ export function enter(record: RuntimeRecord, entrance: Entrance, now: Now): void
   if (holding.epoch === 0) grant(record, instance, now)
   else if (holding.epoch === record.epoch && record.active === '') record.active = instance
   else remember(record, holding.epoch, instance, now)
-  forget(record)
+  forget(record.instances, record.active, ({ replicas }) => replicas.size > 0)
   settle(record, now)
 }
 
@@ -105,16 +105,21 @@ function remember(record: RuntimeRecord, epoch: number, active: string, { nowMs,
   record.lostUntilMs = nowMs + leaseMs
 }
 
-function forget(record: RuntimeRecord): void {
-  while (record.instances.size > MAX_INSTANCES) {
+/** Of instances that are gone, those with the lowest epochs. */
+export function forget<Holding extends { readonly epoch: number }>(
+  instances: Map<string, Holding>,
+  active: string,
+  isLive: (holding: Holding) => boolean,
+): void {
+  while (instances.size > MAX_INSTANCES) {
     let oldest: string | undefined
-    for (const [name, { epoch, replicas }] of record.instances) {
-      if (replicas.size > 0 || name === record.active) continue
-      const least = oldest === undefined ? Number.POSITIVE_INFINITY : record.instances.get(oldest)!.epoch
-      if (epoch < least || (epoch === least && name < oldest!)) oldest = name
+    for (const [name, holding] of instances) {
+      if (isLive(holding) || name === active) continue
+      const least = oldest === undefined ? Number.POSITIVE_INFINITY : instances.get(oldest)!.epoch
+      if (holding.epoch < least || (holding.epoch === least && name < oldest!)) oldest = name
     }
     if (oldest === undefined) return
-    record.instances.delete(oldest)
+    instances.delete(oldest)
   }
 }
 

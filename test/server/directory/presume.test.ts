@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { InstanceState, RuntimeState } from '../../../server/directory/directory.ts'
+import { type InstanceState, MAX_INSTANCES, type RuntimeState } from '../../../server/directory/directory.ts'
 import { KnownRuntimes } from '../../../server/directory/known-runtimes.ts'
 import { absent, isSame, merge, present } from '../../../server/directory/presume.ts'
 
@@ -42,6 +42,23 @@ describe('without the directory', () => {
     const gone = merge(merged, state(3, 'c', {}), 'r3')
     expect(gone.instances.get('b')!.replicas).toEqual(['r2'])
     expect([isSame(merged, gone), isSame(merged, merge(merged, told, 'r3'))]).toEqual([false, true])
+  })
+
+  test('instances that come and go are forgotten, here and where they are told of, but for the active one and those that are live', () => {
+    let [near, far] = [two, two]
+    for (let i = 0; i < 5 * MAX_INSTANCES; i++) {
+      const instance = `new${i}`
+      for (const change of [() => present(near, 'demo', instance, 'r1', 0), () => absent(near, instance, 'r1')]) {
+        near = change()
+        far = merge(far, near, 'r1')
+      }
+    }
+    for (const { instances, active } of [near, far]) {
+      expect(instances.size).toBe(MAX_INSTANCES)
+      expect([active, instances.has('a'), instances.has('b')]).toEqual(['b', true, true])
+    }
+    for (let i = 0; i < 2 * MAX_INSTANCES; i++) near = present(near, 'demo', `live${i}`, 'r1', 0)
+    expect([...near.instances.keys()].filter(name => name.startsWith('live'))).toHaveLength(2 * MAX_INSTANCES)
   })
 })
 
