@@ -5,6 +5,7 @@
  * A client for clusters keeps its subscriptions on separate connections, and would lose the order that the directory is built
  * on. All keys share one slot, so one connection to the node that has it is enough.
  */
+import { RESP_TYPES } from '@redis/client'
 import { errorOf } from '../../protocol/base/errors.ts'
 import { type Guard, guardWith } from '../../protocol/base/guard.ts'
 import { endClient, isClosedByRedis, makeClient, type RedisClient } from './redis-client.ts'
@@ -32,6 +33,8 @@ interface LinkListener {
 
 /** Most operations that wait for their answer. */
 const MAX_PENDING = 10_000
+
+const BYTES = { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } }
 
 /** How often a node of a cluster may name another one. */
 const MAX_MOVES = 5
@@ -186,18 +189,26 @@ export class RedisLink {
     keys: string | readonly string[],
     args: readonly string[],
   ): Promise<Answer> {
-    const all = [keys].flat()
-    return await this.#send<Answer>(['EVALSHA', script.sha, String(all.length), ...all, ...args])
+    return await this.#send<Answer>(callOf(script, keys, args))
   }
 
-  async #send<Answer>(command: readonly string[], onError: (error: Error) => Answer = rethrow): Promise<Answer> {
+  /** The same, with the texts of the answer as they stand in Redis: they may be no UTF-8. */
+  async runForBytes(script: Script, keys: readonly string[], args: readonly (string | Buffer)[]): Promise<Buffer[]> {
+    return await this.#send<Buffer[]>(callOf(script, keys, args), rethrow, BYTES)
+  }
+
+  async #send<Answer>(
+    command: readonly (string | Buffer)[],
+    onError: (error: Error) => Answer = rethrow,
+    options: Partial<typeof BYTES> = {},
+  ): Promise<Answer> {
     if (this.#closed !== undefined) throw this.#closed
     if (this.#pending.size >= MAX_PENDING) throw new QueueFull('too many operations wait for Redis')
     const operation = { sentMs: performance.now() }
     this.#pending.add(operation)
     this.#watch()
     try {
-      return await this.#client!.sendCommand<never>([...command]).catch(onError)
+      return await this.#client!.sendCommand<never>([...command], options).catch(onError)
     } catch (error) {
       // An error means that this is another Redis than the scripts were loaded into, or that rights have changed.
       this.#end(error as Error)
@@ -265,6 +276,11 @@ export class RedisLink {
     this.#ending.reject(this.#closed)
     this.#listener.closed(this.#closed)
   }
+}
+
+function callOf<Arg>(script: Script, keys: string | readonly string[], args: readonly Arg[]): (string | Arg)[] {
+  const all = [keys].flat()
+  return ['EVALSHA', script.sha, String(all.length), ...all, ...args]
 }
 
 /** The first word of an error of Redis is its kind. */

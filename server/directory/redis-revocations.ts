@@ -3,6 +3,7 @@
  * version, which it asks for every 5 s, has changed. While Redis is away, what was known holds, and what Redis has lost is
  * written back. While a list is there that cannot be read, nobody is let in, since it may name anybody.
  */
+import { isUtf8 } from 'node:buffer'
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { formatRule, MAX_LIST_BYTES, parseRule } from '../auth/revocation-list.ts'
@@ -40,9 +41,12 @@ type Rules = ReadonlyMap<string, Revocation>
 /** `fill`: what Redis should have; `set`: a change; `clear`: what remains of a list that is too long. */
 type Mode = 'set' | 'fill' | 'clear'
 
+/** An entry's text; one that is no UTF-8 has another than stands in Redis. */
+type EntryText = string | Buffer
+
 /** What the next exchange writes. It resolves to what Redis has then. */
 interface Batch {
-  readonly entries: string[]
+  readonly entries: EntryText[]
   readonly rules: Promise<Rules>
 }
 
@@ -71,6 +75,8 @@ export class RedisRevocations implements SharedRevocations {
   #failure = ''
   readable = true
   odd: readonly string[] = []
+  /** Those of them that are no UTF-8, by what is shown of them. */
+  #torn: ReadonlyMap<string, readonly Buffer[]> = new Map()
   /** Called with all rules whenever one is added or removed. */
   onList: (rules: readonly Revocation[]) => void = () => {}
 
@@ -132,18 +138,19 @@ export class RedisRevocations implements SharedRevocations {
       return
     }
     const until = Math.floor(this.#options.now() / 1000) + KEEP_REMOVED_S
-    await this.#share(texts.flatMap(text => [text, `removed ${until}`]))
+    const entries = texts.flatMap((text): readonly EntryText[] => this.#torn.get(text) ?? [text])
+    await this.#share(entries.flatMap(entry => [entry, `removed ${until}`]))
   }
 
   /** Writes entries, reads all, and resolves to the rules among them. Calls during an exchange share the next one. */
-  #share(entries: readonly string[]): Promise<Rules> {
+  #share(entries: readonly EntryText[]): Promise<Rules> {
     this.#batch ??= this.#begin()
     for (const entry of entries) this.#batch.entries.push(entry)
     return this.#batch.rules
   }
 
   #begin(): Batch {
-    const entries: string[] = []
+    const entries: EntryText[] = []
     const rules = this.#inTurn(() => {
       this.#batch = undefined
       return this.#exchange(entries.length > 0 ? 'set' : 'fill', entries)
@@ -160,16 +167,16 @@ export class RedisRevocations implements SharedRevocations {
   }
 
   /** Resolves to the rules that Redis has. What it should have and lacks is written again. */
-  async #exchange(mode: Mode, entries: readonly string[], again = true): Promise<Rules> {
+  async #exchange(mode: Mode, entries: readonly EntryText[], again = true): Promise<Rules> {
     const link = await this.#connected()
     const seen = this.#stale ? '' : this.#version
     this.#stale = false
     const bounds = [MAX_REVOCATIONS, MAX_LIST_BYTES, MAX_READ, MAX_READ_BYTES, KEEP_OVER_S].map(String)
     const args = [this.#channel, ...bounds, seen, mode, ...entries]
-    const [version = '', kind, , ...there] = await link.run<string[]>(REVOKE, this.#keys, args)
-    if (kind === 'same') return this.#known
-    this.#version = version
-    if (kind === 'long') {
+    const [version = '', kind, , ...there] = await link.runForBytes(REVOKE, this.#keys, args)
+    if (String(kind) === 'same') return this.#known
+    this.#version = String(version)
+    if (String(kind) === 'long') {
       this.#take(this.#known, [LONG])
       return new Map()
     }
@@ -180,14 +187,20 @@ export class RedisRevocations implements SharedRevocations {
     return rules
   }
 
-  #read(there: readonly string[]) {
+  #read(there: readonly Buffer[]) {
     const rules = new Map<string, Revocation>()
     const odd: string[] = []
+    const torn: Buffer[] = []
     const removed = new Set<string>()
     for (let i = 0; i + 1 < there.length; i += 2) {
-      const text = there[i]!
-      if (there[i + 1]!.startsWith('removed')) {
+      const bytes = there[i]!
+      const text = bytes.toString()
+      if (there[i + 1]!.toString().startsWith('removed')) {
         removed.add(text)
+        continue
+      }
+      if (!isUtf8(bytes)) {
+        torn.push(bytes)
         continue
       }
       try {
@@ -196,7 +209,8 @@ export class RedisRevocations implements SharedRevocations {
         odd.push(text)
       }
     }
-    return { rules, odd, removed }
+    this.#torn = Map.groupBy(torn, String)
+    return { rules, odd: [...odd, ...this.#torn.keys()], removed }
   }
 
   #take(rules: Rules, odd: readonly string[]): void {

@@ -110,7 +110,7 @@ export class Redis {
   }
 
   /** One command, as the default user. */
-  async command(...args: string[]): Promise<unknown> {
+  async command(...args: (string | Buffer)[]): Promise<unknown> {
     const client = createClient({ url: this.url, RESP: 3 })
     client.on('error', () => {})
     await client.connect()

@@ -163,6 +163,22 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await dial(b)
   })
 
+  test('D7, A9: entries that are no UTF-8 let nobody in until they are removed, also where they look alike', async () => {
+    await redis.age()
+    const a = await start()
+    await becomes(true, a)
+    const bytes = [Buffer.from([0x7b, 0xff]), Buffer.from([0x7b, 0xfe]), Buffer.from('{"jti":"\xff"}', 'latin1')]
+    for (const field of bytes) await redis.command('HSET', KEY, field, '')
+    await write()
+    await becomes(false, a)
+    const b = await start()
+    const shown = () => b.revocations().map(({ unreadable }) => unreadable)
+    expect(shown().sort()).toEqual(['{"jti":"\ufffd"}', '{\ufffd'])
+    for (const { id } of b.revocations()) expect(await b.removeRevocation(id)).toBe(true)
+    expect(shown()).toEqual([])
+    await becomes(true, a, b)
+  })
+
   test('D7: a key of another kind lets nobody in', async () => {
     await redis.age()
     const a = await start()
