@@ -172,6 +172,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await write()
     await becomes(false, a)
     const b = await start()
+    await knows(b, 2)
     const shown = () => b.revocations().map(({ unreadable }) => unreadable)
     expect(shown().sort()).toEqual(['{"jti":"\ufffd"}', '{\ufffd'])
     for (const { id } of b.revocations()) expect(await b.removeRevocation(id)).toBe(true)
@@ -222,6 +223,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await write()
     await becomes(false, a)
     const b = await start()
+    await knows(b, 1)
     const odd = b.revocations().find(({ unreadable }) => unreadable !== undefined)!
     expect(odd.unreadable).toBe('a list of over 100000 entries or 16777216 bytes')
     expect(await b.removeRevocation(odd.id)).toBe(true)
