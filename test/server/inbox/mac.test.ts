@@ -68,7 +68,9 @@ const OTHERS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
 
 describe.each(['sqlite', 'postgres'] as const)('%s', name => {
   const run = name === 'sqlite' || needs('postgres')
-  const it = test.runIf(run)
+  // Both do the same here but for their SQL.
+  const it = (title: string, body: () => Promise<void>) =>
+    test.runIf(run)(title, name === 'sqlite' ? {} : { tags: ['slow'] }, body)
   let postgres: Postgres | undefined
   let ground: Ground
   let secrets: string
@@ -287,7 +289,46 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect([await post('demo'), await post('other')]).toEqual([503, 503])
   })
 
-  it('what was once real can be put back, with its own id, until its secret is gone', async () => {
+  // Nobody else opens the file while a server has it.
+  if (name === 'postgres') {
+    test.runIf(run && name === 'postgres')(
+      'I4: rules that somebody writes while a server runs are not believed',
+      async () => {
+        await begin()
+        await announce({ inboxKey: announced(makeKey()) })
+        await store('before', 'before')
+        const evil = `{"key":"${announced(makeKey())}","rules":[{"route":"r","path":"/","mode":"always"}]}`
+        await write(`UPDATE rules SET rules = '${evil}'`, `NOTIFY sallyport_inbox, 'somebody rules'`)
+        await until(() => ground.server.stats().inbox!.unprovenRules === 1)
+        expect((await ground.post('after')).status).toBe(503)
+        expect(ground.server.stats().inbox!.messages.waiting).toBe(1)
+      },
+    )
+  }
+
+  it('a webhook that was once real can be put back: it arrives again, by the same id', async () => {
+    await begin()
+    await announce()
+    const id = await store('real', 'real')
+    await stop()
+    await write('CREATE TABLE old_messages AS SELECT * FROM messages', 'CREATE TABLE old_parts AS SELECT * FROM parts')
+    await serve()
+    await ground.connect()
+    await settled()
+    await stop()
+    const own = name === 'postgres' ? 'OVERRIDING SYSTEM VALUE' : ''
+    await write(
+      'DELETE FROM messages',
+      `INSERT INTO messages ${own} SELECT * FROM old_messages`,
+      'INSERT INTO parts SELECT * FROM old_parts',
+    )
+    await serve()
+    await ground.connect()
+    await until(() => ground.receiver.got.length === 2)
+    expect(ground.receiver.got.map(({ id }) => id)).toEqual([id, id])
+  })
+
+  it('rules that were once real can be put back, until their secret is gone', async () => {
     await begin()
     const [old, fresh] = [makeKey(), makeKey()]
     await announce({ inboxKey: announced(old) })
