@@ -6,7 +6,8 @@ type Filter = Parameters<NonNullable<Server['inbox']>['list']>[0]
 type Messages = Awaited<ReturnType<NonNullable<Server['inbox']>['list']>>
 
 const STATES = ['waiting', 'dead', 'delivered'] as const
-const MOST = 10_000
+/** How many are changed at a time. */
+const PAGE = 10_000
 /** Replicas tell each other no more in one message. */
 const MOST_LISTED = 4000
 /** What an answer holds well. */
@@ -43,14 +44,28 @@ export async function readPart(server: Server, body: Body): Promise<object[]> {
   return bytes === undefined ? [] : [{ part: Buffer.from(bytes).toString('base64') }]
 }
 
-export async function replayMessages(server: Server, body: Body): Promise<string[]> {
-  const filter = await one(server, chosen(body))
-  return (await server.inbox?.replay({ ...filter, limit: MOST })) ?? []
+/** Of those that wait, first, and of dead letters, behind however many were delivered since. */
+export async function replayMessages(server: Server, body: Body, page: number = PAGE): Promise<string[]> {
+  const { state, ...filter } = await one(server, chosen(body))
+  const done: string[] = []
+  for (const each of state === undefined ? (['waiting', 'dead'] as const) : [state])
+    done.push(...(await inPages(server, 'replay', { ...filter, state: each, limit: page })))
+  return done
 }
 
-export async function dropMessages(server: Server, body: Body): Promise<string[]> {
-  const filter = await one(server, chosen(body))
-  return (await server.inbox?.drop({ ...filter, limit: MOST })) ?? []
+export async function dropMessages(server: Server, body: Body, page: number = PAGE): Promise<string[]> {
+  return await inPages(server, 'drop', { ...(await one(server, chosen(body))), limit: page })
+}
+
+/** All that the filter fits, of which each page is listed at once. */
+async function inPages(server: Server, change: 'replay' | 'drop', filter: Filter): Promise<string[]> {
+  const done: string[] = []
+  for (let page = filter; ; ) {
+    const listed = (await server.inbox?.list(page)) ?? []
+    if (listed.length > 0) done.push(...(await server.inbox![change](page)))
+    if (listed.length < filter.limit) return done
+    page = { ...filter, before: [listed.at(-1)!.id] }
+  }
 }
 
 /** The beginning of an id must say which one is meant. */

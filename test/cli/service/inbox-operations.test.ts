@@ -1,0 +1,41 @@
+/** What an operator's commands reach of the webhooks that a server keeps: all of them, however many are listed at a time. */
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { dropMessages, replayMessages } from '../../../cli/service/inbox-operations.ts'
+import { type Ground, makeGround, RULE } from '../../server/inbox/fixture.ts'
+import { until } from '../../support/until.ts'
+
+const DEAD = 3
+const DELIVERED = 5
+const PAGE = 2
+
+let ground: Ground
+/** Dead letters, and behind them what was delivered since. */
+beforeEach(async () => {
+  ground = await makeGround()
+  ground.receiver.says = (_got, index) => (index < DEAD ? 410 : 200)
+  await ground.connect([{ ...RULE, mode: 'always' }])
+  for (let sent = 1; sent <= DEAD + DELIVERED; sent++) {
+    expect((await ground.post(String(sent))).status).toBe(202)
+    await until(() => ground.receiver.got.length === sent)
+  }
+  await until(async () => (await ground.messages('delivered')).length === DELIVERED)
+})
+afterEach(() => ground.close())
+
+test('a replay reaches the dead letters of a runtime behind all that was delivered since', async () => {
+  const dead = await ground.messages('dead')
+  expect(dead).toHaveLength(DEAD)
+  const done = await replayMessages(ground.server, { runtime: 'demo' }, PAGE)
+  expect(done.sort()).toEqual(dead.map(({ id }) => id).sort())
+  await until(async () => (await ground.messages('delivered')).length === DEAD + DELIVERED)
+  await expect(replayMessages(ground.server, { runtime: 'demo', state: 'dead' }, PAGE)).resolves.toEqual([])
+})
+
+test.each([
+  ['of a runtime', {}, 0],
+  ['in one state', { state: 'dead' }, DELIVERED],
+])('a drop reaches all webhooks %s', async (_which, filter, left) => {
+  const done = await dropMessages(ground.server, { runtime: 'demo', ...filter }, PAGE)
+  expect(new Set(done).size).toBe(DEAD + DELIVERED - left)
+  expect(await ground.messages()).toHaveLength(left)
+})
