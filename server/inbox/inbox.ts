@@ -258,11 +258,11 @@ export class Inbox implements InboxOperations {
     const known = this.#rules.get(request.runtime!)
     const rule = known?.rules.find(request)
     // Whoever says that a host is the runtime's, what comes for it is kept only if the runtime's own token said so.
-    const isTheirs = request.ownHost === undefined || known!.hosts.includes(request.ownHost)
-    if (rule === undefined || !isTheirs) return next(request, response)
+    const isTheirs = request.ownHost === undefined || known?.hosts.includes(request.ownHost) === true
+    if (known === undefined || rule === undefined || !isTheirs) return next(request, response)
     const id = newRequestId()
     const laneName = rule.lane === 'path' ? pathOf(request) : rule.lane === 'route' ? `route ${rule.route}` : id
-    const options = { id, rule, laneName, seals: known!.seals }
+    const options = { id, rule, laneName, seals: known.seals }
     return new Capture(this, options, request, response).start(next)
   }
 

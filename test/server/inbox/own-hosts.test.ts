@@ -16,9 +16,9 @@ async function start(directory = new ForgedDirectory()) {
   return directory
 }
 
-async function connect(hosts: string[]) {
+async function connect(hosts: string[], inbox = RULES) {
   const { handler } = ground.receiver
-  return dial(ground.server, { token: await token('demo', { hosts }), handler, hello: { inbox: RULES } })
+  return dial(ground.server, { token: await token('demo', { hosts }), handler, hello: { inbox } })
 }
 
 async function post(body: string): Promise<number> {
@@ -33,6 +33,16 @@ test('D3: none is kept for a runtime that the directory alone gives the host to,
   await leave(ground, client)
   expect(await post('away')).toBe(503)
   expect(await ground.messages()).toEqual([])
+})
+
+test.each([
+  ['there are no rules', []],
+  ['the rules are for other paths', [{ ...RULES[0]!, path: '/elsewhere' }]],
+])('where %s, a request reaches the runtime', async (_, rules) => {
+  await start()
+  await connect([HOST], rules)
+  expect(await post('one')).toBe(200)
+  expect(ground.receiver.bodies).toEqual(['one'])
 })
 
 test('they are kept while it is away, also by a server that has restarted meanwhile', async () => {
