@@ -13,8 +13,8 @@ import { noLogger } from './log.ts'
 /** More than any certificate, key or password has. */
 const MAX_BYTES = 1024 * 1024
 const CHUNK_BYTES = 64 * 1024
-/** How long a file may take, with its wait for others. */
-const PATIENCE_MS = 10_000
+/** How long a file may take, with its wait for others: in seconds during which this process ran, not those in which it stood still. */
+const PATIENCE_S = 10
 /** Folders in which calls are made at once; resolvers and ciphers need threads too. */
 const MAX_FOLDERS = 2
 
@@ -120,14 +120,16 @@ export function inTurn<T>(file: string, work: () => Promise<T>): Promise<T> {
   }
   const turn = { folder, begin: () => detached(noLogger, '', begin()) }
   const guard = guardWith(reject)
-  const late = guard(() => {
+  let leftS = PATIENCE_S
+  const second = guard(() => {
+    if (--leftS > 0) return
     waiting.delete(turn)
-    reject(problem('ETIMEDOUT', `the file system has not answered in ${PATIENCE_MS / 1000} s`))
+    reject(problem('ETIMEDOUT', `the file system has not answered in ${PATIENCE_S} s`))
   })
-  const timer = setTimeout(late, PATIENCE_MS).unref()
+  const timer = setInterval(second, 1000).unref()
   waiting.add(turn)
   beginNext()
-  return promise.finally(() => clearTimeout(timer))
+  return promise.finally(() => clearInterval(timer))
 }
 
 function beginNext(): void {

@@ -53,7 +53,7 @@ const beyondPatience = () => vi.advanceTimersByTimeAsync(10_001)
 const silent = { code: 'ETIMEDOUT', message: 'the file system has not answered in 10 s' }
 
 test('a file system that does not answer is waited for once, and for a time; the others go on', async () => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
   writeFileSync(file, 'text')
   const asked: string[] = []
   const { promise: gone, reject } = Promise.withResolvers<never>()
@@ -77,8 +77,18 @@ test('a file system that does not answer is waited for once, and for a time; the
   expect(asked).toEqual(['/dead/one', '/dead/two'])
 })
 
+test('the time in which this process stood still does not count', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] })
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const call = inTurn('/slow/file', () => promise)
+  // As it goes on, what was due meanwhile is called once.
+  vi.runOnlyPendingTimers()
+  resolve()
+  await call
+})
+
 test('two of them leave threads to whatever else needs some', async () => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
   const ends: (() => void)[] = []
   const begin = (name: string) => {
     const call = inTurn(name, () => new Promise<void>(resolve => ends.push(resolve)))
