@@ -132,18 +132,19 @@ export class CertificateFolder {
 
 /** `before`: what was in force. */
 async function readFolder(folder: string, before: ReadonlyMap<string, Entry>, ca: TlsPair['ca']): Promise<Found> {
-  const { pairs, folders } = await findPairs(folder)
-  if (pairs.length > MAX_PAIRS)
-    throw new Error(`there are ${pairs.length} certificates in ${folder}, over ${MAX_PAIRS}`)
+  const { pairs, unlisted, folders } = await findPairs(folder)
+  const all = [...pairs, ...unlisted]
+  if (all.length > MAX_PAIRS) throw new Error(`there are ${all.length} certificates in ${folder}, over ${MAX_PAIRS}`)
   const entries = new Map<string, Entry>()
   const problems: string[] = []
-  for (const { cert, key } of pairs) {
+  for (const { cert, key } of all) {
     const known = before.get(cert)
     try {
       const pair = await loadTls({ cert: { file: cert }, key: { file: key } })
       entries.set(cert, known !== undefined && isDeepStrictEqual(known.pair, pair) ? known : entryOf(cert, pair, ca))
     } catch (error) {
-      problems.push((error as Error).message)
+      const isExpected = known !== undefined || pairs.some(pair => pair.cert === cert)
+      if (isExpected) problems.push((error as Error).message)
       if (known !== undefined) entries.set(cert, known)
     }
   }
@@ -152,22 +153,37 @@ async function readFolder(folder: string, before: ReadonlyMap<string, Entry>, ca
   return { entries, files, problems }
 }
 
-/** The pairs in the folder, whether or not they are good, and the folders that they are in. Rejects if it cannot be read. */
+interface Pair {
+  readonly cert: string
+  readonly key: string
+}
+
+/**
+ * The pairs in the folder, whether or not they are good, and the folders that they are in. `unlisted`: those that there may be, in folders
+ * that cannot be listed now. Rejects if it cannot be read.
+ */
 export async function findPairs(folder: string) {
-  const pairs: Array<{ cert: string; key: string }> = []
+  const pairs: Pair[] = []
+  const unlisted: Pair[] = []
   const folders = [folder]
   for (const entry of await list(folder)) {
     const path = join(folder, entry.name)
     if (entry.name.startsWith('.')) continue
     if (entry.name.endsWith('.crt')) pairs.push({ cert: path, key: `${path.slice(0, -4)}.key` })
     else if (!entry.isFile() && !entry.name.endsWith('.key')) {
-      const below = await list(path).catch(() => [])
-      if (!below.some(({ name }) => name === 'tls.crt')) continue
+      const below = await list(path).catch(unlessAbsent)
+      if (below?.some(({ name }) => name === 'tls.crt') === false) continue
       folders.push(path)
-      pairs.push({ cert: join(path, 'tls.crt'), key: join(path, 'tls.key') })
+      const found = below === undefined ? unlisted : pairs
+      found.push({ cert: join(path, 'tls.crt'), key: join(path, 'tls.key') })
     }
   }
-  return { pairs, folders }
+  return { pairs, unlisted, folders }
+}
+
+/** What is in no folder, or in none any more; undefined: nobody knows. */
+function unlessAbsent({ code }: NodeJS.ErrnoException): [] | undefined {
+  return code === 'ENOENT' || code === 'ENOTDIR' ? [] : undefined
 }
 
 async function list(folder: string) {

@@ -128,6 +128,27 @@ test('a volume that Kubernetes swaps is read anew', async () => {
   await until(async () => (await shown('v2.example')) === 'hooks.customer.example, v2.example')
 })
 
+test('C4 a folder that cannot be listed for a while leaves the pair that was in it; one that never could is left out', async () => {
+  const [below, away] = [join(folder, 'below'), join(folder, '.away')]
+  await mkdir(below)
+  await put('below/tls', ['hooks.customer.example'])
+  // A link to itself is what also root cannot list.
+  await symlink('never', join(folder, 'never'))
+  await start()
+  expect(errors).toEqual([])
+  await rename(below, away)
+  await symlink('below', below)
+  expect(await server.reload()).toBe(false)
+  expect(errors).toEqual([`the certificate ${join(below, 'tls.crt')} cannot be read (ELOOP)`])
+  expect(await shown('hooks.customer.example')).toBe('hooks.customer.example')
+  await rm(below)
+  await rename(away, below)
+  expect(await server.reload()).toBe(true)
+  expect(await shown('hooks.customer.example')).toBe('hooks.customer.example')
+  await rm(below, { recursive: true })
+  await until(async () => (await shown('hooks.customer.example')).includes(DOMAIN))
+})
+
 test('of two for one name the one that ends later is shown', async () => {
   await put('a', ['hooks.customer.example', 'later.example'], 60)
   await put('b', ['hooks.customer.example'], 30)
