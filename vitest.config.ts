@@ -25,7 +25,7 @@ export default defineConfig({
     setupFiles: 'test/support/strict-subset.ts',
     pool: 'forks',
     // Tests wait more than they work.
-    maxWorkers: Math.max(4, availableParallelism()),
+    maxWorkers: Math.max(6, availableParallelism()),
     testTimeout: LIMIT_MS,
     hookTimeout: LIMIT_MS,
     expect: { poll: { timeout: 120_000 } },

@@ -43,7 +43,7 @@ async function via(server: Running, runtime: string, ...more: string[]) {
   return await sallyport(words, { environment: machine.environment })
 }
 
-test('a table and JSON, of a runtime with two clients, and of one without', async () => {
+test('a table and JSON, of a runtime with two clients, and of one without', { tags: ['slow'] }, async () => {
   const server = machine.start(machine.serverArgs())
   const client = await startClient(server)
   await startClient(server)

@@ -27,7 +27,9 @@ async function statusOf({ address }: { readonly address?: string }): Promise<Rec
   return (await answer.json()) as Record<string, unknown>
 }
 
-test('every field of /status and of an exchange in the log has its row, and every row its field', async () => {
+test('every field of /status and of an exchange in the log has its row, and every row its field', {
+  tags: ['slow'],
+}, async () => {
   writeFileSync(file('admin'), ADMIN_TOKEN, { mode: 0o600 })
   writeFileSync(file('routes.yaml'), 'routes: [{ name: all, match: { path: / }, answer: { status: 200 } }]\n')
   const admin = [...ADMIN, '--admin.token.file', file('admin')]

@@ -48,7 +48,9 @@ async function ask(port: number, times: number): Promise<void> {
   agent.destroy()
 }
 
-test('a reader that was away is told how many lines it has missed, where they are missing', async () => {
+test('a reader that was away is told how many lines it has missed, where they are missing', {
+  tags: ['slow'],
+}, async () => {
   const port = await startRouter('all')
   child!.stderr!.pause()
   const asked = 3000

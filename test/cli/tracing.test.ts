@@ -85,7 +85,7 @@ async function pair(...ofClient: string[]) {
   expect(receiver.faults).toEqual([])
 }
 
-test('server and client send to one receiver: one waterfall', async () => {
+test('server and client send to one receiver: one waterfall', { tags: ['slow'] }, async () => {
   await pair(...otlp())
   expect(waterfall(receiver.spans)).toEqual(['GET server', '  tunnel client', '    GET /hi server'])
   const services = receiver.requests.map(({ resource }) => resource['service.name'])

@@ -18,7 +18,7 @@ describe('BegunExchanges', () => {
     expect(begun.begin('a', 1)).toBeUndefined()
   })
 
-  it('has no hole where 5,000 end each second, and keeps little for each', async () => {
+  it('has no hole where 5,000 end each second, and keeps little for each', { tags: ['slow'] }, async () => {
     const perSecond = 5000
     const id = (i: number) => {
       const bytes = Buffer.alloc(16)

@@ -81,7 +81,9 @@ describe('under steady traffic, nothing is lost and no POST runs twice', () => {
     await nothingLost()
   })
 
-  test('in a rolling update that is rolled back: the old instance stood by, and is active again', async () => {
+  test('in a rolling update that is rolled back: the old instance stood by, and is active again', {
+    tags: ['slow'],
+  }, async () => {
     const old = pair.tunnel
     await standing(old, true)
     const { epoch } = old.stats()

@@ -97,7 +97,7 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
 
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-  test('it says what is missing, and then takes the file', () => {
+  test('it says what is missing, and then takes the file', { tags: ['slow'] }, () => {
     expect(() => load()).toThrow('README.md says how to write .env')
     const loaded = load({ SALLYPORT_USER: '1000:1000', SALLYPORT_PUBLISH: '443' }).services
     expect(Object.keys(loaded).sort()).toEqual(services.map(([name]) => name).sort())

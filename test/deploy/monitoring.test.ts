@@ -50,7 +50,7 @@ describe('words', () => {
 describe.runIf(needs('prometheus'))('Prometheus', () => {
   const promtool = (...words: string[]) => execFileSync('promtool', words, { encoding: 'utf8', stdio: 'pipe' })
 
-  test('takes the files, and its own tests of the rules pass', () => {
+  test('takes the files, and its own tests of the rules pass', { tags: ['slow'] }, () => {
     promtool('check', 'config', '--syntax-only', 'deploy/monitoring/prometheus.yaml')
     expect(promtool('check', 'rules', RULES)).toContain(`${rules.length} rules found`)
     expect(promtool('test', 'rules', 'deploy/monitoring/rules.test.yaml')).toContain('SUCCESS')

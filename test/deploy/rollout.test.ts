@@ -80,7 +80,9 @@ afterEach(async () => {
 
 const pause = (ms: number) => new Promise(resolve => setTimeout(resolve, ms))
 
-test('K1 while a server alone is updated, nobody who reaches one is told that the runtime is away', async () => {
+test('K1 while a server alone is updated, nobody who reaches one is told that the runtime is away', {
+  tags: ['slow'],
+}, async () => {
   const recipe = readRecipe()
   const folder = mkdtempSync(join(tmpdir(), 'sallyport-rollout-'))
   undo.push(() => rmSync(folder, { recursive: true }))

@@ -13,7 +13,7 @@ function door(declaration: Partial<Declaration>): Door {
 }
 
 describe('the API reference', () => {
-  test('is up to date, and every export has a docstring', () => {
+  test('is up to date, and every export has a docstring', { tags: ['slow'] }, () => {
     const { pages, missing } = generatedPages()
     expect(missing).toEqual([])
     const tree = checkout()
@@ -48,7 +48,7 @@ describe('the API reference', () => {
 })
 
 describe('examples in documents and docstrings', () => {
-  test('compile', () => {
+  test('compile', { tags: ['slow'] }, () => {
     const examples = examplesIn(checkout())
     expect(examples.size).toBeGreaterThan(30)
     expect(compileExamples(examples)).toEqual([])

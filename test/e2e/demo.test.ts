@@ -94,7 +94,7 @@ it.runIf(needs('curl'))('the printed lines work when pasted; Ctrl-C leaves no pr
   expect(existsSync(folder)).toBe(false)
 })
 
-it('without nginx, the ingress road leads straight to the router service', async () => {
+it('without nginx, the ingress road leads straight to the router service', { tags: ['slow'] }, async () => {
   const files = await makeFiles()
   const demo = new Demo(files, '')
   const said = vi.spyOn(console, 'log').mockReturnValue()

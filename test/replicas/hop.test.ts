@@ -505,7 +505,9 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       await Promise.all([closing, closed.promise])
     })
 
-    test('D3: a forged entry leads nowhere: who listens there must show the certificate of a replica', async () => {
+    test('D3: a forged entry leads nowhere: who listens there must show the certificate of a replica', {
+      tags: ['slow'],
+    }, async () => {
       near = await replicas.add()
       const { authority } = await makeWorld()
       const made = await createServerCertificate(authority, { hosts: ['localhost', '127.0.0.1'] })

@@ -177,7 +177,7 @@ describe('A5 planted secrets', () => {
     expectClean('the log', JSON.stringify(lines), [])
   })
 
-  test('A5: nor what a process says that crashes', async () => {
+  test('A5: nor what a process says that crashes', { tags: ['slow'] }, async () => {
     const token = await writeToken('1h')
     // An exception that nobody catches, in a process that has its secrets at hand.
     const hook = file('crash.mjs')

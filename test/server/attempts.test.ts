@@ -228,7 +228,7 @@ async function run(plan: Plan): Promise<void> {
   for (const session of sessions) session.session.destroy(new SallyportError('session-lost'))
 }
 
-test('one answer or one cut, all credit given back, nothing left behind', async () => {
+test('one answer or one cut, all credit given back, nothing left behind', { tags: ['slow'] }, async () => {
   const plan: fc.Arbitrary<Plan> = fc.record({
     sessions: fc.array(
       fc.record({ behaviour: fc.constantFrom(...BEHAVIOURS), instance: fc.constantFrom('a', 'b', 'c') }),

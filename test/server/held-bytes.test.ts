@@ -116,7 +116,7 @@ describe('of answers that came whole and were not read', () => {
     await nothingHeld()
   })
 
-  test('nothing is left: HTTP/1.1, the caller goes, and the kernel had not taken all', async () => {
+  test('nothing is left: HTTP/1.1, the caller goes, and the kernel had not taken all', { tags: ['slow'] }, async () => {
     let bytes = 2048 * KIB
     server = await startServer()
     await dial(server, {

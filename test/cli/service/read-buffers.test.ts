@@ -19,7 +19,7 @@ const PROGRAM = `
   turn()
 `
 
-test('V8 has collected: it is not done once more at once, which would age what lives', async () => {
+test('V8 has collected: it is not done once more at once, which would age what lives', { tags: ['slow'] }, async () => {
   const args = ['--trace-gc', '--input-type=module', '--eval', PROGRAM]
   const { stdout } = await promisify(execFile)(process.execPath, args, { maxBuffer: 64 * 1024 * 1024 })
   const collections = stdout.split('\n').filter(line => line.includes('Scavenge'))

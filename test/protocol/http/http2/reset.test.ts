@@ -144,30 +144,34 @@ describe('a request that breaks', () => {
   test.each([
     ['a body', 4, false],
     ['a WebSocket', 0, true],
-  ])('%s whose answer is over, and for whose end its upstream has no room', async (_, bodyBytes, upgrade) => {
-    const { socket, peer } = await pairOfSockets()
-    peer.write(settings([WINDOW, 4], [CONNECT_PROTOCOL, 1]))
-    const idle = Promise.withResolvers<void>()
-    const told = Promise.withResolvers<void>()
-    const session = new Http2ClientSession(socket, {
-      limits: { stalledMs: 200 },
-      onSettings: told.resolve,
-      onIdle: () => idle.resolve(),
-    })
-    open.push(() => session.destroy())
-    await told.promise
-    const frames = lastFrames(peer)
-    const request = { method: upgrade ? 'GET' : 'POST', authority: 'a', path: '/', headers: [], bodyBytes, upgrade }
-    const ended = Promise.withResolvers<void>()
-    const response = { ...DEAF, responseEnd: () => ended.resolve(), requestConsumed: () => sink.requestEnd([]) }
-    const sink = session.send(request, response, { headTimeoutMs: 10_000 })
-    if (!upgrade) sink.requestData(Buffer.from('some'))
-    peer.write(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, field(':status', '200')))
-    await ended.promise
-    if (upgrade) sink.requestData(Buffer.from('some'))
-    expect(session.streams).toBe(1)
-    expectCut(await frames, CANCEL)
-    await idle.promise
-    expect(session.streams).toBe(0)
-  })
+  ])(
+    '%s whose answer is over, and for whose end its upstream has no room',
+    { tags: ['slow'] },
+    async (_, bodyBytes, upgrade) => {
+      const { socket, peer } = await pairOfSockets()
+      peer.write(settings([WINDOW, 4], [CONNECT_PROTOCOL, 1]))
+      const idle = Promise.withResolvers<void>()
+      const told = Promise.withResolvers<void>()
+      const session = new Http2ClientSession(socket, {
+        limits: { stalledMs: 200 },
+        onSettings: told.resolve,
+        onIdle: () => idle.resolve(),
+      })
+      open.push(() => session.destroy())
+      await told.promise
+      const frames = lastFrames(peer)
+      const request = { method: upgrade ? 'GET' : 'POST', authority: 'a', path: '/', headers: [], bodyBytes, upgrade }
+      const ended = Promise.withResolvers<void>()
+      const response = { ...DEAF, responseEnd: () => ended.resolve(), requestConsumed: () => sink.requestEnd([]) }
+      const sink = session.send(request, response, { headTimeoutMs: 10_000 })
+      if (!upgrade) sink.requestData(Buffer.from('some'))
+      peer.write(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, field(':status', '200')))
+      await ended.promise
+      if (upgrade) sink.requestData(Buffer.from('some'))
+      expect(session.streams).toBe(1)
+      expectCut(await frames, CANCEL)
+      await idle.promise
+      expect(session.streams).toBe(0)
+    },
+  )
 })
