@@ -31,7 +31,7 @@ import { fetchRuntime } from './embed/fetch.ts'
 import type { CallOptions } from './embed/request.ts'
 import type { ServerEvents } from './events.ts'
 import { Inbox, type InboxOperations } from './inbox/inbox.ts'
-import { type Keeping, openStore } from './inbox/open.ts'
+import { type OpenedInbox, openStore } from './inbox/open.ts'
 import { type Address, Listeners } from './listeners.ts'
 import { Opened } from './opened.ts'
 import { checkGrace, type ResolvedServerOptions } from './options.ts'
@@ -111,7 +111,7 @@ export class TunnelServer implements Server {
     authenticator: Authenticator,
     revocations: RevocationStore,
     replicas: Replicas,
-    keeping: Keeping | undefined,
+    keeping: OpenedInbox | undefined,
     access: Access | undefined,
   ) {
     const { logger, limits } = settings
@@ -191,7 +191,7 @@ export class TunnelServer implements Server {
     })
   }
 
-  #openInbox(keeping: Keeping, carriers: Carriers): Inbox {
+  #openInbox(keeping: OpenedInbox, carriers: Carriers): Inbox {
     const { inbox, logger, clock, tracing } = this.#settings
     return new Inbox({
       ...{ ...keeping, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock, tracing },

@@ -1,13 +1,13 @@
 /**
- * One webhook at the edge: either its answer comes from the receiver, or it is stored and the sender told so.
+ * One webhook at the edge. Either the receiver answers it, or it is stored and the sender gets 202.
  *
- *     passing ──▶ answering            the receiver has answered, and nothing is kept
+ *     passing ──▶ answering               the receiver has answered; nothing is kept
  *        │
  *        ▼
- *     taking ──▶ storing ──▶ over      202 once it is durable; an attempt may go on, and settles it if it succeeds
+ *     capturing ──▶ storing ──▶ over      202 once it is durable; an attempt under way continues, and settles it on success
  *
- * Both ends may be in any of these: what still comes of a request that is taken is kept, and what comes of an answer that is
- * not wanted is dropped.
+ * Request and answer may still be arriving in any of these phases. While capturing, the rest of the request is kept. Once an
+ * answer is no longer wanted, the rest of it is dropped.
  */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { type Failing, guardWith, stepOf, tellDefect } from '../../protocol/base/guard.ts'
@@ -28,24 +28,24 @@ import { KeptBody } from './kept-body.ts'
 import { outcomeOfError, outcomeOfHead, REST_MS } from './outgoing.ts'
 import { isForSender, type Outcome } from './retry.ts'
 import type { Rule } from './rules.ts'
-import type { Sealing, Seals } from './sealing.ts'
+import type { ClientSealer, Sealing } from './sealing.ts'
 import { beginAccept } from './spans.ts'
-import type { Applied } from './store.ts'
+import type { ChangeResult } from './store.ts'
 
 /** Why a webhook was stored. */
-export const WHYS = ['always', 'behind', 'offline', 'failed', 'slow', 'lost'] as const
-export type Why = (typeof WHYS)[number]
+export const CAPTURE_REASONS = ['always', 'behind', 'offline', 'failed', 'slow', 'lost'] as const
+export type CaptureReason = (typeof CAPTURE_REASONS)[number]
 
 interface CaptureOptions {
   readonly id: string
   readonly rule: Rule
-  /** What it shares with those that it must not overtake. */
+  /** Webhooks with the same name are in the same lane, so they must not overtake each other. */
   readonly laneName: string
-  /** For the runtime's client; undefined: it stays in clear. */
-  readonly seals: Seals | undefined
+  /** ClientSealer for the runtime's client. `undefined` if webhooks are stored unencrypted. */
+  readonly sealer: ClientSealer | undefined
 }
 
-/** Until then what came of a body stays where it was read. */
+/** Most webhooks are answered within this time, so until then the body stays in the buffers that it was read into. */
 const MOMENT_MS = 250
 
 const late = stepOf<Capture>(capture => capture.late())
@@ -55,51 +55,50 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   readonly id: string
   readonly request: HttpRequest
   readonly rule: Rule
-  /** Digest of its lane. */
   readonly #laneName: string
   #lane: string | undefined
-  readonly #seals: Seals | undefined
-  /** As it came: those behind may change it. */
-  readonly #asked: HttpRequest
+  readonly #sealer: ClientSealer | undefined
+  /** A copy, since later layers may change the request. */
+  readonly #original: HttpRequest
   readonly received: number
-  /** That it was taken; undefined: nobody records it. */
+  /** `undefined` if the trace is not recorded. */
   span: Span | undefined
-  /** @internal Room in the inbox that was promised to it. */
+  /** @internal Room reserved for it in the inbox. */
   reservedBytes = 0
-  /** @internal MACs of its parts that are in the store, by their numbers; undefined: none. */
+  /** @internal MACs of the parts that are already in the store, by part number. `undefined` if there are none. */
   macs: string[] | undefined
   #sealing: Sealing | undefined
   readonly #inbox: Inbox
   readonly #response: ResponseSink
   readonly #body: KeptBody
-  /** Where the request goes, while it goes anywhere. */
+  /** Where the request is being forwarded. `undefined` if it is not. */
   #next: RequestSink | undefined
-  #phase: 'passing' | 'answering' | 'taking' | 'storing' | 'over' = 'passing'
-  /** Its sender gets the receiver's answer, and may hold some of it after its end. */
-  #letsThrough = false
-  #why: Why = 'always'
+  #phase: 'passing' | 'answering' | 'capturing' | 'storing' | 'over' = 'passing'
+  /** The sender gets the receiver's answer. True beyond its end, since the sender may still have some of it to consume. */
+  #passesAnswer = false
+  #reason: CaptureReason = 'always'
   #timer: NodeJS.Timeout | undefined
-  /** Of the attempt, once its answer is nobody's. */
+  /** Ends the attempt once nobody waits for its answer. */
   #attemptTimer: NodeJS.Timeout | undefined
   #trailers: HeaderList | undefined
   #signature: ReturnType<NonNullable<Rule['verifier']>['begin']> | undefined
-  /** Of the attempt from before it was stored; undefined: there was none. */
+  /** Outcome of the attempt that began before the webhook was stored. `undefined` while there is none. */
   #outcome: Outcome | undefined
   #onOutcome: ((outcome: Outcome) => void) | undefined
-  /** What its receiver said before it had the request. */
-  #early: Outcome | undefined
+  /** The receiver's answer, if it came before the receiver had the whole request. */
+  #earlyOutcome: Outcome | undefined
   #attempted = false
-  /** The moment is over in which most webhooks are answered. */
-  #waited = false
-  /** Request bytes that the next end has taken, that are kept, and that the caller's end was told. */
-  #passed = 0
-  #kept = 0
-  #told = 0
-  #came = 0
+  /** `MOMENT_MS` have passed. */
+  #momentOver = false
+  /** Request bytes: consumed by the next layer, kept safely, credited to the caller, and received. */
+  #forwardedBytes = 0
+  #keptBytes = 0
+  #creditedBytes = 0
+  #receivedBytes = 0
 
   constructor(
     inbox: Inbox,
-    { id, rule, laneName, seals }: CaptureOptions,
+    { id, rule, laneName, sealer }: CaptureOptions,
     request: HttpRequest,
     response: ResponseSink,
   ) {
@@ -107,11 +106,11 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.id = id
     this.rule = rule
     this.#laneName = laneName
-    this.#seals = seals
+    this.#sealer = sealer
     this.request = request
     this.#response = response
     this.received = inbox.now()
-    this.#asked = { ...request, headers: [...request.headers] }
+    this.#original = { ...request, headers: [...request.headers] }
     this.#body = new KeptBody(inbox.budget, this)
   }
 
@@ -121,26 +120,26 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   get head(): ReturnType<typeof keptHead> {
-    return keptHead(this.#asked)
+    return keptHead(this.#original)
   }
 
-  /** How it is sealed, from the first part on; undefined: it is not. */
+  /** ClientSealer every part of it. `undefined` if it is stored unencrypted. */
   get sealing(): Sealing | undefined {
     const { id, lane, received } = this
-    this.#sealing ??= this.#seals?.seal({ runtime: this.request.runtime!, id, lane, received })
+    this.#sealing ??= this.#sealer?.seal({ runtime: this.request.runtime!, id, lane, received })
     return this.#sealing
   }
 
   start(next: Handler): this {
     this.#signature = this.rule.verifier?.begin(this.request.headers, this.received)
-    if (this.#signature?.refusal !== undefined) this.#distrust(this.#signature.refusal)
-    else if (this.rule.mode === 'always') this.#take('always')
-    else if (this.#inbox.isBusy(this)) this.#take('behind')
+    if (this.#signature?.refusal !== undefined) this.#refuseSignature(this.#signature.refusal)
+    else if (this.rule.mode === 'always') this.#capture('always')
+    else if (this.#inbox.isBusy(this)) this.#capture('behind')
     else {
       this.#attempted = true
       this.#timer = setTimeout(late, Math.min(MOMENT_MS, this.rule.answerWithinMs), this)
       const sink = next(this.request, this)
-      // It may have answered by now: nothing more is sent to it then.
+      // The handler may have answered already. If so, it gets no more of the request.
       if (this.#outcome === undefined || this.#phase === 'answering') this.#next = sink
     }
     return this
@@ -153,10 +152,10 @@ export class Capture implements RequestSink, ResponseSink, Failing {
       this.#response.requestConsumed(chunk.length)
       return
     }
-    this.#came += chunk.length
+    this.#receivedBytes += chunk.length
     this.#signature?.update(chunk)
     if (this.#phase !== 'answering') {
-      if (this.#inbox.budget.isFull(this.request.runtime!)) this.#cannotKeep(undefined)
+      if (this.#inbox.budget.isFull(this.request.runtime!)) this.#keepFailed(undefined)
       else this.#body.add(chunk)
     }
     this.#next?.requestData(chunk)
@@ -167,18 +166,18 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     if (this.#phase === 'over') return
     const problem = this.#phase === 'answering' ? undefined : this.#signature?.verdict()
     if (problem !== undefined) {
-      this.#distrust(problem)
+      this.#refuseSignature(problem)
       return
     }
     this.#trailers = trailers
     this.#next?.requestEnd(trailers)
-    if (this.#phase === 'taking') this.#store()
+    if (this.#phase === 'capturing') this.#store()
   }
 
-  /** The sender has gone. What it did not send whole is no webhook; what it did may be stored by now, and stays. */
+  /** The sender has gone. An incomplete webhook is dropped; a complete one may already be stored, and stays. */
   requestAbort(error: SallyportError): void {
     if (this.#phase === 'storing') return
-    if (this.#phase === 'taking') this.#inbox.leave(this)
+    if (this.#phase === 'capturing') this.#inbox.leave(this)
     this.#release()
     this.#phase = 'over'
     this.span?.end()
@@ -187,16 +186,16 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   responseConsumed(bytes: number): void {
-    if (this.#letsThrough) this.#next?.responseConsumed(bytes)
+    if (this.#passesAnswer) this.#next?.responseConsumed(bytes)
   }
 
-  /** Bytes are taken once both have them: whom they are passed to, and what they are kept by. */
+  /** Gives credit only for bytes that both the next layer has consumed and the body keeps. */
   #giveCredit(): void {
-    const passed = this.#next === undefined ? this.#came : this.#passed
-    const kept = this.#phase === 'passing' || this.#phase === 'taking' ? this.#kept : this.#came
-    const more = Math.min(passed, kept) - this.#told
+    const passed = this.#next === undefined ? this.#receivedBytes : this.#forwardedBytes
+    const kept = this.#phase === 'passing' || this.#phase === 'capturing' ? this.#keptBytes : this.#receivedBytes
+    const more = Math.min(passed, kept) - this.#creditedBytes
     if (more <= 0) return
-    this.#told += more
+    this.#creditedBytes += more
     this.#response.requestConsumed(more)
   }
 
@@ -207,22 +206,22 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   responseHead(head: ResponseHead): void {
-    if (this.#phase === 'passing' && isForSender(head.status)) this.#letGo()
+    if (this.#phase === 'passing' && isForSender(head.status)) this.#passAnswer()
     if (this.#phase === 'answering') this.#response.responseHead(head)
-    else this.#answered(outcomeOfHead(head, this.#inbox.now()))
+    else this.#handleHead(outcomeOfHead(head, this.#inbox.now()))
   }
 
-  /** Who says 2xx before it has the whole request is still to get the rest: what counts is the end of its answer. */
-  #answered(outcome: Outcome): void {
-    const isWhole = this.#trailers !== undefined && this.#passed >= this.#came
-    if (outcome.kind === 'delivered' && !isWhole) this.#early = outcome
-    else this.#ended(outcome)
+  /** A receiver that answers 2xx early still gets the rest of the request. What counts is the end of its answer. */
+  #handleHead(outcome: Outcome): void {
+    const isWhole = this.#trailers !== undefined && this.#forwardedBytes >= this.#receivedBytes
+    if (outcome.kind === 'delivered' && !isWhole) this.#earlyOutcome = outcome
+    else this.#attemptEnded(outcome)
   }
 
-  /** Nothing is kept from here on: whatever comes of the attempt is the sender's answer. */
-  #letGo(): void {
+  /** Nothing is kept from here on: the sender gets whatever the attempt answers. */
+  #passAnswer(): void {
     this.#phase = 'answering'
-    this.#letsThrough = true
+    this.#passesAnswer = true
     this.#release()
     this.#giveCredit()
   }
@@ -233,7 +232,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   responseEnd(trailers: HeaderList): void {
-    if (this.#early !== undefined) this.#ended(this.#early)
+    if (this.#earlyOutcome !== undefined) this.#attemptEnded(this.#earlyOutcome)
     clearTimeout(this.#attemptTimer)
     if (this.#phase !== 'answering') return
     this.#phase = 'over'
@@ -241,15 +240,15 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   responseAbort(error: SallyportError): void {
-    if (!this.#letsThrough) this.#ended(outcomeOfError(error))
+    if (!this.#passesAnswer) this.#attemptEnded(outcomeOfError(error))
     clearTimeout(this.#attemptTimer)
-    if (!this.#letsThrough) return
+    if (!this.#passesAnswer) return
     this.#phase = 'over'
     this.#response.responseAbort(error)
   }
 
   requestConsumed(bytes: number): void {
-    this.#passed += bytes
+    this.#forwardedBytes += bytes
     if (this.#phase === 'over') this.#response.requestConsumed(bytes)
     else this.#giveCredit()
   }
@@ -262,39 +261,39 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#response.unwanted?.()
   }
 
-  /** The attempt from before it was stored is over: nothing more is sent there. */
-  #ended(outcome: Outcome): void {
+  /** The attempt that began before the webhook was stored is over, so nothing more is forwarded. */
+  #attemptEnded(outcome: Outcome): void {
     if (this.#outcome !== undefined) return
     this.#outcome = outcome
     if (this.#trailers === undefined) {
-      // What comes of the request is kept from here on, and goes nowhere else.
+      // The rest of the request is only kept.
       this.#next?.requestAbort(new SallyportError('cancelled'))
       this.#next = undefined
     } else {
-      this.#passed = this.#came
-      this.#within(REST_MS)
+      this.#forwardedBytes = this.#receivedBytes
+      this.#limitAttempt(REST_MS)
     }
-    if (this.#phase === 'passing') this.#take(whyOf(outcome))
+    if (this.#phase === 'passing') this.#capture(reasonOf(outcome))
     else {
       this.#onOutcome?.(outcome)
       this.#giveCredit()
     }
   }
 
-  /** @internal Its sender waits no longer. */
+  /** @internal The sender should not have to wait any longer. */
   late(): void {
     if (this.#phase !== 'passing') return
     const leftMs = this.rule.answerWithinMs - MOMENT_MS
-    if (this.#waited || leftMs <= 0) this.#take('slow')
+    if (this.#momentOver || leftMs <= 0) this.#capture('slow')
     else {
-      this.#waited = true
-      this.#body.last()
+      this.#momentOver = true
+      this.#body.own()
       this.#timer = setTimeout(late, leftMs, this)
     }
   }
 
-  /** What is left of the attempt has as long as that: nobody waits for it any more. */
-  #within(ms: number): void {
+  /** Nobody waits for the attempt any more, so the rest of it gets this long. */
+  #limitAttempt(ms: number): void {
     clearTimeout(this.#attemptTimer)
     this.#attemptTimer = setTimeout(giveUp, ms, this)
   }
@@ -303,17 +302,17 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   giveUp(): void {
     this.#next?.requestAbort(new SallyportError('cancelled'))
     this.#next = undefined
-    this.#ended(outcomeOfError(new SallyportError('upstream-timeout')))
+    this.#attemptEnded(outcomeOfError(new SallyportError('upstream-timeout')))
   }
 
   threw(error: unknown): void {
-    tellDefect(this.#inbox.logger, 'a webhook could not be taken', error)
+    tellDefect(this.#inbox.logger, 'capturing a webhook failed', error)
     this.#refuse(toSallyportError(error))
   }
 
-  /** The signature is wrong: nothing is stored, and what was passed on so far never ends. */
-  #distrust(problem: string): void {
-    this.#inbox.logger.warn({ ...this.#fields, reason: problem }, 'a webhook has no good signature')
+  /** The signature is invalid: nothing is stored, and the request that was forwarded so far is aborted. */
+  #refuseSignature(problem: string): void {
+    this.#inbox.logger.warn({ ...this.#fields, reason: problem }, 'a webhook has no valid signature')
     this.#refuse(new SallyportError('webhook-signature'))
   }
 
@@ -322,52 +321,53 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     return { runtime, route: this.rule.route, requestId }
   }
 
-  // Keeping it, as its body says.
+  // Called by the body.
 
   /** @internal */
   part(n: number, bytes: Uint8Array): Promise<unknown> {
     return this.#inbox.part(this, n, bytes)
   }
 
-  /** @internal So many bytes from the beginning are kept well enough for more to come. */
+  /** @internal The first `bytes` bytes are kept safely, so more may come. */
   kept(bytes: number): void {
-    this.#kept = bytes
+    this.#keptBytes = bytes
     this.#giveCredit()
   }
 
   /** @internal */
   failed(error: unknown): void {
-    this.#cannotKeep(error)
+    this.#keepFailed(error)
   }
 
-  #take(why: Why): void {
+  #capture(reason: CaptureReason): void {
     clearTimeout(this.#timer)
-    this.#phase = 'taking'
-    this.#why = why
-    this.span = beginAccept(this.id, this.request, why)
-    this.#body.last()
+    this.#phase = 'capturing'
+    this.#reason = reason
+    this.span = beginAccept(this.id, this.request, reason)
+    this.#body.own()
     this.#inbox.expect(this)
-    if (this.#came === 0 && hasHeader(this.request.headers, 'expect')) this.#response.responseInformational(100, [])
+    if (this.#receivedBytes === 0 && hasHeader(this.request.headers, 'expect'))
+      this.#response.responseInformational(100, [])
     this.#giveCredit()
     if (this.#trailers !== undefined) this.#store()
   }
 
-  /** No more of the body can be kept: the answer, if one comes, is all that its sender gets. */
-  #cannotKeep(error: unknown): void {
-    if (this.#phase === 'taking') this.#refuse(this.#inbox.refusal(error))
-    else if (this.#phase === 'passing') this.#letGo()
+  /** No more of the body can be kept. While the request is still being forwarded, the sender gets whatever is answered. */
+  #keepFailed(error: unknown): void {
+    if (this.#phase === 'capturing') this.#refuse(this.#inbox.refusal(error))
+    else if (this.#phase === 'passing') this.#passAnswer()
   }
 
   #store(): void {
     this.#phase = 'storing'
     const { rest, digest, parts } = this.#body.finish()
     const bodyBytes = this.#body.bytes
-    const taken = { why: this.#why, rest, digest, parts, bodyBytes, trailers: this.#trailers! }
-    if (this.#attempted && this.#outcome === undefined) this.#within(this.#inbox.attemptMs)
+    const captured = { why: this.#reason, rest, digest, parts, bodyBytes, trailers: this.#trailers! }
+    if (this.#attempted && this.#outcome === undefined) this.#limitAttempt(this.#inbox.attemptMs)
     const guard = guardWith(error => this.threw(error))
-    const stored = guard((done: Applied) => this.#answer(done))
+    const stored = guard((done: ChangeResult) => this.#accept(done))
     const failed = guard((error: unknown) => this.#refuse(this.#inbox.refusal(error)))
-    this.#inbox.store(this, taken, this.#attempted ? this.#attempt() : undefined).then(stored, failed)
+    this.#inbox.store(this, captured, this.#attempted ? this.#attempt() : undefined).then(stored, failed)
   }
 
   #attempt(): Promise<Outcome> {
@@ -377,7 +377,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     })
   }
 
-  #answer({ id, status }: Applied): void {
+  #accept({ id, status }: ChangeResult): void {
     this.#phase = 'over'
     this.span?.set('sallyport.inbox_id', id)
     this.span?.end()
@@ -392,14 +392,14 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   #refuse(error: SallyportError): void {
     if (this.#phase === 'over') return
-    if (this.#phase === 'taking') this.#inbox.leave(this)
+    if (this.#phase === 'capturing') this.#inbox.leave(this)
     this.#phase = 'over'
     this.span?.end(error.reason)
     this.#release()
     if (this.#outcome === undefined) this.#next?.requestAbort(new SallyportError('cancelled'))
     this.#inbox.refuse(this.request, this.#response, error)
-    this.#response.requestConsumed(this.#came - this.#told)
-    this.#told = this.#came
+    this.#response.requestConsumed(this.#receivedBytes - this.#creditedBytes)
+    this.#creditedBytes = this.#receivedBytes
   }
 
   #release(): void {
@@ -409,7 +409,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 }
 
-function whyOf({ kind, reason }: Outcome): Why {
+function reasonOf({ kind, reason }: Outcome): CaptureReason {
   if (kind === 'offline') return 'offline'
   return reason === 'session-lost' ? 'lost' : 'failed'
 }

@@ -1,4 +1,4 @@
-/** The columns in which both stores keep a message, by the names that `Message` has. */
+/** The columns of a message in both stores. They have the names of `Message`. */
 import type { Message } from './store.ts'
 
 export const COLUMNS = [

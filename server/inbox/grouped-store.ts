@@ -1,55 +1,55 @@
 /**
- * What all stores do alike. Changes that come within two milliseconds, or while one commit is under way, are one transaction:
- * its fsync is what a webhook waits for. A store that failed is opened afresh before it is believed again.
+ * What all stores have in common. A commit's fsync is what a webhook waits for, so changes that arrive within two milliseconds,
+ * or during another commit, are committed in one transaction. A store that failed is reopened before it is used again.
  */
 import { type Guard, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { within } from '../pause.ts'
 import {
-  type Applied,
   type Change,
+  type ChangeResult,
   type Counts,
   type Filter,
   type InboxStore,
-  type Keep,
   type Message,
+  type Retention,
   type SharedStore,
   StoreError,
   type StoreState,
   type StoreStats,
-  type Swept,
+  type SweepResult,
 } from './store.ts'
 
 /** Changes that arrive within this time are committed together. */
 const GROUP_MS = 2
 /** A group of this size is committed without waiting for more. */
 const GROUP_BYTES = 1024 * 1024
-/** A store whose commit takes longer counts as away. Queries of PostgreSQL end earlier. */
+/** A store whose commit takes longer counts as failed. PostgreSQL queries time out sooner. */
 const COMMIT_MS = 10_000
-/** How often a store that could not be used is tried again. */
+/** How long to wait before reopening a store that failed. */
 const REOPEN_MS = 1000
-/** The longest commit is that of the last such window or two. */
+/** `commitMaxSeconds` covers the last one or two windows of this length. */
 const WINDOW_MS = 60_000
 
 interface Grouped {
   readonly change: Change
-  resolve(applied: Applied): void
+  resolve(applied: ChangeResult): void
   reject(error: unknown): void
 }
 
-/** The store cannot be used as it is, and waiting does not help. */
+/** The store cannot be used as it is, and waiting will not help. */
 export class UnusableError extends Error {}
 
 export abstract class GroupedStore implements InboxStore {
   protected readonly logger: Logger
   protected readonly guard: Guard
-  /** A store that takes longer to open goes on opening after the start, which everything else waits for. */
+  /** How long the start waits for the store to open. After that, it goes on opening in the background. */
   protected readonly startMs: number = 10_000
   protected isOpen = false
   protected isClosed = false
   readonly shared: SharedStore | undefined = undefined
   readonly #now: () => number
-  /** What the next commit takes. */
+  /** Changes of the next commit. */
   #group: Grouped[] = []
   #groupBytes = 0
   #groupTimer: NodeJS.Timeout | undefined
@@ -57,12 +57,12 @@ export abstract class GroupedStore implements InboxStore {
   #reopenTimer: NodeJS.Timeout | undefined
   #starting = false
   #wasOpen = false
-  #state: StoreState = { open: false, problem: 'it is not open yet' }
+  #state: StoreState = { open: false, problem: 'not open yet' }
   #onState: ((state: StoreState) => void) | undefined
   #setAside: string | undefined
   #commits = 0
   #commitMs = 0
-  /** The longest of this window and of the one before. */
+  /** Longest commit of this window, and of the one before. */
   #longest = [0, 0]
   #windowAt = 0
 
@@ -72,32 +72,32 @@ export abstract class GroupedStore implements InboxStore {
     this.guard = logGuard(logger, 'the store of the inbox failed')
   }
 
-  /** Opens it, or opens it again. Rejects with an {@link UnusableError} if waiting does not help. */
+  /** Opens the store, or reopens it. Rejects with an {@link UnusableError} if waiting will not help. */
   protected abstract reopen(): Promise<Extract<StoreState, { open: true }>>
-  /** The outcome of each change. Rejects with a {@link StoreError} if none was made. */
-  protected abstract commit(changes: readonly Change[]): Promise<readonly (Applied | StoreError)[]>
-  /** Ends what it has open. */
+  /** Resolves to the result of each change. Rejects with a {@link StoreError} if none was made. */
+  protected abstract commit(changes: readonly Change[]): Promise<readonly (ChangeResult | StoreError)[]>
+  /** Closes the store's resources. */
   protected abstract end(): Promise<void>
-  /** What the log calls it. */
+  /** Log fields that name the store. */
   protected abstract readonly place: object
 
   abstract next(runtime: string, lane: string, limit: number): Promise<readonly Message[] | undefined>
   abstract part(id: string, n: number): Promise<Uint8Array | undefined>
   abstract list(filter: Filter): Promise<readonly Message[]>
-  abstract sweep(at: number, keep: Keep): Promise<Swept>
+  abstract sweep(at: number, keep: Retention): Promise<SweepResult>
   abstract counts(): Promise<Counts>
 
   get onState(): ((state: StoreState) => void) | undefined {
     return this.#onState
   }
 
-  /** A new listener is told the current state at once. */
+  /** A new listener is called with the current state at once. */
   set onState(listener: ((state: StoreState) => void) | undefined) {
     this.#onState = listener
     listener?.(this.#state)
   }
 
-  /** Rejects with a TypeError for one that cannot be used. */
+  /** Rejects with a TypeError if the store cannot be used. */
   async start(): Promise<void> {
     this.#starting = true
     try {
@@ -108,7 +108,7 @@ export abstract class GroupedStore implements InboxStore {
     }
     this.#starting = false
     if (!this.isOpen && this.#reopenTimer === undefined) {
-      this.logger.warn(this.place, 'the store of the inbox takes long to open: until then nothing is kept')
+      this.logger.warn(this.place, 'the store of the inbox takes long to open: nothing is kept until then')
     }
   }
 
@@ -137,7 +137,7 @@ export abstract class GroupedStore implements InboxStore {
     this.#onState?.(state)
   }
 
-  /** Everything asked of it fails until it opens again. */
+  /** The store failed: reopens it. Until then everything asked of it fails. */
   protected lost(error: Error): void {
     if (this.isClosed) return
     if (this.isOpen || !this.#wasOpen) {
@@ -160,7 +160,7 @@ export abstract class GroupedStore implements InboxStore {
     this.#groupBytes = 0
   }
 
-  apply(change: Change): Promise<Applied> {
+  apply(change: Change): Promise<ChangeResult> {
     if (!this.isOpen || this.isClosed) return Promise.reject(this.away())
     return new Promise((resolve, reject) => {
       this.#group.push({ change, resolve, reject })
@@ -176,7 +176,7 @@ export abstract class GroupedStore implements InboxStore {
   }
 
   protected away(): StoreError {
-    return new StoreError('away', this.#state.open ? 'it is closed' : this.#state.problem)
+    return new StoreError('away', this.#state.open ? 'the store is closed' : this.#state.problem)
   }
 
   #commit(): void {
@@ -192,7 +192,7 @@ export abstract class GroupedStore implements InboxStore {
       this.#committing = false
       if (this.isOpen) this.#commit()
     })
-    const committed = this.guard((results: readonly (Applied | StoreError)[]) => {
+    const committed = this.guard((results: readonly (ChangeResult | StoreError)[]) => {
       this.#measure(performance.now() - startedMs)
       for (const [i, { resolve, reject }] of group.entries()) {
         const result = results[i]!

@@ -1,4 +1,4 @@
-/** The head of a request as the inbox keeps it: JSON, with every field in its order and byte for byte. */
+/** The head of a request as the inbox stores it: JSON, with the header fields in order, byte for byte. */
 import { Buffer } from 'node:buffer'
 import { newRequestId } from '../../protocol/base/ids.ts'
 import { BODY_UNKNOWN, type HeaderList, type HttpRequest } from '../../protocol/exchange.ts'
@@ -11,7 +11,7 @@ type Kept = Pick<
   'method' | 'authority' | 'path' | 'headers' | 'peerAddress' | 'encrypted' | 'caller' | 'requestId'
 >
 
-/** Fields about the connection that it arrived on. */
+/** Fields that belong to the connection on which the request arrived. */
 const OF_THE_CONNECTION: ReadonlySet<string> = new Set(['expect', 'content-length', 'max-forwards'])
 
 /** A copy, since later layers may change the request. */
@@ -25,7 +25,7 @@ export function keptHead(request: HttpRequest): Kept {
   return { method, authority, path, headers, peerAddress, encrypted, caller, requestId }
 }
 
-/** `parts` and `bodyBytes` of the body: whoever opens a sealed one sees whether it is whole. */
+/** Includes the number of parts and the size of the body, so that a client that opens a sealed webhook can tell whether it is whole. */
 export function encodeHead(
   head: Kept,
   body: { readonly trailers: HeaderList; readonly parts: number; readonly bodyBytes: number },
@@ -40,7 +40,7 @@ function inboxFields({ id, attempts, received }: Message): HeaderList {
   ]
 }
 
-/** A sealed webhook, for its client to open. The body is all parts, each prefixed with its length. */
+/** The request that carries a sealed webhook to its client. The body is all parts, each prefixed with its length. */
 export function sealedRequest(message: Message): HttpRequest {
   const bodyBytes = message.bytes + LENGTH_BYTES * message.parts
   const caller = decodeCaller(message.caller)
@@ -63,7 +63,7 @@ export function sealedRequest(message: Message): HttpRequest {
   }
 }
 
-/** The request to deliver, with its id, the number of the attempt, and the time of arrival. */
+/** The request to deliver, with the inbox's id, the number of the attempt, and the time of arrival as header fields. */
 export function decodeHead(
   bytes: Uint8Array,
   message: Message,

@@ -1,14 +1,14 @@
-/** What makes a webhook the same as another one: its sender's id, where it goes, and its body. */
+/** What identifies duplicates: the sender's id, the target, and the body. */
 import { createHash } from 'node:crypto'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 
-/** Senders that try again by themselves do it within this time. */
+/** Senders that retry by themselves do so within this time. */
 const REPEATED_MS = 10 * 60_000
 
-/** Fields in which senders say which delivery it is, the same when they try again. */
+/** Fields in which senders identify a delivery. Retries have the same value. */
 const ID_FIELDS: readonly (readonly [name: string, dedupeMs: number])[] = [
-  // GitHub never tries again by itself: a second one is a person's, who wants it delivered.
+  // GitHub never retries by itself. A second one comes from a person who wants it delivered.
   ['x-github-delivery', 0],
   ['x-forgejo-delivery', 0],
   ['x-gitea-delivery', 0],
@@ -18,7 +18,7 @@ const ID_FIELDS: readonly (readonly [name: string, dedupeMs: number])[] = [
   ['x-request-uuid', REPEATED_MS],
 ]
 
-/** The sender's id, and how long after the delivery it is still looked for; undefined: the sender says none. */
+/** The sender's id, and how long after the delivery duplicates are still recognised. `undefined` if there is no id. */
 export function senderId(headers: HeaderList): { readonly id: string; readonly dedupeMs: number } | undefined {
   for (const [name, dedupeMs] of ID_FIELDS) {
     const value = getHeader(headers, name)
@@ -29,13 +29,13 @@ export function senderId(headers: HeaderList): { readonly id: string; readonly d
 
 type Target = Pick<HttpRequest, 'method' | 'authority' | 'path'>
 
-/** Senders use one id for all endpoints that a message goes to: each is another webhook. */
+/** Senders use one id for all endpoints that a message goes to, so the digest includes the target. */
 export function dedupeDigest(id: string, { method, authority, path }: Target, bodyDigest: Uint8Array): string {
   const target = JSON.stringify([id, method, authority.toLowerCase(), path])
   return createHash('sha256').update(target).update('\0').update(bodyDigest).digest('base64url')
 }
 
-/** What lists show in place of a path. */
+/** Stands in for the path in the store and in lists. */
 export function laneDigest(runtime: string, lane: string): string {
   return createHash('sha256').update(runtime).update('\0').update(lane).digest('hex').slice(0, 32)
 }

@@ -1,4 +1,4 @@
-/** The inbox of a server: what clients announced, what is kept, and who delivers it. `README.md` has the parts. */
+/** The inbox of a server: the rules that clients announced, the webhooks it keeps, and their delivery. See `README.md`. */
 import { Buffer } from 'node:buffer'
 import { isDeepStrictEqual } from 'node:util'
 import { networkOf } from '../../protocol/base/address.ts'
@@ -14,7 +14,7 @@ import type { Tracing } from '../../protocol/trace/sampling.ts'
 import type { InboxRule } from '../../protocol/wire/control.ts'
 import { AgedMap } from '../aged-map.ts'
 import type { InboxLimits } from '../limits.ts'
-import { Capture, WHYS, type Why } from './capture.ts'
+import { CAPTURE_REASONS, Capture, type CaptureReason } from './capture.ts'
 import { encodeHead } from './head.ts'
 import { dedupeDigest, senderId } from './identity.ts'
 import { BodyBudget } from './kept-body.ts'
@@ -24,10 +24,10 @@ import type { InboxMac } from './mac.ts'
 import { deliverMessage } from './outgoing.ts'
 import type { Outcome, OutcomeKind } from './retry.ts'
 import { pathOf, Rules } from './rules.ts'
-import { SEAL_BYTES, Seals } from './sealing.ts'
+import { ClientSealer, SEAL_BYTES } from './sealing.ts'
 import { encodeCaller } from './spans.ts'
 import {
-  type Applied,
+  type ChangeResult,
   type Contents,
   type Filter,
   type InboxStore,
@@ -39,14 +39,14 @@ import {
   type StoreStats,
 } from './store.ts'
 
-/** What operators do with the webhooks that a server keeps. */
+/** What operators can do with the webhooks that a server keeps. */
 export interface InboxOperations {
-  /** Whether other servers have it too, so that each of them tells of all. */
+  /** Whether several servers share the inbox. Each of them then reports all webhooks. */
   readonly shared: boolean
   /** The newest first. */
   list(filter: Filter): Promise<readonly Message[]>
   read(id: string): Promise<{ readonly head: Uint8Array; readonly body: Uint8Array } | undefined>
-  /** Part `n` as it is stored: 0 the head, then the body. Undefined where there is none, or none any more. */
+  /** Part `n` as it is stored: 0 is the head, the others are the body. `undefined` if there is no such part (any more). */
   readPart(id: string, n: number): Promise<Uint8Array | undefined>
   replay(filter: Filter): Promise<string[]>
   drop(filter: Filter): Promise<string[]>
@@ -55,10 +55,10 @@ export interface InboxOperations {
 
 interface InboxParts {
   readonly store: InboxStore
-  /** What stands in the store is believed only with a MAC; undefined: always. */
+  /** If given, webhooks and rules in the store are trusted only with a valid MAC. */
   readonly mac?: InboxMac | undefined
   readonly limits: InboxLimits
-  /** Webhooks of clients without a key may stand in clear. */
+  /** Keep webhooks of clients without a key, unencrypted. */
   readonly plaintext: boolean
   readonly logger: Logger
   /** Ms since 1970. */
@@ -67,16 +67,16 @@ interface InboxParts {
   readonly tracing?: Tracing | undefined
   /** Whether the runtime has a session now. */
   isLive(runtime: string): boolean
-  /** Asks elsewhere for a session of a runtime that has none here. */
+  /** Looks up whether another replica has a session of the runtime. */
   look(runtime: string): void
 }
 
-/** What a webhook is stored with. */
-interface Taken {
-  readonly why: Why
+/** A captured webhook, as it goes to the store. */
+interface Captured {
+  readonly why: CaptureReason
   readonly rest: Uint8Array
   readonly digest: Uint8Array
-  /** Of the body. */
+  /** Number of parts of the body. */
   readonly parts: number
   readonly bodyBytes: number
   readonly trailers: HeaderList
@@ -87,49 +87,49 @@ export interface InboxStats {
   readonly store: StoreStats
   readonly messages: Readonly<Record<Message['state'], number>>
   readonly bytes: number
-  /** Since the oldest message that waits came; 0: none waits. */
+  /** Age of the oldest waiting message. 0 if none waits. */
   readonly oldestSeconds: number
   readonly lanes: number
   readonly paused: readonly string[]
   readonly bufferBytes: number
-  readonly accepted: Readonly<Record<Why | 'duplicate', number>>
+  readonly accepted: Readonly<Record<CaptureReason | 'duplicate', number>>
   readonly attempts: Readonly<Record<OutcomeKind, number>>
   readonly dead: Readonly<Record<string, number>>
-  /** Runtimes whose rules in the store are not believed, since they have no good MAC. */
+  /** Runtimes whose stored rules are ignored, because they have no valid MAC. */
   readonly unprovenRules: number
   readonly refused: Readonly<Record<string, number>>
 }
 
 const SWEEP_MS = 30_000
-/** Rules of a runtime that does not come back are kept so long. */
+/** How long the rules of a runtime that does not come back are kept. */
 const RULES_MS = 30 * 86_400_000
-/** Rules are written again only after this time, if they are the same. */
+/** Unchanged rules are written again only after this time. */
 const RULES_FRESH_MS = 86_400_000
 const MAX_RUNTIMES = 10_000
-/** Each sweep looks at what is there: so many that were delivered take it a tenth of a second. */
-const MOST_DELIVERED = 200_000
-/** Addresses whose unverified webhooks are counted. */
+/** Each sweep scans the delivered webhooks. This many take a tenth of a second. */
+const MAX_DELIVERED = 200_000
+/** Networks whose unverified webhooks are rate-limited. */
 const MAX_ADDRESSES = 10_000
-const MAX_UNFORGOTTEN = 10_000
-const NONE: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0, damaged: 0, 'bad-mac': 0 }
+const MAX_ORPHANS = 10_000
+const NO_DEAD: Readonly<Record<string, number>> = { expired: 0, poison: 0, refused: 0, damaged: 0, 'bad-mac': 0 }
 
-/** As it stands in the store. */
-interface Announced {
+/** A runtime's rules, as JSON in the store. */
+interface StoredRules {
   readonly key?: string
   readonly shared?: boolean
   readonly rules: InboxRule[]
-  /** Of the runtime's own, as its token names them. */
+  /** The runtime's own hosts, as its token names them. */
   readonly hosts?: readonly string[]
 }
 
-interface Known {
+interface RuntimeRules {
   readonly rules: Rules
   readonly hosts: readonly string[]
-  /** Seals what is kept; undefined: it is not sealed. */
-  readonly seals: Seals | undefined
-  /** Undefined: its client took back what an earlier one announced, and the store is to be told. */
+  /** `undefined` if webhooks are stored unencrypted. */
+  readonly sealer: ClientSealer | undefined
+  /** The rules as stored. `undefined` if the client withdrew them, and the store must still delete them. */
   readonly text: string | undefined
-  /** When they were written; 0: not yet. */
+  /** When they were written. 0 until then. */
   savedAt: number
 }
 
@@ -141,14 +141,14 @@ export class Inbox implements InboxOperations {
   readonly #store: InboxStore
   readonly #lanes: Lanes
   readonly #ledger: Ledger
-  readonly #rules = new AgedMap<Known>()
-  /** Runtimes whose rules in the store are not believed. */
+  readonly #rules = new AgedMap<RuntimeRules>()
+  /** Runtimes whose stored rules have no valid MAC. */
   #unproven: ReadonlySet<string> = new Set()
-  readonly #strangers = new AgedMap<TokenBucket>()
-  /** Webhooks that were not stored, and whose parts are still there. */
-  readonly #unforgotten = new Set<string>()
+  readonly #unverified = new AgedMap<TokenBucket>()
+  /** Ids of webhooks that were not stored, but whose parts may still be in the store. */
+  readonly #orphans = new Set<string>()
   readonly #sweepTimer: NodeJS.Timeout
-  readonly #accepted = { ...zeros(WHYS), duplicate: 0 }
+  readonly #accepted = { ...zeros(CAPTURE_REASONS), duplicate: 0 }
   readonly #attempts: Record<OutcomeKind, number> = {
     delivered: 0,
     refused: 0,
@@ -157,7 +157,7 @@ export class Inbox implements InboxOperations {
     offline: 0,
     damaged: 0,
   }
-  readonly #dead: Record<string, number> = { ...NONE }
+  readonly #dead: Record<string, number> = { ...NO_DEAD }
   readonly #refused: Record<'inbox-full' | 'inbox-away', number> = { 'inbox-full': 0, 'inbox-away': 0 }
   #deliver: Handler | undefined
   #answer: Refuse | undefined
@@ -178,23 +178,21 @@ export class Inbox implements InboxOperations {
           handler: this.#deliver!,
           ...{ store, mac: options.mac, logger, now, attemptMs: limits.attemptMs, tracing },
         }),
-      onProgress: (message, outcome, progress) => this.#progressed(message, outcome, progress),
+      onProgress: (message, outcome, progress) => this.#recordProgress(message, outcome, progress),
     })
     const guard = logGuard(logger, SWEEP_FAILED)
     const sweep = guard(() => detached(logger, SWEEP_FAILED, this.#sweep()))
     this.#sweepTimer = setInterval(sweep, SWEEP_MS).unref()
   }
 
-  /**
-   * Begins to deliver: `deliver` takes an exchange from inside the edge, `refuse` answers in our own name.
-   */
+  /** Starts delivering. `deliver` handles an exchange from inside the edge; `refuse` sends an error response. */
   start(deliver: Handler, refuse: Refuse): void {
     this.#deliver = deliver
     this.#answer = refuse
     this.#store.onState = state => this.#storeChanged(state)
     const { shared } = this.#store
     if (shared === undefined) return
-    shared.onLane = (runtime, lane, what) => this.#lanes.heard(runtime, lane, what)
+    shared.onLane = (runtime, lane, what) => this.#lanes.laneChanged(runtime, lane, what)
     shared.onRules = contents => this.#rulesChanged(contents)
   }
 
@@ -203,41 +201,41 @@ export class Inbox implements InboxOperations {
     const { counts, lanes } = state.contents
     this.#ledger.load(counts)
     if (state.setAside === undefined) this.#rulesChanged(state.contents)
-    else this.#writeAnew()
-    for (const [runtime, { text, savedAt }] of this.#rules) if (savedAt === 0) this.#save(runtime, text)
-    for (const id of this.#unforgotten) detached(this.logger, NOT_FORGOTTEN, this.#forgetParts(id))
+    else this.#rewriteRules()
+    for (const [runtime, { text, savedAt }] of this.#rules) if (savedAt === 0) this.#saveRules(runtime, text)
+    for (const id of this.#orphans) detached(this.logger, FORGET_FAILED, this.#forgetParts(id))
     this.#lanes.reset(lanes)
   }
 
-  /** A new file knows nothing of what was announced while the old one was whole. */
-  #writeAnew(): void {
+  /** A new, empty file has neither the rules nor the pauses of the one that it replaces. */
+  #rewriteRules(): void {
     for (const [, known] of this.#rules) known.savedAt = 0
     for (const runtime of this.#lanes.paused) {
       const written = this.#store.apply({ op: 'pause', runtime, paused: true })
-      detached(this.logger, 'a pause of the inbox was not written', written)
+      detached(this.logger, 'a pause of a runtime could not be written to the inbox', written)
     }
   }
 
-  /** What stands in the store counts, but for what is on its way there. */
+  /** Adopts the rules in the store, except where our own are still being written. */
   #rulesChanged({ rules, paused }: Pick<Contents, 'rules' | 'paused'>): void {
     for (const runtime of this.#lanes.paused) if (!paused.includes(runtime)) this.#lanes.pause(runtime, false)
     for (const runtime of paused) this.#lanes.pause(runtime, true)
-    const texts = this.#believed(rules)
+    const texts = this.#trustedRules(rules)
     for (const [runtime, { savedAt }] of this.#rules)
       if (savedAt > 0 && !texts.has(runtime)) this.#rules.delete(runtime)
     for (const [runtime, text] of texts) {
       const known = this.#rules.get(runtime)
-      if (known === undefined || (known.savedAt > 0 && known.text !== text)) this.#learn(runtime, text, this.now())
+      if (known === undefined || (known.savedAt > 0 && known.text !== text)) this.#load(runtime, text, this.now())
     }
   }
 
-  /** What clients announced. Rules that prove nothing are none, so that nothing is kept by them. */
-  #believed(stored: Contents['rules']): Map<string, string> {
+  /** The stored rules, by runtime. Rules without a valid MAC are ignored, so nothing is kept for that runtime. */
+  #trustedRules(stored: Contents['rules']): Map<string, string> {
     const texts = new Map<string, string>()
     const unproven = new Set<string>()
     for (const { runtime, rules } of stored) {
       const { mac } = this.#options
-      const text = mac === undefined ? rules : mac.provenRules(runtime, rules, this.now() - RULES_MS)
+      const text = mac === undefined ? rules : mac.verifiedRules(runtime, rules, this.now() - RULES_MS)
       if (text !== undefined) texts.set(runtime, text)
       else unproven.add(runtime)
     }
@@ -246,7 +244,6 @@ export class Inbox implements InboxOperations {
     return texts
   }
 
-  /** Servers have the store together: each of them tells of all. */
   get shared(): boolean {
     return this.#store.shared !== undefined
   }
@@ -257,18 +254,18 @@ export class Inbox implements InboxOperations {
   readonly layer: Layer = next => (request, response) => {
     const known = this.#rules.get(request.runtime!)
     const rule = known?.rules.find(request)
-    // Whoever says that a host is the runtime's, what comes for it is kept only if the runtime's own token said so.
-    const isTheirs = request.ownHost === undefined || known?.hosts.includes(request.ownHost) === true
-    if (known === undefined || rule === undefined || !isTheirs) return next(request, response)
+    // Webhooks for a host of its own are kept only if the runtime's token names the host, whatever the directory says.
+    const isOwnHost = request.ownHost === undefined || known?.hosts.includes(request.ownHost) === true
+    if (known === undefined || rule === undefined || !isOwnHost) return next(request, response)
     const id = newRequestId()
     const laneName = rule.lane === 'path' ? pathOf(request) : rule.lane === 'route' ? `route ${rule.route}` : id
-    const options = { id, rule, laneName, seals: known.seals }
+    const options = { id, rule, laneName, sealer: known.sealer }
     return new Capture(this, options, request, response).start(next)
   }
 
   /**
-   * What the client of a runtime announces; an empty list takes back what an earlier one did. `shared`: as in {@link Seals}. `hosts`: of its
-   * own, as its token names them.
+   * Sets the rules that the client of a runtime announces. An empty list withdraws earlier ones. `shared` is as in
+   * {@link ClientSealer}. `hosts` are the runtime's own, as its token names them.
    */
   publish(
     runtime: string,
@@ -277,53 +274,53 @@ export class Inbox implements InboxOperations {
     shared = false,
     hosts: readonly string[] = [],
   ): void {
-    const { seals, problem } = this.#sealsOf(key, shared)
+    const { sealer, problem } = this.#sealerOf(key, shared)
     if (problem !== undefined && announced.length > 0) {
       this.logger.error({ runtime, reason: problem }, 'webhooks of a runtime are not kept')
     }
     const rules = problem === undefined ? announced : []
     const known = this.#rules.get(runtime)
-    // One that is not open may know of earlier ones.
+    // While the store is not open, it may hold earlier rules that must be deleted.
     if (rules.length === 0 && known === undefined && this.#store.stats().open) return
-    const told = { key, shared, rules: rules.map(withoutSecrets), ...(hosts.length > 0 && { hosts }) }
-    const text = rules.length === 0 ? undefined : JSON.stringify(told)
+    const stored = { key, shared, rules: rules.map(withoutSecrets), ...(hosts.length > 0 && { hosts }) }
+    const text = rules.length === 0 ? undefined : JSON.stringify(stored)
     const made = this.#rulesOf(runtime, rules)
     const now = this.now()
     const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
     this.#rules.putWithin(MAX_RUNTIMES, runtime, {
-      ...{ rules: made, hosts, seals, text },
+      ...{ rules: made, hosts, sealer, text },
       savedAt: isFresh ? known.savedAt : 0,
     })
-    if (!isFresh) this.#save(runtime, text)
+    if (!isFresh) this.#saveRules(runtime, text)
   }
 
-  /** A fresh token of the runtime's client names these hosts. */
+  /** The runtime's client has a fresh token, which names these hosts. */
   renewed(runtime: string, hosts: readonly string[]): void {
     const known = this.#rules.get(runtime)
     if (known?.text === undefined || isDeepStrictEqual(known.hosts, hosts)) return
-    const text = JSON.stringify({ ...(JSON.parse(known.text) as Announced), hosts })
+    const text = JSON.stringify({ ...(JSON.parse(known.text) as StoredRules), hosts })
     this.#rules.putWithin(MAX_RUNTIMES, runtime, { ...known, hosts, text, savedAt: 0 })
-    this.#save(runtime, text)
+    this.#saveRules(runtime, text)
   }
 
-  /** Nothing is kept in clear that nobody asked to have in clear. */
-  #sealsOf(
+  /** Without a key, webhooks are kept only if the operator allows unencrypted ones. */
+  #sealerOf(
     key: string | undefined,
     shared: boolean,
-  ): { readonly seals?: Seals | undefined; readonly problem?: string } {
+  ): { readonly sealer?: ClientSealer | undefined; readonly problem?: string } {
     if (key === undefined && !this.#options.plaintext) {
       return {
         problem: 'its client has no key to seal them for (--inbox.key.file), and --inbox.plaintext is not given',
       }
     }
     try {
-      return { seals: sealsOf(key, shared) }
+      return { sealer: sealerOf(key, shared) }
     } catch {
-      return { problem: 'nothing can be sealed for the key of its client' }
+      return { problem: 'the key of its client is invalid' }
     }
   }
 
-  /** A rule whose secrets cannot be used is none: nothing is stored that should have been checked. */
+  /** A rule whose secrets are unusable is switched off, so that nothing is stored unchecked. */
   #rulesOf(runtime: string, rules: readonly InboxRule[]): Rules {
     const { maxAgeMs } = this.#options.limits
     const wrong = (rule: InboxRule, error: unknown): InboxRule => {
@@ -341,28 +338,28 @@ export class Inbox implements InboxOperations {
     return new Rules(usable, maxAgeMs)
   }
 
-  /** What cannot be read is announced again by the next session. */
-  #learn(runtime: string, text: string, savedAt: number): void {
+  /** Unreadable rules are skipped: the runtime's next session announces them again. */
+  #load(runtime: string, text: string, savedAt: number): void {
     try {
-      const { key, shared = false, rules: announced, hosts = [] } = JSON.parse(text) as Announced
+      const { key, shared = false, rules: announced, hosts = [] } = JSON.parse(text) as StoredRules
       if (key === undefined && !this.#options.plaintext) return
       const rules = new Rules(announced, this.#options.limits.maxAgeMs)
-      this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, hosts, seals: sealsOf(key, shared), text, savedAt })
+      this.#rules.putWithin(MAX_RUNTIMES, runtime, { rules, hosts, sealer: sealerOf(key, shared), text, savedAt })
     } catch (error) {
       const err = { message: (error as Error).message }
-      this.logger.error({ runtime, err }, 'the rules of a runtime cannot be read')
+      this.logger.error({ runtime, err }, 'the stored rules of a runtime cannot be read')
     }
   }
 
-  #save(runtime: string, rules: string | undefined): void {
-    detached(this.logger, 'the rules of an inbox were not written', this.#write(runtime, rules))
+  #saveRules(runtime: string, rules: string | undefined): void {
+    detached(this.logger, RULES_NOT_WRITTEN, this.#writeRules(runtime, rules))
   }
 
-  /** What cannot be written is forgotten by a restart, unless it is announced again. */
-  async #write(runtime: string, rules: string | undefined): Promise<void> {
+  /** If this fails, a restart loses the rules until the client announces them again. */
+  async #writeRules(runtime: string, rules: string | undefined): Promise<void> {
     const at = this.now()
     try {
-      const proven = rules && (this.#options.mac?.proveRules(runtime, rules, at) ?? rules)
+      const proven = rules && (this.#options.mac?.addRulesMac(runtime, rules, at) ?? rules)
       await this.#store.apply({ op: 'rules', runtime, rules: proven, at })
       const known = this.#rules.get(runtime)
       if (known === undefined || known.text !== rules) return
@@ -370,11 +367,11 @@ export class Inbox implements InboxOperations {
       else known.savedAt = at
     } catch (error) {
       const err = { message: (error as Error).message }
-      this.logger.warn({ runtime, err }, 'the rules of an inbox were not written')
+      this.logger.warn({ runtime, err }, RULES_NOT_WRITTEN)
     }
   }
 
-  // For a webhook that comes in.
+  // Called by captures.
 
   get attemptMs(): number {
     return this.#options.limits.attemptMs
@@ -383,7 +380,7 @@ export class Inbox implements InboxOperations {
   isBusy(capture: Capture): boolean {
     const runtime = capture.request.runtime!
     if (this.#lanes.isPaused(runtime)) return true
-    // Most of the time nothing waits, and the digest is not needed.
+    // Usually nothing waits for the runtime, and computing the lane's digest can be skipped.
     return this.#lanes.has(runtime) && this.#lanes.isBusy(runtime, capture.lane)
   }
 
@@ -398,7 +395,7 @@ export class Inbox implements InboxOperations {
   async part(capture: Capture, n: number, bytes: Uint8Array): Promise<void> {
     const { id, sealing, request } = capture
     const part = sealing?.part(n, bytes) ?? bytes
-    const mac = this.#options.mac?.ofPart({ runtime: request.runtime!, id }, n, part)
+    const mac = this.#options.mac?.partMac({ runtime: request.runtime!, id }, n, part)
     if (mac !== undefined) {
       capture.macs ??= []
       capture.macs[n] = mac
@@ -407,9 +404,9 @@ export class Inbox implements InboxOperations {
     await this.#store.apply({ op: 'part', id, n, bytes: part })
   }
 
-  /** Parts whose webhook is not stored. */
+  /** Deletes the parts of a webhook that is not stored after all. */
   forget(capture: Capture): void {
-    detached(this.logger, NOT_FORGOTTEN, this.#forget(capture))
+    detached(this.logger, FORGET_FAILED, this.#forget(capture))
   }
 
   async #forget(capture: Capture): Promise<void> {
@@ -417,41 +414,41 @@ export class Inbox implements InboxOperations {
     this.#release(capture)
   }
 
-  /** What cannot be removed now goes once the store is open again. */
+  /** Parts that cannot be deleted now are deleted when the store opens again. */
   async #forgetParts(id: string): Promise<void> {
     try {
       await this.#store.apply({ op: 'forget', id })
-      this.#unforgotten.delete(id)
+      this.#orphans.delete(id)
     } catch {
-      if (this.#unforgotten.size < MAX_UNFORGOTTEN) this.#unforgotten.add(id)
+      if (this.#orphans.size < MAX_ORPHANS) this.#orphans.add(id)
     }
   }
 
-  /** Resolves once it is durable. Rejects with what {@link refusal} makes an answer of. */
-  async store(capture: Capture, taken: Taken, underWay: Promise<Outcome> | undefined): Promise<Applied> {
+  /** Resolves once the webhook is durable. {@link refusal} turns a rejection into the sender's answer. */
+  async store(capture: Capture, captured: Captured, underWay: Promise<Outcome> | undefined): Promise<ChangeResult> {
     const { request, lane } = capture
     const runtime = request.runtime!
     let arrived: Message | undefined
     try {
-      const { head, rest } = sealed(capture, taken)
-      const bytes = head.length + taken.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * taken.parts)
+      const { head, rest } = sealedParts(capture, captured)
+      const bytes = head.length + captured.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * captured.parts)
       this.#reserve(capture, bytes - capture.reservedBytes)
-      const made = this.#messageOf(capture, taken, bytes, underWay !== undefined)
-      const message = this.#options.mac?.prove(made, capture.macs ?? [], head, rest) ?? made
+      const made = this.#messageOf(capture, captured, bytes, underWay !== undefined)
+      const message = this.#options.mac?.addMacs(made, capture.macs ?? [], head, rest) ?? made
       const applied = await this.#store.apply({ op: 'append', message, head, rest })
-      if (applied.status === 'absent') throw new StoreError('away', 'the store has lost the beginning of the body')
+      if (applied.status === 'absent') throw new StoreError('away', 'the store lost the beginning of the body')
       if (applied.status === 'stored') {
         this.#ledger.add(runtime, 1, bytes)
         this.#ledger.move(undefined, 'waiting')
         arrived = { ...message, state: 'waiting', changed: message.received }
-        this.#accepted[taken.why]++
+        this.#accepted[captured.why]++
         const { id, route, why } = message
         this.logger.info({ runtime, inboxId: id, route, reason: why, requestId: request.requestId }, 'webhook stored')
       } else this.#accepted.duplicate++
       this.#release(capture)
       return applied
     } catch (error) {
-      if (taken.parts > (taken.rest.length > 0 ? 1 : 0)) this.forget(capture)
+      if (captured.parts > (captured.rest.length > 0 ? 1 : 0)) this.forget(capture)
       else this.#release(capture)
       throw error
     } finally {
@@ -459,12 +456,12 @@ export class Inbox implements InboxOperations {
     }
   }
 
-  /** Room for so many more bytes of a webhook, and at its first ones for itself. */
+  /** Reserves room for more bytes of a webhook, and the first time also for the webhook itself. */
   #reserve(capture: Capture, bytes: number): void {
     const isNew = capture.reservedBytes === 0
     this.#admit(capture, isNew, bytes)
     if (!this.#ledger.reserve(capture.request.runtime!, isNew ? 1 : 0, bytes)) {
-      throw new StoreError('full', 'the quota is used up')
+      throw new StoreError('full', 'a quota is used up')
     }
     capture.reservedBytes += bytes
   }
@@ -479,40 +476,43 @@ export class Inbox implements InboxOperations {
     const { messagesPerLane, messagesPerRuntime, bytesPerRuntime } = this.#options.limits
     if (isNew && this.#lanes.waiting(runtime, lane) > messagesPerLane) throw new StoreError('full', 'the lane is full')
     if (rule.verifier !== undefined || !this.#ledger.isScarce(runtime)) return
-    // A long one uses up as much of the quota as several.
+    // A long webhook counts as several, by its share of the byte quota.
     const webhooks = Math.max(isNew ? 1 : 0, (bytes / bytesPerRuntime) * messagesPerRuntime)
-    if (!this.#mayBring(request.caller!.address, webhooks)) {
-      throw new StoreError('full', 'the address brings more than it may while there is little room')
+    if (!this.#isWithinRate(request.caller!.address, webhooks)) {
+      throw new StoreError(
+        'full',
+        'the address sends more unverified webhooks than are allowed while the quota is scarce',
+      )
     }
   }
 
-  #mayBring(address: string, webhooks: number): boolean {
+  #isWithinRate(address: string, webhooks: number): boolean {
     const network = networkOf(address)
     const { unverifiedPerMinute } = this.#options.limits
     if (unverifiedPerMinute === 0) return true
-    const bucket = this.#strangers.get(network) ?? new TokenBucket(unverifiedPerMinute, unverifiedPerMinute / 60)
-    this.#strangers.putWithin(MAX_ADDRESSES, network, bucket)
+    const bucket = this.#unverified.get(network) ?? new TokenBucket(unverifiedPerMinute, unverifiedPerMinute / 60)
+    this.#unverified.putWithin(MAX_ADDRESSES, network, bucket)
     return bucket.take(undefined, webhooks)
   }
 
-  #messageOf(capture: Capture, taken: Taken, bytes: number, attempted: boolean): NewMessage {
+  #messageOf(capture: Capture, captured: Captured, bytes: number, attempted: boolean): NewMessage {
     const { id, request, rule, lane, received } = capture
     const { head } = capture
     const sender = senderId(head.headers)
     return {
       ...{ key: capture.sealing?.key ?? '', enc: capture.sealing?.enc ?? '' },
       caller: encodeCaller(request.caller!, capture.span),
-      ...{ id, runtime: request.runtime!, lane, route: rule.route, why: taken.why, received, bytes },
-      ...{ expires: received + rule.maxAgeMs, parts: taken.parts + 1, attempts: attempted ? 1 : 0 },
+      ...{ id, runtime: request.runtime!, lane, route: rule.route, why: captured.why, received, bytes },
+      ...{ expires: received + rule.maxAgeMs, parts: captured.parts + 1, attempts: attempted ? 1 : 0 },
       ...{ failures: 0, refusals: 0, failedSince: 0, next: received, reason: '' },
-      dedupe: sender === undefined ? '' : dedupeDigest(sender.id, head, taken.digest),
+      dedupe: sender === undefined ? '' : dedupeDigest(sender.id, head, captured.digest),
       dedupeMs: sender?.dedupeMs ?? 0,
     }
   }
 
-  /** What a sender is told whose webhook was not stored. */
+  /** The error that the sender gets if its webhook was not stored. */
   refusal(error: unknown): SallyportError {
-    // Without an error: the memory for bodies is used up.
+    // No error means that the memory for bodies is used up.
     const isFull = error === undefined || (error instanceof StoreError && error.kind === 'full')
     const code = isFull ? 'inbox-full' : 'inbox-away'
     this.#refused[code]++
@@ -525,14 +525,14 @@ export class Inbox implements InboxOperations {
     this.#answer!(request, response, error)
   }
 
-  // What becomes of it.
+  // Delivery.
 
-  /** A session of the runtime may have come. `undefined`: of any runtime. */
+  /** A session of the runtime may have become ready; `undefined` means any runtime. */
   wake(runtime: string | undefined): void {
     this.#lanes.wake(runtime)
   }
 
-  #progressed(message: Message, { kind, reason }: Outcome, progress: Progress): void {
+  #recordProgress(message: Message, { kind, reason }: Outcome, progress: Progress): void {
     const { id, runtime, attempts, route } = message
     const fields = { runtime, inboxId: id, route, attempt: attempts, reason: progress.reason ?? reason }
     if (reason !== 'poison') this.#attempts[kind]++
@@ -540,11 +540,11 @@ export class Inbox implements InboxOperations {
       this.#ledger.add(runtime, -1, -message.bytes)
       this.#ledger.move('waiting', 'delivered')
       this.logger.info(fields, 'webhook delivered')
-    } else if (progress.state === 'dead') this.#died(message, fields.reason)
+    } else if (progress.state === 'dead') this.#recordDeath(message, fields.reason)
     else this.logger.info(fields, 'webhook not delivered yet')
   }
 
-  #died({ id, runtime, attempts, route }: Message, reason: string): void {
+  #recordDeath({ id, runtime, attempts, route }: Message, reason: string): void {
     const [kind = ''] = reason.split(':')
     this.#dead[kind] = (this.#dead[kind] ?? 0) + 1
     this.#ledger.move('waiting', 'dead')
@@ -554,12 +554,12 @@ export class Inbox implements InboxOperations {
   async #sweep(): Promise<void> {
     const { deadMs, deliveredMs } = this.#options.limits
     if (!this.#store.stats().open) return
-    const keep = { deadMs, deliveredMs, mostDelivered: MOST_DELIVERED, rulesMs: RULES_MS }
+    const keep = { deadMs, deliveredMs, maxDelivered: MAX_DELIVERED, rulesMs: RULES_MS }
     for (let more = true; more; ) {
       const swept = await this.#store.sweep(this.now(), keep)
       more = swept.more
       for (const message of swept.expired) {
-        this.#died(message, 'expired')
+        this.#recordDeath(message, 'expired')
         this.#lanes.remove(message.runtime, message.lane, 1)
       }
     }
@@ -570,17 +570,17 @@ export class Inbox implements InboxOperations {
     for (const runtime of this.#lanes.runtimes) if (!this.#options.isLive(runtime)) this.#options.look(runtime)
     for (const [runtime, { text, savedAt }] of this.#rules) {
       const isOld = this.#options.isLive(runtime) && this.now() - savedAt >= RULES_FRESH_MS
-      if (savedAt === 0 || isOld) this.#save(runtime, text)
+      if (savedAt === 0 || isOld) this.#saveRules(runtime, text)
     }
   }
 
-  // What an operator does.
+  // Operations.
 
   async list(filter: Filter): Promise<readonly Message[]> {
     return await this.#store.list(filter)
   }
 
-  /** The parts of a message: the head as JSON, and the body. */
+  /** The head of a message as JSON, and its body. */
   async read(id: string): Promise<{ readonly head: Uint8Array; readonly body: Uint8Array } | undefined> {
     const [message] = await this.#store.list({ id, limit: 1 })
     const head = message === undefined ? undefined : await this.readPart(message.id, 0)
@@ -595,25 +595,25 @@ export class Inbox implements InboxOperations {
     const bytes = await this.#store.part(id, n)
     if (mac === undefined || bytes === undefined) return bytes
     const [message] = await this.#store.list({ id, limit: 1 })
-    return message !== undefined && mac.proves(message, n, bytes) ? bytes : undefined
+    return message !== undefined && mac.verifies(message, n, bytes) ? bytes : undefined
   }
 
-  /** Dead letters wait once more, as new as on their first day; those that wait are tried at once. */
+  /** Makes dead letters wait again, with their full age ahead of them. Messages that wait are tried at once. */
   async replay(filter: Filter): Promise<string[]> {
     const done: string[] = []
-    await together(await this.#store.list(filter), async message => {
+    await inGroups(await this.#store.list(filter), async message => {
       if (message.state === 'delivered') return
       const age = message.expires - message.received
       const fresh = { failures: 0, refusals: 0, failedSince: 0, next: this.now(), expires: this.now() + age }
       const set: Progress = { ...fresh, state: 'waiting', reason: 'replayed' }
       const { status } = await this.#store.apply({ op: 'update', id: message.id, set, at: this.now() })
-      // It was delivered or dropped since it was listed.
+      // It was delivered or dropped after it was listed.
       if (status === 'absent') return
       if (message.state === 'dead') {
         this.#ledger.move('dead', 'waiting')
         this.#lanes.add(message.runtime, message.lane, 1)
-      } else this.#lanes.hurry(message.runtime, message.lane)
-      this.logger.info({ runtime: message.runtime, inboxId: message.id }, 'webhook waits again, by hand')
+      } else this.#lanes.retryNow(message.runtime, message.lane)
+      this.logger.info({ runtime: message.runtime, inboxId: message.id }, 'webhook replayed by an operator')
       done.push(message.id)
     })
     return done
@@ -621,20 +621,20 @@ export class Inbox implements InboxOperations {
 
   async drop(filter: Filter): Promise<string[]> {
     const done: string[] = []
-    await together(await this.#store.list(filter), async message => {
+    await inGroups(await this.#store.list(filter), async message => {
       const { id, runtime, lane, bytes, state } = message
       const { status } = await this.#store.apply({ op: 'drop', id })
       if (status === 'absent') return
       if (state === 'waiting') this.#lanes.remove(runtime, lane, 1)
       if (state !== 'delivered') this.#ledger.add(runtime, -1, -bytes)
       this.#ledger.move(state, undefined)
-      this.logger.warn({ runtime, inboxId: id, reason: state }, 'webhook dropped by hand')
+      this.logger.warn({ runtime, inboxId: id, reason: state }, 'webhook dropped by an operator')
       done.push(id)
     })
     return done
   }
 
-  /** Nothing of the runtime is delivered until it is resumed; what comes is stored. */
+  /** While a runtime is paused, its webhooks are stored and not delivered. */
   async pause(runtime: string, paused: boolean): Promise<void> {
     await this.#store.apply({ op: 'pause', runtime, paused })
     this.#lanes.pause(runtime, paused)
@@ -658,7 +658,7 @@ export class Inbox implements InboxOperations {
     }
   }
 
-  /** What is under way may end; what is stored stays. */
+  /** Attempts under way may finish. Stored webhooks stay stored. */
   async close(): Promise<void> {
     clearInterval(this.#sweepTimer)
     this.#lanes.close()
@@ -667,29 +667,30 @@ export class Inbox implements InboxOperations {
   }
 }
 
-/** What is stored of a webhook: its head, and the end of its body. */
-function sealed({ head, sealing }: Capture, { rest, trailers, parts, bodyBytes }: Taken) {
+/** The head and the last part of the body, as they are stored. */
+function sealedParts({ head, sealing }: Capture, { rest, trailers, parts, bodyBytes }: Captured) {
   const clear = encodeHead(head, { trailers, parts, bodyBytes })
   if (sealing === undefined) return { head: clear, rest }
   return { head: sealing.part(0, clear), rest: rest.length === 0 ? rest : sealing.part(parts, rest) }
 }
 
-/** Throws for one that nothing can be sealed for. */
-function sealsOf(key: string | undefined, shared: boolean): Seals | undefined {
-  return key === undefined ? undefined : new Seals(Buffer.from(key, 'base64url'), shared)
+/** Throws if `key` is no valid public key. */
+function sealerOf(key: string | undefined, shared: boolean): ClientSealer | undefined {
+  return key === undefined ? undefined : new ClientSealer(Buffer.from(key, 'base64url'), shared)
 }
 
-/** The store commits what comes at once in one group: each by itself, thousands would take minutes. */
+/** The store commits concurrent changes as a group. One by one, thousands of them would take minutes. */
 const GROUP = 256
 
-async function together<Item>(items: readonly Item[], work: (item: Item) => Promise<void>): Promise<void> {
+async function inGroups<Item>(items: readonly Item[], work: (item: Item) => Promise<void>): Promise<void> {
   for (let at = 0; at < items.length; at += GROUP) await Promise.all(items.slice(at, at + GROUP).map(work))
 }
 
-const NOT_FORGOTTEN = 'parts of a webhook were not forgotten'
+const FORGET_FAILED = 'the parts of a webhook that was not stored could not be deleted'
+const RULES_NOT_WRITTEN = 'the rules of a runtime could not be written to the inbox'
 const UNPROVEN_RULES =
-  'the rules of a runtime have no good MAC: its webhooks are not kept until its client connects again'
-const SWEEP_FAILED = 'the inbox could not be swept'
+  'the stored rules of a runtime have no valid MAC: its webhooks are not kept until its client connects again'
+const SWEEP_FAILED = 'sweeping the inbox failed'
 
 function withoutSecrets({ verify: _, ...rule }: InboxRule & { verify?: unknown }): InboxRule {
   return rule

@@ -1,31 +1,31 @@
-/** The body of a webhook that may have to be stored: what of it is in memory, and what has gone to the store before. */
+/** The body of a webhook that may have to be stored: its last bytes in memory, earlier parts already in the store. */
 import { Buffer } from 'node:buffer'
 import { createHash, type Hash } from 'node:crypto'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 
-/** This much is in memory, and as much again on its way to the store. */
+/** At most this much is in memory, and as much again on its way to the store. */
 const PART_BYTES = 512 * 1024
-/** The same as for bodies that an exchange keeps to send again. */
-const LEAST_SHARE = 1 / 2
+/** The same as for bodies that are kept for a replay. */
+const MIN_SHARE = 1 / 2
 
-/** Bytes that all bodies together have in memory. */
+/** Limits the bytes that all bodies together have in memory. */
 export class BodyBudget {
-  readonly #most: number
+  readonly #maxBytes: number
   readonly #byRuntime = new Map<string, number>()
   used = 0
 
-  constructor(most: number) {
-    this.#most = most
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes
   }
 
-  /** A runtime gets at most as much as it leaves free: half of all if it is alone. So nobody can take everything. */
+  /** A runtime gets at most as much as it leaves free, which is half of the total if it is alone. So none can take everything. */
   isFull(runtime: string): boolean {
-    return (this.#byRuntime.get(runtime) ?? 0) >= this.#most - this.used
+    return (this.#byRuntime.get(runtime) ?? 0) >= this.#maxBytes - this.used
   }
 
-  /** Negative: bytes are given back. */
+  /** Negative numbers give bytes back. */
   add(runtime: string, bytes: number): void {
     this.used += bytes
     const used = (this.#byRuntime.get(runtime) ?? 0) + bytes
@@ -34,12 +34,11 @@ export class BodyBudget {
   }
 }
 
-/** Whose body it is. */
 interface BodyOwner {
   readonly request: Pick<HttpRequest, 'runtime'>
-  /** Keeps part `n`; rejects if it could not. */
+  /** Stores part `n`. Rejects if that fails. */
   part(n: number, bytes: Uint8Array): Promise<unknown>
-  /** This many bytes from the beginning are safe, so that more may come. */
+  /** The first `bytes` bytes are kept safely, so more may come. */
   kept(bytes: number): void
   failed(error: unknown): void
 }
@@ -49,12 +48,12 @@ export class KeptBody {
   readonly #owner: BodyOwner
   #chunks: Uint8Array[] = []
   #chunkBytes = 0
-  /** Parts that went to the store; the head is part 0. */
+  /** Parts of the body that went to the store. */
   parts = 0
   bytes = 0
   #hash: Hash | undefined
   #writing = 0
-  #lasting = false
+  #owned = false
   #done = false
 
   constructor(budget: BodyBudget, owner: BodyOwner) {
@@ -65,7 +64,7 @@ export class KeptBody {
   add(chunk: Uint8Array): void {
     if (this.#done) return
     this.bytes += chunk.length
-    this.#chunks.push(this.#lasting ? ownBytes(chunk, LEAST_SHARE) : chunk)
+    this.#chunks.push(this.#owned ? ownBytes(chunk, MIN_SHARE) : chunk)
     this.#chunkBytes += chunk.length
     this.#count(chunk.length)
     if (this.#chunkBytes >= PART_BYTES) this.#spill()
@@ -73,13 +72,13 @@ export class KeptBody {
   }
 
   /**
-   * The body is kept for longer than a moment, so it moves to memory of its own. Nearly every webhook is answered before that;
-   * copying all of them would be most of what an inbox costs.
+   * Copies the body out of the read buffers, because it is kept for longer than a moment. Nearly every webhook is answered before
+   * that, and copying all of them would be most of what an inbox costs.
    */
-  last(): void {
-    if (this.#lasting) return
-    this.#lasting = true
-    this.#chunks = this.#chunks.map(chunk => ownBytes(chunk, LEAST_SHARE))
+  own(): void {
+    if (this.#owned) return
+    this.#owned = true
+    this.#chunks = this.#chunks.map(chunk => ownBytes(chunk, MIN_SHARE))
   }
 
   #count(bytes: number): void {
@@ -110,7 +109,7 @@ export class KeptBody {
     this.#owner.part(this.parts, bytes).then(kept, failed)
   }
 
-  /** Takes what is in memory; the caller owns it from then on. */
+  /** Removes and returns what is in memory. */
   #take(): Uint8Array {
     const bytes = this.#chunks.length === 1 ? this.#chunks[0]! : Buffer.concat(this.#chunks, this.#chunkBytes)
     this.#hash ??= createHash('sha256')
@@ -122,8 +121,8 @@ export class KeptBody {
   }
 
   /**
-   * The end of the body, its digest, and the number of its parts without the head. To be called once; the bytes count until
-   * they are dropped.
+   * Returns the last part of the body, the digest of the whole body, and the number of parts without the head. Call it once. The
+   * bytes count against the budget until `drop`.
    */
   finish(): { readonly rest: Uint8Array; readonly digest: Uint8Array; readonly parts: number } {
     const rest = this.#take()

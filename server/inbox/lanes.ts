@@ -1,39 +1,40 @@
 /**
- * Delivers what waits, lane by lane: in order, one at a time, as soon as the runtime has a session. Nothing of a message is
- * only in memory: each attempt and what came of it are written first, and what cannot be written is not done.
+ * Delivers waiting messages lane by lane: in order, one at a time, as soon as the runtime has a session. No state of a
+ * message is in memory alone: an attempt is written before it begins, and its outcome before the lane goes on. What cannot
+ * be written is not done.
  *
- *     idle ──▶ working ──▶ (nothing waits) gone
+ *     idle ──▶ working ──▶ removed, once nothing waits
  *      ▲          │
- *      │          ├──▶ parked: no session, or paused         until a session is live
- *      └──────────┴──▶ due: the next attempt has its time    until then
+ *      │          ├──▶ parked: no session, or paused         until there is a session
+ *      └──────────┴──▶ scheduled: a retry                    until it is due
  */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { isSuspect, longestWaitMs, type Outcome, progressOf } from './retry.ts'
-import { type InboxStore, type LaneCount, type LaneNews, type Message, type Progress, StoreError } from './store.ts'
+import { type InboxStore, type LaneCount, type LaneEvent, type Message, type Progress, StoreError } from './store.ts'
 
-/** After an outage, lanes begin within this time, so that they do not all begin at once. */
+/** After an outage, lanes start at random times within this span, so that they do not all start at once. */
 const JITTER_MS = 1000
-/** And deliver at most one message in this time. */
+/** After an outage, a lane delivers at most one message per this time. */
 const PACE_MS = 50
-/** How often a store that is away is asked again. */
-const STORE_AWAY_MS = 1000
-/** And how often whether another server still has a lane, unless one of them says so earlier. */
-const ELSEWHERE_MS = 5000
+/** How long a lane waits before it tries again after the store failed, or the runtime was offline. */
+const STORE_RETRY_MS = 1000
+/** How often a lane that another server owns is tried again, unless that server releases it sooner. */
+const OWNED_ELSEWHERE_MS = 5000
 
 interface Lane {
   readonly runtime: string
   readonly key: string
-  /** Messages of it that wait in the store. */
+  /** Messages that wait in the store. */
   waiting: number
-  /** Webhooks that are on their way into the store. */
-  coming: number
-  /** How many messages came into it. What the store said before is out of date. */
-  news: number
+  /** Webhooks that are being stored. */
+  incoming: number
+  /** Counts additions. If it changed since the store was asked, the store's answer is out of date. */
+  arrivals: number
   working: boolean
-  /** Attempts from before their messages were stored that are still under way. */
-  following: number
-  /** It waited for a session: it is slow until it is empty. */
+  /** Attempts under way that began before their messages were stored. */
+  earlyAttempts: number
+  /** It waited for a session, so it delivers at a limited pace until it is empty. */
   paced: boolean
   timer: NodeJS.Timeout | undefined
 }
@@ -49,7 +50,7 @@ interface LanesOptions {
   isLive(runtime: string): boolean
   /** Rejects with a {@link StoreError}. */
   deliver(message: Message): Promise<Outcome>
-  /** The message is delivered or dead, or came closer to it. */
+  /** Called after each attempt. */
   onProgress(message: Message, outcome: Outcome, progress: Progress): void
 }
 
@@ -57,11 +58,11 @@ export class Lanes {
   readonly #options: LanesOptions
   readonly #runtimes = new Map<string, Map<string, Lane>>()
   readonly #paused = new Set<string>()
-  /** Lanes that have an attempt under way, by runtime and in all, and those that wait for their turn. */
+  /** Lanes with an attempt under way, by runtime and in total, and those that wait for a place. */
   readonly #active = new Map<string, number>()
   #allActive = 0
   readonly #queue = new Map<string, Set<Lane>>()
-  /** Runtimes that took nothing a moment ago, and when the first of their lanes may ask again. */
+  /** Runtimes that accepted nothing a moment ago, and when their lanes may try again. */
   readonly #parked = new Map<string, number>()
   readonly #guard
   #closed = false
@@ -71,7 +72,7 @@ export class Lanes {
     this.#guard = logGuard(options.logger, 'a lane of the inbox failed')
   }
 
-  /** Whether a new webhook has to stand behind others. */
+  /** Whether a new webhook must wait behind others. */
   isBusy(runtime: string, key: string): boolean {
     return this.#runtimes.get(runtime)?.has(key) === true
   }
@@ -83,7 +84,7 @@ export class Lanes {
 
   waiting(runtime: string, key: string): number {
     const lane = this.#runtimes.get(runtime)?.get(key)
-    return lane === undefined ? 0 : lane.waiting + lane.coming
+    return lane === undefined ? 0 : lane.waiting + lane.incoming
   }
 
   isPaused(runtime: string): boolean {
@@ -94,7 +95,7 @@ export class Lanes {
     return [...this.#paused]
   }
 
-  /** Lanes that have something. */
+  /** Number of lanes that are not empty. */
   get size(): number {
     let size = 0
     for (const lanes of this.#runtimes.values()) size += lanes.size
@@ -115,89 +116,90 @@ export class Lanes {
     const lanes = this.#runtimes.get(runtime) ?? new Map<string, Lane>()
     this.#runtimes.set(runtime, lanes)
     const lane = lanes.get(key) ?? {
-      ...{ runtime, key, waiting: 0, coming: 0, news: 0 },
-      ...{ working: false, following: 0, paced: false, timer: undefined },
+      ...{ runtime, key, waiting: 0, incoming: 0, arrivals: 0 },
+      ...{ working: false, earlyAttempts: 0, paced: false, timer: undefined },
     }
     lanes.set(key, lane)
     return lane
   }
 
-  /** A webhook is on its way into the store: what comes after it stands behind it. */
+  /** A webhook is about to be stored. Later ones wait behind it. */
   expect(runtime: string, key: string): void {
-    this.#lane(runtime, key).coming++
+    this.#lane(runtime, key).incoming++
   }
 
   /**
-   * It has arrived, `stored` or not. `underWay`: an attempt that was begun before it was stored, and that the lane waits
-   * for.
+   * The webhook was stored, or was not (`stored` is `undefined`). `underWay` is an attempt that began before it was stored;
+   * the lane waits for its outcome.
    */
   arrived(runtime: string, key: string, stored: Message | undefined, underWay?: Promise<Outcome>): void {
     const lane = this.#lane(runtime, key)
-    lane.coming--
-    if (stored === undefined) this.#leaveIfEmpty(lane)
+    lane.incoming--
+    if (stored === undefined) this.#removeIfEmpty(lane)
     else {
       lane.waiting++
-      lane.news++
+      lane.arrivals++
       if (underWay === undefined) this.#begin(lane)
       else detached(this.#options.logger, 'a lane of the inbox failed', this.#follow(lane, stored, underWay))
     }
   }
 
-  /** The store has these, after a start or because they are to be delivered once more. */
+  /** Adds messages that are in the store already: after a start, or because they are replayed. */
   add(runtime: string, key: string, messages: number): void {
     const lane = this.#lane(runtime, key)
     lane.waiting += messages
-    lane.news += messages
+    lane.arrivals += messages
     lane.paced = true
     this.#begin(lane)
   }
 
-  /** What waits for its next attempt is tried at once. */
-  hurry(runtime: string, key: string): void {
+  /** Skips the wait for the next attempt. */
+  retryNow(runtime: string, key: string): void {
     const lane = this.#runtimes.get(runtime)?.get(key)
-    if (lane !== undefined && !lane.working) this.#later(lane, 0)
+    if (lane !== undefined && !lane.working) this.#schedule(lane, 0)
   }
 
-  /** This many are gone: removed by hand, or expired. */
+  /** Messages were dropped by an operator, or expired. */
   remove(runtime: string, key: string, messages: number): void {
     const lane = this.#runtimes.get(runtime)?.get(key)
     if (lane === undefined) return
-    this.#less(lane, messages)
-    if (this.#options.store.shared === undefined) this.#leaveIfEmpty(lane)
-    else this.hurry(runtime, key)
+    this.#decrement(lane, messages)
+    if (this.#options.store.shared === undefined) this.#removeIfEmpty(lane)
+    else this.retryNow(runtime, key)
   }
 
-  /** Another server stored something in a lane, or has it no longer. */
-  heard(runtime: string, key: string, what: LaneNews): void {
+  /** Another server stored a message in a lane, or released the lane. */
+  laneChanged(runtime: string, key: string, what: LaneEvent): void {
     const lane = this.#runtimes.get(runtime)?.get(key)
-    if (lane !== undefined && what === 'free') this.hurry(runtime, key)
+    if (lane !== undefined && what === 'free') this.retryNow(runtime, key)
     else if (lane !== undefined) {
       lane.waiting = Math.max(1, lane.waiting)
-      lane.news++
+      lane.arrivals++
     }
     if (lane !== undefined || what === 'free') return
     const made = this.#lane(runtime, key)
     made.waiting = 1
     made.paced = true
-    // Whoever stored it is about to try it.
-    this.#later(made, JITTER_MS * (1 + this.#options.random()))
+    // The server that stored the message is about to try it.
+    this.#schedule(made, JITTER_MS * (1 + this.#options.random()))
   }
 
-  /** The store opened anew: what it has counts. */
+  /** The store was opened again: adopts its counts. */
   reset(lanes: readonly LaneCount[]): void {
     for (const each of this.#runtimes.values()) for (const lane of each.values()) lane.waiting = 0
     for (const { runtime, lane, messages } of lanes) this.add(runtime, lane, messages)
-    for (const each of this.#runtimes.values()) for (const lane of each.values()) this.#leaveIfEmpty(lane)
+    for (const each of this.#runtimes.values()) for (const lane of each.values()) this.#removeIfEmpty(lane)
   }
 
   /**
-   * Before the store is asked what waits. Takes its answer: a lane that is not known begins, and where servers share a store, what the
-   * others did counts. What came into a lane meanwhile may be in the answer or not: it counts, rather twice than not at all.
+   * Call it before asking the store what waits, and pass the answer to the returned function. Unknown lanes are added. If
+   * servers share the store, the counts of known lanes are corrected, too. Messages that came meanwhile may be in the answer or
+   * not, so they are added: a count that is too high does no harm.
    */
   reconciling(): (lanes: readonly LaneCount[]) => void {
     const asked = new Map<Lane, number>()
     if (this.#options.store.shared !== undefined)
-      for (const lanes of this.#runtimes.values()) for (const lane of lanes.values()) asked.set(lane, lane.news)
+      for (const lanes of this.#runtimes.values()) for (const lane of lanes.values()) asked.set(lane, lane.arrivals)
     return counted => {
       const counts = new Map<Lane, number>()
       for (const { runtime, lane: key, messages } of counted) {
@@ -205,36 +207,36 @@ export class Lanes {
         if (lane === undefined) this.add(runtime, key, messages)
         else counts.set(lane, messages)
       }
-      for (const [lane, news] of asked) {
+      for (const [lane, arrivals] of asked) {
         if (this.#runtimes.get(lane.runtime)?.get(lane.key) !== lane) continue
-        lane.waiting = (counts.get(lane) ?? 0) + lane.news - news
-        this.#leaveIfEmpty(lane)
+        lane.waiting = (counts.get(lane) ?? 0) + lane.arrivals - arrivals
+        this.#removeIfEmpty(lane)
       }
     }
   }
 
-  /** A session may have come. `undefined`: of any runtime. */
+  /** A session of the runtime may have become ready; `undefined` means any runtime. */
   wake(runtime: string | undefined): void {
     const woken = runtime === undefined ? [...this.#runtimes.keys()] : [runtime]
     for (const each of woken) {
       this.#parked.delete(each)
       for (const lane of this.#runtimes.get(each)?.values() ?? []) {
-        if (lane.paced && !lane.working) this.#later(lane, JITTER_MS * this.#options.random())
+        if (lane.paced && !lane.working) this.#schedule(lane, JITTER_MS * this.#options.random())
       }
     }
   }
 
   /**
-   * Only the store knows when a lane is empty that is at work, or that other servers have, too: what it works on may be ended by hand
-   * or by its age meanwhile, and nothing may pass by those that are left.
+   * While a lane works on a message, that message may be dropped or expire; and other servers may add to a shared lane. In these
+   * cases the count stays at least 1 until the store says that the lane is empty, so that no new webhook overtakes those that are left.
    */
-  #less(lane: Lane, messages: number): void {
-    const isSure = this.#options.store.shared === undefined && !lane.working && lane.following === 0
+  #decrement(lane: Lane, messages: number): void {
+    const isSure = this.#options.store.shared === undefined && !lane.working && lane.earlyAttempts === 0
     lane.waiting = Math.max(isSure ? 0 : 1, lane.waiting - messages)
   }
 
-  #leaveIfEmpty(lane: Lane): void {
-    if (lane.waiting > 0 || lane.coming > 0 || lane.working || lane.following > 0) return
+  #removeIfEmpty(lane: Lane): void {
+    if (lane.waiting > 0 || lane.incoming > 0 || lane.working || lane.earlyAttempts > 0) return
     clearTimeout(lane.timer)
     this.#leaveQueue(lane)
     this.#release(lane)
@@ -245,12 +247,12 @@ export class Lanes {
     this.#parked.delete(lane.runtime)
   }
 
-  /** Where servers share a store, another one may have it. */
+  /** If servers share the store, another one may own the lane from now on. */
   #release({ runtime, key, waiting }: Lane): void {
     this.#options.store.shared?.release(runtime, key, waiting === 0)
   }
 
-  #later(lane: Lane, ms: number): void {
+  #schedule(lane: Lane, ms: number): void {
     clearTimeout(lane.timer)
     if (ms > PACE_MS) this.#release(lane)
     const begin = this.#guard(() => {
@@ -261,49 +263,49 @@ export class Lanes {
   }
 
   #begin(lane: Lane): void {
-    if (lane.working || lane.following > 0 || this.#closed || lane.timer !== undefined) return
+    if (lane.working || lane.earlyAttempts > 0 || this.#closed || lane.timer !== undefined) return
     if (this.#queue.get(lane.runtime)?.has(lane) === true) return
     detached(this.#options.logger, 'a lane of the inbox failed', this.#work(lane))
   }
 
-  /** An attempt from before the message was stored. */
+  /** Waits for an attempt that began before the message was stored. */
   async #follow(lane: Lane, message: Message, underWay: Promise<Outcome>): Promise<void> {
-    lane.following++
+    lane.earlyAttempts++
     try {
-      const { state } = await this.#note(message, await underWay)
-      if (state !== undefined) this.#less(lane, 1)
+      const { state } = await this.#record(message, await underWay)
+      if (state !== undefined) this.#decrement(lane, 1)
     } catch (error) {
       this.#failed(lane, error)
     } finally {
-      lane.following--
+      lane.earlyAttempts--
     }
     this.#begin(lane)
-    this.#leaveIfEmpty(lane)
+    this.#removeIfEmpty(lane)
   }
 
   #failed(lane: Lane, error: unknown): void {
-    this.#later(lane, STORE_AWAY_MS)
+    this.#schedule(lane, STORE_RETRY_MS)
     if (!(error instanceof StoreError)) throw error
   }
 
   async #work(lane: Lane): Promise<void> {
     lane.working = true
     try {
-      while (lane.waiting > 0 && lane.following === 0 && !this.#closed && lane.timer === undefined) {
+      while (lane.waiting > 0 && lane.earlyAttempts === 0 && !this.#closed && lane.timer === undefined) {
         if (!this.#mayWork(lane)) break
         this.#count(lane.runtime, 1)
         try {
           await this.#step(lane)
         } finally {
           this.#count(lane.runtime, -1)
-          this.#nextInTurn()
+          this.#startNext()
         }
       }
     } catch (error) {
       this.#failed(lane, error)
     } finally {
       lane.working = false
-      this.#leaveIfEmpty(lane)
+      this.#removeIfEmpty(lane)
     }
   }
 
@@ -317,7 +319,7 @@ export class Lanes {
     const parkedMs = (this.#parked.get(runtime) ?? 0) - performance.now()
     if (parkedMs > 0) {
       lane.paced = true
-      this.#later(lane, parkedMs + JITTER_MS * this.#options.random())
+      this.#schedule(lane, parkedMs + JITTER_MS * this.#options.random())
       return false
     }
     if (this.#hasPlace(runtime)) return true
@@ -326,7 +328,7 @@ export class Lanes {
     return false
   }
 
-  /** A runtime has at most as many places as it leaves: those whose receivers are silent cannot take them all. */
+  /** A runtime gets at most as many places as it leaves free, so one whose receivers hang cannot take them all. */
   #hasPlace(runtime: string): boolean {
     const active = this.#active.get(runtime) ?? 0
     return active < this.#options.lanesPerRuntime && active < this.#options.lanes - this.#allActive
@@ -339,14 +341,14 @@ export class Lanes {
     else this.#active.set(runtime, active)
   }
 
-  /** Those that have waited longest and may, until all places are taken: one that has lost its session takes none. */
-  #nextInTurn(): void {
+  /** Starts the lanes that have waited longest, until all places are taken. A lane without a session takes no place. */
+  #startNext(): void {
     for (const [runtime, lanes] of this.#queue) {
       if (this.#allActive >= this.#options.lanes) return
       if (!this.#hasPlace(runtime)) continue
       const [lane] = lanes
       this.#leaveQueue(lane!)
-      // The other runtimes come first.
+      // Moves the runtime behind the others.
       if (lanes.size > 0 && this.#queue.delete(runtime)) this.#queue.set(runtime, lanes)
       this.#begin(lane!)
     }
@@ -357,61 +359,61 @@ export class Lanes {
     if (lanes?.delete(lane) === true && lanes.size === 0) this.#queue.delete(lane.runtime)
   }
 
-  /** The first of the lane, if its time has come. */
+  /** Tries the first message of the lane, if it is due. */
   async #step(lane: Lane): Promise<void> {
     const { store, now } = this.#options
-    const { news } = lane
+    const { arrivals } = lane
     const heads = await store.next(lane.runtime, lane.key, 2)
     if (heads === undefined) {
-      this.#later(lane, ELSEWHERE_MS * (1 + this.#options.random()))
+      this.#schedule(lane, OWNED_ELSEWHERE_MS * (1 + this.#options.random()))
       return
     }
     const [first, second] = heads
     if (first === undefined) {
-      if (lane.news === news) lane.waiting = 0
+      if (lane.arrivals === arrivals) lane.waiting = 0
       return
     }
     const waitMs = first.next - now()
     if (waitMs > 0 && waitMs <= longestWaitMs(first)) {
-      this.#later(lane, waitMs)
+      this.#schedule(lane, waitMs)
       return
     }
     const startedMs = now()
     const { outcome, progress } = await this.#attempt(first)
-    if (progress.state !== undefined) this.#less(lane, 1)
+    if (progress.state !== undefined) this.#decrement(lane, 1)
     else if (outcome.kind === 'offline') this.#park(lane)
     else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#test(lane, first, second)
     if (lane.paced && lane.waiting > 0 && lane.timer === undefined)
-      this.#later(lane, PACE_MS - Math.min(PACE_MS, Math.max(0, now() - startedMs)))
+      this.#schedule(lane, PACE_MS - Math.min(PACE_MS, Math.max(0, now() - startedMs)))
     if (lane.waiting === 0) lane.paced = false
   }
 
-  /** The runtime has gone, or is overloaded. Another attempt, of any of its lanes, would only find that out again. */
+  /** The runtime is offline or overloaded, so an attempt of any of its lanes would fail the same way. */
   #park(lane: Lane): void {
     lane.paced = true
-    this.#parked.set(lane.runtime, performance.now() + STORE_AWAY_MS)
-    this.#later(lane, STORE_AWAY_MS)
+    this.#parked.set(lane.runtime, performance.now() + STORE_RETRY_MS)
+    this.#schedule(lane, STORE_RETRY_MS)
   }
 
-  /** Finds out whether the message fails or its receiver: the next message is tried once. */
+  /** Tries the next message once, to find out whether the first message is at fault or the receiver. */
   async #test(lane: Lane, first: Message, second: Message): Promise<void> {
     const { outcome } = await this.#attempt(second, true)
     if (outcome.kind !== 'delivered') return
-    this.#less(lane, 2)
+    this.#decrement(lane, 2)
     const progress: Progress = { state: 'dead', reason: 'poison' }
     await this.#write(first, progress)
     this.#options.onProgress(first, { kind: 'failed', reason: 'poison' }, progress)
   }
 
-  /** `test`: only whether it passes counts. */
+  /** With `test`, only a success is recorded. */
   async #attempt(message: Message, test = false): Promise<{ outcome: Outcome; progress: Progress }> {
     const tried = { ...message, attempts: message.attempts + 1 }
     await this.#write(message, { attempts: tried.attempts })
     const outcome = await this.#options.deliver(tried)
-    return { outcome, progress: await this.#note(tried, outcome, test) }
+    return { outcome, progress: await this.#record(tried, outcome, test) }
   }
 
-  async #note(message: Message, outcome: Outcome, test = false): Promise<Progress> {
+  async #record(message: Message, outcome: Outcome, test = false): Promise<Progress> {
     const { now, random } = this.#options
     const progress = test && outcome.kind !== 'delivered' ? {} : progressOf(message, outcome, now(), random())
     if (Object.keys(progress).length > 0) await this.#write(message, progress)
@@ -422,7 +424,7 @@ export class Lanes {
   async #write({ id }: Message, set: Progress): Promise<void> {
     const { store, now } = this.#options
     const { status } = await store.apply({ op: 'update', id, set, at: now(), owned: true })
-    if (status === 'absent') throw new StoreError('away', 'the message is gone, or another server has its lane')
+    if (status === 'absent') throw new StoreError('away', 'the message is gone, or another server owns its lane')
   }
 
   close(): void {

@@ -1,4 +1,4 @@
-/** How much the inbox keeps, of each runtime and in all, so that a webhook for which there is no room is refused at once. */
+/** Counts what the inbox keeps, by runtime and in total, so that a webhook that exceeds a quota is refused at once. */
 import type { Count, MessageState } from './store.ts'
 
 interface LedgerLimits {
@@ -12,17 +12,17 @@ interface Account {
   bytes: number
 }
 
-/** Beyond this share of a runtime's quota, unverified webhooks are slowed. */
+/** From this share of a runtime's quota on, unverified webhooks are rate-limited. */
 const SCARCE = 1 / 2
 
 export class Ledger {
   readonly #limits: LedgerLimits
-  /** Waiting and dead webhooks, by runtime. Delivered ones have no bytes left. */
+  /** Waiting and dead webhooks, by runtime. Delivered ones do not count, since their bytes are deleted. */
   readonly #accounts = new Map<string, Account>()
-  /** Room that was promised to what is on its way into the store. */
+  /** Room reserved for webhooks that are being stored. */
   readonly #reserved = new Map<string, Account>()
   #reservedBytes = 0
-  /** Of all runtimes, by state. */
+  /** Messages of all runtimes, by state. */
   readonly messages: Record<MessageState, number> = { waiting: 0, dead: 0, delivered: 0 }
   #bytes = 0
   #counts: readonly Count[] = []
@@ -31,7 +31,7 @@ export class Ledger {
     this.#limits = limits
   }
 
-  /** What the store says. */
+  /** Replaces the counts with those of the store. */
   load(counts: readonly Count[]): void {
     this.#counts = counts
     this.#accounts.clear()
@@ -43,19 +43,19 @@ export class Ledger {
     }
   }
 
-  /** Negative: they are gone. */
+  /** Negative numbers remove. */
   add(runtime: string, messages: number, bytes: number): void {
     change(this.#accounts, runtime, messages, bytes)
     this.#bytes += bytes
   }
 
-  /** A message changes its state. Undefined: it is new, or gone. */
+  /** Records a change of state. `from` is `undefined` for a new message, `to` for a deleted one. */
   move(from: MessageState | undefined, to: MessageState | undefined): void {
     if (from !== undefined) this.messages[from]--
     if (to !== undefined) this.messages[to]++
   }
 
-  /** False: there is no room. To be given back with {@link release}. */
+  /** False if there is no room. Give the room back with {@link release}. */
   reserve(runtime: string, messages: number, bytes: number): boolean {
     const [kept, coming] = [this.#accounts.get(runtime), this.#reserved.get(runtime)]
     const { messagesPerRuntime, bytesPerRuntime } = this.#limits
@@ -76,7 +76,7 @@ export class Ledger {
     return (this.#accounts.get(runtime)?.bytes ?? 0) + (this.#reserved.get(runtime)?.bytes ?? 0)
   }
 
-  /** Whether a runtime has used so much of its quota that strangers must be slowed. */
+  /** Whether a runtime has used so much of its quota that unverified webhooks are rate-limited. */
   isScarce(runtime: string): boolean {
     const messages = this.#accounts.get(runtime)?.messages ?? 0
     const { messagesPerRuntime, bytesPerRuntime } = this.#limits
@@ -87,7 +87,7 @@ export class Ledger {
     return this.#bytes
   }
 
-  /** As of the last sweep. */
+  /** The store's counts, as of the last sweep. */
   get counts(): readonly Count[] {
     return this.#counts
   }

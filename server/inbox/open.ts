@@ -4,14 +4,14 @@ import type { InboxMac } from './mac.ts'
 import type { ResolvedInbox } from './options.ts'
 import type { InboxStore } from './store.ts'
 
-/** Where webhooks are kept, and what proves that they were; undefined: nobody asked for that. */
-export interface Keeping {
+/** The opened store, and the MACs if the settings ask for them. */
+export interface OpenedInbox {
   readonly store: InboxStore
   readonly mac: InboxMac | undefined
 }
 
-/** The store of the inbox, where there is one; a server without loads nothing of it. Rejects with a TypeError. */
-export async function openStore(settings: ResolvedServerOptions, opened: Opened): Promise<Keeping | undefined> {
+/** Opens the inbox's store, if the settings have one. Otherwise loads none of its code. Rejects with a TypeError. */
+export async function openStore(settings: ResolvedServerOptions, opened: Opened): Promise<OpenedInbox | undefined> {
   if (settings.inbox === undefined) return undefined
   const { mac: from } = settings.inbox
   const mac = from && opened.add(await (await import('./mac.ts')).InboxMac.open(from, settings.logger))

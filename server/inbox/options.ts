@@ -8,23 +8,23 @@ import { type PostgresLocation, readPostgresUrl } from './postgres-url.ts'
 /** The inbox of a server; `docs/inbox.md` says what it promises. */
 export interface InboxOptions extends LimitOptions<typeof INBOX> {
   /**
-   * `sqlite:/var/lib/sallyport/inbox.db`: a file in a folder that exists. One server has it at a time.
-   * `postgres://USER@HOST:5432/DATABASE`: PostgreSQL 14 or newer, for servers that share one inbox. It is encrypted unless it is on this
-   * machine; `?sslmode=disable` or `verify-full` says otherwise. Needs the package `pg`.
+   * `sqlite:/var/lib/sallyport/inbox.db`: a file in a folder that exists. Only one server can use it at a time.
+   * `postgres://USER@HOST:5432/DATABASE`: PostgreSQL 14 or newer, for servers that share one inbox. The connection is encrypted unless
+   * the host is this machine; override that with `?sslmode=disable` or `?sslmode=verify-full`. Needs the package `pg`.
    */
   readonly url: string
-  /** Password of the PostgreSQL user. The file is read at each connection. */
+  /** Password of the PostgreSQL user. The file is read for each connection. */
   readonly password?: { readonly file: string } | undefined
-  /** Authority of PostgreSQL's certificate (PEM). Default: those of the system. */
+  /** Authority of PostgreSQL's certificate (PEM). Default: the system's authorities. */
   readonly ca?: string | Buffer | undefined
   /**
-   * Secrets from outside the store, one a line, hex or base64 of at least 32 bytes: what stands in the store is believed only with a MAC
-   * by one of them. The first makes MACs. The file is read again when it changes. `optional` (default false): webhooks without a MAC are
-   * delivered, too, for as long as the others may have been stored before. Rules always need one.
+   * MAC secrets, one a line, hex or base64 of at least 32 bytes. With this, webhooks and rules in the store are accepted only with a
+   * MAC by one of these secrets. The first one makes new MACs. The file is read again when it changes. Keep it apart from the store.
+   * `optional` (default false) also delivers webhooks without a MAC, while some are left from before. Rules always need a MAC.
    */
   readonly mac?: { readonly file: string; readonly optional?: boolean | undefined } | undefined
   /**
-   * Also keeps webhooks of clients without a key, unencrypted. Default false: their webhooks are not kept. Protect the store and
+   * Also keep webhooks of clients without a key, unencrypted. Default false: their webhooks are not kept. Protect the store and
    * its backups.
    */
   readonly plaintext?: boolean | undefined
@@ -63,9 +63,9 @@ function placeOf(url: string, passwordFile: string | undefined, ca: InboxOptions
     }
   }
   const [, path = ''] = /^sqlite:(.+)$/.exec(url) ?? []
-  if (path === '')
-    throw new TypeError('inbox: the URL is of no store: write sqlite:PATH or postgres://USER@HOST/DATABASE')
-  if (passwordFile !== undefined || ca !== undefined) throw new TypeError('inbox: a file takes no password and no ca')
-  // SQLite knows names of its own, such as `:memory:`, which keep nothing.
+  if (path === '') throw new TypeError('inbox: unknown kind of URL: write sqlite:PATH or postgres://USER@HOST/DATABASE')
+  if (passwordFile !== undefined || ca !== undefined)
+    throw new TypeError('inbox: password and ca are for PostgreSQL only')
+  // An absolute path, since SQLite treats names such as `:memory:` specially, and keeps nothing there.
   return { kind: 'sqlite', path: resolve(path) }
 }

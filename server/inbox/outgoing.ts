@@ -1,4 +1,4 @@
-/** One delivery of a kept message: an ordinary exchange from inside the edge. */
+/** One delivery of a stored message, as an ordinary exchange that starts inside the edge. */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { type Failing, guardWith, stepOf, tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -24,7 +24,6 @@ import { type InboxStore, type Message, StoreError } from './store.ts'
 /** How long the rest of an answer may take after its status. */
 export const REST_MS = 10_000
 
-/** What an answer means for a message. */
 export function outcomeOfHead({ status, headers }: ResponseHead, now: number): Outcome {
   return outcomeOf(status, toldError(headers), readRetryAfter(getHeader(headers, 'retry-after'), now))
 }
@@ -44,10 +43,10 @@ interface OutgoingOptions {
 }
 
 const DAMAGED: Outcome = { kind: 'damaged', reason: 'damaged' }
-/** Nobody who has our secrets stored it. */
+/** No valid MAC: it was not stored by a server that has one of our secrets. */
 const UNPROVEN: Outcome = { kind: 'damaged', reason: 'bad-mac' }
 
-/** Resolves to what the receiver said. Rejects with a {@link StoreError} if the store cannot be read now. */
+/** Resolves to the outcome. Rejects with a {@link StoreError} if the store cannot be read now. */
 export async function deliverMessage(message: Message, options: OutgoingOptions): Promise<Outcome> {
   const bytes = await partOf(message, 0, options)
   if ('kind' in bytes) return bytes
@@ -61,14 +60,14 @@ export async function deliverMessage(message: Message, options: OutgoingOptions)
   })
 }
 
-/** Part `n` as it was stored, or why there is none. */
+/** Part `n` as it was stored, or why it cannot be delivered. */
 async function partOf(message: Message, n: number, { store, mac }: OutgoingOptions): Promise<Uint8Array | Outcome> {
   const bytes = await store.part(message.id, n)
   if (bytes === undefined) return DAMAGED
-  return mac?.proves(message, n, bytes) === false ? UNPROVEN : bytes
+  return mac?.verifies(message, n, bytes) === false ? UNPROVEN : bytes
 }
 
-/** Undefined: what is there is no request. */
+/** `undefined` if the stored bytes are not a request. */
 function requestOf(message: Message, bytes: Uint8Array, logger: Logger): ReturnType<typeof decodeHead> | undefined {
   try {
     if (message.key !== '') return { request: sealedRequest(message), trailers: [] }
@@ -91,13 +90,13 @@ class Outgoing implements ResponseSink, Failing {
   readonly #promise: Settled
   #sink: RequestSink | undefined
   #timer: NodeJS.Timeout
-  /** Bytes that the other end has not taken yet, and who waits for that. */
+  /** Bytes that the next layer has not consumed yet. */
   #unconsumed = 0
   #onConsumed: (() => void) | undefined
   #responseBytes = 0
-  /** All of the request has gone out. */
+  /** The whole request has been sent. */
   #sent = false
-  /** What the receiver said before it had all of it. */
+  /** The receiver's answer, if it came before the whole request was sent. */
   #early: Outcome | undefined
   #over = false
 
@@ -123,7 +122,7 @@ class Outgoing implements ResponseSink, Failing {
     this.#send(sink, message, trailers).catch(failed)
   }
 
-  /** One part after the other, each when the one before has been taken. */
+  /** Sends the parts one by one, each after the one before has been consumed. */
   async #send(sink: RequestSink, message: Message, trailers: HeaderList): Promise<void> {
     const isSealed = message.key !== ''
     for (let n = isSealed ? 0 : 1; n < message.parts && !this.#over; n++) {
@@ -154,7 +153,7 @@ class Outgoing implements ResponseSink, Failing {
     })
   }
 
-  /** A delivery that fails in our own code is tried again, as if its receiver had failed. */
+  /** A failure in our own code counts as a failure of the receiver, so the delivery is retried. */
   #broken(error: unknown): void {
     if (error instanceof StoreError) this.#promise.reject(error)
     else tellDefect(this.#options.logger, 'a delivery from the inbox failed', error)
@@ -174,7 +173,7 @@ class Outgoing implements ResponseSink, Failing {
     this.#onConsumed = undefined
   }
 
-  /** @internal No head came in time, or no end of an answer. */
+  /** @internal The head, or the rest of the answer, did not come in time. */
   late(): void {
     this.#giveUp(outcomeOfError(new SallyportError('upstream-timeout')))
   }

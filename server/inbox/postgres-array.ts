@@ -1,9 +1,9 @@
-/** Arrays as PostgreSQL sends them itself: in those that are text, bytes would be hex digits, twice as long. */
+/** Arrays in PostgreSQL's binary format. In the text format, bytes would be hex digits, twice as long. */
 import { Buffer } from 'node:buffer'
 
-/** Codes of the types, which never change. */
+/** Type codes. They never change. */
 const TYPES = { bytea: 17, text: 25 } as const
-/** One dimension, no nulls, the type, how many, and the number of the first. */
+/** Words of the header: dimensions, whether there are nulls, the type, the length, and the lower bound. */
 const HEAD = 5
 const WORD_BYTES = 4
 

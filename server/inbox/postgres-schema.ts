@@ -1,15 +1,15 @@
-/** The tables of an inbox in PostgreSQL, and whether they can be used there. */
+/** The tables of an inbox in PostgreSQL, and the checks that they can be used. */
 import type { Client } from 'pg'
 import { UnusableError } from './grouped-store.ts'
 
 const SCHEMA = 'sallyport_inbox'
 const VERSION = 1
-/** The oldest that is still maintained as this is written. */
-const LEAST_VERSION = 14
-/** Two servers that start together make the tables once. */
+/** The oldest version that was still maintained when this was written. */
+const MIN_VERSION = 14
+/** Advisory lock, so that servers that start together create the tables once. */
 const LOCK = 0x53696e62
 
-/** `lanes`: who delivers what waits there. `servers`: until when they may. */
+/** `lanes`: which server owns each lane. `servers`: when the lease of each server ends. */
 const TABLES = `
 CREATE SCHEMA ${SCHEMA};
 CREATE TABLE messages (
@@ -38,26 +38,26 @@ INSERT INTO version VALUES (${VERSION});
 `
 const NAMES = ['messages', 'parts', 'rules', 'paused', 'lanes', 'servers', 'version']
 
-/** What a server of PostgreSQL says of itself. */
-interface Server {
+/** Settings of PostgreSQL that matter to us. */
+interface Settings {
   readonly version: number
   readonly readonly: boolean
   readonly fsync: boolean
   readonly forbidden: boolean
 }
 
-/** Why webhooks cannot be kept there; undefined: they can. */
-export function problemOf({ version, readonly, fsync }: Omit<Server, 'forbidden'>): string | undefined {
+/** Why this PostgreSQL cannot be used. `undefined` if it can. */
+export function problemOf({ version, readonly, fsync }: Omit<Settings, 'forbidden'>): string | undefined {
   const major = Math.floor(version / 10_000)
-  if (major < LEAST_VERSION) return `this is PostgreSQL ${major}: use ${LEAST_VERSION} or newer`
-  if (readonly) return 'this PostgreSQL is read-only: give the address of the primary'
-  if (!fsync) return 'this PostgreSQL has fsync off, so that a crash loses what it said was stored'
+  if (major < MIN_VERSION) return `this is PostgreSQL ${major}: use ${MIN_VERSION} or newer`
+  if (readonly) return 'this PostgreSQL is read-only: use the address of the primary'
+  if (!fsync) return 'this PostgreSQL has fsync off, so a crash would lose webhooks that were stored'
   return undefined
 }
 
-/** Rejects with an {@link UnusableError} where webhooks cannot be kept. */
+/** Rejects with an {@link UnusableError} if webhooks cannot be kept there. */
 export async function examine(client: Client): Promise<void> {
-  const asked = await client.query<Server>(`SELECT current_setting('server_version_num')::int AS version,
+  const asked = await client.query<Settings>(`SELECT current_setting('server_version_num')::int AS version,
     pg_is_in_recovery() OR current_setting('transaction_read_only')::bool AS readonly,
     current_setting('fsync')::bool AS fsync,
     NOT coalesce(has_schema_privilege(to_regnamespace('${SCHEMA}'), 'USAGE'), true) AS forbidden`)
@@ -66,13 +66,13 @@ export async function examine(client: Client): Promise<void> {
   if (asked.rows[0]!.forbidden) throw new UnusableError(`its user may not use the schema ${SCHEMA}`)
 }
 
-/** Makes the tables where there are none. Rejects with an {@link UnusableError} where they cannot be used. */
+/** Creates the tables if they do not exist. Rejects with an {@link UnusableError} if they cannot be used. */
 export async function prepare(client: Client): Promise<void> {
   await create(client)
   const { rows } = await client.query<{ version: number }>('SELECT version FROM version')
   const version = rows[0]?.version ?? 0
   if (version > VERSION) {
-    throw new UnusableError(`its tables were made by a newer sallyport (schema ${version}, this one has ${VERSION})`)
+    throw new UnusableError(`its tables were created by a newer sallyport (schema ${version}, this one has ${VERSION})`)
   }
   const lacking = await client.query<{ name: string; need: string }>(
     `SELECT name, need FROM unnest($1::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS need
@@ -104,12 +104,12 @@ async function isThere(client: Client): Promise<boolean> {
   return rows[0]!.there
 }
 
-/** So many times what a lock may take: somebody who holds a row holds up nobody else. */
+/** A lock may take a quarter of the query timeout, so that a row that somebody holds does not hold up everybody else. */
 const LOCKS_PER_QUERY = 4
 
 /**
- * What each connection is told: nothing there is said to be stored before it is, and a quiet hour ends no connection. By a statement, since
- * a pooler refuses, or drops, what comes with the first packet.
+ * The settings of each connection. Commits are durable when PostgreSQL confirms them, and idle sessions are not closed. They are
+ * set by a statement, since a pooler refuses or drops startup parameters.
  */
 export function sessionOf(queryMs: number): string {
   const settings = {

@@ -1,24 +1,24 @@
-/** What changes are in PostgreSQL: statements, whose rows say what they did. */
+/** The statements for PostgreSQL. The rows that they return say what they did. */
 import { Buffer } from 'node:buffer'
 import { COLUMNS, SETTABLE } from './columns.ts'
 import { binaryArray } from './postgres-array.ts'
-import type { Applied, Change, LaneNews, NewMessage } from './store.ts'
+import type { Change, ChangeResult, LaneEvent, NewMessage } from './store.ts'
 
-/** `name`: it is prepared once per connection. */
+/** A statement with a `name` is prepared once per connection. */
 export interface Statement {
   readonly name?: string
   readonly text: string
   readonly values: readonly unknown[]
 }
 
-export type OwnChange =
+export type PostgresChange =
   | Change
   | { readonly op: 'claim'; readonly runtime: string; readonly lane: string }
-  /** `empty`: the others are told. */
+  /** With `empty`, the other servers are notified. */
   | { readonly op: 'release'; readonly runtime: string; readonly lane: string; readonly empty: boolean }
 
-/** What a statement's row may say. */
-export interface Done {
+/** The row that a change returns. */
+export interface ChangeRow {
   readonly id?: string | null
   readonly stored?: boolean
   readonly whole?: boolean
@@ -26,15 +26,15 @@ export interface Done {
   readonly lane?: string
 }
 
-/** Who asks, and for how much longer than it says an owner counts as one. */
+/** This server, and for how long after their expiry it still respects leases. */
 export interface Self {
   readonly server: string
   readonly graceMs: number
 }
 
 export const CHANNEL = 'sallyport_inbox'
-/** That a lane is free that nobody has: it means nothing to anybody, and a server hears whether it is heard. */
-export const NOTHING: LaneNews = 'free'
+/** Sent by a server to find out whether notifications arrive. It has no lane, so other servers ignore it. */
+export const PROBE: LaneEvent = 'free'
 const NAMES = COLUMNS.map(name => `"${name}"`).join(', ')
 const APPENDED = {
   ...{ id: 'text', runtime: 'text', lane: 'text', route: 'text', why: 'text', received: 'bigint', expires: 'bigint' },
@@ -47,11 +47,11 @@ type Append = Extract<Change, { op: 'append' }>
 type AppendedName = keyof typeof APPENDED
 const APPENDED_NAMES = Object.keys(APPENDED) as AppendedName[]
 
-/** Whether the server that is called `owner` may still do what it began. `$grace` in ms. */
-const lives = (owner: string, grace: string) =>
+/** Whether the lease of the server `owner` is valid, with `grace` ms on top. */
+const isAlive = (owner: string, grace: string) =>
   `EXISTS (SELECT FROM servers WHERE servers.id = ${owner} AND until + ${grace} * interval '1 ms' > clock_timestamp())`
 
-/** A message that waits, or was delivered a moment ago. */
+/** Finds a duplicate: a message that waits, or was delivered a moment ago. */
 const same = (runtime: string, dedupe: string, received: string) => `SELECT id FROM messages WHERE runtime = ${runtime}
   AND dedupe = ${dedupe} AND dedupe <> '' AND (state = 'waiting' OR (state = 'delivered' AND changed + "dedupeMs" > ${received}))
   LIMIT 1`
@@ -79,7 +79,7 @@ const APPEND = (() => {
       EXISTS (SELECT FROM whole) AS whole`
 })()
 
-/** Appends whole webhooks in their order: a statement for each costs PostgreSQL and us more than what it stores. */
+/** Appends whole webhooks in order. One statement for each would cost PostgreSQL and us more than the storing itself. */
 const APPEND_ALL = (() => {
   const names = APPENDED_NAMES.map(name => `"${name}"`)
   const arrays = [...names, 'owner'].map((_, i) => `$${i + 1}::text[]`)
@@ -103,9 +103,9 @@ const APPEND_ALL = (() => {
     FROM found LEFT JOIN stored USING (id) ORDER BY nr`
 })()
 
-/** How many, and how many bytes of them, are one statement at most. */
-const MOST_TOGETHER = 64
-const MOST_BYTES = 1024 * 1024
+/** Most webhooks in one statement, and most bytes before the last one. */
+const MAX_APPENDS = 64
+const MAX_APPEND_BYTES = 1024 * 1024
 
 function appendAll(changes: readonly Append[], server: string): Statement {
   const texts = [
@@ -122,26 +122,26 @@ function appendAll(changes: readonly Append[], server: string): Statement {
     ),
     ...bytes.map(column => binaryArray('bytea', column)),
   ]
-  return made('append all', APPEND_ALL, ...values)
+  return statement('append all', APPEND_ALL, ...values)
 }
 
-/** One whose attempt began before it was stored is its server's until that says what came of it. */
+/** A message whose attempt began before it was stored belongs to its server until the outcome is written. */
 function ownerOf({ message }: Append, server: string): string {
   return message.attempts > 0 ? server : ''
 }
 
-/** Nothing of it came before its message. */
-function isWhole(change: OwnChange): change is Append {
+/** Whether no part of it was stored ahead. */
+function isWhole(change: PostgresChange): change is Append {
   return change.op === 'append' && change.message.parts === (change.rest.length > 0 ? 2 : 1)
 }
 
-/** Changes that follow each other, and the statement that makes them: its rows are theirs. */
+/** One statement and the number of consecutive changes that it makes. It returns one row per change. */
 export interface Step {
   readonly statement: Statement
   readonly changes: number
 }
 
-export function stepsOf(changes: readonly OwnChange[], self: Self): Step[] {
+export function stepsOf(changes: readonly PostgresChange[], self: Self): Step[] {
   const steps: Step[] = []
   for (let at = 0; at < changes.length; ) {
     const whole = wholeFrom(changes, at)
@@ -153,55 +153,62 @@ export function stepsOf(changes: readonly OwnChange[], self: Self): Step[] {
   return steps
 }
 
-/** Appends of whole webhooks from there on that are one statement. */
-function wholeFrom(changes: readonly OwnChange[], from: number): Append[] {
+/** The appends from `from` on that go into one statement. */
+function wholeFrom(changes: readonly PostgresChange[], from: number): Append[] {
   const whole: Append[] = []
   let bytes = 0
-  for (const change of changes.slice(from, from + MOST_TOGETHER)) {
-    if (!isWhole(change) || bytes > MOST_BYTES) break
+  for (const change of changes.slice(from, from + MAX_APPENDS)) {
+    if (!isWhole(change) || bytes > MAX_APPEND_BYTES) break
     whole.push(change)
     bytes += change.head.length + change.rest.length
   }
   return whole
 }
 
-/** A message that was reported as failed may be stored all the same. Then its parts stay. */
+/** A message whose commit was reported as failed may be stored all the same. Then its parts stay. */
 const FORGET_PARTS =
   'DELETE FROM parts WHERE id = $1 AND NOT EXISTS (SELECT FROM messages WHERE messages.id = $1) RETURNING id'
 
-function statementOf(change: OwnChange, { server, graceMs }: Self): Statement {
+function statementOf(change: PostgresChange, { server, graceMs }: Self): Statement {
   switch (change.op) {
     case 'append': {
       const { message, head, rest } = change
       const values = APPENDED_NAMES.map(name => message[name])
-      return made('append', APPEND, ...values, ownerOf(change, server), head, rest)
+      return statement('append', APPEND, ...values, ownerOf(change, server), head, rest)
     }
     case 'part':
-      return made('part', 'INSERT INTO parts (id, n, bytes) VALUES ($1, $2, $3)', change.id, change.n, change.bytes)
+      return statement(
+        'part',
+        'INSERT INTO parts (id, n, bytes) VALUES ($1, $2, $3)',
+        change.id,
+        change.n,
+        change.bytes,
+      )
     case 'forget':
-      return made('forget', FORGET_PARTS, change.id)
+      return statement('forget', FORGET_PARTS, change.id)
     case 'update':
       return update(change, server)
     case 'drop':
-      return made(
+      return statement(
         'drop',
         'WITH gone AS (DELETE FROM parts WHERE id = $1) DELETE FROM messages WHERE id = $1 RETURNING id',
         change.id,
       )
     case 'rules':
-      if (change.rules === undefined) return made('unruled', 'DELETE FROM rules WHERE runtime = $1', change.runtime)
-      return made(
+      if (change.rules === undefined)
+        return statement('unruled', 'DELETE FROM rules WHERE runtime = $1', change.runtime)
+      return statement(
         'rules',
         'INSERT INTO rules VALUES ($1, $2, $3) ON CONFLICT (runtime) DO UPDATE SET rules = $2, seen = $3',
         ...[change.runtime, change.rules, change.at],
       )
     case 'pause':
-      if (!change.paused) return made('resume', 'DELETE FROM paused WHERE runtime = $1', change.runtime)
-      return made('pause', 'INSERT INTO paused VALUES ($1) ON CONFLICT DO NOTHING', change.runtime)
+      if (!change.paused) return statement('resume', 'DELETE FROM paused WHERE runtime = $1', change.runtime)
+      return statement('pause', 'INSERT INTO paused VALUES ($1) ON CONFLICT DO NOTHING', change.runtime)
     case 'claim':
-      return made('claim', CLAIM, change.runtime, change.lane, server, graceMs)
+      return statement('claim', CLAIM, change.runtime, change.lane, server, graceMs)
     case 'release':
-      return made(
+      return statement(
         'release',
         'DELETE FROM lanes WHERE runtime = $1 AND lane = $2 AND owner = $3 RETURNING runtime AS id',
         ...[change.runtime, change.lane, server],
@@ -212,7 +219,7 @@ function statementOf(change: OwnChange, { server, graceMs }: Self): Statement {
 const CLAIM = `INSERT INTO lanes AS held (runtime, lane, owner)
   SELECT $1::text, $2::text, $3::text WHERE EXISTS (SELECT FROM messages WHERE runtime = $1 AND lane = $2 AND state = 'waiting')
   ON CONFLICT (runtime, lane) DO UPDATE SET owner = excluded.owner
-  WHERE held.owner = excluded.owner OR NOT ${lives('held.owner', '$4::int')} RETURNING owner AS id`
+  WHERE held.owner = excluded.owner OR NOT ${isAlive('held.owner', '$4::int')} RETURNING owner AS id`
 
 function update({ id, set, at, owned = false }: Extract<Change, { op: 'update' }>, server: string): Statement {
   const names = SETTABLE.filter(name => set[name] !== undefined)
@@ -227,7 +234,7 @@ function update({ id, set, at, owned = false }: Extract<Change, { op: 'update' }
     where += ` AND (owner = ${me} OR EXISTS (SELECT FROM lanes
       WHERE lanes.runtime = one.runtime AND lanes.lane = one.lane AND lanes.owner = ${me}))`
   }
-  // By hand a dead letter waits again, and the same one may wait already.
+  // A dead letter is replayed. If a duplicate waits already, it gives up its own `dedupe`, which must be unique.
   if (set.state === 'waiting') {
     sets.push(`dedupe = CASE WHEN EXISTS (SELECT FROM messages AS other WHERE other.runtime = one.runtime
       AND other.dedupe = one.dedupe AND other.state = 'waiting' AND other.id <> one.id) THEN '' ELSE dedupe END`)
@@ -238,12 +245,12 @@ function update({ id, set, at, owned = false }: Extract<Change, { op: 'update' }
   return { text, values }
 }
 
-function made(name: string, text: string, ...values: unknown[]): Statement {
+function statement(name: string, text: string, ...values: unknown[]): Statement {
   return { name, text, values }
 }
 
-/** What of a group another server may change at the same time. */
-function contended(change: OwnChange): string[] {
+/** Names of what a change may contend for with other servers. */
+function contended(change: PostgresChange): string[] {
   switch (change.op) {
     case 'append':
       return change.message.dedupe === '' ? [] : [`same ${change.message.runtime} ${change.message.dedupe}`]
@@ -261,22 +268,22 @@ function contended(change: OwnChange): string[] {
   }
 }
 
-/** Locks are in the memory of PostgreSQL, for all connections together: what a group has beyond these may still meet another's. */
-const MOST_LOCKS = 500
+/** All connections share PostgreSQL's memory for locks. Beyond this many in a group, deadlocks remain possible. */
+const MAX_LOCKS = 500
 const LOCK = `SELECT pg_advisory_xact_lock(key) FROM (SELECT DISTINCT hashtextextended(name, 0) AS key FROM unnest($1::text[]) AS name
-  ORDER BY key LIMIT ${MOST_LOCKS}) AS keys`
+  ORDER BY key LIMIT ${MAX_LOCKS}) AS keys`
 
 /**
- * Before the changes of a group: two groups that have the same rows in another order would wait for each other until PostgreSQL ends one
- * of them, a second later, and everybody else waits with them. Undefined: one change waits for nobody who waits for it.
+ * Takes locks before the changes of a group. Two groups with the same rows in different orders would deadlock: PostgreSQL ends one
+ * of them a second later, and everybody waits meanwhile. `undefined` if there is no need, as for a single change.
  */
-export function lockOf(changes: readonly OwnChange[]): Statement | undefined {
+export function lockOf(changes: readonly PostgresChange[]): Statement | undefined {
   const names = changes.length < 2 ? [] : changes.flatMap(contended)
-  return names.length < 2 ? undefined : made('lock', LOCK, names)
+  return names.length < 2 ? undefined : statement('lock', LOCK, names)
 }
 
-/** What a change did, as its row says. */
-export function appliedOf(change: OwnChange, row: Done | undefined): Applied {
+/** The result of a change, from its row. */
+export function appliedOf(change: PostgresChange, row: ChangeRow | undefined): ChangeResult {
   switch (change.op) {
     case 'append':
       if (row?.stored === true) return { status: 'stored', id: change.message.id }
@@ -291,21 +298,21 @@ export function appliedOf(change: OwnChange, row: Done | undefined): Applied {
   }
 }
 
-/** Tells the other servers. */
-export function tell(server: string, news: ReadonlySet<string>): Statement {
-  return made(
+/** Notifies the other servers. */
+export function notify(server: string, events: ReadonlySet<string>): Statement {
+  return statement(
     'tell',
-    TELL,
+    NOTIFY,
     CHANNEL,
-    [...news].map(one => `${server} ${one}`),
+    [...events].map(one => `${server} ${one}`),
   )
 }
 
-export const TELL = 'SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload'
+export const NOTIFY = 'SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload'
 
-/** What the other servers have to know of it: `waits LANE RUNTIME`, `free LANE RUNTIME`, or `rules`. */
-export function newsOf(change: OwnChange, row: Done | undefined): string | undefined {
-  const of = (what: LaneNews, runtime: string, lane: string) => `${what} ${lane} ${runtime}`
+/** What to notify the other servers of: `waits LANE RUNTIME`, `free LANE RUNTIME`, or `rules`. */
+export function eventOf(change: PostgresChange, row: ChangeRow | undefined): string | undefined {
+  const of = (what: LaneEvent, runtime: string, lane: string) => `${what} ${lane} ${runtime}`
   switch (change.op) {
     case 'append':
       return row?.stored === true ? of('waits', change.message.runtime, change.message.lane) : undefined
@@ -321,8 +328,8 @@ export function newsOf(change: OwnChange, row: Done | undefined): string | undef
   }
 }
 
-/** `busy`: another server tries it, since before it was stored. */
-export const NEXT = `SELECT ${NAMES}, owner NOT IN ('', $4) AND ${lives('owner', '$5::int')} AS busy FROM messages
+/** `busy`: another server's attempt, begun before the message was stored, is still under way. */
+export const NEXT = `SELECT ${NAMES}, owner NOT IN ('', $4) AND ${isAlive('owner', '$5::int')} AS busy FROM messages
   WHERE runtime = $1 AND lane = $2 AND state = 'waiting' ORDER BY seq LIMIT $3`
 
 export const LIST = `SELECT ${NAMES} FROM messages WHERE ($1::text IS NULL OR runtime = $1) AND ($2::text IS NULL OR lane = $2)
@@ -334,40 +341,41 @@ export const LANES = `SELECT runtime, lane, count(*) AS messages FROM messages W
 export const COUNTS = `SELECT runtime, state, count(*) AS messages, sum(bytes)::bigint AS bytes, min(received) AS oldest
   FROM messages GROUP BY runtime, state`
 
-/** How many messages one sweep ends. */
-export const SWEPT = 1000
+/** Most messages of each kind that one sweep handles. */
+export const SWEEP_BATCH = 1000
 
 export const EXPIRE = `UPDATE messages SET state = 'dead', reason = 'expired', changed = $1 WHERE seq IN (
-  SELECT seq FROM messages WHERE state = 'waiting' AND expires <= $1 LIMIT ${SWEPT} FOR UPDATE SKIP LOCKED) RETURNING ${NAMES}`
+  SELECT seq FROM messages WHERE state = 'waiting' AND expires <= $1 LIMIT ${SWEEP_BATCH} FOR UPDATE SKIP LOCKED) RETURNING ${NAMES}`
 
 export const FORGET = `WITH old AS (DELETE FROM messages WHERE seq IN (
-    SELECT seq FROM messages WHERE state = $1 AND changed < $2 LIMIT ${SWEPT} FOR UPDATE SKIP LOCKED) RETURNING id),
+    SELECT seq FROM messages WHERE state = $1 AND changed < $2 LIMIT ${SWEEP_BATCH} FOR UPDATE SKIP LOCKED) RETURNING id),
   gone AS (DELETE FROM parts WHERE id IN (SELECT id FROM old))
   SELECT count(*) AS messages FROM old`
 
-/** When the newest of those was delivered that are too many. */
-export const TOO_MANY = "SELECT changed FROM messages WHERE state = 'delivered' ORDER BY changed DESC LIMIT 1 OFFSET $1"
+/** When the newest of the surplus delivered messages was delivered. */
+export const NEWEST_SURPLUS =
+  "SELECT changed FROM messages WHERE state = 'delivered' ORDER BY changed DESC LIMIT 1 OFFSET $1"
 
-export const RULES_OVER = 'DELETE FROM rules WHERE seen < $1'
+export const DELETE_OLD_RULES = 'DELETE FROM rules WHERE seen < $1'
 
-/** Servers that have ended long ago, and what they had. */
-export const SERVERS_OVER = `WITH gone AS (DELETE FROM servers WHERE until < clock_timestamp() - interval '1 hour')
+/** Deletes servers whose leases expired long ago, and their claims. */
+export const DELETE_DEAD_SERVERS = `WITH gone AS (DELETE FROM servers WHERE until < clock_timestamp() - interval '1 hour')
   DELETE FROM lanes WHERE NOT EXISTS (SELECT FROM servers WHERE servers.id = lanes.owner)`
 
-/** A clock that was put back would have servers that are gone keep their lanes until it is there again. */
-export const SERVERS_AHEAD = `UPDATE servers SET until = clock_timestamp() + $1::int * interval '1 ms' WHERE id IN (
+/** Shortens leases that are too long. If PostgreSQL's clock was set back, dead servers would keep their lanes for that much longer. */
+export const CLAMP_LEASES = `UPDATE servers SET until = clock_timestamp() + $1::int * interval '1 ms' WHERE id IN (
   SELECT id FROM servers WHERE until > clock_timestamp() + $1::int * interval '1 ms' FOR UPDATE SKIP LOCKED)`
 
 export const BEAT = `INSERT INTO servers VALUES ($1, clock_timestamp() + $2::int * interval '1 ms')
   ON CONFLICT (id) DO UPDATE SET until = excluded.until`
 
-/** What a server still has, that was away; where nothing waits, it has it no more. */
+/** The lanes that a server still owns after an outage. It gives up those that are empty. */
 export const OWNED = `WITH busy AS (SELECT runtime, lane FROM lanes WHERE owner = $1 AND EXISTS (SELECT FROM messages
     WHERE messages.runtime = lanes.runtime AND messages.lane = lanes.lane AND state = 'waiting')),
   idle AS (DELETE FROM lanes WHERE owner = $1 AND (runtime, lane) NOT IN (SELECT runtime, lane FROM busy))
   SELECT runtime, lane FROM busy`
 
-/** A server leaves: whoever can may have its lanes. */
+/** Releases all lanes of a server that stops, and notifies the others. */
 export const LEAVE = `WITH gone AS (DELETE FROM servers WHERE id = $1),
   released AS (DELETE FROM lanes WHERE owner = $1 RETURNING runtime, lane)
   SELECT pg_notify('${CHANNEL}', $1 || ' free ' || lane || ' ' || runtime) FROM released`

@@ -1,21 +1,21 @@
 /**
- * Where PostgreSQL is, as a URL says it:
+ * Reads the URL of a PostgreSQL database:
  *
  *     postgres://USER@HOST:5432/DATABASE    postgres://USER@/DATABASE?host=/run/postgresql
  */
 export interface PostgresLocation {
-  /** A path: the folder of a socket. */
+  /** A host name or address, or the path of a socket's folder. */
   readonly host: string
   readonly port: number
   readonly database: string
   readonly user: string
-  /** Encrypted, with a certificate for `host`. */
+  /** Encrypt, and verify that the certificate is for `host`. */
   readonly tls: boolean
 }
 
-/** Throws a TypeError that says what was expected, and nothing of the URL, which may hold a password. */
+/** Throws a TypeError that says what was expected. It never quotes the URL, which may contain a password. */
 export function readPostgresUrl(text: string): PostgresLocation {
-  // A URL of this kind may be without a host, if it has no user.
+  // `postgres:///DATABASE` parses without a host, as long as there is no user before it.
   const url = URL.canParse(text) ? new URL(text) : new URL('none:')
   const asked = Object.fromEntries(url.searchParams)
   const {
@@ -30,11 +30,12 @@ export function readPostgresUrl(text: string): PostgresLocation {
       'expected postgres://USER@HOST:PORT/DATABASE, or postgres:///DATABASE?user=USER&host=FOLDER for a socket',
     )
   }
-  if (url.password !== '') throw new TypeError('has a password in its URL: put it into a file (--inbox.password.file)')
+  if (url.password !== '') throw new TypeError('the URL has a password: put it into a file (--inbox.password.file)')
   const [unknown] = Object.keys(more)
-  if (unknown !== undefined) throw new TypeError(`has ${unknown} in its URL: it takes host, user and sslmode`)
+  if (unknown !== undefined)
+    throw new TypeError(`the URL has an unknown parameter ${unknown}: only host, user and sslmode are allowed`)
   if (sslmode !== undefined && sslmode !== 'disable' && sslmode !== 'verify-full') {
-    throw new TypeError('takes sslmode=verify-full, or sslmode=disable')
+    throw new TypeError('sslmode must be verify-full or disable')
   }
   const isHere = host.startsWith('/') || host === 'localhost' || host === '::1' || /^127\./.test(host)
   return {

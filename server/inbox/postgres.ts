@@ -1,10 +1,10 @@
 /**
- * The store in PostgreSQL, for servers that share one inbox. One of them has a lane at a time, for as long as it says so by
- * renewing its lease:
+ * The store in PostgreSQL, for servers that share one inbox. A lane has one owner at a time. A server keeps its lanes as long
+ * as it renews its lease:
  *
- *     claim ──▶ a lane of ours ──▶ release       every attempt, and what came of it, is written only while the lane is ours
+ *     claim ──▶ the lane is ours ──▶ release     attempts and their outcomes can be written only while the lane is ours
  *                    │
- *                    └──▶ our lease is over: whoever claims the lane next has it, and our writes are refused
+ *                    └──▶ our lease expires: another server may claim the lane, and then our writes are refused
  */
 import { randomUUID } from 'node:crypto'
 import type { Client, ClientConfig, Notification, Pool, PoolConfig, QueryConfig, QueryResult, QueryResultRow } from 'pg'
@@ -17,66 +17,66 @@ import { examine, prepare, sessionOf } from './postgres-schema.ts'
 import * as sql from './postgres-sql.ts'
 import type { PostgresLocation } from './postgres-url.ts'
 import {
-  type Applied,
   type Change,
+  type ChangeResult,
   type Contents,
   type Counts,
   type Filter,
-  type Keep,
-  type LaneNews,
+  type LaneEvent,
   type Message,
+  type Retention,
   type SharedStore,
   StoreError,
   type StoreState,
-  type Swept,
+  type SweepResult,
 } from './store.ts'
 
 export interface PostgresOptions extends PostgresLocation {
   /** Read at each connection. */
   readonly passwordFile: string | undefined
-  /** Authority of its certificate (PEM). Default: those of the system. */
+  /** Authority of its certificate (PEM). Default: the system's authorities. */
   readonly ca: string | Buffer | undefined
   readonly logger: Logger
-  /** How long a server that is gone keeps its lanes. */
+  /** How long a server that has died keeps its lanes. */
   readonly leaseMs?: number | undefined
   /** How long a query may take. */
   readonly queryMs?: number | undefined
 }
 
-/** A lease outlives an answer that comes late by as much as we wait for it, and the beat behind it. */
+/** Long enough to survive one renewal that runs into the query timeout, and the one after it. */
 const LEASE_MS = 30_000
 const QUERY_MS = 8000
-/** One of a group that was refused waits no longer than this: the group has waited, and those behind it still do. */
-const BEGIN_ALONE = 'BEGIN; SET LOCAL lock_timeout = 100'
-/** A notification takes milliseconds, where it comes. */
-const HEARD_MS = 5000
-/** How long closing waits for PostgreSQL. */
+/** For changes that are retried one by one after their group failed. They wait for locks only briefly: others wait behind them. */
+const BEGIN_SINGLE = 'BEGIN; SET LOCAL lock_timeout = 100'
+/** A notification takes milliseconds, if it comes at all. */
+const NOTIFY_MS = 5000
+/** How long `close` waits for PostgreSQL. */
 const CLOSE_MS = 2000
 const BEATS_PER_LEASE = 6
-/** Of the lease, for what is on its way when we look at the clock. */
-const MARGIN = 0.9
+/** Share of the lease that we use. The rest is for queries that are on their way when we look at the clock. */
+const LEASE_MARGIN = 0.9
 const MAX_READERS = 4
-/** The code for an int8, which are numbers here: no time and no size of ours is too large for one. */
+/** Type code of int8. We read these as numbers, since none of our times and sizes is too large for one. */
 const INT8 = 20
 
-/** The user may not connect, or lacks a right. Waiting does not help. */
+/** The user may not connect, or lacks a privilege. Waiting will not help. */
 const UNUSABLE = /^(28|3D|42)/
-/** The connection is of no use any more: it broke, the server stops, is read-only by now, or let a transaction lie. */
+/** The connection is useless: it broke, the server is stopping or read-only, or a transaction timed out. */
 const BROKEN = /^(08|57P|25006|25P03)/
-/** What it was asked cannot be, or met what somebody else does. */
+/** The change itself is impossible, or conflicted with another one. */
 const REFUSED = /^(22|23|40|55P03)/
 const FULL = '53100'
-/** Codes of PostgreSQL's own, other than those of a socket. */
+/** Tells PostgreSQL's own codes from those of a socket. */
 const SQLSTATE = /^[\dFHPX][\dA-Z]{4}$/
 
-/** Rejects with a TypeError if it cannot be used and waiting does not help. If it does not answer, it is tried again. */
+/** Rejects with a TypeError if the store cannot be used and waiting will not help. If it does not answer, it is tried again. */
 export async function openPostgres(options: PostgresOptions, now: () => number): Promise<PostgresStore> {
   const store = new PostgresStore(options, now, await loadPackage())
   await store.start()
   return store
 }
 
-/** An optional dependency: only an inbox in PostgreSQL needs it. */
+/** `pg` is an optional dependency: only an inbox in PostgreSQL needs it. */
 async function loadPackage(): Promise<Package> {
   try {
     return (await import('pg')).default
@@ -89,11 +89,11 @@ type Package = typeof import('pg')['default']
 
 type Rules = Pick<Contents, 'rules' | 'paused'>
 
-/** What is open at a time. */
-interface Links {
+/** The connections that are open at a time. */
+interface Connections {
   /** Commits, each in one round trip. */
   readonly writer: Client
-  /** Listens to the other servers, and renews the lease. */
+  /** Listens for notifications, and renews the lease. */
   readonly listener: Client
   readonly readers: Pool
 }
@@ -101,35 +101,36 @@ interface Links {
 export class PostgresStore extends GroupedStore {
   readonly #options: PostgresOptions
   readonly #package: Package
-  /** Unique to this start. */
+  /** Identifies this process among the servers. */
   readonly #server = randomUUID()
   readonly #leaseMs: number
   readonly #queryMs: number
-  /** Lanes that we claimed and have not given back; false: somebody else may have them by now. */
+  /** Lanes that we claimed and have not released. False if another server may own them by now. */
   readonly #owned = new Map<string, boolean>()
-  #links: Links | undefined
+  #connections: Connections | undefined
   #beatTimer: NodeJS.Timeout | undefined
-  /** By our own clock. */
+  /** Monotonic time of this process. */
   #leaseEndsMs = 0
-  /** Until then others may not have had the time to renew theirs. */
+  /** After an outage: until then, leases of other servers may look expired although they are alive. */
   #graceEndsMs = 0
   #opened = 0
   #committing: Promise<unknown> = Promise.resolve()
   #reloading: Promise<void> = Promise.resolve()
-  /** Whose rules are about to be read: what they are told of until then is read with them. */
-  #unread: Links | undefined
+  /** A reload of the rules is queued for these connections. It will see every change that is notified before it starts. */
+  #reloadQueued: Connections | undefined
   override readonly shared: SharedStore = {
     onLane: undefined,
     onRules: undefined,
     release: (runtime, lane, empty) => {
-      if (this.#owned.delete(keyOf(runtime, lane))) this.#own({ op: 'release', runtime, lane, empty }).catch(() => {})
+      if (this.#owned.delete(keyOf(runtime, lane)))
+        this.#applyOwn({ op: 'release', runtime, lane, empty }).catch(() => {})
     },
   }
 
-  constructor(options: PostgresOptions, now: () => number, made: Package) {
+  constructor(options: PostgresOptions, now: () => number, pg: Package) {
     super(options.logger, now)
     this.#options = options
-    this.#package = made
+    this.#package = pg
     this.#leaseMs = options.leaseMs ?? LEASE_MS
     this.#queryMs = options.queryMs ?? QUERY_MS
   }
@@ -153,7 +154,7 @@ export class PostgresStore extends GroupedStore {
   }
 
   protected override async reopen(): Promise<Extract<StoreState, { open: true }>> {
-    await this.#unlink()
+    await this.#disconnect()
     const { Client, Pool } = this.#package
     const config = await this.#config()
     const session = sessionOf(this.#queryMs)
@@ -161,190 +162,191 @@ export class PostgresStore extends GroupedStore {
       const ready = this.guard(() => done())
       reader.query(session).then(ready, this.guard(done))
     }
-    const links: Links = {
+    const connections: Connections = {
       writer: new Client({ ...config, pipeline: true } as ClientConfig),
       listener: new Client(config),
       readers: new Pool({ ...config, max: MAX_READERS, allowExitOnIdle: true, verify }),
     }
-    this.#links = links
+    this.#connections = connections
     const broken = this.guard((error: Error) => {
-      if (this.#links === links && this.isOpen) this.lost(error)
+      if (this.#connections === connections && this.isOpen) this.lost(error)
     })
-    const heard = this.guard((news: Notification) => this.#heard(news.payload ?? ''))
-    for (const link of [links.writer, links.listener]) link.on('error', broken)
-    links.readers.on('error', broken)
-    links.listener.on('notification', heard)
+    const heard = this.guard((news: Notification) => this.#handleNotification(news.payload ?? ''))
+    for (const connection of [connections.writer, connections.listener]) connection.on('error', broken)
+    connections.readers.on('error', broken)
+    connections.listener.on('notification', heard)
     try {
-      await Promise.all([links.writer.connect(), links.listener.connect()])
-      await examine(links.listener)
-      await this.#listen(links)
-      await Promise.all([links.writer.query(session), links.listener.query(session)])
-      await prepare(links.listener)
-      await this.#beat(links)
-      const owned = await links.listener.query<{ runtime: string; lane: string }>(sql.OWNED, [this.#server])
+      await Promise.all([connections.writer.connect(), connections.listener.connect()])
+      await examine(connections.listener)
+      await this.#listen(connections)
+      await Promise.all([connections.writer.query(session), connections.listener.query(session)])
+      await prepare(connections.listener)
+      await this.#beat(connections)
+      const owned = await connections.listener.query<{ runtime: string; lane: string }>(sql.OWNED, [this.#server])
       for (const { runtime, lane } of owned.rows) this.#owned.set(keyOf(runtime, lane), false)
-      const contents = await this.#contents(links)
-      // One that was away cannot know whether the others could renew their leases meanwhile.
+      const contents = await this.#contents(connections)
+      // After an outage, we cannot know whether the other servers could renew their leases.
       if (this.#opened++ > 0) this.#graceEndsMs = performance.now() + this.#leaseMs
       return { open: true, contents, setAside: undefined }
     } catch (error) {
-      await this.#unlink()
+      await this.#disconnect()
       throw isUnusable(error) ? new UnusableError((error as Error).message, { cause: error }) : error
     }
   }
 
-  /** What another connection tells has to come: a pooler that lends them by the transaction keeps neither that nor a setting. */
-  async #listen({ writer, listener }: Links): Promise<void> {
-    const sign = `${this.#server} ${sql.NOTHING}`
-    const { promise: told, resolve } = Promise.withResolvers<void>()
+  /** Checks that notifications arrive. With a pooler that pools by transaction, neither they nor session settings work. */
+  async #listen({ writer, listener }: Connections): Promise<void> {
+    const probe = `${this.#server} ${sql.PROBE}`
+    const { promise: received, resolve } = Promise.withResolvers<void>()
     let isHeard = false
     const hear = this.guard(({ payload }: Notification) => {
-      if (payload !== sign) return
+      if (payload !== probe) return
       isHeard = true
       resolve()
     })
     listener.on('notification', hear)
     await listener.query(`LISTEN ${sql.CHANNEL}`)
-    await writer.query(sql.TELL, [sql.CHANNEL, [sign]])
-    await within(HEARD_MS, told)
+    await writer.query(sql.NOTIFY, [sql.CHANNEL, [probe]])
+    await within(NOTIFY_MS, received)
     listener.off('notification', hear)
-    if (!isHeard) throw new UnusableError('no notifications come: a pooler has to keep sessions (pool_mode = session)')
+    if (!isHeard)
+      throw new UnusableError('notifications do not arrive: a pooler must pool by session (pool_mode = session)')
   }
 
-  async #unlink(): Promise<void> {
+  async #disconnect(): Promise<void> {
     clearTimeout(this.#beatTimer)
     this.#owned.clear()
-    const links = this.#links
-    this.#links = undefined
-    if (links === undefined) return
-    // Nobody waits for a server that does not answer.
-    for (const { connection } of [links.writer, links.listener] as unknown as {
+    const connections = this.#connections
+    this.#connections = undefined
+    if (connections === undefined) return
+    // Destroyed, not ended: the server may not answer any more.
+    for (const { connection } of [connections.writer, connections.listener] as unknown as {
       connection: { stream: { destroy(): void } }
     }[])
       connection.stream.destroy()
-    links.readers.end().catch(() => {})
+    connections.readers.end().catch(() => {})
   }
 
-  /** Renews the lease, and does so again in time. */
-  async #beat(links: Links): Promise<void> {
+  /** Renews the lease, and schedules the next renewal. */
+  async #beat(connections: Connections): Promise<void> {
     const startedMs = performance.now()
-    await links.listener.query(sql.BEAT, [this.#server, this.#leaseMs])
-    if (this.#links !== links) return
-    this.#leaseEndsMs = startedMs + this.#leaseMs * MARGIN
+    await connections.listener.query(sql.BEAT, [this.#server, this.#leaseMs])
+    if (this.#connections !== connections) return
+    this.#leaseEndsMs = startedMs + this.#leaseMs * LEASE_MARGIN
     const again = this.guard(() =>
-      detached(this.logger, 'the lease of an inbox was not renewed', this.#beatAgain(links)),
+      detached(this.logger, 'renewing the lease of the inbox failed', this.#beatAgain(connections)),
     )
     this.#beatTimer = setTimeout(again, this.#leaseMs / BEATS_PER_LEASE).unref()
   }
 
-  async #beatAgain(links: Links): Promise<void> {
+  async #beatAgain(connections: Connections): Promise<void> {
     try {
-      await this.#beat(links)
+      await this.#beat(connections)
     } catch (error) {
-      if (this.#links === links) this.lost(error as Error)
+      if (this.#connections === connections) this.lost(error as Error)
     }
   }
 
-  /** Once our lease is over, our lanes may be somebody else's. */
+  /** Throws once our lease has expired, since our lanes may belong to another server then. */
   #checkLease(): void {
-    if (performance.now() >= this.#leaseEndsMs) throw new StoreError('away', 'the lease of this server is over')
+    if (performance.now() >= this.#leaseEndsMs) throw new StoreError('away', 'the lease of this server has expired')
   }
 
-  // The others.
+  // Notifications.
 
-  #heard(payload: string): void {
+  #handleNotification(payload: string): void {
     const [server, what, lane = '', runtime = ''] = payload.split(' ')
     if (!this.isOpen) return
-    if (what === 'rules') this.#reload(this.#links!)
-    else if (server !== this.#server) this.shared.onLane?.(runtime, lane, what as LaneNews)
+    if (what === 'rules') this.#reload(this.#connections!)
+    else if (server !== this.#server) this.shared.onLane?.(runtime, lane, what as LaneEvent)
   }
 
-  /** One after the other, our own too: what stands in the tables in the end is what counts. */
-  #reload(links: Links): void {
-    if (this.#unread === links) return
-    this.#unread = links
+  /** Reads the rules again after a change, our own included. Reloads run one by one, so the last one sees the final state. */
+  #reload(connections: Connections): void {
+    if (this.#reloadQueued === connections) return
+    this.#reloadQueued = connections
     const read = (): Promise<Rules> => {
-      this.#unread = undefined
-      return this.#rules(links)
+      this.#reloadQueued = undefined
+      return this.#rules(connections)
     }
     const failed = this.guard((error: unknown) => {
-      if (this.#links === links) this.#failed(error)
+      if (this.#connections === connections) this.#failed(error)
     })
     const loaded = this.guard((rules: Rules) => {
-      if (this.#links === links && this.isOpen) this.shared.onRules?.(rules)
+      if (this.#connections === connections && this.isOpen) this.shared.onRules?.(rules)
     })
     this.#reloading = this.#reloading.then(read).then(loaded, failed)
   }
 
-  async #rules({ readers }: Links): Promise<Rules> {
+  async #rules({ readers }: Connections): Promise<Rules> {
     const rules = await readers.query<Rules['rules'][number]>('SELECT runtime, rules FROM rules')
     const paused = await readers.query<{ runtime: string }>('SELECT runtime FROM paused')
     return { rules: rules.rows, paused: paused.rows.map(({ runtime }) => runtime) }
   }
 
-  async #contents(links: Links): Promise<Contents> {
-    const counts = await links.readers.query<Contents['counts'][number]>(sql.COUNTS)
-    const lanes = await links.readers.query<Contents['lanes'][number]>(sql.LANES)
-    return { counts: counts.rows, lanes: lanes.rows, ...(await this.#rules(links)) }
+  async #contents(connections: Connections): Promise<Contents> {
+    const counts = await connections.readers.query<Contents['counts'][number]>(sql.COUNTS)
+    const lanes = await connections.readers.query<Contents['lanes'][number]>(sql.LANES)
+    return { counts: counts.rows, lanes: lanes.rows, ...(await this.#rules(connections)) }
   }
 
   // Changes.
 
-  #own(change: sql.OwnChange): Promise<Applied> {
+  #applyOwn(change: sql.PostgresChange): Promise<ChangeResult> {
     return this.apply(change as Change)
   }
 
-  protected override async commit(changes: readonly Change[]): Promise<readonly (Applied | StoreError)[]> {
-    // At the end of the store the last group does not wait for the one before it.
+  protected override async commit(changes: readonly Change[]): Promise<readonly (ChangeResult | StoreError)[]> {
+    // On close, the last group is committed while the one before may still be under way.
     const committing = this.#committing.then(() => this.#commitOrEach(changes))
     this.#committing = committing.catch(() => {})
     return await committing
   }
 
-  /** One that PostgreSQL refuses takes none of the others with it. */
-  async #commitOrEach(changes: readonly Change[]): Promise<readonly (Applied | StoreError)[]> {
+  /** If PostgreSQL refuses a group, its changes are tried one by one, so that one bad change does not fail the others. */
+  async #commitOrEach(changes: readonly Change[]): Promise<readonly (ChangeResult | StoreError)[]> {
     try {
       return await this.#transaction(changes)
     } catch (error) {
       if (changes.length === 1 || !REFUSED.test((error as { code?: string }).code ?? '')) throw this.#failed(error)
     }
-    const results: (Applied | StoreError)[] = []
+    const results: (ChangeResult | StoreError)[] = []
     for (const change of changes) {
-      const one = this.#transaction([change], BEGIN_ALONE)
+      const one = this.#transaction([change], BEGIN_SINGLE)
       results.push(await one.then(([applied]) => applied!).catch((error: unknown) => this.#failed(error)))
     }
     return results
   }
 
-  /** The changes are sent at once, then what tells of them, with the end of it. */
-  async #transaction(changes: readonly Change[], begin = 'BEGIN'): Promise<Applied[]> {
-    const writer = this.#links?.writer
+  /** Sends all changes in one round trip, then the notifications together with the COMMIT. */
+  async #transaction(changes: readonly Change[], begin = 'BEGIN'): Promise<ChangeResult[]> {
+    const writer = this.#connections?.writer
     if (writer === undefined) throw this.away()
     const self = { server: this.#server, graceMs: this.#graceMs }
     const undo = () => writer.query('ROLLBACK')
     const ask = ({ name, text, values }: sql.Statement) =>
-      writer.query<sql.Done>({ name, text, values: [...values] } as QueryConfig)
-    const begun: Promise<QueryResult<sql.Done>>[] = [writer.query(begin)]
+      writer.query<sql.ChangeRow>({ name, text, values: [...values] } as QueryConfig)
+    const begun: Promise<QueryResult<sql.ChangeRow>>[] = [writer.query(begin)]
     const lock = sql.lockOf(changes)
     if (lock !== undefined) begun.push(ask(lock))
     const steps = sql.stepsOf(changes, self)
     const asked = steps.map(({ statement }) => ask(statement))
     const results = (await all([...begun, ...asked], undo)).slice(begun.length)
     const rows = results.flatMap(({ rows }, i) => Array.from({ length: steps[i]!.changes }, (_, nr) => rows[nr]))
-    const news = new Set(changes.flatMap((change, i) => sql.newsOf(change, rows[i]) ?? []))
-    const told = news.size === 0 ? [] : [ask(sql.tell(this.#server, news))]
+    const news = new Set(changes.flatMap((change, i) => sql.eventOf(change, rows[i]) ?? []))
+    const told = news.size === 0 ? [] : [ask(sql.notify(this.#server, news))]
     const ended = (await all([...told, writer.query('COMMIT')], undo)).at(-1)!
-    if (ended.command !== 'COMMIT') throw new Error('PostgreSQL undid the transaction')
+    if (ended.command !== 'COMMIT') throw new Error('PostgreSQL rolled the transaction back')
     return await Promise.all(changes.map((change, i) => this.#applied(change, rows[i])))
   }
 
-  async #applied(change: sql.OwnChange, row: sql.Done | undefined): Promise<Applied> {
+  async #applied(change: sql.PostgresChange, row: sql.ChangeRow | undefined): Promise<ChangeResult> {
     const applied = sql.appliedOf(change, row)
-    // The lanes that we took for ours may be gone, too.
+    // We may have lost other lanes, too.
     if (change.op === 'update' && applied.status === 'absent')
       for (const key of this.#owned.keys()) this.#owned.set(key, false)
     if (change.op !== 'append' || row?.id !== null || applied.status === 'absent') return applied
-    // Another server stored the same one at the same time.
+    // Another server stored the same webhook at the same time.
     const { runtime, dedupe, received, id } = change.message
     const [same] = await this.#ask<{ id: string }>(sql.SAME, [runtime, dedupe, received]).catch(() => [])
     return { status: 'duplicate', id: same?.id ?? id }
@@ -354,7 +356,7 @@ export class PostgresStore extends GroupedStore {
     return Math.max(0, Math.ceil(this.#graceEndsMs - performance.now()))
   }
 
-  /** What goes wrong is told in one way; a connection that broke ends all of them. */
+  /** Turns an error into a {@link StoreError}. If the connection broke, all connections are reopened. */
   #failed(error: unknown): StoreError {
     if (error instanceof StoreError) return error
     const { code, message } = error as { code?: string; message: string }
@@ -363,12 +365,12 @@ export class PostgresStore extends GroupedStore {
     return new StoreError(code === FULL ? 'full' : 'away', message)
   }
 
-  // Questions.
+  // Queries.
 
   async #ask<Row extends QueryResultRow>(text: string, values: readonly unknown[]): Promise<Row[]> {
-    if (!this.isOpen || this.#links === undefined) throw this.away()
+    if (!this.isOpen || this.#connections === undefined) throw this.away()
     try {
-      const { rows } = await this.#links.readers.query<Row>(text, [...values])
+      const { rows } = await this.#connections.readers.query<Row>(text, [...values])
       return rows
     } catch (error) {
       throw this.#failed(error)
@@ -378,7 +380,7 @@ export class PostgresStore extends GroupedStore {
   async next(runtime: string, lane: string, limit: number): Promise<readonly Message[] | undefined> {
     const key = keyOf(runtime, lane)
     if (this.#owned.get(key) !== true) {
-      const { status } = await this.#own({ op: 'claim', runtime, lane })
+      const { status } = await this.#applyOwn({ op: 'claim', runtime, lane })
       if (status === 'done') this.#owned.set(key, true)
       else this.#owned.delete(key)
     }
@@ -403,19 +405,19 @@ export class PostgresStore extends GroupedStore {
     return await this.#ask(sql.LIST, [runtime, lane, state, since, id, before, limit])
   }
 
-  async sweep(at: number, keep: Keep): Promise<Swept> {
+  async sweep(at: number, keep: Retention): Promise<SweepResult> {
     const expired = await this.#ask<Message & QueryResultRow>(sql.EXPIRE, [at])
-    const [last] = await this.#ask<{ changed: number }>(sql.TOO_MANY, [keep.mostDelivered])
+    const [last] = await this.#ask<{ changed: number }>(sql.NEWEST_SURPLUS, [keep.maxDelivered])
     const before = Math.max(at - keep.deliveredMs, (last?.changed ?? -1) + 1)
     const dead = await this.#forget('dead', at - keep.deadMs)
     const delivered = await this.#forget('delivered', before)
-    await this.#ask(sql.RULES_OVER, [at - keep.rulesMs])
-    await this.#ask(sql.SERVERS_AHEAD, [this.#leaseMs])
-    await this.#ask(sql.SERVERS_OVER, [])
-    return { expired, more: Math.max(expired.length, dead, delivered) === sql.SWEPT }
+    await this.#ask(sql.DELETE_OLD_RULES, [at - keep.rulesMs])
+    await this.#ask(sql.CLAMP_LEASES, [this.#leaseMs])
+    await this.#ask(sql.DELETE_DEAD_SERVERS, [])
+    return { expired, more: Math.max(expired.length, dead, delivered) === sql.SWEEP_BATCH }
   }
 
-  /** Returns how many. */
+  /** Returns how many messages it deleted. */
   async #forget(state: string, before: number): Promise<number> {
     const [gone] = await this.#ask<{ messages: number }>(sql.FORGET, [state, before])
     return gone!.messages
@@ -426,14 +428,15 @@ export class PostgresStore extends GroupedStore {
   }
 
   protected override async end(): Promise<void> {
-    await within(CLOSE_MS, this.#leave())
-    await this.#unlink()
+    await within(CLOSE_MS, this.#signOff())
+    await this.#disconnect()
   }
 
-  async #leave(): Promise<void> {
+  async #signOff(): Promise<void> {
     await this.#committing
-    const links = this.#links
-    if (this.isOpen && links !== undefined) await links.listener.query(sql.LEAVE, [this.#server]).catch(() => {})
+    const connections = this.#connections
+    if (this.isOpen && connections !== undefined)
+      await connections.listener.query(sql.LEAVE, [this.#server]).catch(() => {})
   }
 }
 
@@ -452,7 +455,7 @@ function isUnusable(error: unknown): boolean {
   return error instanceof UnusableError || UNUSABLE.test((error as { code?: string }).code ?? '')
 }
 
-/** The results, or the first failure, once all are over and undone. */
+/** Waits for all. Resolves to the results, or undoes them and rejects with the first failure. */
 async function all<Value>(asked: readonly Promise<Value>[], undo: () => Promise<unknown>): Promise<Value[]> {
   const results = await Promise.allSettled(asked)
   const failed = results.find(result => result.status === 'rejected')

@@ -1,53 +1,53 @@
 /**
- * What follows an attempt. Pure: the caller brings the clock and the random numbers.
+ * What follows an attempt. Pure: the caller provides the clock and the random numbers.
  *
  *     waiting ──▶ an attempt ──▶ delivered
  *       ▲             │
- *       │ a step      ├──▶ dead: refused for good, or three times; expired; poison; damaged
+ *       │ a step      ├──▶ dead: refused for good, or three times; expired; poison; damaged; bad MAC
  *       └─────────────┘
  */
 import type { ErrorCode } from '../../protocol/base/errors.ts'
 import type { Message, Progress } from './store.ts'
 
-/** What came of an attempt. */
+/** The outcome of an attempt. */
 export interface Outcome {
   readonly kind: OutcomeKind
-  /** Status, and row of the error table, for people. */
+  /** The error code or the status, for people. */
   readonly reason: string
   readonly retryAfterMs?: number | undefined
 }
 
 /**
- * `offline`: there was nobody to deliver to, which does not count as an attempt. `gone`: the receiver will never take it.
- * `damaged`: the store holds no usable webhook.
+ * `offline`: nobody was there to deliver to, so it does not count as an attempt. `gone`: the receiver will never accept it.
+ * `damaged`: what the store holds is unusable.
  */
 export type OutcomeKind = 'delivered' | 'refused' | 'gone' | 'failed' | 'offline' | 'damaged'
 
 const STEPS_MS = [1000, 5000, 30_000, 120_000, 300_000, 600_000]
 const SPREAD = 0.2
-/** A receiver that is just starting may refuse what it takes a moment later. */
+/** A receiver that is just starting may refuse what it accepts a moment later. */
 const REFUSED_STEPS_MS = [10_000, 240_000]
-const MOST_REFUSALS = REFUSED_STEPS_MS.length + 1
-/** From then on the next message of the lane shows whether it is the receiver or the message. */
+const MAX_REFUSALS = REFUSED_STEPS_MS.length + 1
+/** After this, the next message of the lane is tried, to find out whether the receiver or the message is at fault. */
 const SUSPECT_FAILURES = 10
 const SUSPECT_MS = 30 * 60_000
 
 /** Statuses that say nothing about the message itself. */
 const PASSING: ReadonlySet<number> = new Set([408, 425, 429])
 const GONE: ReadonlySet<number> = new Set([410, 413])
-/** Errors of ours that mean that no attempt was made. */
+/** Our own error codes that mean that the request never reached the receiver. */
 const NOT_TRIED: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>([
   'runtime-offline',
   'overloaded',
   'too-many-requests',
 ])
 
-/** Whether an answer like this goes to the sender, who sees what is wrong with its webhook. */
+/** Whether the sender gets an answer with this status, since it tells what is wrong with the webhook. */
 export function isForSender(status: number): boolean {
   return status < 500 && !PASSING.has(status)
 }
 
-/** `code`: the row of the error table that the answer tells of. */
+/** `code` is the error code that the answer carries, if it is one of ours. */
 export function outcomeOf(status: number, code: ErrorCode | undefined, retryAfterMs?: number): Outcome {
   const reason = code ?? String(status)
   if (status >= 200 && status < 300) return { kind: 'delivered', reason }
@@ -56,7 +56,7 @@ export function outcomeOf(status: number, code: ErrorCode | undefined, retryAfte
   return { kind: GONE.has(status) ? 'gone' : 'refused', reason }
 }
 
-/** What becomes of a message after an attempt. `random`: from 0 to 1. */
+/** What becomes of a message after an attempt. `random` is between 0 and 1. */
 export function progressOf(message: Message, outcome: Outcome, now: number, random: number): Progress {
   const { kind, reason } = outcome
   if (kind === 'delivered') return { state: 'delivered', reason }
@@ -66,7 +66,7 @@ export function progressOf(message: Message, outcome: Outcome, now: number, rand
   const failedSince = message.failedSince === 0 ? now : message.failedSince
   if (kind === 'refused') {
     const refusals = message.refusals + 1
-    if (refusals >= MOST_REFUSALS) return { refusals, failedSince, state: 'dead', reason: `refused: ${reason}` }
+    if (refusals >= MAX_REFUSALS) return { refusals, failedSince, state: 'dead', reason: `refused: ${reason}` }
     return { refusals, failedSince, reason, next: now + spread(REFUSED_STEPS_MS[refusals - 1]!, random) }
   }
   const failures = message.failures + 1
@@ -75,7 +75,7 @@ export function progressOf(message: Message, outcome: Outcome, now: number, rand
   return { failures, failedSince, reason, next: now + spread(asked, random) }
 }
 
-/** The longest wait for an attempt. A longer one was set by a clock that has been put back since. */
+/** The longest possible wait for the next attempt. A longer one means that the clock has been set back since. */
 export function longestWaitMs({ failures, refusals }: Pick<Message, 'failures' | 'refusals'>): number {
   const failed = STEPS_MS[Math.min(failures, STEPS_MS.length) - 1] ?? 0
   return Math.max(2 * failed, REFUSED_STEPS_MS[refusals - 1] ?? 0) * (1 + SPREAD)
@@ -85,7 +85,7 @@ function spread(ms: number, random: number): number {
   return Math.round(ms * (1 + SPREAD * (2 * random - 1)))
 }
 
-/** Whether it may be the message that fails, and not its receiver. */
+/** Whether the message may be at fault rather than the receiver. */
 export function isSuspect({ failures, failedSince }: Pick<Message, 'failures' | 'failedSince'>, now: number): boolean {
   return failures >= SUSPECT_FAILURES || (failures > 0 && now - failedSince >= SUSPECT_MS)
 }

@@ -1,45 +1,45 @@
-/** What the clients announced: which requests of a runtime the inbox takes, and on what terms. */
+/** The rules that clients announce: which requests of a runtime the inbox keeps, and how. */
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { getAllHeaders } from '../../protocol/http/headers.ts'
 import { isTimestamped } from '../../protocol/webhook/scheme.ts'
 import { announcedVerifier } from '../../protocol/webhook/verify.ts'
 import type { InboxRule } from '../../protocol/wire/control.ts'
 
-/** A rule with every default in its place. */
+/** A rule with its defaults filled in. */
 export interface Rule {
   readonly route: string
   readonly mode: 'fallback' | 'always'
   readonly answerWithinMs: number
   readonly maxAgeMs: number
   readonly lane: 'path' | 'route' | 'none'
-  /** Checks signatures here, before anything is stored. */
+  /** Checks signatures at the edge, before anything is stored. */
   readonly verifier: ReturnType<typeof announcedVerifier> | undefined
-  /** What was signed with its time may come late: whoever gets it checks that against its arrival, or signs it anew. */
+  /** Signatures that cover a time may be delivered late: the receiving end checks them against the arrival, or signs again. */
   readonly timestamps: boolean
 }
 
-/** A sender waits for ten seconds, and some of them are on the way. */
+/** Senders wait ten seconds, and the network takes some of that. */
 const ANSWER_WITHIN_MS = 8000
 const MAX_AGE_MS = 72 * 3_600_000
 
 interface Entry {
   readonly hosts: readonly string[] | undefined
   readonly segments: readonly string[]
-  /** Names and values of fields in turn. */
+  /** Names and values alternate. */
   readonly headers: readonly string[]
-  /** The path ends with a slash: the bare name does not match. */
+  /** The path ends with a slash, so it matches only below it. */
   readonly open: boolean
-  /** Equal where path, slash and fields are: among these, the method decides. */
+  /** Equal for rules with the same path, slash and header conditions. Among these, the method decides. */
   readonly group: string
   readonly methods: ReadonlySet<string> | undefined
-  /** Undefined: the route has no inbox. */
+  /** `undefined` if the route has no inbox. */
   readonly rule: Rule | undefined
 }
 
-/** Requests that have no body say nothing that is worth keeping. */
+/** Methods without a body are never kept. */
 const NEVER: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE'])
 
-/** The rules of one runtime. They are asked in the order in which the client's router asks its routes. */
+/** The rules of one runtime, matched in the same order as routes in the client's router. */
 export class Rules {
   readonly #entries: readonly Entry[]
 
@@ -62,14 +62,14 @@ export class Rules {
     const rule = this.#entries.find(
       entry => entry.group === fitting?.group && rankOf(entry, host) === rank && takes(entry),
     )?.rule
-    // Late it would be refused, and nobody would know: its sender had better try again.
+    // Delivered late, its signature would be refused and nobody would notice. So it is not kept, and the sender can retry.
     return rule?.timestamps === true || !isTimestamped(request.headers) ? rule : undefined
   }
 }
 
 /**
- * The longest path first; of equal ones the one whose name stands where the other takes any, then the one with most conditions on fields;
- * and who takes every method last.
+ * The longest path comes first; among equally long ones, literal segments before captures, then more header conditions before
+ * fewer. A rule for all methods comes last.
  */
 function inOrder(one: Entry, other: Entry): number {
   const longer = other.segments.length - one.segments.length
@@ -100,7 +100,7 @@ function entryOf(given: InboxRule, mostAgeMs: number): Entry {
   return { hosts, segments, headers, open, group, methods: methods && new Set(methods), rule }
 }
 
-/** Without the query. */
+/** The path without the query. */
 export function pathOf({ path }: HttpRequest): string {
   const query = path.indexOf('?')
   return query < 0 ? path : path.slice(0, query)
@@ -131,7 +131,7 @@ function hostOf(authority: string): string {
   return authority.toLowerCase().replace(/:\d*$/, '').replace(/\.$/, '')
 }
 
-/** How specific the rule is for this host: 2 names it, 1 as `*.example.com`, 0 takes any; -1: it is for others. */
+/** How specific the rule is for this host: 2 by name, 1 by wildcard (`*.example.com`), 0 for any host, -1 for other hosts. */
 function rankOf({ hosts }: Entry, asked: string): number {
   if (hosts === undefined) return 0
   if (hosts.includes(asked)) return 2

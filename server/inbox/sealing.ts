@@ -1,4 +1,4 @@
-/** Seals webhooks for the key of their client. Nobody here can open them again. */
+/** ClientSealer webhooks for their client's public key. The server cannot open them again. */
 import { TAG_BYTES } from '../../protocol/sealing/hpke.ts'
 import {
   keyIdOf,
@@ -10,23 +10,23 @@ import {
 } from '../../protocol/sealing/sealed-webhook.ts'
 
 export interface Sealing {
-  /** Which key opens it, and what its owner needs besides. */
+  /** Id of the key that opens it, and the HPKE `enc` that goes with it. */
   readonly key: string
   readonly enc: string
-  /** Part `n`, once each. */
+  /** ClientSealer part `n`. Call it once per part. */
   part(n: number, bytes: Uint8Array): Uint8Array
 }
 
-/** What sealing adds to a part. */
+/** How much longer a part becomes by sealing. */
 export const SEAL_BYTES = TAG_BYTES
 
-/** Webhooks that one agreement with the client's key is for, at most: it costs as much as everything else about a webhook. */
-const MOST_SHARED = 64
-/** And for so long: who reads our memory can open what is sealed with what is left of it. */
+/** Most webhooks that share one key agreement, which costs as much as everything else about storing a webhook. */
+const MAX_SHARED = 64
+/** How long a key agreement is used. Somebody who can read our memory can open what will be sealed with it. */
 const SHARED_MS = 1000
 
-/** For one key of a client. */
-export class Seals {
+/** ClientSealer for one public key. */
+export class ClientSealer {
   readonly #publicKey: Uint8Array
   readonly #key: string
   readonly #shared: boolean
@@ -35,7 +35,7 @@ export class Seals {
   #count = 1
   #madeMs = -Infinity
 
-  /** `shared`: its owner opens both forms, not the first alone. Throws if `publicKey` is no key. */
+  /** `shared`: the client can also open webhooks that share a key agreement. Throws if `publicKey` is invalid. */
   constructor(publicKey: Uint8Array, shared: boolean, now: () => number = () => performance.now()) {
     sealerFor(publicKey)
     this.#publicKey = publicKey
@@ -54,8 +54,8 @@ export class Seals {
     const isFresh = now - this.#madeMs < SHARED_MS
     const left = isFresh ? this.#sealers?.take() : undefined
     if (left !== undefined) return left
-    // For as many as will come, as far as can be known: where they come seldom, each has its own.
-    this.#count = isFresh ? Math.min(2 * this.#count, MOST_SHARED) : 1
+    // Doubles while webhooks keep coming. If they are rare, each has its own key agreement.
+    this.#count = isFresh ? Math.min(2 * this.#count, MAX_SHARED) : 1
     this.#sealers = new Sealers(this.#publicKey, this.#count)
     this.#madeMs = now
     return this.#sealers.take()!

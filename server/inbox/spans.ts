@@ -1,6 +1,6 @@
 /**
- * What is told of a webhook whose trace is recorded: that it was taken, and each delivery. A delivery comes when its trace may be
- * long over, so it is a trace of its own, which leads back.
+ * Spans of a webhook whose trace is recorded: one for its acceptance, and one per delivery. A delivery may come long after
+ * the trace of its request has ended, so it is a trace of its own with a link to it.
  */
 import type { Caller, Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { readContext, removeContext, writeContext } from '../../protocol/trace/context.ts'
@@ -10,11 +10,11 @@ import { TracedExchange } from '../../protocol/trace/traced.ts'
 import type { Message } from './store.ts'
 
 type Kept = Caller & {
-  /** `traceparent` of the span that took it; absent: nobody recorded that. */
+  /** `traceparent` of the span that accepted it. Absent if that was not recorded. */
   readonly trace?: string | undefined
 }
 
-/** Who sent a webhook, and in which trace, in clear beside one that may be sealed. */
+/** The caller of a webhook and its trace. Stored unencrypted, even if the webhook is sealed. */
 export function encodeCaller(caller: Caller, span: Span | undefined): string {
   if (span === undefined) return JSON.stringify(caller)
   const fields: string[] = []
@@ -27,7 +27,7 @@ export function decodeCaller(text: string): Caller {
   return { address, scheme, host }
 }
 
-/** The span that takes a webhook, as a part of its request. */
+/** The span of accepting a webhook, a child of the request's span. */
 export function beginAccept(id: string, { span: whole }: HttpRequest, why: string): Span | undefined {
   const span = whole?.child('inbox accept', 'producer')
   span?.set('sallyport.inbox_id', id)
@@ -35,13 +35,13 @@ export function beginAccept(id: string, { span: whole }: HttpRequest, why: strin
   return span
 }
 
-/** `deliver`, for this message: recorded if its acceptance was. */
+/** Wraps `deliver` so that the delivery is recorded if the acceptance was. */
 export function tracedDelivery(tracing: Tracing | undefined, message: Message, deliver: Handler): Handler {
   if (tracing === undefined) return deliver
   const { trace = '' } = JSON.parse(message.caller) as Kept
   const accepted = readContext(['traceparent', trace])
   return (request, response) => {
-    // What stands there is of the request that was taken.
+    // The stored trace context is that of the original request.
     removeContext(request.headers)
     if (accepted === undefined) return deliver(request, response)
     const span = tracing.tracer.start('inbox deliver', 'consumer', undefined)

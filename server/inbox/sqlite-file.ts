@@ -1,15 +1,26 @@
-/** The file of an inbox, in the thread of its own (`sqlite-worker.ts`). Everything here is synchronous. */
+/** The SQLite file of an inbox, used in a thread of its own (`sqlite-worker.ts`). Everything here is synchronous. */
 import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statfsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import { COLUMNS, SETTABLE } from './columns.ts'
-import type { Applied, Change, Contents, Count, Counts, Filter, Keep, LaneCount, Message, Swept } from './store.ts'
+import type {
+  Change,
+  ChangeResult,
+  Contents,
+  Count,
+  Counts,
+  Filter,
+  LaneCount,
+  Message,
+  Retention,
+  SweepResult,
+} from './store.ts'
 
-/** `Sinb`, in the head of the file. */
+/** `Sinb`, in the header of the file. */
 const APPLICATION_ID = 0x53696e62
 const VERSION = 1
-/** How many messages one sweep ends. */
-const SWEPT = 1000
+/** Most messages of each kind that one sweep handles. */
+const SWEEP_BATCH = 1000
 
 const SCHEMA = `
 CREATE TABLE messages (
@@ -31,14 +42,14 @@ CREATE TABLE rules (runtime TEXT PRIMARY KEY, rules TEXT NOT NULL, seen INTEGER 
 CREATE TABLE paused (runtime TEXT PRIMARY KEY) STRICT;
 `
 const NAMES = COLUMNS.join(', ')
-/** A message that was reported as failed may be stored all the same. Then its parts stay. */
+/** A message whose commit was reported as failed may be stored all the same. Then its parts stay. */
 const FORGET = 'DELETE FROM parts WHERE id = ? AND NOT EXISTS (SELECT 1 FROM messages WHERE id = ?)'
 
-/** Of SQLite: not a database, and a page that cannot be right. */
+/** SQLITE_CORRUPT and SQLITE_NOTADB. */
 const DAMAGED = new Set([11, 26])
 const FULL = 13
 
-/** The file cannot be used as it is, and waiting does not help. */
+/** The file cannot be used as it is, and waiting will not help. */
 export class FileError extends Error {
   override readonly name = 'FileError'
 }
@@ -57,7 +68,7 @@ function codeOf(error: unknown): number {
   return ((error as { errcode?: number }).errcode ?? 0) & 0xff
 }
 
-/** Opens the file; one that is damaged is set aside, and its new name is given. */
+/** Opens the file. A damaged one is renamed and replaced by a new one; `setAside` is its new name. */
 export function openFile(path: string, minFreeBytes: number): { file: SqliteFile; setAside: string | undefined } {
   try {
     return { file: new SqliteFile(path, minFreeBytes), setAside: undefined }
@@ -88,7 +99,7 @@ export class SqliteFile {
   readonly #database: DatabaseSync
   readonly #path: string
   readonly #folder: string
-  /** Which file it is, and which its log, whatever has their names by now. */
+  /** Device and inode of the file and of its log, to notice if they are replaced. */
   readonly #identity: string | undefined
   readonly #log: string | undefined
   readonly #minFreeBytes: number
@@ -98,7 +109,7 @@ export class SqliteFile {
     this.#path = path
     this.#folder = dirname(path)
     this.#minFreeBytes = minFreeBytes
-    // Nobody else may read it.
+    // Creates the file so that nobody else can read it.
     closeSync(openSync(path, 'a', 0o600))
     this.#database = new DatabaseSync(path)
     this.#identity = identityOf(path)
@@ -112,7 +123,7 @@ export class SqliteFile {
   }
 
   #prepare(path: string): void {
-    // One server has the file, for as long as it runs: so nobody else reads half of what it says.
+    // Only one server uses the file, for as long as it runs. Nobody else can read an intermediate state.
     this.#database.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA busy_timeout = 0')
     const version = this.#versionOf(path)
     this.#database.exec('PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL')
@@ -123,12 +134,12 @@ export class SqliteFile {
     this.#run('DELETE FROM parts WHERE id NOT IN (SELECT id FROM messages)')
   }
 
-  /** 0: it is empty. Only reads: a file that is not ours stays as it is. */
+  /** 0 if the file is empty. Does not write, so a file that is not ours stays as it is. */
   #versionOf(path: string): number {
     const version = Number(this.#one('PRAGMA user_version').user_version)
     const application = Number(this.#one('PRAGMA application_id').application_id)
     const { tables } = this.#one('SELECT count(*) AS tables FROM sqlite_schema')
-    if (application !== APPLICATION_ID && tables !== 0) throw new FileError(`${path} is the file of something else`)
+    if (application !== APPLICATION_ID && tables !== 0) throw new FileError(`${path} is not the file of an inbox`)
     if (version > VERSION) {
       throw new FileError(`${path} was written by a newer sallyport (schema ${version}, this one has ${VERSION})`)
     }
@@ -162,12 +173,12 @@ export class SqliteFile {
     return this.#statement(sql).get(...values) as Record<string, unknown>
   }
 
-  /** Whether the file was deleted or replaced while in use: what is written to it would be lost with this process. */
+  /** Whether the file was deleted or replaced while in use. What is written to it then is lost when this process ends. */
   isGone(): boolean {
     return identityOf(this.#path) !== this.#identity
   }
 
-  /** Saves a copy of a deleted file beside its old place, and returns its name. */
+  /** Saves a copy of the deleted file next to its old path, and returns the copy's name. */
   rescue(): string {
     const copy = nameAside(this.#path)
     closeSync(openSync(copy, 'wx', 0o600))
@@ -176,25 +187,25 @@ export class SqliteFile {
       makeDurable(copy)
       makeDurable(this.#folder)
     } catch (error) {
-      // What SQLite began, too: it is tried again a second later, under another name.
+      // Also deletes what SQLite has written so far. The next try, a second later, uses another name.
       for (const end of ['', '-journal']) rmSync(copy + end, { force: true })
       throw error
     }
     const log = `${this.#path}-wal`
-    // SQLite would take it for the log of the file that is there now. The copy has what it says.
+    // SQLite would take it for the log of the new file. Its content is in the copy.
     if (identityOf(log) === this.#log) rmSync(log, { force: true })
     return copy
   }
 
-  /** Whether anything more may be kept on this disk. */
+  /** Whether the disk has enough free space to keep more. */
   hasRoom(): boolean {
     if (this.#minFreeBytes === 0) return true
     const { bavail, bsize } = statfsSync(this.#folder)
     return bavail * bsize >= this.#minFreeBytes
   }
 
-  /** Makes all changes or none. They are durable when it returns. */
-  apply(changes: readonly Change[]): Applied[] {
+  /** Makes all changes or none. They are durable when this returns. */
+  apply(changes: readonly Change[]): ChangeResult[] {
     this.#database.exec('BEGIN IMMEDIATE')
     try {
       const applied = changes.map(change => this.#applyOne(change))
@@ -206,7 +217,7 @@ export class SqliteFile {
     }
   }
 
-  #applyOne(change: Change): Applied {
+  #applyOne(change: Change): ChangeResult {
     switch (change.op) {
       case 'append':
         return this.#append(change)
@@ -229,7 +240,7 @@ export class SqliteFile {
     }
   }
 
-  #append({ message, head, rest }: Extract<Change, { op: 'append' }>): Applied {
+  #append({ message, head, rest }: Extract<Change, { op: 'append' }>): ChangeResult {
     const same = this.#sameAs(message)
     if (same !== undefined) {
       this.#run('DELETE FROM parts WHERE id = ?', message.id)
@@ -248,7 +259,7 @@ export class SqliteFile {
     return { status: 'stored', id }
   }
 
-  /** One that waits, or was delivered a moment ago. */
+  /** The id of a duplicate: a message that waits, or was delivered a moment ago. */
   #sameAs({ runtime, dedupe, received }: Extract<Change, { op: 'append' }>['message']): string | undefined {
     if (dedupe === '') return undefined
     const [same] = this.#all<{ id: string }>(
@@ -259,7 +270,7 @@ export class SqliteFile {
     return same?.id
   }
 
-  /** Whether what came before its message is still there. */
+  /** Whether the parts that were stored ahead are still there. */
   #hasParts(id: string, count: number): boolean {
     return count === 0 || this.#one('SELECT count(*) AS count FROM parts WHERE id = ?', id).count === count
   }
@@ -268,7 +279,7 @@ export class SqliteFile {
     this.#run('INSERT INTO parts (id, n, bytes) VALUES (?, ?, ?)', id, n, bytes)
   }
 
-  #update({ id, set, at }: Extract<Change, { op: 'update' }>): Applied {
+  #update({ id, set, at }: Extract<Change, { op: 'update' }>): ChangeResult {
     const names = SETTABLE.filter(name => set[name] !== undefined)
     const changed = set.state === undefined ? '' : `, changed = ${Math.trunc(at)}`
     const values = names.map(name => set[name]!)
@@ -279,7 +290,7 @@ export class SqliteFile {
     return done(id, changes)
   }
 
-  #setRules({ runtime, rules, at }: Extract<Change, { op: 'rules' }>): Applied {
+  #setRules({ runtime, rules, at }: Extract<Change, { op: 'rules' }>): ChangeResult {
     if (rules === undefined) this.#run('DELETE FROM rules WHERE runtime = ?', runtime)
     else this.#run('INSERT OR REPLACE INTO rules VALUES (?, ?, ?)', runtime, rules, at)
     return { status: 'done', id: runtime }
@@ -330,13 +341,13 @@ export class SqliteFile {
     )
   }
 
-  /** Expires what is too old, and deletes what ended long ago. */
-  sweep(at: number, keep: Keep): Swept {
+  /** Expires messages that are too old, and deletes those that ended long ago. */
+  sweep(at: number, keep: Retention): SweepResult {
     this.#database.exec('BEGIN IMMEDIATE')
     try {
       const expired = this.#all<Message>(
         `UPDATE messages SET state = 'dead', reason = 'expired', changed = ?1 WHERE seq IN
-         (SELECT seq FROM messages WHERE state = 'waiting' AND expires <= ?1 LIMIT ${SWEPT}) RETURNING ${NAMES}`,
+         (SELECT seq FROM messages WHERE state = 'waiting' AND expires <= ?1 LIMIT ${SWEEP_BATCH}) RETURNING ${NAMES}`,
         at,
       )
       const dead = this.#forget('dead', at - keep.deadMs)
@@ -344,26 +355,26 @@ export class SqliteFile {
       this.#run('DELETE FROM rules WHERE seen < ?', at - keep.rulesMs)
       this.#database.exec('PRAGMA incremental_vacuum(256)')
       this.#database.exec('COMMIT')
-      return { expired, more: Math.max(expired.length, dead, delivered) === SWEPT }
+      return { expired, more: Math.max(expired.length, dead, delivered) === SWEEP_BATCH }
     } catch (error) {
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
       throw error
     }
   }
 
-  /** What was delivered before that is forgotten. */
-  #deliveredBefore(at: number, { deliveredMs, mostDelivered }: Keep): number {
+  /** Messages delivered before this time are deleted. */
+  #deliveredBefore(at: number, { deliveredMs, maxDelivered }: Retention): number {
     const [last] = this.#all<{ changed: number }>(
       "SELECT changed FROM messages WHERE state = 'delivered' ORDER BY changed DESC LIMIT 1 OFFSET ?",
-      mostDelivered,
+      maxDelivered,
     )
     return Math.max(at - deliveredMs, (last?.changed ?? -1) + 1)
   }
 
-  /** Returns how many. */
+  /** Returns how many messages it deleted. */
   #forget(state: string, before: number): number {
     const old = this.#all<{ id: string }>(
-      `SELECT id FROM messages WHERE state = ? AND changed < ? LIMIT ${SWEPT}`,
+      `SELECT id FROM messages WHERE state = ? AND changed < ? LIMIT ${SWEEP_BATCH}`,
       ...[state, before],
     )
     for (const { id } of old) {
@@ -378,6 +389,6 @@ export class SqliteFile {
   }
 }
 
-function done(id: string, changes: number): Applied {
+function done(id: string, changes: number): ChangeResult {
   return { status: changes > 0 ? 'done' : 'absent', id }
 }

@@ -1,4 +1,4 @@
-/** The thread that has the file of an inbox: a commit waits for the disk, and the event loop of the server must not. */
+/** The thread that owns the file of an inbox. A commit blocks on the disk, which must not block the server's event loop. */
 import { parentPort, workerData } from 'node:worker_threads'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { FileError, isDamage, isFull, openFile, type SqliteFile } from './sqlite-file.ts'
@@ -34,7 +34,7 @@ function answer(question: Question): unknown {
   }
 }
 
-/** Closes the file. Where it is gone, the name of a copy of it. */
+/** Closes the file. If it was deleted, saves a copy first and returns its name. */
 function leave(): string | undefined {
   const rescued = file?.isGone() === true ? file.rescue() : undefined
   file?.close()
@@ -42,10 +42,10 @@ function leave(): string | undefined {
   return rescued
 }
 
-/** Where there is no room, only what brings something is refused: the rest settles what is there, or makes room. */
+/** If there is no room, only changes that add something are refused. The others settle messages, or make room. */
 function apply(file: SqliteFile, changes: readonly Change[]): Committed[] {
   if (file.isGone()) throw new Error('the file was deleted or replaced')
-  const others = changes.filter(change => !brings(change))
+  const others = changes.filter(change => !addsContent(change))
   try {
     if (others.length < changes.length && !file.hasRoom()) throw new FullError(NO_ROOM)
     return file.apply(changes)
@@ -53,11 +53,11 @@ function apply(file: SqliteFile, changes: readonly Change[]): Committed[] {
     if (others.length === 0 || failureOf(error).kind !== 'full') throw error
     const applied = file.apply(others)
     const { message } = error as Error
-    return changes.map(change => (brings(change) ? { status: 'full', message } : applied.shift()!))
+    return changes.map(change => (addsContent(change) ? { status: 'full', message } : applied.shift()!))
   }
 }
 
-function brings({ op }: Change): boolean {
+function addsContent({ op }: Change): boolean {
   return op === 'append' || op === 'part'
 }
 
@@ -80,7 +80,7 @@ function isSqlite(error: unknown): boolean {
   return (error as { code?: string }).code === 'ERR_SQLITE_ERROR'
 }
 
-// What is thrown here ends the thread: the server says so, and starts another one.
+// An error that is thrown here ends the thread. The server logs it and starts another one.
 const guard = guardWith(error => {
   throw error
 })

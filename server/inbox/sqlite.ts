@@ -1,4 +1,4 @@
-/** The store in one file of SQLite, which a thread of its own has (`sqlite-worker.ts`). */
+/** The store in an SQLite file, which a thread of its own owns (`sqlite-worker.ts`). */
 import { existsSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { Worker } from 'node:worker_threads'
@@ -7,22 +7,22 @@ import { within } from '../pause.ts'
 import { GroupedStore, UnusableError } from './grouped-store.ts'
 import type { Answer, Ask, Committed, WorkerSettings } from './sqlite-messages.ts'
 import {
-  type Applied,
   type Change,
+  type ChangeResult,
   type Contents,
   type Counts,
   type Filter,
-  type Keep,
   type Message,
+  type Retention,
   StoreError,
   type StoreState,
-  type Swept,
+  type SweepResult,
 } from './store.ts'
 
-/** How long closing waits for the thread. */
+/** How long `close` waits for the thread. */
 const CLOSE_MS = 2000
-/** `node:sqlite` is fit for this from here on. */
-const LEAST_NODE = [24, 15] as const
+/** The first version whose `node:sqlite` is good enough. */
+const MIN_NODE = [24, 15] as const
 
 export interface SqliteOptions {
   readonly path: string
@@ -30,18 +30,18 @@ export interface SqliteOptions {
   readonly logger: Logger
 }
 
-interface Waiting {
+interface Pending {
   resolve(value: unknown): void
   reject(error: unknown): void
 }
 
-/** Rejects with a TypeError if it cannot be used and waiting does not help. If another server has it, it is tried again. */
+/** Rejects with a TypeError if the file cannot be used and waiting will not help. If another server has it, it is tried again. */
 export async function openSqlite(options: SqliteOptions, now: () => number): Promise<SqliteStore> {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
-  const isOld = major < LEAST_NODE[0] || (major === LEAST_NODE[0] && minor < LEAST_NODE[1])
+  const isOld = major < MIN_NODE[0] || (major === MIN_NODE[0] && minor < MIN_NODE[1])
   if (isOld) {
     throw new TypeError(
-      `inbox: this is Node ${process.versions.node}, and its SQLite is not fit to keep webhooks: use Node 24.15 or newer`,
+      `inbox: this is Node ${process.versions.node}, whose SQLite is not good enough to keep webhooks: use Node 24.15 or newer`,
     )
   }
   checkPath(options.path)
@@ -50,19 +50,19 @@ export async function openSqlite(options: SqliteOptions, now: () => number): Pro
   return store
 }
 
-/** The folder of the file must be there: nobody knows whose it should be. To open a pipe would take for ever. */
+/** The folder must exist, since we cannot know who should own it. Only a plain file will do: opening a pipe would block forever. */
 export function checkPath(path: string): void {
   const folder = dirname(path)
   if (!existsSync(folder) || !statSync(folder).isDirectory())
-    throw new TypeError(`inbox: there is no folder ${folder}: make it, for the user of the server alone`)
-  if (existsSync(path) && !statSync(path).isFile()) throw new TypeError(`inbox: ${path} is no plain file`)
+    throw new TypeError(`inbox: there is no folder ${folder}: create it, accessible only to the server's user`)
+  if (existsSync(path) && !statSync(path).isFile()) throw new TypeError(`inbox: ${path} is not a plain file`)
 }
 
 export class SqliteStore extends GroupedStore {
   readonly #options: SqliteOptions
   #worker: Worker | undefined
   #number = 0
-  readonly #asked = new Map<number, Waiting>()
+  readonly #pending = new Map<number, Pending>()
 
   constructor(options: SqliteOptions, now: () => number) {
     super(options.logger, now)
@@ -77,12 +77,12 @@ export class SqliteStore extends GroupedStore {
     const opened = await this.#ask<{ contents: Contents; setAside: string | undefined }>({ ask: 'open' })
     if (opened.setAside !== undefined) {
       const fields = { ...this.place, setAside: opened.setAside }
-      this.logger.error(fields, 'the file of the inbox was damaged or deleted: what is left of it was set aside')
+      this.logger.error(fields, 'the file of the inbox was damaged or deleted, and was set aside')
     }
     return { open: true, ...opened }
   }
 
-  protected override async commit(changes: readonly Change[]): Promise<(Applied | StoreError)[]> {
+  protected override async commit(changes: readonly Change[]): Promise<(ChangeResult | StoreError)[]> {
     const done = await this.#ask<Committed[]>({ ask: 'apply', changes })
     return done.map(one => (one.status === 'full' ? new StoreError('full', one.message) : one))
   }
@@ -99,7 +99,7 @@ export class SqliteStore extends GroupedStore {
     return await this.#read({ ask: 'list', filter })
   }
 
-  async sweep(at: number, keep: Keep): Promise<Swept> {
+  async sweep(at: number, keep: Retention): Promise<SweepResult> {
     return await this.#read({ ask: 'sweep', at, keep })
   }
 
@@ -114,7 +114,7 @@ export class SqliteStore extends GroupedStore {
   #ask<Value>(ask: Ask): Promise<Value> {
     return new Promise<Value>((resolve, reject) => {
       const number = ++this.#number
-      this.#asked.set(number, { resolve: resolve as (value: unknown) => void, reject })
+      this.#pending.set(number, { resolve: resolve as (value: unknown) => void, reject })
       this.#thread().postMessage({ ...ask, number })
     })
   }
@@ -138,23 +138,23 @@ export class SqliteStore extends GroupedStore {
   #threadLost(worker: Worker, error: Error): void {
     if (this.#worker !== worker) return
     this.#worker = undefined
-    for (const { reject } of this.#asked.values()) reject(new StoreError('away', error.message))
-    this.#asked.clear()
+    for (const { reject } of this.#pending.values()) reject(new StoreError('away', error.message))
+    this.#pending.clear()
     this.lost(error)
   }
 
   #answered({ number, value, failure }: Answer): void {
-    const asked = this.#asked.get(number)
-    this.#asked.delete(number)
-    if (asked === undefined) return
+    const pending = this.#pending.get(number)
+    this.#pending.delete(number)
+    if (pending === undefined) return
     if (failure === undefined) {
-      asked.resolve(value)
+      pending.resolve(value)
       return
     }
     const { kind, message } = failure
-    if (kind === 'unusable' && !this.isOpen) asked.reject(new UnusableError(message))
-    else asked.reject(new StoreError(kind === 'full' ? 'full' : 'away', message))
-    // A transaction that failed tells nothing of what the disk has: the file is read afresh before it is believed again.
+    if (kind === 'unusable' && !this.isOpen) pending.reject(new UnusableError(message))
+    else pending.reject(new StoreError(kind === 'full' ? 'full' : 'away', message))
+    // After a failed transaction we do not know what is on the disk, so the file is reopened before it is used again.
     if (this.isOpen && kind !== 'full') this.lost(new Error(message))
   }
 
@@ -162,7 +162,7 @@ export class SqliteStore extends GroupedStore {
     const worker = this.#worker
     if (worker === undefined) return
     const closed = this.#ask({ ask: 'close' }).catch(() => {})
-    // A thread that waits for its disk cannot be ended, and the file is whole in any case.
+    // A thread that is blocked by its disk cannot be terminated. The file stays consistent either way.
     await within(CLOSE_MS, closed)
     this.#worker = undefined
     await within(CLOSE_MS, worker.terminate())

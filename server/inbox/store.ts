@@ -1,42 +1,43 @@
 /**
- * Where the inbox keeps webhooks. A store holds facts and decides nothing: changes are handed over in order, those that come
- * together are made durable together, and a promise resolves only once its change is on stable storage.
+ * Where the inbox keeps webhooks. A store holds facts and decides nothing. Changes are applied in order, concurrent ones are
+ * committed together, and a promise resolves only once its change is on stable storage.
  */
 
-/** What stands of a message beside its bytes. Times are ms since 1970. */
+/** Everything about a message except its bytes. Times are ms since 1970. */
 export interface Message {
   readonly id: string
   readonly runtime: string
-  /** Messages of one lane are delivered in order; a digest, which does not tell the path. */
+  /** Messages of one lane are delivered in order. A digest, so that it does not reveal the path. */
   readonly lane: string
   readonly route: string
-  /** Why it was accepted. */
+  /** Why it was captured. */
   readonly why: string
   readonly state: MessageState
   readonly received: number
-  /** From then on it is dead. */
+  /** When it becomes a dead letter. */
   readonly expires: number
-  /** Of head and body. */
+  /** Size of head and body. */
   readonly bytes: number
-  /** Of head and body, the head first. */
+  /** Number of parts. Part 0 is the head. */
   readonly parts: number
-  /** Deliveries that were begun. */
+  /** Deliveries that were started. */
   readonly attempts: number
-  /** Deliveries that failed, and that the receiver refused by a status of 4xx. */
+  /** Deliveries that failed. */
   readonly failures: number
+  /** Deliveries that the receiver refused with a 3xx or 4xx status. */
   readonly refusals: number
-  /** Of the first failure or refusal; 0 before. */
+  /** Time of the first failure or refusal. 0 if there was none. */
   readonly failedSince: number
-  /** Not to be tried before. */
+  /** Time of the next attempt. */
   readonly next: number
-  /** Of its last change of state. */
+  /** When its state last changed. */
   readonly changed: number
-  /** Which key it is sealed for, and what the owner needs to open it; empty: it is not sealed. */
+  /** Id of the key that it is sealed for, and the HPKE `enc` to open it with. Both are empty if it is not sealed. */
   readonly key: string
   readonly enc: string
-  /** Who brought it, as JSON: in clear, since who may call is checked at the delivery. */
+  /** The caller, as JSON. Not sealed, because access is checked again at delivery. */
   readonly caller: string
-  /** Why it is dead, or what the last attempt met. */
+  /** Why it is dead, or how the last attempt ended. */
   readonly reason: string
 }
 
@@ -44,28 +45,28 @@ export type MessageState = 'waiting' | 'dead' | 'delivered'
 
 /** A message to append. */
 export interface NewMessage extends Omit<Message, 'state' | 'changed'> {
-  /** Digest of its id and body; empty: it has no id. */
+  /** Digest of the sender's id, the target and the body. Empty if the sender gave no id. */
   readonly dedupe: string
-  /** How long after its delivery the same one is still recognised. */
+  /** How long after its delivery a duplicate is still recognised. */
   readonly dedupeMs: number
 }
 
-/** What becomes of a message; what is absent stays. */
+/** Fields of a message to update. */
 export type Progress = Partial<
   Pick<Message, 'attempts' | 'failures' | 'refusals' | 'failedSince' | 'next' | 'expires' | 'reason' | 'state'>
 >
 
 export type Change =
   /**
-   * Head and the end of the body; the parts between are there. A duplicate takes them all away. `absent`: not all of them are there any
-   * more, and it is not stored.
+   * Adds a message with its head and the last part of its body; the parts between were added before. If it is a duplicate,
+   * these are deleted. `absent` if some of them are missing, in which case it is not stored.
    */
   | { readonly op: 'append'; readonly message: NewMessage; readonly head: Uint8Array; readonly rest: Uint8Array }
-  /** A part of a body that is too long for memory, before its message. A store that opens again may have lost it. */
+  /** Adds a part of a long body ahead of its message. A store that is reopened may have lost it. */
   | { readonly op: 'part'; readonly id: string; readonly n: number; readonly bytes: Uint8Array }
-  /** Parts whose message does not come; those of one that is there stay. */
+  /** Deletes the parts of a message that is not stored. Parts of a stored message stay. */
   | { readonly op: 'forget'; readonly id: string }
-  /** What was delivered stays so, and is `absent`. `owned`: only while this server has the lane, else it is `absent`, too. */
+  /** `absent` if the message was delivered. With `owned`, also `absent` unless this server owns the lane. */
   | {
       readonly op: 'update'
       readonly id: string
@@ -73,36 +74,36 @@ export type Change =
       readonly at: number
       readonly owned?: boolean
     }
-  /** Removes a message that is not under way. */
+  /** Deletes a message. */
   | { readonly op: 'drop'; readonly id: string }
-  /** What a runtime announced; undefined: nothing any more. */
+  /** Sets the rules of a runtime; `undefined` deletes them. */
   | { readonly op: 'rules'; readonly runtime: string; readonly rules: string | undefined; readonly at: number }
   | { readonly op: 'pause'; readonly runtime: string; readonly paused: boolean }
 
-/** What a change did. `id`: of the message that is kept, which may be an older one. */
-export type Applied = { readonly status: 'stored' | 'duplicate' | 'done' | 'absent'; readonly id: string }
+/** What a change did. For a duplicate, `id` is that of the older message. */
+export type ChangeResult = { readonly status: 'stored' | 'duplicate' | 'done' | 'absent'; readonly id: string }
 
-/** What `list` shows; what is absent is not asked for. */
+/** Selects messages. Criteria that are absent match everything. */
 export interface Filter {
   readonly runtime?: string | undefined
   readonly lane?: string | undefined
   readonly state?: MessageState | undefined
-  /** Received at that time or later. */
+  /** Received at this time or later. */
   readonly since?: number | undefined
   /** Ids that begin with this. */
   readonly id?: string | undefined
-  /** Only what was stored before all of these, of which the store may have none. */
+  /** Only messages stored before all of these ids. The store need not have them any more. */
   readonly before?: readonly string[] | undefined
   readonly limit: number
 }
 
-/** Of one runtime and state. */
+/** Totals of one runtime and state. */
 export interface Count {
   readonly runtime: string
   readonly state: MessageState
   readonly messages: number
   readonly bytes: number
-  /** When the oldest of them came. */
+  /** When the oldest of them was received. */
   readonly oldest: number
 }
 
@@ -112,32 +113,31 @@ export interface LaneCount {
   readonly messages: number
 }
 
-/** All that is there. */
 export interface Counts {
   readonly counts: readonly Count[]
   readonly lanes: readonly LaneCount[]
 }
 
-/** What a store knows when it opens. */
+/** What a store has when it opens. */
 export interface Contents extends Counts {
   readonly rules: readonly { readonly runtime: string; readonly rules: string }[]
   readonly paused: readonly string[]
 }
 
 /** What a sweep did. */
-export interface Swept {
-  /** Messages whose time is over: they are dead now. */
+export interface SweepResult {
+  /** Messages that expired, and are dead letters now. */
   readonly expired: readonly Message[]
-  /** There is more to do. A sweep is bounded, since nothing is stored meanwhile. */
+  /** There is more to sweep. A sweep is bounded because nothing is stored while it runs. */
   readonly more: boolean
 }
 
-/** How long finished messages are kept, and the rules of runtimes that do not come back; in ms. */
-export interface Keep {
+/** How long finished messages are kept, and the rules of runtimes that do not come back. */
+export interface Retention {
   readonly deadMs: number
   readonly deliveredMs: number
-  /** Most delivered ones, over all runtimes. */
-  readonly mostDelivered: number
+  /** How many delivered messages are kept at most, over all runtimes. */
+  readonly maxDelivered: number
   readonly rulesMs: number
 }
 
@@ -145,32 +145,32 @@ export interface InboxStore {
   /** Called when the store opens, or opens again, and when it can no longer be used. */
   onState: ((state: StoreState) => void) | undefined
   /** Rejects with a {@link StoreError}. */
-  apply(change: Change): Promise<Applied>
-  /** What a store adds that several servers share. Undefined: one server has it alone. */
+  apply(change: Change): Promise<ChangeResult>
+  /** `undefined` if only one server uses the store. */
   readonly shared: SharedStore | undefined
-  /** The oldest waiting messages of a lane, in order. The lane is this server's from then on. Undefined: another server has it. */
+  /** The oldest waiting messages of a lane, in order. Claims the lane for this server. `undefined` if another server owns it. */
   next(runtime: string, lane: string, limit: number): Promise<readonly Message[] | undefined>
-  /** Part `n` of a message, 0 its head; undefined where there is none. */
+  /** Part `n` of a message; 0 is its head. `undefined` if there is no such part. */
   part(id: string, n: number): Promise<Uint8Array | undefined>
   /** The newest first. */
   list(filter: Filter): Promise<readonly Message[]>
-  sweep(at: number, keep: Keep): Promise<Swept>
+  sweep(at: number, keep: Retention): Promise<SweepResult>
   counts(): Promise<Counts>
   stats(): StoreStats
   close(): Promise<void>
 }
 
-/** A store that several servers share: one of them has a lane at a time. */
+/** What a store that several servers share can do besides. Each lane has one owner at a time. */
 export interface SharedStore {
-  /** Called when another server did something to a lane: a message waits in it, or nobody has it any more. */
-  onLane: ((runtime: string, lane: string, what: LaneNews) => void) | undefined
-  /** Called when any server was told something new about runtimes. */
+  /** Called when another server stored a message in a lane, or released the lane. */
+  onLane: ((runtime: string, lane: string, what: LaneEvent) => void) | undefined
+  /** Called when any server changed rules or pauses. */
   onRules: ((contents: Pick<Contents, 'rules' | 'paused'>) => void) | undefined
-  /** Gives the lane up. `empty`: nothing waits in it, and the others are told. */
+  /** Releases the lane. With `empty`, nothing waits in it, and the other servers are notified. */
   release(runtime: string, lane: string, empty: boolean): void
 }
 
-export type LaneNews = 'waits' | 'free'
+export type LaneEvent = 'waits' | 'free'
 
 export type StoreState =
   | { readonly open: true; readonly contents: Contents; readonly setAside: string | undefined }
@@ -180,15 +180,15 @@ export interface StoreStats {
   readonly open: boolean
   /** Why it is not open. */
   readonly problem: string | undefined
-  /** Where a damaged file, or a copy of a deleted one, is now. */
+  /** Path of the damaged file, or of a copy of the deleted one. */
   readonly setAside: string | undefined
   readonly commits: number
   readonly commitSeconds: number
-  /** The longest of the last minute or two. */
+  /** The longest commit of the last minute or two. */
   readonly commitMaxSeconds: number
 }
 
-/** `full`: there is no room. `away`: it cannot be reached, or could not make a change durable. */
+/** `full`: there is no room. `away`: the store cannot be reached, or could not make a change durable. */
 export class StoreError extends Error {
   override readonly name = 'StoreError'
   readonly kind: 'full' | 'away'

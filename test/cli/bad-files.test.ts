@@ -294,15 +294,19 @@ describe('client and router', () => {
 
   test.each<[string, Record<string, string>, string]>([
     ['server', { inbox: 'sqlite:FOLDER/missing/x.db' }, 'inbox: there is no folder FOLDER/missing'],
-    ['server', { inbox: 'sqlite:FOLDER/folder' }, 'inbox: FOLDER/folder is no plain file'],
+    ['server', { inbox: 'sqlite:FOLDER/folder' }, 'inbox: FOLDER/folder is not a plain file'],
     ['server', { inbox: 'postgres://u@h/d', 'inbox.password.file': 'FOLDER/missing' }, '--inbox.password.file FOLDER'],
-    ['server', { inbox: 'sqlite:FOLDER/x', 'inbox.password.file': 'FOLDER/empty' }, 'inbox: a file takes no password'],
+    [
+      'server',
+      { inbox: 'sqlite:FOLDER/x', 'inbox.password.file': 'FOLDER/empty' },
+      'inbox: password and ca are for PostgreSQL only',
+    ],
     [
       'server',
       { inbox: 'sqlite:FOLDER/x', 'inbox.mac.file': 'FOLDER/missing' },
       '--inbox.mac.file FOLDER/missing: no such',
     ],
-    ['server', { inbox: 'sqlite:FOLDER/x', 'inbox.mac.file': 'FOLDER/empty' }, 'empty: there is no secret in it'],
+    ['server', { inbox: 'sqlite:FOLDER/x', 'inbox.mac.file': 'FOLDER/empty' }, 'empty: it has no secret'],
     ['client', { 'inbox.key.file': 'FOLDER/missing/x' }, '--inbox.key.file FOLDER/missing/x: no such file'],
     ['client', { 'inbox.key.file': 'FOLDER/nonsense' }, '--inbox.key.file FOLDER/nonsense holds no private key'],
     ['client', { server: 'wss://a.example/?x' }, 'the address of a server has no user, password, query'],

@@ -8,7 +8,7 @@ import { expect, test } from 'vitest'
 import { METRICS } from '../../admin/definitions.ts'
 import type { RefusalReason } from '../../server/control/handshake.ts'
 import type { HoldOutcomes } from '../../server/edge/hold.ts'
-import { WHYS } from '../../server/inbox/capture.ts'
+import { CAPTURE_REASONS } from '../../server/inbox/capture.ts'
 import type { OutcomeKind } from '../../server/inbox/retry.ts'
 import type { MessageState } from '../../server/inbox/store.ts'
 import type { DropReason } from '../../tracing/index.ts'
@@ -114,7 +114,7 @@ test('values of labels are those that the components count', () => {
   const expected = {
     sallyport_handshakes_refused_total: Object.keys(reasons),
     sallyport_held_requests_total: Object.keys(held),
-    sallyport_inbox_accepted_total: [...WHYS, 'duplicate'],
+    sallyport_inbox_accepted_total: [...CAPTURE_REASONS, 'duplicate'],
     sallyport_inbox_attempts_total: Object.keys(attempts),
     sallyport_inbox_messages: Object.keys(states),
     sallyport_spans_dropped_total: Object.keys(dropped),

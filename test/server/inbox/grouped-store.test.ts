@@ -2,7 +2,7 @@
 import { afterEach, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { GroupedStore, UnusableError } from '../../../server/inbox/grouped-store.ts'
-import type { Applied, Change, StoreState } from '../../../server/inbox/store.ts'
+import type { Change, ChangeResult, StoreState } from '../../../server/inbox/store.ts'
 import { until } from '../../support/until.ts'
 import { append, message } from './messages.ts'
 
@@ -25,7 +25,7 @@ class Held extends GroupedStore {
     return { open: true, contents: { counts: [], lanes: [], rules: [], paused: [] }, setAside: undefined }
   }
 
-  protected override async commit(changes: readonly Change[]): Promise<Applied[]> {
+  protected override async commit(changes: readonly Change[]): Promise<ChangeResult[]> {
     if (this.held) await new Promise<void>(resolve => (this.free = resolve))
     this.taken.push(...changes)
     return changes.map(() => ({ status: 'stored', id: '' }))
@@ -47,7 +47,7 @@ test('a store that takes long to open: the start does not wait for it, and what 
   const { promise, resolve } = Promise.withResolvers<void>()
   store.opens = promise
   await store.start()
-  await expect(append(store, message('early'))).rejects.toThrow('it is not open yet')
+  await expect(append(store, message('early'))).rejects.toThrow('not open yet')
   const open = new Promise<void>(done => {
     store.onState = state => state.open && done()
   })
@@ -65,7 +65,7 @@ test('one that turns out late to be of no use is away, and tried again', async (
   store.opens = promise
   await store.start()
   const lost = new Promise<string>(done => {
-    store.onState = state => !state.open && state.problem !== 'it is not open yet' && done(state.problem)
+    store.onState = state => !state.open && state.problem !== 'not open yet' && done(state.problem)
   })
   store.opens = Promise.resolve()
   reject(new UnusableError('it is of something else'))

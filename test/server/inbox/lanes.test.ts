@@ -3,7 +3,13 @@ import { describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { Lanes } from '../../../server/inbox/lanes.ts'
 import type { Outcome } from '../../../server/inbox/retry.ts'
-import { type Applied, type Change, type InboxStore, type Message, StoreError } from '../../../server/inbox/store.ts'
+import {
+  type Change,
+  type ChangeResult,
+  type InboxStore,
+  type Message,
+  StoreError,
+} from '../../../server/inbox/store.ts'
 import { eventually, until } from '../../support/until.ts'
 
 const OK: Outcome = { kind: 'delivered', reason: '200' }
@@ -16,7 +22,7 @@ class Memory {
   readonly messages: Message[] = []
   away = false
 
-  apply(change: Change): Promise<Applied> {
+  apply(change: Change): Promise<ChangeResult> {
     if (this.away) return Promise.reject(new StoreError('away', 'away'))
     if (change.op !== 'update') throw new Error(change.op)
     const at = this.messages.findIndex(({ id }) => id === change.id)
@@ -319,7 +325,7 @@ describe('where servers share a store, what it has counts', () => {
 
   test('lanes whose webhooks were dropped, or too old, are gone, and those that only others had', () => {
     const { lanes } = offline()
-    lanes.heard('demo', 'theirs', 'waits')
+    lanes.laneChanged('demo', 'theirs', 'waits')
     lanes.remove('demo', 'l', 20)
     lanes.reconciling()([])
     expect(lanes.size).toBe(0)
@@ -327,7 +333,7 @@ describe('where servers share a store, what it has counts', () => {
 
   test.each<[string, (made: ReturnType<typeof offline>) => void]>([
     ['stored', ({ add }) => add('new')],
-    ['stored elsewhere', ({ lanes }) => lanes.heard('demo', 'l', 'waits')],
+    ['stored elsewhere', ({ lanes }) => lanes.laneChanged('demo', 'l', 'waits')],
     ['replayed', ({ lanes }) => lanes.add('demo', 'l', 1)],
     ['on its way', ({ lanes }) => lanes.expect('demo', 'l')],
   ])('what is %s while the store is asked is not forgotten', (_what, come) => {

@@ -423,14 +423,14 @@ test('a MAC is what it was', async () => {
   const { mac, close } = await makeMac(OURS)
   const caller = { address: '192.0.2.1', scheme: 'https', host: 'h' }
   const given = message('an-id', { caller: JSON.stringify(caller) })
-  const made = mac.prove(given, [], Buffer.from('{}'), Buffer.from('body'))
+  const made = mac.addMacs(given, [], Buffer.from('{}'), Buffer.from('body'))
   const [head, body] = ['oWnAzw-9CdGGzwVQOUMeuv1Nyunt3PtHSzt8kSi4aus', 'OEqEojKr_Lmb4dMg2mhCuC745iXAZU338x_UT7G7q-k']
   expect(JSON.parse(made.caller)).toEqual({ ...caller, mac: [head, body] })
   const rules = '{"rules":[],"at":5,"mac":"I-TA-X6jZ_dIVC3iWz68mrXijV0JvmsbBep4gaSqXIQ"}'
-  expect(mac.proveRules('demo', '{"rules":[]}', 5)).toBe(rules)
-  expect(mac.provenRules('demo', rules, 5)).toBe('{"rules":[]}')
+  expect(mac.addRulesMac('demo', '{"rules":[]}', 5)).toBe(rules)
+  expect(mac.verifiedRules('demo', rules, 5)).toBe('{"rules":[]}')
   // Older than rules become.
-  expect(mac.provenRules('demo', rules, 6)).toBeUndefined()
+  expect(mac.verifiedRules('demo', rules, 6)).toBeUndefined()
   close()
 })
 
@@ -440,11 +440,11 @@ test('the file is read again when it changes; a bad one keeps the secrets from b
     problem = fields
   }
   const { mac, file, close } = await makeMac(OURS, { ...noLogger, error } as Logger)
-  const make = () => mac.proveRules('demo', '{}', 5)
+  const make = () => mac.addRulesMac('demo', '{}', 5)
   const before = make()
   writeFileSync(file, `${THEIRS}\n${OURS}`)
   await until(() => make() !== before)
-  expect(mac.provenRules('demo', before, 5)).toBe('{}')
+  expect(mac.verifiedRules('demo', before, 5)).toBe('{}')
   const after = make()
   writeFileSync(file, 'bad secret')
   await until(() => problem !== undefined)
@@ -458,7 +458,7 @@ test('a file of secrets that are too short, too many or none is refused, and non
   expect(parseSecrets(`${secret}\r\n${Buffer.alloc(32).toString('hex')}\n`)).toHaveLength(2)
   for (const [text, problem] of [
     ['\n', /no secret/],
-    [Buffer.alloc(31, 'secret').toString('base64'), /secret 1 has under 32 bytes/],
+    [Buffer.alloc(31, 'secret').toString('base64'), /secret 1 has fewer than 32 bytes/],
     [`${secret}\nwith a space in it, and long enough otherwise`, /secret 2 is neither hex nor base64/],
     [Array(17).fill(secret).join('\n'), /over 16 secrets/],
   ] as const) {

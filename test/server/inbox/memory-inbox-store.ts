@@ -1,7 +1,7 @@
 /** A store of an inbox in memory, which fails as a test says: what it took stays, as on a disk. */
 import {
-  type Applied,
   type Change,
+  type ChangeResult,
   type Contents,
   type Count,
   type Counts,
@@ -11,7 +11,7 @@ import {
   type Message,
   type NewMessage,
   StoreError,
-  type Swept,
+  type SweepResult,
 } from '../../../server/inbox/store.ts'
 
 type Kept = Message & Pick<NewMessage, 'dedupe' | 'dedupeMs'>
@@ -44,7 +44,7 @@ export class MemoryDisk {
     return [...lanes.values()]
   }
 
-  apply(change: Change): Applied {
+  apply(change: Change): ChangeResult {
     switch (change.op) {
       case 'append':
         return this.#append(change)
@@ -64,7 +64,7 @@ export class MemoryDisk {
     }
   }
 
-  #append({ message, head, rest }: Extract<Change, { op: 'append' }>): Applied {
+  #append({ message, head, rest }: Extract<Change, { op: 'append' }>): ChangeResult {
     const { runtime, dedupe, id, parts } = message
     const isSame = (one: Kept) => one.runtime === runtime && one.dedupe === dedupe && one.state === 'waiting'
     const same = dedupe === '' ? undefined : this.messages.find(isSame)
@@ -112,7 +112,7 @@ export class MemoryInboxStore implements InboxStore {
     return value
   }
 
-  apply(change: Change): Promise<Applied> {
+  apply(change: Change): Promise<ChangeResult> {
     return this.#work(() => this.#disk.apply(change))
   }
 
@@ -129,7 +129,7 @@ export class MemoryInboxStore implements InboxStore {
     return this.#work(() => this.#disk.messages.filter(one => one.id.startsWith(id)).slice(0, limit))
   }
 
-  sweep(): Promise<Swept> {
+  sweep(): Promise<SweepResult> {
     return this.#work(() => ({ expired: [], more: false }))
   }
 

@@ -1,5 +1,5 @@
 /** Messages for tests of a store. */
-import type { Applied, InboxStore, NewMessage } from '../../../server/inbox/store.ts'
+import type { ChangeResult, InboxStore, NewMessage } from '../../../server/inbox/store.ts'
 
 export const NOW = 1_800_000_000_000
 
@@ -24,5 +24,5 @@ export function message(id: string, more: Partial<NewMessage> = {}): NewMessage 
 
 export const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text))
 
-export const append = (store: InboxStore, made: NewMessage, body = 'body'): Promise<Applied> =>
+export const append = (store: InboxStore, made: NewMessage, body = 'body'): Promise<ChangeResult> =>
   store.apply({ op: 'append', message: made, head: bytes('{}'), rest: bytes(body) })

@@ -35,8 +35,8 @@ describe('a URL', () => {
     ['postgres://u:opensesame@/inbox', /expected postgres:/],
     ['postgres://db/inbox', /expected postgres:/],
     ['postgres://u@db/', /expected postgres:/],
-    ['postgres://u@db/inbox?sslmode=require', /sslmode=verify-full/],
-    ['postgres://u@db/inbox?password=opensesame', /takes host, user and sslmode/],
+    ['postgres://u@db/inbox?sslmode=require', /sslmode must be verify-full/],
+    ['postgres://u@db/inbox?password=opensesame', /only host, user and sslmode are allowed/],
   ])('I3: %s is refused, and its password is not said', (url, problem) => {
     expect(() => readPostgresUrl(url)).toThrow(problem)
     expect(() => readPostgresUrl(url)).toThrow(/^(?!.*opensesame)/)
@@ -189,7 +189,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
 
     test('that lends connections by the transaction: it is refused, and leaves none of its settings behind', async () => {
       await expect(behind('pool_mode = transaction', 'default_pool_size = 2', DROPS)).rejects.toThrow(
-        'inbox: no notifications come: a pooler has to keep sessions (pool_mode = session)',
+        'inbox: notifications do not arrive: a pooler must pool by session (pool_mode = session)',
       )
       const other = new Client({ host: '127.0.0.1', port: pooler!.port, user: 'sallyport', database: 'sallyport' })
       await other.connect()
@@ -409,7 +409,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
         'sallyport',
       )
       expect(await heads(store)).toBeUndefined()
-      const keep = { deadMs: 1, deliveredMs: 1, mostDelivered: 1, rulesMs: 1 }
+      const keep = { deadMs: 1, deliveredMs: 1, maxDelivered: 1, rulesMs: 1 }
       await store.sweep(NOW, keep)
       await until(async () => (await heads(store)) !== undefined)
     })

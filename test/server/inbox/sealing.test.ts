@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { newPrivateKey, openWith, publicBytes } from '../../../protocol/sealing/hpke.ts'
 import { OpeningKey, partAad, Sealers, sealerFor } from '../../../protocol/sealing/sealed-webhook.ts'
-import { Seals } from '../../../server/inbox/sealing.ts'
+import { ClientSealer } from '../../../server/inbox/sealing.ts'
 
 const KEY = newPrivateKey()
 const PUBLIC = publicBytes(KEY)
@@ -11,10 +11,10 @@ const identity = (id: string) => ({ runtime: 'demo', id, lane: 'l', received: 1 
 /** What each of so many webhooks is opened by, one every `everyMs`. */
 function sealed(count: number, everyMs: number): string[] {
   let now = 0
-  const seals = new Seals(PUBLIC, true, () => now)
+  const sealer = new ClientSealer(PUBLIC, true, () => now)
   return Array.from({ length: count }, (_, i) => {
     now += everyMs
-    return seals.seal(identity(String(i))).enc
+    return sealer.seal(identity(String(i))).enc
   })
 }
 
@@ -39,8 +39,8 @@ test('those that come seldom have one each, and none is used for longer than a s
 })
 
 test('each opens under its own number alone, parts in any order', () => {
-  const seals = new Seals(PUBLIC, true)
-  const webhooks = ['a', 'b', 'c', 'd', 'e'].map(id => ({ id, sealing: seals.seal(identity(id)) }))
+  const sealer = new ClientSealer(PUBLIC, true)
+  const webhooks = ['a', 'b', 'c', 'd', 'e'].map(id => ({ id, sealing: sealer.seal(identity(id)) }))
   for (const { id, sealing } of webhooks) {
     const parts = [0, 1, 2].map(n => sealing.part(n, Buffer.from(`${id} ${n}`)))
     for (const n of [2, 0, 1]) {
@@ -103,13 +103,13 @@ describe('who opens', () => {
 })
 
 test('for a client that opens the first form alone, each has an agreement of its own', () => {
-  const seals = new Seals(PUBLIC, false)
-  const encs = [1, 2, 3].map(id => seals.seal(identity(String(id))).enc)
+  const sealer = new ClientSealer(PUBLIC, false)
+  const encs = [1, 2, 3].map(id => sealer.seal(identity(String(id))).enc)
   expect(encs.every(enc => /^[\w-]{43}$/.test(enc))).toBe(true)
   expect(new Set(encs).size).toBe(3)
 })
 
 test('a key that is none is refused before anything is sealed', () => {
-  expect(() => new Seals(Buffer.alloc(32), true)).toThrow()
-  expect(() => new Seals(Buffer.alloc(31), true)).toThrow()
+  expect(() => new ClientSealer(Buffer.alloc(32), true)).toThrow()
+  expect(() => new ClientSealer(Buffer.alloc(31), true)).toThrow()
 })

@@ -76,7 +76,7 @@ test('parts whose message never came are gone after a restart', async () => {
 
 describe('a file that cannot be used', () => {
   test.each([
-    ['of something else', 'CREATE TABLE t (x)', 'is the file of something else'],
+    ['of something else', 'CREATE TABLE t (x)', 'is not the file of an inbox'],
     [
       'of a newer version',
       `PRAGMA journal_mode = WAL; PRAGMA application_id = ${0x53696e62}; PRAGMA user_version = 9; CREATE TABLE t (x)`,
@@ -98,14 +98,14 @@ describe('a file that cannot be used', () => {
     ['a device', () => symlinkSync('/dev/null', path)],
   ])('that is %s: the start fails', async (_what, make) => {
     make()
-    await expect(start()).rejects.toThrow(new TypeError(`inbox: ${path} is no plain file`))
+    await expect(start()).rejects.toThrow(new TypeError(`inbox: ${path} is not a plain file`))
   })
   test.each([':memory:', 'file:x?mode=memory'])('%s: no name of SQLite, which would keep it in memory', name => {
     const { place } = checkInboxOptions({ url: `sqlite:${name}` })!
     expect(place).toEqual({ kind: 'sqlite', path: resolve(name) })
   })
   test('in no folder: the start fails, and says what to do', async () => {
-    await expect(start(join(folder, 'none', 'x.db'))).rejects.toThrow(/there is no folder .*none: make it/)
+    await expect(start(join(folder, 'none', 'x.db'))).rejects.toThrow(/there is no folder .*none: create it/)
   })
 })
 

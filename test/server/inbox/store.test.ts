@@ -23,7 +23,7 @@ const STORES = {
       Date.now,
     ),
 }
-const KEEP = { deadMs: 10_000, deliveredMs: 10_000, mostDelivered: 3, rulesMs: 10_000 }
+const KEEP = { deadMs: 10_000, deliveredMs: 10_000, maxDelivered: 3, rulesMs: 10_000 }
 
 describe.each(['sqlite', 'postgres'] as const)('%s', name => {
   const run = name === 'sqlite' || needs('postgres')
