@@ -4,18 +4,18 @@ import { COMPONENTS, type ComponentName } from './config/components.ts'
 import type { Setting, Settings } from './config/setting.ts'
 
 const flag = (placeholder: string, about: string): CommandFlag => ({ placeholder, about })
-const force = { force: flag('', 'Overwrites files that exist.') }
+const force = { force: flag('', 'Overwrites existing files.') }
 const adminFlags: Flags = {
   admin: flag('URL', 'Admin listener to ask. Default: found automatically on this machine.'),
-  'admin.token.file': flag('FILE', 'Its bearer token. Default: found automatically on this machine.'),
+  'admin.token.file': flag('FILE', 'File with its bearer token. Default: found automatically on this machine.'),
   json: flag('', 'Prints JSON.'),
 }
 const keySet = { jwks: flag('FILE', 'The key set (JWKS) that servers read.') }
 const json = { json: flag('', 'Prints JSON.') }
-const days = { days: flag('N', 'Days of validity; default 397, never longer than its authority.') }
+const days = { days: flag('N', 'Days of validity; default 397, but never beyond the expiry of its authority.') }
 const routes = {
   routes: flag('FILE', 'The route table (YAML).'),
-  preset: flag('gitops-runtime', 'A built-in route table. Takes --preset.* as the client does.'),
+  preset: flag('gitops-runtime', 'A built-in route table, with the same --preset.* flags as the client.'),
 }
 
 const SERVICES: readonly Command[] = [
@@ -32,7 +32,7 @@ const SERVICES: readonly Command[] = [
   {
     name: 'client',
     about:
-      'Runs the tunnel client, which dials out to the server and forwards the requests that it gets. ' +
+      'Runs the tunnel client, which dials out to the server and forwards the requests that it receives. ' +
       'TARGET is short for --target: a port of this machine, host:port or a URL.',
     example:
       'sallyport client --server wss://connect.tunnels.example.com:8443 --ca certs/ca.pem \\\n' +
@@ -55,7 +55,7 @@ const SERVICES: readonly Command[] = [
 const CERTS: readonly Command[] = [
   {
     name: 'certs init',
-    about: 'Makes an authority and a server certificate: ca.pem, ca-key.pem, server.pem, server-key.pem.',
+    about: 'Creates an authority and a server certificate: ca.pem, ca-key.pem, server.pem, server-key.pem.',
     example: "sallyport certs init --out certs --host tunnels.example.com '*.tunnels.example.com'",
     flags: {
       out: flag('DIR', 'Where the files go.'),
@@ -67,7 +67,7 @@ const CERTS: readonly Command[] = [
   },
   {
     name: 'certs server',
-    about: 'Makes another server certificate with the authority of `certs init`: server.pem, server-key.pem.',
+    about: 'Creates another server certificate with the authority of `certs init`: server.pem, server-key.pem.',
     example: "sallyport certs server --ca certs --out certs --host '*.tunnels.example.com' --force",
     flags: {
       out: flag('DIR', 'Where the files go.'),
@@ -80,11 +80,11 @@ const CERTS: readonly Command[] = [
   },
   {
     name: 'certs client',
-    about: 'Makes a client certificate for one runtime: NAME.pem, NAME-key.pem.',
+    about: 'Creates a client certificate for one runtime: NAME.pem, NAME-key.pem.',
     example: 'sallyport certs client --out certs --runtime demo',
     flags: {
       out: flag('DIR', 'Where the files go.'),
-      runtime: flag('NAME', 'The one runtime that its holder may serve.'),
+      runtime: flag('NAME', 'The only runtime that its holder may serve.'),
       ca: flag('DIR', 'Folder with ca.pem and ca-key.pem. Default: the same as --out.'),
       ...days,
       ...force,
@@ -93,7 +93,7 @@ const CERTS: readonly Command[] = [
   },
   {
     name: 'certs replica',
-    about: 'Makes the certificate with which replicas recognise each other: replica.pem, replica-key.pem.',
+    about: 'Creates the certificate that replicas identify themselves with: replica.pem, replica-key.pem.',
     example: 'sallyport certs replica --ca certs --out certs',
     flags: {
       out: flag('DIR', 'Where the files go.'),
@@ -105,11 +105,11 @@ const CERTS: readonly Command[] = [
   },
   {
     name: 'certs renew',
-    about: 'Replaces a certificate and its key in their files, for the same names and use.',
+    about: 'Renews a certificate and its key in place, for the same names and use.',
     example: 'sallyport certs renew certs/server.pem --before 30d',
     positionals: ['FILE'],
     flags: {
-      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem. Default: that of the certificate.'),
+      ca: flag('DIR', 'Folder with ca.pem and ca-key.pem. Default: the folder of the certificate.'),
       key: flag('FILE', 'Its key. Default: NAME-key.pem beside NAME.pem.'),
       before: flag('TIME', 'Renews only what expires within this time, such as 30d.'),
       ...days,
@@ -125,7 +125,7 @@ const CERTS: readonly Command[] = [
       'password.file': flag('FILE', 'File with the password of the PKCS#12 file.'),
       cert: flag('FILE', 'The certificate (PEM).'),
       key: flag('FILE', 'Its private key (PEM). Default: NAME-key.pem beside NAME.pem.'),
-      ca: flag('FILE', 'Its authorities (PEM). Default: ca.pem beside it, if there is one.'),
+      ca: flag('FILE', 'Its authorities (PEM). Default: ca.pem beside the certificate, if there is one.'),
       ...force,
     },
     load: async () => (await import('./commands/certs.ts')).certsExport,
@@ -143,7 +143,7 @@ const CERTS: readonly Command[] = [
 const TOKENS: readonly Command[] = [
   {
     name: 'keys create',
-    about: 'Makes a key pair for tokens: private.jwk (secret) signs them, jwks.json (for the server) verifies them.',
+    about: 'Creates a key pair for tokens: private.jwk (secret) signs them, jwks.json (for the server) verifies them.',
     example: 'sallyport keys create --out keys',
     flags: {
       out: flag('DIR', 'Where the files go.'),
@@ -154,7 +154,7 @@ const TOKENS: readonly Command[] = [
   },
   {
     name: 'keys add',
-    about: 'Makes another key, and adds its public half to a key set.',
+    about: 'Creates another key and adds its public half to a key set.',
     example: 'sallyport keys add --jwks keys/jwks.json --out keys/next.jwk',
     flags: {
       ...keySet,
@@ -174,14 +174,14 @@ const TOKENS: readonly Command[] = [
   {
     name: 'keys retire',
     about:
-      'Removes a key from a set: its tokens are refused from now on. Live sessions stay until their tokens expire.',
+      'Removes a key from a set. Tokens that it signed are refused from now on; live sessions last until their tokens expire.',
     example: 'sallyport keys retire --jwks keys/jwks.json --kid ID',
-    flags: { ...keySet, kid: flag('ID', 'Id of the key, or the beginning of it.') },
+    flags: { ...keySet, kid: flag('ID', 'Id of the key, or a prefix of it.') },
     load: async () => (await import('./commands/keys.ts')).keysRetire,
   },
   {
     name: 'token create',
-    about: 'Signs a token for one runtime, and prints only the token on stdout.',
+    about: 'Signs a token for one runtime and prints it, and nothing else, on stdout.',
     example: 'sallyport token create --key keys/private.jwk --runtime demo --ttl 1h > token',
     flags: {
       key: flag('FILE', 'private.jwk of `keys create`.'),
@@ -190,14 +190,17 @@ const TOKENS: readonly Command[] = [
       audience: flag('AUDIENCE', 'Claim `aud`; default sallyport.'),
       issuer: flag('ISSUER', 'Claim `iss`; default none.'),
       cert: flag('FILE', 'Binds the token to this client certificate.'),
-      host: { ...flag('NAME', 'A host of its own, such as hooks.customer.com; may repeat.'), list: true },
+      host: {
+        ...flag('NAME', 'A host that the runtime may claim as its own, such as hooks.customer.com; may repeat.'),
+        list: true,
+      },
       out: flag('FILE', 'Writes the token to this file (0600, atomically, replacing it) instead of stdout.'),
     },
     load: async () => (await import('./commands/token.ts')).tokenCreate,
   },
   {
     name: 'token inspect',
-    about: 'Shows what a token says, without checking its signature.',
+    about: 'Shows the contents of a token, without checking its signature.',
     example: 'sallyport token inspect token',
     positionals: ['[FILE]'],
     flags: json,
@@ -207,7 +210,7 @@ const TOKENS: readonly Command[] = [
 
 const ROUTES: Command = {
   name: 'route test',
-  about: 'Says which route takes a URL, which path it becomes and where it goes, or why no route does.',
+  about: 'Shows which route matches a URL, the path it is rewritten to and its target, or why no route matches.',
   example: 'sallyport route test https://demo.tunnels.example.com/webhooks/argo-events/github --routes routes.yaml',
   positionals: ['URL'],
   flags: {
@@ -221,9 +224,9 @@ const ROUTES: Command = {
   load: async () => (await import('./commands/route.ts')).routeTest,
 }
 
-const session = flag('ID', 'A session, by its id or the beginning of it.')
+const session = flag('ID', 'A session, by its id or a prefix of it.')
 const runtime = flag('NAME', 'All sessions of this runtime.')
-const reason = flag('TEXT', 'Reason to tell the client.')
+const reason = flag('TEXT', 'Reason to give the client.')
 const grace = flag('TIME', 'How long open exchanges may continue; default 30s.')
 
 const LIFECYCLE: readonly Command[] = [
@@ -231,7 +234,7 @@ const LIFECYCLE: readonly Command[] = [
     name: 'sessions list',
     about: 'Lists the sessions of a server.',
     example: 'sallyport sessions list --runtime demo',
-    flags: { runtime: flag('NAME', 'Only those of this runtime.'), ...adminFlags },
+    flags: { runtime: flag('NAME', 'Only sessions of this runtime.'), ...adminFlags },
     load: async () => (await import('./commands/sessions.ts')).sessionsList,
   },
   {
@@ -243,7 +246,7 @@ const LIFECYCLE: readonly Command[] = [
   },
   {
     name: 'sessions drain',
-    about: 'Asks clients to open new sessions and leave these; nothing is lost.',
+    about: 'Asks clients to move to new sessions. Nothing is lost.',
     example: 'sallyport sessions drain --runtime demo',
     flags: { session, runtime, reason, grace, ...adminFlags },
     load: async () => (await import('./commands/sessions.ts')).sessionsDrain,
@@ -265,7 +268,7 @@ const LIFECYCLE: readonly Command[] = [
   {
     name: 'traces',
     about:
-      'Shows the latest traced requests of a server that runs with --tracing recent, part by part, including the parts that its clients return.',
+      'Shows the latest requests traced by a server that runs with --tracing recent, span by span, including the spans that clients return.',
     example: 'sallyport traces --last 1',
     flags: { last: flag('N', 'How many to show; default 5, at most 100.'), ...adminFlags },
     load: async () => (await import('./commands/traces.ts')).traces,
@@ -278,10 +281,10 @@ const LIFECYCLE: readonly Command[] = [
       jti: flag('ID', 'The token with this id (claim `jti`).'),
       runtime: flag(
         'NAME',
-        'Tokens of this runtime; only those issued until now, unless --future or --issued-before says otherwise.',
+        'Tokens of this runtime. Only those issued up to now, unless --future or --issued-before is given.',
       ),
       'issued-before': flag('TIME', 'Tokens issued before this time: now, 2026-11-21T08:00Z, -1h.'),
-      future: flag('', 'Also refuses tokens of the runtime that are issued later.'),
+      future: flag('', 'Also refuses tokens of the runtime that are issued from now on.'),
       until: flag('TIME', 'When the rule may be dropped, such as +90d; default never.'),
       ...adminFlags,
     },
@@ -289,14 +292,14 @@ const LIFECYCLE: readonly Command[] = [
   },
   {
     name: 'revocations list',
-    about: 'Lists what is revoked: by hand, in the file, in the directory, at the URL.',
+    about: 'Lists all revocations: those made by hand, and those from the file, the directory and the URL.',
     example: 'sallyport revocations list',
     flags: adminFlags,
     load: async () => (await import('./commands/revoke.ts')).revocationsList,
   },
   {
     name: 'revocations remove',
-    about: 'Takes a revocation back on all replicas.',
+    about: 'Removes a revocation on all replicas.',
     example: 'sallyport revocations remove 5d41402abc4b',
     positionals: ['ID'],
     flags: adminFlags,
@@ -305,12 +308,12 @@ const LIFECYCLE: readonly Command[] = [
   {
     name: 'drain',
     about:
-      'Empties a server as SIGTERM does, but leaves it running: not ready, no new connections, clients asked to move.',
+      'Drains a server as SIGTERM does, but leaves it running. It is no longer ready, takes no new connections and asks its clients to move.',
     example: 'sallyport drain --admin http://127.0.0.1:9090',
     flags: {
       replica: flag(
         'NAME',
-        'Drains another server that shares the directory, by its --replica. Default: the server asked.',
+        'Drains another server that shares the directory, named by its --replica. Default: the server asked.',
       ),
       grace,
       ...adminFlags,
@@ -322,7 +325,7 @@ const LIFECYCLE: readonly Command[] = [
 const WEBHOOKS: readonly Command[] = [
   {
     name: 'webhook send',
-    about: 'Sends a webhook that is signed as its sender would sign it, and prints the answer.',
+    about: 'Sends a webhook, signed the way its sender would sign it, and prints the answer.',
     example:
       'sallyport webhook send --scheme github --secret-file secret https://demo.tunnels.example.com/webhooks/a/b',
     positionals: ['URL'],
@@ -333,7 +336,7 @@ const WEBHOOKS: readonly Command[] = [
       ),
       'secret-file': flag('FILE', 'File with the shared secret. A trailing line break is ignored.'),
       body: flag('FILE', 'File with the body, sent byte for byte. Default: a small JSON object.'),
-      id: flag('ID', 'Id of the delivery, for senders that have one. Default: random.'),
+      id: flag('ID', 'Id of the delivery, for senders that use one. Default: random.'),
       header: { ...flag('"NAME: VALUE"', 'Adds or replaces a header field; may repeat.'), list: true },
       'hmac.header': flag('NAME', 'For hmac: header field that carries the signature.'),
       'hmac.prefix': flag('TEXT', 'For hmac: prefix of the digest, such as sha256=.'),
@@ -393,7 +396,7 @@ const INBOX: readonly Command[] = [
   inboxCommand('resume', 'Ends an `inbox pause`.', ' --runtime demo', ofRuntime, 'inboxResume'),
   inboxCommand(
     'export',
-    'Prints webhooks with head and body, one JSON object a line; the body is base64.',
+    'Prints webhooks with head and body, one JSON object per line. The body is base64.',
     ' --runtime demo',
     { flags: { ...inboxFlags, limit: flag('N', 'How many at most, newest first; default all.'), ...adminFlags } },
     'inboxExport',
@@ -424,7 +427,7 @@ const INSPECT: readonly Command[] = [
     'tail',
     'Shows the latest requests of a client that runs with `--inspect`, and new ones as they arrive.',
     '',
-    { flags: { 'no-follow': flag('', 'Shows the requests so far, and exits.'), ...adminFlags } },
+    { flags: { 'no-follow': flag('', 'Shows the requests so far and exits.'), ...adminFlags } },
     'inspectTail',
   ),
   inspectCommand(
@@ -441,7 +444,7 @@ const INSPECT: readonly Command[] = [
     {
       ...oneExchange,
       flags: {
-        yes: flag('', 'Allows methods that are not safe: the target may do something twice.'),
+        yes: flag('', 'Allows methods that are not safe. The target may act on the request twice.'),
         method: flag('METHOD', 'Replaces the method.'),
         path: flag('PATH', 'Replaces the path and its query.'),
         header: { ...flag('"NAME: VALUE"', 'Adds or replaces a header field; may repeat.'), list: true },
@@ -484,21 +487,21 @@ const COMPLETIONS: readonly Command[] = Object.entries(SHELLS).map(([shell, [exa
 const OTHERS: readonly Command[] = [
   {
     name: 'status',
-    about: 'Shows the state of the components on this machine: sessions, streams, connected since.',
+    about: 'Shows the state of the components on this machine: sessions, streams and when they connected.',
     example: 'sallyport status --watch',
     flags: { watch: flag('', 'Refreshes every two seconds, until Ctrl-C.'), ...adminFlags },
     load: async () => (await import('./commands/status.ts')).status,
   },
   {
     name: 'ui',
-    about: 'Prints a link to the page of a running component: it opens once, within ten minutes.',
+    about: 'Prints a link to the web page of a running component. The link works once, within ten minutes.',
     example: 'sallyport ui --admin http://127.0.0.1:9091',
     flags: adminFlags,
     load: async () => (await import('./commands/ui.ts')).ui,
   },
   {
     name: 'migrate frp',
-    about: "Converts frp's frpc.toml to client configurations, and says what it cannot convert.",
+    about: "Converts frp's frpc.toml to client configurations and reports what it cannot convert.",
     example: 'sallyport migrate frp frpc.toml --domain tunnels.example.com --out sallyport',
     positionals: ['FILE'],
     flags: {
@@ -511,11 +514,11 @@ const OTHERS: readonly Command[] = [
   {
     name: 'load-test',
     about:
-      'Loads a running server and client at a steady rate and writes a report. With --direct it shows the overhead.',
+      'Puts a steady load on a running server and client and writes a report. With --direct, it shows the overhead.',
     example: 'sallyport load-test https://demo.tunnels.example.com --direct http://127.0.0.1:3000',
     positionals: ['[URL]'],
     flags: {
-      direct: flag('URL', 'The same upstream without the tunnel, measured in alternation with it.'),
+      direct: flag('URL', 'The same upstream without the tunnel, measured alternately with it.'),
       header: { ...flag('"NAME: VALUE"', 'A header field of each request; may repeat.'), list: true },
       ca: flag('FILE', 'Authorities (PEM) to check the URLs with. Default: those of the system.'),
       connections: flag('N', 'Connections; default 10.'),
@@ -525,21 +528,22 @@ const OTHERS: readonly Command[] = [
       only: { ...flag('NAME', 'small, webhook, bulk, websocket or sse; may repeat.'), list: true },
       out: flag('DIR', 'Where report.html and report.json go; default sallyport-load-test.'),
       yes: flag('', 'Allows more than 200 requests/s or 60 s.'),
-      serve: flag('HOST:PORT', 'Runs the upstream that all scenarios need, instead of loading anything.'),
+      serve: flag('HOST:PORT', 'Runs the upstream that all scenarios need, and sends no load.'),
     },
     load: async () => (await import('./commands/load-test.ts')).runLoadTest,
   },
   {
     name: 'demo',
-    about: 'Starts everything on loopback with fresh keys, and prints commands to try. --check tries them itself.',
+    about:
+      'Starts everything on loopback with fresh keys and prints commands to try. With --check, it runs them itself.',
     example: 'sallyport demo --check',
-    flags: { check: flag('', 'Sends one of each kind of traffic, prints pass or fail, and exits.') },
+    flags: { check: flag('', 'Sends one request of each kind of traffic, prints pass or fail, and exits.') },
     raw: true,
     load: async () => (await import('./commands/demo.ts')).runDemo,
   },
   {
     name: 'version',
-    about: 'Prints the version; with --json also those of Node, OpenSSL and the platform, for a bug report.',
+    about: 'Prints the version. With --json, also the versions of Node, OpenSSL and the platform, for a bug report.',
     example: 'sallyport version --json',
     flags: json,
     load: async () => (await import('./commands/version.ts')).version,
@@ -567,15 +571,18 @@ function configCommand(action: keyof typeof CONFIG_ACTIONS, component: Component
 }
 
 const STOP_FLAG: Flags = {
-  'termination-grace': flag('TIME', 'What Kubernetes or systemd gives it to stop: whether its drain fits into that.'),
+  'termination-grace': flag(
+    'TIME',
+    'Time that Kubernetes or systemd allows for a stop. The check reports whether a drain fits into it.',
+  ),
 }
 
-/** Of `check`, besides `--json`. */
+/** Flags of `check` besides `--json`. */
 const CHECK_FLAGS: Readonly<Record<ComponentName, Flags>> = {
-  client: { deep: flag('', 'Also measures how long the connection to the server may be quiet. Takes 10 s more.') },
+  client: { deep: flag('', 'Also measures how long the connection to the server may be idle. Takes 10 s longer.') },
   router: {},
   server: {
-    outside: flag('', 'Also calls the public name, and listens in place of the server, which must not run.'),
+    outside: flag('', 'Also calls the public name, while listening in place of the server, which must not be running.'),
     'outside.ca': flag('FILE', 'Authorities (PEM) to check the public name with. Default: those of the system.'),
     deep: flag('', 'With --outside: also runs the checks that take a minute.'),
   },
@@ -584,7 +591,7 @@ const CHECK_FLAGS: Readonly<Record<ComponentName, Flags>> = {
 function checkCommand(component: ComponentName): Command {
   return {
     name: `check ${component}`,
-    about: `Tries what the ${component} needs, step by step, and says what is missing. Changes nothing; exit code 5 if something fails.`,
+    about: `Checks what the ${component} needs, step by step, and reports what is missing. Changes nothing. Exits with code 5 if something fails.`,
     example: `sallyport check ${component} --config ${component}.yaml`,
     ...(component === 'client' ? { positionals: ['[TARGET]'] } : {}),
     flags: { ...json, ...STOP_FLAG, ...CHECK_FLAGS[component] },
@@ -602,7 +609,7 @@ const DIAGS: readonly Command[] = [
   {
     name: 'diag',
     about:
-      'Writes an archive for a bug report: configuration, check, status, metrics, the end of the log, limits and versions of the components on this machine, without secrets. For a component that does not run, use `diag client` with its flags.',
+      'Writes an archive for a bug report: configuration, check, status, metrics, the end of the log, limits and versions of the components on this machine, without secrets. For a component that is not running, use `diag client` with its flags.',
     example: 'sallyport diag --out report.zip',
     flags: {
       ...archiveFlags,
@@ -614,7 +621,7 @@ const DIAGS: readonly Command[] = [
   ...(Object.keys(COMPONENTS) as ComponentName[]).map(
     (component): Command => ({
       name: `diag ${component}`,
-      about: `As \`diag\`, for a ${component} that does not run. Takes its flags.`,
+      about: `As \`diag\`, for a ${component} that is not running. Takes its flags.`,
       example: `sallyport diag ${component} --out report.zip --config ${component}.yaml`,
       ...(component === 'client' ? { positionals: ['[TARGET]'] } : {}),
       flags: {
@@ -635,7 +642,7 @@ const CHECKS: readonly Command[] = [
   {
     name: 'check',
     about:
-      'With --via, asks the connected clients of a runtime whether the targets of their routes take connections. `check client`, `check server` and `check router` try what a component needs.',
+      'With --via, asks the connected clients of a runtime whether the targets of their routes accept connections. `check client`, `check server` and `check router` check what a component needs.',
     example: 'sallyport check --via demo',
     flags: { via: flag('RUNTIME', 'The runtime whose clients are asked. Required.'), ...adminFlags },
     load: async () => (await import('./commands/check.ts')).checkVia,
@@ -667,7 +674,7 @@ export const COMMANDS: readonly Command[] = [
 export function flagsOf(command: Command): Flags {
   const settings: Settings = command.component ? COMPONENTS[command.component] : {}
   const config = command.component
-    ? { config: flag('FILE', 'YAML file with settings. Flags and variables override it.') }
+    ? { config: flag('FILE', 'YAML file with settings. Flags and environment variables override it.') }
     : {}
   return { ...config, ...command.flags, ...settingFlags(settings) }
 }

@@ -1,24 +1,24 @@
-/** What is wrong is said when it begins, and once a minute while it lasts: not by each connection at each attempt. */
+/** Limits how often the same problem is logged: once when it begins, then once a minute, not per connection and attempt. */
 
 const AGAIN_MS = 60_000
-/** Causes that are told apart. A server words some of them. */
-const MOST = 32
+/** Most causes to remember. The server writes the text of some, so they must be bounded. */
+const MAX_CAUSES = 32
 
 export class Causes {
-  readonly #saidMs = new Map<string, number>()
+  readonly #loggedMs = new Map<string, number>()
 
-  /** Whether to say it now. Times and ids in it make no other cause of it. */
+  /** Whether to log this cause now. Causes that differ only in times or ids count as the same. */
   isNews(cause: string, nowMs: number): boolean {
     const key = cause.replaceAll(/\b(?=\w*\d)[\w-]+/g, '#')
-    if (nowMs - (this.#saidMs.get(key) ?? Number.NEGATIVE_INFINITY) < AGAIN_MS) return false
-    this.#saidMs.delete(key)
-    this.#saidMs.set(key, nowMs)
-    if (this.#saidMs.size > MOST) this.#saidMs.delete(this.#saidMs.keys().next().value!)
+    if (nowMs - (this.#loggedMs.get(key) ?? Number.NEGATIVE_INFINITY) < AGAIN_MS) return false
+    this.#loggedMs.delete(key)
+    this.#loggedMs.set(key, nowMs)
+    if (this.#loggedMs.size > MAX_CAUSES) this.#loggedMs.delete(this.#loggedMs.keys().next().value!)
     return true
   }
 
-  /** It works again, so the next failure is news. */
+  /** Call this once things work again, so that the next failure is logged at once. */
   clear(): void {
-    this.#saidMs.clear()
+    this.#loggedMs.clear()
   }
 }

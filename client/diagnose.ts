@@ -1,4 +1,4 @@
-/** Tries the way to a server step by step, as `connect` would go it, and registers nothing. */
+/** Tries to connect to a server step by step, as `connect` would, but registers nothing. */
 
 import { once } from 'node:events'
 import type { WebSocket } from 'ws'
@@ -16,9 +16,9 @@ import { measureQuiet } from './quiet-way.ts'
 import { measureThroughput, THROUGHPUT_BYTES, THROUGHPUT_MS } from './throughput.ts'
 import { TokenKeeper } from './token.ts'
 
-/** For each step of a dial. */
+/** Time for each step of a dial. */
 const STEP_MS = 5000
-/** For all steps to one server: what one takes is not taken from the next. */
+/** Time for all steps to one server. A slow server does not use up the time of the next one. */
 const SERVER_MS = 30_000
 /** Servers tolerate 30 s by default. */
 const SKEW_WARN_MS = 5000
@@ -27,32 +27,32 @@ const SOON_MS = 5 * 60_000
 const PINGS = 5
 const NO_TOKEN = 'none'
 
-/** What is expected of each step of the network, and what helps where it is not so. */
+/** What is expected of each step, and a hint in case it fails. */
 const STEPS = {
-  name: ['the name has an address', 'Make the DNS record, or name an address with --connect-to.'],
+  name: ['the name has an address', 'Create the DNS record, or give an address with --connect-to.'],
   tcp: [
-    'the address takes connections',
-    'Refused: nothing listens there. No answer: a firewall drops it; open TCP to that port, or name a proxy.',
+    'the address accepts connections',
+    'Refused: nothing is listening there. No answer: a firewall drops the packets; open TCP to that port, or give a proxy.',
   ],
   proxy: ['the proxy connects', 'Ask whoever runs the proxy to allow CONNECT to this name and port.'],
   tls: [
     'a certificate for this name, from an authority that is trusted here',
-    'If the issuer is not the one of the server, something on the way opens TLS: trust it with --ca, or go around it.',
+    'If the issuer is not that of the server, something on the path intercepts TLS: trust it with --ca, or bypass it.',
   ],
   upgrade: [
     'a WebSocket of this protocol',
-    'Dial the control endpoint. A proxy or balancer on the way must pass Upgrade and Connection.',
+    'Dial the control endpoint. A proxy or load balancer on the path must pass Upgrade and Connection.',
   ],
-  authentication: ['the server takes the token', 'Its log says why it did not, under the request id.'],
+  authentication: ['the server accepts the token', 'Its log says why it did not, under the request id.'],
   clock: ['within 30 s of the clock of the server', 'Set the clock of this machine (NTP).'],
-  'round-trip': ['the server answers pings', 'Something on the way holds WebSocket frames back.'],
+  'round-trip': ['the server answers pings', 'Something on the path holds back WebSocket frames.'],
   throughput: [
     `${THROUGHPUT_BYTES / 1000} kB arrive within ${formatDuration(THROUGHPUT_MS)}`,
-    'The way is slow, or something on it limits what is sent: large bodies will take long.',
+    'The path is slow, or something on it limits the rate. Large bodies will take long.',
   ],
   quiet: [
-    'the way may be quiet for 8 s',
-    'A proxy, balancer or firewall cuts what is quiet: raise its time, or ping more often (--ping.interval).',
+    'the connection may be idle for 8 s',
+    'A proxy, load balancer or firewall cuts idle connections: raise its idle timeout, or ping more often (--ping.interval).',
   ],
 } as const satisfies Record<string, readonly [expected: string, hint: string]>
 
@@ -67,9 +67,10 @@ const STEP_OF: Record<DialStep, Step> = {
 }
 
 /**
- * Looks at the token, the proxy, and for each server at name, TCP, TLS, WebSocket, token, clock and round trip, in that order. It
- * takes at most 30 s for each server, 5 s for each step, and 10 s for the token. `deep`: also how long the way may be quiet, up to 8 s. Nothing is registered: the server sees a client that leaves before it says hello. Throws
- * TypeError for options that can never work.
+ * Checks the token and the proxy, and then for each server, in this order: name, TCP, TLS, WebSocket, authentication,
+ * clock, round trip and throughput. With `deep`, it also measures how long the connection may be idle, up to 8 s. Fetching
+ * the token takes at most 10 s, each step at most 5 s, and each server at most 30 s. Nothing is registered: the server
+ * sees a client that leaves before it sends `hello`. Throws TypeError for options that can never work.
  *
  * @example
  * ```ts
@@ -85,15 +86,15 @@ export async function diagnose(options: ClientOptions, { deep = false }: { deep?
   try {
     const token = await probeToken(tokens, settings)
     const hasToken = tokens.latest !== undefined
-    // A server answers whatever is shown to it, so the way there can be tried without a token.
+    // A server answers even a worthless token, so the path to it can be tried without a real one.
     if (!hasToken) tokens.set(NO_TOKEN)
     const dialler = new Dialler(options, settings, tokens)
     const found: Probe[] = []
     for (const [turn, server] of settings.servers.entries()) {
       const signal = AbortSignal.any([AbortSignal.timeout(SERVER_MS), ...(options.signal ? [options.signal] : [])])
       const { probe, isProxied } = probeProxy(server, options)
-      const way = { dialler: probe.status === 'fail' ? undefined : dialler, server, turn, isProxied, hasToken, deep }
-      found.push(probe, ...(await probeServer(way, signal)))
+      const check = { dialler: probe.status === 'fail' ? undefined : dialler, server, turn, isProxied, hasToken, deep }
+      found.push(probe, ...(await probeServer(check, signal)))
     }
     return [token, ...found]
   } finally {
@@ -103,7 +104,7 @@ export async function diagnose(options: ClientOptions, { deep = false }: { deep?
 
 async function probeToken(tokens: TokenKeeper, { audience }: ResolvedClientOptions): Promise<Probe> {
   const probe = (status: Probe['status'], found: string, hint = ''): Probe => {
-    const expected = `a JWT for a runtime, for the audience "${audience}", that has not ended`
+    const expected = `a JWT for a runtime, for the audience "${audience}", that has not expired`
     return { code: 'token', status, what: 'the token', found, expected, hint }
   }
   const renew = 'Give the client a fresh token.'
@@ -113,18 +114,19 @@ async function probeToken(tokens: TokenKeeper, { audience }: ResolvedClientOptio
   } catch (error) {
     return probe('fail', messageOf(error), renew)
   }
-  if (claims === undefined) return probe('fail', 'it is no JWT', renew)
+  if (claims === undefined) return probe('fail', 'it is not a JWT', renew)
   const { sub, exp, aud } = claims
-  if (exp === undefined) return probe('fail', 'it has no end (exp)', renew)
+  if (exp === undefined) return probe('fail', 'it has no expiry (exp)', renew)
   const leftMs = exp * 1000 - Date.now()
-  if (leftMs <= 0) return probe('fail', `it ended ${formatDuration(-leftMs)} ago, by the clock of this machine`, renew)
-  const found = `for "${sub ?? 'nobody'}", audience ${aud.join(', ') || 'none'}, ends in ${formatDuration(leftMs)}`
+  if (leftMs <= 0)
+    return probe('fail', `it expired ${formatDuration(-leftMs)} ago, by the clock of this machine`, renew)
+  const found = `for "${sub ?? 'nobody'}", audience ${aud.join(', ') || 'none'}, expires in ${formatDuration(leftMs)}`
   if (sub === undefined || !aud.includes(audience)) return probe('warn', found, 'The server may refuse it.')
-  return leftMs < SOON_MS ? probe('warn', found, 'It ends soon: see that it is renewed.') : probe('ok', found)
+  return leftMs < SOON_MS ? probe('warn', found, 'It expires soon: make sure that it is renewed.') : probe('ok', found)
 }
 
 function probeProxy(server: URL, { proxy }: ClientOptions): { probe: Probe; isProxied: boolean } {
-  const expected = 'as the way out of this network needs it (--proxy, HTTPS_PROXY, NO_PROXY)'
+  const expected = 'the proxy that this network requires, if any (--proxy, HTTPS_PROXY, NO_PROXY)'
   const about = { code: 'proxy-choice', what: `the proxy to ${server.host}`, expected }
   try {
     const chosen = chooseProxy(server, proxy, process.env)
@@ -136,8 +138,8 @@ function probeProxy(server: URL, { proxy }: ClientOptions): { probe: Probe; isPr
   }
 }
 
-interface Way {
-  /** Undefined: it cannot be gone. */
+interface ServerCheck {
+  /** Undefined if the server cannot be dialled. */
   readonly dialler: Dialler | undefined
   readonly server: URL
   readonly turn: number
@@ -146,8 +148,8 @@ interface Way {
   readonly deep: boolean
 }
 
-async function probeServer(way: Way, signal: AbortSignal): Promise<Probe[]> {
-  const { dialler, server, turn, isProxied, hasToken, deep } = way
+async function probeServer(check: ServerCheck, signal: AbortSignal): Promise<Probe[]> {
+  const { dialler, server, turn, isProxied, hasToken, deep } = check
   const isPlain = server.protocol === 'ws:'
   const steps = (Object.keys(STEPS) as Step[]).filter(
     step => !(step === 'proxy' && !isProxied) && !(step === 'tls' && isPlain) && !(step === 'quiet' && !deep),
@@ -174,9 +176,9 @@ async function probeServer(way: Way, signal: AbortSignal): Promise<Probe[]> {
 
 type Note = (step: Step, status: Probe['status'], found: string) => void
 
-/** Of what a server has let in, before it says hello. */
+/** Probes a session that the server has admitted, before it sends `hello`. */
 async function probeSession({ socket, dateMs }: Dialled, signal: AbortSignal, note: Note): Promise<void> {
-  note('authentication', 'ok', 'let in; nothing was registered')
+  note('authentication', 'ok', 'admitted; nothing was registered')
   const aheadMs = dateMs === undefined ? 0 : Date.now() - dateMs
   const apart = Math.abs(aheadMs)
   const found = dateMs === undefined ? 'the server does not say' : `${formatDuration(apart)} apart`
@@ -185,7 +187,7 @@ async function probeSession({ socket, dateMs }: Dialled, signal: AbortSignal, no
   await leave(socket, signal)
 }
 
-/** False: no pong came, and nothing more can be measured. */
+/** False if no pong arrived, so that nothing more can be measured. */
 async function probeRoundTrip(socket: WebSocket, signal: AbortSignal, note: Note): Promise<boolean> {
   try {
     note('round-trip', 'ok', `${(await roundTripMs(socket, signal)).toFixed(1)} ms, the median of ${PINGS}`)
@@ -205,9 +207,9 @@ function noteThroughput(ms: number | undefined, note: Note): void {
 async function probeQuiet(dial: () => Promise<WebSocket>, note: Note): Promise<void> {
   try {
     const { survivedMs, cutMs } = await measureQuiet(dial)
-    const survived = `survives ${formatDuration(survivedMs)} of quiet`
+    const survived = `survives ${formatDuration(survivedMs)} idle`
     if (cutMs === undefined) note('quiet', 'ok', survived)
-    else note('quiet', 'fail', `${survived}, and is cut after ${formatDuration(cutMs)}`)
+    else note('quiet', 'fail', `${survived}, but is cut after ${formatDuration(cutMs)}`)
   } catch (error) {
     note('quiet', 'fail', messageOf(error))
   }
@@ -220,7 +222,7 @@ async function leave(socket: WebSocket, signal: AbortSignal): Promise<void> {
   await closed.catch(() => socket.terminate())
 }
 
-/** The median. Rejects if the server ends the connection, or does not answer. */
+/** The median round trip. Rejects if the server ends the connection or does not answer. */
 async function roundTripMs(socket: WebSocket, signal: AbortSignal): Promise<number> {
   const over = within(signal)
   const closed = once(socket, 'close', { signal: over }).then(([code]) => {
@@ -236,12 +238,12 @@ async function roundTripMs(socket: WebSocket, signal: AbortSignal): Promise<numb
   return times.sort((a, b) => a - b)[PINGS >> 1]!
 }
 
-/** The time of one step, and of all. */
+/** Ends with the time of this step, or with `signal`. */
 function within(signal: AbortSignal): AbortSignal {
   return AbortSignal.any([signal, AbortSignal.timeout(STEP_MS)])
 }
 
-/** Where a dial has failed. */
+/** The step in which a dial failed. */
 function stepOf(error: unknown, seen: ReadonlyMap<Step, Probe>): Step {
   const failure = error instanceof Error && error.cause instanceof DialError ? error.cause.failure : undefined
   switch (failure?.kind) {

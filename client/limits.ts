@@ -1,8 +1,8 @@
-/** Bounds of the client, each with its option, its flag and its meaning; those of its waits are in `dial/backoff.ts`. */
+/** Limits of the client, each with its option, flag and meaning. The back-off between dials is in `dial/backoff.ts`. */
 import type { LimitOptions, Limits } from '../protocol/base/limit.ts'
 import { SESSION_LIMITS } from '../protocol/wire/yamux/limits.ts'
 
-/** Bounds of each session that an embedder may set. */
+/** Limits of each session that an embedder may set. */
 export const CLIENT_SESSION_LIMITS = {
   maxStreams: SESSION_LIMITS.maxStreams,
   maxWindowBytes: SESSION_LIMITS.maxWindowBytes,
@@ -31,5 +31,5 @@ export const CONNECT_LIMITS = {
     zero: 'as long as it takes',
     about: 'How long `connect` waits for its first session.',
   },
-  handshakeTimeoutMs: { kind: 'duration', default: '10s', about: 'Deadline of one attempt.' },
+  handshakeTimeoutMs: { kind: 'duration', default: '10s', about: 'Deadline of one attempt to connect.' },
 } as const satisfies Limits

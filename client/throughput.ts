@@ -1,17 +1,20 @@
 /**
- * How fast bytes go to a server, before it has heard a hello: pongs, which it reads and drops, and behind them one ping. More than a few
- * pings at once would be a flood.
+ * Measures how fast bytes reach a server before it has received `hello`. We send pongs, which the server reads and drops,
+ * and then one ping. We do not send many pings, because the server would take them for a flood.
  */
 import { once } from 'node:events'
 import type { WebSocket } from 'ws'
 
-/** A server takes 1,000 small frames at once. */
+/** A server accepts a burst of 1,000 small frames. */
 const PONGS = 800
 const PONG_BYTES = 125
 export const THROUGHPUT_BYTES = PONGS * PONG_BYTES
 export const THROUGHPUT_MS = 4000
 
-/** How long 100 kB took, the answer to the ping included; undefined: over 4 s, or the connection has ended. No other ping is open. */
+/**
+ * How long 100 kB took, including the answer to the ping; undefined if it took over 4 s or the connection ended. No other
+ * ping may be open.
+ */
 export async function measureThroughput(socket: WebSocket, signal: AbortSignal): Promise<number | undefined> {
   const over = AbortSignal.any([signal, AbortSignal.timeout(THROUGHPUT_MS)])
   const begun = performance.now()

@@ -1,4 +1,4 @@
-/** Bounds of the server, each with its option, its flag and its meaning. */
+/** Limits of the server, each with its option, flag and meaning. */
 import { defaultsOf, type LimitOptions, type Limits, type LimitValues } from '../protocol/base/limit.ts'
 import { SESSION_LIMITS } from '../protocol/wire/yamux/limits.ts'
 
@@ -15,14 +15,15 @@ export const SERVER_LIMITS = {
     kind: 'share',
     flag: 'limits.handshake-budget',
     default: '0.3',
-    zero: 'as 0.01, so that somebody gets in',
+    zero: 'the same as 0.01, so that clients can still connect',
     about: 'Share of the event loop that handshakes may take.',
   },
   handshakesWaiting: {
     kind: 'count',
     flag: 'limits.handshakes-waiting',
     default: '4096',
-    about: 'Most clients that may wait for their handshake. One more replaces one of the network that holds most.',
+    about:
+      'Most clients that may wait for their handshake. Beyond that, a new one replaces one of the network that has the most waiting.',
   },
   handshakesWaitingPerAddress: {
     kind: 'count',
@@ -35,7 +36,8 @@ export const SERVER_LIMITS = {
     flag: 'limits.handshakes-under-way',
     default: '1024',
     least: '8',
-    about: 'Most clients in the middle of a handshake. One more ends the oldest of the network that holds most.',
+    about:
+      'Most clients in the middle of a handshake. Beyond that, a new one replaces the oldest of the network that has the most.',
   },
   sessions: {
     kind: 'count',
@@ -77,14 +79,14 @@ export const SERVER_LIMITS = {
     default: '0',
     zero: 'no limit',
     about:
-      'Body bytes per second for one runtime, both directions together. Beyond that it is slowed, and new requests get 429.',
+      'Body bytes per second for one runtime, both directions together. Beyond that, they are slowed down and new requests get 429.',
   },
   bufferBytesPerRuntime: {
     kind: 'bytes',
     flag: 'limits.buffer-per-runtime',
     default: '64MiB',
-    zero: 'only the bound of the process holds',
-    about: 'Most unread bytes of the sessions of one runtime, and as many again between replicas.',
+    zero: 'only the limit of the process applies',
+    about: 'Most unread bytes of the sessions of one runtime, and the same again between replicas.',
   },
   exchangesPerAddress: {
     kind: 'count',
@@ -118,14 +120,14 @@ export const SERVER_LIMITS = {
     kind: 'bytes',
     flag: 'limits.replay',
     default: '64KiB',
-    zero: 'only requests without a body are sent again',
-    about: 'Most body bytes per exchange kept for sending it again; four times as much until a session has it.',
+    zero: 'only requests without a body are replayed',
+    about: 'Most body bytes kept per exchange so that it can be replayed; four times as much until it has a session.',
   },
   replayTotalBytes: {
     kind: 'bytes',
     flag: 'limits.replay-total',
     default: '64MiB',
-    zero: 'only requests without a body are sent again',
+    zero: 'only requests without a body are replayed',
     about: 'The same, over all exchanges; a quarter of it for one runtime.',
   },
   responseHeadMs: {
@@ -139,7 +141,7 @@ export const SERVER_LIMITS = {
     kind: 'duration',
     flag: 'limits.cors-keep',
     default: '7d',
-    zero: 'it ends with the session',
+    zero: 'it is dropped with that session',
     about: "How long a runtime's CORS policy is kept after its last session.",
   },
   streams: SESSION_LIMITS.maxStreams,
@@ -213,7 +215,7 @@ export type HoldLimits = LimitValues<typeof HOLD_LIMITS>
 
 export const DEFAULT_HOLD: HoldLimits = defaultsOf(HOLD_LIMITS)
 
-/** How a server leaves. A message to a client holds a day. */
+/** How a server drains. A drain message to a client holds at most a day. */
 export const DRAIN_TIMES = {
   drainSpreadMs: {
     kind: 'duration',
@@ -221,7 +223,7 @@ export const DRAIN_TIMES = {
     default: '5s',
     most: '24h',
     zero: 'all clients at once, as without a directory',
-    about: 'Spreads the requests to leave over this time when a server with a directory stops.',
+    about: 'When a server with a directory stops, it asks its clients to leave one by one, spread over this time.',
   },
   drainDelayMs: {
     kind: 'duration',
@@ -269,7 +271,7 @@ export const INBOX = {
     kind: 'bytes',
     flag: 'inbox.disk-free',
     default: '1GiB',
-    zero: 'the disk may be filled',
+    zero: 'the inbox may fill the disk',
     about: 'Free space on the disk of the inbox below which nothing more is stored.',
   },
   unverifiedPerMinute: {
@@ -278,7 +280,7 @@ export const INBOX = {
     default: '60',
     zero: 'no limit',
     about:
-      'Webhooks without a verified signature that are stored per minute from one address (IPv6: /64), once half of the quota of their runtime is used. Long ones count as several.',
+      'Most webhooks without a verified signature that one address (IPv6: /64) may store per minute, once half of the quota of their runtime is used. Long ones count as several.',
   },
   maxAgeMs: {
     kind: 'duration',
@@ -286,7 +288,7 @@ export const INBOX = {
     default: '30d',
     least: '1s',
     most: '30d',
-    about: 'Longest time that a route may ask its webhooks to be retried.',
+    about: 'Longest time for which a route may have its webhooks retried.',
   },
   deadMs: {
     kind: 'duration',

@@ -1,4 +1,4 @@
-/** All that `sallyport check` tries of a component. */
+/** Everything that `sallyport check` checks of a component. */
 import { diagnose } from '../../client/diagnose.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
@@ -24,14 +24,14 @@ import { refuseClient, refuseRouter, refuseServer } from './refusals.ts'
 import { probeUpstreams } from './upstreams.ts'
 
 interface CheckOptions {
-  /** Also what takes long. */
+  /** Also runs the checks that take long. */
   readonly deep?: boolean
   readonly environment: Io['environment']
-  /** What else was asked for. */
+  /** Further checks that were asked for. */
   readonly more?: ((config: never) => Promise<Probe[]>) | undefined
 }
 
-/** Throws for a wrong command line alone. */
+/** Throws only for a wrong command line. */
 export async function checkComponent(
   component: ComponentName,
   load: () => Promise<Pick<Loaded<Settings>, 'origins' | 'warnings'> & { readonly values: unknown }>,
@@ -49,16 +49,16 @@ export async function checkComponent(
   } catch (error) {
     const isBad = error instanceof TypeError || (error instanceof Failure && error.exitCode !== EXIT.usage)
     if (!isBad) throw error
-    return [{ ...about, status: 'fail', found: error.message, hint: 'Mend it, and check again.' }]
+    return [{ ...about, status: 'fail', found: error.message, hint: 'Correct it and check again.' }]
   }
 }
 
-/** As `--json` prints it. */
+/** The report that `--json` prints. */
 export function checkReport(component: ComponentName, probes: readonly Probe[]): object {
   return { schema: 1, component, probes: probes.map(probe => ({ ...probe, docs: `docs/check.md#${probe.code}` })) }
 }
 
-/** Those of the operator. A default of the admin listener that is taken is no fault: another port is used. */
+/** The admin and health listeners. If the default port of the admin listener is taken, another is used, so that is no fault. */
 function operatorListeners(
   { 'admin.listen': admin, 'health.listen': health }: Pick<ServerConfig, 'admin.listen' | 'health.listen'>,
   isGiven: boolean,

@@ -9,19 +9,19 @@ import { livingReplicas, probePeers } from './peers.ts'
 
 const STEP_MS = 5000
 
-/** Whether Redis can be reached, and grants what servers need, command by command; and the other replicas that it names. */
+/** Checks that Redis can be reached and grants each command that servers need. Also checks the other replicas in it. */
 export async function probeDirectory(config: ServerConfig): Promise<Probe[]> {
   const options = directoryOptions(config)
   if (options === undefined) return []
   const prefix = options.prefix ?? ''
   const what = `--directory ${options.url}`
-  const reached = { code: 'directory', what, expected: 'a primary of Redis that lets this user in' }
+  const reached = { code: 'directory', what, expected: 'a Redis primary that admits this user' }
   const rights = { code: 'directory-rights', what, expected: 'all commands that servers need' }
   const hint = 'Grant what docs/scaling.md lists: ACL SETUSER.'
   let link: RedisLink | undefined
   try {
-    const told = { message() {}, closed() {} }
-    link = await RedisLink.open(await readAddress(options), placeOf(prefix), STEP_MS, told)
+    const ignore = { message() {}, closed() {} }
+    link = await RedisLink.open(await readAddress(options), placeOf(prefix), STEP_MS, ignore)
     const { key } = placeOf(prefix)
     const missing = await link.missingRights(key, prefix)
     const well: Probe = { ...reached, status: 'ok', found: 'reached', hint: '' }
@@ -37,7 +37,7 @@ export async function probeDirectory(config: ServerConfig): Promise<Probe[]> {
     const { message: found } = error as Error
     if (error instanceof NoRight) return [{ ...rights, status: 'fail', found, hint }]
     return [
-      { ...reached, status: 'fail', found, hint: 'See whether Redis runs there, and its user and password.' },
+      { ...reached, status: 'fail', found, hint: 'Check that Redis is running there, and its user and password.' },
       { ...rights, status: 'skip', found: 'not reached', hint: '' },
     ]
   } finally {

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises'
 import type { Probe } from '../../protocol/base/probe.ts'
 
-/** Files that hold secrets, by the settings that lead to them, and whether others of this machine can read them. */
+/** Checks that other users of this machine cannot read the files that hold secrets, given with their settings. */
 export async function probeSecretFiles(files: readonly (readonly [flag: string, file: string])[]): Promise<Probe[]> {
   return await Promise.all(
     files.map(async ([flag, file]) => {
@@ -10,7 +10,7 @@ export async function probeSecretFiles(files: readonly (readonly [flag: string, 
         () => undefined,
       )
       const probe = { code: 'rights', what: `--${flag} ${file}`, expected: 'nobody else can read it' }
-      if (mode === undefined) return { ...probe, status: 'warn' as const, found: 'it is not there yet', hint: '' }
+      if (mode === undefined) return { ...probe, status: 'warn' as const, found: 'it does not exist yet', hint: '' }
       const isOpen = (mode & 0o004) !== 0
       const found = `mode ${mode.toString(8).padStart(4, '0')}`
       return {

@@ -8,20 +8,20 @@ import { size } from '../table.ts'
 const WRITES = 100
 const WRITE_BYTES = 4096
 const PATIENCE_MS = 4000
-/** A sender waits for the disk, and many share one write. */
+/** Senders wait for the disk. Many webhooks share one write. */
 const SLOW_MS = 100
 
-/** Whether the folder of an inbox takes files, how long its disk takes to keep one, and how much room is left. */
+/** Checks that the folder of an inbox is writable, how long its disk takes to sync a write, and how much space is left. */
 export async function probeInbox(config: ServerConfig): Promise<Probe[]> {
   const [, path] = /^sqlite:(.+)$/.exec(config.inbox) ?? []
   if (path === undefined) return []
-  const disk = { code: 'inbox-disk', what: `--inbox ${config.inbox}`, expected: `kept within ${SLOW_MS} ms` }
+  const disk = { code: 'inbox-disk', what: `--inbox ${config.inbox}`, expected: `synced within ${SLOW_MS} ms` }
   const room = { code: 'inbox-room', what: dirname(path), expected: `${size(config['inbox.disk-free'])} free` }
   try {
     const p99 = await syncP99(path)
-    const found = `${p99.toFixed(1)} ms to keep 4 KiB (p99 of fsync)`
+    const found = `${p99.toFixed(1)} ms to sync 4 KiB (p99 of fsync)`
     const isSlow = p99 > SLOW_MS
-    const hint = isSlow ? 'Use a disk of this machine, with a cache that survives power loss.' : ''
+    const hint = isSlow ? 'Use a local disk whose cache survives power loss.' : ''
     const { bavail, bsize } = await statfs(dirname(path))
     const free = bavail * bsize
     const isFull = free < config['inbox.disk-free']
@@ -31,7 +31,7 @@ export async function probeInbox(config: ServerConfig): Promise<Probe[]> {
         ...room,
         status: isFull ? 'fail' : 'ok',
         found: `${size(free)} free`,
-        hint: isFull ? 'Nothing more is kept: make room, or lower --inbox.disk-free.' : '',
+        hint: isFull ? 'Nothing more is stored: free some space, or lower --inbox.disk-free.' : '',
       },
     ]
   } catch (error) {
@@ -43,7 +43,7 @@ export async function probeInbox(config: ServerConfig): Promise<Probe[]> {
   }
 }
 
-/** On a file of our own beside it, which is removed. */
+/** Measured on a temporary file in the same folder. */
 async function syncP99(path: string): Promise<number> {
   const file = `${path}.check-${randomBytes(6).toString('hex')}`
   const handle = await open(file, 'wx', 0o600)

@@ -11,7 +11,7 @@ export async function probeKeySet(url: string, ca: string | undefined): Promise<
     return { ...about, status: 'ok', found: 'a key set', hint: '' }
   } catch (error) {
     const { message, code } = error as NodeJS.ErrnoException
-    const hint = 'Until it can be fetched, the server answers every client 503.'
+    const hint = 'Until it can be fetched, the server answers every client with 503.'
     return { ...about, status: 'fail', found: message || code || 'no answer', hint }
   } finally {
     download.close()

@@ -1,4 +1,4 @@
-/** What the files alone tell, beyond what a component refuses to start with. */
+/** Checks of the files alone, beyond what a component refuses to start with. */
 import type { Probe } from '../../protocol/base/probe.ts'
 import { secretFilesOf } from '../../router/table-file.ts'
 import { findPairs } from '../../server/certificate-folder.ts'
@@ -11,7 +11,7 @@ import { SECRET_FILE } from '../config/setting.ts'
 import { probeCertificate } from './certificates.ts'
 import { probeSecretFiles } from './files.ts'
 
-/** Of a client or a router. */
+/** Checks the files of a client or a router. */
 export async function filesWithRoutes(config: ClientConfig | RouterConfig): Promise<Probe[]> {
   const secrets = [...secretsOf(config), ...(await secretsOfRoutes(config))]
   return [...(await probeSecretFiles(secrets)), ...(await probeCertificates(config, { 'tls.cert': [] }))]
@@ -33,14 +33,14 @@ export async function serverFiles(config: ServerConfig): Promise<Probe[]> {
   ]
 }
 
-/** A certificate of the folder; one that the server would leave out fails. */
+/** Checks a certificate of the folder. One that the server would ignore fails. */
 async function probePair(flag: string, { cert, key }: { cert: string; key: string }): Promise<Probe> {
   try {
     await loadTls({ cert: { file: cert }, key: { file: key } })
     return await probeCertificate(flag, cert, [])
   } catch (error) {
     const about = { code: 'certificate', what: `--${flag} ${cert}`, expected: 'a certificate and its key' }
-    return { ...about, status: 'fail', found: (error as Error).message, hint: 'Replace it: it is not used.' }
+    return { ...about, status: 'fail', found: (error as Error).message, hint: 'Replace it: the server ignores it.' }
   }
 }
 
@@ -57,7 +57,7 @@ async function secretsOfRoutes({ routes }: Pick<RouterConfig, 'routes'>): Promis
   return files.map(file => ['routes', file] as const)
 }
 
-/** `names`: by setting, those that its certificate must be for. */
+/** `names`: for each setting, the names that its certificate must cover. */
 async function probeCertificates<Name extends string>(
   config: Readonly<Partial<Record<NoInfer<Name>, string | undefined>>>,
   names: Readonly<Record<Name, readonly string[]>>,

@@ -1,4 +1,4 @@
-/** Whether what callers send to the public name arrives at the public listener as it was sent, through whatever is between. */
+/** Checks that requests to the public name arrive at the public listener unchanged, through whatever is in between. */
 import { once } from 'node:events'
 import { request as requestHttp } from 'node:http'
 import { request as requestHttps } from 'node:https'
@@ -22,45 +22,48 @@ const NAME = 'sallyport-check'
 const STEPS = {
   'outside-reach': [
     'requests to the public name arrive here',
-    'Point DNS and the balancer at this server. If other replicas answer, take them out of the balancer meanwhile.',
+    'Point DNS and the load balancer at this server. If other replicas answer, take them out of the load balancer meanwhile.',
   ],
-  'outside-host': ['Host as the caller sent it', 'The balancer must pass Host (nginx: proxy_set_header Host $host).'],
+  'outside-host': [
+    'Host as the caller sent it',
+    'The load balancer must pass Host (nginx: proxy_set_header Host $host).',
+  ],
   'outside-upgrade': [
     'WebSockets, and messages both ways',
-    'The balancer must pass Upgrade and Connection, over HTTP/1.1.',
+    'The load balancer must pass Upgrade and Connection, over HTTP/1.1.',
   ],
   'outside-body': [
     '25 MiB arrive',
-    'Raise its limit of the body (nginx: client_max_body_size), or the deadline for it.',
+    'Raise the body limit of the load balancer (nginx: client_max_body_size), or its deadline for a body.',
   ],
   'outside-repeat': [
     'a POST without an answer arrives once',
-    'The balancer must not repeat what is not safe to repeat (nginx: no non_idempotent; HAProxy: no retry-on).',
+    'The load balancer must not retry requests that are not safe to repeat (nginx: no non_idempotent; HAProxy: no retry-on).',
   ],
   'outside-quiet': [
-    'an answer that is quiet for 60 s goes on',
-    'Raise the time that it waits for the server (nginx: proxy_read_timeout).',
+    'an answer continues after 60 s without a byte',
+    'Raise the time that the load balancer waits for the server (nginx: proxy_read_timeout).',
   ],
 } as const satisfies Record<string, readonly [expected: string, hint: string]>
 
 type Code = keyof typeof STEPS
 
 interface OutsideOptions {
-  /** Authorities besides those of the system (PEM). */
+  /** Authorities (PEM) to trust besides those of the system. */
   readonly ca: string | undefined
-  /** Also what takes long. */
+  /** Also runs the checks that take long. */
   readonly deep: boolean
   readonly quietMs?: number
 }
 
-/** The server must not run: something of ours listens in its place. */
+/** The server must not be running: a stand-in listens in its place. */
 export async function probeOutside(
   config: ServerConfig,
   { ca, deep, quietMs = QUIET_MS }: OutsideOptions,
 ): Promise<Probe[]> {
   const codes = (Object.keys(STEPS) as Code[]).filter(code => deep || code !== 'outside-quiet')
   const probes = new Map<Code, Probe>()
-  const what = `callers, by ${config['public.url'] ?? config.domain?.[0]}`
+  const what = `callers at ${config['public.url'] ?? config.domain?.[0]}`
   const note = (code: Code, status: Probe['status'], found: string) => {
     const [expected, hint] = STEPS[code]
     probes.set(code, { code, status, what, found, expected, hint: status === 'ok' ? '' : hint })
@@ -108,7 +111,7 @@ async function goThrough(
     const rate = (BODY_BYTES / 1000 / (performance.now() - begun)).toFixed(1)
     return status === 200 && text === String(BODY_BYTES) ? `all of it, at ${rate} MB/s` : fail(`answered ${status}`)
   })
-  // Whatever it answers, it has repeated by then what it repeats.
+  // Whatever the answer is, any retry has already arrived by then.
   await outside.ask('cut', { body: Buffer.from('once') }).catch(() => {})
   note('outside-repeat', standIn.cut === 1 ? 'ok' : 'fail', `arrived ${times(standIn.cut)}`)
   if (!codes.includes('outside-quiet')) return
@@ -118,7 +121,7 @@ async function goThrough(
   })
 }
 
-/** The Host that arrived. */
+/** Returns the Host that arrived. */
 async function reach(outside: Outside, note: Note): Promise<string | undefined> {
   try {
     await outside.resolve()
@@ -128,7 +131,7 @@ async function reach(outside: Outside, note: Note): Promise<string | undefined> 
       note('outside-reach', 'ok', `${outside.url.host} arrives${by === undefined ? '' : `, through "${by}"`}`)
       return String(said.host)
     }
-    note('outside-reach', 'fail', `somebody else answers, ${status}${by === undefined ? '' : `: "${by}"`}`)
+    note('outside-reach', 'fail', `something else answers, ${status}${by === undefined ? '' : `: "${by}"`}`)
   } catch (error) {
     note('outside-reach', 'fail', messageOf(error))
   }
@@ -146,7 +149,7 @@ async function attempt(code: Code, note: Note, work: () => Promise<string>): Pro
 interface Answer {
   readonly status: number
   readonly text: string
-  /** What answered or passed it on, by its own word. */
+  /** The name that the answering or forwarding software gives itself. */
   readonly by: string | undefined
 }
 
@@ -167,7 +170,7 @@ class Outside {
     this.#options = { ...this.#options, ...(ca === undefined ? {} : { ca }) }
   }
 
-  /** Rejects where the name has no address. */
+  /** Rejects if the name has no address. */
   async resolve(): Promise<void> {
     const late = pause(STEP_MS, undefined, { ref: false }).then(() => fail('no resolver answered in time'))
     const addresses = await Promise.race([new Resolver(undefined).resolve(this.url.hostname), late])
@@ -201,7 +204,7 @@ class Outside {
       await once(socket, 'open', { signal })
       socket.send('echo')
       const [message] = await once(socket, 'message', { signal })
-      return String(message) === 'echo' ? 'a message came back' : fail('another message came back')
+      return String(message) === 'echo' ? 'a message came back' : fail('a different message came back')
     } finally {
       socket.terminate()
     }

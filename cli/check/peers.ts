@@ -10,7 +10,7 @@ import type { ServerConfig } from '../config/server.ts'
 const CONNECT_MS = 5000
 const MAX_PEERS = 20
 
-/** Of the directory's fields: the replicas whose leases run, and where each is reached. */
+/** Reads from the directory's fields which replicas have a running lease, and the address of each. */
 export function livingReplicas(fields: ReadonlyMap<string, string>, nowMs: number): Map<string, string> {
   const [clock, wall] = ['@clock', '@wall'].map(name => Number(fields.get(name) ?? 0)) as [number, number]
   const now = clock + Math.max(0, nowMs - wall)
@@ -22,7 +22,7 @@ export function livingReplicas(fields: ReadonlyMap<string, string>, nowMs: numbe
   return living
 }
 
-/** Dials each as a replica would, and shows the same certificate. */
+/** Dials each replica as another replica would, with the same certificate. */
 export async function probePeers(config: ServerConfig, living: ReadonlyMap<string, string>): Promise<Probe[]> {
   const listen = config['peer.listen']
   if (listen === undefined) return []
@@ -42,11 +42,12 @@ async function probe(name: string, address: string, tls: PeerTls): Promise<Probe
   }
   const begun = performance.now()
   const to = readDialled(address)
-  const problem = to === undefined ? 'it says no address that can be dialled' : await problemOf(to, tls)
+  const problem = to === undefined ? 'it advertises no address that can be dialled' : await problemOf(to, tls)
   if (problem === undefined) {
     return { ...about, status: 'ok', found: `in ${(performance.now() - begun).toFixed(1)} ms`, hint: '' }
   }
-  const hint = 'Let replicas reach its --peer.advertise; all certificates are of one --peer.tls.ca.'
+  const hint =
+    'Replicas must be able to reach its --peer.advertise, and all certificates must come from one --peer.tls.ca.'
   return { ...about, status: 'fail', found: problem, hint }
 }
 
@@ -62,9 +63,9 @@ function problemOf(to: HostPort, tls: PeerTls): Promise<string | undefined> {
     const late = guard(() => done(`no answer within ${CONNECT_MS / 1000} s`))
     const timer = setTimeout(late, CONNECT_MS)
     const broken = guard((error: NodeJS.ErrnoException) => done(error.message || error.code))
-    // Of TLS 1.3: whether our own certificate is taken shows in what comes first.
+    // With TLS 1.3, only the first data or the close shows whether the peer accepted our certificate.
     const secured = guard(() => {
-      if (!isReplica(socket)) done('somebody else listens there')
+      if (!isReplica(socket)) done('something else is listening there')
     })
     const said = guard(() => done(undefined))
     const closed = guard(() => done('it closed the connection: it may not trust our certificate'))

@@ -1,4 +1,4 @@
-/** Whatever a component would refuse to start with, and can be told without listening and without the network. */
+/** Everything that a component would refuse to start with, as far as it shows without listening and without the network. */
 import { checkOptions } from '../../client/options.ts'
 import { createForwarder } from '../../router/forward.ts'
 import { resolveOptions } from '../../server/options.ts'
@@ -15,7 +15,7 @@ import { tunnelOptions } from '../service/tunnel-options.ts'
 
 type Environment = Parameters<typeof checkTracing>[1]
 
-/** These throw a Failure. `environment`: for the variables of OpenTelemetry. */
+/** These functions throw a Failure. `environment` holds the variables of OpenTelemetry. */
 export async function refuseServer(config: ServerConfig, environment: Environment): Promise<void> {
   checkServerConfig(config)
   const callers = await readAccess(config)
@@ -30,7 +30,7 @@ export async function refuseClient(config: ClientConfig, environment: Environmen
   await checkTracing(config, environment)
   const { target } = config
   if (target !== undefined) attempt(() => createForwarder(target).close())
-  // Its token is looked at by itself, and may not be there yet.
+  // The token has a check of its own, and may not exist yet.
   const rest = { token: async () => '', target: 'http://127.0.0.1' }
   attempt(() => checkOptions({ ...tunnelOptions(config), ...rest }, { cors: [] }))
 }

@@ -1,4 +1,4 @@
-/** Listens in the place of the server for a moment, answers the check alone, and counts what arrives. */
+/** Listens in place of the server for a moment, answers only the check, and counts what arrives. */
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer as createHttp, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -14,22 +14,22 @@ const MAX_CONNECTIONS = 256
 interface StandInOptions {
   readonly listen: HostPort
   readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined
-  /** What a balancer asks for, and is told that all is well. */
+  /** Path of the load balancer's health checks, which are answered with 200. */
   readonly healthPath: string | undefined
-  /** How long `/quiet` says nothing. */
+  /** How long `/quiet` stays silent. */
   readonly quietMs: number
 }
 
 export class StandIn {
-  /** First part of the paths that it answers: a caller of the server cannot know it. */
+  /** First segment of the paths that it answers. Callers of the server cannot know it. */
   readonly secret: string = randomBytes(16).toString('hex')
   readonly #options: StandInOptions
   readonly #server: ReturnType<typeof createHttp>
   readonly #sockets = new WebSocketServer({ noServer: true, maxPayload: 1024 })
-  /** How often a request arrived that is answered by closing its connection. */
+  /** How many requests arrived that are answered by closing the connection. */
   cut = 0
 
-  /** Rejects if somebody listens there. */
+  /** Rejects if something is already listening there. */
   static async open(options: StandInOptions): Promise<StandIn> {
     const standIn = new StandIn(options)
     standIn.#server.listen({ ...options.listen, exclusive: true })

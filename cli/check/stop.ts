@@ -1,14 +1,14 @@
-/** Whether whoever ends the process (Kubernetes, systemd) waits as long as its drain may take. */
+/** Checks that Kubernetes or systemd waits for as long as a drain may take. */
 import { formatDuration } from '../../protocol/base/durations.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 
 interface DrainSettings {
   readonly grace: number
-  /** Of a server. */
+  /** Only servers have it. */
   readonly 'drain-delay'?: number
 }
 
-/** For what comes before the drain (`preStop`), and for the end itself. */
+/** Time for what happens before the drain (`preStop`) and for the exit itself. */
 const SPARE_MS = 10_000
 
 export function probeStop(config: DrainSettings, givenMs: number): Probe {
@@ -20,8 +20,9 @@ export function probeStop(config: DrainSettings, givenMs: number): Probe {
     what: `${parts}: ${formatDuration(needed)}`,
     found: `it has ${formatDuration(givenMs)}`,
   }
-  const expected = `${formatDuration(needed + SPARE_MS)} at least, with what comes before and after`
+  const expected = `at least ${formatDuration(needed + SPARE_MS)}, including what comes before and after`
   if (givenMs >= needed + SPARE_MS) return { ...about, status: 'ok', expected, hint: '' }
-  const hint = 'Raise terminationGracePeriodSeconds (systemd: TimeoutStopSec), or lower --grace: requests are cut.'
+  const hint =
+    'Raise terminationGracePeriodSeconds (systemd: TimeoutStopSec), or lower --grace. Otherwise requests are cut.'
   return { ...about, status: givenMs < needed ? 'fail' : 'warn', expected, hint }
 }

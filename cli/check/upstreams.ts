@@ -4,9 +4,9 @@ import { compileTable } from '../../router/compile.ts'
 import type { RouteTable } from '../../router/table.ts'
 
 const CONNECT_MS = 5000
-const HINT = 'Start the service, or mend the target of the route.'
+const HINT = 'Start the service, or correct the target of the route.'
 
-/** Dials each target whose host no caller names, as the router would. */
+/** Dials, as the router would, each target whose host does not depend on the request. */
 export async function probeUpstreams(table: RouteTable): Promise<Probe[]> {
   const { targets, more } = await checkTargets(compileTable(table), CONNECT_MS)
   return [...targets.map(probe), ...notTried(more)]
@@ -17,14 +17,14 @@ function probe({ route, target, ms, error }: CheckedTarget): Probe {
   return { ...upstreamProbe(`route "${route}": ${target}`, ms, error?.message), expected }
 }
 
-/** Of one target; `found` where it failed. */
+/** The probe of one target. `found` says why it failed. */
 export function upstreamProbe(what: string, ms: number, found: string | undefined): Probe {
   const about = { code: 'upstream', what, expected: 'connections' }
   if (found === undefined) return { ...about, status: 'ok', found: `in ${ms.toFixed(1)} ms`, hint: '' }
   return { ...about, status: 'fail', found, hint: HINT }
 }
 
-/** Of `more` targets that there are besides, in words. */
+/** A note about `more` targets that were not tried. */
 export function notTried(more: number): Probe[] {
   const found = `not tried: only the first ${MAX_CHECKED} of a table are`
   const about = { code: 'upstream', expected: 'connections', hint: '' }

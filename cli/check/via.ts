@@ -1,4 +1,4 @@
-/** Whether the targets of a runtime take connections, as its connected clients say. */
+/** Checks that the targets of a runtime accept connections, according to its connected clients. */
 import { ERRORS, type ErrorCode } from '../../protocol/base/errors.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 import { askForAction, type Endpoint } from '../admin-client.ts'
@@ -7,16 +7,18 @@ import { notTried, upstreamProbe } from './upstreams.ts'
 
 type Row = Readonly<Record<string, unknown>>
 
-/** By the admin listener of a server, which asks the other replicas too. */
+/** Asks through the admin listener of a server, which also asks the other replicas. */
 export async function probeVia(server: Endpoint, runtime: string): Promise<Probe[]> {
   const replicas = asRows(asRow(await askForAction(server, '/runtimes/check', { runtime })).replicas)
-  const silent = replicas.flatMap(({ problem }) => (problem === undefined ? [] : [untold(runtime, String(problem))]))
+  const silent = replicas.flatMap(({ problem }) =>
+    problem === undefined ? [] : [unanswered(runtime, String(problem))],
+  )
   const instances = byInstance(replicas.flatMap(row => asRows(row.instances)))
   if (instances.length === 0 && silent.length === 0) return [notConnected(runtime)]
   return [...instances.flatMap(row => probesOf(runtime, row)), ...silent]
 }
 
-/** One with sessions on several replicas has answered each of them. The active one comes first. */
+/** An instance with sessions on several replicas has answered each of them. The active instance comes first. */
 function byInstance(rows: readonly Row[]): Row[] {
   const found = new Map<unknown, Row>()
   for (const row of rows) {
@@ -29,7 +31,7 @@ function byInstance(rows: readonly Row[]): Row[] {
 function probesOf(runtime: string, row: Row): Probe[] {
   const who = `"${runtime}", ${row.active === true ? 'active' : 'standby'} ${shortId(row.instance)}`
   if (row.problem === 'unsupported') return [tooOld(who, String(row.software))]
-  if (row.problem !== undefined) return [untold(who, 'the client did not answer in time')]
+  if (row.problem !== undefined) return [unanswered(who, 'the client did not answer in time')]
   const targets = asRows(row.targets)
   if (targets.length === 0) return [noTargets(who)]
   const probes = targets.map(({ route, ms, code }) => {
@@ -46,7 +48,8 @@ function reasonOf(code: unknown): string | undefined {
 const ABOUT = { code: 'upstream', expected: 'connections' } as const
 
 function notConnected(runtime: string): Probe {
-  const hint = 'Its client is not connected: `sallyport runtimes` lists who is, `sallyport check client` says why not.'
+  const hint =
+    'Its client is not connected. `sallyport runtimes list` shows which are; `sallyport check client` says why not.'
   return { ...ABOUT, status: 'fail', what: `runtime "${runtime}"`, found: 'no session', expected: 'a session', hint }
 }
 
@@ -55,10 +58,10 @@ function tooOld(what: string, software: string): Probe {
   return { ...ABOUT, status: 'skip', what, found: `not supported by this client (${software})`, hint }
 }
 
-function untold(what: string, found: string): Probe {
+function unanswered(what: string, found: string): Probe {
   return { ...ABOUT, status: 'fail', what, found, expected: 'an answer', hint: 'Run `sallyport check client` there.' }
 }
 
 function noTargets(what: string): Probe {
-  return { ...ABOUT, status: 'skip', what, found: 'it dials nothing: no route has a target of one name', hint: '' }
+  return { ...ABOUT, status: 'skip', what, found: 'nothing to dial: every target depends on the request', hint: '' }
 }

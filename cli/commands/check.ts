@@ -33,10 +33,10 @@ export async function check(component: ComponentName, args: Arguments, io: Io): 
   return report(component, probes, args, io)
 }
 
-/** `sallyport check --via RUNTIME` */
+/** `sallyport check --via RUNTIME`. */
 export const checkVia: Run = async (args, io) => {
   const runtime = optionalFlag(args, 'via')
-  if (runtime === undefined) throw usageError('say what: client, server, router, or --via RUNTIME')
+  if (runtime === undefined) throw usageError('say what to check: client, server, router, or --via RUNTIME')
   const { probeVia } = await import('../check/via.ts')
   return report('client', await probeVia(findServer(args, io), runtime), args, io)
 }

@@ -105,10 +105,12 @@ function describeServer(server: Server, changes: Changes) {
 
 function warnAtStart(config: ServerConfig, { logger }: ServiceContext): void {
   if (config['control.tls.min'] === '1.2')
-    logger.warn({}, 'the control endpoint takes TLS 1.2, for old middleboxes only')
-  if (config['inbox.plaintext'])
-    logger.warn({}, 'the inbox is plain for clients without a key: their webhooks stand in its file as they came')
+    logger.warn({}, 'the control endpoint accepts TLS 1.2, which is only for old middleboxes')
+  if (config['inbox.plaintext']) logger.warn({}, 'webhooks for clients without an inbox key are stored unencrypted')
   if (config['inbox.mac.optional'])
-    logger.warn({}, 'webhooks of the inbox are believed without a MAC: whoever writes to its store can put in some')
-  if (config['control.plaintext']) logger.warn({}, 'the control endpoint is plain: tokens cross it in the clear')
+    logger.warn(
+      {},
+      'webhooks in the inbox are trusted without a MAC: anyone with write access to its store can insert some',
+    )
+  if (config['control.plaintext']) logger.warn({}, 'the control endpoint has no TLS: tokens arrive in the clear')
 }

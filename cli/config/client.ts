@@ -16,7 +16,7 @@ export const clientSettings = {
   'token.file': optional(kinds.file, 'File with the token. A changed token is used at once, without reconnecting.'),
   'token.command': optional(
     kinds.text('"PROG ARG..."'),
-    'Program that prints a token. Run without a shell, for at most 10 s, and again when a third of its life is left.',
+    "Program that prints a token. Run without a shell, for at most 10 s, and again when a third of the token's lifetime is left.",
     { secret: true },
   ),
   ca: optional(
@@ -50,14 +50,14 @@ export const clientSettings = {
   ...limitSettings(CONNECT_LIMITS),
   'inbox.key.file': optional(
     kinds.file,
-    'File with the keys (X25519, PEM) that the webhooks in the inbox of the server are sealed for. Created (0600) if it does not exist. All clients of a runtime need the same file.',
+    'File with the keys (X25519, PEM) that webhooks in the inbox of the server are sealed for. Created (0600) if it does not exist. All clients of a runtime need the same file.',
   ),
   inspect: setting(
     kinds.oneOf('off', 'heads', 'bodies'),
     'off',
-    'Keeps the latest requests for the inspector, redacted: their heads, or also the beginning of their bodies. With TARGET, on a terminal, the default is `heads`.',
+    'Keeps the latest requests for the inspector, redacted: only their heads, or also the beginning of their bodies. With TARGET, on a terminal, the default is `heads`.',
   ),
-  'allow.callers': optional(kinds.list(kinds.cidr), 'Addresses that may call this runtime. Absent: all. Empty: none.'),
+  'allow.callers': optional(kinds.list(kinds.cidr), 'Addresses that may call this runtime. Default: all. Empty: none.'),
   proxy: optional(
     kinds.url(['http:', 'https:'], { credentials: true }),
     'Outbound proxy (CONNECT). Default: `HTTPS_PROXY` and `NO_PROXY` from the environment.',

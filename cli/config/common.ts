@@ -32,7 +32,7 @@ export function adminSettings(port: number) {
     'health.listen': setting(
       kinds.addressOrOff,
       'off',
-      'Serves only `/livez`, `/readyz` and `/metrics`, to anybody: for the kubelet and Prometheus.',
+      'Serves only `/livez`, `/readyz` and `/metrics`, without authentication, for the kubelet and Prometheus.',
     ),
   }
 }
@@ -43,11 +43,11 @@ export const routeSettings = {
   preset: optional(kinds.oneOf('gitops-runtime'), 'A built-in route table.'),
   'preset.namespaces': optional(
     kinds.list(kinds.label),
-    'Namespaces whose event sources get webhooks. Without any, webhooks get 404.',
+    'Namespaces whose event sources receive webhooks. Without any, webhooks are answered with 404.',
   ),
   'preset.cors-origin': optional(
     kinds.list(kinds.origin),
-    'Origins of the UI that calls App-Proxy. They may read our error answers.',
+    'Origins of the UI that calls App-Proxy. They may read error answers of Sallyport.',
   ),
   'preset.cluster-domain': setting(kinds.hostName, 'cluster.local', 'DNS domain of the Kubernetes cluster.'),
   'preset.app-proxy': setting(kinds.url(['http:', 'https:', 'h2c:']), 'http://cap-app-proxy:3017', 'URL of App-Proxy.'),
@@ -65,7 +65,7 @@ export const tracingEndpoint = {
   ),
 }
 
-/** Of those that take requests from anybody. */
+/** Settings of the components that take requests from anyone: server and router. */
 export const tracingSettings = {
   tracing: setting(
     kinds.oneOf('off', 'otlp'),

@@ -5,7 +5,7 @@ import type { ClientConfig } from './client.ts'
 import type { RouterConfig } from './router.ts'
 import type { AccessConfig, ServerConfig } from './server.ts'
 
-/** Rules between settings, per component. Each throws the first that is broken; none touches a file or the network. */
+/** Rules between settings, per component. Each throws on the first violation; none touches a file or the network. */
 
 export function checkServerConfig(config: ServerConfig): void {
   demand((config.domain?.length ?? 0) > 0, '--domain is missing: runtimes are reached as <runtime>.<domain>')
@@ -25,12 +25,12 @@ export function checkServerConfig(config: ServerConfig): void {
   checkAdminConfig(config['admin.listen'], config['admin.token.file'])
 }
 
-/** `address`: where callers arrive. */
+/** `address` is the one that callers connect to. */
 export function checkPublicConfig(config: ServerConfig, address: HostPort): void {
   demand(
     config['public.tls.cert'] !== undefined || config['public.plaintext'] || isLoopback(address.host),
     `--public.listen ${formatAddress(address)} is not loopback: give --public.tls.cert and ` +
-      '--public.tls.key, or --public.plaintext behind a proxy that ends TLS',
+      '--public.tls.key, or --public.plaintext behind a proxy that terminates TLS',
   )
 }
 
@@ -60,11 +60,11 @@ function checkReplicas(config: ServerConfig): void {
   const advertise = config['peer.advertise']
   demand(
     advertise === undefined || readDialled(formatAddress(advertise)) !== undefined,
-    `--peer.advertise ${advertise && formatAddress(advertise)} is nothing that others could dial: give a host and a port`,
+    `--peer.advertise ${advertise && formatAddress(advertise)} cannot be dialled: give a host and a port`,
   )
   demand(
     advertise !== undefined || !EVERYWHERE.test(canonicalAddress(listen.host)),
-    `--peer.listen ${formatAddress(listen)} is every address: say with --peer.advertise how others reach this replica`,
+    `--peer.listen ${formatAddress(listen)} is every address: give --peer.advertise, the address at which others reach this replica`,
   )
 }
 
@@ -74,7 +74,7 @@ function checkKeySet(config: ServerConfig): void {
   demand(given === 1, '--auth.jwks.file and --auth.jwks.url cannot be used together')
 }
 
-/** A check that is set by half would be no check. */
+/** A half-configured check would be no check at all. */
 export function checkCallers(config: AccessConfig, server: ServerConfig): void {
   const { 'access.jwt.jwks.file': file, 'access.jwt.jwks.url': url, 'access.jwt.audience': audience } = config
   demand(
@@ -89,7 +89,7 @@ export function checkCallers(config: AccessConfig, server: ServerConfig): void {
       `--access.jwt.${name} needs --access.jwt.jwks.file or .url`,
     )
   }
-  demand(audience !== server['auth.audience'], '--access.jwt.audience must be another than --auth.audience')
+  demand(audience !== server['auth.audience'], '--access.jwt.audience must differ from --auth.audience')
   const asks = config['access.forward-auth.url'] !== undefined
   for (const name of ['ca', 'headers'] as const) {
     demand(
@@ -127,7 +127,7 @@ function checkControl(config: ServerConfig): void {
       hasTls
         ? '--control.plaintext and --control.tls.cert cannot be used together'
         : 'the control endpoint has no certificate: give --control.tls.cert and --control.tls.key ' +
-            '(or --control.plaintext behind a proxy that ends TLS)',
+            '(or --control.plaintext behind a proxy that terminates TLS)',
     )
   }
   demand(
@@ -142,7 +142,7 @@ export function checkClientConfig(config: ClientConfig): void {
   const to = config['connect-to']
   demand(
     to === undefined || readDialled(formatAddress(to)) !== undefined,
-    `--connect-to ${to && formatAddress(to)} is nothing that one could dial: give a host and a port`,
+    `--connect-to ${to && formatAddress(to)} cannot be dialled: give a host and a port`,
   )
   for (const server of servers) checkServerUrl(server, to?.host)
   const tokens = [config['token.file'], config['token.command']].filter(value => value !== undefined).length

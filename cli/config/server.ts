@@ -30,11 +30,11 @@ export const serverSettings = {
   ),
   'public.url': optional(
     kinds.pattern('https://*.NAME', PUBLIC_URL, 'a URL such as https://*.tunnels.example.com'),
-    'URL at which callers reach runtimes, with `*` for the name. Clients are told theirs. Default: derived from `--domain` and `--public.listen`.',
+    'URL at which callers reach runtimes, with `*` for the name. Each client is told its own URL. Default: derived from `--domain` and `--public.listen`.',
   ),
   'public.cors.origins': optional(
     kinds.list(kinds.origin),
-    'Origins that may read our error answers for runtimes that never published a CORS policy.',
+    'Origins that may read the error answers of the server for runtimes that never published a CORS policy.',
   ),
   'public.health-path': optional(
     kinds.path,
@@ -89,7 +89,7 @@ export const serverSettings = {
   'auth.revocations.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),
   'trusted-proxies': optional(
     kinds.list(kinds.cidr),
-    'Proxies whose X-Forwarded-For, -Proto, -Host and X-Request-Id the server believes.',
+    'Proxies whose X-Forwarded-For, -Proto, -Host and X-Request-Id the server trusts.',
   ),
   'access.jwt.jwks.file': optional(
     kinds.file,
@@ -109,12 +109,12 @@ export const serverSettings = {
   'access.jwt.forward': setting(kinds.toggle, 'false', 'Passes the token on to the service.'),
   'access.forward-auth.url': optional(
     kinds.url(['http:', 'https:']),
-    'URL of a service that decides who may call. It gets a GET with the head of each request. 2xx allows the call; any other answer refuses it.',
+    'URL of a service that decides who may call. It receives a GET with the head of each request. 2xx allows the call; any other answer refuses it.',
   ),
   'access.forward-auth.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),
   'access.forward-auth.headers': optional(
     kinds.list(kinds.text('NAME')),
-    'Header fields to copy from its answer into the request. Fields of the caller with these names are removed.',
+    'Header fields to copy from its answer into the request. Fields with these names from the caller are removed.',
   ),
   'access.forward-auth.timeout': setting(
     kinds.durationFrom('1ms', '60s'),
@@ -123,12 +123,12 @@ export const serverSettings = {
   ),
   'access.client-ca': optional(
     kinds.file,
-    'Authorities (PEM) of certificates that callers must show. Reloaded when the file changes.',
+    'Authorities (PEM) of client certificates. If set, callers must present one. Reloaded when the file changes.',
   ),
   'access.runtimes': optional(kinds.list(kinds.label), 'Runtimes whose callers are checked. Default: all.'),
   'access.files': optional(
     kinds.list(kinds.file),
-    'More sets of rules, one a file, each with an `access:` section as here and the `runtimes` that it is for. Those come under no other rules.',
+    'Files with further sets of rules, one per file. Each has an `access:` section with these settings and names the `runtimes` that it is for. No other rules apply to those runtimes.',
   ),
   'access.open': optional(
     kinds.list(kinds.pattern('[RUNTIME]/PATH', OPEN_PATH, 'a path such as /webhooks, or demo/webhooks')),
@@ -164,7 +164,7 @@ export const serverSettings = {
     'Certificate (PEM) for `replica.sallyport.internal`, for server and client use. Reloaded when the file changes.',
   ),
   'peer.tls.key': optional(kinds.file, 'Private key of that certificate (PEM).'),
-  'peer.tls.ca': optional(kinds.file, 'Authority (PEM) that issues certificates to the replicas, and to nobody else.'),
+  'peer.tls.ca': optional(kinds.file, 'Authority (PEM) that issues certificates to the replicas and to nothing else.'),
   inbox: setting(
     kinds.inboxOrOff,
     'off',
@@ -174,12 +174,12 @@ export const serverSettings = {
   'inbox.tls.ca': optional(kinds.file, 'Authorities (PEM) for PostgreSQL. Default: those of the system.'),
   'inbox.mac.file': optional(
     kinds.file,
-    'File with secrets, one a line, hex or base64 of at least 32 bytes. What stands in the store is then believed only with a MAC by one of them; the first makes MACs. The same at all servers that share an inbox. Reloaded when the file changes.',
+    'File with secrets, one per line, each at least 32 bytes as hex or base64. The server then trusts only contents of the store that carry a MAC made with one of them. New MACs are made with the first. All servers that share an inbox need the same file. Reloaded when the file changes.',
   ),
   'inbox.mac.optional': setting(
     kinds.toggle,
     'false',
-    'Also delivers webhooks without a MAC, until those are gone that were stored before there was a file.',
+    'Also delivers webhooks without a MAC. Set it only until the webhooks that were stored before `--inbox.mac.file` are gone.',
   ),
   'inbox.plaintext': setting(
     kinds.toggle,
@@ -201,7 +201,7 @@ export const serverSettings = {
   tracing: setting(
     kinds.oneOf('off', 'otlp', 'recent'),
     'off',
-    'Exports traces as OTLP over HTTP, or keeps the `recent` 100 in the process, for `sallyport traces`.',
+    'Exports traces as OTLP over HTTP, or keeps the `recent` 100 in memory for `sallyport traces`.',
   ),
   ...adminSettings(9090),
   ...logSettings,
@@ -214,7 +214,7 @@ export type AccessConfig = Pick<ServerConfig, Extract<keyof ServerConfig, `acces
 
 const DEFAULT_CONTROL: HostPort = { host: '127.0.0.1', port: 8443 }
 
-/** With `--control.host` the control endpoint has an address of its own only if one is given. */
+/** With `--control.host`, the control endpoint has a separate address only if one is given. */
 export function controlAddress(config: ServerConfig): HostPort | undefined {
   const given = config['control.listen']
   if (given === 'off') return undefined

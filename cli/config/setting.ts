@@ -7,15 +7,15 @@ import * as kinds from './kinds.ts'
  */
 export interface Setting<T = unknown> {
   readonly kind: kinds.Kind<T>
-  /** As one would write it on the command line; absent: the setting is absent unless given. */
+  /** As written on the command line. Without it, the setting is undefined unless given. */
   readonly default?: string
-  /** One sentence or two, for `--help` and for docs/configuration.md. */
+  /** One or two sentences, for `--help` and for docs/configuration.md. */
   readonly about: string
   /** Whether `config print` hides the value. */
   readonly secret?: boolean
 }
 
-/** Names of settings that name a file: those whose file is a secret. */
+/** Matches the settings whose file holds a secret. */
 export const SECRET_FILE = /(?:^|\.)(?:token|password|key|mac)\.file$|\.key$/
 
 export type Settings = Readonly<Record<string, Setting>>
@@ -36,7 +36,7 @@ type FlagOf<L extends Limit> = L extends { readonly flag: infer F extends string
 
 type LimitSettings<S extends Limits> = { readonly [K in keyof S as FlagOf<S[K]>]: WithDefault<number> }
 
-/** The settings of those limits that have a flag. */
+/** The settings for all limits that have a flag. */
 export function limitSettings<S extends Limits>(schema: S): LimitSettings<S> {
   const entries = Object.values(schema).flatMap(limit =>
     limit.flag === undefined ? [] : [[limit.flag, setting(kinds.limit(limit), limit.default, aboutOf(limit))]],

@@ -1,9 +1,9 @@
-/** What went wrong in a dial, as plain values that {@link explain} can put into words. */
+/** Failures of a dial, as plain values that {@link explain} puts into words. */
 import type { IncomingMessage } from 'node:http'
 import type { PeerCertificate, TLSSocket } from 'node:tls'
 import type { AnswerFailure, CertificateFailure, DialFailure, DialPhase } from './explain.ts'
 
-/** Why a dial failed; {@link explain} says it in words. */
+/** A dial that failed. {@link explain} puts `failure` into words. */
 export class DialError extends Error {
   override readonly name = 'DialError'
   readonly failure: DialFailure
@@ -20,7 +20,7 @@ export function networkError(error: Error, phase: DialPhase): DialError {
   return new DialError({ kind: 'network', phase, code, message: cause.message }, { cause })
 }
 
-/** Of an attempt on several addresses, the first failure speaks for all. */
+/** The first failure of an attempt on several addresses stands for all of them. */
 function firstOf(error: Error): Error {
   return error instanceof AggregateError && error.errors[0] instanceof Error ? error.errors[0] : error
 }
@@ -37,13 +37,13 @@ export function certificateFailure(socket: TLSSocket): CertificateFailure {
   }
 }
 
-/** Version, who signed, and how long it holds. */
+/** TLS version, issuer and expiry of the certificate. */
 export function describeTls(socket: TLSSocket): string {
   const leaf = socket.getPeerCertificate(true)
   return `${socket.getProtocol()}, issued by "${issuerOf(leaf)}", ends ${new Date(leaf.valid_to).toISOString()}`
 }
 
-/** Name of the issuer of the highest certificate that was sent. */
+/** Issuer of the topmost certificate in the chain that was sent. */
 function issuerOf(leaf: PeerCertificate): string {
   let top: { issuer?: PeerCertificate['issuer']; issuerCertificate?: PeerCertificate } = leaf
   const seen = new Set<object>()
@@ -74,7 +74,7 @@ function text(value: string | string[] | undefined): string | undefined {
   return typeof value === 'string' && /^[\x20-\x7e]{1,200}$/.test(value) ? value : undefined
 }
 
-/** A text member of a problem+json body. */
+/** A string member of a problem+json body. */
 function memberOf(body: string, name: string): string | undefined {
   try {
     const parsed: unknown = JSON.parse(body)

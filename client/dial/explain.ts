@@ -1,6 +1,6 @@
 /**
- * Says in one sentence why the client did not get through. The server's answer tells nothing of the cause on purpose;
- * the client explains from what it holds itself: its token, its clock, what the network said. Pure functions.
+ * Explains in one sentence why the client could not connect. The server deliberately gives no reason, so the client works
+ * it out from what it has itself: its token, its clock, and what the network reported. Pure functions.
  */
 
 import { formatDuration } from '../../protocol/base/durations.ts'
@@ -15,7 +15,7 @@ export type DialFailure =
   | { readonly kind: 'proxy'; readonly status: number; readonly scheme: string | undefined }
   | CertificateFailure
   | AnswerFailure
-  /** A WebSocket opened, without our subprotocol. */
+  /** A WebSocket opened, but without our subprotocol. */
   | { readonly kind: 'subprotocol'; readonly got: string | undefined }
 
 export interface CertificateFailure {
@@ -38,18 +38,18 @@ export interface AnswerFailure {
   readonly code: string | undefined
   /** The server's `Date`. */
   readonly dateMs: number | undefined
-  /** Header `sec-websocket-protocol`, in which a server names the versions that it speaks. */
+  /** Header `sec-websocket-protocol`, in which a server lists the versions that it supports. */
   readonly versions: string | undefined
-  /** Whether a Sallyport server said it: the body is a problem document with a request id. */
+  /** Whether it came from a Sallyport server: the body is a problem document with a request id. */
   readonly ours: boolean
-  /** What answered calls itself so, in `via` or `server`. */
+  /** The name that the answering software gives itself, in `via` or `server`. */
   readonly by?: string | undefined
 }
 
 /** What the client itself knows. */
 export interface DialContext {
   readonly server: URL
-  /** `host:port` that is dialled in its place. */
+  /** `host:port` that is dialled instead. */
   readonly connectTo?: string | undefined
   readonly token: string
   readonly audience: string
@@ -59,7 +59,7 @@ export interface DialContext {
   readonly clientCertificate: boolean
 }
 
-/** Clocks that differ by less than this are not worth a word: servers tolerate it. */
+/** Clock differences below this are not mentioned: servers tolerate them. */
 const SKEW_MS = 60_000
 
 export function explain(failure: DialFailure, context: DialContext): string {
@@ -79,14 +79,14 @@ export function explain(failure: DialFailure, context: DialContext): string {
   }
 }
 
-/** Whether the answer says no to this client, so that trying again soon is of no use. */
+/** Whether the server refused this client, so that trying again soon is pointless. */
 export function isRefusal(failure: DialFailure): boolean {
   if (failure.kind === 'subprotocol') return true
   if (failure.kind !== 'answer') return false
   return [401, 403, 426].includes(failure.status) || isOtherVersion(failure)
 }
 
-/** A control endpoint says 400 to a subprotocol that it does not know. */
+/** A control endpoint answers 400 to a subprotocol that it does not know. */
 function isOtherVersion(answer: AnswerFailure): boolean {
   return answer.status === 400 && answer.ours
 }
@@ -100,14 +100,15 @@ function explainAnswer(answer: AnswerFailure, context: DialContext): string {
   const refused = `refused (${answer.status}${request})`
   if (answer.status === 401) return `${refused}: ${explainToken(answer.dateMs, context)}`
   if (answer.status === 403) return `${refused}: ${explainForbidden(context)}`
-  if (answer.status === 429 || answer.status === 503) return `${refused}: the server takes no more connections just now`
-  const by = answer.by === undefined ? '' : ` (what answered calls itself "${answer.by}")`
-  // A server says 426 only where the request no longer asks for a WebSocket.
-  const why = answer.status === 426 ? 'a proxy' : 'it is no control endpoint, or a proxy'
-  return `${address(context.server)} answered ${answer.status} instead of opening a WebSocket: ${why} in front of it does not pass WebSocket${by}`
+  if (answer.status === 429 || answer.status === 503)
+    return `${refused}: the server takes no more connections right now`
+  const by = answer.by === undefined ? '' : ` (whatever answered calls itself "${answer.by}")`
+  // A server answers 426 only if the request no longer asked for a WebSocket when it arrived.
+  const why = answer.status === 426 ? 'a proxy' : 'it is not a control endpoint, or a proxy'
+  return `${address(context.server)} answered ${answer.status} instead of opening a WebSocket: ${why} in front of it does not pass WebSockets${by}`
 }
 
-/** Codes that only a public listener answers with. */
+/** Codes that only a public listener sends. */
 const PUBLIC_CODES: ReadonlySet<string> = new Set([
   'unknown-host',
   'runtime-offline',
@@ -120,25 +121,25 @@ const PUBLIC_CODES: ReadonlySet<string> = new Set([
 
 function explainToken(dateMs: number | undefined, context: DialContext): string {
   const claims = readOwnClaims(context.token)
-  if (claims === undefined) return 'what you gave as the token is not a JWT'
+  if (claims === undefined) return 'the token that you gave is not a JWT'
   const { exp, nbf } = claims
-  if (exp === undefined) return 'your token has no end (claim "exp"), which the server requires'
+  if (exp === undefined) return 'your token has no expiry (claim "exp"), which the server requires'
   const thereMs = dateMs ?? context.nowMs
   const skew = explainSkew(thereMs, context.nowMs)
   const leftMs = exp * 1000 - thereMs
   if (leftMs <= 0) {
     if (exp * 1000 > context.nowMs && skew !== undefined)
-      return `${skew}, where your token expired ${formatDuration(-leftMs)} ago`
+      return `${skew}, and by that clock your token expired ${formatDuration(-leftMs)} ago`
     return `your token expired ${formatDuration(-leftMs)} ago`
   }
   if (nbf !== undefined && nbf * 1000 > thereMs) {
-    const early = `your token holds only in ${formatDuration(nbf * 1000 - thereMs)}`
-    return skew === undefined ? early : `${skew}, so that there ${early}`
+    const early = `your token is not valid for another ${formatDuration(nbf * 1000 - thereMs)}`
+    return skew === undefined ? early : `${skew}, and by that clock ${early}`
   }
   if (skew !== undefined) return skew
   if (!claims.aud.includes(context.audience)) return explainAudience(claims.aud, context.audience)
   if (claims.sub === undefined) return 'your token names no runtime (claim "sub")'
-  return `the server did not accept your token for runtime "${claims.sub}"; its log has the reason under this request`
+  return `the server did not accept your token for runtime "${claims.sub}"; its log gives the reason under this request`
 }
 
 function explainSkew(thereMs: number, nowMs: number): string | undefined {
@@ -148,7 +149,7 @@ function explainSkew(thereMs: number, nowMs: number): string | undefined {
 }
 
 function explainAudience(got: readonly string[], wanted: string): string {
-  if (got.length === 0) return `your token names no audience; the server wants "${wanted}"`
+  if (got.length === 0) return `your token names no audience; the server expects "${wanted}"`
   return `your token is for the audience ${listed(got.map(name => `"${name}"`))}, not for "${wanted}"`
 }
 
@@ -158,7 +159,7 @@ function explainForbidden(context: DialContext): string {
   const certificate = context.clientCertificate
     ? 'the client certificate'
     : 'the missing client certificate (--tls.cert)'
-  return `the server does not let ${whose} in; look at ${certificate} and at its log under this request`
+  return `the server does not admit ${whose}; check ${certificate}, and its log under this request`
 }
 
 function explainVersion(got: string | undefined, context: DialContext): string {
@@ -172,9 +173,9 @@ function explainCertificate(failure: CertificateFailure, context: DialContext): 
     case 'ERR_TLS_CERT_ALTNAME_INVALID':
       return `${whose} is for ${listed(failure.names)}, not for ${hostOf(context.server)}`
     case 'CERT_HAS_EXPIRED':
-      return `${whose} ended ${formatDuration(context.nowMs - failure.validToMs)} ago, or your clock is wrong`
+      return `${whose} expired ${formatDuration(context.nowMs - failure.validToMs)} ago, or your clock is wrong`
     case 'CERT_NOT_YET_VALID':
-      return `${whose} holds only in ${formatDuration(failure.validFromMs - context.nowMs)}, or your clock is wrong`
+      return `${whose} is not valid for another ${formatDuration(failure.validFromMs - context.nowMs)}, or your clock is wrong`
     case 'CERT_REVOKED':
       return `${whose} has been revoked`
     default:
@@ -197,7 +198,7 @@ function explainProxy(status: number, scheme: string | undefined, context: DialC
   const proxy = `the proxy ${context.proxy?.address}`
   if (status !== 407) return `${proxy} did not connect to ${place(context)} (it answered ${status})`
   if (scheme !== undefined && scheme.toLowerCase() !== 'basic') {
-    return `${proxy} wants ${scheme} authentication (407), and this client knows only Basic`
+    return `${proxy} wants ${scheme} authentication (407), but this client supports only Basic`
   }
   return context.proxy?.credentials
     ? `${proxy} did not accept the credentials (407)`
@@ -212,21 +213,21 @@ function explainNetwork(phase: DialPhase, code: string | undefined, message: str
     case 'ENOTFOUND':
       return `the name ${name} does not resolve`
     case 'EAI_AGAIN':
-      return `the name ${name} does not resolve just now (the resolver does not answer)`
+      return `the name ${name} cannot be resolved right now (the resolver does not answer)`
     case 'ECONNREFUSED':
-      return `nothing listens at ${where} (connection refused)`
+      return `nothing is listening at ${where} (connection refused)`
     case 'ETIMEDOUT':
       return `no answer from ${where}`
     case 'ENETUNREACH':
     case 'EHOSTUNREACH':
-      return `there is no way to ${where} from here (${code})`
+      return `there is no route to ${where} from here (${code})`
     case 'ECONNRESET':
     case 'EPIPE':
-      return `${where} closed the connection ${AT[phase]}`
+      return `${where} closed the connection ${CLOSED_WHEN[phase]}`
     case 'ERR_SSL_WRONG_VERSION_NUMBER':
     case 'ERR_SSL_PACKET_LENGTH_TOO_LONG':
     case 'ERR_SSL_HTTP_REQUEST':
-      return `${where} does not speak TLS: it may be a plain public port; dial the control port of the server`
+      return `${where} does not speak TLS: it may be a public port without TLS; dial the control port of the server`
     case 'ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION':
     case 'ERR_SSL_UNSUPPORTED_PROTOCOL':
       return `${where} does not speak TLS 1.3`
@@ -241,7 +242,7 @@ function explainNetwork(phase: DialPhase, code: string | undefined, message: str
   }
 }
 
-const AT: Readonly<Record<DialPhase, string>> = {
+const CLOSED_WHEN: Readonly<Record<DialPhase, string>> = {
   connect: 'at once',
   proxy: 'before it answered',
   tls: 'during the TLS handshake',
@@ -255,7 +256,7 @@ function waitedFor(phase: DialPhase, context: DialContext): string {
   return phase === 'tls' ? `${place(context)} to the TLS handshake` : place(context)
 }
 
-/** Where the network led. */
+/** The address that was dialled, in words. */
 function place({ server, connectTo }: DialContext): string {
   return connectTo === undefined ? address(server) : `${connectTo} (--connect-to, for ${address(server)})`
 }

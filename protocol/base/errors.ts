@@ -1,24 +1,24 @@
 /**
- * Every failure that a caller can be told of: one table, one class, one function that turns an error into an answer.
- * `docs/errors.md` is held equal to this table by a test.
+ * Every failure that a caller can see: one table of them, and one class that carries them. A test keeps `docs/errors.md`
+ * equal to the table.
  */
 
-/** Where the cause lies, seen from the tunnel: in front of it, in it, behind it, or in our own code. */
+/** Where the cause lies, as seen from the tunnel: in front of it, inside it, behind it, or in our own code. */
 export type ErrorSource = 'downstream' | 'tunnel' | 'upstream' | 'internal'
 
 interface ErrorRow {
   /** HTTP status of the answer. */
   readonly status: number
   readonly source: ErrorSource
-  /** Whether the same request, sent again later, may succeed; such answers carry `Retry-After`. */
+  /** Whether the same request may succeed if it is sent again later. Such answers carry `Retry-After`. */
   readonly retryable: boolean
-  /** One sentence for a person. It names no target and nothing of the inside. */
+  /** One sentence for a person. It names no target and reveals no internals. */
   readonly title: string
 }
 
 /**
- * Every error that a caller can get, by code: its status, the side that caused it, whether the caller may try again,
- * and what it reads.
+ * Every error that a caller can receive, by code: its status, the side that caused it, whether the caller may try again,
+ * and the sentence that the caller reads.
  */
 export const ERRORS = {
   'unknown-host': { status: 404, source: 'downstream', retryable: false, title: 'No runtime has this host name.' },
@@ -52,7 +52,7 @@ export const ERRORS = {
     status: 502,
     source: 'upstream',
     retryable: false,
-    title: 'The service behind the tunnel broke off, or its answer was not valid HTTP.',
+    title: 'The service behind the tunnel closed the connection early, or its answer was not valid HTTP.',
   },
   'upstream-timeout': {
     status: 504,
@@ -70,19 +70,19 @@ export const ERRORS = {
     status: 503,
     source: 'tunnel',
     retryable: true,
-    title: 'A limit of the tunnel is reached; try again soon.',
+    title: 'A limit of the tunnel has been reached; try again soon.',
   },
   'inbox-full': {
     status: 503,
     source: 'tunnel',
     retryable: true,
-    title: 'The webhook could not be kept: there is no room.',
+    title: 'The webhook could not be stored: the inbox is full.',
   },
   'inbox-away': {
     status: 503,
     source: 'tunnel',
     retryable: true,
-    title: 'The webhook could not be kept: its store does not work at the moment.',
+    title: 'The webhook could not be stored: the inbox is not available at the moment.',
   },
   'inbox-sealed': {
     status: 503,
@@ -116,32 +116,32 @@ export const ERRORS = {
     status: 401,
     source: 'downstream',
     retryable: false,
-    title: 'Who calls has not shown that they may.',
+    title: 'The caller has not proved that it may call the runtime.',
   },
   'access-unavailable': {
     status: 503,
     source: 'tunnel',
     retryable: true,
-    title: 'Whether the caller may call could not be found out.',
+    title: 'Whether the caller may call the runtime could not be checked.',
   },
   'too-many-requests': { status: 429, source: 'downstream', retryable: true, title: 'Too many requests.' },
   'method-not-allowed': {
     status: 405,
     source: 'downstream',
     retryable: false,
-    title: 'The route does not take this method.',
+    title: 'The route does not allow this method.',
   },
   'not-implemented': {
     status: 501,
     source: 'downstream',
     retryable: false,
-    title: 'The request uses a transfer coding that is not understood.',
+    title: 'The request uses an unsupported transfer coding.',
   },
   'loop-detected': {
     status: 508,
     source: 'downstream',
     retryable: false,
-    title: 'The request has passed this tunnel too often: a service behind it sends it back.',
+    title: 'The request has passed through this tunnel too often: a service behind it sends it back.',
   },
   misdirected: {
     status: 421,
@@ -149,7 +149,7 @@ export const ERRORS = {
     retryable: false,
     title: 'This connection does not serve that host.',
   },
-  cancelled: { status: 499, source: 'downstream', retryable: false, title: 'The caller went away.' },
+  cancelled: { status: 499, source: 'downstream', retryable: false, title: 'The caller cancelled the request.' },
 } as const satisfies Record<string, ErrorRow>
 
 /** A code of {@link ERRORS}; callers see it in the header `sallyport-error`. */
@@ -162,8 +162,9 @@ const CODES = Object.fromEntries(
 /**
  * A failure of one exchange, session or call.
  *
- * `reason` is the row of {@link ERRORS}; `code` is the same as `ERR_SALLYPORT_UPSTREAM_REFUSED`. `message` is for our
- * own log and may name targets; what a caller sees comes from the row alone. Only `internal` has a stack.
+ * `reason` is the key of its row in {@link ERRORS}, such as `upstream-refused`; `code` is the same in the form
+ * `ERR_SALLYPORT_UPSTREAM_REFUSED`. `message` is for our own log and may name targets. What a caller sees comes from the
+ * row alone. Only `internal` has a stack trace.
  */
 export class SallyportError extends Error {
   override readonly name = 'SallyportError'
@@ -176,7 +177,7 @@ export class SallyportError extends Error {
   constructor(reason: ErrorCode, message?: string, options?: { cause?: unknown }) {
     const row = ERRORS[reason]
     const { stackTraceLimit } = Error
-    // A stack costs eight times the rest, and nobody reads one of the many errors that a peer can cause.
+    // Capturing a stack costs eight times as much as everything else, and nobody reads those of errors that a peer can cause.
     if (reason !== 'internal') Error.stackTraceLimit = 0
     super(message ?? row.title, options)
     Error.stackTraceLimit = stackTraceLimit
@@ -189,7 +190,7 @@ export class SallyportError extends Error {
 }
 
 /**
- * `error` itself if it is ours, else `internal` with `error` as its cause.
+ * `error` itself if it is a {@link SallyportError}, else an `internal` one with `error` as its cause.
  *
  * @example
  * ```ts
@@ -203,18 +204,18 @@ export function toSallyportError(error: unknown): SallyportError {
   return known instanceof SallyportError ? known : new SallyportError('internal', known.message, { cause: error })
 }
 
-/** `error` itself if it is an error, else one that says what was thrown in its place. */
+/** `error` itself if it is an `Error`, else an `Error` that describes the value. */
 export function errorOf(error: unknown): Error {
   try {
     if (error instanceof Error && typeof error.message === 'string') return error
     return new Error(String(error))
   } catch {
-    // `Object.create(null)` has no text, and what an embedder throws may throw when it is read.
+    // `Object.create(null)` cannot become a string, and an embedder may throw an object whose getters throw.
     return new Error('something that cannot be read was thrown')
   }
 }
 
-/** What an error says, or a value that was thrown in place of one. */
+/** The message of an error, or of another value that was thrown. */
 export function messageOf(error: unknown): string {
   return errorOf(error).message
 }

@@ -1,13 +1,13 @@
-/** What a check found, one thing at a time. */
+/** The result of one check. */
 export interface Probe {
-  /** What was looked at: a stable word, such as `tls`. */
+  /** What kind of check it was: a stable word, such as `tls`. */
   readonly code: string
-  /** `skip`: not reached, because of one before it. */
+  /** `skip`: not reached, because an earlier check failed. */
   readonly status: 'ok' | 'warn' | 'fail' | 'skip'
-  /** The thing that was looked at. */
+  /** What was checked. */
   readonly what: string
   readonly found: string
   readonly expected: string
-  /** What to do; empty where nothing is. */
+  /** What to do about it; empty if there is nothing to do. */
   readonly hint: string
 }

@@ -322,7 +322,7 @@ describe('client and router', () => {
 
   test('a key file that a client would make is not made', async () => {
     const { code, notes } = await validate('client', { ...CLIENT(), 'inbox.key.file': file('new-key') })
-    expect([code, notes]).toEqual([0, expect.stringContaining('it is not there yet')])
+    expect([code, notes]).toEqual([0, expect.stringContaining('it does not exist yet')])
     expect(existsSync(file('new-key'))).toBe(false)
   })
 

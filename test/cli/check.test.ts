@@ -141,9 +141,11 @@ describe('check client', () => {
     const { code, out } = await sallyport(['check', 'client', ...args, '1'])
     expect(code).toBe(5)
     expect(out).toMatch(/^STATUS {2}CODE {14}WHAT: FOUND\nok {6}configuration /)
-    expect(out).toMatch(/^fail {4}tcp {15}127\.0\.0\.1:1: nothing listens at 127\.0\.0\.1:1 \(connection refused\)$/m)
-    expect(out).toMatch(/^ {26}expected: the address takes connections$/m)
-    expect(out).toMatch(/^ {26}Refused: nothing listens there\. No answer: a firewall/m)
+    expect(out).toMatch(
+      /^fail {4}tcp {15}127\.0\.0\.1:1: nothing is listening at 127\.0\.0\.1:1 \(connection refused\)$/m,
+    )
+    expect(out).toMatch(/^ {26}expected: the address accepts connections$/m)
+    expect(out).toMatch(/^ {26}Refused: nothing is listening there\. No answer: a firewall/m)
     expect(out).toMatch(/^skip {4}tls .*not reached$/m)
     expect(out).toMatch(/^fail {4}upstream .*route "target": http:\/\/localhost:1/m)
   })
@@ -207,7 +209,7 @@ describe('check client', () => {
     const found = await client(`wss://127.0.0.1:${await serve(box)}`)
     expectFailed(found, 'tls')
     expect(found.of('tls')[0]).toMatchObject({ found: expect.stringContaining('"Inspecting Corp"') as unknown })
-    expect(found.of('tls')[0]!.hint).toContain('something on the way opens TLS')
+    expect(found.of('tls')[0]!.hint).toContain('something on the path intercepts TLS')
   })
 
   test('a balancer that does not pass Upgrade', async () => {
@@ -320,7 +322,7 @@ describe('check client', () => {
     }
 
     test('nothing on the way', async () => {
-      expect(await deep(port)).toMatchObject({ status: 'ok', found: 'survives 8 s of quiet' })
+      expect(await deep(port)).toMatchObject({ status: 'ok', found: 'survives 8 s idle' })
     })
 
     test.each(['cuts', 'forgets'] as const)('a box that %s what is quiet', async how => {
@@ -328,7 +330,7 @@ describe('check client', () => {
       expect([found.status, found.found]).toEqual([
         'fail',
         expect.stringMatching(
-          how === 'cuts' ? /^survives 4 s of quiet, and is cut after [678]/ : /cut after 8 s$/,
+          how === 'cuts' ? /^survives 4 s idle, but is cut after [678]/ : /cut after 8 s$/,
         ) as unknown,
       ])
     })
@@ -375,7 +377,7 @@ describe('check client', () => {
     const short = await token({ ttl: '1s' })
     await expect.poll(() => Date.now() / 1000 > Number(JSON.parse(atob(short.split('.')[1]!)).exp)).toBe(true)
     const ended = await give(short)
-    expect(ended.of('token')[0]!.found).toMatch(/^it ended \d+ s ago/)
+    expect(ended.of('token')[0]!.found).toMatch(/^it expired \d+ s ago/)
     expect([ended.statuses.token, ended.code]).toEqual(['fail', 5])
     // Its server tolerates 30 s, and says so itself.
     expect(ended.statuses.tls).toBe('ok')

@@ -73,7 +73,7 @@ describe('a real server refuses, and the client explains', () => {
     const other = await createKeys()
     const { reason } = await complaint({ token: await token({ key: other.privateJwk }) })
     expect(reason.replace(REFUSED, '')).toBe(
-      'the server did not accept your token for runtime "demo"; its log has the reason under this request',
+      'the server did not accept your token for runtime "demo"; its log gives the reason under this request',
     )
   })
 

@@ -86,7 +86,7 @@ describe('connect', () => {
     const logger = { debug() {}, info() {}, warn: say, error: say }
     const tunnel = startTunnel(optionsFor({ url: `ws://127.0.0.1:${port}` }, { logger, connections: 3 }))
     await until(() => tunnel.stats().connections.every(({ attempts }) => attempts > 3))
-    expect(lines.filter(line => line.includes('nothing listens'))).toHaveLength(1)
+    expect(lines.filter(line => line.includes('nothing is listening'))).toHaveLength(1)
   })
 
   it('resolves when the first session is in service, not before', async () => {
@@ -150,7 +150,7 @@ describe('connect', () => {
     const server = await fake(port)
     await server.serve()
     open.push(await connecting)
-    expect(reasons[0]).toBe(`nothing listens at 127.0.0.1:${port} (connection refused)`)
+    expect(reasons[0]).toBe(`nothing is listening at 127.0.0.1:${port} (connection refused)`)
   })
 
   it('waits for a token that is not there yet', async () => {
@@ -201,7 +201,7 @@ describe('connect', () => {
     const error = await connect(optionsFor({ url }, { connectTimeoutMs: 80 })).catch((thrown: unknown) => thrown)
     expect(error).toMatchObject({
       code: 'ERR_SALLYPORT_RUNTIME_OFFLINE',
-      message: `no session within 0 s: nothing listens at 127.0.0.1:${port} (connection refused)`,
+      message: `no session within 0 s: nothing is listening at 127.0.0.1:${port} (connection refused)`,
     })
   })
 

@@ -1,4 +1,4 @@
-/** Bounds of one session. Those with a flag are settings of both ends. */
+/** Limits of one session. Those with a flag are settings of both server and client. */
 import { defaultsOf, type LimitOptions, type Limits, type LimitValues, resolveLimits } from '../../base/limit.ts'
 import { readBytes } from '../../base/units.ts'
 
@@ -32,7 +32,7 @@ export const SESSION_LIMITS = {
     least: '1s',
     most: '20s',
     about:
-      'How often the server pings a session. A client pings when that is overdue. Middleboxes cut connections that are quiet for longer.',
+      'How often the server pings a session. A client sends a ping when one is overdue. Middleboxes cut connections that are idle for longer.',
   },
   pingTimeoutMs: {
     kind: 'duration',
@@ -40,7 +40,8 @@ export const SESSION_LIMITS = {
     default: '15s',
     least: '1s',
     most: '10m',
-    about: 'A session is dead if nothing arrived on it for this long. Pings are sent at least every two thirds of it.',
+    about:
+      'A session is dead if nothing has arrived on it for this long. Pings are sent at least every two thirds of this time.',
   },
   initialWindowBytes: {
     kind: 'bytes',
@@ -58,7 +59,7 @@ export const SESSION_LIMITS = {
   writeDeadlineMs: {
     kind: 'duration',
     default: '10s',
-    about: 'A session is dead if its transport took nothing for this long.',
+    about: 'A session is dead if its transport has accepted nothing for this long.',
   },
   openDeadlineMs: {
     kind: 'duration',
@@ -68,7 +69,7 @@ export const SESSION_LIMITS = {
   resetBurst: {
     kind: 'count',
     default: '5000',
-    about: 'Most streams at once that the peer opens and resets, or opens in vain.',
+    about: 'Most streams that the peer may open and reset, or open in vain, in a burst.',
   },
   resetsPerSecond: { kind: 'count', default: '1000', about: 'The same per second, in the long run.' },
 } as const satisfies Limits
@@ -81,12 +82,12 @@ export type SessionLimits = LimitValues<typeof SESSION_LIMITS>
 export const DEFAULT_SESSION_LIMITS: SessionLimits = defaultsOf(SESSION_LIMITS)
 
 /**
- * For a peer that is trusted, and that resets a stream because a stranger has gone: whoever begins requests and cancels
- * them must not end the session that those of all others go by.
+ * For a trusted peer that resets a stream when a caller cancels a request. A caller that begins and cancels many requests
+ * must not end the session that carries everyone else's.
  */
 export const RESETS_OF_STRANGERS = { resetBurst: 1_000_000, resetsPerSecond: 100_000 } as const
 
-/** `given` with the defaults for what is absent; a value out of range is a `TypeError`. */
+/** `given`, completed with the defaults. Throws TypeError for a value out of range. */
 export function resolveSessionLimits(given: LimitOptions<typeof SESSION_LIMITS>): SessionLimits {
   const limits = resolveLimits(SESSION_LIMITS, given)
   return {
@@ -102,7 +103,7 @@ const [LEAST_WINDOW_BYTES, MOST_WINDOW_BYTES] = [FIRST_WINDOW.least, FIRST_WINDO
   number,
 ]
 
-/** A first window that both ends can count on: 4 KiB to the spec's 256 KiB. */
+/** Clamps an initial window to what both ends can count on: 4 KiB to the spec's 256 KiB. */
 export function clampWindow(bytes: number): number {
   return Math.min(MOST_WINDOW_BYTES, Math.max(LEAST_WINDOW_BYTES, Math.floor(bytes)))
 }

@@ -60,17 +60,17 @@ describe('server', () => {
     [{ ...SERVER, 'auth.jwks.url': 'https://a/b' }, '--auth.jwks.file and --auth.jwks.url cannot be used together'],
     [
       { ...SERVER, 'public.listen': '0.0.0.0:80' },
-      '--public.listen 0.0.0.0:80 is not loopback: give --public.tls.cert and --public.tls.key, or --public.plaintext behind a proxy that ends TLS',
+      '--public.listen 0.0.0.0:80 is not loopback: give --public.tls.cert and --public.tls.key, or --public.plaintext behind a proxy that terminates TLS',
     ],
     [
       { ...SERVER, 'public.listen': '[::]:80' },
-      '--public.listen [::]:80 is not loopback: give --public.tls.cert and --public.tls.key, or --public.plaintext behind a proxy that ends TLS',
+      '--public.listen [::]:80 is not loopback: give --public.tls.cert and --public.tls.key, or --public.plaintext behind a proxy that terminates TLS',
     ],
     [{ ...SERVER, 'public.tls.cert': 'c' }, '--public.tls.cert needs --public.tls.key'],
     [{ ...SERVER, 'public.tls.key': 'k' }, '--public.tls.key needs --public.tls.cert'],
     [
       { ...SERVER, 'control.tls.cert': undefined, 'control.tls.key': undefined },
-      'the control endpoint has no certificate: give --control.tls.cert and --control.tls.key (or --control.plaintext behind a proxy that ends TLS)',
+      'the control endpoint has no certificate: give --control.tls.cert and --control.tls.key (or --control.plaintext behind a proxy that terminates TLS)',
     ],
     [{ ...SERVER, 'control.plaintext': 'true' }, '--control.plaintext and --control.tls.cert cannot be used together'],
     [{ ...SERVER, 'inbox.mac.optional': 'true' }, '--inbox.mac.optional needs --inbox.mac.file'],
@@ -109,7 +109,7 @@ describe('a replica', () => {
   test.each([':8444', '0.0.0.0:8444', '[::]:8444', '[0:0::0]:8444', 'one.replicas:0'])(
     'is reached by nobody at %s',
     async advertise => {
-      const problem = /^--peer\.advertise \S+ is nothing that others could dial/
+      const problem = /^--peer\.advertise \S+ cannot be dialled/
       await expect(server({ ...replica, 'peer.advertise': advertise })).rejects.toThrow(problem)
     },
   )
@@ -147,10 +147,7 @@ describe('client', () => {
       { ...CLIENT, server: 'ws://localhost:1', 'connect-to': 'a.b:80' },
       '--server ws://localhost:1: ws:// sends the token in the clear and is for loopback only; use wss://',
     ],
-    [
-      { ...CLIENT, 'connect-to': '0.0.0.0:80' },
-      '--connect-to 0.0.0.0:80 is nothing that one could dial: give a host and a port',
-    ],
+    [{ ...CLIENT, 'connect-to': '0.0.0.0:80' }, '--connect-to 0.0.0.0:80 cannot be dialled: give a host and a port'],
     [{ ...CLIENT, 'token.file': undefined }, 'no token: give --token.file or --token.command'],
     [{ ...CLIENT, 'token.command': 'x' }, '--token.file and --token.command cannot be used together'],
     [{ ...CLIENT, 'ca-only': 'true' }, '--ca-only needs --ca: no certificate would be trusted'],

@@ -36,7 +36,7 @@ test('a client that finds nobody says once at which step, and what helps', async
   const lines = watch(dial(options), options, 100)
   await expect.poll(() => lines).toHaveLength(1)
   expect(lines[0]).toMatch(
-    /^warn no session for 0\.1 s; tcp of 127\.0\.0\.1:1: nothing listens at .* Refused: nothing listens/,
+    /^warn no session for 0\.1 s; tcp of 127\.0\.0\.1:1: nothing is listening at .* Refused: nothing is listening/,
   )
   // It dials on meanwhile, and says no more of it.
   await new Promise(resolve => setTimeout(resolve, 500))

@@ -187,7 +187,7 @@ describe('a dial that fails', () => {
     const body = '{"requestId":"9b1"}'
     const refuse = `HTTP/1.1 401 Unauthorized\r\ndate: ${new Date().toUTCString()}\r\ncontent-length: ${body.length}\r\n\r\n${body}`
     const { port } = await endpoint({ refuse })
-    expect(await failure(optionsFor(port))).toBe('refused (401, request 9b1): what you gave as the token is not a JWT')
+    expect(await failure(optionsFor(port))).toBe('refused (401, request 9b1): the token that you gave is not a JWT')
   })
 
   it('names the public port', async () => {
@@ -220,7 +220,7 @@ describe('a dial that fails', () => {
     const port = await listen(server)
     server.close()
     await once(server, 'close')
-    expect(await failure(optionsFor(port))).toBe(`nothing listens at 127.0.0.1:${port} (connection refused)`)
+    expect(await failure(optionsFor(port))).toBe(`nothing is listening at 127.0.0.1:${port} (connection refused)`)
   })
 
   it('names a name that does not resolve', async () => {
