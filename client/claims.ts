@@ -1,4 +1,4 @@
-/** What a client reads in its own token. Nothing is verified here: that is the server's part. */
+/** The claims that a client reads from its own token. Nothing is verified here; that is up to the server. */
 
 interface Claims {
   readonly sub: string | undefined
@@ -7,14 +7,14 @@ interface Claims {
   readonly exp: number | undefined
   readonly nbf: number | undefined
   readonly iat: number | undefined
-  /** Of all claims, those that may name the runtime: which one does, the server decides. */
+  /** Values of all claims that may name the runtime. Which claim does is up to the server. */
   readonly names: ReadonlySet<string>
 }
 
-/** The latest time that a Date can hold, in seconds. A later one is as good as never. */
+/** The latest time that a Date can hold, in seconds. Anything later means never. */
 const MAX_TIME_S = 8_640_000_000_000
 
-/** The claims of a JWT in compact form (RFC 7519), or `undefined` if it is none. */
+/** The claims of a JWT in compact form (RFC 7519), or `undefined` if it is not a JWT. */
 export function readOwnClaims(token: string): Claims | undefined {
   const parts = token.split('.')
   if (parts.length !== 3) return undefined

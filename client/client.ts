@@ -1,4 +1,4 @@
-/** A running client: its connections, their sessions, the token, the target. */
+/** A running client: its connections, their sessions, the token and the target. */
 
 import { checkDuration, formatDuration } from '../protocol/base/durations.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
@@ -33,13 +33,13 @@ import { type OpenTarget, openTarget } from './targets/index.ts'
 import { TokenKeeper } from './token.ts'
 import type { CloseOptions, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
-const CLOSED = 'the client closes'
-/** So long before the end of a grace the server closes WebSockets, at most a fifth of the grace. */
+const CLOSING = 'the client is closing'
+/** The server closes WebSockets this long before the end of a grace, but at most a fifth of the grace before it. */
 const FAREWELL_MS = 1000
 
-/** So many at once, and per second in the long run. */
-const TALK_BURST = 20
-const TALK_PER_SECOND = 0.5
+/** Log lines that a server can cause: in a burst, and per second in the long run. */
+const SERVER_LINES_BURST = 20
+const SERVER_LINES_PER_SECOND = 0.5
 
 export class Client implements Tunnel, SessionKeeperOwner {
   readonly #options: ClientOptions
@@ -53,30 +53,30 @@ export class Client implements Tunnel, SessionKeeperOwner {
   readonly #network: NetworkWatch
   readonly #events: Events<TunnelEvents>
   readonly #connections: SessionKeeper[]
-  /** Also those that drain; the index of their connection beside them. */
+  /** All sessions, including those that drain, with the index of their connection. */
   readonly #sessions = new Map<ClientSession, number>()
   readonly #sockets: OpenWebSockets
-  /** What goes wrong beside the sessions ends nothing. */
+  /** Guards work outside the sessions. A failure is logged and ends nothing. */
   readonly guard: Guard
   readonly #stop = new AbortController()
   readonly #first = Promise.withResolvers<void>()
-  /** Lines of our log that a server may fill as it likes. */
-  readonly #talk = new TokenBucket(TALK_BURST, TALK_PER_SECOND)
+  /** Limits the log lines that a server can cause. */
+  readonly #serverLines = new TokenBucket(SERVER_LINES_BURST, SERVER_LINES_PER_SECOND)
   #runtime = ''
   #url: string | undefined
   #epoch = 0
   #active = false
-  /** What hello said last of the target. */
+  /** The last valid rules of the target, as sent in `hello`. */
   #published: Announcement = { cors: [] }
-  /** Connections that had a session in service. */
+  /** Connections that have had a session in service. */
   readonly #served = new Set<number>()
   #reconnects = 0
   readonly #causes = new Causes()
   #closing: Promise<void> | undefined
-  /** The end of the grace; a later close may bring it nearer. */
+  /** When the grace ends. A later call to `close` may bring it forward. */
   #closesAt = Number.POSITIVE_INFINITY
 
-  /** Begins at once. Throws TypeError. */
+  /** Starts connecting at once. Throws TypeError for options that can never work. */
   constructor(options: ClientOptions) {
     this.#options = options
     this.#target = openTarget(options.target, safeLogger(options.logger))
@@ -113,7 +113,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.#connections = Array.from({ length: this.#settings.connections }, (_, index) => {
       return new SessionKeeper(index, this, new Backoff(options.backoff, this.#settings.random))
     })
-    for (const connection of this.#connections) detached(this.logger, 'a connection has ended', connection.run())
+    for (const connection of this.#connections) detached(this.logger, 'a connection ended', connection.run())
   }
 
   get signal(): AbortSignal {
@@ -166,7 +166,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     const isNearer = performance.now() + graceMs < this.#closesAt
     if (isNearer) this.#closesAt = performance.now() + graceMs
     if (this.#closing !== undefined && isNearer)
-      detached(this.logger, 'a close could not be hurried', this.#drain(Math.floor(graceMs)))
+      detached(this.logger, 'the grace could not be shortened', this.#drain(Math.floor(graceMs)))
     this.#closing ??= this.#close(Math.floor(graceMs))
     return this.#closing
   }
@@ -195,7 +195,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     }
   }
 
-  // What the connections ask for.
+  // For the connections (SessionKeeperOwner).
 
   get machines(): number {
     return this.#dialler.machines
@@ -217,14 +217,14 @@ export class Client implements Tunnel, SessionKeeperOwner {
     return { ...this.#target.announcement(), ...(cors !== undefined && { cors: [...cors] }) }
   }
 
-  /** What hello says about the target. If a changed target says what hello cannot carry, the last valid description is used. */
+  /** The rules of the target for `hello`. If they changed and `hello` cannot carry the new ones, the last valid rules are used. */
   #publish(): Announcement {
     try {
-      const said = this.#announcement()
-      checkHello(this.#options, said)
-      this.#published = said
+      const announcement = this.#announcement()
+      checkHello(this.#options, announcement)
+      this.#published = announcement
     } catch (error) {
-      this.logger.error({ err: error }, 'the rules of the target cannot be published; the old ones stay')
+      this.logger.error({ err: error }, 'the rules of the target cannot be published; the old ones stay in force')
     }
     return this.#published
   }
@@ -245,12 +245,12 @@ export class Client implements Tunnel, SessionKeeperOwner {
       onWelcome: which => this.#isFor(token, which) && listener.onWelcome(which),
       onReady: which => {
         listener.onReady(which)
-        // A fresh token that came while this session was on its way.
+        // A fresh token may have arrived while this session was being opened.
         const { latest } = this.#tokens
         if (latest !== undefined && latest !== token) which.reauth(latest)
       },
       onLeave: (which, reason) => {
-        this.logger.info({ session: which.id, connection, reason }, 'the server drains the session')
+        this.logger.info({ session: which.id, connection, reason }, 'the server is draining the session')
         this.#events.emit('draining', { connection, session: which.id, reason })
         listener.onLeave(which, reason)
       },
@@ -263,21 +263,21 @@ export class Client implements Tunnel, SessionKeeperOwner {
     return session
   }
 
-  /** The server reads our runtime in the token, and we can too: one that takes us for another is not obeyed. */
+  /** The server reads our runtime from the token, and so can we. We leave a server that takes us for a different runtime. */
   #isFor(token: string, session: ClientSession): boolean {
     if (readOwnClaims(token)?.names.has(session.runtime) !== false) return true
     session.destroy(`the server took us for the runtime "${session.runtime}", which the token does not name`)
     return false
   }
 
-  /** Over all sessions, since a server can make us open any number of them. */
+  /** The limit is shared by all sessions, since a server can make us open any number of them. */
   #notice(session: ClientSession, { code, message }: Notice): void {
-    if (this.#talk.take(performance.now())) this.logger.warn({ session: session.id, code }, message)
+    if (this.#serverLines.take(performance.now())) this.logger.warn({ session: session.id, code }, message)
   }
 
   async #check(session: ClientSession, id: number): Promise<void> {
-    if (this.#talk.take(performance.now()))
-      this.logger.info({ session: session.id }, 'the server asks which targets take connections')
+    if (this.#serverLines.take(performance.now()))
+      this.logger.info({ session: session.id }, 'the server asks which targets accept connections')
     session.checked({ id, ...(await this.#checks.ask()) })
   }
 
@@ -313,7 +313,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.#events.emit('refused', { connection, reason, status, requestId })
   }
 
-  // The token, and the end.
+  // Token, network and shutdown.
 
   #freshToken(token: string): void {
     for (const session of this.#sessions.keys()) session.reauth(token)
@@ -332,15 +332,15 @@ export class Client implements Tunnel, SessionKeeperOwner {
       return
     }
     this.#tokens.refused(token)
-    this.onRefused(connection, 'the server did not take the fresh token; the old one stays in force', 401, requestId)
+    this.onRefused(connection, 'the server did not accept the fresh token; the old one stays in force', 401, requestId)
   }
 
   #standing(epoch: number, active: boolean): void {
     if (epoch < this.#epoch || (epoch === this.#epoch && active === this.#active)) return
     this.#epoch = epoch
     this.#active = active
-    if (this.#talk.take(performance.now()))
-      this.logger.info({ epoch, active }, active ? 'this instance is active' : 'this instance stands by')
+    if (this.#serverLines.take(performance.now()))
+      this.logger.info({ epoch, active }, active ? 'this instance is active' : 'this instance is a standby')
     this.#events.emit('standing', { epoch, active })
   }
 
@@ -348,12 +348,12 @@ export class Client implements Tunnel, SessionKeeperOwner {
     for (const connection of this.#connections) connection.retry()
   }
 
-  /** After a change of the network, open sessions must prove that they work, and whatever waits for the network goes on. */
+  /** After a network change, open sessions must prove that they still work, and connections that wait for the network retry. */
   #networkChanged(reason: string, lost: ReadonlySet<string>): void {
-    this.logger.info({ reason }, `${reason}; the sessions are tested`)
+    this.logger.info({ reason }, `${reason}; testing the sessions`)
     this.#tokens.look()
     for (const session of this.#sessions.keys()) {
-      if (lost.has(session.localAddress ?? '')) session.destroy(`${reason}: this end's address is gone`)
+      if (lost.has(session.localAddress ?? '')) session.destroy(`${reason}: the local address is gone`)
       else session.test(reason)
     }
     for (const connection of this.#connections) connection.networkChanged()
@@ -364,24 +364,24 @@ export class Client implements Tunnel, SessionKeeperOwner {
     return { exchanges: live - webSockets, webSockets }
   }
 
-  #farewell(): void {
+  #warnOfLate(): void {
     const late = this.#underWay()
     if (late.exchanges + late.webSockets === 0) return
     this.logger.warn(late, 'the grace is over: WebSockets are closed (1001), other exchanges are cut')
   }
 
   async #drain(graceMs: number): Promise<void> {
-    await Promise.all([...this.#sessions.keys()].map(session => session.drain(CLOSED, graceMs)))
+    await Promise.all([...this.#sessions.keys()].map(session => session.drain(CLOSING, graceMs)))
   }
 
   async #close(graceMs: number): Promise<void> {
-    this.#stop.abort(new SallyportError('runtime-offline', CLOSED))
+    this.#stop.abort(new SallyportError('runtime-offline', CLOSING))
     this.#first.reject(new SallyportError('runtime-offline', 'the tunnel was closed before its first session'))
     this.#tokens.close()
     this.#network.close()
     this.logger.info({ ...this.#underWay(), graceMs }, 'draining: no new exchanges; open ones may finish')
     const grace = setTimeout(
-      this.guard(() => this.#farewell()),
+      this.guard(() => this.#warnOfLate()),
       graceMs - Math.min(FAREWELL_MS, graceMs / 5),
     )
     await this.#drain(graceMs)

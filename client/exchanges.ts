@@ -1,6 +1,6 @@
 /**
- * What comes out of the sessions: each exchange is authorised, remembered if it must not run twice, and goes layer by layer
- * to the target.
+ * The exchanges that arrive on the sessions. Each is admitted, remembered if it must not run twice, and passed through the
+ * layers to the target.
  *
  *     stream ──▶ admit ──▶ unseal ──▶ record ──▶ live ──▶ inspect ──▶ (an embedder's layers) ──▶ target
  */
@@ -33,52 +33,52 @@ import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { SeenExchanges } from './seen-exchanges.ts'
 import { unsealing } from './unseal.ts'
 
-/** The session that an exchange came by. */
+/** The session that an exchange arrived on. */
 export interface SessionView {
   readonly id: string
   readonly runtime: string
-  /** Exchanges on an older epoch are refused, since their sender does not know who is active. */
+  /** Exchanges on an older epoch are refused, since their sender does not know which instance is active. */
   readonly epoch: number
-  /** Streams with a higher id are refused: they were opened behind a drain. */
+  /** Streams with a higher id are refused: they were opened after a drain. */
   readonly lastStream: number
-  /** Undefined: the exchange is not traced. */
+  /** Undefined if the exchange is not traced. */
   tracingOf(preamble: Preamble): Tracing | undefined
 }
 
 interface ExchangesOptions {
   readonly target: Handler
   readonly seen: SeenExchanges
-  /** For failures of targets that are no router; longest path first. */
+  /** Rules for error answers of targets other than a router, longest path first. */
   readonly cors: readonly CorsRule[]
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
-  /** An embedder's, in front of the target. */
+  /** The embedder's layers in front of the target. */
   readonly layers: readonly Layer[]
-  /** Keys that open what a server kept sealed. */
+  /** Keys that open the sealed webhooks of the inbox. */
   readonly inboxKeys: InboxKeys | undefined
-  /** Undefined: nobody inspects. */
+  /** Undefined if the inspector is off. */
   readonly inspect: Layer | undefined
   readonly logger: Logger
 }
 
-/** So long an unsafe exchange, whole at the upstream, runs on after its session has died. */
+/** How long an unsafe exchange whose request the upstream has in full runs on after its session has died. */
 const RUN_ON_MS = 5000
 
 export class Exchanges {
   readonly #options: ExchangesOptions
   readonly #handler: Handler
-  /** Exchanges under way. */
+  /** Exchanges in progress. */
   live = 0
-  /** Those of them that asked for a WebSocket. */
+  /** The exchanges in progress that asked for a WebSocket. */
   webSockets = 0
-  /** Exchanges begun since the start. */
+  /** Exchanges since the start. */
   total = 0
-  /** Those whose session has died. */
-  readonly #unheard = new Set<LiveExchange>()
+  /** Exchanges in progress whose session has died. */
+  readonly #orphans = new Set<LiveExchange>()
 
   constructor(options: ExchangesOptions) {
     const { target, layers, logger } = options
     this.#options = options
-    // A target is the service behind us. If it throws, it has broken.
+    // The target is the service behind us, so `upstream-broken` is right if it throws.
     const guarded: Handler = (request, response) => callHandler(target, request, response, logger, 'upstream-broken')
     const inward = shielded(layers, guarded, logger, 'upstream-broken')
     const unseal = unsealing(options.inboxKeys, logger, ({ upgrade, exchangeId }) => {
@@ -118,35 +118,35 @@ export class Exchanges {
     return followTrace(tracing, true, this.#handler, request, response)
   }
 
-  /** Ends those that run on for nobody. */
+  /** Ends the exchanges whose session has died. */
   close(): void {
-    for (const exchange of this.#unheard) exchange.giveUp()
+    for (const exchange of this.#orphans) exchange.giveUp()
   }
 
   /** @internal */
   runsOn(exchange: LiveExchange): void {
-    this.#unheard.add(exchange)
+    this.#orphans.add(exchange)
   }
 
-  /** @internal Answers for a target that failed before it answered. */
+  /** @internal Answers in place of a target that failed before it answered. */
   answer(request: HttpRequest, path: string, response: ResponseSink, error: SallyportError): void {
     // Longest prefix first.
     const cors = this.#options.cors.find(rule => isUnder(rule.path, path))
     answerProblem(response, request, error, cors)
   }
 
-  /** @internal The sink of an embedder's handler threw. */
+  /** @internal Logs that a sink of the embedder's handler threw. */
   tell(error: unknown): void {
     tellDefect(this.#options.logger, 'a target threw', error)
   }
 
   /** @internal */
   over(exchange: LiveExchange, isUpgrade: boolean, exchangeId: string): void {
-    this.#unheard.delete(exchange)
+    this.#orphans.delete(exchange)
     this.#ended(isUpgrade, exchangeId)
   }
 
-  /** What {@link #begin} began; a safe one is not remembered, and its end alters nothing. */
+  /** Undoes the bookkeeping of {@link #begin}. For safe exchanges, which are not remembered, `seen.end` does nothing. */
   #ended(isUpgrade: boolean, exchangeId: string): void {
     this.live--
     if (isUpgrade) this.webSockets--
@@ -156,14 +156,14 @@ export class Exchanges {
 
 const giveUp = stepOf<LiveExchange>(exchange => exchange.giveUp())
 
-/** An exchange under way: counted until it is over, and shielded from what its target throws. */
+/** An exchange in progress. It is counted until it ends, and contains whatever its target throws. */
 class LiveExchange extends PassThrough {
   readonly #owner: Exchanges
   readonly #request: HttpRequest
-  /** As it came: a router may change the request on its way. */
+  /** The original path; a router may rewrite that of the request. */
   readonly #path: string
   readonly #exchangeId: string
-  /** It may not run twice. */
+  /** Whether it must not run twice. */
   readonly #isUnsafe: boolean
   #whole = false
   #runOn: NodeJS.Timeout | undefined
@@ -205,7 +205,7 @@ class LiveExchange extends PassThrough {
 
   override requestAbort(error: SallyportError): void {
     if (this.#lost !== undefined) return
-    // A session that dies cancels nothing: the upstream may finish a request that it has whole.
+    // A dying session does not cancel a request that the upstream has in full. It may finish.
     if (error.reason === 'session-lost' && this.#whole && this.#isUnsafe && !this.isOver) {
       this.#lost = error
       this.#runOn = setTimeout(giveUp, RUN_ON_MS, this)
@@ -227,7 +227,7 @@ class LiveExchange extends PassThrough {
     if (this.#lost !== undefined) this.#abort(this.#lost)
   }
 
-  /** The target's sink threw: it is asked nothing more, and its exchange ends. */
+  /** The target's sink threw. It is not called again, and its exchange ends. */
   threw(thrown: unknown): void {
     this.#owner.tell(thrown)
     this.detach()
@@ -239,12 +239,12 @@ class LiveExchange extends PassThrough {
   }
 
   override responseData(chunk: Uint8Array): void {
-    // Nobody hears it any more, and it may end all the same.
+    // Nobody receives the response any more, but it may still run to its end.
     if (this.#lost === undefined) super.responseData(chunk)
     else this.responseConsumed(chunk.length)
   }
 
-  /** A failure that nobody has put into words yet becomes an answer here: a reset stream would not tell the cause. */
+  /** A failure that has no answer yet becomes one here, since resetting the stream would hide the cause. */
   override responseAbort(error: SallyportError): void {
     if (this.status !== 0 || this.#lost !== undefined) super.responseAbort(error)
     else if (!this.isOver) this.#owner.answer(this.#request, this.#path, this, error)

@@ -1,28 +1,32 @@
 import { randomInt } from 'node:crypto'
 
-/** Of each id the first eight bytes are kept, two words: the ids are random, and a million of them meet once in ten million years. */
+/**
+ * Two 32-bit words, the first eight bytes of an id, are kept per id. Ids are random, so with a million of them a collision is
+ * expected once in ten million years.
+ */
 const WORDS = 2
-const LEAST_PLACES_LOG = 6
-/** Where more of its places are taken, the table grows. */
-const MOST_FULL = 3 / 4
+const INITIAL_SLOTS_LOG = 6
+/** The table grows when more of its slots are taken. */
+const MAX_LOAD = 3 / 4
 
 /**
- * A set of ids of 16 random bytes in latin1, in 11 to 21 bytes each: an open hash table of numbers, where a `Set` of texts would
- * keep a hundred. Where an id stands depends on numbers of this process, so that a sender who chooses its ids cannot make them meet.
+ * A set of ids of 16 random bytes, given as latin1 strings. This open-addressing hash table of numbers takes 11 to 21 bytes per
+ * id, where a `Set` of strings would take a hundred. Hashing uses random factors of this process, so that a sender who chooses
+ * its ids cannot provoke collisions.
  */
 export class IdSet {
   size = 0
-  #log = LEAST_PLACES_LOG
-  /** Of a free place the first is 0. */
-  #words = new Uint32Array(WORDS << LEAST_PLACES_LOG)
+  #log = INITIAL_SLOTS_LOG
+  /** The first word of a free slot is 0. */
+  #words = new Uint32Array(WORDS << INITIAL_SLOTS_LOG)
 
   has(id: string): boolean {
     return this.#words[this.#find(word(id, 0) || 1, word(id, 4))] !== 0
   }
 
-  /** Whether it was not there before. */
+  /** Returns whether the id was new. */
   add(id: string): boolean {
-    if (this.size >= MOST_FULL * (1 << this.#log)) this.#grow()
+    if (this.size >= MAX_LOAD * (1 << this.#log)) this.#grow()
     return this.#put(word(id, 0) || 1, word(id, 4))
   }
 
@@ -35,7 +39,7 @@ export class IdSet {
     return true
   }
 
-  /** The place of the two words, or the free one that they would stand in. */
+  /** Index of the slot that holds the two words, or of the free slot where they would go. */
   #find(one: number, two: number): number {
     const words = this.#words
     const hash = Math.imul(one, FACTOR_ONE) + Math.imul(two, FACTOR_TWO)
@@ -57,11 +61,11 @@ export class IdSet {
   }
 }
 
-/** Odd. */
+/** Random factors of the hash. They must be odd. */
 const FACTOR_ONE = (randomInt(2 ** 31) << 1) | 1
 const FACTOR_TWO = (randomInt(2 ** 31) << 1) | 1
 
-/** Four of its bytes. */
+/** Four bytes of the id, as a number. */
 function word(id: string, at: number): number {
   const high = (id.charCodeAt(at + 3) << 24) | (id.charCodeAt(at + 2) << 16)
   return (high | (id.charCodeAt(at + 1) << 8) | id.charCodeAt(at)) >>> 0

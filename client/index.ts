@@ -1,5 +1,5 @@
 /**
- * The tunnel client: dials out, keeps sessions with a server, and hands what comes down them to a target.
+ * The tunnel client: dials out, keeps sessions with a server, and hands the exchanges that arrive on them to a target.
  *
  * @example
  * ```ts
@@ -48,16 +48,16 @@ export type { FetchHandler } from './targets/function.ts'
 export type { TokenSource } from './token.ts'
 export type { CloseOptions, ConnectionStats, SessionStats, Tunnel, TunnelEvents, TunnelStats } from './tunnel.ts'
 
-/** After this time without a session `connect` says what it waits for. */
+/** After this time without a session, `connect` warns. */
 const WARN_MS = 10_000
 
 /**
- * Opens a tunnel and waits for its first session. Failures on the way do not reject: it tries again with back-off, and says
- * why in the events `reconnecting` and `refused` (see the option `on`) and in the log. After 10 s it warns, without a logger
- * as a warning of the process (`SALLYPORT_NO_SESSION`).
+ * Opens a tunnel and waits for its first session. A failed attempt does not reject: the client retries with back-off and
+ * reports the reason in the log and in the events `reconnecting` and `refused` (see the option `on`). After 10 s without a
+ * session it logs a warning, or emits a process warning (`SALLYPORT_NO_SESSION`) if there is no logger.
  *
- * Rejects with TypeError for options that can never work, with the reason of `signal`, and with SallyportError
- * `runtime-offline` after `connectTimeoutMs`.
+ * Rejects with TypeError for options that can never work, with the reason of `signal` when that aborts, and with
+ * SallyportError `runtime-offline` after `connectTimeoutMs`.
  *
  * @example
  * ```ts
@@ -126,9 +126,9 @@ function late(tunnel: Tunnel, afterMs: number): SallyportError {
   return new SallyportError('runtime-offline', noSession(tunnel, afterMs))
 }
 
-/** Whoever waits is to learn why, also without a logger. */
+/** A caller who waits should learn why, even without a logger. */
 function warnOfWait(tunnel: Tunnel, logger: Logger | undefined): void {
-  const message = `${noSession(tunnel, WARN_MS)}; connect() tries on`
+  const message = `${noSession(tunnel, WARN_MS)}; connect() keeps trying`
   if (logger === undefined) process.emitWarning(message, { code: 'SALLYPORT_NO_SESSION' })
   else safeLogger(logger).warn({}, message)
 }

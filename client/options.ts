@@ -1,4 +1,4 @@
-/** Checks the options of {@link connect} at once: whatever can never work is a TypeError, not an attempt. */
+/** The options of {@link connect}. Options that can never work throw a TypeError at once instead of failing attempt by attempt. */
 import { createPrivateKey, randomUUID } from 'node:crypto'
 import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
@@ -34,51 +34,52 @@ import type { FetchHandler } from './targets/function.ts'
 import { checkToken, type TokenSource } from './token.ts'
 import type { TunnelEvents } from './tunnel.ts'
 
-/** What `createRouter` returns is one. */
+/** A target with a handler of its own, such as the router that `createRouter` returns. */
 export interface HandlerTarget {
   readonly handler: Handler
-  /** Which web pages may read the error answers that the server itself makes. */
+  /** Which web pages may read the error answers of the server itself. */
   cors?(): readonly { readonly path: string; readonly cors: CorsPolicy }[]
   /** Which webhooks the server may keep while they cannot be delivered. */
   inbox?(): readonly InboxRule[]
-  /** Which of its services take connections, each within `connectMs`, for a server that asks. The server gets no address. */
+  /** Checks which of its services accept connections, each within `connectMs`, when the server asks. The server learns no address. */
   check?(connectMs: number): Promise<CheckedTargets>
 }
 
 /**
- * Where the requests go: the URL of a service, a router, a `node:http` server that listens nowhere, or a function of a
- * web Request.
+ * Where requests go: the URL of a service, a router, a `node:http` server that does not listen, or a function from a web
+ * `Request` to a `Response`.
  */
 export type Target = string | URL | HandlerTarget | HttpServer | FetchHandler
 
-/** What {@link connect} takes: which server, which token, and where requests go. */
+/** Options of {@link connect}: the server, the token, and where requests go. */
 export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
   /** `wss://host[:port]` of the control endpoint; several are replicas. `ws://` is only for loopback. */
   readonly url: string | URL | readonly (string | URL)[]
-  /** Whom to dial instead of the host of `url`, as curl's `--connect-to`: certificates and names are still those of `url`. */
+  /** Address to dial instead of the host of `url`, like curl's `--connect-to`. Certificates and names are still checked against `url`. */
   readonly connectTo?: HostPort | undefined
-  /** A JWT, or a function that returns one. It is called at the start, and whenever a third of the last token's life is left. */
+  /** A JWT, or a function that returns one. It is called at the start, and whenever a third of the current token's lifetime is left. */
   readonly token: TokenSource
   /** Where requests go. */
   readonly target: Target
   /** Authorities (PEM) to trust besides those of the system. */
   readonly ca?: string | Buffer | readonly (string | Buffer)[] | undefined
-  /** Trust only `ca`. Default false. */
+  /** Trusts only `ca`. Default false. */
   readonly caOnly?: boolean | undefined
   /** Client certificate, PEM. */
   readonly tls?: ClientCertificate | undefined
-  /** `TLSv1.2` only for middleboxes that cannot pass 1.3. */
+  /** Lowest TLS version. Use `TLSv1.2` only for middleboxes that do not pass 1.3. Default `TLSv1.3`. */
   readonly tlsMin?: 'TLSv1.2' | 'TLSv1.3' | undefined
   /**
-   * X25519 private keys (PEM, PKCS #8) for what a server keeps of our webhooks: it is sealed for the first, and opened with any.
-   * All clients of a runtime need the same. Absent: a server keeps none, unless it may keep them in clear.
+   * X25519 private keys (PEM, PKCS #8) for webhooks in the inbox of the server. They are sealed for the first key and can be
+   * opened with any. All clients of a runtime need the same keys. Without keys, the server stores no webhooks, unless it may
+   * store them unencrypted.
    */
   readonly inboxKeys?: readonly string[] | undefined
-  /** CIDRs that may call; the server enforces it. Absent: all, empty: none. */
+  /** CIDRs that may call; the server enforces this. Default: all. Empty: none. */
   readonly allowCallers?: readonly string[] | undefined
-  /** Which web pages may read our error answers, by path, even while the runtime is offline. A router brings its own rules. */
+  /** Which web pages may read error answers of Sallyport, by path, even while the runtime is offline. A router adds its own rules. */
   readonly cors?: readonly CorsRule[] | undefined
-  /** Outbound proxy (CONNECT), `http://[user:password@]host:port`; '' for none. Default: HTTPS_PROXY and NO_PROXY. */
+  /** Outbound proxy (CONNECT), `http://[user:password@]host:port`; `''` for none. Default: `HTTPS_PROXY` and `NO_PROXY`. */
   readonly proxy?: string | undefined
   /** Aborts `connect` while it waits for its first session. */
   readonly signal?: AbortSignal | undefined
@@ -87,46 +88,46 @@ export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
   /** Audience that the server expects. Used only to explain refusals. Default `sallyport`. */
   readonly audience?: string | undefined
   /**
-   * Follows the traces that the server follows, if it does: with spans of its own, or with `server`, which returns them to the server
-   * over the session. Default off: `traceparent` passes as it came. See `docs/tracing.md`.
+   * Adds spans to the traces that the server follows. They go to `tracer`, or with `'server'` back to the server over the
+   * session. Default: off; `traceparent` passes unchanged. See `docs/tracing.md`.
    */
   readonly tracing?: { readonly tracer: Tracer } | 'server' | undefined
   /** How long to wait between attempts. */
   readonly backoff?: BackoffOptions | undefined
   /** Limits of each session. */
   readonly limits?: SessionLimitOptions | undefined
-  /** Resolves host names, like the option of `net.connect`. */
+  /** Resolves host names, like the option of the same name of `net.connect`. */
   readonly lookup?: LookupFunction | undefined
-  /** Where log lines go. Default: nowhere. */
+  /** Receives log lines. Default: none are written. */
   readonly logger?: Logger | undefined
   /**
-   * What stands in front of the target, in the order in which a request meets it. A layer that throws costs its exchange; see
-   * {@link Layer}. Default none.
+   * Layers in front of the target, in the order in which a request passes them. A layer that throws fails its exchange; see
+   * {@link Layer}. Default: none.
    */
   readonly layers?: readonly Layer[] | undefined
   /**
-   * Keeps the last 500 exchanges for {@link Tunnel.inspector}, at most 32 MiB, with secrets redacted: their heads alone, or the first
-   * 128 KiB of their bodies too. Default `off`.
+   * Keeps the last 500 exchanges for {@link Tunnel.inspector}, at most 32 MiB, with secrets redacted: only their heads, or
+   * also the first 128 KiB of each body. Default `off`.
    */
   readonly inspect?: 'off' | 'heads' | 'bodies' | undefined
-  /** Called once for each exchange, when it is over. */
+  /** Called once for each exchange, when it has ended. */
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
-  /** Listeners from the first moment on, while `connect` still waits. */
+  /** Event listeners that are registered from the start, so that they hear events while `connect` still waits. */
   readonly on?:
     | { readonly [Name in keyof TunnelEvents]?: ((event: TunnelEvents[Name]) => void) | undefined }
     | undefined
-  /** Default Math.random; for tests. */
+  /** Source of random numbers, for tests. Default `Math.random`. */
   readonly random?: (() => number) | undefined
 }
 
-/** What a target has to say to the server, in each hello. */
+/** The rules of a target that `hello` tells the server. */
 export interface Announcement {
   readonly cors: CorsRule[]
-  /** Absent: no inbox. */
+  /** Absent if no webhook may go to the inbox. */
   readonly inbox?: InboxRule[]
 }
 
-/** The options with their defaults, checked. */
+/** The options, checked and completed with defaults. */
 export interface ResolvedClientOptions extends LimitValues<typeof CONNECT_LIMITS> {
   readonly servers: readonly URL[]
   readonly audience: string
@@ -134,14 +135,14 @@ export interface ResolvedClientOptions extends LimitValues<typeof CONNECT_LIMITS
   readonly random: () => number
   readonly cors: readonly CorsRule[]
   readonly tracing: Tracing | 'server' | undefined
-  /** Without what changes from session to session. */
+  /** The fields that are the same for all sessions. */
   readonly hello: Omit<Hello, 'lastEpoch' | 'connection' | 'cors' | 'inbox'>
 }
 
 const WINDOW_BYTES = 65_536
 
-/** Throws TypeError. `said` is what the target has to say to the server. */
-export function checkOptions(options: ClientOptions, said: Announcement): ResolvedClientOptions {
+/** Throws TypeError. `announcement` holds the rules of the target. */
+export function checkOptions(options: ClientOptions, announcement: Announcement): ResolvedClientOptions {
   const { token, proxy } = options
   if (typeof token !== 'function' && (typeof token !== 'string' || token.trim() === '')) {
     throw new TypeError('token is missing: give a JWT, or a function that returns one')
@@ -158,7 +159,7 @@ export function checkOptions(options: ClientOptions, said: Announcement): Resolv
     throw new TypeError("inspect must be 'off', 'heads' or 'bodies'")
   }
   const cors = [...(options.cors ?? [])].sort((a, b) => b.path.length - a.path.length)
-  checkHello(options, said)
+  checkHello(options, announcement)
   const servers = checkServers(options.url)
   checkConnectTo(options.connectTo, servers)
   return {
@@ -183,7 +184,8 @@ function checkServers(url: ClientOptions['url']): URL[] {
 function checkConnectTo(connectTo: HostPort | undefined, servers: readonly URL[]): void {
   if (connectTo === undefined) return
   const address = formatAddress(connectTo)
-  if (readDialled(address) === undefined) throw new TypeError(`connectTo "${address}" is no host and port to dial`)
+  if (readDialled(address) === undefined)
+    throw new TypeError(`connectTo "${address}" is not a host and port that can be dialled`)
   if (!isLoopback(connectTo.host) && servers.some(({ protocol }) => protocol === 'ws:')) {
     throw new TypeError(`connectTo "${address}" is another machine, and ws:// would send it the token unencrypted`)
   }
@@ -237,28 +239,28 @@ function featuresOf({ tracing, inboxKeys }: HelloOptions): string[] {
   return features
 }
 
-/** Throws TypeError for anything but a key of X25519. */
+/** Throws TypeError for anything but X25519 keys. */
 export function readInboxKeys(pems: readonly string[] | undefined): InboxKeys | undefined {
   const [first, ...others] = (pems ?? []).map(pem => {
     const key = createPrivateKey(pem)
-    if (key.asymmetricKeyType !== 'x25519') throw new TypeError('inboxKeys: only X25519 keys')
+    if (key.asymmetricKeyType !== 'x25519') throw new TypeError('inboxKeys: only X25519 keys are supported')
     return key
   })
   return first === undefined ? undefined : new InboxKeys([first, ...others])
 }
 
 /**
- * Throws TypeError if the server could not read a hello with these options and this announcement: the codec itself says so. To be
- * asked before a target takes other rules.
+ * Throws TypeError if the server could not read a `hello` with these options and this announcement, according to the codec
+ * itself. Call it before a target adopts new rules.
  */
 export function checkHello(
   options: HelloOptions,
-  said: { readonly cors: readonly object[]; readonly inbox?: readonly object[] },
+  announcement: { readonly cors: readonly object[]; readonly inbox?: readonly object[] },
 ): void {
   const hello = makeHello(options)
   const text = JSON.stringify({
     ...hello,
-    ...said,
+    ...announcement,
     lastEpoch: Number.MAX_SAFE_INTEGER,
     connection: Number(CONNECT_LIMITS.connections.most),
   })
@@ -267,6 +269,6 @@ export function checkHello(
   try {
     parseControl(text)
   } catch (cause) {
-    throw new TypeError(`an option does not hold: ${(cause as Error).message}`, { cause })
+    throw new TypeError(`an option is not valid: ${(cause as Error).message}`, { cause })
   }
 }

@@ -1,19 +1,19 @@
 /**
- * The exchanges that this instance began to forward, over all its connections, so that none runs twice (design: "sent
- * again or not"). Only those with an unsafe method stand here: a safe one may always be forwarded anew.
+ * The exchanges that this instance has begun to forward, over all its connections, so that none runs twice. Only those with an
+ * unsafe method are remembered; a safe one may always be forwarded again.
  */
 import { IdSet } from './id-set.ts'
 
-/** How long an exchange is remembered after its end, at least. */
+/** Least time that an exchange is remembered after its end. */
 const KEEP_MS = 60_000
-/** 14,000 a second for all of that time, more than one process forwards, in at most 21 MiB. */
+/** Enough for 14,000 exchanges per second, more than one process can forward, in at most 21 MiB. */
 const MAX_ENDED = 1024 * 1024
-/** Those that ended within so long are forgotten together, which costs no time for each of them. */
-const TOGETHER_MS = 15_000
-/** ... or this share of all, so that no more than that is lost at a time when there are too many. */
-const TOGETHER_SHARE = 1 / 8
+/** Exchanges that ended within this time form a group that is forgotten together, so that forgetting costs no time per exchange. */
+const GROUP_MS = 15_000
+/** A group holds at most this share of all, so that no more is lost at once when there are too many. */
+const GROUP_SHARE = 1 / 8
 
-interface Ended {
+interface EndedGroup {
   readonly ids: IdSet
   readonly sinceMs: number
 }
@@ -23,23 +23,23 @@ export class SeenExchanges {
   readonly #now: () => number
   /** Bounded by the sessions' limit of streams. */
   readonly #live = new Set<string>()
-  /** Oldest first; a few. */
-  readonly #ended: Ended[] = []
+  /** Oldest first. There are only a few. */
+  readonly #ended: EndedGroup[] = []
   #endedSize = 0
-  /** Until then the memory has a hole: ids were dropped before their time. */
-  #holeUntilMs = Number.NEGATIVE_INFINITY
+  /** Until then, ids may be missing because they were dropped early. */
+  #incompleteUntilMs = Number.NEGATIVE_INFINITY
 
   constructor(maxEnded = MAX_ENDED, now: () => number = () => performance.now()) {
     this.#maxEnded = maxEnded
     this.#now = now
   }
 
-  /** Begins `id`, or says why not: it was begun before, or a later attempt comes too late to tell. */
+  /** Records the start of `id`, or returns why it may not start: it was begun before, or it is a retry and we can no longer tell. */
   begin(id: string, attempt: number): 'already-begun' | 'too-late' | undefined {
     const nowMs = this.#now()
     this.#forget(nowMs)
     if (this.#live.has(id) || this.#ended.some(({ ids }) => ids.has(id))) return 'already-begun'
-    if (attempt > 0 && nowMs < this.#holeUntilMs) return 'too-late'
+    if (attempt > 0 && nowMs < this.#incompleteUntilMs) return 'too-late'
     this.#live.add(id)
     return undefined
   }
@@ -48,12 +48,13 @@ export class SeenExchanges {
     if (!this.#live.delete(id)) return
     const nowMs = this.#now()
     let last = this.#ended.at(-1)
-    if (last === undefined || nowMs - last.sinceMs >= TOGETHER_MS || last.ids.size >= this.#maxEnded * TOGETHER_SHARE) {
+    if (last === undefined || nowMs - last.sinceMs >= GROUP_MS || last.ids.size >= this.#maxEnded * GROUP_SHARE) {
       last = { ids: new IdSet(), sinceMs: nowMs }
       this.#ended.push(last)
     }
     if (last.ids.add(id)) this.#endedSize++
-    if (this.#endedSize > this.#maxEnded) this.#holeUntilMs = Math.max(this.#holeUntilMs, this.#shift() + KEEP_MS)
+    if (this.#endedSize > this.#maxEnded)
+      this.#incompleteUntilMs = Math.max(this.#incompleteUntilMs, this.#shift() + KEEP_MS)
   }
 
   get size(): number {
@@ -64,13 +65,13 @@ export class SeenExchanges {
     while (this.#ended.length > 0 && this.#untilMs() + KEEP_MS <= nowMs) this.#shift()
   }
 
-  /** The latest time at which one of the oldest group ended. */
+  /** The latest time at which an exchange of the oldest group may have ended. */
   #untilMs(): number {
     const [oldest, next] = this.#ended
-    return next?.sinceMs ?? oldest!.sinceMs + TOGETHER_MS
+    return next?.sinceMs ?? oldest!.sinceMs + GROUP_MS
   }
 
-  /** Forgets the oldest, and says when the last of them may have ended. */
+  /** Forgets the oldest group, and returns when its last exchange may have ended. */
   #shift(): number {
     const untilMs = this.#untilMs()
     this.#endedSize -= this.#ended.shift()!.ids.size

@@ -1,6 +1,6 @@
 /**
- * One of the client's connections: a loop that keeps one session in service, around a step that dials and stays until
- * the session ends or is to be replaced.
+ * One of the client's connections: a loop that keeps one session in service. Each step dials, and lasts until the session
+ * ends or should be replaced.
  */
 import { messageOf } from '../protocol/base/errors.ts'
 import { detached, type Guard } from '../protocol/base/guard.ts'
@@ -13,14 +13,14 @@ import type { ClientSession, SessionOwner } from './session.ts'
 
 /** The rest of the client, as a connection sees it. */
 export interface SessionKeeperOwner {
-  /** The client closes. */
+  /** Aborted when the client closes. */
   readonly signal: AbortSignal
-  /** Guards work whose failure ends nothing. The loop goes on to its next step. */
+  /** Guards work whose failure must end nothing. The loop goes on with its next step. */
   readonly guard: Guard
   readonly logger: Logger
-  /** How many machines may serve us, as far as is known. */
+  /** How many machines may serve us, as far as we know. */
   readonly machines: number
-  /** Opens a WebSocket to the server and address whose turn it is; rejects with {@link Unreachable}. */
+  /** Opens a WebSocket to the server and address whose turn it is. Rejects with {@link Unreachable}. */
   dial(turn: number): Promise<Dialled>
   /** Whether another connection has a session with this replica. */
   hasReplica(replica: string, connection: number): boolean
@@ -29,7 +29,7 @@ export interface SessionKeeperOwner {
   /** A session that was in service has ended. */
   onDisconnected(session: ClientSession, connection: number, reason: string): void
   onReconnecting(connection: number, inMs: number, reason: string): void
-  /** `status` is 0 if the server closed a session for it. */
+  /** `status` is 0 if the server ended an open session. */
   onRefused(connection: number, reason: string, status: number, requestId: string | undefined): void
 }
 
@@ -39,26 +39,26 @@ export type SessionListener = Pick<SessionOwner, 'onWelcome' | 'onReady' | 'onLe
 type Outcome =
   | { readonly kind: 'failed'; readonly reason: string; readonly refused: boolean; readonly silent: boolean }
   | { readonly kind: 'lost'; readonly reason: string; readonly livedMs: number }
-  /** The server asked us to go elsewhere, after a while; the old session lives on until it says bye. */
+  /** The server asked us to leave, after a delay. The old session lives on until the server says `bye`. */
   | { readonly kind: 'replace'; readonly waitMs: number }
-  /** Another connection has this replica: another one may do. */
+  /** Another connection already has this replica, so we try for another one. */
   | { readonly kind: 'elsewhere' }
 
-/** Sessions that are left for another replica before one is kept. */
+/** Most sessions in a row that are left in search of another replica. */
 const MAX_PASSED = 3
-/** Sessions of one connection that their servers asked us to leave, and that have not ended. */
+/** Most sessions of one connection that the server asked us to leave and that have not ended. */
 const MAX_LEAVING = 8
-/** What is open on a session that is left for another replica may go on for so long. */
+/** How long open exchanges may continue on a session that is left for another replica. */
 const MOVE_GRACE_MS = 60_000
 
-/** Another session took the place of the one in service, which ends by itself. */
+/** Another session has replaced the one in service, which ends by itself. */
 interface Move {
   readonly to: Promise<Outcome>
 }
 
 /** What a session is opened for. */
 interface SessionRole {
-  /** The server has said who it is. */
+  /** Called when the server has identified itself. Returns whether to keep the session. */
   accepts(session: ClientSession): boolean
   onReady(session: ClientSession): void
   onOpen(session: ClientSession): void
@@ -66,7 +66,7 @@ interface SessionRole {
 
 export class SessionKeeper {
   readonly index: number
-  /** The session in service, or on its way there. */
+  /** The session in service, or the one being opened. */
   current: ClientSession | undefined
   /** Why the last attempt or session failed, in words, and when (ms since 1970). */
   lastError: string | undefined
@@ -75,16 +75,16 @@ export class SessionKeeper {
   attempts = 0
   readonly #owner: SessionKeeperOwner
   readonly #backoff: Backoff
-  /** Sessions that were told to leave, oldest first. They wait for a replacement, or for the end of what they still serve. */
+  /** Sessions that the server asked us to leave, oldest first. They wait for a replacement, or for their open exchanges to end. */
   readonly #leaving = new Set<ClientSession>()
-  /** Sessions left for another replica since the last one in service; infinite: any replica will do. */
+  /** Sessions left for another replica since the last one in service. Infinity: any replica will do. */
   #passed = 0
-  /** It had a session in service. */
+  /** Whether it has ever had a session in service. */
   #served = false
-  /** It waits for a person or a new token, not for the network. */
+  /** Whether it waits for a person or a new token rather than for the network. */
   #refused = false
   #wake: (() => void) | undefined
-  /** Makes it try again within this many milliseconds, if it would wait longer. */
+  /** Shortens the current wait to at most this many milliseconds. */
   #hurry: ((ms: number) => void) | undefined
   #moveTimer: NodeJS.Timeout | undefined
   #onMoved: ((move: Move) => void) | undefined
@@ -115,25 +115,25 @@ export class SessionKeeper {
     }
   }
 
-  /** What became of the session in service, or of the one that took its place. */
+  /** Resolves with the outcome of the session in service, or of the one that has replaced it. */
   async #next(): Promise<Outcome> {
-    let under = this.#once()
+    let outcome = this.#once()
     for (;;) {
       const move = new Promise<Move>(resolve => {
         this.#onMoved = resolve
       })
-      const first = await Promise.race([under, move])
+      const first = await Promise.race([outcome, move])
       if (!('to' in first)) return first
-      under = first.to
+      outcome = first.to
     }
   }
 
-  /** Tries again at once, if it waits. */
+  /** Ends a wait, so that it tries again at once. */
   retry(): void {
     this.#wake?.()
   }
 
-  /** Tries again at once, if it waits for the network. */
+  /** Ends a wait for the network, so that it tries again at once. */
   networkChanged(): void {
     if (!this.#refused) this.#wake?.()
   }
@@ -145,14 +145,14 @@ export class SessionKeeper {
     return outcome.silent && this.#served ? this.#backoff.silent() : this.#backoff.failed()
   }
 
-  /** Whether a replica was passed over that we had better taken. */
+  /** Whether we passed over a replica that we should now settle for. */
   #settles(): boolean {
     const hadChoice = this.#passed > 0 && this.#passed < Number.POSITIVE_INFINITY
     if (hadChoice) this.#passed = Number.POSITIVE_INFINITY
     return hadChoice
   }
 
-  /** Only at the start. Later it matters more to be back, and there is time to move. */
+  /** Only at the start. Later it matters more to be connected again, and there is time to move afterwards. */
   #passesOver(session: ClientSession): boolean {
     const { machines } = this.#owner
     const mayPass = !this.#served && this.#passed < Math.min(MAX_PASSED, machines - 1)
@@ -181,7 +181,7 @@ export class SessionKeeper {
     return { kind: 'failed', reason, refused: refused !== undefined, silent }
   }
 
-  /** Settles when the session has ended, or another should be opened beside it. */
+  /** Resolves when the session has ended, or another should be opened beside it. */
   #serve(dialled: Dialled): Promise<Outcome> {
     return this.#open(dialled, {
       accepts: session => !this.#passesOver(session),
@@ -192,17 +192,17 @@ export class SessionKeeper {
     })
   }
 
-  /** Where another connection has this replica too, and there are more: another one is tried after a while. */
+  /** If another connection has the same replica and there are more replicas, tries to move to another one after a while. */
   #moveLater(session: ClientSession, again = false): void {
     clearTimeout(this.#moveTimer)
     if (this.#owner.machines < 2 || !this.#owner.hasReplica(session.replica, this.index)) return
     const { guard, logger } = this.#owner
-    const due = guard(() => detached(logger, 'a move failed', this.#move(session)))
+    const due = guard(() => detached(logger, 'moving to another replica failed', this.#move(session)))
     this.#moveTimer = setTimeout(due, this.#backoff.move(again))
     this.#moveTimer.unref()
   }
 
-  /** Opens a session with another replica beside `old`, and leaves that one for it; keeps it if there is none. */
+  /** Opens a session with another replica and leaves `old` for it. Keeps `old` if there is no other replica. */
   async #move(old: ClientSession): Promise<void> {
     if (this.current !== old || !this.#owner.hasReplica(old.replica, this.index)) return
     const stays = () => this.current === old && !this.#owner.signal.aborted
@@ -222,8 +222,8 @@ export class SessionKeeper {
           this.current = session
           this.#onMoved?.({ to: outcome })
         }
-        const drained = left.drain('another replica has its place', MOVE_GRACE_MS)
-        detached(this.#owner.logger, 'a session could not be left', drained)
+        const drained = left.drain('moved to another replica', MOVE_GRACE_MS)
+        detached(this.#owner.logger, 'leaving a session failed', drained)
       },
       onOpen: () => {},
     })
@@ -261,9 +261,9 @@ export class SessionKeeper {
         this.#leaves(session)
         resolve({ kind: 'replace', waitMs: this.#backoff.left(session.livedMs) })
       },
-      onClosed: (session, told) => {
+      onClosed: (session, given) => {
         const cut = closeCode === CLOSE.abnormal && session.farewell === undefined
-        const reason = cut ? 'the network cut the connection' : told
+        const reason = cut ? 'the network cut the connection' : given
         if (this.current === session) this.current = undefined
         this.#leaving.delete(session)
         if (served && asked && this.current === undefined) this.#serverGone(session)
@@ -281,22 +281,22 @@ export class SessionKeeper {
     return promise
   }
 
-  /** The session that we were to leave has ended, and there is no other: whoever ended it may be back at once. */
+  /** The session that we were asked to leave has ended, and we have no other. The server may be restarting, so we retry soon. */
   #serverGone({ livedMs }: ClientSession): void {
     const inMs = this.#backoff.gone(livedMs)
     if (!this.#refused) this.#hurry?.(inMs)
   }
 
-  /** A server that asks us to leave, again and again, and ends nothing, does not make us hold ever more. */
+  /** Bounds the sessions that we keep if a server asks us to leave again and again but never ends one. */
   #leaves(session: ClientSession): void {
     this.#leaving.add(session)
     if (this.#leaving.size <= MAX_LEAVING) return
     const idle = [...this.#leaving].find(({ streams }) => streams === 0)
-    const [eldest] = this.#leaving
-    ;(idle ?? eldest)?.end('too many sessions were left and not ended by their server')
+    const [oldest] = this.#leaving
+    ;(idle ?? oldest)?.end('the server asked us to leave too many sessions without ending them')
   }
 
-  /** Sessions that were to be replaced need not be kept in service any longer. */
+  /** Tells the servers that the sessions to be replaced are no longer needed. */
   #released(): void {
     for (const session of this.#leaving) session.left()
   }

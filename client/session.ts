@@ -1,6 +1,6 @@
 /**
- * One session with a server, from hello to bye. protocol/wire/yamux moves the bytes; this file has what the two ends
- * say to each other about the session itself.
+ * One session with a server, from `hello` to `bye`. protocol/wire/yamux moves the bytes; this file handles the control
+ * messages about the session itself.
  *
  *     hello -> welcome -> ready -> (draining ->) closed
  */
@@ -37,44 +37,44 @@ export interface SessionOwner {
   readonly logger: Logger
   /** Limits of the yamux session. */
   readonly session: Partial<SessionOptions>
-  /** Undefined: no exchange is traced. `server`: the server gets the spans. */
+  /** Undefined if no exchange is traced. `server`: the spans go back to the server. */
   readonly tracing: Tracing | 'server' | undefined
   accept(stream: Stream, session: SessionView): void
-  /** Called once, when the server has said who it is. False: leave it at once. */
+  /** Called once, when the server has identified itself. Returns false to leave it at once. */
   onWelcome(session: ClientSession): boolean
-  /** The server takes it into service. Once. */
+  /** Called once, when the server takes the session into service. */
   onReady(session: ClientSession): void
-  /** Epoch of the instance, and whether it is the active one. */
+  /** Called with the epoch of the instance and whether it is active. */
   onStanding(epoch: number, active: boolean): void
   /** Another session should replace this one. Called at most once, and never after `onClosed`. */
   onLeave(session: ClientSession, reason: string): void
-  /** The server says something to a person. */
+  /** The server sent a notice for a person. */
   onNotice(session: ClientSession, notice: Notice): void
-  /** The server asks which targets take connections. */
+  /** The server asks which targets accept connections. */
   onCheck(session: ClientSession, id: number): void
   onReauth(session: ClientSession, token: string, accepted: boolean, requestId: string | undefined): void
-  /** Called once, last. */
+  /** Called once, as the last callback. */
   onClosed(session: ClientSession, reason: string): void
 }
 
 export type SessionState = 'hello' | 'welcome' | 'ready' | 'draining' | 'closed'
 
-/** Time for the server to answer hello, and for an echo to come back. */
+/** Time for the server to answer `hello` and then a ping. */
 const HELLO_MS = 10_000
 /** Time for the server to take the session into service. */
 const READY_MS = 10_000
-/** Time for the server to answer our drain. */
+/** Time for the server to answer our `drain`. */
 const DRAINED_MS = 5000
-/** Time for an echo to come back after the network has changed. */
+/** Time for a ping to be answered after the network has changed. */
 const TEST_MS = 5000
-/** A server that has not ended a session so long after the deadline that it set will not. */
+/** If a server has not ended a session this long after its own deadline, it never will, so we end it. */
 const LATE_END_MS = 5000
-/** Control messages, but for resets of streams, which are counted as such. A server has a handful of them in an hour. */
+/** Limit on control messages. Stream resets are counted separately. A server sends a handful of messages per hour. */
 const CONTROL_BURST = 300
 const CONTROLS_PER_SECOND = 20
 /**
- * What a server tells above is not believed. A new instance in each millisecond would count so far in 34 years; servers take
- * what is presented up to 2^48, so that whatever one server makes us present to another leaves that one room to count on.
+ * Epochs above this are not accepted from a server. One new instance per millisecond would take 34 years to reach it. Servers
+ * accept epochs up to 2^48 from clients, so whatever one server makes us present to another leaves the other room to count.
  */
 const MAX_EPOCH = 2 ** 40
 const BEFORE_WELCOME: ReadonlySet<string> = new Set(['welcome', 'notice', 'bye'])
@@ -86,7 +86,7 @@ export class ClientSession implements SessionView {
   lastStream = Number.POSITIVE_INFINITY
   #tracing: Tracing | undefined
   #returned: SpanReturn | undefined
-  /** The server may ask about the targets. */
+  /** Whether the server may ask about the targets. */
   #checks = false
   /** The server's latest reason for ending the session. */
   farewell: string | undefined
@@ -94,19 +94,19 @@ export class ClientSession implements SessionView {
   readonly #session: Session
   readonly #controls = new TokenBucket(CONTROL_BURST, CONTROLS_PER_SECOND)
   #state: SessionState = 'hello'
-  /** The latest epoch that the server told on this session. */
+  /** The latest epoch that the server sent on this session. */
   epoch = 0
   #welcome: Welcome | undefined
   #readySinceMs: number | undefined
   #left = false
-  /** The server's drain is answered. */
+  /** Whether we have answered the server's drain. */
   #answered = false
-  /** The token that was sent in band and is not answered yet. */
+  /** The token that was sent in band and not answered yet. */
   #asked: string | undefined
   #nextToken: string | undefined
-  /** The server has answered our drain, or the session has ended. */
+  /** Resolves when the server has answered our drain, or the session has ended. */
   readonly #drained = Promise.withResolvers<void>()
-  /** No stream is open, and none will be; set by the first drain. */
+  /** Resolves when no stream is open and none will be opened. Set by the first drain. */
   #empty: PromiseWithResolvers<void> | undefined
   #timer: NodeJS.Timeout | undefined
   #leaveTimer: NodeJS.Timeout | undefined
@@ -125,7 +125,7 @@ export class ClientSession implements SessionView {
       logger: owner.logger,
       onStream: stream => owner.accept(stream, this),
       onControl: text => this.#control(text),
-      onGoAway: () => this.#leave('the server takes no new streams'),
+      onGoAway: () => this.#leave('the server opens no more streams'),
       onIdle: () => this.#empty?.resolve(),
       onClose: (_error, reason) => this.#closed(reason),
     })
@@ -157,21 +157,21 @@ export class ClientSession implements SessionView {
     return this.#state
   }
 
-  /** How long it has been in service; 0 if it never was. */
+  /** How long the session has been in service; 0 if it never was. */
   get livedMs(): number {
     return this.#readySinceMs === undefined ? 0 : performance.now() - this.#readySinceMs
   }
 
-  /** Greeted by its server, and neither end drains. */
+  /** Whether the server has sent `welcome` and neither end is draining. */
   get inService(): boolean {
     return this.#state === 'welcome' || this.#state === 'ready'
   }
 
-  /** Ends the session unless an echo comes back soon. */
+  /** Ends the session unless a ping is answered soon. */
   test(reason: string): void {
     if (this.#testTimer !== undefined) return
     this.#testTimer = setTimeout(
-      this.#guard(() => this.destroy(`${reason}, and no echo came back`)),
+      this.#guard(() => this.destroy(`${reason}, and a ping was not answered`)),
       TEST_MS,
     )
     this.#session.ping(() => {
@@ -197,7 +197,7 @@ export class ClientSession implements SessionView {
     }
   }
 
-  /** Sends a fresh token, in band. One at a time: another waits for the answer to the first, and only the last does. */
+  /** Sends a fresh token in band. One at a time: while one awaits its answer, only the latest other token is kept for sending next. */
   reauth(token: string): void {
     if (this.#state === 'hello' || this.#state === 'closed') return
     if (this.#asked !== undefined) {
@@ -213,12 +213,12 @@ export class ClientSession implements SessionView {
     this.#say({ type: 'checked', ...answer })
   }
 
-  /** Streams that are open. */
+  /** Number of open streams. */
   get streams(): number {
     return this.#session.streams
   }
 
-  /** Answers the server's drain: the replacement is up, or cannot be had now. Once. */
+  /** Answers the server's drain, once: the replacement is up, or is not to be had now. */
   left(): void {
     if (this.#state !== 'draining' || this.#answered) return
     this.#answered = true
@@ -226,8 +226,9 @@ export class ClientSession implements SessionView {
   }
 
   /**
-   * Ends the session without loss: no new streams, those that are open are served for `graceMs`. A moment before its end
-   * the server closes the WebSockets among them; what is still open then is cut. Of several drains the first to end ends it.
+   * Ends the session gracefully: no new streams are opened, and open ones are served for `graceMs`. Shortly before that ends,
+   * the server closes the WebSockets among them; whatever is still open after that is cut. Of several drains, the one with
+   * the earliest end wins.
    */
   async drain(reason: string, graceMs: number): Promise<void> {
     if (this.#state === 'closed') return
@@ -247,7 +248,7 @@ export class ClientSession implements SessionView {
     this.end(reason)
   }
 
-  /** Says bye and closes, after what was sent; streams that are still open are lost. */
+  /** Sends `bye` and closes once everything is sent. Streams that are still open are lost. */
   end(reason: string): void {
     if (this.#state === 'closed') return
     this.#returned?.close()
@@ -255,7 +256,7 @@ export class ClientSession implements SessionView {
     this.#session.close(reason, CLOSE.normal)
   }
 
-  /** Ends at once, without a word to the server. */
+  /** Ends at once, without telling the server. */
   destroy(reason: string): void {
     this.#session.destroy(new SallyportError('session-lost', reason))
   }
@@ -280,7 +281,7 @@ export class ClientSession implements SessionView {
     }
   }
 
-  /** What the server said earlier about its end is not the reason. */
+  /** Ends the session for a protocol error. Whatever farewell the server sent earlier is not the reason. */
   #broken(reason: string): void {
     this.farewell = undefined
     this.#session.close(reason, CLOSE.protocolError)
@@ -325,7 +326,7 @@ export class ClientSession implements SessionView {
 
   #welcomed(welcome: Welcome): void {
     if (this.#state !== 'hello') {
-      this.#fail('the server said welcome twice')
+      this.#fail('the server sent welcome twice')
       return
     }
     this.#welcome = welcome
@@ -333,15 +334,15 @@ export class ClientSession implements SessionView {
     this.#tracing = this.#tracingBy(welcome.features)
     this.#checks = welcome.features?.includes(FEATURE.checks) === true
     if (!this.#owner.onWelcome(this)) {
-      this.end('another connection of this instance is with this replica')
+      this.end('another connection of this instance already has this replica')
       return
     }
-    // A server that names no window means yamux's own.
+    // A server that names no window uses the default of yamux.
     this.#session.setPeerLimits({ windowBytes: welcome.limits?.windowBytes ?? SPEC_WINDOW_BYTES })
     this.#session.ping(() => {
       clearTimeout(this.#timer)
       this.#timer = setTimeout(
-        this.#guard(() => this.#notTaken()),
+        this.#guard(() => this.#notInService()),
         READY_MS,
       )
       this.#session.control({ type: 'ready' })
@@ -357,7 +358,7 @@ export class ClientSession implements SessionView {
     return { tracer, ratio: 0, parentBased: true }
   }
 
-  /** Only an edge that vouches for a trace is followed. */
+  /** Traces are followed only if the edge vouches for them. */
   tracingOf({ traced }: Preamble): Tracing | undefined {
     return traced ? this.#tracing : undefined
   }
@@ -366,8 +367,8 @@ export class ClientSession implements SessionView {
     if (this.#state !== 'closed') this.#session.control(message)
   }
 
-  /** If either end starts to drain meanwhile, that drain ends the session. */
-  #notTaken(): void {
+  /** If either end has started to drain meanwhile, that drain ends the session instead. */
+  #notInService(): void {
     if (this.#state === 'welcome') this.#fail('the server did not take the session into service in time')
   }
 
@@ -406,7 +407,7 @@ export class ClientSession implements SessionView {
       drain.afterMs,
     )
     this.#endTimer = setTimeout(
-      this.#guard(() => this.end('its deadline is over')),
+      this.#guard(() => this.end('the deadline of its drain is over')),
       drain.deadlineMs + LATE_END_MS,
     ).unref()
   }
@@ -418,7 +419,7 @@ export class ClientSession implements SessionView {
     this.#owner.onLeave(this, reason)
   }
 
-  /** An error in one of its timers ends this session and nothing else. */
+  /** An error in a timer of this session ends only this session. */
   readonly #guard: Guard = guardWith(error => {
     tellDefect(this.#owner.logger, 'a session failed', error)
     this.#session.destroy(new SallyportError('internal', 'a session failed', { cause: error }))

@@ -1,6 +1,6 @@
 /**
- * Spans of one session's exchanges, which go back to its server. They go by request, once the exchange is over here: what it has
- * recorded until then, in messages of a bounded size and at a bounded rate. What is too much is dropped.
+ * Returns the spans of one session's exchanges to its server. The spans of a request are sent together once its exchange has
+ * ended here, in messages of bounded size and at a bounded rate. Whatever exceeds the bounds is dropped.
  */
 
 import { Buffer } from 'node:buffer'
@@ -16,11 +16,11 @@ import {
   type SpansReturned,
 } from '../protocol/wire/control.ts'
 
-/** Of the message, around its requests. */
+/** Size of the message around its requests. */
 const FRAME_BYTES = 64
-/** So long others are waited for: four messages a second, where a server takes 20. */
+/** Time to collect further requests: four messages per second, where a server accepts 20. */
 const DELAY_MS = 250
-/** Most bytes that wait: four messages. */
+/** Most bytes that may wait: four messages. */
 const MAX_WAITING_BYTES = 4 * MAX_CONTROL_BYTES
 
 interface SpanReturnOptions {
@@ -30,7 +30,7 @@ interface SpanReturnOptions {
 
 interface Waiting {
   readonly request: ReturnedRequest
-  /** As JSON. */
+  /** Size as JSON. */
   readonly bytes: number
 }
 
@@ -54,7 +54,7 @@ export class SpanReturn implements Tracer {
     return tracer.start(name, kind, parent)
   }
 
-  /** What has not ended before the whole is not told. */
+  /** Spans that have not ended by now are left out. */
   #add(of: string, spans: readonly FinishedSpan[], fromMs: number): void {
     const request = { of, spans: spans.slice(-SPANS_LIMITS.ofRequest).map(span => returned(span, fromMs)) }
     const bytes = Buffer.byteLength(JSON.stringify(request)) + 1
@@ -85,7 +85,7 @@ export class SpanReturn implements Tracer {
     this.#timer = this.#waiting.length === 0 || this.#closed ? undefined : this.#later()
   }
 
-  /** Sends what one message holds of what waits, and takes no more. */
+  /** Sends as many waiting requests as fit into one message, and accepts no more. */
   close(): void {
     clearTimeout(this.#timer)
     this.#closed = true
@@ -93,15 +93,17 @@ export class SpanReturn implements Tracer {
   }
 }
 
-/** Times as microseconds since the request came here: no clock but one's own is believed at either end. */
+/** Times are microseconds since the request arrived here, because neither end trusts the clock of the other. */
 function returned(span: FinishedSpan, fromMs: number): ReturnedSpan {
   const { spanId, parentId, name, kind, startMs, endMs, attributes, failed } = span
-  const told = Object.entries(attributes).filter(([name, said]) => isReturned(name, said))
+  const kept = Object.entries(attributes).filter(([name, value]) => isReturned(name, value))
   return {
     ...{ id: spanId, parent: parentId!, name: plain(name), kind },
     at: micros(startMs - fromMs),
     took: micros(endMs - startMs),
-    attributes: Object.fromEntries(told.map(([name, said]) => [name, typeof said === 'string' ? plain(said) : said])),
+    attributes: Object.fromEntries(
+      kept.map(([name, value]) => [name, typeof value === 'string' ? plain(value) : value]),
+    ),
     ...(failed && { failed }),
   }
 }
@@ -110,7 +112,7 @@ function micros(ms: number): number {
   return Math.min(Math.max(0, Math.round(ms * 1000)), SPANS_LIMITS.micros)
 }
 
-/** A caller may have chosen parts of it, and nothing of it may break the session. */
+/** Callers choose part of these texts, and none of them may break the session. */
 function plain(text: string): string {
   return text.slice(0, SPANS_LIMITS.chars).replaceAll(/[^\x20-\x7e]/g, '?')
 }

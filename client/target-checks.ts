@@ -1,13 +1,14 @@
 /**
- * Whether the targets take connections, for a server that asks. It names none: what is dialled is what the routes name, where no caller
- * has a say. It gets names of routes, times and the codes that callers get, so it learns nothing that a request of its own would not tell.
+ * Checks whether the targets accept connections, when the server asks. The server names no target: we dial only targets of the
+ * routes whose host no caller chooses. It gets route names, times and the error codes that callers get, so it learns nothing
+ * that it could not learn by sending a request.
  */
 import { CHECKED_LIMITS, type CheckedRoute, isId, MAX_DURATION_MS } from '../protocol/wire/control.ts'
 import type { CheckedTarget, CheckedTargets } from '../router/check.ts'
 
-/** For each connection. Servers wait little longer. */
+/** Time for each connection. Servers wait only a little longer. */
 const TARGET_CHECK_MS = 2000
-/** So long an answer is given again, whoever asks. */
+/** How long the same answer is given again, whoever asks. */
 const KEPT_MS = 5000
 
 /** The answer, without its id. */
@@ -25,7 +26,7 @@ export class TargetChecks {
     this.#check = check
   }
 
-  /** One round at a time, over all sessions, and none within 5 s of another. Rejects where the target does. */
+  /** Runs one round at a time over all sessions, at most one every 5 s. Rejects if the target's check does. */
   ask(): Promise<TargetsAnswer> {
     const now = performance.now()
     if (this.#round !== undefined && now < this.#endsMs) return this.#round
@@ -35,19 +36,19 @@ export class TargetChecks {
   }
 }
 
-/** An embedder's target may say anything, and a server ends a session that tells it what the protocol has not. */
+/** Bounds the answer of an embedder's target, since the server ends a session that sends anything the protocol does not allow. */
 function answerOf({ targets, more }: CheckedTargets): TargetsAnswer {
-  const told = targets.slice(0, CHECKED_LIMITS.targets).map(routeOf)
-  const untold = targets.length - told.length
-  return { targets: told, more: Math.min(whole(more, CHECKED_LIMITS.more) + untold, CHECKED_LIMITS.more) }
+  const sent = targets.slice(0, CHECKED_LIMITS.targets).map(routeOf)
+  const omitted = targets.length - sent.length
+  return { targets: sent, more: Math.min(whole(more, CHECKED_LIMITS.more) + omitted, CHECKED_LIMITS.more) }
 }
 
 function routeOf({ route, ms, error }: CheckedTarget): CheckedRoute {
-  const told = { route: isId(route) ? route : 'unnamed', ms: whole(ms, MAX_DURATION_MS) }
-  return error ? { ...told, code: isId(error.reason) ? error.reason : 'internal' } : told
+  const checked = { route: isId(route) ? route : 'unnamed', ms: whole(ms, MAX_DURATION_MS) }
+  return error ? { ...checked, code: isId(error.reason) ? error.reason : 'internal' } : checked
 }
 
-/** 0 for what is no number. */
+/** Rounds and bounds a number; 0 for anything else. */
 function whole(value: number, most: number): number {
   return Math.min(Math.max(0, Math.round(Number(value)) || 0), most)
 }

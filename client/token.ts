@@ -1,4 +1,4 @@
-/** The client's token: fetched when it is needed, renewed when a third of its life is left, warned of at a quarter. */
+/** The client's token. It is fetched on demand and renewed when a third of its lifetime is left; a quarter left logs a warning. */
 
 import { formatDuration, MAX_TIMER_MS } from '../protocol/base/durations.ts'
 import { messageOf } from '../protocol/base/errors.ts'
@@ -10,24 +10,22 @@ import { readOwnClaims } from './claims.ts'
 /** A token, or a function that returns one. It is called again whenever a fresh token is needed. */
 export type TokenSource = string | (() => string | Promise<string>)
 
-/**
- * A token without the white space around it. Throws TypeError for one that could be sent neither in a header nor in band.
- */
+/** Trims the token. Throws TypeError if it could not be sent in a header and in band. */
 export function checkToken(given: unknown): string {
   const token = typeof given === 'string' ? given.trim() : ''
   if (token === '') throw new TypeError('no token was given')
-  if (!isTokenText(token)) throw new TypeError('the token is too long, or holds characters that no token has')
+  if (!isTokenText(token)) throw new TypeError('the token is too long, or contains characters that no token has')
   return token
 }
 
 interface TokenKeeperOptions {
   readonly source: TokenSource
-  /** A token that differs from the one before: live sessions send it in band. */
+  /** Called with a token that differs from the previous one, for live sessions to send in band. */
   readonly onFresh: (token: string) => void
   readonly logger: Logger
 }
 
-/** The source must answer in this time. */
+/** Time for the source to answer. */
 const SOURCE_TIMEOUT_MS = 10_000
 const MIN_RETRY_MS = 500
 const MAX_RETRY_MS = 30_000
@@ -35,7 +33,7 @@ const MAX_RETRY_MS = 30_000
 export class TokenKeeper {
   readonly #onFresh: (token: string) => void
   readonly #logger: Logger
-  /** What goes wrong beside its callers ends nothing: dials ask again. */
+  /** Guards work in the background. A failure ends nothing, since each dial asks again. */
   readonly #guard: Guard
   #source: TokenSource
   #token: string | undefined
@@ -54,26 +52,26 @@ export class TokenKeeper {
     this.#guard = logGuard(options.logger, 'the token could not be renewed')
   }
 
-  /** When the token ends, ms since 1970; `undefined` if there is none yet or it does not say. */
+  /** When the token expires, ms since 1970; `undefined` if there is no token yet or it does not say. */
   get expiresMs(): number | undefined {
     const exp = this.#token === undefined ? undefined : readOwnClaims(this.#token)?.exp
     return exp === undefined ? undefined : exp * 1000
   }
 
-  /** The last token that came; `undefined` before the first. A secret. */
+  /** The latest token; `undefined` before the first. A secret. */
   get latest(): string | undefined {
     return this.#token
   }
 
-  /** A token worth showing: the one at hand, or a fresh one if that was refused or is in its last third. */
+  /** Returns a token to dial with: the current one, or a fresh one if that was refused or has less than a third of its lifetime left. */
   async get(): Promise<string> {
     if (this.#token !== undefined && !this.#refused && this.#nowMs() < this.#renewMs()) return this.#token
     return await this.#fetch()
   }
 
   /**
-   * Puts a token in force; live sessions send it at once, also one that was refused before: by now the server may know its
-   * key. A source that is a function is asked when it ends. Throws TypeError for what is no token.
+   * Replaces the token. Live sessions send it at once, even if it was refused before, because the server may know its key by
+   * now. If the source is a function, it is called again before this token expires. Throws TypeError if it cannot be a token.
    */
   set(given: string): void {
     const token = checkToken(given)
@@ -82,7 +80,7 @@ export class TokenKeeper {
     this.#offerAgain()
   }
 
-  /** The token at hand once more, if it was refused and no other has come. */
+  /** Offers the current token again if it was refused and there is no newer one. */
   #offerAgain(): void {
     if (this.#token === undefined || !this.#refused || this.#closed) return
     this.#refused = false
@@ -95,27 +93,27 @@ export class TokenKeeper {
     await this.#fetch()
   }
 
-  /** A server did not take this token. What it says of an older one than that at hand is of no interest any more. */
+  /** A server did not accept this token. Ignored unless it is the current one. */
   refused(token: string): void {
     if (token !== this.#token) return
     this.#refused = true
     this.#schedule()
   }
 
-  /** The clock of a server that took the token, from its `Date`. If it differs from ours by seconds, it decides when the token ends. */
+  /** Takes over the clock of a server that accepted the token, from its `Date`. If it is seconds off ours, it decides when the token expires. */
   serverTime(dateMs: number): void {
     const aheadMs = Date.now() - dateMs
     this.#aheadMs = Math.abs(aheadMs) < 5000 ? 0 : aheadMs
     this.#schedule()
   }
 
-  /** The clock on the wall was set back by so much; the server's was not. */
+  /** The local clock was set back by this much. The server's clock was not. */
   setBack(byMs: number): void {
     this.#aheadMs -= byMs
     this.#schedule()
   }
 
-  /** To be called when the clock has gone on without the timer: the machine slept, or somebody set it. */
+  /** Call this when the clock may have advanced without the timer: the machine slept, or the clock was set. */
   look(): void {
     if (!this.#closed) this.#due()
   }
@@ -170,13 +168,13 @@ export class TokenKeeper {
     return this.#leftMs(1 / 4)
   }
 
-  /** When this share of the life is left; never, if the token does not say when it ends. */
+  /** When this share of the lifetime is left; never, if the token has no expiry. */
   #leftMs(share: number): number {
     const expiresMs = this.expiresMs
     return expiresMs === undefined ? Number.POSITIVE_INFINITY : expiresMs - this.#lifeMs() * share
   }
 
-  /** Sets the one timer for what comes next: renewal, the warning, or another try. */
+  /** Sets the single timer for the next event: renewal, the warning, or a retry. */
   #schedule(): void {
     clearTimeout(this.#timer)
     const expiresMs = this.expiresMs
@@ -203,7 +201,7 @@ export class TokenKeeper {
       return
     }
     const failed = this.#guard((error: unknown) => {
-      // No more of it than that: an error of whatever asked for the token may hold its own credentials.
+      // Only the message is logged: the error of a token source may carry credentials of its own.
       this.#logger.warn({ err: { message: messageOf(error) } }, 'could not get a fresh token')
     })
     this.#fetch()
@@ -219,14 +217,14 @@ export class TokenKeeper {
   }
 }
 
-/** More often as the end comes near; after it, each dial asks besides. */
+/** Retries get more frequent towards the expiry. After it, each dial asks as well. */
 function retryMs(leftMs: number): number {
   return leftMs <= 0 ? MAX_RETRY_MS : Math.min(MAX_RETRY_MS, Math.max(MIN_RETRY_MS, leftMs / 10))
 }
 
 async function withDeadline<Value>(run: () => Promise<Value>): Promise<Value> {
   const { promise, reject } = Promise.withResolvers<never>()
-  const late = new Error(`the source of the token did not answer within ${formatDuration(SOURCE_TIMEOUT_MS)}`)
+  const late = new Error(`the token source did not answer within ${formatDuration(SOURCE_TIMEOUT_MS)}`)
   const timer = setTimeout(reject, SOURCE_TIMEOUT_MS, late)
   try {
     return await Promise.race([run(), promise])

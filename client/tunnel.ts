@@ -7,15 +7,15 @@ import type { SessionState } from './session.ts'
 export interface TunnelEvents {
   /** A session is in service. */
   connected: { connection: number; session: string; replica: string; runtime: string }
-  /** A session that was in service has ended; `reason` in words. */
+  /** A session that was in service has ended. `reason` says why, in words. */
   disconnected: { connection: number; session: string; reason: string }
-  /** The server asked us to leave a session: a new one is opened, then this one is left. */
+  /** The server asked us to leave a session. A new one is opened, and then this one is left. */
   draining: { connection: number; session: string; reason: string }
-  /** This instance was given the traffic of its runtime, or stands by for the one that has it. */
+  /** This instance became active, which means that it gets the traffic of its runtime, or became a standby. */
   standing: { epoch: number; active: boolean }
-  /** There is no session on this connection: another attempt comes in `inMs`. */
+  /** There is no session on this connection. The next attempt follows in `inMs`. */
   reconnecting: { connection: number; inMs: number; reason: string }
-  /** The server refused the client. Attempts continue, slowly. `status` is 0 if the server ended a live session. */
+  /** The server refused the client. Attempts continue at a slow rate. `status` is 0 if the server ended a live session. */
   refused: { connection: number; reason: string; status: number; requestId: string | undefined }
 }
 
@@ -49,26 +49,26 @@ export interface ConnectionStats {
 export interface TunnelStats {
   /** Name of this running client. */
   readonly instance: string
-  /** Of the token, as the server read it; '' before the first session. */
+  /** Runtime of the token, as the server read it; `''` before the first session. */
   readonly runtime: string
-  /** The epoch that it holds; 0 before the first. */
+  /** Epoch of this instance; 0 before the first. */
   readonly epoch: number
   /** Whether this instance gets the traffic; false for a standby. */
   readonly active: boolean
-  /** As `Tunnel.ready`. */
+  /** Same as `Tunnel.ready()`. */
   readonly ready: boolean
   readonly sessions: readonly SessionStats[]
   readonly connections: readonly ConnectionStats[]
   /** Sessions that came into service after the first of their connection. */
   readonly reconnects: number
   readonly exchanges: { readonly live: number; readonly total: number }
-  /** When the token at hand ends, ms since 1970. */
+  /** When the current token expires, ms since 1970. */
   readonly tokenExpiresMs: number | undefined
 }
 
-/** How a tunnel is closed. */
+/** Options of `Tunnel.close`. */
 export interface CloseOptions {
-  /** How long open exchanges may continue, at most a day; 0: not at all. Default 30000. */
+  /** How long open exchanges may continue, at most a day. 0: not at all. Default 30000. */
   readonly graceMs?: number | undefined
 }
 
@@ -76,28 +76,28 @@ export interface CloseOptions {
 export interface Tunnel extends AsyncDisposable {
   on<Name extends keyof TunnelEvents>(name: Name, listener: (event: TunnelEvents[Name]) => void): void
   off<Name extends keyof TunnelEvents>(name: Name, listener: (event: TunnelEvents[Name]) => void): void
-  /** Settles with the first session. Rejects if the tunnel is closed before. */
+  /** Resolves with the first session. Rejects if the tunnel is closed before that. */
   connected(): Promise<void>
-  /** Where callers reach the runtime, as the server told it; undefined before the first session, or where it does not know. */
+  /** URL at which callers reach the runtime, from the server. Undefined before the first session, or if the server does not know it. */
   readonly url: string | undefined
-  /** Whether an echo has crossed a live session that takes traffic. */
+  /** Whether a live session takes traffic, and has answered a ping. */
   ready(): boolean
   stats(): TunnelStats
-  /** What came down the tunnel of late; undefined unless the option `inspect` asks for it. */
+  /** The latest exchanges of the tunnel. Undefined unless the option `inspect` is set. */
   readonly inspector: Inspector | undefined
   /**
-   * Puts this token in force; live sessions send it in band, and a connection that waits tries again at once. A `token`
-   * that is a function is asked again when this one is near its end. Throws TypeError for what is no token, and keeps the old
-   * one.
+   * Replaces the token. Live sessions send the new one in band, and a connection that waits tries again at once. If the
+   * option `token` is a function, it is called again when this token is near its expiry. Throws TypeError if `token` cannot be
+   * a token, and keeps the old one.
    */
   setToken(token: string): void
-  /** Asks the token's source now; as {@link Tunnel.setToken} if it gives another one. */
+  /** Asks the source of the token now. A different token takes effect as with {@link Tunnel.setToken}. */
   refreshToken(): Promise<void>
   /**
-   * Authorities and client certificate for every dial from now on, in place of those of the options; a connection that
-   * waits tries again at once. Throws, and keeps the old ones, if a PEM is not readable.
+   * Replaces authorities and client certificate for every dial from now on. A connection that waits tries again at once.
+   * Throws if a PEM cannot be read, and keeps the old ones.
    */
   setTrust(trust: Pick<ClientOptions, 'ca' | 'tls'>): void
-  /** Takes no new exchanges, lets open ones finish, and closes. A later call may shorten the grace. */
+  /** Stops taking new exchanges, lets open ones finish, and closes. A later call may shorten the grace. */
   close(options?: CloseOptions): Promise<void>
 }

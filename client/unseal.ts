@@ -1,6 +1,7 @@
 /**
- * The layer that opens what a server kept sealed. Such an exchange is a POST whose body is the sealed parts, each behind its
- * length: first the head of the webhook, then its body. What stands behind this layer sees the webhook as it came.
+ * The layer that opens sealed webhooks from the inbox of a server. Such an exchange is a POST whose body consists of sealed
+ * parts, each preceded by its length: first the head of the webhook, then its body. The layers after this one see the
+ * original webhook.
  */
 import { Buffer } from 'node:buffer'
 import { SallyportError } from '../protocol/base/errors.ts'
@@ -24,7 +25,7 @@ import { readSealedHead } from './sealed-head.ts'
 const refuse = refusing(() => undefined)
 const OWN_FIELDS: ReadonlySet<string> = new Set(Object.values(SEALED_FIELDS))
 
-/** `keys`: absent where there is none, and nothing can be opened. `unopened`: called once for what ends here and goes no further. */
+/** Without `keys`, nothing can be opened. `unopened` is called once for each exchange that ends here and goes no further. */
 export function unsealing(
   keys: InboxKeys | undefined,
   logger: Logger,
@@ -37,7 +38,10 @@ export function unsealing(
     const id = getHeader(headers, 'sallyport-inbox-id') ?? ''
     const key = keys?.find(keyId)
     if (key === undefined) {
-      logger.error({ inboxId: id, reason: keyId }, 'a webhook is sealed for another key: it stays at the server')
+      logger.error(
+        { inboxId: id, reason: keyId },
+        'a webhook is sealed for another key; it stays in the inbox of the server',
+      )
       unopened(request)
       return refuse(request, response, new SallyportError('inbox-sealed'))
     }
@@ -58,7 +62,7 @@ interface UnsealedOptions {
   readonly opener: Opener
   readonly identity: SealedIdentity
   readonly next: Handler
-  /** The delivery itself. */
+  /** The request that delivers the webhook. */
   readonly request: HttpRequest
   readonly logger: Logger
   readonly unopened: (request: HttpRequest) => void
@@ -67,18 +71,19 @@ interface UnsealedOptions {
 class Unsealed extends PassThrough {
   readonly #options: UnsealedOptions
   readonly #response: ResponseSink
-  /** What came of the part at hand, its length first. */
+  /** What has arrived of the current part, beginning with its length. */
   readonly #part = new GatheredChunks()
-  /** How long it is with its length; 0: not known yet. */
+  /** Size of the current part including its length; 0 until it is known. */
   #partBytes = 0
-  /** Number of the part at hand. */
+  /** Number of the current part. */
   #n = 0
   #head: ReturnType<typeof readSealedHead> | undefined
   #over = false
-  /** Bytes of the body that are to come. */
+  /** Bytes of the body that are still to come. */
   #bodyLeft = 0
-  /** Bytes that came and were not credited, and opened bytes that the next end has not taken. */
+  /** Received bytes that we have not given credit for. */
   #owed = 0
+  /** Opened bytes that the next layer has not consumed. */
   #open = 0
 
   constructor(options: UnsealedOptions, response: ResponseSink) {
@@ -103,7 +108,7 @@ class Unsealed extends PassThrough {
     this.#giveCredit()
   }
 
-  /** Opens the part at hand, if all of it is there. */
+  /** Opens the current part if it has arrived in full. */
   #takePart(): boolean {
     if (this.#partBytes === 0 && this.#part.bytes >= LENGTH_BYTES) {
       const length = this.#joined().readUInt32BE(0)
@@ -116,7 +121,7 @@ class Unsealed extends PassThrough {
     this.#part.clear()
     if (all.length > this.#partBytes) this.#part.add(all.subarray(this.#partBytes))
     this.#partBytes = 0
-    this.#took(this.#options.opener.open(this.#n, partAad(this.#options.identity, this.#n), sealed))
+    this.#opened(this.#options.opener.open(this.#n, partAad(this.#options.identity, this.#n), sealed))
     this.#n++
     return true
   }
@@ -128,7 +133,7 @@ class Unsealed extends PassThrough {
     return all
   }
 
-  #took(text: Uint8Array): void {
+  #opened(text: Uint8Array): void {
     if (this.#head === undefined) this.#begin(readSealedHead(text))
     else {
       this.#bodyLeft -= text.length
@@ -154,7 +159,7 @@ class Unsealed extends PassThrough {
   override requestEnd(): void {
     if (this.#over) return
     if (this.#head === undefined || this.#part.bytes > 0 || this.#bodyLeft > 0 || this.#n !== this.#head.parts + 1) {
-      this.#broken(new Error('it is not whole'))
+      this.#broken(new Error('it is not complete'))
     } else super.requestEnd(this.#head.trailers)
   }
 
@@ -163,7 +168,7 @@ class Unsealed extends PassThrough {
     super.requestAbort(error)
   }
 
-  /** Nothing of it has gone on, and nothing will. */
+  /** Ends the exchange before anything of it went on to the next layer. */
   #leave(): void {
     if (!this.#over) this.#options.unopened(this.#options.request)
     this.#over = true
@@ -175,7 +180,7 @@ class Unsealed extends PassThrough {
     this.#giveCredit()
   }
 
-  /** More may come once the next end has taken what was opened, so only one part is in memory. */
+  /** Gives credit only once the next layer has consumed everything that was opened, so that only one part is in memory. */
   #giveCredit(): void {
     if ((this.#open > 0 && !this.#over) || this.#owed === 0) return
     const bytes = this.#owed
@@ -183,7 +188,7 @@ class Unsealed extends PassThrough {
     this.#response.requestConsumed(bytes)
   }
 
-  /** Nothing of it is true that cannot be opened: its receiver never sees its end. */
+  /** A webhook that cannot be opened in full must not look complete, so its receiver never sees its end. */
   #broken(error: unknown): void {
     const { logger, identity, request } = this.#options
     logger.error({ inboxId: identity.id, err: error }, 'a webhook could not be opened')

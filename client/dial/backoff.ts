@@ -1,37 +1,37 @@
-/** How long to wait before the next attempt to connect: full jitter, so that a thousand clients do not return at once. */
+/** How long to wait before the next attempt to connect. Full jitter keeps a thousand clients from returning at once. */
 import { type LimitOptions, type Limits, type LimitValues, resolveLimits } from '../../protocol/base/limit.ts'
 
 export const BACKOFF_LIMITS = {
-  firstMs: { kind: 'duration', default: '1s', about: 'Upper end of the first wait; it doubles with each failure.' },
-  capMs: { kind: 'duration', default: '30s', about: 'Upper end of any wait.' },
+  firstMs: { kind: 'duration', default: '1s', about: 'Upper bound of the first wait. It doubles with each failure.' },
+  capMs: { kind: 'duration', default: '30s', about: 'Upper bound of any wait.' },
   resetMs: {
     kind: 'duration',
     default: '60s',
-    zero: 'behind any session',
+    zero: 'after any session',
     about: 'The back-off starts over after a session that lived this long.',
   },
   refusedMs: {
     kind: 'duration',
     default: '10s',
-    about: 'How long to wait after a refused token: between half of this and this, doubling up to `capMs`.',
+    about: 'How long to wait after a refusal: a random time between half of this and this, doubling up to `capMs`.',
   },
   moveMs: {
     kind: 'duration',
     default: '20s',
     about:
-      'Where two connections have one replica and there may be others: between half of this and this, another is tried; then twice that, up to 10 min.',
+      'If two connections share a replica and there may be others: how long to wait before trying another one, a random time between half of this and this. It doubles with each try, up to 10 min.',
   },
 } as const satisfies Limits
 
 /** How long a client waits between attempts. */
 export type BackoffOptions = LimitOptions<typeof BACKOFF_LIMITS>
 
-/** Where sessions die sooner than this again and again, the server lets clients in only to drop them: slow down. */
+/** If sessions die sooner than this again and again, the server admits clients only to drop them, so we slow down. */
 const SHORT_MS = 1000
 const SHORT_CAP_MS = 5000
 const MOVE_CAP_MS = 600_000
 
-/** The waits of one connection, in turn. Holds no timer. */
+/** Computes the waits of one connection. It holds no timer. */
 export class Backoff {
   readonly #limits: LimitValues<typeof BACKOFF_LIMITS>
   readonly #source: () => number
@@ -45,24 +45,24 @@ export class Backoff {
     this.#source = random
   }
 
-  /** After an attempt that failed. */
+  /** The wait after a failed attempt. */
   failed(): number {
     this.#refusals = 0
     return this.#random() * this.#grow(this.#limits.firstMs, this.#failures++)
   }
 
-  /** After an attempt that nothing answered, of a client that was connected: it burdens nobody, and the path may return. */
+  /** The wait after an attempt without any answer, if the client was connected before. Such attempts burden nobody, and the network may come back. */
   silent(): number {
     return this.#random() * this.#limits.firstMs
   }
 
-  /** After an answer that says no: slower, because only a person or a new token can help. */
+  /** The wait after a refusal. It is longer, because only a person or a new token can help. */
   refused(): number {
     const upper = this.#grow(this.#limits.refusedMs, this.#refusals++)
     return upper / 2 + (this.#random() * upper) / 2
   }
 
-  /** After a session that ended without a drain: the first attempt comes within `firstMs`, whatever failed before it. */
+  /** The wait after a session that ended without a drain. The first attempt follows within `firstMs`, whatever failed before. */
   lost(livedMs: number): number {
     this.#refusals = 0
     if (livedMs >= this.#limits.resetMs) this.#failures = 0
@@ -71,8 +71,8 @@ export class Backoff {
   }
 
   /**
-   * When the server asks us to leave: 0, since the next session is to be there before this one ends; but for a server that
-   * lets clients in only to send them away.
+   * The wait when the server asks us to leave: 0, since the next session should be open before this one ends. It grows for a
+   * server that admits clients only to send them away.
    */
   left(livedMs: number): number {
     if (livedMs < SHORT_MS)
@@ -83,22 +83,22 @@ export class Backoff {
   }
 
   /**
-   * When the server ends the session that was left, and no other is there: it may be back soon, and what failed before says
-   * nothing of that. The first attempt comes within `firstMs`.
+   * The wait when the server ends a session that we were leaving and we have no other. It may be back soon, whatever failed
+   * before, so the first attempt follows within `firstMs`.
    */
   gone(livedMs: number): number {
     if (livedMs >= SHORT_MS) this.#failures = 0
     return this.#random() * this.#limits.firstMs
   }
 
-  /** Until another replica is tried, beside the session in service; `again` after one that came to nothing. */
+  /** The wait before trying another replica beside the session in service. `again`: the last try failed. */
   move(again: boolean): number {
     this.#moves = again ? this.#moves + 1 : 0
     const upper = Math.min(MOVE_CAP_MS, this.#limits.moveMs * 2 ** Math.min(this.#moves, 20))
     return upper / 2 + (this.#random() * upper) / 2
   }
 
-  /** An embedder's source may throw or say anything: a wait that is none would end the connection, or dial without pause. */
+  /** An embedder's source may throw or return anything. An invalid wait would end the connection or dial without pause. */
   #random(): number {
     try {
       const share = this.#source()

@@ -4,14 +4,14 @@ import { connect, type Socket } from 'node:net'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { leadingTo, unanswered } from '../../protocol/base/unanswered.ts'
 
-/** The kernel repeats its first packet after 1, 3, 7, 15 s; a path that comes back would wait for the next one. */
-const KNOCK_MS = 1000
+/** The kernel repeats a SYN after 1, 3, 7 and 15 s. Opening new connections finds a path that has come back sooner. */
+const RETRY_MS = 1000
 const KEEP_ALIVE_MS = 15_000
 
 /**
- * Connects to the first of `addresses` that answers. As long as none does, another connection is begun every second; the
- * first that opens is taken, and they end if none of the addresses may still answer. Rejects with the socket's error or the
- * signal's reason.
+ * Connects to the first of `addresses` that answers. As long as none does, another connection is begun every second, and the
+ * first to open is used. Gives up when none of the addresses can still answer. Rejects with the socket's error or the signal's
+ * reason.
  */
 export function connectTcp(
   host: string,
@@ -52,10 +52,10 @@ export function connectTcp(
     for (const socket of sockets) socket.destroy()
   }
   const onAbort = guard(() => fail(signal.reason))
-  const knock = guard(() => begin(addresses))
-  const timer = setInterval(knock, KNOCK_MS)
+  const retry = guard(() => begin(addresses))
+  const timer = setInterval(retry, RETRY_MS)
   signal.addEventListener('abort', onAbort)
   if (signal.aborted) onAbort()
-  else knock()
+  else retry()
   return promise
 }

@@ -20,32 +20,32 @@ const MAX_ANSWER_BYTES = 8 * 1024
 export interface DialOptions {
   /** `wss://host[:port][/prefix]`; `ws://` only to loopback (checked by the caller). */
   readonly server: URL
-  /** Whom to dial in its place. */
+  /** Address to dial instead. */
   readonly connectTo?: HostPort | undefined
   readonly token: string
   readonly trust: SecureContext
   readonly proxy: OutboundProxy | undefined
-  /** For all of it, or with `eachStep` for each step of it. */
+  /** Deadline of the whole dial, or with `eachStep` of each step. */
   readonly timeoutMs: number
   readonly eachStep?: boolean | undefined
-  /** Of several addresses of the name, begin with this one. */
+  /** Which of several addresses of the name to begin with. */
   readonly turn: number
   readonly resolver: Resolver
   readonly signal: AbortSignal
-  /** Called for each step that went well, with what was seen. */
-  readonly onStep?: ((step: DialStep, seen: string) => void) | undefined
+  /** Called for each step that succeeded, with what was found. */
+  readonly onStep?: ((step: DialStep, found: string) => void) | undefined
 }
 
 export type DialStep = 'resolve' | DialPhase
 
 export interface Dialled {
-  /** Open. Nothing of it was read yet. */
+  /** Open. Nothing has been read from it yet. */
   readonly socket: WebSocket
   /** The server's `Date`, if it sent one. */
   readonly dateMs: number | undefined
-  /** What the server let it in by. A secret. */
+  /** The token that the server accepted. A secret. */
   readonly token: string
-  /** This end's address, on which the session stands and falls. */
+  /** The local address. The session cannot outlive it. */
   readonly localAddress: string | undefined
 }
 
@@ -64,16 +64,16 @@ export async function dialServer(options: DialOptions): Promise<Dialled> {
   }
 }
 
-/** The steps of a dial, each a promise that also ends at the deadline and at the caller's signal. */
+/** The steps of a dial. Each is a promise that also settles at the deadline and when the signal aborts. */
 class Attempt {
   readonly #options: DialOptions
   readonly #host: string
   readonly #to: HostPort
   readonly #timer: NodeJS.Timeout
-  /** What goes wrong in an event ends the attempt. */
+  /** An error in an event handler ends the attempt. */
   readonly #guard = guardWith(error => this.#fail(error))
   readonly #onAbort = this.#guard(() => this.#stop(this.#options.signal.reason))
-  /** The deadline has passed, or the caller has no interest any more. */
+  /** Aborted when the deadline has passed or the signal has aborted. */
   readonly #over = new AbortController()
   #localAddress: string | undefined
   #phase: DialPhase = 'connect'
@@ -100,13 +100,13 @@ class Attempt {
     this.#fail(reason)
   }
 
-  /** Ends the deadline. What is open belongs to the caller from now on. */
+  /** Clears the deadline. From now on, whatever is open belongs to the caller. */
   over(): void {
     clearTimeout(this.#timer)
     this.#options.signal.removeEventListener('abort', this.#onAbort)
   }
 
-  /** Every failure comes here, since nobody else would close what is open or handle its errors. */
+  /** Closes what is open after a failure, since nobody else would, or would handle its errors. */
   giveUp(): void {
     this.#open?.destroy()
   }
@@ -132,7 +132,7 @@ class Attempt {
     }
   }
 
-  /** A resolver has no deadline of its own. */
+  /** Adds the deadline of the attempt, since a resolver has none. */
   #unlessOver(addresses: Promise<readonly LookupAddress[]>): Promise<readonly LookupAddress[]> {
     const { signal } = this.#over
     return new Promise((resolve, reject) => {
@@ -172,7 +172,7 @@ class Attempt {
         servername: isIP(host) === 0 ? host : '',
         secureContext: this.#options.trust,
         ALPNProtocols: ['http/1.1'],
-        // `authorized` is checked below, before a byte is sent. A socket that Node rejects no longer shows who signed.
+        // `authorized` is checked below, before a byte is sent. If Node rejected the socket, we could not see who signed.
         rejectUnauthorized: false,
       })
       const secured = this.#guard(() => {
@@ -230,7 +230,7 @@ class Attempt {
     response.once('end', done).once('error', done)
   }
 
-  /** Runs `begin`, which gives the socket that it works on, until it resolves or the attempt fails. */
+  /** Runs `begin`, which returns the socket that it works on, until it resolves or the attempt fails. */
   #step<Result>(phase: DialPhase, begin: (resolve: (result: Result) => void) => Duplex): Promise<Result> {
     this.#enter(phase)
     return new Promise((resolve, reject) => {
@@ -249,7 +249,7 @@ class Attempt {
     })
   }
 
-  /** Ends the attempt; without effect on a step that has resolved. */
+  /** Ends the attempt. Has no effect on a step that has resolved. */
   #fail(error: unknown): void {
     const reject = this.#reject
     if (reject === undefined) return

@@ -1,4 +1,4 @@
-/** Dials: which server, with which token, trusting whom; and says in words why it came to nothing. */
+/** Chooses the server, token and trust of each dial, and explains failures in words. */
 
 import type { SecureContext } from 'node:tls'
 import { messageOf } from '../../protocol/base/errors.ts'
@@ -12,12 +12,12 @@ import { chooseProxy, type OutboundProxy } from './proxy.ts'
 import { Resolver } from './resolve.ts'
 import { createTrust } from './trust.ts'
 
-/** A dial that came to nothing; the message says why, in words. */
+/** A failed dial. The message says why, in words. */
 export class Unreachable extends Error {
   override readonly name = 'Unreachable'
-  /** The server's answer was no: trying again soon is of no use. */
+  /** Set if the server refused the client, so that trying again soon is pointless. */
   readonly refused: { readonly status: number; readonly requestId: string | undefined } | undefined
-  /** Nothing answered at all: trying again costs nobody anything. */
+  /** True if nothing answered at all, so that trying again costs nobody anything. */
   readonly silent: boolean
 
   constructor(message: string, why: Partial<Pick<Unreachable, 'refused' | 'silent'>>, options?: { cause?: unknown }) {
@@ -34,7 +34,7 @@ export class Dialler {
   readonly #resolver: Resolver
   #trust: SecureContext
 
-  /** Throws TypeError for PEM that is not readable. */
+  /** Throws TypeError for a PEM that cannot be read. */
   constructor(options: ClientOptions, settings: ResolvedClientOptions, tokens: TokenKeeper) {
     this.#options = options
     this.#settings = settings
@@ -43,19 +43,19 @@ export class Dialler {
     this.#trust = trustOf(options)
   }
 
-  /** For every dial from now on. Throws, and keeps the old ones, if a PEM is not readable. */
+  /** Applies to every dial from now on. Throws if a PEM cannot be read, and keeps the old trust. */
   setTrust({ ca, tls }: Pick<ClientOptions, 'ca' | 'tls'>): void {
     this.#trust = trustOf({ ...this.#options, ca, tls })
   }
 
-  /** How many machines may serve us: several servers are given, or a name has several addresses. */
+  /** How many machines may serve us, by the number of servers and of addresses of their names. */
   get machines(): number {
     const { connectTo } = this.#options
     const hosts = connectTo ? [connectTo.host] : this.#settings.servers.map(({ hostname }) => hostname)
     return hosts.reduce((sum, host) => sum + this.#resolver.machines(host), 0)
   }
 
-  /** To the server and address whose turn it is. Rejects with {@link Unreachable}. */
+  /** Dials the server and address whose turn it is. Rejects with {@link Unreachable}. */
   async dial(turn: number, signal: AbortSignal, more: Pick<DialOptions, 'onStep' | 'eachStep'> = {}): Promise<Dialled> {
     const { servers, handshakeTimeoutMs } = this.#settings
     const server = servers[turn % servers.length]!
@@ -74,7 +74,7 @@ export class Dialler {
         signal,
         ...more,
       })
-      // Not of one that refuses: any machine on the way may, and its clock would end the tokens of sessions elsewhere.
+      // A refusal does not count: any machine on the path may send one, and its clock would affect the tokens of all sessions.
       if (dialled.dateMs !== undefined) this.#tokens.serverTime(dialled.dateMs)
       return dialled
     } catch (error) {

@@ -1,12 +1,12 @@
-/** Notices that this machine's network has changed, or that the machine has slept. */
+/** Notices when the network of this machine has changed, or when the machine has slept. */
 import { networkInterfaces } from 'node:os'
 import type { Guard } from '../../protocol/base/guard.ts'
 
 interface NetworkWatchOptions {
   readonly guard: Guard
-  /** `lost`: addresses that the machine had, and has no more. */
+  /** `lost`: addresses that the machine no longer has. */
   readonly onChange: (reason: string, lost: ReadonlySet<string>) => void
-  /** The clock on the wall was set back by so much. */
+  /** The clock was set back by this much. */
   readonly onSetBack: (byMs: number) => void
   /** Default `os.networkInterfaces`; for tests. */
   readonly interfaces?: typeof networkInterfaces | undefined
@@ -14,13 +14,13 @@ interface NetworkWatchOptions {
   readonly wallClock?: (() => number) | undefined
 }
 
-/** Some 50 us of work each time. */
+/** Each look takes about 50 µs. */
 const LOOK_MS = 1000
-/** A look that comes so much later than it should by the clock on the wall: the machine slept, or this process did. */
+/** If a look is this late by the wall clock, the machine or this process slept. */
 const SLEPT_MS = 5000
 
-/** Addresses of one link alone come and go with every container of a machine. */
-const ONE_LINK = /^(?:fe80:|169\.254\.)/i
+/** Link-local addresses are ignored: they come and go with every container of a machine. */
+const LINK_LOCAL = /^(?:fe80:|169\.254\.)/i
 
 export class NetworkWatch {
   readonly #options: NetworkWatchOptions
@@ -63,9 +63,9 @@ export class NetworkWatch {
   #read(): ReadonlySet<string> {
     try {
       const all = Object.values((this.#options.interfaces ?? networkInterfaces)()).flatMap(list => list ?? [])
-      return new Set(all.map(({ address }) => address).filter(address => !ONE_LINK.test(address)))
+      return new Set(all.map(({ address }) => address).filter(address => !LINK_LOCAL.test(address)))
     } catch {
-      // A sandbox may not let us look (AF_NETLINK); then only sleep is noticed.
+      // A sandbox may forbid this (AF_NETLINK). Then only sleep is noticed.
       return new Set()
     }
   }

@@ -23,7 +23,7 @@ export class OpenWebSockets {
     socket.once('close', closed)
   }
 
-  /** Resolves when all are closed. A server that is gone answers no Close frame; it gets a moment. */
+  /** Resolves when all are closed. A server that is gone never answers the Close frame, so the wait is bounded. */
   async closed(): Promise<void> {
     if (this.#open.size === 0) return
     const gone = new Promise<void>(resolve => {

@@ -1,4 +1,4 @@
-/** Which outbound proxy stands between this host and the server, and how to ask it for a connection (CONNECT). */
+/** Chooses the outbound proxy between this host and the server, and asks it for a connection (CONNECT). */
 import { BlockList, isIP } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { isLoopback } from '../../protocol/base/address.ts'
@@ -7,9 +7,9 @@ import { guardWith } from '../../protocol/base/guard.ts'
 export interface OutboundProxy {
   readonly host: string
   readonly port: number
-  /** Whether the proxy itself is spoken to over TLS. */
+  /** Whether to use TLS to the proxy itself. */
   readonly encrypted: boolean
-  /** Value of `proxy-authorization`, if the URL holds credentials. A secret. */
+  /** Value of `proxy-authorization`, if the URL has credentials. A secret. */
   readonly authorization: string | undefined
 }
 
@@ -46,8 +46,8 @@ function decoded(text: string): string {
 }
 
 /**
- * The proxy for `server`, or `undefined` for a direct connection. An option wins over the environment, also over
- * `NO_PROXY`; an empty option means none. Loopback is always direct unless the option says otherwise.
+ * The proxy for `server`, or `undefined` for a direct connection. The option takes precedence over the environment, including
+ * `NO_PROXY`; an empty option means no proxy. Loopback is always direct unless the option says otherwise.
  */
 export function chooseProxy(server: URL, option: string | undefined, env: Environment): OutboundProxy | undefined {
   if (option !== undefined) return option === '' ? undefined : parseProxy(option)
@@ -57,7 +57,7 @@ export function chooseProxy(server: URL, option: string | undefined, env: Enviro
   return parseProxy(text)
 }
 
-/** `NO_PROXY` as curl reads it: names cover their subdomains, `*` covers all; an entry may hold a port, or be a CIDR. */
+/** `NO_PROXY` as curl reads it: names cover their subdomains, `*` covers all; an entry may have a port, or be a CIDR. */
 function isExcluded(server: URL, list: string): boolean {
   const host = server.hostname.replace(/^\[|\]$/g, '').toLowerCase()
   const port = server.port === '' ? (server.protocol === 'wss:' ? '443' : '80') : server.port
@@ -84,7 +84,7 @@ function inSubnet(cidr: string, host: string): boolean {
   return list.check(host, type)
 }
 
-/** What the proxy said to CONNECT. */
+/** The proxy's answer to CONNECT. */
 export interface ProxyAnswer {
   readonly status: number
   /** Scheme of `proxy-authenticate`, such as `Basic` or `Negotiate`. */
@@ -116,13 +116,13 @@ export function askProxy(
   const onData = guard((chunk: Buffer) => {
     received += chunk.toString('latin1')
     const end = received.indexOf('\r\n\r\n')
-    // If its end is missing, the head is at least as long as what came, less three bytes that may begin the end.
+    // Without its end, the head is at least as long as what arrived, less three bytes that may begin the end.
     const length = end < 0 ? received.length - 3 : end
     if (length > MAX_HEAD_BYTES) return finish(new Error('the answer of the proxy is too long'))
     if (end < 0) return
     const answer = readAnswer(received.slice(0, end))
     if (answer === undefined) return finish(new Error('the answer of the proxy is not HTTP'))
-    // Nobody behind the proxy speaks before we do (TLS, WebSocket): bytes here are not ours to interpret.
+    // Behind the proxy nobody speaks before we do (TLS, WebSocket), so further bytes here are an error.
     if (answer.status === 200 && received.length > end + 4) return finish(new Error('the proxy sent too much'))
     finish(undefined, answer)
   })

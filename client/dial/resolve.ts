@@ -1,18 +1,18 @@
-/** Names of control endpoints to addresses, beginning with another one each turn. */
+/** Resolves the names of control endpoints, and begins with a different address each turn. */
 import { type LookupAddress, lookup as systemLookup } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
 import { followed, guardWith } from '../../protocol/base/guard.ts'
 
-/** If the last answer is known, a resolver gets only this long for a new one. */
+/** How long to wait for a new answer if an earlier one is known. */
 const PATIENCE_MS = 1000
-/** One that has not answered in this time will not: it is asked again. The system's own takes up to 30 s. */
+/** A resolver that has not answered by then never will, and is asked again. That of the system takes up to 30 s. */
 const LOST_MS = 35_000
-/** Names that are remembered; a client has few. */
+/** Most names to remember. A client has few. */
 const MAX_NAMES = 64
 
 /**
- * Asks for one name once at a time. What it said last is used again while the resolver does not answer: it is often
- * behind the same path as the server, and slower to come back.
+ * Asks for each name only once at a time. While the resolver does not answer, the last answer is used: the resolver is often
+ * behind the same network path as the server, and slower to come back.
  */
 export class Resolver {
   readonly #lookup: LookupFunction
@@ -33,7 +33,7 @@ export class Resolver {
     return [...addresses.slice(first), ...addresses.slice(0, first)]
   }
 
-  /** How many machines the name may lead to: one has often an address of each family. */
+  /** How many machines the name may stand for. A machine often has an address of each family. */
   machines(host: string): number {
     const addresses = this.#known.get(host) ?? []
     const sixes = addresses.filter(({ family }) => family === 6).length
@@ -45,19 +45,19 @@ export class Resolver {
     const asked = this.#ask(host)
     if (known === undefined) return await asked
     let timer: NodeJS.Timeout | undefined
-    const tired = new Promise<readonly LookupAddress[]>(resolve => {
+    const impatient = new Promise<readonly LookupAddress[]>(resolve => {
       timer = setTimeout(resolve, PATIENCE_MS, known)
     })
     try {
-      return await Promise.race([asked.catch(error => (isPassing(error) ? known : Promise.reject(error))), tired])
+      return await Promise.race([asked.catch(error => (isTemporary(error) ? known : Promise.reject(error))), impatient])
     } finally {
       clearTimeout(timer)
     }
   }
 
   #ask(host: string): Promise<readonly LookupAddress[]> {
-    const under = this.#asked.get(host)
-    if (under !== undefined) return under
+    const pending = this.#asked.get(host)
+    if (pending !== undefined) return pending
     const asked = this.#find(host).finally(() => this.#asked.delete(host))
     this.#asked.set(host, asked)
     asked.catch(() => {})
@@ -67,22 +67,22 @@ export class Resolver {
   #find(host: string): Promise<readonly LookupAddress[]> {
     return new Promise((resolve, reject) => {
       const lost = setTimeout(reject, LOST_MS, noAnswer(host)).unref()
-      const heard = (error: Error | null, answer: string | LookupAddress[], family?: number) => {
+      const answered = (error: Error | null, answer: string | LookupAddress[], family?: number) => {
         clearTimeout(lost)
         if (error) return reject(error)
         const all = Array.isArray(answer) ? answer : [{ address: answer, family: family ?? isIP(answer) }]
-        // An embedder's resolver may say anything, and a text that is not an address would be dialled as this machine.
+        // An embedder's resolver may return anything, and a string that is not an address would be dialled as this machine.
         const addresses = all.filter(entry => isIP(entry?.address) !== 0)
         if (addresses.length === 0) return reject(noAddress(host))
         this.#remember(host, addresses)
         resolve(addresses)
       }
-      const asked: unknown = this.#lookup(host, { all: true }, guardWith(reject)(heard))
+      const asked: unknown = this.#lookup(host, { all: true }, guardWith(reject)(answered))
       followed(asked, reject)
     })
   }
 
-  /** Whichever name was answered longest ago is forgotten first. */
+  /** Forgets the name with the oldest answer first. */
   #remember(host: string, addresses: readonly LookupAddress[]): void {
     this.#known.delete(host)
     this.#known.set(host, addresses)
@@ -91,8 +91,8 @@ export class Resolver {
   }
 }
 
-/** The resolver itself did not answer, which says nothing of the name. */
-function isPassing(error: NodeJS.ErrnoException): boolean {
+/** Whether the resolver itself failed, which says nothing about the name. */
+function isTemporary(error: NodeJS.ErrnoException): boolean {
   return error.code !== 'ENOTFOUND'
 }
 

@@ -1,4 +1,4 @@
-/** What the client trusts and shows in the TLS handshake. */
+/** What the client trusts and presents in the TLS handshake. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext, getCACertificates, rootCertificates, type SecureContext } from 'node:tls'
 import { certificatesIn } from '../../protocol/base/certificates.ts'
@@ -12,18 +12,18 @@ export interface ClientCertificate {
 interface TrustOptions {
   /** Authorities (PEM) to trust besides those of the system. */
   readonly ca?: string | Buffer | readonly (string | Buffer)[] | undefined
-  /** Trust only `ca`, nothing of the system. Default false. */
+  /** Trusts only `ca`, not the authorities of the system. Default false. */
   readonly caOnly?: boolean | undefined
-  /** Shown to a server that asks for a client certificate. */
+  /** Presented to a server that asks for a client certificate. */
   readonly tls?: ClientCertificate | undefined
-  /** `TLSv1.2` only for middleboxes that cannot pass 1.3. Default `TLSv1.3`. */
+  /** Lowest TLS version. Use `TLSv1.2` only for middleboxes that do not pass 1.3. Default `TLSv1.3`. */
   readonly minVersion?: 'TLSv1.2' | 'TLSv1.3' | undefined
 }
 
-/** Made once and used for every dial, since parsing a few hundred CAs takes time. Throws TypeError for a CA that is of no use. */
+/** Made once and reused for every dial, since parsing a few hundred CAs takes time. Throws TypeError for a CA that cannot be read. */
 export function createTrust(options: TrustOptions): SecureContext {
   const given = options.ca === undefined ? [] : [options.ca].flat()
-  const own = attempt('ca holds no certificate that can be read (PEM)', () => given.flatMap(certificatesIn))
+  const own = attempt('ca has no readable certificate (PEM)', () => given.flatMap(certificatesIn))
   const context = {
     ca: options.caOnly === true ? own : [...systemCertificates(), ...own],
     minVersion: options.minVersion ?? 'TLSv1.3',
@@ -31,19 +31,19 @@ export function createTrust(options: TrustOptions): SecureContext {
   return createSecureContext(options.tls === undefined ? context : { ...context, ...pair(options.tls) })
 }
 
-/** Node would say the same with numbers from OpenSSL, and of a bad authority nothing at all. */
+/** Node would report these errors with OpenSSL codes, and ignore a bad authority silently. */
 function pair({ cert, key }: ClientCertificate): { cert: string | Buffer; key: string | Buffer } {
-  const chain = attempt('tls.cert is no certificate that can be read (PEM)', () => certificatesIn(cert).join(''))
-  const privateKey = attempt('tls.key is no private key that can be read (PEM)', () => createPrivateKey(key))
-  if (!new X509Certificate(chain).checkPrivateKey(privateKey)) throw new TypeError('tls.key does not fit tls.cert')
+  const chain = attempt('tls.cert is not a readable certificate (PEM)', () => certificatesIn(cert).join(''))
+  const privateKey = attempt('tls.key is not a readable private key (PEM)', () => createPrivateKey(key))
+  if (!new X509Certificate(chain).checkPrivateKey(privateKey)) throw new TypeError('tls.key does not match tls.cert')
   return { cert: chain, key }
 }
 
-function attempt<Result>(complaint: string, read: () => Result): Result {
+function attempt<Result>(problem: string, read: () => Result): Result {
   try {
     return read()
   } catch (cause) {
-    throw new TypeError(complaint, { cause })
+    throw new TypeError(problem, { cause })
   }
 }
 

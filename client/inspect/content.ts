@@ -1,4 +1,4 @@
-/** What is kept of a body: at most {@link MAX_CONTENT_BYTES} of it, decoded and redacted when it is whole. */
+/** Keeps at most the first {@link MAX_CONTENT_BYTES} of a body, decoded and redacted once it is complete. */
 import { Buffer, isUtf8 } from 'node:buffer'
 import { brotliDecompressSync, constants, gunzipSync, inflateRawSync, inflateSync, zstdDecompressSync } from 'node:zlib'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
@@ -6,21 +6,21 @@ import { listTokens } from '../../protocol/http/headers.ts'
 import type { InspectedBody } from './inspected.ts'
 import type { Redactor } from './redactor.ts'
 
-/** Of each body. */
+/** Most bytes kept of each body. */
 export const MAX_CONTENT_BYTES = 128 * 1024
 /** Most bytes that a body may decode to. A larger one is not shown. */
 const MAX_DECODED_BYTES = 4 * 1024 * 1024
-/** Each can multiply the size again. */
+/** Most content encodings of a body, since each can multiply the size again. */
 const MAX_ENCODINGS = 4
 
-/** The first bytes of a body, as they came. */
+/** The first bytes of a body, as transferred. */
 export class Content {
   readonly #chunks = new GatheredChunks()
-  /** All that came, and what is kept of it. */
+  /** Bytes that arrived, and bytes that are kept. */
   bytes = 0
   kept = 0
 
-  /** `room`: how many bytes may be kept. Returns how many are. */
+  /** Keeps at most `room` bytes of `chunk`, and returns how many. */
   add(chunk: Uint8Array, room: number): number {
     // After a gap, nothing more is kept.
     const most = this.kept < this.bytes ? 0 : Math.min(room, MAX_CONTENT_BYTES - this.kept)
@@ -36,7 +36,7 @@ export class Content {
     return this.kept === this.bytes
   }
 
-  /** What is kept, in one piece; nothing is kept here any more. */
+  /** Returns the kept bytes in one piece, and keeps nothing any more. */
   take(): Buffer {
     const pieces: Uint8Array[] = []
     for (let piece = this.#chunks.shift(); piece !== undefined; piece = this.#chunks.shift()) pieces.push(piece)
@@ -44,7 +44,7 @@ export class Content {
   }
 }
 
-/** The body as everybody may see it. `kept` is its beginning, of `bytes`. */
+/** The body as anyone may see it. `kept` is its beginning; in full it has `bytes`. */
 export function showBody(
   kept: Buffer,
   bytes: number,
@@ -58,12 +58,12 @@ export function showBody(
   const decodedBytes = isWhole ? plain.length : contentEncoding === '' ? bytes : undefined
   const shown = redactor.body(plain.toString('latin1', 0, MAX_CONTENT_BYTES), contentType)
   const facts = { bytes, decodedBytes, truncated: !isWhole || plain.length > MAX_CONTENT_BYTES }
-  if (shown === undefined) return { ...facts, omitted: 'it holds secrets in an encoding that cannot be redacted' }
+  if (shown === undefined) return { ...facts, omitted: 'it has secrets in an encoding that cannot be redacted' }
   // A cut may split a character.
   return { ...facts, ...asText(Buffer.from(shown.slice(0, MAX_CONTENT_BYTES), 'latin1'), facts.truncated) }
 }
 
-/** In memory: a single character beyond latin1 makes the whole text two bytes a character. */
+/** Size in memory. A single character beyond latin1 makes the whole text take two bytes per character. */
 export function heldBytesOf({ text = '', base64 = '' }: Partial<InspectedBody>): number {
   return (/[^\0-\xff]/.test(text) ? 2 : 1) * text.length + base64.length
 }
@@ -77,7 +77,7 @@ export function asText(bytes: Buffer, isCut: boolean): { text: string } | { base
   return { base64: bytes.toString('base64') }
 }
 
-/** The plain bytes, or why there are none. */
+/** The decoded bytes, or a text that says why there are none. */
 function decode(bytes: Buffer, isWhole: boolean, encodings: readonly string[]): Buffer | string {
   if (encodings.length > MAX_ENCODINGS) return `it has more than ${MAX_ENCODINGS} encodings`
   let plain = bytes
@@ -87,7 +87,7 @@ function decode(bytes: Buffer, isWhole: boolean, encodings: readonly string[]): 
     try {
       plain = decoder(plain, isWhole)
     } catch {
-      return `it is no ${encoding}, or too long when decoded`
+      return `it is not ${encoding}, or too long when decoded`
     }
   }
   return plain
@@ -107,7 +107,7 @@ const DECODERS: Readonly<Record<string, Decoder>> = {
   gzip: gunzip,
   'x-gzip': gunzip,
   deflate: (bytes, isWhole) => {
-    // Zlib as the standard has it, or bare, as some send it.
+    // Zlib according to the standard, or raw deflate, as some send it.
     const isZlib = (bytes[0]! & 0x0f) === 8 && (bytes[0]! * 256 + bytes[1]!) % 31 === 0
     return (isZlib ? inflateSync : inflateRawSync)(bytes, flush(isWhole))
   },

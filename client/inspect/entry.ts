@@ -1,4 +1,4 @@
-/** One exchange in the ring. What everybody may see is redacted as it comes; what a replay needs is kept apart from it. */
+/** One exchange in the ring. What anyone may see is redacted as it arrives; what a replay needs is kept apart. */
 import { Buffer } from 'node:buffer'
 import { performance } from 'node:perf_hooks'
 import type { ErrorCode, SallyportError } from '../../protocol/base/errors.ts'
@@ -24,13 +24,13 @@ import {
 import type { Redactor } from './redactor.ts'
 import type { Ring, RingMember } from './ring.ts'
 
-/** What the objects of an exchange take besides texts and bytes. */
+/** Memory of an exchange's objects, besides texts and bytes. */
 const OVERHEAD_BYTES = 2048
 const MESSAGE_OVERHEAD_BYTES = 256
-const NO_TIME = 'the inspector had too much to do'
+const NO_TIME = 'the inspector had no time for it'
 const NOT_SHOWN = '[not shown]'
 
-/** What an entry needs of its inspector. */
+/** The inspector, as an entry sees it. */
 export interface EntryOwner {
   readonly mode: 'heads' | 'bodies'
   readonly ring: Ring<Entry>
@@ -39,17 +39,17 @@ export interface EntryOwner {
   changed(entry: Entry): void
 }
 
-/** A request that can be sent once more. */
+/** A request that can be replayed. */
 export interface ReplaySource {
   readonly request: HttpRequest
   readonly body: Buffer
   readonly receivedMs: number
 }
 
-/** A request as it came, for a replay alone. */
+/** The original request, only for replays. */
 interface RawRequest {
   readonly request: HttpRequest
-  /** Undefined until it is whole, and where it was not kept whole. */
+  /** Undefined until it is complete, and if it was not kept in full. */
   body: Buffer | undefined
 }
 
@@ -70,10 +70,10 @@ export class Entry implements RingMember {
   #responseBody: InspectedBody | undefined
   #responseType = ''
   #responseEncoding = ''
-  /** Directions that carry messages instead of a body. A reader that has read enough is gone. */
+  /** Directions that carry messages instead of a body. A reader is removed once it has read enough. */
   #messageWays: 'none' | 'out' | 'both' = 'none'
   #readers: { in?: MessageReader; out?: MessageReader } = {}
-  /** What is counted for them. */
+  /** Bytes that are counted for the readers. */
   #readerBytes = 0
   readonly #messages: InspectedMessage[] = []
   #messageBytes = { in: 0, out: 0 }
@@ -107,7 +107,7 @@ export class Entry implements RingMember {
     return getHeader(this.#raw?.request.headers ?? [], 'content-type') ?? ''
   }
 
-  // What happens, in the order in which it does.
+  // Events of the exchange, in order.
 
   requestData(chunk: Uint8Array): void {
     if (this.#messageWays === 'both') this.#read('in', chunk)
@@ -185,7 +185,7 @@ export class Entry implements RingMember {
     this.heldBytes = 0
   }
 
-  // What is kept.
+  // Keeping.
 
   #count(bytes: number): void {
     if (this.#isDropped) return
@@ -209,11 +209,11 @@ export class Entry implements RingMember {
     if (this.#sent !== undefined && this.#requestContent.isWhole) raw.body = body
     const encoding = getHeader(raw.request.headers, 'content-encoding') ?? ''
     this.#requestBody = this.#endBody(this.#requestContent, body, this.#contentType, encoding)
-    // The raw one stays where it is kept for a replay.
+    // The raw body stays if it is kept for a replay.
     if (raw.body !== undefined) this.#count(body.length)
   }
 
-  /** From now on what is shown counts, not the raw bytes. */
+  /** From now on, the shown body is counted instead of the raw bytes. */
   #endBody(content: Content, kept: Buffer, type: string, encoding: string): InspectedBody | undefined {
     if (this.#isDropped || content.bytes === 0) return undefined
     const { mode, redactor, budget, ring } = this.#owner
@@ -234,7 +234,7 @@ export class Entry implements RingMember {
       reader.add(chunk)
       return reader
     })
-    // Behind a gap, nothing of it makes sense.
+    // After a gap, messages can no longer be parsed.
     if (read === undefined) this.#dropMessages(chunk.length)
     this.#countReaders()
   }
@@ -261,7 +261,7 @@ export class Entry implements RingMember {
     }
     const shown = why === undefined ? redactor.body(content.toString('latin1'), '') : undefined
     const isCut = content.length < bytes && kind !== 'close'
-    const omitted = why ?? 'it holds secrets in an encoding that cannot be redacted'
+    const omitted = why ?? 'it has secrets in an encoding that cannot be redacted'
     const seen: Partial<InspectedBody> = shown === undefined ? { omitted } : asText(Buffer.from(shown, 'latin1'), isCut)
     const size = MESSAGE_OVERHEAD_BYTES + heldBytesOf(seen)
     const used = this.#messages.reduce((sum, message) => sum + (message.direction === direction ? message.bytes : 0), 0)
@@ -275,9 +275,9 @@ export class Entry implements RingMember {
     this.#messages.push({ direction, at, kind, bytes, truncated: isCut, ...seen })
   }
 
-  // What is seen.
+  // Showing.
 
-  /** Only the names of fields if there is no time to redact them. */
+  /** Shows only the names of the fields if there is no time to redact them. */
   #shownFields(headers: HeaderList): HeaderList {
     const { budget, redactor } = this.#owner
     const withheld = () => headers.map((text, at) => (at % 2 === 0 && !text.includes('eyJ') ? text : NOT_SHOWN))
@@ -319,13 +319,13 @@ export class Entry implements RingMember {
     }
   }
 
-  /** When it reached the server, as far as that is known. */
+  /** When it reached the server, if that is known. */
   get #receivedMs(): number {
     const received = Date.parse(getHeader(this.#requestFields, 'sallyport-inbox-received') ?? '')
     return Number.isNaN(received) ? this.#startedMs : received
   }
 
-  /** For a replay alone. */
+  /** The original request, only for replays. */
   get replaySource(): ReplaySource | undefined {
     const raw = this.#raw
     if (raw?.body === undefined || raw.request.upgrade) return undefined

@@ -1,11 +1,11 @@
-/** What the inspector shows of an exchange: plain values for JSON, without secrets. */
+/** What the inspector shows of an exchange, as plain JSON values without secrets. */
 import type { ErrorCode } from '../../protocol/base/errors.ts'
 
-/** How an exchange spent its time, in ms; absent if that is not known, or not yet. */
+/** How an exchange spent its time, in ms. A member is absent if the time is not known, or not known yet. */
 export interface InspectedTimings {
-  /** Kept by the server's inbox before this delivery. */
+  /** Time in the server's inbox before this delivery. */
   readonly hold?: number | undefined
-  /** Until the request was whole. */
+  /** Until the request was complete. */
   readonly send?: number | undefined
   /** From then on until the head of the response. */
   readonly wait?: number | undefined
@@ -16,14 +16,14 @@ export interface InspectedTimings {
 
 /** One exchange in a list. */
 export interface InspectedExchange {
-  /** For `get` and `replay`; means nothing after a restart. */
+  /** For `get` and `replay`. It means nothing after a restart. */
   readonly id: string
   /** ISO 8601. */
   readonly started: string
   readonly state: 'open' | 'done'
   readonly method: string
   readonly scheme: 'http' | 'https'
-  /** As the caller asked for it. */
+  /** Host that the caller asked for. */
   readonly host: string
   /** With the query, redacted. */
   readonly path: string
@@ -31,22 +31,22 @@ export interface InspectedExchange {
   readonly requestId: string
   readonly runtime: string | undefined
   readonly session: string | undefined
-  /** Of the router's table, if there is one. */
+  /** Name of the route, if a router took the request. */
   readonly route: string | undefined
   /** How often the server has tried this exchange before; 0 for the first time. */
   readonly attempt: number
-  /** Of the webhook, if the server's inbox delivered it. */
+  /** Id of the webhook, if the server's inbox delivered it. */
   readonly inboxId: string | undefined
   /** The exchange that this one repeats. */
   readonly replayOf: string | undefined
   readonly upgrade: boolean
-  /** 0: none yet. */
+  /** 0 until the response has begun. */
   readonly status: number
-  /** Why it failed, if that was not the target's own answer. */
+  /** Error code, if the answer did not come from the target. */
   readonly code: ErrorCode | undefined
-  /** The response had begun and did not come whole. */
+  /** The response began but was not complete. */
   readonly cut: boolean
-  /** Of the bodies, or of an upgraded connection: in from the caller, out to it. */
+  /** Bytes of the bodies, or of an upgraded connection: in from the caller, out to it. */
   readonly bytesIn: number
   readonly bytesOut: number
   readonly timings: InspectedTimings
@@ -54,24 +54,24 @@ export interface InspectedExchange {
   readonly replayable: boolean
 }
 
-/** A body, or of a long one its beginning. With `heads` it is only counted. */
+/** A body, or the beginning of a long one. In the mode `heads`, bodies are only counted. */
 export interface InspectedBody {
-  /** As transferred. */
+  /** Size as transferred. */
   readonly bytes: number
-  /** Without its content encoding; absent if that is not known. */
+  /** Size without content encoding. Absent if that is not known. */
   readonly decodedBytes?: number | undefined
-  /** What is shown is not all of it. */
+  /** Whether only a part is shown. */
   readonly truncated: boolean
-  /** Decoded, redacted: either text or, for what is no UTF-8, base64. */
+  /** The body, decoded and redacted: text, or base64 if it is not UTF-8. */
   readonly text?: string | undefined
   readonly base64?: string | undefined
-  /** Why neither is there. */
+  /** Why there is neither. */
   readonly omitted?: string | undefined
 }
 
 /** A message of a WebSocket, or an event of an event stream. */
 export interface InspectedMessage {
-  /** In: from the caller. */
+  /** `in` is from the caller. */
   readonly direction: 'in' | 'out'
   /** Ms after the exchange began. */
   readonly at: number
@@ -83,67 +83,67 @@ export interface InspectedMessage {
   readonly omitted?: string | undefined
 }
 
-/** Names and values in the order in which they came. */
+/** Names and values in their original order. */
 export type InspectedFields = readonly (readonly [name: string, value: string])[]
 
 /** One exchange in full. */
 export interface InspectedDetail extends InspectedExchange {
   readonly request: { readonly headers: InspectedFields; readonly body: InspectedBody | undefined }
-  /** Absent before its head, and where the target did not answer. */
+  /** Absent before the head of the response, and if the target did not answer. */
   readonly response:
     | { readonly status: number; readonly headers: InspectedFields; readonly body: InspectedBody | undefined }
     | undefined
-  /** The first 50. */
+  /** The first 50 messages. */
   readonly messages: readonly InspectedMessage[]
-  /** There were more, or they took too much room. */
+  /** Whether some were dropped: there were more, or they were too large. */
   readonly messagesDropped: boolean
 }
 
-/** What the inspector holds, and what it dropped. */
+/** What the inspector keeps, and what it has dropped. */
 export interface InspectorStats {
   readonly mode: 'heads' | 'bodies'
   readonly exchanges: number
   readonly bytes: number
-  /** Replays under way. */
+  /** Replays in progress. */
   readonly replays: number
-  /** Only grow: exchanges that made room for newer ones, and bytes of bodies that were not kept. */
+  /** Counters: exchanges that made room for newer ones, and bytes of bodies that were not kept. */
   readonly droppedExchanges: number
   readonly droppedBytes: number
 }
 
-/** What a replay changes. */
+/** What a replay changes in the request. */
 export interface ReplayEdits {
   readonly method?: string | undefined
   /** Path and query. */
   readonly path?: string | undefined
-  /** By name; null removes the field. */
+  /** Fields to set by name; null removes a field. */
   readonly headers?: Readonly<Record<string, string | null>> | undefined
-  /** In place of the body. */
+  /** Replaces the body. */
   readonly body?: string | undefined
 }
 
-/** How an exchange is replayed. */
+/** Options of a replay. */
 export interface ReplayOptions {
   readonly edits?: ReplayEdits | undefined
-  /** Must be set for a method that is not safe (RFC 9110 section 9.2.1): the target may do something twice. Default false. */
+  /** Must be set for a method that is not safe (RFC 9110 section 9.2.1): the target may act on the request twice. Default false. */
   readonly unsafe?: boolean | undefined
 }
 
 /** The latest requests that came through the tunnel. */
 export interface Inspector {
-  /** The newest last. */
+  /** All exchanges that are kept, newest last. */
   list(): InspectedExchange[]
-  /** Undefined if it is not there, or not any more. */
+  /** Undefined if there is no such exchange, or no longer. */
   get(id: string): InspectedDetail | undefined
-  /** Calls `listener` when an exchange begins and when it is over. Returns a function that ends this. */
+  /** Calls `listener` when an exchange begins and when it ends. Returns a function that unsubscribes. */
   subscribe(listener: (exchange: InspectedExchange) => void): () => void
   /**
-   * Sends the request to the target once more, through the same layers and the same route, and resolves when that exchange is over,
-   * after at most a minute. The request carries `sallyport-replay` with the id of the first one. At most 4 at a time, and one per
-   * second in the long run.
+   * Sends the request to the target again, through the same layers and the same route, and resolves when that exchange has
+   * ended, after at most a minute. The request carries `sallyport-replay` with the id of the original exchange. At most 4
+   * replays run at a time, and one per second in the long run.
    *
-   * Rejects with TypeError if there is no such exchange, its request was not kept whole, an edit makes no sense or `unsafe` is needed;
-   * with SallyportError `overloaded` if there are too many.
+   * Rejects with TypeError if there is no such exchange, its request was not kept in full, an edit is not valid, or `unsafe` is
+   * needed; with SallyportError `overloaded` if there are too many replays.
    */
   replay(id: string, options?: ReplayOptions): Promise<InspectedDetail>
   stats(): InspectorStats

@@ -1,4 +1,4 @@
-/** The layer that watches, the ring that it fills, and what repeats what is in it. */
+/** The inspector: the layer that watches exchanges, the ring that keeps them, and replays. */
 import { randomBytes } from 'node:crypto'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { hook } from '../../protocol/base/guard.ts'
@@ -17,7 +17,7 @@ import { Tap } from './tap.ts'
 
 const MAX_SUBSCRIBERS = 64
 const MAX_REPLAYS = 4
-/** So many at once, and per second in the long run. */
+/** Replays in a burst, and per second in the long run. */
 const REPLAY_BURST = 5
 const REPLAYS_PER_SECOND = 1
 
@@ -27,7 +27,7 @@ export class RingInspector implements Inspector, EntryOwner {
   readonly redactor = new Redactor()
   readonly budget: Budget
   readonly #logger: Logger
-  /** An id of an earlier process names nothing of this one. */
+  /** Makes sure that ids of an earlier process match nothing in this one. */
   readonly #prefix = randomBytes(2).toString('hex')
   #count = 0
   readonly #listeners = new Set<(exchange: InspectedExchange) => void>()
@@ -35,7 +35,7 @@ export class RingInspector implements Inspector, EntryOwner {
   readonly #pace = new TokenBucket(REPLAY_BURST, REPLAYS_PER_SECOND)
   #handler: Handler | undefined
 
-  /** `now`: ms of a clock that never goes back. */
+  /** `now`: a monotonic clock, in ms. */
   constructor(mode: 'heads' | 'bodies', logger: Logger, now: () => number = () => performance.now()) {
     this.mode = mode
     this.#logger = logger
@@ -73,7 +73,7 @@ export class RingInspector implements Inspector, EntryOwner {
 
   subscribe(listener: (exchange: InspectedExchange) => void): () => void {
     if (this.#listeners.size >= MAX_SUBSCRIBERS) {
-      throw new SallyportError('overloaded', `${MAX_SUBSCRIBERS} listeners watch the inspector already`)
+      throw new SallyportError('overloaded', `${MAX_SUBSCRIBERS} listeners already watch the inspector`)
     }
     const hooked = hook('a listener of the inspector', listener, this.#logger)
     this.#listeners.add(hooked)
@@ -89,7 +89,7 @@ export class RingInspector implements Inspector, EntryOwner {
     if (source === undefined) throw new TypeError(`the request of ${id} cannot be replayed: ${whyNot(entry.detail())}`)
     const { request, body } = replayRequest(id, source, edits)
     if (!unsafe && !isSafe(request.method)) {
-      throw new TypeError(`${request.method} may do something twice: it is only replayed with unsafe`)
+      throw new TypeError(`${request.method} may act twice on the target: it is replayed only with unsafe`)
     }
     if (this.#replays.size >= MAX_REPLAYS || !this.#pace.take()) {
       throw new SallyportError('overloaded', 'too many replays: wait a moment')
@@ -106,7 +106,7 @@ export class RingInspector implements Inspector, EntryOwner {
     try {
       const id = this.#idOf(this.#count + 1)
       const running = replay.run(this.#handler!, request, body)
-      // It is there before its target can make room for others.
+      // The entry exists before its target can make room for others.
       const entry = this.ring.get(id)!
       await running
       return entry.detail()
@@ -122,7 +122,7 @@ export class RingInspector implements Inspector, EntryOwner {
 
   /** Ends the replays, and forgets everything. */
   close(): void {
-    for (const replay of this.#replays) replay.end(new SallyportError('cancelled', 'the client closes'))
+    for (const replay of this.#replays) replay.end(new SallyportError('cancelled', 'the client is closing'))
     this.#listeners.clear()
     this.ring.clear()
   }
@@ -131,5 +131,5 @@ export class RingInspector implements Inspector, EntryOwner {
 function whyNot({ upgrade, state, request }: InspectedDetail): string {
   if (upgrade) return 'it became a WebSocket'
   if (request.body?.omitted === 'bodies are not kept') return 'its body was not kept (inspect: bodies keeps it)'
-  return state === 'open' ? 'it is not whole yet' : 'its body was not kept whole'
+  return state === 'open' ? 'it is not complete yet' : 'its body was not kept in full'
 }

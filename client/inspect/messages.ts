@@ -1,20 +1,20 @@
-/** The first messages of a WebSocket (RFC 6455 section 5) or of an event stream, read beside the bytes as they pass. */
+/** Reads the first messages of a WebSocket (RFC 6455 section 5) or of an event stream from a copy of the bytes. */
 import { Buffer } from 'node:buffer'
 import { constants, inflateRawSync } from 'node:zlib'
 
-/** Per exchange, both directions together. */
+/** Most messages per exchange, both directions together. */
 export const MAX_MESSAGES = 50
-/** Per message. */
+/** Most bytes kept per message. */
 const MAX_MESSAGE_CONTENT_BYTES = 32 * 1024
 
 export type MessageKind = 'text' | 'binary' | 'close' | 'event'
 
-/** `content` is the message, or of a long one its beginning; `why`: it cannot be read. */
+/** `content` is the message, or the beginning of a long one. `why` is set if it cannot be read. */
 type OnMessage = (kind: MessageKind, content: Buffer, bytes: number, why: string | undefined) => void
 
 /** Reads bytes until `stop`. */
 export interface MessageReader {
-  /** What it holds of messages that are not whole, and what it needs to read the next ones. */
+  /** Bytes that it holds of incomplete messages, and to read the next ones. */
   readonly heldBytes: number
   add(chunk: Uint8Array): void
 }
@@ -24,16 +24,16 @@ const WINDOW_BYTES = 32 * 1024
 const MAX_HEAD_BYTES = 14
 const TAIL = Buffer.from([0, 0, 0xff, 0xff])
 
-/** Messages of one direction. `isDeflated`: permessage-deflate was agreed on (RFC 7692). */
+/** Reads the messages of one direction. `isDeflated`: permessage-deflate was negotiated (RFC 7692). */
 export class WebSocketMessages implements MessageReader {
   readonly #onMessage: OnMessage
   readonly #isDeflated: boolean
   /** The part of a frame's head that has arrived. */
   readonly #head = Buffer.alloc(MAX_HEAD_BYTES)
   #headBytes = 0
-  /** Of the frame's payload. */
+  /** Bytes of the frame's payload that are still to come. */
   #left = 0
-  /** In memory of its own: a slice of the shared pool would keep all of that. */
+  /** Copied: a slice would keep the whole shared pool in memory. */
   #mask: Uint8Array | undefined
   #maskAt = 0
   #opcode = 0
@@ -41,9 +41,9 @@ export class WebSocketMessages implements MessageReader {
   #message = new MessageContent()
   #isCompressed = false
   #kind: MessageKind = 'text'
-  /** A control frame stands between the frames of a message. */
+  /** Set while a control frame interrupts the frames of a message. */
   #control: MessageContent | undefined
-  /** What the peer's compressor refers to. */
+  /** The window that the peer's compressor refers to. */
   #window: Buffer | undefined = Buffer.alloc(0)
   #isBroken = false
 
@@ -133,7 +133,7 @@ export class WebSocketMessages implements MessageReader {
     } else this.#onMessage(this.#kind, plain.subarray(0, MAX_MESSAGE_CONTENT_BYTES), plain.length, undefined)
   }
 
-  /** Each message uses the compression window of those before it. After one that was not read, none can be. */
+  /** Each message uses the compression window of the previous ones. If one is not read, no later one can be. */
   #inflate(content: Buffer): Buffer | undefined {
     const dictionary = this.#window
     if (dictionary === undefined) return undefined
@@ -151,7 +151,7 @@ export class WebSocketMessages implements MessageReader {
   }
 }
 
-/** The last of both, in memory of its own. */
+/** A copy of the last {@link WINDOW_BYTES} of both. */
 function windowOf(before: Buffer, after: Buffer): Buffer {
   const last = Buffer.concat([before, after]).subarray(-WINDOW_BYTES)
   const window = Buffer.allocUnsafeSlow(last.length)
@@ -159,11 +159,11 @@ function windowOf(before: Buffer, after: Buffer): Buffer {
   return window
 }
 
-/** Events, split at empty lines. */
+/** Reads the events of an event stream, split at empty lines. */
 export class EventStreamMessages implements MessageReader {
   readonly #onMessage: OnMessage
   #event = new MessageContent()
-  /** The last byte was the end of a line; of CRLF, the LF. */
+  /** Whether the last byte ended a line (with CRLF, the LF). */
   #isLineStart = true
   #last = 0
 
@@ -203,7 +203,7 @@ export class EventStreamMessages implements MessageReader {
   }
 }
 
-/** The beginning of a message, in memory of its own. */
+/** A copy of the beginning of a message. */
 class MessageContent {
   #buffer = Buffer.alloc(0)
   #kept = 0
@@ -213,7 +213,7 @@ class MessageContent {
     return this.#buffer.length
   }
 
-  /** Returns the copy of what is kept of `bytes`. */
+  /** Returns a copy of the part of `bytes` that is kept. */
   add(bytes: Uint8Array): Buffer {
     const isWhole = this.#kept === this.bytes
     this.bytes += bytes.length

@@ -1,6 +1,6 @@
 /**
- * Puts a keyed tag in the place of each secret, before anything is kept. Text is latin1, a character for a byte, so that what is not
- * redacted stays byte for byte.
+ * Replaces each secret with a keyed tag before anything is kept. Text is latin1, one character per byte, so that everything else
+ * stays the same byte for byte.
  */
 import { createHmac, randomBytes } from 'node:crypto'
 import type { HeaderList } from '../../protocol/exchange.ts'
@@ -9,24 +9,24 @@ import { isSecretField, isSecretMember } from './secret-names.ts'
 /** How deep to look into JSON inside JSON strings, and URLs inside URLs. */
 const MAX_DEPTH = 4
 
-/** Tags per body, head or path, since hashing very many values would take long. Further ones all look the same. */
+/** Most tags per body, head or path, since hashing very many values would take long. All further tags look the same. */
 const MAX_TAGS = 500
 const TAG = /^\[redacted(?::[0-9a-f]{12})?\]$/
-/** `eyJ` is `{"` in base64url. The last part may be missing: what is kept of a body may end anywhere. */
+/** `eyJ` is `{"` in base64url. The last part may be missing, because a kept body may end anywhere. */
 const JWT = /eyJ[\w-]{4,}(?:\.[\w-]*){0,4}/g
 const USER_INFO = /([a-z][a-z0-9+.-]{0,20}:\/\/)([^\s/?#"'<>\\]{1,1024})@/gi
 const BEARER = /\b(bearer +)([\w.~+/-]{16,}=*)/gi
-/** In any text, behind `#` too, where OAuth puts tokens; also what begins it, as a form does. */
+/** A parameter in any text, also after `#`, where OAuth puts tokens, and at the start, as in a form. */
 const PARAMETER = /((?:^|[?&;#])([\w%.[\]-]{1,128})=)([^&\s"'<>#\\;,]+)/g
-/** Where the text is no JSON, or JSON that was quoted: `\"token\": \"...\"`. Of a long run of backslashes each would begin a search. */
+/** A member in text that is not JSON, or is quoted JSON: `\"token\": \"...\"`. The lookbehind keeps a long run of backslashes from starting a search at each. */
 const MEMBER = /(?<!\\)(\\{0,63}["'])([\w$.-]{1,64})(\1\s{0,16}[:=]\s{0,16})(?:(\1)(.*?)(\1|$)|(-?\d[\w.+-]{0,511}))/gs
 const SCHEME = /^((?:basic|bearer|digest|negotiate|token|aws4-hmac-sha256) +)(.+)$/is
 const PLAIN_VALUE = /^(?:null|true|false|"")?$/
-/** Also what a file's name makes look like one. */
+/** The name of a form part. It also matches text in a file name that looks like one. */
 const PART_NAME = /\bname(?:\*=[\w-]*'[\w-]*'|=)"?([^"\r\n;]+)/gi
 const SUBPROTOCOL_TOKEN = /(bearer\.authorization\.[\w.]+\.)([\w-]+)/gi
 
-/** One for each inspector: equal values look equal, and nobody can tell a value from its tag without the key. */
+/** Each inspector has one. Equal values get equal tags, and without the key nobody can tell a value from its tag. */
 export class Redactor {
   readonly #key = randomBytes(32)
   #tags = 0
@@ -37,7 +37,7 @@ export class Redactor {
     return `[redacted:${createHmac('sha256', this.#key).update(value, 'latin1').digest('hex').slice(0, 12)}]`
   }
 
-  /** A copy. */
+  /** Returns a redacted copy. */
   fields(headers: HeaderList): HeaderList {
     this.#tags = 0
     return headers.map((text, at) => (at % 2 === 0 ? this.text(text) : this.#field(headers[at - 1]!, text)))
@@ -58,7 +58,7 @@ export class Redactor {
     return `${this.text(path.slice(0, query))}?${this.form(path.slice(query + 1))}`
   }
 
-  /** Names and values as in a query. */
+  /** Redacts names and values as in a query. */
   form(text: string, depth = 0): string {
     return text.replaceAll(/([^=&;]*)(=?)([^&;]*)/g, (pair, name: string, equals: string, value: string) => {
       if (equals === '') return this.#encoded(name, depth)
@@ -75,10 +75,10 @@ export class Redactor {
     return plain === value ? clean : encodeURIComponent(clean)
   }
 
-  /** By the content type; undefined if it cannot be looked into. */
+  /** Redacts according to the content type. Undefined if the body cannot be searched. */
   body(text: string, contentType: string): string | undefined {
     this.#tags = 0
-    // UTF-16 and the like: what would be redacted in plain letters is not shown at all.
+    // For UTF-16 and the like: if anything would be redacted without the NULs, nothing is shown at all.
     const letters = text.includes('\0') ? text.replaceAll('\0', '') : text
     if (letters !== text && this.#typed(letters, contentType) !== letters) return undefined
     return letters === text ? this.#typed(text, contentType) : text
@@ -103,7 +103,7 @@ export class Redactor {
     return parts.join(boundary)
   }
 
-  /** Members, parameters and tokens, wherever they stand. */
+  /** Redacts members, parameters and tokens anywhere in the text. */
   text(text: string, depth = 0): string {
     if (text.length < 3) return text
     if (depth > MAX_DEPTH && /["'=]/.test(text)) return this.tag(text)
@@ -117,7 +117,7 @@ export class Redactor {
       .replaceAll(JWT, token => this.tag(token))
   }
 
-  /** `user:password@` of URLs. */
+  /** Redacts `user:password@` in URLs. */
   #urls(text: string): string {
     if (!text.includes('://')) return text
     return text.replaceAll(USER_INFO, (_, scheme: string, user: string) => `${scheme}${this.tag(user)}@`)
@@ -129,7 +129,7 @@ export class Redactor {
     return `${quote}${name}${between}${open ?? ''}${this.tag(value)}${close ?? ''}`
   }
 
-  /** Leaves what is no JSON as it is. What is cut off at its end, or broken, is read as far as it goes. */
+  /** Leaves text that is not JSON as it is. JSON that is cut off or broken is read as far as possible. */
   #json(text: string, depth: number): string {
     let out = ''
     let from = 0
@@ -163,7 +163,7 @@ function decoded(text: string): string {
   return spaced.replaceAll(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)))
 }
 
-/** The index behind the string that begins at `at`. */
+/** The index after the string that begins at `at`. */
 function stringEnd(text: string, at: number): number {
   for (let quote = text.indexOf('"', at + 1); quote >= 0; quote = text.indexOf('"', quote + 1)) {
     let slashes = 0
@@ -173,7 +173,7 @@ function stringEnd(text: string, at: number): number {
   return text.length
 }
 
-/** The index behind the value that begins at `at`. */
+/** The index after the value that begins at `at`. */
 function valueEnd(text: string, at: number): number {
   if (text[at] === '"') return stringEnd(text, at)
   if (text[at] !== '{' && text[at] !== '[') {
@@ -209,7 +209,7 @@ function unquoted(text: string): string {
   )
 }
 
-/** Every character stays below 256. */
+/** Quotes a string so that every character stays below 256. */
 function quoted(text: string): string {
   return JSON.stringify(text).replaceAll(
     /[^\0-\xff]/g,

@@ -1,4 +1,4 @@
-/** Sends a request to the target again. */
+/** Replays a request to the target. */
 import { Buffer } from 'node:buffer'
 import { randomUUID } from 'node:crypto'
 import { SallyportError } from '../../protocol/base/errors.ts'
@@ -21,15 +21,16 @@ import type { ReplayEdits } from './inspected.ts'
 const REPLAY_MS = 60_000
 const MAX_EDITED_FIELDS = 100
 
-/** The request of the replay and its body. Throws TypeError for edits that make no sense. */
+/** The request of the replay and its body. Throws TypeError for invalid edits. */
 export function replayRequest(
   id: string,
   { request, body, receivedMs }: ReplaySource,
   edits: ReplayEdits,
 ): { request: HttpRequest; body: Buffer } {
   const { method = request.method, path = request.path } = edits
-  if (!isToken(method) || method === 'CONNECT' || method === 'TRACE') throw new TypeError('edits.method is no method')
-  if (!path.startsWith('/') || !isPath(path)) throw new TypeError('edits.path is no path with a query')
+  if (!isToken(method) || method === 'CONNECT' || method === 'TRACE')
+    throw new TypeError('edits.method is not a method')
+  if (!path.startsWith('/') || !isPath(path)) throw new TypeError('edits.path is not a path with a query')
   const headers = editedFields(request.headers, edits.headers ?? {})
   const sent = edits.body === undefined ? body : Buffer.from(edits.body)
   if (sent.length > MAX_CONTENT_BYTES) throw new TypeError(`edits.body is longer than ${MAX_CONTENT_BYTES} bytes`)
@@ -59,7 +60,8 @@ function editedFields(headers: HeaderList, edits: NonNullable<ReplayEdits['heade
     }
     removeHeader(edited, name)
     if (value === null) continue
-    if (typeof value !== 'string' || !isFieldValue(value)) throw new TypeError(`edits.headers: the value of ${name}`)
+    if (typeof value !== 'string' || !isFieldValue(value))
+      throw new TypeError(`edits.headers: the value of ${name} is not valid`)
     edited.push(name, value)
   }
   return edited
@@ -67,7 +69,7 @@ function editedFields(headers: HeaderList, edits: NonNullable<ReplayEdits['heade
 
 const late = stepOf<ReplayRun>(replay => replay.end(new SallyportError('cancelled', 'the replay took too long')))
 
-/** The downstream end of a replay: it takes everything and keeps nothing, since the inspector sees the exchange. */
+/** The downstream end of a replay. It consumes everything and keeps nothing, since the inspector records the exchange. */
 export class ReplayRun implements ResponseSink {
   readonly #over = Promise.withResolvers<void>()
   #sink: RequestSink | undefined
@@ -75,7 +77,7 @@ export class ReplayRun implements ResponseSink {
   #timer: NodeJS.Timeout | undefined
   #isOver = false
 
-  /** Resolves when it is over, however it ended. */
+  /** Resolves when the replay has ended, successfully or not. */
   run(handler: Handler, request: HttpRequest, body: Buffer): Promise<void> {
     this.#timer = setTimeout(late, REPLAY_MS, this)
     const sink = handler(request, this)

@@ -1,11 +1,11 @@
-/** The ledger of what the inspector holds: exchanges and bytes have a ceiling, and the oldest make room. */
+/** Keeps the exchanges of the inspector within limits of count and bytes. The oldest make room for new ones. */
 
-/** What is held. */
+/** An exchange that the ring keeps. */
 export interface RingMember {
   readonly id: string
-  /** Bytes that it counts for. */
+  /** Bytes that count against the limit. */
   readonly heldBytes: number
-  /** Called when it made room for another. It holds nothing any more. */
+  /** Called when it had to make room for another. It must release what it holds. */
   dropped(): void
 }
 
@@ -26,7 +26,7 @@ export class Ring<Member extends RingMember> implements Iterable<Member> {
     return this.#members.get(id)
   }
 
-  /** The oldest first. */
+  /** Iterates from the oldest. */
   [Symbol.iterator](): Iterator<Member> {
     return this.#members.values()
   }
@@ -38,12 +38,12 @@ export class Ring<Member extends RingMember> implements Iterable<Member> {
     this.makeRoom(0, member)
   }
 
-  /** Its count changes by `bytes`, before it does so itself. */
+  /** Changes the total by `bytes`. Call it before the member changes its own count. */
   count(bytes: number): void {
     this.bytes += bytes
   }
 
-  /** How many of `bytes` more `member` may keep: older ones make room, it does not. */
+  /** How many of `bytes` more bytes `member` may keep. Older members make room, but `member` itself does not. */
   makeRoom(bytes: number, member: Member): number {
     while (this.bytes + bytes > RING_BYTES) {
       const [oldest] = this.#members.values()
@@ -66,7 +66,7 @@ export class Ring<Member extends RingMember> implements Iterable<Member> {
     member.dropped()
   }
 
-  /** Nothing is held any more. */
+  /** Drops all members. */
   clear(): void {
     for (const member of this.#members.values()) this.#remove(member)
   }

@@ -1,11 +1,11 @@
-/** Which header fields, query parameters and members of a body hold a secret, by their names. */
+/** Decides by name which header fields, query parameters and body members hold a secret. */
 
 const FIELDS = new Set([
   ...['authorization', 'proxy-authorization', 'cookie', 'set-cookie', 'authentication-info'],
   ...['x-access-token', 'x-gitlab-token', 'x-api-key', 'api-key', 'apikey'],
 ])
 
-/** OpenTelemetry's list of query parameters, ours, and the usual spellings; as {@link plainName} writes them. */
+/** OpenTelemetry's list of query parameters, our own, and the usual spellings, in the form of {@link plainName}. */
 const MEMBERS = new Set([
   ...['aws-access-key-id', 'awsaccess-key-id', 'awsaccesskeyid', 'signature', 'sig'],
   ...['x-goog-signature', 'x-amz-signature', 'x-amz-credential'],
@@ -13,7 +13,7 @@ const MEMBERS = new Set([
   ...['secret', 'passwd', 'private-key', 'accesstoken', 'idtoken', 'clientsecret', 'refreshtoken', 'privatekey'],
 ])
 
-/** `accessToken`, `ACCESS_TOKEN` and `access-token` are one name. */
+/** Maps `accessToken`, `ACCESS_TOKEN` and `access-token` to one name. */
 function plainName(name: string): string {
   return name
     .replaceAll(/([a-z0-9])([A-Z])/g, '$1-$2')
@@ -26,7 +26,7 @@ export function isSecretField(name: string): boolean {
   return FIELDS.has(plain) || plain.endsWith('-token') || plain.endsWith('-secret')
 }
 
-/** Of a query, a form or a JSON object; of `user[password]`, each part counts. */
+/** For members of a query, a form or a JSON object. Each part of `user[password]` counts. */
 export function isSecretMember(name: string): boolean {
   return name.split(/[[\].]/).some(part => {
     if (part === '') return false

@@ -1,4 +1,4 @@
-/** Between the ends of an exchange: passes everything on, and shows it to the exchange's entry. */
+/** Passes everything on between the ends of an exchange, and shows it to the exchange's entry. */
 import type { SallyportError } from '../../protocol/base/errors.ts'
 import { tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -16,7 +16,7 @@ export class Tap extends PassThrough {
     this.#logger = logger
   }
 
-  /** A defect of the inspector costs what is seen, never the exchange. */
+  /** A defect of the inspector may lose what is shown, but never harms the exchange. */
   #show(step: (entry: Entry) => void): void {
     if (this.#entry === undefined) return
     try {

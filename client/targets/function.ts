@@ -1,4 +1,4 @@
-/** A target that is a function of the web's Request and Response. Both bodies stream, with back-pressure. */
+/** A target that is a function from a web Request to a Response. Both bodies stream, with back-pressure. */
 import { messageOf, SallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
 import { detached } from '../../protocol/base/guard.ts'
@@ -15,21 +15,21 @@ import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { isFieldValue, listTokens, removeHeader, stripHopByHop } from '../../protocol/http/headers.ts'
 import { answerProblem } from '../../protocol/http/problem.ts'
 
-/** A target in the process: a function of a web `Request`. */
+/** A target in the same process: a function from a web `Request` to a `Response`. */
 export type FetchHandler = (request: Request) => Response | Promise<Response>
 
-/** The function's body is read no further while this many response bytes wait to be taken. */
-const UNTAKEN_BYTES = 64 * 1024
+/** Reading of the response body pauses while this many of its bytes wait to be consumed. */
+const UNCONSUMED_BYTES = 64 * 1024
 
-/** Methods that a Request cannot hold (Fetch standard, "forbidden method"). */
+/** Methods that a Request cannot have (Fetch standard, "forbidden method"). */
 const FORBIDDEN: ReadonlySet<string> = new Set(['CONNECT', 'TRACE', 'TRACK'])
 
-/** Codings that `fetch` undoes; `zstd` since undici 7.11. It leaves the fields as they came. */
-const UNDONE = new Set(['gzip', 'x-gzip', 'deflate', 'br'])
+/** Codings that `fetch` decodes while leaving the header fields as they are; `zstd` since undici 7.11. */
+const FETCH_DECODES = new Set(['gzip', 'x-gzip', 'deflate', 'br'])
 const [major = 0, minor = 0] = (process.versions.undici ?? '').split('.').map(Number)
-if (major > 7 || (major === 7 && minor >= 11)) UNDONE.add('zstd')
+if (major > 7 || (major === 7 && minor >= 11)) FETCH_DECODES.add('zstd')
 
-/** An upgrade reaches the function as a plain GET: its answer is the upstream's "no". */
+/** An upgrade reaches the function as a plain GET, so its answer declines the upgrade. */
 export function functionTarget(fetch: FetchHandler, logger: Logger = noLogger): Handler {
   return (request, response) => {
     const exchange = new FunctionExchange(request, response)
@@ -48,23 +48,23 @@ class FunctionExchange implements RequestSink {
   readonly #response: ResponseSink
   readonly #gone = new AbortController()
   readonly #chunks = new GatheredChunks()
-  #wanted: (() => void) | undefined
+  #onArrival: (() => void) | undefined
   #body: ReadableStreamDefaultController<Uint8Array> | undefined
   #ended = false
   #discarding = false
-  #untaken = 0
-  #taken: (() => void) | undefined
-  /** Of the function's own body, while it is read. */
+  #unconsumed = 0
+  #onConsumed: (() => void) | undefined
+  /** Reads the body of the function's response. */
   #reader: ReadableStreamDefaultReader<Uint8Array> | undefined
-  /** Whoever listens to its signal may keep nothing else of it, and a Request that is collected tells nobody. */
-  #made: Request | undefined
+  /** Kept until the end: the function may hold on to nothing but its signal, which would fall silent if the Request were collected. */
+  #requestGiven: Request | undefined
 
   constructor(request: HttpRequest, response: ResponseSink) {
     this.#request = request
     this.#response = response
   }
 
-  // The caller's side.
+  // Called from the caller's side.
 
   requestData(chunk: Uint8Array): void {
     if (this.#discarding) {
@@ -89,16 +89,16 @@ class FunctionExchange implements RequestSink {
   }
 
   responseConsumed(bytes: number): void {
-    this.#untaken -= bytes
-    if (this.#untaken < UNTAKEN_BYTES) this.#resume()
+    this.#unconsumed -= bytes
+    if (this.#unconsumed < UNCONSUMED_BYTES) this.#resume()
   }
 
-  // The function's side.
+  // For the function.
 
   async run(fetch: FetchHandler): Promise<void> {
     try {
-      this.#made = this.#makeRequest()
-      const answer = await fetch(this.#made)
+      this.#requestGiven = this.#makeRequest()
+      const answer = await fetch(this.#requestGiven)
       if (!(answer instanceof Response)) throw new TypeError('the target function returned no Response')
       await this.#send(answer)
     } catch (cause) {
@@ -110,12 +110,12 @@ class FunctionExchange implements RequestSink {
     }
   }
 
-  /** The next chunk of the body may take long, or nobody reads the body any more. Its source should know now. */
+  /** Cancels the response body. Its next chunk may take long, and its source should learn at once that nobody reads it any more. */
   #giveUpAnswer(cause: unknown): void {
     this.#reader?.cancel(cause).catch(() => {})
   }
 
-  /** The rest of the request's body is of no interest any more. */
+  /** Discards the rest of the request body. */
   discard(): void {
     this.#discarding = true
     const { bytes } = this.#chunks
@@ -139,7 +139,7 @@ class FunctionExchange implements RequestSink {
     return new Request(url, { ...init, body: this.#bodyStream(), duplex: 'half' } as RequestInit)
   }
 
-  /** Pulled, never pushed: the caller gets credit only as the function reads. */
+  /** Pulled, never pushed, so that the caller gets credit only as the function reads. */
   #bodyStream(): ReadableStream<Uint8Array> {
     return new ReadableStream<Uint8Array>(
       {
@@ -190,45 +190,45 @@ class FunctionExchange implements RequestSink {
       if (this.#gone.signal.aborted) return
       if (done) break
       if (!(value instanceof Uint8Array))
-        throw new TypeError('the body of the Response has a chunk that is no Uint8Array')
+        throw new TypeError('the body of the Response has a chunk that is not a Uint8Array')
       if (value.length === 0) continue
       sent += value.length
       if (length >= 0 && sent > length)
         throw new TypeError('the body of the Response is longer than its content-length')
-      this.#untaken += value.length
+      this.#unconsumed += value.length
       this.#response.responseData(value)
-      if (this.#untaken >= UNTAKEN_BYTES) await this.#room()
+      if (this.#unconsumed >= UNCONSUMED_BYTES) await this.#room()
     }
     if (length >= 0 && sent < length) throw new TypeError('the body of the Response is shorter than its content-length')
   }
 
   #finish(): void {
-    this.#made = undefined
+    this.#requestGiven = undefined
     this.discard()
     if (this.#body !== undefined) this.#closeBody(this.#body)
   }
 
   #arrival(): Promise<void> {
     return new Promise(resolve => {
-      this.#wanted = resolve
+      this.#onArrival = resolve
     })
   }
 
   #wake(): void {
-    const wanted = this.#wanted
-    this.#wanted = undefined
+    const wanted = this.#onArrival
+    this.#onArrival = undefined
     wanted?.()
   }
 
   #room(): Promise<void> {
     return new Promise(resolve => {
-      this.#taken = resolve
+      this.#onConsumed = resolve
     })
   }
 
   #resume(): void {
-    const taken = this.#taken
-    this.#taken = undefined
+    const taken = this.#onConsumed
+    this.#onConsumed = undefined
     taken?.()
   }
 }
@@ -243,10 +243,10 @@ function headersOf(answer: Response): HeaderList {
   return headers
 }
 
-/** Whether `fetch` made the answer, of a coded one. A function that decodes by itself says so in the fields. */
+/** Whether the response came from `fetch`, which has decoded it. A function that decodes a body itself adjusts the fields. */
 function wasDecoded(answer: Response): boolean {
   const codings = answer.type === 'default' ? null : answer.headers.get('content-encoding')
-  return codings !== null && listTokens(codings).every(coding => UNDONE.has(coding))
+  return codings !== null && listTokens(codings).every(coding => FETCH_DECODES.has(coding))
 }
 
 function lengthOf(headers: HeaderList): number {

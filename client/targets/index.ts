@@ -11,11 +11,11 @@ import { urlTarget } from './url.ts'
 
 export interface OpenTarget {
   readonly handler: Handler
-  /** How the target wants its failures shown to browsers, and what may be kept for it. */
+  /** The CORS rules for error answers, and which webhooks the server may store. */
   announcement(): Announcement
-  /** Absent: nothing of it can be dialled. */
+  /** Absent if the target has nothing to dial. */
   check?(connectMs: number): Promise<CheckedTargets>
-  /** Frees its resources. All exchanges are over by then. */
+  /** Frees its resources, once all exchanges have ended. */
   close(): void
 }
 

@@ -1,12 +1,12 @@
 /**
- * What applications, frameworks and Node's own server ask of `request.socket`, for an end of a connection in memory: options
- * of TCP mean nothing to it, and its timeout is a real one.
+ * Gives an in-memory connection the members of `request.socket` that applications, frameworks and Node's own server use. TCP
+ * options do nothing, but the timeout works.
  */
 import type { Duplex } from 'node:stream'
 import { DeadlineWatch, due } from '../../protocol/base/deadline-watch.ts'
 import { type Failing, guardWith } from '../../protocol/base/guard.ts'
 
-/** Makes `end` look like a socket whose peer has this IPv4 address; `other` is the end that the peer has. */
+/** Makes `end` look like a socket whose peer has this IPv4 address. `other` is the peer's end. */
 export function asSocket(end: Duplex, other: Duplex, peerAddress: string): void {
   const timeout = new IdleTimeout(end, other)
   const same = () => end
@@ -26,13 +26,13 @@ export function asSocket(end: Duplex, other: Duplex, peerAddress: string): void 
   Object.assign(end, methods, { remoteAddress: peerAddress, remoteFamily: 'IPv4', connecting: false, pending: false })
 }
 
-/** Emits `timeout` when nothing has gone either way for so long, as `net.Socket` does. */
+/** Emits `timeout` after inactivity in both directions, as `net.Socket` does. */
 class IdleTimeout implements Failing {
   readonly #end: Duplex
   readonly #guard = guardWith(() => this.threw())
   readonly #watch = new DeadlineWatch(now => due(this.#activeAt, this.#ms, now, this.#onDue), this)
-  /** What the application gave, and what is called in its place. */
-  readonly #heard = new WeakMap<() => void, () => void>()
+  /** The callback of the application, mapped to the guarded listener that stands in for it. */
+  readonly #listeners = new WeakMap<() => void, () => void>()
   #ms = 0
   #activeAt = 0
 
@@ -49,17 +49,17 @@ class IdleTimeout implements Failing {
     end.once('close', onClose)
   }
 
-  /** 0: never. */
+  /** 0 turns the timeout off. */
   set(ms: number, callback: (() => void) | undefined): void {
     this.#ms = ms
     this.#active()
     if (callback === undefined) return
-    const before = this.#heard.get(callback)
+    const before = this.#listeners.get(callback)
     if (before !== undefined) this.#end.off('timeout', before)
     if (ms === 0) return
-    const heard = this.#guard(callback)
-    this.#heard.set(callback, heard)
-    this.#end.once('timeout', heard)
+    const listener = this.#guard(callback)
+    this.#listeners.set(callback, listener)
+    this.#end.once('timeout', listener)
   }
 
   #active(): void {

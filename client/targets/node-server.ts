@@ -1,6 +1,6 @@
 /**
- * A target that is a `node:http` server which listens nowhere: it gets connections that exist in memory alone, and speaks
- * HTTP/1.1 over them as over any other, upgrades included.
+ * A target that is a `node:http` server which does not listen. It gets connections that exist only in memory, and speaks
+ * HTTP/1.1 over them as over any other, including upgrades.
  */
 import type { Server as HttpServer } from 'node:http'
 import { type Duplex, duplexPair } from 'node:stream'
@@ -14,16 +14,16 @@ import type { Head } from '../../protocol/http/http1/head-parser.ts'
 import type { OpenTarget } from './index.ts'
 import { asSocket } from './memory-socket.ts'
 
-/** Connections that are kept for the next exchange. */
+/** Most idle connections that are kept for later exchanges. */
 const MAX_IDLE = 32
 
 /**
- * What the server sees as its peer. The caller's own address is in `X-Forwarded-For`: frameworks that trust a proxy on
- * loopback find it there.
+ * The peer address that the server sees. The caller's address is in `X-Forwarded-For`, where frameworks that trust a proxy on
+ * loopback look for it.
  */
 const PEER_ADDRESS = '127.0.0.1'
 
-/** A listener of the server that throws ends its connection. One that rejects is the server's affair, as under Node. */
+/** A listener of the server that throws ends its connection. Rejections are up to the server, as with Node itself. */
 export function nodeServerTarget(server: HttpServer, logger: Logger = noLogger): OpenTarget {
   const connections = new Connections(server, logger)
   return {
@@ -52,7 +52,7 @@ class Connections {
     return this.#take().send({ method, authority, path, headers, bodyBytes, upgrade }, response)
   }
 
-  /** Closes those that are idle; the others end with their exchange. */
+  /** Closes idle connections. The others end with their exchange. */
   close(): void {
     this.#closed = true
     for (const connection of this.#idle.splice(0)) connection.destroy()
@@ -83,7 +83,7 @@ class Connections {
     else connection.destroy()
   }
 
-  /** What the server says in `Keep-Alive` is that much at most, and an application may have removed it. */
+  /** The server announces at most this time in `Keep-Alive`, and an application may remove that field. */
   get #keptMs(): number {
     return (this.#server.keepAliveTimeout || Number.POSITIVE_INFINITY) - KEEP_ALIVE_MARGIN_MS
   }
@@ -94,7 +94,7 @@ class Connections {
   }
 }
 
-/** A pair of Node's has no reset: when one end is destroyed, the other one would wait for ever. */
+/** Node's duplex pair has no reset: when one end is destroyed, the other would wait forever. */
 function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
   const guard = logGuard(logger, 'a connection in memory could not be ended')
   const oursClosed = guard(() => theirs.destroy())
@@ -103,7 +103,7 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
   theirs.once('close', theirsClosed)
 }
 
-/** The server's parser and listeners run inside this end's events. Nothing else would catch what they throw. */
+/** The server's parser and listeners run inside the events of this end. Nothing else would catch their errors. */
 function endWhenThrown(theirs: Duplex, logger: Logger): void {
   const emit = theirs.emit
   theirs.emit = (...args: Parameters<Duplex['emit']>) => {

@@ -1,4 +1,4 @@
-/** A target that is the URL of a service: `http:`, `https:` or `h2c:`, host and port alone. */
+/** A target that is the URL of a service: `http:`, `https:` or `h2c:`, with only host and port. */
 import type { Logger } from '../../protocol/base/log.ts'
 import { createForwarder } from '../../router/forward.ts'
 import type { OpenTarget } from './index.ts'

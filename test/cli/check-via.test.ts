@@ -56,7 +56,7 @@ test('a table and JSON, of a runtime with two clients, and of one without', { ta
   expect(report).toEqual({ schema: 1, component: 'client' })
   expect(probes.map((probe: { status: string }) => probe.status)).toEqual(['ok', 'fail', 'ok', 'fail'])
   expect(probes[0]).toMatchObject({ code: 'upstream', expected: 'connections', docs: 'docs/check.md#upstream' })
-  await client.line(({ msg }) => msg === 'the server asks which targets take connections')
+  await client.line(({ msg }) => msg === 'the server asks which targets accept connections')
   const audit = await server.line(line => line.audit === true && line.action === '/runtimes/check')
   expect(audit.body).toEqual({ runtime: 'demo' })
   const nobody = await via(server, 'nobody')

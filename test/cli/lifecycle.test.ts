@@ -161,7 +161,7 @@ describe('several instances of a runtime', () => {
     const server = startServer()
     const first = await startClient(server, 'demo')
     await startClient(server, 'demo')
-    await first.line(line => line.msg === 'this instance stands by')
+    await first.line(line => line.msg === 'this instance is a standby')
     const admin = await first.address('admin')
     expect((await fetch(`http://${admin}/readyz`)).status).toBe(200)
     expect(await (await fetch(`http://${admin}/metrics`)).text()).toMatch(/^sallyport_active 0$/m)
@@ -182,7 +182,7 @@ describe('several instances of a runtime', () => {
     ])
     expect(await bad.end()).toBe(3)
     expect(await list(server)).toHaveLength(2)
-    expect(first.lines.some(line => line.msg === 'this instance stands by')).toBe(false)
+    expect(first.lines.some(line => line.msg === 'this instance is a standby')).toBe(false)
   })
 })
 

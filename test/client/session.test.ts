@@ -42,7 +42,7 @@ it('ends all its drains when one of them ends it, whatever time the others had',
   const session = new ClientSession(webSocketTransport(socket), undefined, hello, owner)
   const peer = await server.serve()
   await ready.promise
-  const drains = [session.drain('another replica has its place', 600_000), session.drain('the client closes', 60_000)]
+  const drains = [session.drain('moved to another replica', 600_000), session.drain('the client closes', 60_000)]
   await peer.receive('drain')
   peer.send({ type: 'drained', lastStream: 0 })
   await Promise.all(drains)

@@ -42,7 +42,7 @@ async function session(target: Target, features = ['checks']): Promise<FakeSessi
   return peer
 }
 
-const ASKED = 'the server asks which targets take connections'
+const ASKED = 'the server asks which targets accept connections'
 const DEAD = 'http://127.0.0.1:9'
 
 test('the routes, and why one has no answer, without an address', async () => {

@@ -157,7 +157,7 @@ describe('TokenKeeper', () => {
     const { keeper } = keep(() => new Promise<string>(() => {}))
     const result = keeper.get().catch((error: Error) => error.message)
     await vi.advanceTimersByTimeAsync(10_000)
-    expect(await result).toBe('the source of the token did not answer within 10 s')
+    expect(await result).toBe('the token source did not answer within 10 s')
     keeper.close()
   })
 
@@ -240,13 +240,13 @@ describe('TokenKeeper', () => {
   const NONE: [string, unknown, string][] = [
     ['nothing', '', 'no token was given'],
     ['no text', 7, 'no token was given'],
-    ['two lines', 'a\nb', 'the token is too long, or holds characters that no token has'],
-    ['text beyond ASCII', 'a\u20acb', 'the token is too long, or holds characters that no token has'],
-    ['a control byte', 'a\0b', 'the token is too long, or holds characters that no token has'],
+    ['two lines', 'a\nb', 'the token is too long, or contains characters that no token has'],
+    ['text beyond ASCII', 'a\u20acb', 'the token is too long, or contains characters that no token has'],
+    ['a control byte', 'a\0b', 'the token is too long, or contains characters that no token has'],
     [
       'more than a control message carries',
       'a'.repeat(8193),
-      'the token is too long, or holds characters that no token has',
+      'the token is too long, or contains characters that no token has',
     ],
   ]
   it.each(NONE)('takes no %s, from its source or by hand, and keeps the old one', async (_, none, message) => {

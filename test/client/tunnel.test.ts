@@ -236,19 +236,23 @@ describe('connect', () => {
       { url: 'ws://localhost', connectTo: { host: '10.0.0.1', port: 80 } },
       'connectTo "10.0.0.1:80" is another machine, and ws:// would send it the token unencrypted',
     ],
-    ['nobody to dial', { connectTo: { host: '::', port: 80 } }, 'connectTo "[::]:80" is no host and port to dial'],
+    [
+      'nobody to dial',
+      { connectTo: { host: '::', port: 80 } },
+      'connectTo "[::]:80" is not a host and port that can be dialled',
+    ],
     [
       'a token in the URL',
       { url: 'wss://example.com/?token=x' },
       'the address of a server has no user, password, query or fragment: the token has its own option',
     ],
     ['no token', { token: '' }, 'token is missing: give a JWT, or a function that returns one'],
-    ['two tokens', { token: 'a b' }, 'the token is too long, or holds characters that no token has'],
+    ['two tokens', { token: 'a b' }, 'the token is too long, or contains characters that no token has'],
     ['connections', { connections: 0 }, 'connections must be a whole number from 1 to 16, not 0'],
     ['a timeout', { connectTimeoutMs: -1 }, 'connectTimeoutMs must be from 0 to 2073600000 ms, not -1'],
     ['caOnly', { caOnly: true }, 'caOnly needs ca: nothing would be trusted'],
     ['the proxy', { proxy: 'socks5://p' }, 'the proxy has the scheme "socks5"; only http and https are supported'],
-    ['the instance', { instance: 'a b' }, 'an option does not hold: control message hello: malformed instance'],
+    ['the instance', { instance: 'a b' }, 'an option is not valid: control message hello: malformed instance'],
     [
       'the target',
       { target: 42 as never },
@@ -420,7 +424,7 @@ describe('several replicas', () => {
     await tunnel.connected()
     const same = await b.next()
     await same.welcome('a')
-    expect((await same.receive('bye')).reason).toBe('another connection of this instance is with this replica')
+    expect((await same.receive('bye')).reason).toBe('another connection of this instance already has this replica')
     const other = await a.serve(1, 'b')
     expect(other.hello?.connection).toBe(1)
     expect(
@@ -459,7 +463,7 @@ describe('several replicas', () => {
     const slow = old.exchange()
     const fresh = await b.serve(1, 'b')
     expect(fresh.hello?.connection).toBe(1)
-    expect(await old.receive('drain')).toMatchObject({ reason: 'another replica has its place' })
+    expect(await old.receive('drain')).toMatchObject({ reason: 'moved to another replica' })
     old.send({ type: 'drained', lastStream: slow.streamId })
     const disconnected = event(tunnel, 'disconnected')
     fresh.webSocket.terminate()
@@ -598,7 +602,7 @@ describe('drain', () => {
     answer.resolve('done')
     expect((await first.answer()).text).toBe('done')
     expect((await inFlight.answer()).text).toBe('done')
-    expect((await session.receive('bye')).reason).toBe('the client closes')
+    expect((await session.receive('bye')).reason).toBe('the client is closing')
     await closing
     expect(calls).toBe(2)
     expect(await session.closed).toBe(1000)
@@ -733,7 +737,7 @@ describe('a token', () => {
     session.send({ type: 'reauth-refused', requestId: '9b1' })
     expect(await refused).toEqual({
       connection: 0,
-      reason: 'the server did not take the fresh token; the old one stays in force',
+      reason: 'the server did not accept the fresh token; the old one stays in force',
       status: 401,
       requestId: '9b1',
     })

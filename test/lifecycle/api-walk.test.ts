@@ -188,7 +188,7 @@ describe('a tunnel', () => {
   }
   const told: Record<string, string> = {
     'setToken to none': 'TypeError: no token was given',
-    'setTrust to none': 'TypeError: ca holds no certificate that can be read (PEM)',
+    'setTrust to none': 'TypeError: ca has no readable certificate (PEM)',
     'a replay of nothing': 'TypeError: there is no exchange "none"',
     'close too briefly': BAD_GRACE,
   }

@@ -27,12 +27,12 @@ describe('createTrust', () => {
       }
       return 'none'
     }
-    expect(complaint({ ca: 'x' })).toBe('TypeError: ca holds no certificate that can be read (PEM)')
-    expect(complaint({ ca: [secrets.ca, 'x'] })).toBe('TypeError: ca holds no certificate that can be read (PEM)')
+    expect(complaint({ ca: 'x' })).toBe('TypeError: ca has no readable certificate (PEM)')
+    expect(complaint({ ca: [secrets.ca, 'x'] })).toBe('TypeError: ca has no readable certificate (PEM)')
     const cut = `${secrets.ca}${other.ca.slice(0, -40)}`
-    expect(complaint({ ca: cut })).toBe('TypeError: ca holds no certificate that can be read (PEM)')
-    expect(complaint({ tls: { cert: 'x', key } })).toBe('TypeError: tls.cert is no certificate that can be read (PEM)')
-    expect(complaint({ tls: { cert, key: 'x' } })).toBe('TypeError: tls.key is no private key that can be read (PEM)')
-    expect(complaint({ tls: { cert, key: other.server.key } })).toBe('TypeError: tls.key does not fit tls.cert')
+    expect(complaint({ ca: cut })).toBe('TypeError: ca has no readable certificate (PEM)')
+    expect(complaint({ tls: { cert: 'x', key } })).toBe('TypeError: tls.cert is not a readable certificate (PEM)')
+    expect(complaint({ tls: { cert, key: 'x' } })).toBe('TypeError: tls.key is not a readable private key (PEM)')
+    expect(complaint({ tls: { cert, key: other.server.key } })).toBe('TypeError: tls.key does not match tls.cert')
   })
 })

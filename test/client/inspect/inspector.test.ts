@@ -420,7 +420,7 @@ describe('the ring', () => {
     redactor.fields = fields
     expect(first.request.headers).toEqual([['x-asked', 'shown']])
     expect(first.response?.headers).toEqual([['x-answer', '[not shown]']])
-    const omitted = { bytes: CANARY.length, truncated: true, omitted: 'the inspector had too much to do' }
+    const omitted = { bytes: CANARY.length, truncated: true, omitted: 'the inspector had no time for it' }
     expect([first.path, first.request.body, first.response?.body]).toEqual(['/[not shown]', omitted, omitted])
     expect(JSON.stringify(first)).not.toContain(CANARY)
     expect(inspector.stats().droppedBytes).toBe(2 * CANARY.length)

@@ -157,7 +157,7 @@ describe('a target function', () => {
     [
       'one of text',
       () => new Response(streamOf('hello')),
-      'the body of the Response has a chunk that is no Uint8Array',
+      'the body of the Response has a chunk that is not a Uint8Array',
     ],
     [
       'one that is longer than announced',
