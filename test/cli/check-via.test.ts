@@ -64,7 +64,7 @@ test('a table and JSON, of a runtime with two clients, and of one without', { ta
 })
 
 test('what is missing or wrong on the command line', async () => {
-  expect((await sallyport(['check'])).notes).toContain('say what: client, server, router, or --via RUNTIME')
+  expect((await sallyport(['check'])).notes).toContain('say what to check: client, server, router, or --via RUNTIME')
   expect(await sallyport(['check', 'nothing'])).toMatchObject({ code: 2 })
   const server = machine.start(machine.serverArgs())
   const client = await startClient(server)
