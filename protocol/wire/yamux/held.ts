@@ -6,8 +6,6 @@ import type { YamuxStream } from './yamux-stream.ts'
 
 export interface HeldOwner {
   open(): Iterable<YamuxStream>
-  /** Resets the stream, if it is open, and tells its handler that its bytes are dropped. */
-  shedStream(stream: YamuxStream): void
 }
 
 /**
@@ -32,6 +30,7 @@ export class Held implements BudgetMember {
     this.#runtimes = runtimes
     this.#owner = owner
     budget.join(this)
+    runtimes?.join(this)
   }
 
   /** Streams that are over, and whose bytes wait. */
@@ -91,27 +90,27 @@ export class Held implements BudgetMember {
 
   /** Sheds until the ceilings hold. */
   enforce({ runtime }: YamuxStream): void {
-    const excess = this.#runtimes?.excess(runtime) ?? 0
-    if (excess > 0) this.shed(excess, runtime)
+    this.#runtimes?.enforce(runtime)
     const limitBytes = this.#limitBytes
     if (this.usedBytes > limitBytes) this.shed(this.usedBytes - limitBytes * (1 - SHED_SHARE))
     this.#budget.enforce()
   }
 
-  shed(bytes: number, runtime?: string): number {
+  shed(bytes: number): number {
     const before = this.usedBytes
     const shares = new Shares()
-    const add = (stream: YamuxStream) => {
-      if (runtime === undefined || stream.runtime === runtime) shares.add(stream)
-    }
-    for (const stream of this.#owner.open()) add(stream)
-    for (const stream of this.#over) add(stream)
+    for (const stream of this.streams()) shares.add(stream)
     while (before - this.usedBytes < bytes) {
       const stream = shares.take()
       if (stream === undefined) break
-      this.#owner.shedStream(stream)
+      stream.session.shedStream(stream)
     }
     return before - this.usedBytes
+  }
+
+  *streams(): IterableIterator<YamuxStream> {
+    yield* this.#owner.open()
+    yield* this.#over
   }
 
   /** The session is over: it is under its ceilings until the last byte has gone. */
@@ -121,6 +120,8 @@ export class Held implements BudgetMember {
   }
 
   #leave(): void {
-    if (this.usedBytes === 0) this.#budget.leave(this)
+    if (this.usedBytes > 0) return
+    this.#budget.leave(this)
+    this.#runtimes?.leave(this)
   }
 }

@@ -243,7 +243,7 @@ export class YamuxSession implements StreamOwner {
     this.#held.handOver(stream, runtime)
   }
 
-  #shedStream(stream: YamuxStream): void {
+  shedStream(stream: YamuxStream): void {
     this.#logger.warn({ stream: stream.id, unreadBytes: stream.unreadBytes }, 'buffers are full: stream reset')
     if (!stream.closed) this.resetStream(stream, 'limit')
     this.#held.drop(stream)
@@ -621,10 +621,6 @@ export class YamuxSession implements StreamOwner {
 
     open(): Iterable<YamuxStream> {
       return this.#session.#streams.all()
-    }
-
-    shedStream(stream: YamuxStream): void {
-      this.#session.#shedStream(stream)
     }
 
     expired(stream: YamuxStream): void {

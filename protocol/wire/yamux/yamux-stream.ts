@@ -12,6 +12,8 @@ export interface StreamOwner extends Session {
   keep(stream: YamuxStream, bytes: number): void
   resetStream(stream: YamuxStream, code: ResetCode): void
   handOver(stream: YamuxStream, runtime: string): void
+  /** Resets the stream, if it is open, and tells its handler that its bytes are dropped. */
+  shedStream(stream: YamuxStream): void
 }
 
 const NOBODY: StreamHandler = { data() {}, end() {}, reset() {}, consumed() {} }

@@ -150,6 +150,17 @@ describe('ceilings', () => {
       expect(links.map(({ client }) => client.bufferedBytes)).toEqual([0, 0])
     })
 
+    test('where its last bytes come, nobody is reset for what others hold in another of them', async () => {
+      const { runtimeCeilings, send, links } = start(300 * KIB)
+      const greedy = await send(0, 'g', 200 * KIB)
+      const second = await send(0, 'g', 90 * KIB)
+      const last = await send(1, 'g', 30 * KIB)
+      expect([greedy, second, last].map(({ sender }) => sender.resetWith)).toEqual(['limit', undefined, undefined])
+      expect(runtimeCeilings.usedBytes('g')).toBe(120 * KIB)
+      for (const { client } of links) client.close('done')
+      expect([runtimeCeilings.sessions, runtimeCeilings.runtimes]).toEqual([0, 0])
+    })
+
     test('above 75 % of it its streams get no credit, those of others do', async () => {
       const { send } = start(400 * KIB)
       const greedy = await send(0, 'g', 200 * KIB)
