@@ -194,7 +194,13 @@ export class Sessions {
       )
     }
     const shared = hello.features?.includes(FEATURE.sharedSeals)
-    this.#options.inbox?.publish(session.runtime, hello.inbox ?? [], hello.inboxKey, shared, session.identity.hosts)
+    this.#options.inbox?.rules.publish(
+      session.runtime,
+      hello.inbox ?? [],
+      hello.inboxKey,
+      shared,
+      session.identity.hosts,
+    )
     const info = describeSession(session, settings.replica, this.#options.hosts)
     settings.logger.info(
       {
@@ -223,7 +229,7 @@ export class Sessions {
 
   #claimHosts(session: RuntimeSession): void {
     const { hosts } = session.identity
-    this.#options.inbox?.renewed(session.runtime, hosts)
+    this.#options.inbox?.rules.renewed(session.runtime, hosts)
     if (this.#options.hosts !== undefined) this.#options.hosts.claim(session, hosts)
     else if (hosts.length > 0) session.tell('host-refused', 'this server takes no hosts of runtimes (--own-hosts)')
   }

@@ -30,8 +30,9 @@ import { RuntimeDispatcher } from './embed/dispatcher.ts'
 import { fetchRuntime } from './embed/fetch.ts'
 import type { CallOptions } from './embed/request.ts'
 import type { ServerEvents } from './events.ts'
-import { Inbox, type InboxOperations } from './inbox/inbox.ts'
+import { Inbox } from './inbox/inbox.ts'
 import { type OpenedInbox, openStore } from './inbox/open.ts'
+import type { InboxOperations } from './inbox/operations.ts'
 import { type Address, Listeners } from './listeners.ts'
 import { Opened } from './opened.ts'
 import { checkGrace, type ResolvedServerOptions } from './options.ts'
@@ -203,7 +204,7 @@ export class TunnelServer implements Server {
   }
 
   get inbox(): InboxOperations | undefined {
-    return this.#inbox
+    return this.#inbox?.operations
   }
 
   get publicAddress(): Address | undefined {

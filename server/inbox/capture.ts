@@ -23,7 +23,7 @@ import { hasHeader } from '../../protocol/http/headers.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import { keptHead } from './head.ts'
 import { laneDigest } from './identity.ts'
-import type { Inbox } from './inbox.ts'
+import type { WebhookIntake } from './intake.ts'
 import { KeptBody } from './kept-body.ts'
 import { outcomeOfError, outcomeOfHead, REST_MS } from './outgoing.ts'
 import { isForSender, type Outcome } from './retry.ts'
@@ -41,7 +41,7 @@ interface CaptureOptions {
   readonly rule: Rule
   /** Webhooks with the same name are in the same lane, so they must not overtake each other. */
   readonly laneName: string
-  /** ClientSealer for the runtime's client. `undefined` if webhooks are stored unencrypted. */
+  /** Seals for the runtime's client. `undefined` if webhooks are stored unencrypted. */
   readonly sealer: ClientSealer | undefined
 }
 
@@ -63,12 +63,12 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   readonly received: number
   /** `undefined` if the trace is not recorded. */
   span: Span | undefined
-  /** @internal Room reserved for it in the inbox. */
+  /** @internal Room reserved for it in the ledger. */
   reservedBytes = 0
   /** @internal MACs of the parts that are already in the store, by part number. `undefined` if there are none. */
   macs: string[] | undefined
   #sealing: Sealing | undefined
-  readonly #inbox: Inbox
+  readonly #intake: WebhookIntake
   readonly #response: ResponseSink
   readonly #body: KeptBody
   /** Where the request is being forwarded. `undefined` if it is not. */
@@ -97,21 +97,21 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #receivedBytes = 0
 
   constructor(
-    inbox: Inbox,
+    intake: WebhookIntake,
     { id, rule, laneName, sealer }: CaptureOptions,
     request: HttpRequest,
     response: ResponseSink,
   ) {
-    this.#inbox = inbox
+    this.#intake = intake
     this.id = id
     this.rule = rule
     this.#laneName = laneName
     this.#sealer = sealer
     this.request = request
     this.#response = response
-    this.received = inbox.now()
+    this.received = intake.now()
     this.#original = { ...request, headers: [...request.headers] }
-    this.#body = new KeptBody(inbox.budget, this)
+    this.#body = new KeptBody(intake.budget, this)
   }
 
   get lane(): string {
@@ -123,7 +123,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     return keptHead(this.#original)
   }
 
-  /** ClientSealer every part of it. `undefined` if it is stored unencrypted. */
+  /** Seals every part of it. `undefined` if it is stored unencrypted. */
   get sealing(): Sealing | undefined {
     const { id, lane, received } = this
     this.#sealing ??= this.#sealer?.seal({ runtime: this.request.runtime!, id, lane, received })
@@ -134,7 +134,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#signature = this.rule.verifier?.begin(this.request.headers, this.received)
     if (this.#signature?.refusal !== undefined) this.#refuseSignature(this.#signature.refusal)
     else if (this.rule.mode === 'always') this.#capture('always')
-    else if (this.#inbox.isBusy(this)) this.#capture('behind')
+    else if (this.#intake.isBusy(this)) this.#capture('behind')
     else {
       this.#attempted = true
       this.#timer = setTimeout(late, Math.min(MOMENT_MS, this.rule.answerWithinMs), this)
@@ -155,7 +155,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#receivedBytes += chunk.length
     this.#signature?.update(chunk)
     if (this.#phase !== 'answering') {
-      if (this.#inbox.budget.isFull(this.request.runtime!)) this.#keepFailed(undefined)
+      if (this.#intake.budget.isFull(this.request.runtime!)) this.#keepFailed(undefined)
       else this.#body.add(chunk)
     }
     this.#next?.requestData(chunk)
@@ -177,7 +177,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** The sender has gone. An incomplete webhook is dropped; a complete one may already be stored, and stays. */
   requestAbort(error: SallyportError): void {
     if (this.#phase === 'storing') return
-    if (this.#phase === 'capturing') this.#inbox.leave(this)
+    if (this.#phase === 'capturing') this.#intake.leave(this)
     this.#release()
     this.#phase = 'over'
     this.span?.end()
@@ -208,7 +208,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   responseHead(head: ResponseHead): void {
     if (this.#phase === 'passing' && isForSender(head.status)) this.#passAnswer()
     if (this.#phase === 'answering') this.#response.responseHead(head)
-    else this.#handleHead(outcomeOfHead(head, this.#inbox.now()))
+    else this.#handleHead(outcomeOfHead(head, this.#intake.now()))
   }
 
   /** A receiver that answers 2xx early still gets the rest of the request. What counts is the end of its answer. */
@@ -306,13 +306,13 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   threw(error: unknown): void {
-    tellDefect(this.#inbox.logger, 'capturing a webhook failed', error)
+    tellDefect(this.#intake.logger, 'capturing a webhook failed', error)
     this.#refuse(toSallyportError(error))
   }
 
   /** The signature is invalid: nothing is stored, and the request that was forwarded so far is aborted. */
   #refuseSignature(problem: string): void {
-    this.#inbox.logger.warn({ ...this.#fields, reason: problem }, 'a webhook has no valid signature')
+    this.#intake.logger.warn({ ...this.#fields, reason: problem }, 'a webhook has no valid signature')
     this.#refuse(new SallyportError('webhook-signature'))
   }
 
@@ -325,7 +325,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   /** @internal */
   part(n: number, bytes: Uint8Array): Promise<unknown> {
-    return this.#inbox.part(this, n, bytes)
+    return this.#intake.part(this, n, bytes)
   }
 
   /** @internal The first `bytes` bytes are kept safely, so more may come. */
@@ -345,7 +345,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#reason = reason
     this.span = beginAccept(this.id, this.request, reason)
     this.#body.own()
-    this.#inbox.expect(this)
+    this.#intake.expect(this)
     if (this.#receivedBytes === 0 && hasHeader(this.request.headers, 'expect'))
       this.#response.responseInformational(100, [])
     this.#giveCredit()
@@ -354,7 +354,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   /** No more of the body can be kept. While the request is still being forwarded, the sender gets whatever is answered. */
   #keepFailed(error: unknown): void {
-    if (this.#phase === 'capturing') this.#refuse(this.#inbox.refusal(error))
+    if (this.#phase === 'capturing') this.#refuse(this.#intake.refusal(error))
     else if (this.#phase === 'passing') this.#passAnswer()
   }
 
@@ -363,11 +363,11 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     const { rest, digest, parts } = this.#body.finish()
     const bodyBytes = this.#body.bytes
     const captured = { why: this.#reason, rest, digest, parts, bodyBytes, trailers: this.#trailers! }
-    if (this.#attempted && this.#outcome === undefined) this.#limitAttempt(this.#inbox.attemptMs)
+    if (this.#attempted && this.#outcome === undefined) this.#limitAttempt(this.#intake.attemptMs)
     const guard = guardWith(error => this.threw(error))
     const stored = guard((done: ChangeResult) => this.#accept(done))
-    const failed = guard((error: unknown) => this.#refuse(this.#inbox.refusal(error)))
-    this.#inbox.store(this, captured, this.#attempted ? this.#attempt() : undefined).then(stored, failed)
+    const failed = guard((error: unknown) => this.#refuse(this.#intake.refusal(error)))
+    this.#intake.store(this, captured, this.#attempted ? this.#attempt() : undefined).then(stored, failed)
   }
 
   #attempt(): Promise<Outcome> {
@@ -392,12 +392,12 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   #refuse(error: SallyportError): void {
     if (this.#phase === 'over') return
-    if (this.#phase === 'capturing') this.#inbox.leave(this)
+    if (this.#phase === 'capturing') this.#intake.leave(this)
     this.#phase = 'over'
     this.span?.end(error.reason)
     this.#release()
     if (this.#outcome === undefined) this.#next?.requestAbort(new SallyportError('cancelled'))
-    this.#inbox.refuse(this.request, this.#response, error)
+    this.#intake.refuse(this.request, this.#response, error)
     this.#response.requestConsumed(this.#receivedBytes - this.#creditedBytes)
     this.#creditedBytes = this.#receivedBytes
   }
@@ -405,7 +405,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #release(): void {
     clearTimeout(this.#timer)
     this.#body.drop()
-    if (this.#body.parts > 0) this.#inbox.forget(this)
+    if (this.#body.parts > 0) this.#intake.forget(this)
   }
 }
 

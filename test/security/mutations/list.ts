@@ -917,7 +917,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'webhooks for a host that no token names are not kept',
-    edits: [['server/inbox/inbox.ts', 'rule === undefined || !isOwnHost', 'rule === undefined']],
+    edits: [['server/inbox/announced-rules.ts', 'rule === undefined || !isOwnHost', 'rule === undefined']],
     tests: ['test/server/inbox/own-hosts.test.ts'],
   },
   {

@@ -460,7 +460,7 @@ test('a file of secrets that are too short, too many or none is refused, and non
     ['\n', /no secret/],
     [Buffer.alloc(31, 'secret').toString('base64'), /secret 1 has fewer than 32 bytes/],
     [`${secret}\nwith a space in it, and long enough otherwise`, /secret 2 is neither hex nor base64/],
-    [Array(17).fill(secret).join('\n'), /over 16 secrets/],
+    [Array(17).fill(secret).join('\n'), /more than 16 secrets/],
   ] as const) {
     expect(() => parseSecrets(text)).toThrow(problem)
   }

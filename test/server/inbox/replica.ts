@@ -52,7 +52,7 @@ const deliver: Handler = (asked, response) => {
 }
 const refuse = refusing(() => undefined)
 inbox.start(deliver, refuse)
-inbox.publish(
+inbox.rules.publish(
   'demo',
   [{ route: 'r', path: '/', mode: process.argv[4] === 'always' ? 'always' : 'fallback' }],
   undefined,

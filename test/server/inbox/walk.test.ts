@@ -73,7 +73,7 @@ class World {
     })
     this.#inbox.start(this.#receiver, refuse)
     this.#front = this.#inbox.layer(this.#receiver)
-    this.#inbox.publish(
+    this.#inbox.rules.publish(
       'demo',
       [{ route: 'r', path: '/', mode: 'fallback', answerWithinMs: 2000, lane: 'path' }],
       undefined,

@@ -1,0 +1,247 @@
+/** The rules that clients announce: which webhooks of their runtimes are stored, and for which key these are sealed. */
+import { Buffer } from 'node:buffer'
+import { isDeepStrictEqual } from 'node:util'
+import { detached } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import type { HttpRequest } from '../../protocol/exchange.ts'
+import type { InboxRule } from '../../protocol/wire/control.ts'
+import { AgedMap } from '../aged-map.ts'
+import type { InboxMac } from './mac.ts'
+import { type Rule, Rules } from './rules.ts'
+import { ClientSealer } from './sealing.ts'
+import type { Contents, InboxStore } from './store.ts'
+
+/** How long the rules of a runtime that does not come back are kept. */
+export const RULES_MS: number = 30 * 86_400_000
+/** Unchanged rules are written again only after this time. */
+const RULES_FRESH_MS = 86_400_000
+const MAX_RUNTIMES = 10_000
+
+interface AnnouncedRulesParts {
+  readonly store: InboxStore
+  /** `undefined` if rules in the store are trusted without one. */
+  readonly mac: InboxMac | undefined
+  readonly maxAgeMs: number
+  /** Webhooks of clients without a key may be stored unencrypted. */
+  readonly plaintext: boolean
+  readonly logger: Logger
+  /** Ms since 1970. */
+  readonly now: () => number
+  /** Whether the runtime has a session. */
+  isLive(runtime: string): boolean
+}
+
+/** A runtime's rules, as JSON in the store. */
+interface StoredRules {
+  readonly key?: string
+  readonly shared?: boolean
+  readonly rules: InboxRule[]
+  /** The runtime's own hosts, as its token names them. */
+  readonly hosts?: readonly string[]
+}
+
+interface RuntimeRules {
+  readonly rules: Rules
+  readonly hosts: readonly string[]
+  /** `undefined` if webhooks are stored unencrypted. */
+  readonly sealer: ClientSealer | undefined
+  /** The rules as stored. `undefined` if the client withdrew them, and the store must still delete them. */
+  readonly text: string | undefined
+  /** When they were written. 0 until then. */
+  savedAt: number
+}
+
+export class AnnouncedRules {
+  readonly #parts: AnnouncedRulesParts
+  readonly #byRuntime = new AgedMap<RuntimeRules>()
+  /** Runtimes whose stored rules have no valid MAC. */
+  #unproven: ReadonlySet<string> = new Set()
+
+  constructor(parts: AnnouncedRulesParts) {
+    this.#parts = parts
+  }
+
+  /** Runtimes whose stored rules are ignored. */
+  get unproven(): number {
+    return this.#unproven.size
+  }
+
+  /** The rule that stores the request, and how. `undefined` if there is none. */
+  find(request: HttpRequest): { readonly rule: Rule; readonly sealer: ClientSealer | undefined } | undefined {
+    const known = this.#byRuntime.get(request.runtime!)
+    const rule = known?.rules.find(request)
+    // Webhooks for a host of its own are kept only if the runtime's token names the host, whatever the directory says.
+    const isOwnHost = request.ownHost === undefined || known?.hosts.includes(request.ownHost) === true
+    return known === undefined || rule === undefined || !isOwnHost ? undefined : { rule, sealer: known.sealer }
+  }
+
+  /**
+   * Sets the rules that the client of a runtime announces. An empty list withdraws earlier ones. `shared` is as in
+   * {@link ClientSealer}. `hosts` are the runtime's own, as its token names them.
+   */
+  publish(
+    runtime: string,
+    announced: readonly InboxRule[],
+    key: string | undefined,
+    shared = false,
+    hosts: readonly string[] = [],
+  ): void {
+    const { sealer, problem } = this.#sealerOf(key, shared)
+    if (problem !== undefined && announced.length > 0) {
+      this.#parts.logger.error({ runtime, reason: problem }, 'webhooks of a runtime are not kept')
+    }
+    const rules = problem === undefined ? announced : []
+    const known = this.#byRuntime.get(runtime)
+    // While the store is not open, it may hold earlier rules that must be deleted.
+    if (rules.length === 0 && known === undefined && this.#parts.store.stats().open) return
+    const stored = { key, shared, rules: rules.map(withoutSecrets), ...(hosts.length > 0 && { hosts }) }
+    const text = rules.length === 0 ? undefined : JSON.stringify(stored)
+    const made = this.#rulesOf(runtime, rules)
+    const now = this.#parts.now()
+    const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
+    this.#byRuntime.putWithin(MAX_RUNTIMES, runtime, {
+      ...{ rules: made, hosts, sealer, text },
+      savedAt: isFresh ? known.savedAt : 0,
+    })
+    if (!isFresh) this.#save(runtime, text)
+  }
+
+  /** The runtime's client has a fresh token, which names these hosts. */
+  renewed(runtime: string, hosts: readonly string[]): void {
+    const known = this.#byRuntime.get(runtime)
+    if (known?.text === undefined || isDeepStrictEqual(known.hosts, hosts)) return
+    const text = JSON.stringify({ ...(JSON.parse(known.text) as StoredRules), hosts })
+    this.#byRuntime.putWithin(MAX_RUNTIMES, runtime, { ...known, hosts, text, savedAt: 0 })
+    this.#save(runtime, text)
+  }
+
+  /** Without a key, webhooks are kept only if the operator allows unencrypted ones. */
+  #sealerOf(
+    key: string | undefined,
+    shared: boolean,
+  ): { readonly sealer?: ClientSealer | undefined; readonly problem?: string } {
+    if (key === undefined && !this.#parts.plaintext) {
+      return {
+        problem: 'its client has no key to seal them for (--inbox.key.file), and --inbox.plaintext is not given',
+      }
+    }
+    try {
+      return { sealer: sealerOf(key, shared) }
+    } catch {
+      return { problem: 'the key of its client is invalid' }
+    }
+  }
+
+  /** A rule whose secrets are unusable is switched off, so that nothing is stored unchecked. */
+  #rulesOf(runtime: string, rules: readonly InboxRule[]): Rules {
+    const { maxAgeMs } = this.#parts
+    const wrong = (rule: InboxRule, error: unknown): InboxRule => {
+      const err = { message: (error as Error).message }
+      this.#parts.logger.error(
+        { runtime, route: rule.route, err },
+        'a route has no inbox: its signatures cannot be checked',
+      )
+      return { ...withoutSecrets(rule), mode: 'off' }
+    }
+    const usable = rules.map(rule => {
+      try {
+        return new Rules([rule], maxAgeMs) && rule
+      } catch (error) {
+        return wrong(rule, error)
+      }
+    })
+    return new Rules(usable, maxAgeMs)
+  }
+
+  /** Unreadable rules are skipped: the runtime's next session announces them again. */
+  #load(runtime: string, text: string, savedAt: number): void {
+    try {
+      const { key, shared = false, rules: announced, hosts = [] } = JSON.parse(text) as StoredRules
+      if (key === undefined && !this.#parts.plaintext) return
+      const rules = new Rules(announced, this.#parts.maxAgeMs)
+      this.#byRuntime.putWithin(MAX_RUNTIMES, runtime, { rules, hosts, sealer: sealerOf(key, shared), text, savedAt })
+    } catch (error) {
+      const err = { message: (error as Error).message }
+      this.#parts.logger.error({ runtime, err }, 'the stored rules of a runtime cannot be read')
+    }
+  }
+
+  #save(runtime: string, rules: string | undefined): void {
+    detached(this.#parts.logger, RULES_NOT_WRITTEN, this.#write(runtime, rules))
+  }
+
+  /** If this fails, a restart loses the rules until the client announces them again. */
+  async #write(runtime: string, rules: string | undefined): Promise<void> {
+    const at = this.#parts.now()
+    try {
+      const proven = rules && (this.#parts.mac?.addRulesMac(runtime, rules, at) ?? rules)
+      await this.#parts.store.apply({ op: 'rules', runtime, rules: proven, at })
+      const known = this.#byRuntime.get(runtime)
+      if (known === undefined || known.text !== rules) return
+      if (rules === undefined) this.#byRuntime.delete(runtime)
+      else known.savedAt = at
+    } catch (error) {
+      const err = { message: (error as Error).message }
+      this.#parts.logger.warn({ runtime, err }, RULES_NOT_WRITTEN)
+    }
+  }
+
+  /** Adopts the rules in the store, except where our own are still being written. */
+  adopt(rules: Contents['rules']): void {
+    const texts = this.#trusted(rules)
+    for (const [runtime, { savedAt }] of this.#byRuntime)
+      if (savedAt > 0 && !texts.has(runtime)) this.#byRuntime.delete(runtime)
+    for (const [runtime, text] of texts) {
+      const known = this.#byRuntime.get(runtime)
+      if (known === undefined || (known.savedAt > 0 && known.text !== text))
+        this.#load(runtime, text, this.#parts.now())
+    }
+  }
+
+  /** The stored rules, by runtime. Rules without a valid MAC are ignored, so nothing is kept for that runtime. */
+  #trusted(stored: Contents['rules']): Map<string, string> {
+    const texts = new Map<string, string>()
+    const unproven = new Set<string>()
+    for (const { runtime, rules } of stored) {
+      const { mac } = this.#parts
+      const text = mac === undefined ? rules : mac.verifiedRules(runtime, rules, this.#parts.now() - RULES_MS)
+      if (text !== undefined) texts.set(runtime, text)
+      else unproven.add(runtime)
+    }
+    for (const runtime of unproven)
+      if (!this.#unproven.has(runtime)) this.#parts.logger.error({ runtime }, UNPROVEN_RULES)
+    this.#unproven = unproven
+    return texts
+  }
+
+  /** A new, empty file has none of the rules, so each is written again. */
+  forgetSaved(): void {
+    for (const [, known] of this.#byRuntime) known.savedAt = 0
+  }
+
+  /** Writes what the store does not have yet. */
+  saveMissing(): void {
+    for (const [runtime, { text, savedAt }] of this.#byRuntime) if (savedAt === 0) this.#save(runtime, text)
+  }
+
+  /** Also renews the rules of connected clients, so that they do not expire. */
+  refresh(): void {
+    for (const [runtime, { text, savedAt }] of this.#byRuntime) {
+      const isOld = this.#parts.isLive(runtime) && this.#parts.now() - savedAt >= RULES_FRESH_MS
+      if (savedAt === 0 || isOld) this.#save(runtime, text)
+    }
+  }
+}
+
+/** Throws if `key` is no valid public key. */
+function sealerOf(key: string | undefined, shared: boolean): ClientSealer | undefined {
+  return key === undefined ? undefined : new ClientSealer(Buffer.from(key, 'base64url'), shared)
+}
+
+const RULES_NOT_WRITTEN = 'the rules of a runtime could not be written to the inbox'
+const UNPROVEN_RULES =
+  'the stored rules of a runtime have no valid MAC: its webhooks are not kept until its client connects again'
+
+function withoutSecrets({ verify: _, ...rule }: InboxRule & { verify?: unknown }): InboxRule {
+  return rule
+}

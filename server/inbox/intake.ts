@@ -1,0 +1,243 @@
+/** Stores webhooks: reserves room for each, and writes its parts and then the webhook itself. */
+import { networkOf } from '../../protocol/base/address.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { detached } from '../../protocol/base/guard.ts'
+import type { Logger } from '../../protocol/base/log.ts'
+import { TokenBucket } from '../../protocol/base/token-bucket.ts'
+import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
+import type { Refuse } from '../../protocol/http/problem.ts'
+import { AgedMap } from '../aged-map.ts'
+import type { InboxLimits } from '../limits.ts'
+import { CAPTURE_REASONS, type Capture, type CaptureReason } from './capture.ts'
+import { encodeHead } from './head.ts'
+import { dedupeDigest, senderId } from './identity.ts'
+import { BodyBudget } from './kept-body.ts'
+import type { Lanes } from './lanes.ts'
+import type { Ledger } from './ledger.ts'
+import type { InboxMac } from './mac.ts'
+import type { Outcome } from './retry.ts'
+import { SEAL_BYTES } from './sealing.ts'
+import { encodeCaller } from './spans.ts'
+import { type ChangeResult, type InboxStore, type Message, type NewMessage, StoreError } from './store.ts'
+
+interface IntakeParts {
+  readonly store: InboxStore
+  readonly mac: InboxMac | undefined
+  readonly limits: InboxLimits
+  readonly ledger: Ledger
+  readonly lanes: Lanes
+  readonly logger: Logger
+  /** Ms since 1970. */
+  readonly now: () => number
+}
+
+interface Captured {
+  readonly why: CaptureReason
+  readonly rest: Uint8Array
+  readonly digest: Uint8Array
+  /** Number of parts of the body. */
+  readonly parts: number
+  readonly bodyBytes: number
+  readonly trailers: HeaderList
+}
+
+/** Networks whose unverified webhooks are rate-limited. */
+const MAX_ADDRESSES = 10_000
+const MAX_ORPHANS = 10_000
+
+export class WebhookIntake {
+  readonly logger: Logger
+  readonly now: () => number
+  readonly budget: BodyBudget
+  readonly accepted: Record<CaptureReason | 'duplicate', number> = { ...zeros(CAPTURE_REASONS), duplicate: 0 }
+  readonly refused: Record<'inbox-full' | 'inbox-away', number> = { 'inbox-full': 0, 'inbox-away': 0 }
+  /** Sends an error response. Set before the first webhook arrives. */
+  answer: Refuse | undefined
+  readonly #parts: IntakeParts
+  readonly #store: InboxStore
+  readonly #lanes: Lanes
+  readonly #ledger: Ledger
+  readonly #unverified = new AgedMap<TokenBucket>()
+  /** Ids of webhooks that were not stored, but whose parts may still be in the store. */
+  readonly #orphans = new Set<string>()
+
+  constructor(parts: IntakeParts) {
+    this.#parts = parts
+    this.#store = parts.store
+    this.#lanes = parts.lanes
+    this.#ledger = parts.ledger
+    this.logger = parts.logger
+    this.now = parts.now
+    this.budget = new BodyBudget(parts.limits.bufferBytes)
+  }
+
+  get attemptMs(): number {
+    return this.#parts.limits.attemptMs
+  }
+
+  isBusy(capture: Capture): boolean {
+    const runtime = capture.request.runtime!
+    if (this.#lanes.isPaused(runtime)) return true
+    // Usually nothing waits for the runtime, and computing the lane's digest can be skipped.
+    return this.#lanes.has(runtime) && this.#lanes.isBusy(runtime, capture.lane)
+  }
+
+  expect({ request, lane }: Capture): void {
+    this.#lanes.expect(request.runtime!, lane)
+  }
+
+  leave({ request, lane }: Capture): void {
+    this.#lanes.arrived(request.runtime!, lane, undefined)
+  }
+
+  async part(capture: Capture, n: number, bytes: Uint8Array): Promise<void> {
+    const { id, sealing, request } = capture
+    const part = sealing?.part(n, bytes) ?? bytes
+    const mac = this.#parts.mac?.partMac({ runtime: request.runtime!, id }, n, part)
+    if (mac !== undefined) {
+      capture.macs ??= []
+      capture.macs[n] = mac
+    }
+    this.#reserve(capture, part.length)
+    await this.#store.apply({ op: 'part', id, n, bytes: part })
+  }
+
+  /** Deletes the parts of a webhook that is not stored after all. */
+  forget(capture: Capture): void {
+    detached(this.logger, FORGET_FAILED, this.#forget(capture))
+  }
+
+  async #forget(capture: Capture): Promise<void> {
+    await this.#forgetParts(capture.id)
+    this.#release(capture)
+  }
+
+  /** The store is open again. */
+  forgetOrphans(): void {
+    for (const id of this.#orphans) detached(this.logger, FORGET_FAILED, this.#forgetParts(id))
+  }
+
+  /** Parts that cannot be deleted now are deleted when the store opens again. */
+  async #forgetParts(id: string): Promise<void> {
+    try {
+      await this.#store.apply({ op: 'forget', id })
+      this.#orphans.delete(id)
+    } catch {
+      if (this.#orphans.size < MAX_ORPHANS) this.#orphans.add(id)
+    }
+  }
+
+  /** Resolves once the webhook is durable. {@link refusal} turns a rejection into the sender's answer. */
+  async store(capture: Capture, captured: Captured, underWay: Promise<Outcome> | undefined): Promise<ChangeResult> {
+    const { request, lane } = capture
+    const runtime = request.runtime!
+    let arrived: Message | undefined
+    try {
+      const { head, rest } = sealedParts(capture, captured)
+      const bytes = head.length + captured.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * captured.parts)
+      this.#reserve(capture, bytes - capture.reservedBytes)
+      const made = this.#messageOf(capture, captured, bytes, underWay !== undefined)
+      const message = this.#parts.mac?.addMacs(made, capture.macs ?? [], head, rest) ?? made
+      const applied = await this.#store.apply({ op: 'append', message, head, rest })
+      if (applied.status === 'absent') throw new StoreError('away', 'the store lost the beginning of the body')
+      if (applied.status === 'stored') {
+        this.#ledger.add(runtime, 1, bytes)
+        this.#ledger.move(undefined, 'waiting')
+        arrived = { ...message, state: 'waiting', changed: message.received }
+        this.accepted[captured.why]++
+        const { id, route, why } = message
+        this.logger.info({ runtime, inboxId: id, route, reason: why, requestId: request.requestId }, 'webhook stored')
+      } else this.accepted.duplicate++
+      this.#release(capture)
+      return applied
+    } catch (error) {
+      if (captured.parts > (captured.rest.length > 0 ? 1 : 0)) this.forget(capture)
+      else this.#release(capture)
+      throw error
+    } finally {
+      this.#lanes.arrived(runtime, lane, arrived, underWay)
+    }
+  }
+
+  /** Reserves room for more bytes of a webhook, and the first time also for the webhook itself. */
+  #reserve(capture: Capture, bytes: number): void {
+    const isNew = capture.reservedBytes === 0
+    this.#admit(capture, isNew, bytes)
+    if (!this.#ledger.reserve(capture.request.runtime!, isNew ? 1 : 0, bytes)) {
+      throw new StoreError('full', 'a quota is used up')
+    }
+    capture.reservedBytes += bytes
+  }
+
+  #release(capture: Capture): void {
+    if (capture.reservedBytes > 0) this.#ledger.release(capture.request.runtime!, 1, capture.reservedBytes)
+    capture.reservedBytes = 0
+  }
+
+  #admit({ request, lane, rule }: Capture, isNew: boolean, bytes: number): void {
+    const runtime = request.runtime!
+    const { messagesPerLane, messagesPerRuntime, bytesPerRuntime } = this.#parts.limits
+    if (isNew && this.#lanes.waiting(runtime, lane) > messagesPerLane) throw new StoreError('full', 'the lane is full')
+    if (rule.verifier !== undefined || !this.#ledger.isScarce(runtime)) return
+    // A long webhook counts as several, by its share of the byte quota.
+    const webhooks = Math.max(isNew ? 1 : 0, (bytes / bytesPerRuntime) * messagesPerRuntime)
+    if (!this.#isWithinRate(request.caller!.address, webhooks)) {
+      throw new StoreError(
+        'full',
+        'the address sends more unverified webhooks than are allowed while the quota is scarce',
+      )
+    }
+  }
+
+  #isWithinRate(address: string, webhooks: number): boolean {
+    const network = networkOf(address)
+    const { unverifiedPerMinute } = this.#parts.limits
+    if (unverifiedPerMinute === 0) return true
+    const bucket = this.#unverified.get(network) ?? new TokenBucket(unverifiedPerMinute, unverifiedPerMinute / 60)
+    this.#unverified.putWithin(MAX_ADDRESSES, network, bucket)
+    return bucket.take(undefined, webhooks)
+  }
+
+  #messageOf(capture: Capture, captured: Captured, bytes: number, attempted: boolean): NewMessage {
+    const { id, request, rule, lane, received } = capture
+    const { head } = capture
+    const sender = senderId(head.headers)
+    return {
+      ...{ key: capture.sealing?.key ?? '', enc: capture.sealing?.enc ?? '' },
+      caller: encodeCaller(request.caller!, capture.span),
+      ...{ id, runtime: request.runtime!, lane, route: rule.route, why: captured.why, received, bytes },
+      ...{ expires: received + rule.maxAgeMs, parts: captured.parts + 1, attempts: attempted ? 1 : 0 },
+      ...{ failures: 0, refusals: 0, failedSince: 0, next: received, reason: '' },
+      dedupe: sender === undefined ? '' : dedupeDigest(sender.id, head, captured.digest),
+      dedupeMs: sender?.dedupeMs ?? 0,
+    }
+  }
+
+  /** The error that the sender gets if its webhook was not stored. */
+  refusal(error: unknown): SallyportError {
+    // No error means that the memory for bodies is used up.
+    const isFull = error === undefined || (error instanceof StoreError && error.kind === 'full')
+    const code = isFull ? 'inbox-full' : 'inbox-away'
+    this.refused[code]++
+    const detail = error === undefined ? 'no memory for bodies' : (error as Error).message
+    this.logger.warn({ code, err: { message: detail } }, 'a webhook was not stored')
+    return new SallyportError(code, detail)
+  }
+
+  refuse(request: HttpRequest, response: ResponseSink, error: SallyportError): void {
+    this.answer!(request, response, error)
+  }
+}
+
+/** The head and the last part of the body, as they are stored. */
+function sealedParts({ head, sealing }: Capture, { rest, trailers, parts, bodyBytes }: Captured) {
+  const clear = encodeHead(head, { trailers, parts, bodyBytes })
+  if (sealing === undefined) return { head: clear, rest }
+  return { head: sealing.part(0, clear), rest: rest.length === 0 ? rest : sealing.part(parts, rest) }
+}
+
+const FORGET_FAILED = 'the parts of a webhook that was not stored could not be deleted'
+
+function zeros<const Name extends string>(names: readonly Name[]): Record<Name, number> {
+  return Object.fromEntries(names.map(name => [name, 0])) as Record<Name, number>
+}
