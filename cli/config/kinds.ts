@@ -159,7 +159,8 @@ export function integer(least: number, most: number): Kind<number> {
 
 /** A number from 0 to 1. */
 export const share = kind<number>('SHARE', { type: 'number', minimum: 0, maximum: 1 }, value => {
-  if (/^(0(\.\d+)?|1(\.0+)?)$/.test(value)) return Number(value)
+  const number = Number(value)
+  if (/^[\d.]+(e-?\d+)?$/i.test(value) && number >= 0 && number <= 1) return number
   throw new TypeError('expected a number from 0 to 1')
 })
 

@@ -20,6 +20,12 @@ export async function readConfigFile(path: string, settings: Settings): Promise<
     const { line, col } = lines.linePos(offset ?? 0)
     return `${path}:${line}:${col}`
   }
+  // As it is written: as numbers, 007, 12e5 and ids of 20 digits would be other names.
+  yaml.visit(document, {
+    Scalar: (_, node) => {
+      if (typeof node.value === 'number') node.value = node.source
+    },
+  })
   const problem = document.errors[0]
   if (problem) throw configurationError(`${place(problem.pos[0])}: ${problem.message}`)
   const found = new Map<string, { value: unknown; where: string }>()

@@ -18,7 +18,7 @@ async function readAccessFile(configFile: string, server: ServerConfig): Promise
   const { values } = await loadConfig(SETTINGS, { flags: new Map(), environment: {}, configFile, everyName: NAMES })
   try {
     checkCallers(values, server)
-    if (values['access.runtimes'] === undefined) throw configurationError('access.runtimes is missing')
+    if (!values['access.runtimes']?.length) throw configurationError('access.runtimes is missing or empty')
   } catch (error) {
     throw configurationError(`${configFile}: ${(error as Error).message}`, error)
   }

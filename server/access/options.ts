@@ -78,6 +78,7 @@ function checkSet(access: AccessOptions, audience: string, hasTls: boolean): voi
   const checks = [jwt, forwardAuth, clientCa].filter(check => check !== undefined)
   demand(checks.length > 0, 'access: give jwt, forwardAuth or clientCa: nobody would be checked')
   demand(clientCa === undefined || hasTls, 'access.clientCa needs public.tls')
+  demand(access.runtimes?.length !== 0, 'access.runtimes is empty: nobody would be checked; leave it out to check all')
   demand(runtimes.length <= MAX_LIST && runtimes.every(isRuntimeName), 'access.runtimes must be names of runtimes')
   demand(open.length <= MAX_LIST, `access.open has over ${MAX_LIST} entries`)
   for (const path of open) {

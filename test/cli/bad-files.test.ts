@@ -23,6 +23,7 @@ beforeAll(async () => {
   const asked = 'forward-auth: { url: "http://127.0.0.1:1" }'
   write('demo.yaml', `access: { runtimes: [demo], ${asked} }`)
   write('all.yaml', `access: { ${asked} }`)
+  write('empty.yaml', `access: { runtimes: [], ${asked} }`)
   write('nobody.yaml', 'access: { runtimes: [demo] }')
   write('typo-access.yaml', `access: { runtime: [demo], ${asked} }`)
   const keys = `{ jwks: { file: ${file('missing')} }, audience: callers }`
@@ -256,6 +257,8 @@ test('a check of callers that is set by half is refused', async () => {
     [{ 'access.forward-auth.headers': 'x-user' }, 'needs --access.forward-auth.url'],
     [{ 'access.files': file('missing') }, 'missing: no such file'],
     [{ 'access.files': file('all.yaml') }, 'FOLDER/all.yaml: access.runtimes is missing'],
+    [{ 'access.files': file('empty.yaml') }, 'FOLDER/empty.yaml: access.runtimes is missing or empty'],
+    [{ 'access.forward-auth.url': 'http://x', 'access.runtimes': '' }, 'access.runtimes is empty: nobody would be checked'],
     [{ 'access.files': file('nobody.yaml') }, 'FOLDER/nobody.yaml: --access.runtimes needs'],
     [{ 'access.files': file('typo-access.yaml') }, 'FOLDER/typo-access.yaml:1:11: unknown key access.runtime;'],
     [{ 'access.files': file('other-keys.yaml') }, '--access.jwt.jwks.file FOLDER/missing: no such file'],

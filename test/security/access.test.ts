@@ -606,6 +606,7 @@ test.each<[AccessOptions | AccessOptions[], string]>([
   [{ forwardAuth: { url: 'http://x' }, open: ['webhooks'] }, 'no plain'],
   [{ forwardAuth: { url: 'http://x' }, open: ['/a/../b'] }, 'no plain'],
   [{ forwardAuth: { url: 'http://x' }, runtimes: ['Demo'] }, 'names of runtimes'],
+  [{ ...ANYBODY, runtimes: [] }, 'access.runtimes is empty: nobody would be checked'],
 ])('%j is refused: %s', async (options, message) => {
   await expect(startServer({ access: options })).rejects.toThrow(message)
 })

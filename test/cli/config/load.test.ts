@@ -127,6 +127,28 @@ describe('file', () => {
     expect(values).toMatchObject({ preset: 'gitops-runtime', 'preset.namespaces': ['a', 'b'] })
   })
 
+  test('a name that looks like a number is the one that is written', async () => {
+    const { values } = await load({
+      yaml: 'replica: 0x1F\nauth: { audience: 1.10 }\naccess: { runtimes: [12e5, 007, &id 10203040506070809010, *id], open: 1e3/x }',
+    })
+    expect(values).toMatchObject({
+      replica: '0x1F',
+      'auth.audience': '1.10',
+      'access.runtimes': ['12e5', '007', '10203040506070809010', '10203040506070809010'],
+      'access.open': ['1e3/x'],
+    })
+  })
+
+  test.each([
+    ['.5', 0.5],
+    ['1e-3', 0.001],
+    ['1.0', 1],
+    ['0', 0],
+  ])('a share: %s', async (ratio, value) => {
+    const { values } = await load({ yaml: `tracing: { ratio: ${ratio} }` })
+    expect(values).toMatchObject({ 'tracing.ratio': value })
+  })
+
   test('lists, text with commas, switches, numbers and off', async () => {
     const { values } = await load(
       {
