@@ -1,4 +1,5 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto'
+import { certificatesIn } from '../protocol/base/certificates.ts'
 import type { CertificateAndKey } from './authority.ts'
 import { checkRuntimeName, parseHostName, runtimeToUri } from './names.ts'
 import { BACKDATE_MS, DAY_MS, EC_P256, generateEcKeys, loadX509, privateKeyToPem, wholeSeconds } from './x509.ts'
@@ -100,9 +101,9 @@ interface Issue extends LeafOptions {
 
 async function issue(authority: CertificateAndKey, leaf: Issue): Promise<CertificateAndKey> {
   const { validDays = 397, now = Date.now() } = leaf
-  checkAuthority(authority)
+  const signer = signerOf(authority)
   const x509 = await loadX509()
-  const ca = new x509.X509Certificate(authority.certificate)
+  const ca = new x509.X509Certificate(signer)
   const signingKey = await importSigningKey(authority.key)
   const keys = await generateEcKeys()
   const notBefore = Math.max(now - BACKDATE_MS, ca.notBefore.getTime())
@@ -129,14 +130,16 @@ async function issue(authority: CertificateAndKey, leaf: Issue): Promise<Certifi
   return { certificate: `${certificate.toString('pem')}\n`, key: await privateKeyToPem(keys.privateKey) }
 }
 
-function checkAuthority(authority: CertificateAndKey): void {
-  const certificate = new X509Certificate(authority.certificate)
+/** The certificate that the key fits: while one authority follows another, both stand there. */
+function signerOf(authority: CertificateAndKey): string {
   const key = createPrivateKey(authority.key)
-  if (!certificate.ca) throw new TypeError('the certificate that should sign is no authority')
-  if (!certificate.checkPrivateKey(key)) throw new TypeError("the authority's key does not fit its certificate")
+  const signer = certificatesIn(authority.certificate).find(one => new X509Certificate(one).checkPrivateKey(key))
+  if (signer === undefined) throw new TypeError("the authority's key does not fit its certificate")
+  if (!new X509Certificate(signer).ca) throw new TypeError('the certificate that should sign is no authority')
   if (key.asymmetricKeyDetails?.namedCurve !== 'prime256v1') {
     throw new TypeError("the authority's key is not ECDSA P-256, which is the only kind that signs here")
   }
+  return signer
 }
 
 function importSigningKey(pem: string): Promise<CryptoKey> {

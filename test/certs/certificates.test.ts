@@ -76,6 +76,16 @@ describe('chain', () => {
     const mixed = { certificate: authority.certificate, key: server.key }
     await expect(createServerCertificate(mixed, { hosts: ['a.example'] })).rejects.toThrow('does not fit')
   })
+
+  test('of several authorities, the one that the key fits signs', async () => {
+    const next = await createAuthority()
+    for (const certificate of [authority.certificate + next.certificate, next.certificate + authority.certificate]) {
+      const leaf = await createServerCertificate({ certificate, key: next.key }, { hosts: ['a.example'] })
+      const made = new X509Certificate(leaf.certificate)
+      const issued = (by: string) => made.verify(new X509Certificate(by).publicKey)
+      expect([issued(next.certificate), issued(authority.certificate)]).toEqual([true, false])
+    }
+  })
 })
 
 test('making certificates leaves no polyfill in the globals', () => {

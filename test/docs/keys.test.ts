@@ -79,7 +79,16 @@ END`,
   const reloads = times(server.said(), 'certificate reloaded')
   await shell.run(use!)
   await until(() => times(server.said(), 'certificate reloaded') > reloads)
+  const renewal = renew!.trim().split('\n')[1]!
+  const renewed = async () => {
+    const before = times(server.said(), 'certificate reloaded')
+    await shell.run(renewal)
+    await until(() => times(server.said(), 'certificate reloaded') > before)
+  }
+  await renewed()
   await shell.run(forget!)
+  await served()
+  await renewed()
   await served()
 
   const [revoke, list, remove] = undo!.trim().split('\n') as [string, string, string]
