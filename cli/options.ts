@@ -36,6 +36,11 @@ export function parseHeader(text: string): [string, string] {
   return [text.slice(0, colon).trim().toLowerCase(), text.slice(colon + 1).trim()]
 }
 
+/** Whether `start` is the beginning of `id`. An empty text, as of a variable that is not set, means none. */
+export function beginsId(start: string, id: unknown): boolean {
+  return start !== '' && typeof id === 'string' && id.startsWith(start)
+}
+
 /** Milliseconds of `--grace`, or another flag like it, if it was given. */
 export function optionalGrace(args: Arguments, name = 'grace'): number | undefined {
   const text = optionalFlag(args, name)

@@ -5,7 +5,7 @@ import { parseKeySet } from '../../server/auth/key-source.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
-import { checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
+import { beginsId, checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { rewriteOutput, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { type Columns, printable, tableText } from '../table.ts'
@@ -54,7 +54,7 @@ export const keysRetire: Run = async (args, io) => {
   const path = requiredFlag(args, 'jwks')
   const start = requiredFlag(args, 'kid')
   const set = readSet(path)
-  const [found, ...others] = set.keys.filter(({ kid }) => kid?.startsWith(start) === true)
+  const [found, ...others] = set.keys.filter(({ kid }) => beginsId(start, kid))
   if (found === undefined) throw configurationError(`${path} has no key ${start}`)
   if (others.length > 0) throw usageError(`several keys begin with ${start}`)
   const keys = set.keys.filter(key => key !== found)

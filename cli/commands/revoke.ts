@@ -2,7 +2,7 @@ import { askForAction, findServer, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { hasSwitch, optionalFlag } from '../options.ts'
+import { beginsId, hasSwitch, optionalFlag } from '../options.ts'
 import { printResult } from '../print.ts'
 import { noteProblems } from '../problems.ts'
 import { asRow, asRows, type Columns, count, printable, type Row, tableText } from '../table.ts'
@@ -58,7 +58,7 @@ export const revocationsRemove: Run = async (args, io) => {
 }
 
 function findRule(rules: readonly Row[], start: string): Row {
-  const [found, ...others] = rules.filter(({ id }) => String(id).startsWith(start))
+  const [found, ...others] = rules.filter(({ id }) => beginsId(start, id))
   if (found === undefined) throw new Failure(EXIT.runtime, `there is no revocation ${start}`)
   if (others.length > 0) throw usageError(`several revocations begin with ${start}`)
   return found

@@ -2,7 +2,7 @@ import { askForAction, type Endpoint, findServer, view } from '../admin-client.t
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { optionalFlag, optionalGrace } from '../options.ts'
+import { beginsId, optionalFlag, optionalGrace } from '../options.ts'
 import { printResult } from '../print.ts'
 import { noteProblems } from '../problems.ts'
 import { sessionColumns } from '../status-text.ts'
@@ -52,7 +52,7 @@ async function choice(args: Arguments, server: Endpoint, io: Io): Promise<object
 
 function findSession(sessions: readonly Row[], start: string | undefined): Row {
   if (start === undefined) throw usageError('--session is missing')
-  const [found, ...others] = sessions.filter(({ id }) => String(id).startsWith(start))
+  const [found, ...others] = sessions.filter(({ id }) => beginsId(start, id))
   if (found === undefined) throw new Failure(EXIT.runtime, `there is no session ${start}`)
   if (others.length > 0) throw usageError(`several sessions begin with ${start}`)
   return found

@@ -209,6 +209,7 @@ test('a runtime is revoked up to now; what is revoked is listed, and taken back'
   expect([code, notes]).toEqual([0, expect.stringContaining('the rule has no end')])
   const id = /revocations remove ([0-9a-f]{12})\n$/.exec(out)![1]!
   await until(async () => (await list(server)).length === 0)
+  expect((await typeOn(server, 'revocations', 'remove', '')).notes).toBe('sallyport: there is no revocation \n')
   await type(server, 'revoke', '--runtime', 'other', '--future', '--until', '+1d')
   const shown = (await type(server, 'revocations', 'list')).split('\n')
   expect(shown).toHaveLength(4)
