@@ -86,12 +86,21 @@ export async function loadTest(options: DeploymentOptions): Promise<number> {
 }
 
 function targetsOf({ url, direct, headers, ca }: DeploymentOptions): LoadTarget[] {
-  const place = (url: string): Place => ({ url, headers, ...(ca === undefined ? {} : { ca }) })
-  const tunnel: LoadTarget = { ...place(url), key: 'tunnel', name: 'through the tunnel' }
+  const place = (url: string, headers: Place['headers']): Place => {
+    return { ...dialled(url, headers), ...(ca === undefined ? {} : { ca }) }
+  }
+  const tunnel: LoadTarget = { ...place(url, headers), key: 'tunnel', name: 'through the tunnel' }
   if (direct === undefined) return [tunnel]
   // A Host for the tunnel would mislead the upstream itself.
   const { host: _host, ...others } = headers
-  return [tunnel, { ...place(direct), headers: others, key: 'direct', name: 'direct' }]
+  return [tunnel, { ...place(direct, others), key: 'direct', name: 'direct' }]
+}
+
+/** Names under `.localhost` are this machine (RFC 6761), which few resolvers know. */
+function dialled(url: string, headers: Place['headers']): Place {
+  const { host, hostname } = new URL(url)
+  if (!/\.localhost\.?$/.test(hostname)) return { url, headers }
+  return { url: Object.assign(new URL(url), { hostname: 'localhost' }).href, headers: { host, ...headers } }
 }
 
 /** What a GET answers: the body counts only if two answers in a row, and those of both targets, agree. */

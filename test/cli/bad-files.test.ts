@@ -258,7 +258,10 @@ test('a check of callers that is set by half is refused', async () => {
     [{ 'access.files': file('missing') }, 'missing: no such file'],
     [{ 'access.files': file('all.yaml') }, 'FOLDER/all.yaml: access.runtimes is missing'],
     [{ 'access.files': file('empty.yaml') }, 'FOLDER/empty.yaml: access.runtimes is missing or empty'],
-    [{ 'access.forward-auth.url': 'http://x', 'access.runtimes': '' }, 'access.runtimes is empty: nobody would be checked'],
+    [
+      { 'access.forward-auth.url': 'http://x', 'access.runtimes': '' },
+      'access.runtimes is empty: nobody would be checked',
+    ],
     [{ 'access.files': file('nobody.yaml') }, 'FOLDER/nobody.yaml: --access.runtimes needs'],
     [{ 'access.files': file('typo-access.yaml') }, 'FOLDER/typo-access.yaml:1:11: unknown key access.runtime;'],
     [{ 'access.files': file('other-keys.yaml') }, '--access.jwt.jwks.file FOLDER/missing: no such file'],

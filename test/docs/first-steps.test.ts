@@ -23,15 +23,17 @@ afterAll(() => {
 
 /** The commands of one numbered step, with this machine's names and ports. */
 function step(number: number): string {
-  const text = readme.slice(readme.indexOf(`**${number}. `)).split(`**${number + 1}. `)[0]!
+  const [text = ''] = readme
+    .slice(readme.indexOf(`**${number}. `))
+    .split(new RegExp(`\\*\\*${number + 1}\\. |^## `, 'm'))
   const block = [...text.matchAll(/^ {4}(.*)$/gm)].map(([, line]) => line).join('\n')
-  const inline = /`(curl [^`]*)`/.exec(text)?.[1] ?? ''
+  const inline = /`((?:curl|sallyport load-test) [^`]*)`/.exec(text)?.[1] ?? ''
   return (block || inline)
     .replaceAll('tunnels.example.com', 'tunnels.localhost')
     .replaceAll('0.0.0.0:443', `127.0.0.1:${port}`)
     .replaceAll(':443', `:${port}`)
     .replaceAll('127.0.0.1:3000', `127.0.0.1:${(upstream.address() as AddressInfo).port}`)
-    .replace(/(https:\/\/demo\.tunnels\.localhost)\//, `$1:${port}/`)
+    .replace(/(https:\/\/demo\.tunnels\.localhost)\/?/, `$1:${port}/`)
 }
 
 test('a caller reaches the service behind the client', async () => {
@@ -39,4 +41,5 @@ test('a caller reaches the service behind the client', async () => {
   await shell.keep(step(2), '"name":"control"')
   await shell.keep(step(3), 'this instance is active')
   expect(await shell.run(`${step(4)} --silent --show-error --fail`)).toBe('from inside\n')
+  expect(await shell.run(`${step(5)} --duration 1s`)).toContain('Small GET requests')
 })

@@ -90,6 +90,19 @@ test('--rate max is a closed loop by autocannon, and needs --yes', async () => {
   expect((await report()).sections[0]!.note).toContain('not corrected for coordinated omission')
 })
 
+test('names under localhost are this machine, whatever the resolver knows', async () => {
+  const url = direct.replace('127.0.0.1', 'service.localhost')
+  const { code, notes } = await load([url, '--direct', url, '--duration', '1s', '--rate', '30'])
+  expect(code, notes).toBe(0)
+  expect((await report()).sections.map(section => section.name)).toEqual([
+    'small',
+    'webhook',
+    'bulk',
+    'websocket',
+    'sse',
+  ])
+})
+
 test('another upstream gets small requests alone, and is told why', async () => {
   const other = createServer((_request, response) => response.writeHead(200).end('anything'))
   await new Promise<void>(resolve => other.listen(0, '127.0.0.1', resolve))
