@@ -248,16 +248,17 @@ export class Registry<M extends RegisteredSession, H = never> {
 
   /**
    * Asks the directory about a runtime of which we know nothing (or anew: `again`); then who waits for it is told. `refused`:
-   * `network` has asked for too many names that nobody serves, or too many are being asked for.
+   * we know nothing of it, and `network` has asked for too many names that nobody serves, or too many are being asked for.
    */
   ask(name: string, again: boolean, network?: string): boolean | 'refused' {
-    if (!again && this.#directory.find(name) !== 'unknown') return false
+    const isKnown = this.#directory.find(name) !== 'unknown'
+    if (isKnown && !again) return false
     const { onLive, logger } = this.#options
     const questions = this.#questions
     // Once for all who wait: each of them asks, and would be told once for each of the others, round after round.
     if (questions.isAsked(name)) return true
     const answer = questions.ask(name, network)
-    if (answer === 'refused') return answer
+    if (answer === 'refused') return isKnown ? false : answer
     const guard = logGuard(logger, 'who waits for a runtime could not be told')
     answer.then(
       guard(() => onLive?.(name)),

@@ -77,6 +77,23 @@ test('who waits for an answer of the directory is told once, however many wait',
   expect([refreshed, told]).toEqual([4, 4])
 })
 
+test('where too many made-up names were asked for, a name that is known waits without another question', async () => {
+  const directory: Directory = new MemoryDirectory()
+  const known = new Set(['demo'])
+  const state = { runtime: 'demo', epoch: 1, active: 'a', version: 1, instances: new Map(), changedMs: 0 }
+  directory.find = name => (known.has(name) ? state : 'unknown')
+  directory.refresh = async () => undefined
+  const registry = new Registry<Fake>({ directory, logger: noLogger })
+  for (let i = 0; i < 250; i++) {
+    registry.ask(`made-up-${i}`, false, '192.0.2.1')
+    await settled()
+  }
+  expect(registry.ask('other', false, '192.0.2.1')).toBe('refused')
+  expect(registry.ask('other', false, '192.0.2.2')).toBe(true)
+  expect(registry.ask('demo', true, '192.0.2.1')).toBe(false)
+  expect(registry.ask('demo', true, '192.0.2.2')).toBe(true)
+})
+
 test('a directory that says that an instance is here which is not is corrected', async () => {
   const directory = new MemoryDirectory()
   const registry = new Registry<Fake>({ directory, logger: noLogger })
