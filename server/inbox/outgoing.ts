@@ -21,6 +21,8 @@ import { type Outcome, outcomeOf } from './retry.ts'
 import { tracedDelivery } from './spans.ts'
 import { type InboxStore, type Message, StoreError } from './store.ts'
 
+/** Head and beginning of the body leave together, as they do of any request: who has the head may answer at once. */
+const FIRST_PARTS = 2
 /** How long the rest of an answer may take after its status. */
 export const REST_MS = 10_000
 
@@ -48,15 +50,19 @@ const UNPROVEN: Outcome = { kind: 'damaged', reason: 'bad-mac' }
 
 /** Resolves to the outcome. Rejects with a {@link StoreError} if the store cannot be read now. */
 export async function deliverMessage(message: Message, options: OutgoingOptions): Promise<Outcome> {
-  const bytes = await partOf(message, 0, options)
-  if ('kind' in bytes) return bytes
-  const kept = requestOf(message, bytes, options.logger)
+  const first: Uint8Array[] = []
+  for (let n = 0; n < Math.min(message.parts, FIRST_PARTS); n++) {
+    const bytes = await partOf(message, n, options)
+    if ('kind' in bytes) return bytes
+    first.push(bytes)
+  }
+  const kept = requestOf(message, first[0]!, options.logger)
   if (kept === undefined) return DAMAGED
   const { request, trailers } = kept
   return await new Promise<Outcome>((resolve, reject) => {
     const handler = tracedDelivery(options.tracing, message, options.handler)
     const delivery = new Outgoing({ ...options, handler }, { resolve, reject })
-    delivery.begin(request, message, trailers)
+    delivery.begin(request, message, first, trailers)
   })
 }
 
@@ -106,27 +112,27 @@ class Outgoing implements ResponseSink, Failing {
     this.#timer = setTimeout(late, options.attemptMs, this)
   }
 
-  begin(request: HttpRequest, message: Message, trailers: HeaderList): void {
+  begin(request: HttpRequest, message: Message, first: readonly Uint8Array[], trailers: HeaderList): void {
     try {
-      this.#run(this.#options.handler(request, this), message, trailers)
+      this.#run(this.#options.handler(request, this), message, first, trailers)
     } catch (error) {
       this.#broken(error)
     }
   }
 
-  #run(sink: RequestSink, message: Message, trailers: HeaderList): void {
+  #run(sink: RequestSink, message: Message, first: readonly Uint8Array[], trailers: HeaderList): void {
     this.#sink = sink
     if (this.#responseBytes > 0) sink.responseConsumed(this.#responseBytes)
     const guard = guardWith(error => this.#broken(error))
     const failed = guard((error: unknown) => this.#broken(error))
-    this.#send(sink, message, trailers).catch(failed)
+    this.#send(sink, message, first, trailers).catch(failed)
   }
 
   /** Sends the parts one by one, each after the one before has been consumed. */
-  async #send(sink: RequestSink, message: Message, trailers: HeaderList): Promise<void> {
+  async #send(sink: RequestSink, message: Message, first: readonly Uint8Array[], trailers: HeaderList): Promise<void> {
     const isSealed = message.key !== ''
     for (let n = isSealed ? 0 : 1; n < message.parts && !this.#over; n++) {
-      const bytes = await partOf(message, n, this.#options)
+      const bytes = first[n] ?? (await partOf(message, n, this.#options))
       if (this.#over) return
       if ('kind' in bytes) {
         this.#giveUp(bytes)
@@ -134,11 +140,12 @@ class Outgoing implements ResponseSink, Failing {
       }
       if (isSealed) this.#give(sink, lengthOf(bytes))
       this.#give(sink, bytes)
-      await this.#consumed()
+      if (n > 0 && n < message.parts - 1) await this.#consumed()
     }
     if (this.#over) return
-    this.#sent = true
     sink.requestEnd(trailers)
+    await this.#consumed()
+    this.#sent = true
   }
 
   #give(sink: RequestSink, bytes: Uint8Array): void {

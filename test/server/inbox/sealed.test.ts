@@ -9,7 +9,7 @@ import { readInboxKeys } from '../../../client/options.ts'
 import { newPrivateKey } from '../../../protocol/sealing/hpke.ts'
 import { FEATURE } from '../../../protocol/wire/control.ts'
 import { until } from '../../support/until.ts'
-import { CONTROL_NAME, dial, makeWorld, token } from '../fixture.ts'
+import { answer, CONTROL_NAME, dial, makeWorld, token } from '../fixture.ts'
 import { type Ground, leave, makeGround, RULE } from './fixture.ts'
 
 let ground: Ground
@@ -21,8 +21,8 @@ afterEach(async () => {
 
 const makeKey = () => newPrivateKey().export({ format: 'pem', type: 'pkcs8' }) as string
 
-/** A client whose target is the ground's receiver. */
-async function joined(inboxKeys: string[] | undefined) {
+/** A client whose target is the ground's receiver, or `handler`. */
+async function joined(inboxKeys: string[] | undefined, handler = ground.receiver.handler) {
   const { authority } = await makeWorld()
   const { host, port } = ground.server.controlAddress!
   const tunnel = await connect({
@@ -34,7 +34,7 @@ async function joined(inboxKeys: string[] | undefined) {
     connections: 1,
     inboxKeys,
     target: {
-      handler: (request, response) => ground.receiver.handler(undefined as never, request, response) as never,
+      handler: (request, response) => handler(undefined as never, request, response) as never,
       inbox: () => [RULE],
     },
   })
@@ -81,6 +81,28 @@ test('I1: only the owner of the key reads what is stored; it arrives as it came'
   ])
   expect(first!.request.headers).toEqual(expect.arrayContaining(['authorization', 'Bearer swordfish']))
   await until(async () => (await ground.messages('delivered')).length === 2)
+})
+
+test('a receiver that has answered before it reads gets what fits into one part', async () => {
+  ground = await makeGround({ plaintext: false })
+  const key = makeKey()
+  await (await joined([key]))()
+  for (let i = 0; i < 10; i++) expect((await ground.post(Buffer.alloc(20_000))).status).toBe(202)
+  const asked: { bytes: number; ended: boolean }[] = []
+  await joined([key], (_preamble, _request, response) => {
+    const one = { bytes: 0, ended: false }
+    asked.push(one)
+    answer(response, 200, 'before it was read')
+    return {
+      requestData: chunk => (one.bytes += chunk.length),
+      requestEnd: () => (one.ended = true),
+      requestAbort: () => {},
+      responseConsumed: () => {},
+    }
+  })
+  await until(async () => (await ground.messages('delivered')).length === 10)
+  await until(() => asked.every(({ ended }) => ended))
+  expect(asked).toEqual(Array(10).fill({ bytes: 20_000, ended: true }))
 })
 
 test('another key: it waits, says why, and arrives once the key is there', async () => {
