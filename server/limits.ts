@@ -280,7 +280,7 @@ export const INBOX = {
     default: '60',
     zero: 'no limit',
     about:
-      'Most webhooks without a verified signature that one address (IPv6: /64) may store per minute, once half of the quota of their runtime is used. Long ones count as several.',
+      'Most webhooks without a verified signature that one address (IPv6: /64) may store per minute, once half of the quota of their runtime or lane is used. Long ones count as several.',
   },
   maxAgeMs: {
     kind: 'duration',
@@ -327,7 +327,7 @@ export const INBOX = {
     default: '64MiB',
     least: '1MiB',
     about:
-      'Most memory for bodies of webhooks in flight; one runtime gets at most half of it. Beyond that, webhooks bypass the inbox.',
+      'Most memory for bodies of webhooks in flight; one runtime gets at most half of it, and one address a third. Beyond that, webhooks bypass the inbox.',
   },
 } as const satisfies Limits
 

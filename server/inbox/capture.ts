@@ -155,7 +155,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#receivedBytes += chunk.length
     this.#signature?.update(chunk)
     if (this.#phase !== 'answering') {
-      if (this.#intake.budget.isFull(this.request.runtime!)) this.#keepFailed(undefined)
+      if (this.#body.isFull) this.#keepFailed(undefined)
       else this.#body.add(chunk)
     }
     this.#next?.requestData(chunk)
@@ -177,7 +177,6 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** The sender has gone. An incomplete webhook is dropped; a complete one may already be stored, and stays. */
   requestAbort(error: SallyportError): void {
     if (this.#phase === 'storing') return
-    if (this.#phase === 'capturing') this.#intake.leave(this)
     this.#release()
     this.#phase = 'over'
     this.span?.end()
@@ -345,7 +344,6 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#reason = reason
     this.span = beginAccept(this.id, this.request, reason)
     this.#body.own()
-    this.#intake.expect(this)
     if (this.#receivedBytes === 0 && hasHeader(this.request.headers, 'expect'))
       this.#response.responseInformational(100, [])
     this.#giveCredit()
@@ -392,7 +390,6 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   #refuse(error: SallyportError): void {
     if (this.#phase === 'over') return
-    if (this.#phase === 'capturing') this.#intake.leave(this)
     this.#phase = 'over'
     this.span?.end(error.reason)
     this.#release()

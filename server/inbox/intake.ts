@@ -13,7 +13,7 @@ import { encodeHead } from './head.ts'
 import { dedupeDigest, senderId } from './identity.ts'
 import { BodyBudget } from './kept-body.ts'
 import type { Lanes } from './lanes.ts'
-import type { Ledger } from './ledger.ts'
+import { type Ledger, SCARCE } from './ledger.ts'
 import type { InboxMac } from './mac.ts'
 import type { Outcome } from './retry.ts'
 import { SEAL_BYTES } from './sealing.ts'
@@ -82,14 +82,6 @@ export class WebhookIntake {
     return this.#lanes.has(runtime) && this.#lanes.isBusy(runtime, capture.lane)
   }
 
-  expect({ request, lane }: Capture): void {
-    this.#lanes.expect(request.runtime!, lane)
-  }
-
-  leave({ request, lane }: Capture): void {
-    this.#lanes.arrived(request.runtime!, lane, undefined)
-  }
-
   async part(capture: Capture, n: number, bytes: Uint8Array): Promise<void> {
     const { id, sealing, request } = capture
     const part = sealing?.part(n, bytes) ?? bytes
@@ -127,11 +119,15 @@ export class WebhookIntake {
     }
   }
 
-  /** Resolves once the webhook is durable. {@link refusal} turns a rejection into the sender's answer. */
+  /**
+   * Resolves once the webhook is durable. {@link refusal} turns a rejection into the sender's answer. The webhook is complete: none waits
+   * behind one whose sender may never finish.
+   */
   async store(capture: Capture, captured: Captured, underWay: Promise<Outcome> | undefined): Promise<ChangeResult> {
     const { request, lane } = capture
     const runtime = request.runtime!
     let arrived: Message | undefined
+    this.#lanes.expect(runtime, lane)
     try {
       const { head, rest } = sealedParts(capture, captured)
       const bytes = head.length + captured.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * captured.parts)
@@ -177,8 +173,10 @@ export class WebhookIntake {
   #admit({ request, lane, rule }: Capture, isNew: boolean, bytes: number): void {
     const runtime = request.runtime!
     const { messagesPerLane, messagesPerRuntime, bytesPerRuntime } = this.#parts.limits
-    if (isNew && this.#lanes.waiting(runtime, lane) > messagesPerLane) throw new StoreError('full', 'the lane is full')
-    if (rule.verifier !== undefined || !this.#ledger.isScarce(runtime)) return
+    const inLane = this.#lanes.waiting(runtime, lane)
+    if (isNew && inLane > messagesPerLane) throw new StoreError('full', 'the lane is full')
+    const isScarce = inLane > messagesPerLane * SCARCE || this.#ledger.isScarce(runtime)
+    if (rule.verifier !== undefined || !isScarce) return
     // A long webhook counts as several, by its share of the byte quota.
     const webhooks = Math.max(isNew ? 1 : 0, (bytes / bytesPerRuntime) * messagesPerRuntime)
     if (!this.#isWithinRate(request.caller!.address, webhooks)) {

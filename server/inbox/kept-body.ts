@@ -1,6 +1,7 @@
 /** The body of a webhook that may have to be stored: its last bytes in memory, earlier parts already in the store. */
 import { Buffer } from 'node:buffer'
 import { createHash, type Hash } from 'node:crypto'
+import { networkOf } from '../../protocol/base/address.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
@@ -10,32 +11,41 @@ const PART_BYTES = 512 * 1024
 /** The same as for bodies that are kept for a replay. */
 const MIN_SHARE = 1 / 2
 
+/** Whom bytes count for: a runtime, and one network's part of it. */
+type Payers = readonly [runtime: string, network: string]
+
 /** Limits the bytes that all bodies together have in memory. */
 export class BodyBudget {
   readonly #maxBytes: number
-  readonly #byRuntime = new Map<string, number>()
+  readonly #byPayer = new Map<string, number>()
   used = 0
 
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes
   }
 
-  /** A runtime gets at most as much as it leaves free, which is half of the total if it is alone. So none can take everything. */
-  isFull(runtime: string): boolean {
-    return (this.#byRuntime.get(runtime) ?? 0) >= this.#maxBytes - this.used
+  /**
+   * A runtime gets at most as much as it leaves free, which is half of the total if it is alone, and a network at most as much of that as
+   * it leaves free. So none can take everything.
+   */
+  isFull([runtime, network]: Payers): boolean {
+    const left = this.#maxBytes - this.used - (this.#byPayer.get(runtime) ?? 0)
+    return (this.#byPayer.get(network) ?? 0) >= left
   }
 
   /** Negative numbers give bytes back. */
-  add(runtime: string, bytes: number): void {
+  add(payers: Payers, bytes: number): void {
     this.used += bytes
-    const used = (this.#byRuntime.get(runtime) ?? 0) + bytes
-    if (used === 0) this.#byRuntime.delete(runtime)
-    else this.#byRuntime.set(runtime, used)
+    for (const payer of payers) {
+      const used = (this.#byPayer.get(payer) ?? 0) + bytes
+      if (used === 0) this.#byPayer.delete(payer)
+      else this.#byPayer.set(payer, used)
+    }
   }
 }
 
 interface BodyOwner {
-  readonly request: Pick<HttpRequest, 'runtime'>
+  readonly request: Pick<HttpRequest, 'runtime' | 'caller'>
   /** Stores part `n`. Rejects if that fails. */
   part(n: number, bytes: Uint8Array): Promise<unknown>
   /** The first `bytes` bytes are kept safely, so more may come. */
@@ -46,6 +56,7 @@ interface BodyOwner {
 export class KeptBody {
   readonly #budget: BodyBudget
   readonly #owner: BodyOwner
+  readonly #payers: Payers
   #chunks: Uint8Array[] = []
   #chunkBytes = 0
   /** Parts of the body that went to the store. */
@@ -59,6 +70,13 @@ export class KeptBody {
   constructor(budget: BodyBudget, owner: BodyOwner) {
     this.#budget = budget
     this.#owner = owner
+    const { runtime = '', caller } = owner.request
+    this.#payers = [runtime, `${runtime} ${networkOf(caller!.address)}`]
+  }
+
+  /** No more of it may be kept in memory. */
+  get isFull(): boolean {
+    return this.#budget.isFull(this.#payers)
   }
 
   add(chunk: Uint8Array): void {
@@ -82,7 +100,7 @@ export class KeptBody {
   }
 
   #count(bytes: number): void {
-    this.#budget.add(this.#owner.request.runtime!, bytes)
+    this.#budget.add(this.#payers, bytes)
   }
 
   #spill(): void {

@@ -12,8 +12,8 @@ interface Account {
   bytes: number
 }
 
-/** From this share of a runtime's quota on, unverified webhooks are rate-limited. */
-const SCARCE = 1 / 2
+/** From this share of a runtime's or a lane's quota on, unverified webhooks are rate-limited. */
+export const SCARCE = 1 / 2
 
 export class Ledger {
   readonly #limits: LedgerLimits

@@ -3,6 +3,7 @@
 import { closeSync, openSync, statSync, writeSync } from 'node:fs'
 import { request } from 'node:http'
 import { DatabaseSync } from 'node:sqlite'
+import { setTimeout } from 'node:timers/promises'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../protocol/exchange.ts'
@@ -120,9 +121,9 @@ test.each([
 })
 
 /** A webhook of which so many bytes are sent, and its answer. */
-function upload(bytes: number, length: number) {
+function upload(bytes: number, length: number, more: Record<string, string> = {}) {
   const { host, port } = ground.server.publicAddress!
-  const headers = { host: `demo.${DOMAIN}`, 'content-length': String(length) }
+  const headers = { host: `demo.${DOMAIN}`, 'content-length': String(length), ...more }
   const sender = request({ host, port, method: 'POST', path: '/webhooks/a', headers })
   const status = new Promise<number>((resolve, reject) => {
     sender.once('response', response => {
@@ -133,6 +134,15 @@ function upload(bytes: number, length: number) {
   })
   sender.write(Buffer.alloc(bytes, 'x'))
   return { sender, status }
+}
+
+/** They leave, answered or not. */
+async function hangUp(uploads: readonly ReturnType<typeof upload>[]): Promise<void> {
+  for (const { sender, status } of uploads) {
+    status.catch(() => {})
+    sender.on('error', () => {}).destroy()
+  }
+  await until(() => ground.server.stats().inbox!.bufferBytes === 0)
 }
 
 test('a store that opens again while a body comes has lost its beginning: 503, never 202', async () => {
@@ -217,6 +227,47 @@ async function earlyReceiver(rules = [RULE]) {
 }
 const SAYS_200 = { status: 200, headers: [], bodyBytes: BODY_UNKNOWN }
 
+/** Callers by the address that a proxy says. */
+const BEHIND_PROXY = { trustedProxies: ['127.0.0.0/8'] }
+const from = (address: string) => ({ 'x-forwarded-for': address })
+
+test('short webhooks of a stranger leave half of a lane to others', async () => {
+  ground = await makeGround({ messagesPerLane: 10, unverifiedPerMinute: 1 }, BEHIND_PROXY)
+  await leave(ground, await ground.connect())
+  const post = async (address: string) => (await ground.post('hook', { headers: from(address) })).status
+  const stranger: number[] = []
+  for (let i = 0; i < 10; i++) stranger.push(await post('192.0.2.1'))
+  expect(stranger).toEqual([...Array(6).fill(202), ...Array(4).fill(503)])
+  expect(await post('192.0.2.2')).toBe(202)
+})
+
+test('webhooks that are still to come take no room in a lane, and nobody stands behind them', async () => {
+  ground = await makeGround({ messagesPerLane: 2 })
+  const client = await ground.connect([{ ...RULE, answerWithinMs: 20 }])
+  const slow = [upload(10, 20)]
+  await until(() => ground.server.stats().inbox!.bufferBytes === 10)
+  // Set later than its time to answer, it ends later, too.
+  await setTimeout(30)
+  expect((await ground.post('passes')).status).toBe(200)
+  await leave(ground, client)
+  for (let i = 0; i < 4; i++) slow.push(upload(10, 20))
+  await until(() => ground.server.stats().inbox!.bufferBytes === 50)
+  expect((await ground.post('is kept')).status).toBe(202)
+  slow[0]!.sender.end(Buffer.alloc(10))
+  expect(await slow[0]!.status).toBe(202)
+  await hangUp(slow)
+})
+
+test('one network cannot take the memory for the bodies of others', async () => {
+  ground = await makeGround({ bufferBytes: 1024 * 1024 }, BEHIND_PROXY)
+  await leave(ground, await ground.connect())
+  const slow = Array.from({ length: 8 }, () => upload(100_000, 200_000, from('192.0.2.1')))
+  expect(await Promise.race(slow.map(({ status }) => status))).toBe(503)
+  const bodies = [1, 2, 3].map(i => ground.post(Buffer.alloc(50_000), { headers: from(`198.51.100.${i}`) }))
+  expect((await Promise.all(bodies)).map(({ status }) => status)).toEqual([202, 202, 202])
+  await hangUp(slow)
+})
+
 test('a receiver that says 200 before it has a stored webhook gets all of it, and again if its answer breaks', async () => {
   ground = await makeGround()
   await store(Buffer.alloc(2_000_000))
@@ -233,11 +284,36 @@ test('a receiver that says 200 before it has a stored webhook gets all of it, an
   expect(asked.map(({ bytes }) => bytes)).toEqual([2_000_000, 2_000_000])
 })
 
+test('a receiver that has answered before it reads gets what fits into one part', async () => {
+  ground = await makeGround()
+  const bodies = Array.from({ length: 10 }, () => Buffer.alloc(20_000))
+  await store(...bodies)
+  const asked: { bytes: number; ended: boolean }[] = []
+  await dial(ground.server, {
+    handler: (_preamble, _request, response) => {
+      const one = { bytes: 0, ended: false }
+      asked.push(one)
+      answer(response, 200, 'before it was read')
+      return {
+        requestData: chunk => (one.bytes += chunk.length),
+        requestEnd: () => (one.ended = true),
+        requestAbort: () => {},
+        responseConsumed: () => {},
+      }
+    },
+  })
+  await until(async () => (await ground.messages('delivered')).length === bodies.length)
+  await until(() => asked.every(({ ended }) => ended))
+  expect(asked).toEqual(bodies.map(() => ({ bytes: 20_000, ended: true })))
+})
+
 test('a receiver that says 200 while a slow webhook is kept gets the rest of it', async () => {
   ground = await makeGround()
   const asked = await earlyReceiver([{ ...RULE, answerWithinMs: 20 }])
   const { sender, status } = upload(1000, 2000)
-  await until(() => ground.server.stats().inbox!.lanes === 1 && asked.length === 1)
+  await until(() => asked.length === 1)
+  // Set later than its time to answer, it ends later, too.
+  await setTimeout(30)
   asked[0]!.response.responseHead(SAYS_200)
   // The session keeps its order: behind this answer, the one above is known.
   expect((await ground.post('x', { path: '/other' })).status).toBe(200)
