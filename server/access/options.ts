@@ -66,7 +66,7 @@ export function checkAccess(sets: readonly AccessOptions[], audience: string, ha
   const twice = named.find((name, i) => named.indexOf(name) < i)
   demand(twice === undefined, `access: ${twice} is in two sets of rules`)
   // One listener asks for the certificate before it knows the runtime.
-  const authorities = sets.flatMap(({ clientCa }) => clientCa ?? [])
+  const authorities = sets.map(({ clientCa }) => clientCa).filter(one => one !== undefined)
   demand(
     authorities.every(one => isDeepStrictEqual(one, authorities[0])),
     'access: clientCa must be the same in all sets of rules that have one',

@@ -493,6 +493,12 @@ test('E18 certificates of callers are of one authority, whatever the runtime', a
   const tls = { cert: ours.certificate, key: ours.key }
   const sets = [one, other].map(({ certificate }, i) => ({ clientCa: certificate, runtimes: [`r${i}`] }))
   await expect(startServer({ access: sets, public: { port: 0, tls } })).rejects.toThrow('clientCa must be the same')
+  const both = [one.certificate, other.certificate]
+  await start([{ clientCa: both }, { clientCa: [...both], runtimes: ['demo'] }], { public: { port: 0, tls } })
+  const shown = await Promise.all([one, other].map(authority => createClientCertificate(authority, { runtime: 'ann' })))
+  for (const { certificate: cert, key } of shown) {
+    expect((await ask('/', {}, { ca: ours.certificate, rejectUnauthorized: false, cert, key })).status).toBe(200)
+  }
 })
 
 describe('E18 what is open', () => {
