@@ -4,30 +4,50 @@
  */
 import type { X509Certificate } from 'node:crypto'
 import type { Socket } from 'node:net'
-import { MAX_TIMER_MS } from '../base/durations.ts'
 import { guardWith } from '../base/guard.ts'
 import type { ManagedConnection } from './connection-set.ts'
 
+/** A timer for each would not notice that the wall clock was set, or that the machine slept. */
+const LOOK_MS = 1000
 /** A request may be on its way. */
 const PATIENCE_MS = 2000
 
+interface Certified {
+  /** Milliseconds since 1970. */
+  readonly endsAt: number
+  readonly end: () => void
+}
+
 export class CertifiedConnections {
-  readonly #all = new Set<ManagedConnection>()
+  readonly #all = new Set<Certified>()
+  #timer: NodeJS.Timeout | undefined
 
   add(connection: ManagedConnection, socket: Socket, { validToDate }: X509Certificate): void {
     const guard = guardWith(() => socket.destroy())
-    const end = guard(() => connection.close(PATIENCE_MS))
-    const ms = Math.max(0, validToDate.getTime() - Date.now())
-    const timer = setTimeout(end, Math.min(ms, MAX_TIMER_MS)).unref()
-    const gone = guard(() => {
-      clearTimeout(timer)
-      this.#all.delete(connection)
-    })
-    this.#all.add(connection)
+    const certified = { endsAt: validToDate.getTime(), end: guard(() => connection.close(PATIENCE_MS)) }
+    const gone = guard(() => this.#forget(certified))
+    this.#all.add(certified)
+    this.#timer ??= setInterval(this.#look, LOOK_MS).unref()
     socket.once('close', gone)
   }
 
+  /** None of its steps throws. */
+  readonly #look = guardWith(() => {})(() => {
+    for (const certified of this.#all) {
+      if (certified.endsAt > Date.now()) continue
+      this.#forget(certified)
+      certified.end()
+    }
+  })
+
+  #forget(certified: Certified): void {
+    this.#all.delete(certified)
+    if (this.#all.size > 0) return
+    clearInterval(this.#timer)
+    this.#timer = undefined
+  }
+
   end(): void {
-    for (const connection of this.#all) connection.close(PATIENCE_MS)
+    for (const { end } of this.#all) end()
   }
 }
