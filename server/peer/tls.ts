@@ -29,6 +29,6 @@ export function isReplica(socket: TLSSocket): boolean {
   return (
     socket.authorized &&
     socket.alpnProtocol === ALPN &&
-    socket.getPeerX509Certificate()?.checkHost(PEER_NAME) !== undefined
+    socket.getPeerX509Certificate()?.checkHost(PEER_NAME, { subject: 'never' }) !== undefined
   )
 }

@@ -925,6 +925,11 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [['protocol/http/listener.ts', 'hasGone(socket) || this.#isOutdated(socket)', 'hasGone(socket)']],
     tests: ['test/security/access.test.ts'],
   },
+  {
+    defence: 'a replica is known by its alternative name',
+    edits: [['server/peer/tls.ts', "checkHost(PEER_NAME, { subject: 'never' })", 'checkHost(PEER_NAME)']],
+    tests: ['test/server/peer/tls.test.ts'],
+  },
   // Admin
   {
     defence: 'Host of the admin listener',

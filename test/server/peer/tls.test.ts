@@ -72,6 +72,7 @@ describe('D3 who asks for this replica', () => {
     ['a name below that of replicas', named(`one.${REPLICA_NAME}`)],
     ['a wildcard above it', named(`*.${REPLICA_NAME}`)],
     ['the name as the common name alone', { usage: USAGE, commonName: REPLICA_NAME, names: named('x').names }],
+    ['the name as the common name, and no other', { usage: USAGE, commonName: REPLICA_NAME }],
     ['the name as a URI', { usage: USAGE, names: [{ type: 'url' as const, value: `urn:${REPLICA_NAME}` }] }],
   ])('D3 not with %s', async (_, options) => {
     expect(await warning(dial(await oddCertificate(authority, options)))).toEqual([NO_REPLICA])
