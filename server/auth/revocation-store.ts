@@ -25,7 +25,7 @@ export interface SharedRevocations {
   readonly odd: readonly string[]
   open(): Promise<void>
   add(rule: Revocation): Promise<void>
-  /** Takes back those whose texts fit; no replica that missed it brings them again. */
+  /** Takes back those whose texts fit, as `formatRule` writes them; no replica that missed it brings them again. */
   remove(isRemoved: (text: string) => boolean): Promise<void>
   close(): void
 }

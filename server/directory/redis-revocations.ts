@@ -131,7 +131,9 @@ export class RedisRevocations implements SharedRevocations {
   }
 
   async remove(isRemoved: (text: string) => boolean): Promise<void> {
-    const texts = [...this.#known.keys(), ...this.odd].filter(isRemoved)
+    // Whoever wrote a rule by hand may have spelt it in another way.
+    const rules = [...this.#known].filter(([, rule]) => isRemoved(formatRule(rule)))
+    const texts = [...rules.map(([text]) => text), ...this.odd.filter(isRemoved)]
     if (texts.length === 0) return
     if (texts.includes(LONG)) {
       await this.#inTurn(() => this.#exchange('clear', entriesOf(this.#known)))

@@ -180,6 +180,25 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await becomes(true, a, b)
   })
 
+  test('A9: rules that were written by hand are taken back, however they are spelt', async () => {
+    await redis.age()
+    const [a, b] = [await start(), await start()]
+    await becomes(true, a, b)
+    await write(
+      '{"runtime": "demo"}',
+      '{"runtime":"demo"}',
+      '{"issuedBefore":1e3,"jti":"a"}',
+      '{"jti":"b","until":"2100-01-01T00:00:00Z"}',
+    )
+    await knows(a, 3)
+    await refused(a, 'any')
+    for (const { id } of a.revocations()) expect(await a.removeRevocation(id)).toBe(true)
+    for (const server of [a, b]) {
+      await knows(server, 0)
+      await dial(server)
+    }
+  })
+
   test('D7: a key of another kind lets nobody in', async () => {
     await redis.age()
     const a = await start()
