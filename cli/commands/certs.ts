@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { type CertificateAndKey, createAuthority } from '../../certs/authority.ts'
 import { parseDurationMs } from '../../certs/duration.ts'
 import type { OutputFile } from '../../certs/files.ts'
@@ -45,7 +45,10 @@ export const certsClient: Run = async (args, io) => {
   await checked(() => checkRuntimeName(runtime))
   const { authority, where } = readAuthority(args, out)
   const client = await checked(() => createClientCertificate(authority, { runtime, ...validity(args) }), where)
-  await writeOutput(pair(out, runtime, client), hasSwitch(args, 'force'), io)
+  const files = pair(out, runtime, client)
+  const own = files.find(({ path }) => ['ca.pem', 'ca-key.pem'].some(name => resolve(path) === resolve(where, name)))
+  if (own !== undefined) throw configurationError(`${own.path} is the authority: give another --out`)
+  await writeOutput(files, hasSwitch(args, 'force'), io)
   return EXIT.ok
 }
 
@@ -68,9 +71,11 @@ export const certsRenew: Run = async (args, io) => {
     io.note(`${path} ends ${validTo.toISOString()}: nothing to do\n`)
     return EXIT.ok
   }
+  const keyFile = optionalFlag(args, 'key') ?? keyBeside(path)
+  // Where none is, that of the certificate is elsewhere, and would fit it no more.
+  readInput(keyFile, 'the key (--key)')
   const signer = readAuthority(args, dirname(path))
   const made = await checked(() => likewise(signer.authority, report!, validity(args)), signer.where)
-  const keyFile = optionalFlag(args, 'key') ?? keyBeside(path)
   // The key first: who reads them in between finds a pair that does not fit, and keeps the old one.
   const key = { path: keyFile, text: made.key, secret: true }
   await rewriteOutput([key, { path, text: made.certificate, secret: false }], io)

@@ -1,5 +1,6 @@
-/** `sallyport keys add|list|retire` and `certs renew`. */
-import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+/** `sallyport keys add|list|retire`, `certs renew` and what `certs client` may write over. */
+import { createPrivateKey, X509Certificate } from 'node:crypto'
+import { chmodSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -114,4 +115,27 @@ describe('certs renew', () => {
     expect((await sallyport(['certs', 'renew', file('server.pem')])).code).toBe(3)
     expect(read('server.pem')).toBe(before)
   })
+
+  test('makes nothing anew where it does not find the key', async () => {
+    await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
+    const before = read('server.pem')
+    renameSync(file('server-key.pem'), file('other.key'))
+    const { code, notes } = await sallyport(['certs', 'renew', file('server.pem')])
+    expect([code, notes, read('server.pem')]).toEqual([3, expect.stringContaining('the key (--key)'), before])
+    expect((await sallyport(['certs', 'renew', file('server.pem'), '--key', file('other.key')])).code).toBe(0)
+    expect(new X509Certificate(read('server.pem')).checkPrivateKey(createPrivateKey(read('other.key')))).toBe(true)
+  })
 })
+
+test.each(['ca', 'ca-key'])(
+  'certs client for %s does not write over the authority, whatever it is told',
+  async runtime => {
+    await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
+    const authority = () => ['ca.pem', 'ca-key.pem'].map(name => readFileSync(file(name), 'utf8'))
+    const before = authority()
+    const args = ['certs', 'client', '--ca', folder, '--runtime', runtime, '--force', '--out']
+    const { code, notes } = await sallyport([...args, folder])
+    expect([code, notes, authority()]).toEqual([3, expect.stringContaining('is the authority'), before])
+    expect((await sallyport([...args, file('clients')])).code).toBe(0)
+  },
+)
