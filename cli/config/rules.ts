@@ -89,6 +89,7 @@ export function checkCallers(config: AccessConfig, server: ServerConfig): void {
       `--access.jwt.${name} needs --access.jwt.jwks.file or .url`,
     )
   }
+  demand(config['access.files']?.length !== 0, '--access.files is empty: its rules would hold for nobody; leave it out')
   demand(audience !== server['auth.audience'], '--access.jwt.audience must differ from --auth.audience')
   const asks = config['access.forward-auth.url'] !== undefined
   for (const name of ['ca', 'headers'] as const) {

@@ -255,6 +255,7 @@ test('a check of callers that is set by half is refused', async () => {
     [{ 'access.open': '/webhooks' }, 'nobody would be checked'],
     [{ 'access.runtimes': 'demo' }, 'nobody would be checked'],
     [{ 'access.forward-auth.headers': 'x-user' }, 'needs --access.forward-auth.url'],
+    [{ 'access.files': '' }, '--access.files is empty'],
     [{ 'access.files': file('missing') }, 'missing: no such file'],
     [{ 'access.files': file('all.yaml') }, 'FOLDER/all.yaml: access.runtimes is missing'],
     [{ 'access.files': file('empty.yaml') }, 'FOLDER/empty.yaml: access.runtimes is missing or empty'],
