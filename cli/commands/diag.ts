@@ -27,7 +27,12 @@ export async function diag(args: Arguments, io: Io): Promise<number> {
   if (profileS > MAX_PROFILE_S) throw usageError(`--profile ${profileS}: at most ${MAX_PROFILE_S} seconds`)
   const out = newFile(args)
   const archive = new Archive()
-  const endpoints = findRunning(args, io).slice(0, MAX_COMPONENTS)
+  const running = findRunning(args, io)
+  const endpoints = running.slice(0, MAX_COMPONENTS)
+  if (running.length > MAX_COMPONENTS)
+    io.note(
+      `sallyport: of ${running.length} components here, ${MAX_COMPONENTS} are asked; --admin URL asks another one`,
+    )
   const asked = await Promise.allSettled(
     endpoints.map(endpoint =>
       view(endpoint, `/diag?profile=${profileS}`, { deadlineMs: DEADLINE_MS, maxBytes: MAX_ANSWER_BYTES }),

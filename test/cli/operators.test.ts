@@ -62,6 +62,15 @@ describe('of several components', () => {
     expect(look('ftp://x').stderr).toContain('--admin ftp://x: expected a URL')
   })
 
+  test('diag says that it asks no more than 16', async () => {
+    for (let number = 1; number <= 17; number++) await found(number, GOOD)
+    const diag = () =>
+      sallyport(['diag', '--force', '--out', join(folder, 'd.zip')], { environment: { RUNTIME_DIRECTORY: folder } })
+    expect((await diag()).notes).toContain('of 17 components here, 16 are asked; --admin URL asks another one')
+    rmSync(join(folder, 'client-17.json'))
+    expect((await diag()).notes).toBe('')
+  })
+
   test('status shows those that answer, and says which do not', async () => {
     const strange = await found(1, '<html>')
     await found(2, GOOD)
