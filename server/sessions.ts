@@ -160,8 +160,8 @@ export class Sessions {
 
   arrive(arrival: ControlUpgrade): void {
     const { ws, ...client } = arrival
-    const budget = this.#budgets.of(client.identity.runtime)
-    const session = new RuntimeSession(this.#context, webSocketTransport(ws), { id: randomUUID(), budget, ...client })
+    const budgets = this.#budgets.of(client.identity.runtime)
+    const session = new RuntimeSession(this.#context, webSocketTransport(ws), { id: randomUUID(), budgets, ...client })
     this.#all.add(session)
     this.#count(session, 1)
     const gone = this.#guard(() => this.#count(session, -1))

@@ -23,7 +23,6 @@ import {
   parseControl,
 } from '../../protocol/wire/control.ts'
 import { CLOSE, type Transport } from '../../protocol/wire/transport.ts'
-import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { ZERO } from '../../protocol/wire/yamux/clock.ts'
 import { clampWindow } from '../../protocol/wire/yamux/limits.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
@@ -118,8 +117,8 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       identity: Identity
       address: string
       thumbprint: string | undefined
-      /** The ceiling on bytes that this session and others hold. */
-      budget: BufferBudget
+      /** The ceilings on bytes that this session and others hold. */
+      budgets: Pick<SessionOptions, 'processBudget' | 'runtimeCeilings'>
       settled: () => void
     },
   ) {
@@ -133,7 +132,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.#credentials = new Credentials(this.#credentialsOwner(), client.identity)
     this.#session = createSession(transport, {
       ...context.session,
-      processBudget: client.budget,
+      ...client.budgets,
       role: 'server',
       logger: context.logger,
       onStream: stream => stream.reset('refused'),

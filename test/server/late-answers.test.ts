@@ -4,7 +4,6 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
 import { CLOSE } from '../../protocol/wire/transport.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
-import { createBufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { Identity } from '../../server/auth/claims.ts'
 import { TokenRefused } from '../../server/auth/refusal.ts'
@@ -53,7 +52,7 @@ async function renewing() {
     identity,
     address: '127.0.0.1',
     thumbprint: undefined,
-    budget: createBufferBudget(),
+    budgets: {},
     settled() {},
   })
   const client = createSession(theirs, { role: 'client' })

@@ -4,11 +4,14 @@ import { networkOf } from '../../protocol/base/address.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
+import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import { quota } from '../../server/edge/quota.ts'
 import { QuotaBook, type Usage } from '../../server/edge/quotas.ts'
 import { DEFAULT_SERVER_LIMITS, type ResolvedLimits } from '../../server/limits.ts'
 import { RuntimeBudgets } from '../../server/runtime-budgets.ts'
 import type { Server } from '../../server/server.ts'
+import { StreamRecorder, sessionPair, turns } from '../protocol/wire/yamux/support.ts'
+import { until } from '../support/until.ts'
 import { answer, call, DOMAIN, dial, hanging, openWebSocket, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
@@ -141,7 +144,7 @@ describe('paced credit', () => {
   })
 })
 
-test("a runtime's sessions share a ceiling, and all runtimes one above it", () => {
+test('all runtimes share a ceiling: of the one that holds most, the greediest session pays', () => {
   const budgets = new RuntimeBudgets(1000, 600)
   const shed: string[] = []
   const member = (name: string, budget: BufferBudget) => {
@@ -163,16 +166,47 @@ test("a runtime's sessions share a ceiling, and all runtimes one above it", () =
     budget.join(one)
     return one
   }
-  const a1 = member('a1', budgets.of('a'))
-  const a2 = member('a2', budgets.of('a'))
-  const b = member('b', budgets.of('b'))
+  const a1 = member('a1', budgets.of('a').processBudget)
+  const a2 = member('a2', budgets.of('a').processBudget)
+  const b = member('b', budgets.of('b').processBudget)
   a1.take(300)
   b.take(400)
   a2.take(310)
   expect(shed).toEqual(['a2'])
-  const c = member('c', budgets.of('c'))
+  const c = member('c', budgets.of('c').processBudget)
   c.take(350)
   expect(shed).toEqual(['a2', 'b'])
+})
+
+test("a runtime's sessions share a ceiling: the caller that holds most pays, whatever others hold in another session", async () => {
+  const budgets = new RuntimeBudgets(10_000_000, 640_000)
+  const taken: StreamRecorder[] = []
+  const sessions = [0, 1].map(() => sessionPair({}, { ...budgets.of('demo'), onStream: accept }))
+  function accept(stream: Stream): void {
+    const taker = new StreamRecorder(stream, false)
+    const { data } = taker
+    taker.data = chunk => {
+      stream.paidBy('demo', `192.0.2.${chunk[0]}`)
+      data.call(taker, chunk)
+    }
+    taken.push(taker)
+  }
+  const hold = async (session: number, caller: number, bytes: number) => {
+    const sender = new StreamRecorder(sessions[session]!.server.open())
+    sender.stream.write(Buffer.alloc(bytes, caller))
+    await until(() => sender.stream.queuedBytes === 0)
+    await turns()
+    return sender
+  }
+  const greedy = [await hold(0, 1, 100_000), await hold(0, 1, 100_001)]
+  const others: StreamRecorder[] = []
+  for (let caller = 10; caller < 19; caller++) others.push(await hold(1, caller, 50_000))
+  expect(greedy.map(({ resetWith }) => resetWith)).toEqual([undefined, 'limit'])
+  expect(others.filter(({ resetWith }) => resetWith !== undefined)).toEqual([])
+  expect(budgets.usedBytes).toBe(550_000)
+  for (const { stream } of taken) stream.discard()
+  expect(budgets.usedBytes).toBe(0)
+  for (const { client } of sessions) client.close('done')
 })
 
 describe('over real sockets', () => {
