@@ -1,32 +1,32 @@
-/** Whether the targets of a table answer: a connection to each, as the router would open it, and nothing sent. */
+/** Checks that the targets of a table accept connections. Connects to each as the router would, and sends nothing. */
 import type { Socket } from 'node:net'
 import { type SallyportError, toSallyportError } from '../protocol/base/errors.ts'
 import type { CompiledTable } from './compiled.ts'
 import type { UpstreamTarget } from './target.ts'
 import { dialUpstream, SecureContexts } from './upstream/dial.ts'
 
-/** Of one table. */
+/** Most targets of one table that are checked. */
 export const MAX_CHECKED = 20
 
-/** What became of a connection to one target. */
+/** The result of connecting to one target. */
 export interface CheckedTarget {
-  /** The first route that leads there. */
+  /** The first route with this target. */
   readonly route: string
   /** `http://service:8080` */
   readonly target: string
-  /** How long it took. */
+  /** How long the connection took, in ms. */
   readonly ms: number
-  /** Absent: it took the connection. */
+  /** Why it failed. Absent if the target accepted the connection. */
   readonly error: SallyportError | undefined
 }
 
-/** The first 20 targets of a table whose host no caller names, and how many there are besides. */
+/** The results for the first 20 targets whose host does not depend on the request, and how many more there are. */
 export interface CheckedTargets {
   readonly targets: readonly CheckedTarget[]
   readonly more: number
 }
 
-/** Each has `connectMs`, all at once. Never rejects. */
+/** Dials all targets at once, each within `connectMs`. Never rejects. */
 export async function checkTargets({ routes }: CompiledTable, connectMs: number): Promise<CheckedTargets> {
   const targets = new Map<string, readonly [route: string, target: UpstreamTarget]>()
   for (const { name, target } of routes) {

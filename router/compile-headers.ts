@@ -1,10 +1,10 @@
-/** Header rules of a route, checked: none may touch what frames a message or says who the caller is. */
+/** Checks the header rules of a route. None may touch fields that frame a message or identify the caller. */
 import { isFieldValue, isForwardedName, isToken } from '../protocol/http/headers.ts'
 import type { ReportProblem } from './compile.ts'
 import type { CompiledHeaders } from './compiled.ts'
 import type { HeaderRules } from './table.ts'
 
-/** Framing and connection fields, which each hop makes itself. */
+/** Framing and connection fields, which each hop sets itself. */
 const OURS: ReadonlySet<string> = new Set([
   'connection',
   'content-length',
@@ -32,7 +32,7 @@ export function compileHeaders(
   }
   for (const [name, value] of Object.entries(rules.set ?? {})) {
     if (!mayChange(name, report, [key, 'set', name])) continue
-    if (!isFieldValue(value) || value !== value.trim()) report([key, 'set', name], 'is no valid field value')
+    if (!isFieldValue(value) || value !== value.trim()) report([key, 'set', name], 'is not a valid field value')
     remove.add(name.toLowerCase())
     set.push(name.toLowerCase(), value)
   }
@@ -41,9 +41,9 @@ export function compileHeaders(
 
 function mayChange(name: string, report: ReportProblem, at: readonly (string | number)[]): boolean {
   const lower = name.toLowerCase()
-  if (!isToken(name)) report(at, 'is no header name')
+  if (!isToken(name)) report(at, 'is not a header name')
   else if (OURS.has(lower)) report(at, `"${lower}" belongs to the connection and cannot be set or removed`)
-  else if (isForwardedName(lower)) report(at, `"${lower}" says who the caller is and cannot be set or removed`)
+  else if (isForwardedName(lower)) report(at, `"${lower}" identifies the caller and cannot be set or removed`)
   else return true
   return false
 }

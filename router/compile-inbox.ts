@@ -1,6 +1,6 @@
 /**
- * The inbox rules of a table, which a client announces. The server decides by them which requests it keeps. What `hello` cannot
- * carry is refused here, where file and line are known.
+ * The inbox rules of a table. A client announces them, and the server decides by them which requests it stores. Whatever `hello`
+ * cannot carry is refused here, where file and line are known.
  */
 import { Buffer } from 'node:buffer'
 import { readPlainSync } from '../protocol/base/plain-file.ts'
@@ -14,7 +14,7 @@ import type { Route, RouteInbox } from './table.ts'
 
 /** Methods whose requests usually have a body. */
 const WITH_BODY: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
-/** GitHub and GitLab give up after 10 s, and Slack after 3 s. The answer needs some of that time to get there. */
+/** GitHub and GitLab give up after 10 s, and Slack after 3 s. The answer needs some of that time to reach them. */
 const PATIENCE_MS = 9_000
 const SLACK_PATIENCE_MS = 2_500
 /** Most bytes of all rules as JSON, since the rest of `hello` needs room. */
@@ -24,15 +24,15 @@ export function checkInbox(route: Route, warnings: string[], report: ReportProbl
   const { inbox } = route
   if (inbox === undefined) return
   const tell: ReportProblem = (path, message) => report(['inbox', ...path], message)
-  if (route.target === undefined) tell([], 'only a route with a target has one')
+  if (route.target === undefined) tell([], 'only a route with a target can have an inbox')
   const bodiless = (route.match.methods ?? ['GET']).filter(method => !WITH_BODY.has(method))
   if (bodiless.length > 0) {
     tell(
       [],
-      `is for webhooks: match.methods must be given, as POST, PUT or PATCH, which have a body; not ${bodiless.join(', ')}`,
+      `is for webhooks: match.methods must list methods that have a body (POST, PUT or PATCH), not ${bodiless.join(', ')}`,
     )
   }
-  if (route.match.headers !== undefined) tell([], 'the server cannot look at match.headers: leave one of them out')
+  if (route.match.headers !== undefined) tell([], 'the server cannot check match.headers: leave out one of the two')
   const { minAgeMs, maxAgeMs, answerWithinMs } = INBOX_LIMITS
   checkRange(inbox, 'maxAge', minAgeMs, maxAgeMs, 'from 1s to 30d', tell)
   checkRange(inbox, 'answerWithin', 1, answerWithinMs, 'from 1ms to 60s', tell)
@@ -44,18 +44,18 @@ export function checkInbox(route: Route, warnings: string[], report: ReportProbl
   }
 }
 
-/** What `hello` can carry of a route, and of a route that may take some of its requests. */
+/** Checks that `hello` can carry this route, which has an inbox or may take some requests of one that has. */
 function checkWords({ name, match }: Route, report: ReportProblem): void {
   const words = [name, match.path ?? '/', ...(match.hosts ?? []), ...(match.methods ?? [])]
-  if (!words.every(isWord)) report(['match'], 'with an inbox at most 256 characters a word')
+  if (!words.every(isWord)) report(['match'], 'with an inbox, at most 256 characters per word')
   if ((match.hosts?.length ?? 0) > INBOX_LIMITS.hosts)
-    report(['match', 'hosts'], `with an inbox at most ${INBOX_LIMITS.hosts}`)
+    report(['match', 'hosts'], `with an inbox, at most ${INBOX_LIMITS.hosts}`)
   const fields = Object.entries(match.headers ?? {})
   if (fields.length > INBOX_LIMITS.headers)
-    report(['match', 'headers'], `with an inbox at most ${INBOX_LIMITS.headers}`)
+    report(['match', 'headers'], `with an inbox, at most ${INBOX_LIMITS.headers}`)
   for (const [name, value] of fields) {
     if (!isText(name) || !isText(value))
-      report(['match', 'headers', name], 'with an inbox at most 256 printable characters')
+      report(['match', 'headers', name], 'with an inbox, at most 256 printable characters')
   }
 }
 
@@ -90,7 +90,7 @@ function fieldsOf(headers: Record<string, string>): string[] {
 function inboxRule(route: Route, inbox: RouteInbox): InboxRule {
   const verify = inbox.verify ?? route.verify
   const { mode = 'fallback', lane, maxAge } = inbox
-  // Slack waits less than the server does by itself.
+  // Slack waits less than the default of the server.
   const answerWithin = inbox.answerWithin ?? (verify?.scheme === 'slack' ? '2s' : undefined)
   return {
     ...conditions(route),
@@ -108,7 +108,7 @@ function inboxRule(route: Route, inbox: RouteInbox): InboxRule {
   }
 }
 
-/** Whether `one` comes before `other`: by its host, by a longer path, by a name where the other takes any, or by conditions on fields. */
+/** Whether `one` precedes `other` for some requests: by its host, a longer path, a literal instead of a capture, or header conditions. */
 function precedes(one: CompiledRoute, other: CompiledRoute): boolean {
   const meets = one.segments.every((segment, i) => {
     const theirs = other.segments[i]
@@ -158,7 +158,7 @@ export function announceInbox(routes: readonly CompiledRoute[], report: ReportPr
     const most = bytes > MAX_BYTES ? `${MAX_BYTES} bytes as JSON` : `${INBOX_LIMITS.rules} routes`
     report(
       ['routes', i],
-      `the server takes at most ${most} of routes with an inbox, and of routes that take some of their requests`,
+      `the server accepts at most ${most} for routes with an inbox, and for routes that take some of their requests`,
     )
     break
   }

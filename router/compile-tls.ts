@@ -1,4 +1,4 @@
-/** What a route's `tls` says, with the CA file read and an identity by which connections are told apart (R5). */
+/** Compiles the `tls` of a route: reads the CA file, and gives it an identity that keeps connections apart (R5). */
 import { createHash } from 'node:crypto'
 import { certificatesIn } from '../protocol/base/certificates.ts'
 import { readPlainSync } from '../protocol/base/plain-file.ts'
@@ -12,7 +12,7 @@ export function compileTls(route: Route, warnings: string[], report: ReportProbl
   if (tls !== undefined && !https) report(['tls'], 'only a target that begins with https:// has TLS')
   if (!https) return undefined
   if (tls?.insecure === true) {
-    warnings.push(`route "${route.name}": tls.insecure is set, any certificate of its target is taken`)
+    warnings.push(`route "${route.name}": tls.insecure is set, any certificate of its target is accepted`)
   }
   return tlsIdentity({
     ca: tls?.ca === undefined ? undefined : readCa(tls.ca, report),
@@ -22,7 +22,7 @@ export function compileTls(route: Route, warnings: string[], report: ReportProbl
   })
 }
 
-/** An identity, whose key differs whenever the checks differ. */
+/** An identity whose key differs whenever the checks differ. */
 function tlsIdentity(parts: Omit<TlsIdentity, 'key'>): TlsIdentity {
   const text = JSON.stringify([parts.ca, parts.serverName, parts.insecure])
   return { key: createHash('sha256').update(text).digest('base64url'), ...parts }
@@ -45,7 +45,7 @@ function readCa(ca: string, report: ReportProblem): string | undefined {
   try {
     return certificatesIn(pem).join('')
   } catch {
-    report(['tls', 'ca'], `${inline ? 'the text' : ca} holds no PEM certificate`)
+    report(['tls', 'ca'], `${inline ? 'the text' : ca} has no PEM certificate`)
     return undefined
   }
 }

@@ -1,4 +1,4 @@
-/** `verify` and `inbox` of a route, with the secrets read from their files. */
+/** Compiles `verify` and `inbox` of a route, with the secrets read from their files. */
 import { readPlainSync } from '../protocol/base/plain-file.ts'
 import { readDuration } from '../protocol/base/units.ts'
 import { schemeOf, schemeProblem, type WebhookScheme } from '../protocol/webhook/scheme.ts'
@@ -18,19 +18,20 @@ export function compileWebhook(
 ): Pick<CompiledRoute, 'verifier' | 'signer'> {
   const { inbox } = route
   if (route.verify !== undefined && inbox?.verify !== undefined) {
-    report(['verify'], 'inbox.verify says it already; one of the two is enough')
+    report(['verify'], 'inbox.verify is set, too; one of the two is enough')
   }
-  if (route.verify?.at === 'edge') report(['verify', 'at'], 'only an inbox is checked at the edge: see inbox.verify')
+  if (route.verify?.at === 'edge')
+    report(['verify', 'at'], 'only the webhooks of an inbox can be checked at the edge: see inbox.verify')
   const verify = inbox?.verify ?? route.verify
   const at = inbox?.verify === undefined ? ['verify'] : ['inbox', 'verify']
   if (verify !== undefined && route.target === undefined) report(at, 'a fixed answer needs no signature')
   const resign = inbox?.resign
   if (resign !== undefined && verify === undefined) {
-    report(['inbox', 'resign'], 'needs verify: what anybody sends would get a good signature')
+    report(['inbox', 'resign'], 'needs verify: otherwise anything that a stranger sends would get a valid signature')
   }
   if (inbox !== undefined && verify !== undefined && schemeOf(verify.scheme).timestamped && resign === undefined) {
     const late = `signatures of ${verify.scheme} cover the time; a target that checks it refuses late deliveries`
-    warnings.push(`route "${route.name}": ${late}, unless inbox.resign signs them anew`)
+    warnings.push(`route "${route.name}": ${late}, unless inbox.resign signs them again`)
   }
   return {
     verifier: verify === undefined ? undefined : compileVerify(verify, at, report),
@@ -59,7 +60,7 @@ function compileResign(resign: RouteResign, at: Path, report: ReportProblem): Si
   return createSigner(scheme, secret)
 }
 
-/** The scheme as the library takes it. */
+/** The scheme in the form of the library. */
 export function schemeOptions(given: RouteSignature & { tolerance?: string | undefined }): WebhookScheme {
   const { scheme, tolerance, header, prefix, encoding, hash } = given
   const toleranceMs = tolerance === undefined ? undefined : readDuration(tolerance)

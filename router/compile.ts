@@ -18,14 +18,14 @@ import {
   parseTarget,
   type TargetTemplate,
 } from './target.ts'
-import { findTwins, growTrie } from './tries.ts'
+import { findDuplicates, growTrie } from './tries.ts'
 
 const CONNECT_MS = 5_000
 const HEAD_MS = 60_000
-/** More than anybody writes. A table is held in memory whole. */
+/** More than anyone would write. The whole table is held in memory. */
 const MAX_ROUTES = 10_000
 
-/** Notes a problem and its place in the table. */
+/** Records a problem and its place in the table. */
 export type ReportProblem = (path: readonly (string | number)[], message: string) => void
 
 /** Throws {@link RouteTableError} with all problems. Reads the CA and secret files that routes name. */
@@ -44,7 +44,7 @@ export function compileTable(table: RouteTable): CompiledTable {
     else report(['routes', i], `two routes are called "${route.name}"`)
     return compileRoute(route, resolve, warnings, (path, message) => report(['routes', i, ...path], message))
   })
-  findTwins(routes, report)
+  findDuplicates(routes, report)
   checkPublished(table.routes, report)
   const inbox = problems.length > 0 ? [] : announceInbox(routes, report)
   if (problems.length > 0) throw new RouteTableError(problems)
@@ -72,7 +72,7 @@ function compileRoute(
   const template = compileTarget(route, report)
   const names = path.captures.filter((_, i) => i % 2 === 0) as string[]
   for (const name of template === undefined ? [] : captureNames(template)) {
-    if (!names.includes(name)) report(['target'], `{${name}} is no capture of match.path`)
+    if (!names.includes(name)) report(['target'], `{${name}} is not a capture of match.path`)
   }
   const fixed = template !== undefined && template.parts.length === 1
   const methods = compileMethods(route, report)
@@ -118,7 +118,7 @@ function compilePath(route: Route, report: ReportProblem): CompiledPath {
   const text = route.match.path ?? '/'
   const at = ['match', 'path'] as const
   if (!text.startsWith('/')) report(at, 'must begin with a slash')
-  if (/[?#\\\s]/.test(text)) report(at, 'must be a path alone, without query or white space')
+  if (/[?#\\\s]/.test(text)) report(at, 'must be only a path, without query or white space')
   else if (/[^!-~]/.test(text)) report(at, `must be ASCII, as callers send it: ${encodeURI(text.toWellFormed())}`)
   const slash = text.length > 1 && text.endsWith('/')
   const parts = text === '/' ? [] : text.slice(1, slash ? -1 : undefined).split('/')
@@ -127,8 +127,8 @@ function compilePath(route: Route, report: ReportProblem): CompiledPath {
     const name = CAPTURE.exec(part)?.[1]
     const decoded = decodeSegment(part)
     if (name === undefined && /[{}]/.test(part)) report(at, 'a capture is a whole segment, written {name}')
-    if (part === '') report(at, 'must not hold an empty segment')
-    if (decoded === '.' || decoded === '..') report(at, 'must not hold a dot segment')
+    if (part === '') report(at, 'must not have an empty segment')
+    if (decoded === '.' || decoded === '..') report(at, 'must not have a dot segment')
     if (name === undefined) return decoded
     if (captures.includes(name)) report(at, `{${name}} is captured twice`)
     captures.push(name, i)
@@ -153,9 +153,9 @@ function compileTarget(route: Route, report: ReportProblem): TargetTemplate | un
 function compileMethods(route: Route, report: ReportProblem): Set<string> | undefined {
   const methods = route.match.methods
   if (methods === undefined) return undefined
-  if (methods.length === 0) report(['match', 'methods'], 'an empty list takes no request; leave it out to take all')
+  if (methods.length === 0) report(['match', 'methods'], 'an empty list allows no method; leave it out to allow all')
   methods.forEach((method, i) => {
-    if (!isToken(method)) report(['match', 'methods', i], 'is no HTTP method')
+    if (!isToken(method)) report(['match', 'methods', i], 'is not an HTTP method')
   })
   return new Set(methods)
 }
@@ -163,7 +163,7 @@ function compileMethods(route: Route, report: ReportProblem): Set<string> | unde
 function compileMatchHeaders(route: Route, report: ReportProblem): string[] {
   return Object.entries(route.match.headers ?? {})
     .map(([name, value]): [string, string] => {
-      if (!isToken(name)) report(['match', 'headers', name], 'is no header name')
+      if (!isToken(name)) report(['match', 'headers', name], 'is not a header name')
       return [name.toLowerCase(), value]
     })
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
@@ -200,7 +200,7 @@ function compileAnswer(route: Route, report: ReportProblem): CompiledAnswer | un
   const empty = status === 204 || status === 304
   if (empty && body.length > 0) report(['answer', 'body'], `a ${status} has no body`)
   const type = answer.contentType ?? 'text/plain; charset=utf-8'
-  if (!isFieldValue(type) || type !== type.trim()) report(['answer', 'contentType'], 'is no valid field value')
+  if (!isFieldValue(type) || type !== type.trim()) report(['answer', 'contentType'], 'is not a valid field value')
   const headers = empty ? [] : ['content-type', type, 'content-length', String(body.length)]
   return { status, headers, body }
 }
@@ -222,7 +222,7 @@ function compileAllow(
         report(['allow', 'callers'], (error as TypeError).message)
       }
     } else if (names.includes(name)) allowed.set(name, new Set(values))
-    else report(['allow', name], `{${name}} is no capture of match.path`)
+    else report(['allow', name], `{${name}} is not a capture of match.path`)
   }
   return { callers, allowed }
 }

@@ -1,4 +1,4 @@
-/** The compiled table, which the hot path reads. Whatever does not depend on a request is computed once per table. */
+/** The compiled table, which the hot path reads. Everything that does not depend on a request is computed once per table. */
 import type { Cidrs } from '../protocol/http/forwarded.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { Signer } from '../protocol/webhook/sign.ts'
@@ -9,13 +9,13 @@ import type { TargetTemplate, TlsIdentity, UpstreamTarget } from './target.ts'
 
 export interface CompiledRoute {
   readonly name: string
-  /** As written; for explanations. */
+  /** The route as written, for explanations. */
   readonly route: Route
   /** The match path's segments, decoded; captures as undefined. */
   readonly segments: readonly (string | undefined)[]
   /** Name and segment index of each capture: `[name, index, name, index]`. */
   readonly captures: readonly (string | number)[]
-  /** The match path ended in a slash: the bare name does not match. */
+  /** Whether the match path ends in a slash, so that the bare name does not match. */
   readonly slash: boolean
   readonly methods: ReadonlySet<string> | undefined
   /** Flat name and value; value `*` means presence. */
@@ -34,17 +34,17 @@ export interface CompiledRoute {
   readonly responseRules: CompiledHeaders | undefined
   readonly connectMs: number
   readonly headMs: number
-  /** -1: no limit. */
+  /** -1 if there is no limit. */
   readonly bodyBytes: number
   readonly tls: TlsIdentity | undefined
-  /** The target's `sallyport-error` is one of ours. */
+  /** Whether to believe the target's `sallyport-error`. */
   readonly trustErrors: boolean
   readonly attempts: number
   readonly idempotencyKey: boolean
   readonly cors: CorsPolicy | undefined
   readonly verifier: Verifier | undefined
   readonly signer: Signer | undefined
-  /** Undefined: all. */
+  /** Undefined if all may call. */
   readonly callers: Cidrs | undefined
   /** Allowed values by capture. */
   readonly allowed: ReadonlyMap<string, ReadonlySet<string>>
@@ -56,7 +56,7 @@ export interface CompiledAnswer {
   readonly body: Uint8Array
 }
 
-/** `remove` holds the names of `set` too. */
+/** `remove` also has the names of `set`. */
 export interface CompiledHeaders {
   readonly remove: ReadonlySet<string>
   readonly set: readonly string[]
@@ -77,7 +77,7 @@ export interface CompiledTable {
   readonly wildcards: ReadonlyMap<string, PathNode>
   readonly anyHost: PathNode | undefined
   readonly resolve: ReadonlyMap<string, string>
-  /** What a client tells its server. */
+  /** The inbox rules that a client tells its server. */
   readonly inbox: readonly InboxRule[]
   /** Settings that are allowed but unwise, logged at start and reload. */
   readonly warnings: readonly string[]

@@ -7,7 +7,7 @@ import { capturesOf, matchRequest } from './match.ts'
 
 /** A request to ask `router.match` about. */
 export interface MatchQuestion {
-  /** `http(s)://host/path?query`, or a path alone. */
+  /** `http(s)://host/path?query`, or only a path. */
   url: string
   /** Default `GET`. */
   method?: string | undefined
@@ -18,7 +18,7 @@ export interface MatchQuestion {
 
 /** What a router would do with a request, and why. */
 export interface MatchResult {
-  /** Whether it is forwarded, answered by the route itself, or refused. */
+  /** Whether the request is forwarded, answered by the route itself, or refused. */
   outcome: 'forward' | 'answer' | 'refuse'
   route: string | undefined
   captures: Record<string, string>
@@ -80,7 +80,7 @@ function whyRefused(
   const match = matchRequest(table, request)
   if (match.kind === 'ambiguous') return `refused (400): ${match.reason}`
   if (match.kind === 'method') {
-    return `route "${match.route.name}" has this path, but takes ${match.allow} and not ${request.method}`
+    return `route "${match.route.name}" has this path, but allows only ${match.allow}, not ${request.method}`
   }
   if (route === undefined) return noRoute(table, request)
   if (error.reason === 'caller-not-allowed') return `route "${route.name}" matches, but its allow.callers does not`
@@ -101,7 +101,7 @@ function badCapture(route: CompiledRoute, request: HttpRequest): string {
       return `route "${route.name}" matches, but allow.${name} ${list}, and not "${value}"`
     }
   }
-  return `route "${route.name}" matches, but what it captures makes no host name`
+  return `route "${route.name}" matches, but the captured names do not make a host name`
 }
 
 function asRequest(question: MatchQuestion): HttpRequest {

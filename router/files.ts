@@ -3,7 +3,7 @@ import { resolve } from 'node:path'
 import { isPemText } from './compile-tls.ts'
 import type { RouteTable, SecretFile } from './table.ts'
 
-/** No person writes a larger table. */
+/** Nobody writes a larger table by hand. */
 export const MAX_TABLE_BYTES = 4 * 1024 * 1024
 
 /** Each path once. */
@@ -19,7 +19,7 @@ export function placeFiles(table: RouteTable, folder: string): void {
   for (const { tls } of table.routes) {
     if (tls?.ca !== undefined && !isPemText(tls.ca)) tls.ca = resolve(folder, tls.ca)
   }
-  // Aliases of YAML refer to the same object.
+  // YAML aliases refer to the same object.
   for (const secret of new Set(secretsOf(table))) secret.file = resolve(folder, secret.file)
 }
 

@@ -13,7 +13,7 @@ import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './u
 
 /** Options of a {@link Route} that make sense for a single target. */
 export interface ForwarderOptions extends UpstreamsOptions {
-  /** As in a route. */
+  /** Same as in a route. */
   host?: Route['host']
   timeouts?: Route['timeouts']
   limits?: Route['limits']
@@ -28,15 +28,14 @@ export interface ForwarderOptions extends UpstreamsOptions {
 /** One target, without a table. */
 export interface Forwarder {
   readonly handler: Handler
-  /** As `Router.check`. */
+  /** Same as `Router.check`. */
   check(connectMs: number): Promise<CheckedTargets>
   stats(): UpstreamsStats
   close(): void
 }
 
 /**
- * Forwards every request to `targetUrl` (`http:`, `https:` or `h2c:`, host and port alone), path and query as they
- * come.
+ * Forwards every request to `targetUrl` (`http:`, `https:` or `h2c:`, only host and port), with path and query unchanged.
  * Throws TypeError if the target or an option cannot be used.
  *
  * @example

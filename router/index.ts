@@ -1,6 +1,6 @@
 /**
- * The request router: one route table leads requests to services, behind a tunnel, behind an ingress, or in front of your
- * own `http.Server`.
+ * The request router: sends requests to services according to one route table, behind a tunnel, behind an ingress, or in
+ * front of your own `http.Server`.
  *
  * @example
  * ```ts
@@ -38,7 +38,7 @@ export {
 } from './table.ts'
 
 /**
- * Reads and checks a routes file (YAML). Throws `RouteTableError`; its message has file, line and column.
+ * Reads and checks a routes file (YAML). Throws `RouteTableError`, whose message has file, line and column.
  *
  * @example
  * ```ts

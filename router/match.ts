@@ -13,11 +13,11 @@ type Match =
   | { readonly kind: 'ambiguous'; readonly reason: string }
 
 const NONE: Match = { kind: 'none' }
-const REFUSED: Match = { kind: 'ambiguous', reason: 'the path holds a dot segment, a backslash, NUL or the like' }
+const REFUSED: Match = { kind: 'ambiguous', reason: 'the path has a dot segment, a backslash, a NUL or the like' }
 const TWO_WAYS: Match = { kind: 'ambiguous', reason: 'the path can be read in two ways that lead to different routes' }
 const TWO_NAMES: Match = { kind: 'ambiguous', reason: 'a name that must be on a list can be read in two ways' }
 
-/** The parts of a request that a match looks at. */
+/** The parts of a request that matter for matching. */
 interface MatchInput {
   readonly method: string
   readonly authority: string
@@ -98,7 +98,7 @@ function matchPath(node: PathNode, request: MatchInput, segments: readonly strin
   return node.routes.length === 0 ? NONE : matchHere(node, request, segments, depth)
 }
 
-/** A literal and a capture compete. The longer path wins; of two equal ones, the literal. */
+/** A literal and a capture both match. The longer path wins; at equal length, the literal. */
 function longer(
   node: PathNode,
   literal: PathNode | undefined,
@@ -133,7 +133,7 @@ function matchHere(node: PathNode, request: MatchInput, segments: readonly strin
   return refused === undefined ? NONE : { kind: 'method', route: refused, allow }
 }
 
-/** A preflight asks for another method. A route with CORS takes it if it takes that method. */
+/** A preflight asks about another method. A route with CORS takes the preflight if it takes that method. */
 function isAnsweredPreflight(route: CompiledRoute, request: MatchInput): boolean {
   if (route.cors === undefined || request.method !== 'OPTIONS' || route.methods === undefined) return false
   for (let i = 0; i < request.headers.length; i += 2) {

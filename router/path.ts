@@ -1,13 +1,13 @@
 /**
  * One reading of a path for matching and forwarding (security statement R3).
  *
- * What is forwarded is the path byte for byte as it came. It is safe to match on it only if the upstream cannot read
- * another path out of the same bytes. So a path is *plain* (the usual case, seen by one pass over its characters), or:
+ * The path is forwarded byte for byte. Matching on it is safe only if the upstream cannot read a different path from the same
+ * bytes. So a path is *plain* (the usual case, found in one pass over its characters), or:
  *
- * - it is refused: backslash or `%5c`, NUL, overlong UTF-8, `#`, and segments that decode to `.` or `..`, also with
- *   parameters behind a semicolon;
- * - or it has two readings: the strict one splits at `/` alone; the loose one also takes `%2f` for a slash, merges
- *   slashes, and drops `;parameters`. Both must lead to the same route, else the request is refused.
+ * - it is refused: backslash or `%5c`, NUL, overlong UTF-8, `#`, and segments that decode to `.` or `..`, even with
+ *   parameters after a semicolon;
+ * - or it has two readings: the strict one splits only at `/`; the loose one also treats `%2f` as a slash, merges slashes,
+ *   and drops `;parameters`. Both must lead to the same route, or the request is refused.
  */
 
 /** The strict and the loose reading; undefined for a plain path, which has one. */
@@ -69,7 +69,7 @@ export function readPath(path: string, end: number): PathReadings | undefined {
   return { strict, loose }
 }
 
-/** Offset behind the first `count` segments of a path that begins with a slash. */
+/** Offset after the first `count` segments of a path that begins with a slash. */
 export function segmentOffset(path: string, count: number, end: number): number {
   let offset = 0
   for (let i = 0; i < count; i++) {

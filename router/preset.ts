@@ -1,10 +1,10 @@
-/** The route table that users of the GitOps runtime know. */
+/** The route table of the GitOps runtime. */
 import { type Logger, noLogger } from '../protocol/base/log.ts'
 import type { Route, RouteTable } from './table.ts'
 
-/** Options in which GitOps runtimes differ. */
+/** Options of {@link gitopsRuntime}. */
 export interface GitopsRuntimeOptions {
-  /** Namespaces whose event sources get webhooks. Without any, webhooks get 404, and a warning says why. */
+  /** Namespaces whose event sources receive webhooks. Without any, webhooks are answered with 404, and a warning says why. */
   namespaces?: readonly string[] | undefined
   /** Origins of the UI that calls App-Proxy. Without any, our own answers have no CORS fields. */
   corsOrigins?: readonly string[] | undefined
@@ -15,11 +15,11 @@ export interface GitopsRuntimeOptions {
   /** Default `http://argo-server:2746`. */
   workflows?: string | undefined
   /**
-   * Whether a client's server keeps webhooks (POST) that cannot be delivered at once (`fallback`), all (`always`), or none (`off`,
-   * the default).
+   * Which webhooks (POST) the server of a client stores: those that cannot be delivered at once (`fallback`), all (`always`),
+   * or none (`off`, the default).
    */
   inbox?: 'off' | 'fallback' | 'always' | undefined
-  /** As in {@link RouteTable}; for tests and demos. */
+  /** Same as in {@link RouteTable}, for tests and demos. */
   resolve?: Record<string, string> | undefined
   logger?: Logger | undefined
 }
@@ -41,7 +41,7 @@ const WEBHOOK_BODY_BYTES = 25 * 1024 * 1024
 export function gitopsRuntime(options: GitopsRuntimeOptions = {}): RouteTable {
   const namespaces = [...(options.namespaces ?? [])]
   if (namespaces.length === 0) {
-    const message = 'no namespaces are allowed: webhooks are answered 404 (set preset.namespaces)'
+    const message = 'no namespaces are allowed: webhooks are answered with 404 (set preset.namespaces)'
     ;(options.logger ?? noLogger).warn({ route: 'webhooks' }, message)
   }
   return {

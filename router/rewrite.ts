@@ -1,8 +1,8 @@
-/** The path that goes to the upstream: the caller's bytes, with the route's prefix cut or replaced. */
+/** The path for the upstream: the caller's bytes, with the route's prefix stripped or replaced. */
 import type { CompiledRoute } from './compiled.ts'
 import { pathEnd, segmentOffset } from './path.ts'
 
-/** Undefined if what is left could be read as another authority (`//host`). */
+/** Undefined if the result could be read as another authority (`//host`). */
 export function rewritePath(route: CompiledRoute, path: string): string | undefined {
   if (route.cutSegments === 0 && route.prefix === '') return path
   const rest = path.slice(segmentOffset(path, route.cutSegments, pathEnd(path)))

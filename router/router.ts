@@ -1,4 +1,4 @@
-/** The router as a component: a handler with a table that can be replaced while it serves. */
+/** The router as a component: a handler whose table can be replaced while it serves. */
 import type { Server as HttpServer } from 'node:http'
 import { checkDuration } from '../protocol/base/durations.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
@@ -21,56 +21,57 @@ import { routeHandler } from './handler/handler.ts'
 import type { RouteTable } from './table.ts'
 import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
 
-/** What {@link createRouter} takes: the table, and bounds on connections to upstreams. */
+/** Options of {@link createRouter}: the table, and limits on connections to upstreams. */
 export interface RouterOptions extends UpstreamsOptions {
   /** The route table. */
   routes: RouteTable
-  /** Added to the table's own `resolve`, which it overrides. */
+  /** Added to the `resolve` of the table. These entries win. */
   resolve?: Record<string, string> | undefined
-  /** Where log lines go. Default: nowhere. */
+  /** Receives log lines. Default: none are written. */
   logger?: Logger | undefined
-  /** Called once per exchange, when it is over. */
+  /** Called once for each exchange, when it has ended. */
   onExchange?: ((record: ExchangeRecord) => void) | undefined
 }
 
-/** Whom a router on your own `http.Server` believes, and which requests it takes. */
+/** Options of `Router.attach`: which proxies the router trusts, and which requests it takes. */
 export interface AttachOptions {
-  /** Peers (CIDRs) whose `X-Forwarded-*` fields the router believes: the ingress, the tunnel client. Default: nobody. */
+  /** Peers (CIDRs) whose `X-Forwarded-*` fields the router trusts: the ingress, the tunnel client. Default: none. */
   trustedProxies?: readonly string[] | undefined
-  /** Whether the router takes requests for this host (with its port, if it has one). Default: it takes all. */
+  /** Returns whether the router takes requests for this host (with its port, if it has one). Default: it takes all. */
   serves?: ((authority: string) => boolean) | undefined
 }
 
 /** Exchanges and connections of a router. */
 export interface RouterStats {
-  /** Exchanges under way, and all since the start. */
+  /** Exchanges in progress, and all since the start. */
   active: number
   total: number
   routes: number
   upstreams: UpstreamsStats
 }
 
-/** A route table at work. */
+/** A running router. */
 export interface Router extends AsyncDisposable {
   /** Takes requests; `connect({ target: router })` uses it. */
   readonly handler: Handler
-  /** Uses another table for requests from now on. If it is wrong, throws `RouteTableError` and keeps the old one. */
+  /** Uses this table for requests from now on. Throws `RouteTableError` for a bad table, and keeps the old one. */
   reload(routes: RouteTable): void
-  /** Says which route a request would take, and why. Forwards nothing. */
+  /** Explains which route a request would take, and why. Forwards nothing. */
   match(question: MatchQuestion): MatchResult
   /**
-   * Opens a connection to each target whose host no caller names, at most 20, and sends nothing. Each has `connectMs`, all at
-   * once. Never rejects.
+   * Checks that targets accept connections, without sending anything: at most 20 of those whose host does not depend on the
+   * request. All are dialled at once, each within `connectMs`. Never rejects.
    */
   check(connectMs: number): Promise<CheckedTargets>
-  /** CORS policies by path prefix, for answers that others make when the router cannot be reached. */
+  /** CORS policies by path prefix, for the answers of a server that cannot reach the router. */
   cors(): { path: string; cors: CorsPolicy }[]
-  /** Which webhooks may be kept when the router cannot be reached. */
+  /** Which webhooks the server may store when it cannot reach the router. */
   inbox(): readonly InboxRule[]
   stats(): RouterStats
   /**
-   * Serves requests of `httpServer` before its own listeners see them. Returns a function that stops that. With `serves`, the
-   * router takes only requests for hosts that it accepts, and the server keeps the rest. Without it, the router takes all.
+   * Serves requests of `httpServer` before its own listeners see them. With `serves`, the router takes only requests for hosts
+   * that it accepts, and the server keeps the rest. Without it, the router takes all. Returns a function that detaches the
+   * router.
    *
    * @example
    * const server = http.createServer()
@@ -85,9 +86,9 @@ export interface Router extends AsyncDisposable {
 }
 
 /**
- * Makes a router for a table, to put in front of your own `http.Server` or behind a tunnel.
+ * Creates a router from a table, to put in front of your own `http.Server` or behind a tunnel.
  *
- * @throws {RouteTableError} with every problem of the table.
+ * @throws {RouteTableError} that lists every problem of the table.
  *
  * @example
  * ```ts
@@ -169,7 +170,7 @@ class RouterHooks implements ExchangeHooks {
     if (count > 0 || this.#idle.length === 0) return
     const waiting = this.#idle
     this.#idle = []
-    for (const tell of waiting) tell()
+    for (const notify of waiting) notify()
   }
 
   async whenIdle(ms: number): Promise<void> {

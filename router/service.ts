@@ -1,4 +1,4 @@
-/** The router as a service: a listener, the table and its file. */
+/** The router as a service: a router with a listener and, optionally, a watched routes file. */
 
 import { safeLogger } from '../protocol/base/guard.ts'
 import type { Handler } from '../protocol/exchange.ts'
@@ -12,49 +12,49 @@ import { createRouter, type Router, type RouterOptions, type RouterStats } from 
 import { type RouteTable, RouteTableError } from './table.ts'
 import { type RoutesWatcher, watchRoutes } from './watch.ts'
 
-/** What {@link serveRouter} takes: the table or its file, the listener, and whom it believes. */
+/** Options of {@link serveRouter}: the table or its file, the listener, and trusted proxies. */
 export interface RouterServiceOptions extends Omit<RouterOptions, 'routes'> {
   /** A table, or a file, which is watched and reloaded. */
   routes: RouteTable | { file: string }
   /** Default `127.0.0.1`. */
   host?: string | undefined
-  /** Default 8081; 0 takes a free one. */
+  /** Default 8081. 0 picks a free port. */
   port?: number | undefined
   /** A listening socket that a supervisor passed to this process, instead of host and port. */
   fd?: number | undefined
-  /** Absent: plain HTTP. */
+  /** Certificate and key. Default: plain HTTP. */
   tls?: ListenerOptions['tls']
-  /** Peers (CIDRs) whose `X-Forwarded-*` fields the router believes: the ingress, the tunnel client. Default: nobody. */
+  /** Peers (CIDRs) whose `X-Forwarded-*` fields the router trusts: the ingress, the tunnel client. Default: none. */
   trustedProxies?: readonly string[] | undefined
-  /** Default true: by ALPN, and with prior knowledge on a plain listener. */
+  /** Serves HTTP/2: by ALPN, or with prior knowledge on a plain listener. Default true. */
   http2?: boolean | undefined
-  /** By default heads of up to 128 fields and 32 KiB: those that the edge takes, and what is added to them on the way. */
+  /** Limits of the listener. Heads may have 128 fields and 32 KiB by default: what the edge accepts, plus what is added on the way. */
   limits?: ListenerOptions['limits']
-  /** Follows the traces of requests: those of trusted proxies, and a share of the others. Default off: `traceparent` passes as it came. */
+  /** Traces requests: continues the traces of trusted proxies, and samples a share of the others. Default: off; `traceparent` passes unchanged. */
   tracing?: TracingOptions | undefined
-  /** Most connections of callers; see `ListenerOptions`. Those to upstreams are bounded by `maxUpstreamConnections`. */
+  /** Most connections of callers; see `ListenerOptions`. `maxUpstreamConnections` limits those to upstreams. */
   maxConnections?: number | undefined
 }
 
-/** A router that listens by itself. */
+/** A router with a listener of its own. */
 export interface RouterService extends AsyncDisposable {
-  /** Where it listens. */
+  /** The address that it listens on. */
   readonly address: { readonly host: string; readonly port: number }
   /** The router behind the listener. */
   readonly router: Router
   readonly listener: Listener
   stats(): RouterStats & { connections: number }
-  /** Reads the routes file again, or takes the given table. If it is wrong, throws and keeps the old one. */
+  /** Reads the routes file again, or uses the given table. Throws for a bad table, and keeps the old one. */
   reload(routes?: RouteTable): Promise<void>
-  /** New certificates for connections from now on. */
+  /** Sets the certificates for connections from now on. */
   setTls(tls: NonNullable<ListenerOptions['tls']>): void
-  /** Takes nothing new, and lets open exchanges finish within `graceMs` (default 10 s). */
+  /** Stops taking new requests, and lets open exchanges finish within `graceMs` (default 10 s). */
   close(options?: { graceMs?: number }): Promise<void>
 }
 
 /**
- * Listens and routes. Rejects with `RouteTableError` for a bad table, with the system's error if it cannot listen, and
- * with TypeError for a bad `trustedProxies`.
+ * Starts a router with a listener. Rejects with `RouteTableError` for a bad table, with the system's error if it cannot
+ * listen, and with TypeError for a bad `trustedProxies`.
  *
  * @example
  * ```ts
@@ -120,7 +120,7 @@ function take(router: Router, table: RouteTable): void {
   router.reload(table)
 }
 
-/** Nobody would keep webhooks here, since a server learns of an inbox only from its client. */
+/** Refuses routes with an inbox: a server learns of them only from its client, so nobody would store the webhooks. */
 function refuseInbox({ routes }: RouteTable): void {
   const problems = routes.flatMap((route, i) =>
     route.inbox === undefined

@@ -1,4 +1,4 @@
-/** Routes files: YAML to a checked {@link RouteTable}, with line, column and the nearest known key in every complaint. */
+/** Routes files: YAML to a checked {@link RouteTable}, with line, column and the nearest known key in every error. */
 import { dirname, resolve } from 'node:path'
 import { type Document, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import { readPlain } from '../protocol/base/plain-file.ts'
@@ -7,7 +7,7 @@ import { filesOf, MAX_TABLE_BYTES, placeFiles } from './files.ts'
 import { formatPath, type RouteProblem, type RouteTable, RouteTableError } from './table.ts'
 import { shapeProblems } from './table-schema.ts'
 
-/** Reads and checks a routes file. Throws {@link RouteTableError}, also if it cannot be read. */
+/** Reads and checks a routes file. Throws {@link RouteTableError}, even if the file cannot be read. */
 export async function readRoutes(file: string): Promise<RouteTable> {
   return parseRoutes(await readTable(file), file)
 }
@@ -22,8 +22,7 @@ export async function readTable(file: string): Promise<string> {
 }
 
 /**
- * Parses the text of a routes file and checks it wholly, with the files that it names (their paths count from the file's folder).
- * Throws {@link RouteTableError} with one line `file:line:column: message` for each problem.
+ * Parses the text of a routes file and checks it completely, with the files that it names (relative to its folder). Throws {@link RouteTableError} with one line `file:line:column: message` for each problem.
  */
 export function parseRoutes(
   yamlText: string,
@@ -63,7 +62,7 @@ export function parseRoutes(
   return table
 }
 
-/** The files of secrets that a routes file names, whether or not it can hold; none if it cannot be read. */
+/** The secret files that a routes file names, even if its table is not valid. Empty if the file cannot be read. */
 export async function secretFilesOf(file: string): Promise<string[]> {
   const found = new Set<string>()
   const text = await readTable(file).catch(() => '')
@@ -83,7 +82,7 @@ function withPlace(problem: RouteProblem): string {
   return place.length === 0 ? problem.message : `${formatPath(place)}: ${problem.message}`
 }
 
-/** Where the key (or, failing that, the nearest enclosing one) stands in the text. */
+/** Offset of the key, or else of the nearest enclosing one, in the text. */
 function offsetOf(document: Document, path: readonly (string | number)[]): number {
   let node: unknown = document.contents
   let offset = 0

@@ -1,6 +1,6 @@
 /**
  * Shape of a route table, whether it comes from a file or from JavaScript: which keys there are, and what type each value
- * has. What a shape cannot say is checked by `compile.ts`. Loads no package, since clients hold their routes to it too.
+ * has. Whatever a shape cannot express is checked by `compile.ts`. Loads no package, because clients use it, too.
  */
 import { MAX_TIMER_MS } from '../protocol/base/durations.ts'
 import { nearest } from '../protocol/base/nearest.ts'
@@ -26,14 +26,14 @@ import type {
 
 type Path = readonly (string | number)[]
 
-/** One kind of value. */
+/** The shape of a value. */
 export interface Shape {
   check(value: unknown, path: Path, problems: RouteProblem[]): void
-  /** Of an object: its keys. */
+  /** The keys of an object. */
   readonly keys?: Readonly<Record<string, Shape>>
-  /** Of a list: its items. */
+  /** The items of a list. */
   readonly items?: Shape
-  /** An object without this key is refused. */
+  /** Whether an object must have this key. */
   readonly required?: boolean
 }
 
@@ -51,13 +51,13 @@ const flag = kind('a boolean', value => typeof value === 'boolean')
 function whole(min: number, max = Number.MAX_SAFE_INTEGER): Shape {
   return {
     check(value, path, problems) {
-      const tell = (message: string) => {
+      const report = (message: string) => {
         problems.push({ path, message })
       }
-      if (typeof value !== 'number' || Number.isNaN(value)) tell('must be a number')
-      else if (value < min) tell(`must be at least ${min}`)
-      else if (value > max) tell(`must be at most ${max}`)
-      else if (!Number.isInteger(value)) tell('must be a whole number')
+      if (typeof value !== 'number' || Number.isNaN(value)) report('must be a number')
+      else if (value < min) report(`must be at least ${min}`)
+      else if (value > max) report(`must be at most ${max}`)
+      else if (!Number.isInteger(value)) report('must be a whole number')
     },
   }
 }
@@ -78,14 +78,14 @@ function list(items: Shape, least = 0): Shape {
         problems.push({ path, message: 'must be a list' })
         return
       }
-      if (value.length < least) problems.push({ path, message: `must hold at least ${least}` })
+      if (value.length < least) problems.push({ path, message: `must have at least ${least}` })
       // By index: holes count as missing.
       for (let i = 0; i < value.length; i++) items.check(value[i], [...path, i], problems)
     },
   }
 }
 
-/** The author of the table chooses the keys. `__proto__` is one like any other. */
+/** A map with any keys. `__proto__` is a key like any other. */
 function mapOf(values: Shape): Shape {
   return {
     check(value, path, problems) {
@@ -95,7 +95,7 @@ function mapOf(values: Shape): Shape {
   }
 }
 
-/** Exactly the keys of `T`. A mistyped key is reported once, and not also as missing. */
+/** An object with exactly the keys of `T`. A mistyped key is reported once, not also as missing. */
 function object<T>(keys: { readonly [K in keyof Required<T>]: Shape }): Shape {
   const shapes: Readonly<Record<string, Shape>> = keys
   const known = Object.keys(shapes)
@@ -146,7 +146,7 @@ const headerRules = object<HeaderRules>({ set: mapOf(text), remove: texts })
 /** Node's timers hold 31 bits. */
 const durationMs = whole(1, MAX_TIMER_MS)
 
-/** As in the settings: `90s`, `30m`, `1h`. */
+/** A duration as in the settings: `90s`, `30m`, `1h`. */
 const duration: Shape = {
   check(value, path, problems) {
     try {
@@ -210,7 +210,7 @@ const route = object<Route>({
 
 export const routeTableShape = object<RouteTable>({ routes: required(list(route)), resolve: mapOf(text) })
 
-/** Every way in which `table` differs from the shape of a table. */
+/** All differences between `table` and the shape of a table. */
 export function shapeProblems(table: unknown): RouteProblem[] {
   const problems: RouteProblem[] = []
   routeTableShape.check(table, [], problems)

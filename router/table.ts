@@ -5,14 +5,14 @@
 import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { SchemeName } from '../protocol/webhook/scheme.ts'
 
-/** A route table, as a routes file holds it; docs/routes.md describes each key. */
+/** A route table, as in a routes file. docs/routes.md describes each key. */
 export interface RouteTable {
   routes: Route[]
-  /** As `curl --resolve`: `name:port` to `address:port`. Host, SNI and the certificate's name stay those of the target. */
+  /** Like `curl --resolve`: maps `name:port` to `address:port`. Host, SNI and certificate name remain those of the target. */
   resolve?: Record<string, string> | undefined
 }
 
-/** One route: which requests it takes, where they go, and on what terms. */
+/** One route: which requests it takes, where they go, and how they are handled. */
 export interface Route {
   /** Unique name; appears in logs and metrics. */
   name: string
@@ -21,16 +21,16 @@ export interface Route {
   target?: string | undefined
   /** A fixed response instead of a target. */
   answer?: StaticAnswer | undefined
-  /** How to change the path. Absent: it stays as it came. */
+  /** How to change the path. Default: it is not changed. */
   rewrite?: { stripPrefix?: string | undefined; replacePrefix?: PrefixReplacement | undefined } | undefined
-  /** What the upstream sees as `Host`: the caller's (`keep`, default) or the target's. */
+  /** The `Host` that the upstream sees: the caller's (`keep`, default) or the target's. */
   host?: 'keep' | 'target' | undefined
-  /** Fields of the request, set or removed last before it goes to the upstream. */
+  /** Request header fields to set or remove, last of all before the request goes to the upstream. */
   headers?: HeaderRules | undefined
-  /** Fields of the upstream's response. */
+  /** Response header fields to set or remove. */
   responseHeaders?: HeaderRules | undefined
   timeouts?: RouteTimeouts | undefined
-  /** `bodyBytes`: largest request body; absent means no limit. */
+  /** `bodyBytes`: largest request body. Default: no limit. */
   limits?: { bodyBytes?: number | undefined } | undefined
   tls?: RouteTls | undefined
   /**
@@ -39,115 +39,116 @@ export interface Route {
    */
   trustErrors?: boolean | undefined
   retries?: RouteRetries | undefined
-  /** Put on our own error answers, and on preflights while the target is down. */
+  /** CORS policy for our own error answers, and for preflights while the target is down. */
   cors?: CorsPolicy | undefined
   /**
-   * `callers`: CIDRs that may call; absent means all, an empty list none. Every other key is a capture of the path, and
-   * its list holds the values that are taken; an empty list takes none.
+   * `callers`: CIDRs that may call. Default: all; an empty list allows none. Every other key is a capture of the path, with
+   * the list of its allowed values; an empty list allows none.
    */
   allow?: Record<string, string[] | undefined> | undefined
-  /** Takes signed webhooks alone: anything else gets 401, and the target never has it whole. */
+  /** Takes only signed webhooks. Anything else gets 401, and the target never receives it in full. */
   verify?: RouteVerify | undefined
-  /** Of a client's routes: lets its server keep webhooks that cannot be delivered at once. Absent: it keeps none. */
+  /** In the routes of a client: lets the server store webhooks that cannot be delivered at once. Default: it stores none. */
   inbox?: RouteInbox | undefined
 }
 
 /** How a webhook is signed; `docs/webhooks.md` has the schemes. */
 export interface RouteSignature {
   scheme: SchemeName
-  /** Of `hmac` alone: the field that carries the signature. */
+  /** Only for `hmac`: the header field that carries the signature. */
   header?: string | undefined
-  /** Of `hmac` alone: what stands before the digest, such as `sha256=`. Default: nothing. */
+  /** Only for `hmac`: the prefix of the digest, such as `sha256=`. Default: none. */
   prefix?: string | undefined
-  /** Of `hmac` alone: how the digest is written. Default `hex`. */
+  /** Only for `hmac`: encoding of the digest. Default `hex`. */
   encoding?: 'hex' | 'base64' | undefined
-  /** Of `hmac` alone. Default `sha256`. */
+  /** Only for `hmac`: the hash function. Default `sha256`. */
   hash?: 'sha256' | 'sha512' | undefined
 }
 
-/** Where a secret stands. One line break at its end is left out; the file is read again when it changes. */
+/** A file with a secret. One trailing line break is ignored. The file is read again when it changes. */
 export interface SecretFile {
   file: string
 }
 
-/** Which signatures a route takes. */
+/** Which signatures a route accepts. */
 export interface RouteVerify extends RouteSignature {
-  /** Any of them fits, up to four, so that they can be rotated. */
+  /** Up to four secrets. A signature may match any of them, so that they can be rotated. */
   secrets: SecretFile[]
   /**
-   * `router` (default): the secrets never leave the client. `edge`, in an inbox alone: the server gets them as well, and refuses
-   * forgeries itself, so that strangers fill no inbox while the client is away.
+   * Where signatures are checked. `router` (default): the secrets never leave the client. `edge`, only for an inbox: the
+   * server also gets the secrets and refuses forgeries itself, so that strangers cannot fill the inbox while the client is
+   * offline.
    */
   at?: 'router' | 'edge' | undefined
-  /** How far a signed time may be from the time of arrival, such as `5m`, the default. */
+  /** How far a signed time may be from the time of arrival. Default `5m`. */
   tolerance?: string | undefined
 }
 
-/** A new signature for what goes on to the target. */
+/** A new signature for the webhooks that go on to the target. */
 export interface RouteResign extends RouteSignature {
   secret: SecretFile
 }
 
-/** On what terms the server keeps webhooks. Durations are written as `8s`, `72h` or `30d`. */
+/** How the server stores webhooks. Durations are written as `8s`, `72h` or `30d`. */
 export interface RouteInbox {
-  /** `fallback` (default): what cannot be delivered at once. `always`: everything, and senders never wait for the target. */
+  /** What is stored. `fallback` (default): webhooks that cannot be delivered at once. `always`: all, so that senders never wait for the target. */
   mode?: 'fallback' | 'always' | undefined
-  /** How long a sender waits for the target's answer before the webhook is kept. Default: the server's, 8 s. */
+  /** How long a sender waits for the target's answer before the webhook is stored. Default: that of the server, 8 s. */
   answerWithin?: string | undefined
-  /** How long delivery is tried; at most `30d`. Default: the server's, 72 h. */
+  /** How long delivery is retried, at most `30d`. Default: that of the server, 72 h. */
   maxAge?: string | undefined
-  /** What stays in order: the webhooks of one path (default), of the whole route, or none. */
+  /** Which webhooks are delivered in order: those of one path (default), those of the whole route, or none. */
   lane?: 'path' | 'route' | 'none' | undefined
   verify?: RouteVerify | undefined
-  /** Signs each webhook anew on its way to the target. Needs `verify`. */
+  /** Signs each webhook again on its way to the target. Needs `verify`. */
   resign?: RouteResign | undefined
 }
 
 /** Which requests a route takes. All conditions must hold. */
 export interface RouteMatch {
-  /** Exact names, or `*.example.com` for exactly one label more. Absent: any host. */
+  /** Exact names, or `*.example.com` for exactly one more label. Default: any host. */
   hosts?: string[] | undefined
   /**
-   * Prefix of whole segments: `/app-proxy` matches itself and `/app-proxy/...`, not `/app-proxyx`. With a slash at the
-   * end, the bare name does not match. `{name}` captures one segment. Absent: `/`.
+   * Prefix of whole segments: `/app-proxy` matches itself and `/app-proxy/...`, but not `/app-proxyx`. With a trailing slash,
+   * the bare name does not match. `{name}` captures one segment. Default `/`.
    */
   path?: string | undefined
-  /** Absent: any. The longest path alone decides: other methods get 405. */
+  /** Allowed methods. Default: any. Only the route with the longest path counts: other methods get 405. */
   methods?: string[] | undefined
-  /** Name to exact value; `*` means that the field is present. */
+  /** Header fields by name, with their exact value; `*` means that the field must be present. */
   headers?: Record<string, string> | undefined
 }
 
-/** Puts `to` in the place of the path prefix `from`. */
+/** Replaces the path prefix `from` with `to`. */
 export interface PrefixReplacement {
   from: string
   to: string
 }
 
-/** Header fields to remove, and then to set. */
+/** Header fields to remove, and then fields to set. */
 export interface HeaderRules {
   set?: Record<string, string> | undefined
   remove?: string[] | undefined
 }
 
-/** Deadlines towards the upstream. */
+/** Deadlines for the upstream. */
 export interface RouteTimeouts {
-  /** Name, TCP and TLS together; default 5,000. */
+  /** Name lookup, TCP and TLS together. Default 5,000. */
   connectMs?: number | undefined
-  /** From the last progress of the request to the response's head; default 60,000. Never cuts a body. */
+  /** From the last progress of the request to the head of the response. Default 60,000. Never cuts a body. */
   headMs?: number | undefined
 }
 
 /** How the certificate of an `https://` target is checked. */
 export interface RouteTls {
-  /** PEM text, or the path of a PEM file. It alone is trusted then. */
+  /** PEM text, or the path of a PEM file. If set, nothing else is trusted. */
   ca?: string | undefined
-  /** The name to ask for and to check, if it is not the target's host. */
+  /** Name for SNI and for the certificate check. Default: the target's host. */
   serverName?: string | undefined
-  /** Accepts any certificate, and warns at the start. */
+  /** Accepts any certificate, and logs a warning at the start. */
   insecure?: boolean | undefined
   /**
-   * Offers HTTP/2 besides HTTP/1.1 (ALPN), for gRPC, and the target chooses. WebSockets stay on HTTP/1.1. Default false.
+   * Offers HTTP/2 besides HTTP/1.1 (ALPN), for example for gRPC; the target chooses. WebSockets stay on HTTP/1.1. Default false.
    */
   http2?: boolean | undefined
 }
@@ -155,11 +156,11 @@ export interface RouteTls {
 /** When a request may be sent to the upstream again. */
 export interface RouteRetries {
   /**
-   * How often to send a request again if no connection could be made, or if the upstream broke before its head, the method is
-   * safe and the body is empty. Default 0; a stale idle connection is replaced once in any case.
+   * How often to send a request again if no connection could be made, or if the upstream failed before the head of its
+   * response and the request has a safe method and no body. Default 0. A stale idle connection is always replaced once.
    */
   attempts?: number | undefined
-  /** The target honours `Idempotency-Key`: a request with that field counts as safe, with a body of up to 64 KiB. */
+  /** Set it if the target honours `Idempotency-Key`. A request with that field then counts as safe, with a body of up to 64 KiB. */
   idempotencyKey?: boolean | undefined
 }
 
@@ -172,18 +173,18 @@ export interface StaticAnswer {
   contentType?: string | undefined
 }
 
-/** One thing wrong in a table: where (keys and indices from the top), and what. */
+/** One problem of a table: its place (keys and indices from the top) and what is wrong. */
 export interface RouteProblem {
   readonly path: readonly (string | number)[]
   readonly message: string
 }
 
-/** A route table that cannot be used; `problems` holds every one that was found. */
+/** A route table that cannot be used. `problems` lists everything that is wrong. */
 export class RouteTableError extends Error {
   override readonly name = 'RouteTableError'
   readonly code = 'ERR_SALLYPORT_ROUTES'
   readonly problems: readonly RouteProblem[]
-  /** CA and secret files that the table names: it may be good as soon as one of them has changed. */
+  /** CA and secret files that the table names. The table may become valid when one of them changes. */
   readonly files: readonly string[]
 
   constructor(problems: readonly RouteProblem[], lines?: readonly string[], files: readonly string[] = []) {

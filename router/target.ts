@@ -1,4 +1,4 @@
-/** Where requests go: parsed from configuration, made concrete with captured names, and nothing else (R4). */
+/** Targets: parsed from the configuration, and completed with captured names and nothing else (R4). */
 import { isIP } from 'node:net'
 import { isDnsLabel } from '../protocol/base/names.ts'
 
@@ -6,13 +6,13 @@ type TargetProtocol = 'http' | 'https' | 'h2c'
 
 /** One upstream as the pools know it. */
 export interface UpstreamTarget {
-  /** Equal for targets that may share connections: protocol, name, its origin, address and TLS identity are the same. */
+  /** Equal for targets that may share connections: same protocol, name, source of the name, address and TLS identity. */
   readonly key: string
   readonly protocol: TargetProtocol
   /** Name or address, without brackets. */
   readonly host: string
   readonly port: number
-  /** As it stands in `Host`: the port only if it is not the protocol's own. */
+  /** The value of `Host`. It has the port only if that is not the default of the protocol. */
   readonly authority: string
   /** What is dialled: `host` and `port`, unless `resolve` names another address. */
   readonly dialHost: string
@@ -20,16 +20,16 @@ export interface UpstreamTarget {
   /** Whether a part of `host` came from the caller. */
   readonly captured: boolean
   readonly tls: TlsIdentity | undefined
-  /** The same without HTTP/2, where it may be negotiated: for WebSockets, which few servers take over it (RFC 8441). */
+  /** If HTTP/2 may be negotiated: the same target without it, for WebSockets, which few servers accept over HTTP/2 (RFC 8441). */
   readonly http1: UpstreamTarget | undefined
 }
 
 /** What an `https:` target's certificate is checked against. */
 export interface TlsIdentity {
   readonly key: string
-  /** PEM; undefined: the certificates that Node trusts. */
+  /** PEM. Undefined for the authorities that Node trusts. */
   readonly ca: string | undefined
-  /** Undefined: the target's host. */
+  /** Undefined for the target's host. */
   readonly serverName: string | undefined
   readonly insecure: boolean
   /** Offers HTTP/2 beside HTTP/1.1 (ALPN). */
@@ -65,8 +65,8 @@ export function parseTarget(text: string): TargetTemplate {
 
 function describeShape(text: string): string {
   if (!/^(?:https?|h2c):\/\//.test(text)) return 'must begin with http://, https:// or h2c://'
-  if (text.includes('@')) return 'must not hold a user name or password'
-  if (/^[a-z0-9]+:\/\/[^/?#]*[/?#]/.test(text)) return 'must be host and port alone; a path is set with rewrite'
+  if (text.includes('@')) return 'must not have a user name or password'
+  if (/^[a-z0-9]+:\/\/[^/?#]*[/?#]/.test(text)) return 'must be only host and port; a path is set with rewrite'
   return 'must be a URL such as http://service:8080'
 }
 
@@ -78,8 +78,8 @@ function checkHost(parts: readonly string[]): void {
   }
   const filled = filledWith('x')
   if (/[{}]/.test(filled)) throw new TypeError('a capture in the host is written {name}')
-  if (!HOST_NAME.test(filled)) throw new TypeError('the host is no name and no IP address')
-  if (endsInNumber(filled)) throw new TypeError('the host is no IP address in its usual form')
+  if (!HOST_NAME.test(filled)) throw new TypeError('the host is neither a name nor an IP address')
+  if (endsInNumber(filled)) throw new TypeError('the host is not an IP address in its usual form')
 }
 
 /** Whether resolvers may read the name as an IPv4 address in an odd notation (URL standard, "ends in a number"). */
@@ -88,12 +88,12 @@ function endsInNumber(host: string): boolean {
   return /^(?:[0-9]+|0x[0-9a-f]*)$/i.test(last)
 }
 
-/** Names that the host is made from. */
+/** The captured names in the host. */
 export function captureNames(template: TargetTemplate): string[] {
   return template.parts.filter((_, i) => i % 2 === 1)
 }
 
-/** The target with captured names put in; undefined if one is no DNS label, or the whole is no name for a service. */
+/** The target with the captured names filled in. Undefined if one is not a DNS label, or the whole is not a name for a service. */
 export function fillTarget(
   template: TargetTemplate,
   captures: Readonly<Record<string, string>>,
@@ -116,7 +116,7 @@ export function fillTarget(
   return makeTarget(template.protocol, host, template.port, resolve, tls, captured)
 }
 
-/** A whole name made of captures: right lengths, and nothing that resolvers take for an address or for this machine. */
+/** Checks a host that was made from captures: its lengths, and that no resolver reads it as an address or as this machine. */
 function isServiceName(host: string): boolean {
   if (host.length > 253 || !HOST_NAME.test(host) || endsInNumber(host)) return false
   return host !== 'localhost' && !host.endsWith('.localhost')

@@ -1,4 +1,4 @@
-/** Builds a trie of paths for each host from a table's routes, and finds routes that say the same. */
+/** Builds a trie of paths for each host from a table's routes, and finds duplicate routes. */
 import type { ReportProblem } from './compile.ts'
 import type { CompiledRoute, CompiledTable, PathNode } from './compiled.ts'
 
@@ -46,7 +46,7 @@ function plant(root: PathNode, route: CompiledRoute): void {
   node.routes.push(route)
 }
 
-/** Called once for each node, when all routes are in. */
+/** Called once for each node, when all routes are inserted. */
 function sortRoutes(node: PathNode | undefined): void {
   if (node === undefined) return
   node.routes.sort(
@@ -61,41 +61,41 @@ function sortRoutes(node: PathNode | undefined): void {
 
 const ANY_HOST = ['']
 
-/** Two routes that take the same requests of a host: one of them would never be reached. */
-export function findTwins(routes: readonly CompiledRoute[], report: ReportProblem): void {
-  const groups = new Map<string, TakenMethods>()
+/** Reports pairs of routes that match the same requests of a host, since one of them would never be reached. */
+export function findDuplicates(routes: readonly CompiledRoute[], report: ReportProblem): void {
+  const groups = new Map<string, GroupMethods>()
   routes.forEach((route, i) => {
-    let twin: number | undefined
+    let duplicate: number | undefined
     for (const host of route.route.match.hosts ?? ANY_HOST) {
       const key = `${host.toLowerCase()} ${route.group}`
-      const taken = groups.get(key) ?? new TakenMethods()
+      const taken = groups.get(key) ?? new GroupMethods()
       groups.set(key, taken)
-      twin ??= taken.take(i, route.methods)
+      duplicate ??= taken.take(i, route.methods)
     }
-    if (twin === undefined) return
+    if (duplicate === undefined) return
     const path = route.route.match.path ?? '/'
-    report(['routes', i], `routes "${routes[twin]!.name}" and "${route.name}" match the same requests (${path})`)
+    report(['routes', i], `routes "${routes[duplicate]!.name}" and "${route.name}" match the same requests (${path})`)
   })
 }
 
-/** The route of a group for each method. The one without a list gets the methods that no list names. */
-class TakenMethods {
+/** The route of a group for each method. The route without a list gets the methods that no list names. */
+class GroupMethods {
   readonly #byMethod = new Map<string, number>()
   #rest: number | undefined
 
-  /** The earliest route that has one of these methods already. */
+  /** Adds a route. Returns the earliest route that already has one of its methods. */
   take(route: number, methods: ReadonlySet<string> | undefined): number | undefined {
     if (methods === undefined) {
       const earlier = this.#rest
       this.#rest ??= route
       return earlier
     }
-    let twin: number | undefined
+    let duplicate: number | undefined
     for (const method of methods) {
       const earlier = this.#byMethod.get(method)
       if (earlier === undefined) this.#byMethod.set(method, route)
-      else twin = Math.min(twin ?? earlier, earlier)
+      else duplicate = Math.min(duplicate ?? earlier, earlier)
     }
-    return twin
+    return duplicate
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Watches a routes file, and the CA and secret files that it names. Passes on each change that makes a valid table. A bad table
- * is logged and ignored until one of these files changes.
+ * Watches a routes file and the CA and secret files that it names, and passes on each change that makes a valid table. A bad
+ * table is logged and ignored until one of these files changes.
  */
 import { logGuard, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
@@ -11,24 +11,24 @@ import { type RouteTable, RouteTableError } from './table.ts'
 
 export interface WatchRoutesOptions {
   file: string
-  /** From `table-file.ts`; given, so that this module needs no YAML. */
+  /** The function of `table-file.ts`. It is passed in so that this module does not load YAML. */
   parse: (text: string, file: string) => RouteTable
   onTable: (table: RouteTable) => void
-  /** Called for a file that cannot be used; the old table stays. */
+  /** Called for a file that cannot be used. The old table stays in force. */
   onError?: ((error: Error) => void) | undefined
   logger?: Logger | undefined
 }
 
 export interface RoutesWatcher {
-  /** Reads the file now, changed or not; rejects, and the old table stays, if it cannot be used. */
+  /** Reads the file now, changed or not. Rejects if it cannot be used; the old table then stays in force. */
   reload(): Promise<void>
   close(): void
 }
 
-/** `text` and `table` were read at the start. */
+/** `text` and `table` are what was read at the start. */
 export function watchRoutes(text: string, table: RouteTable, options: WatchRoutesOptions): RoutesWatcher {
   const logger = safeLogger(options.logger)
-  const guard = logGuard(logger, 'telling of a bad routes file failed')
+  const guard = logGuard(logger, 'reporting a bad routes file failed')
   let last = versionOf(text, filesOf(table))
   let closed = false
   /** The latest read. Reads run one after the other, so that an older one cannot end after a newer one. */
@@ -58,7 +58,7 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
     logger.info({ file: options.file }, 'routes reloaded')
   }
   const refuse = guard((error: Error): void => {
-    logger.error({ file: options.file, err: error }, 'bad routes file; the old routes stay')
+    logger.error({ file: options.file, err: error }, 'bad routes file; the old routes stay in force')
     options.onError?.(error)
   })
   let watching: FilesWatch | undefined
@@ -102,7 +102,7 @@ async function contentOf(file: string): Promise<string> {
   }
 }
 
-/** At once, as the compiler reads them: between its read and this one nothing else runs. */
+/** Synchronous, like the reads of the compiler, so that nothing else runs between its read and this one. */
 function contentNow(file: string): string {
   try {
     return readPlainSync(file).toString('latin1')

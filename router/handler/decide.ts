@@ -14,11 +14,11 @@ export type Decision =
       readonly kind: 'refuse'
       readonly route: CompiledRoute | undefined
       readonly error: SallyportError
-      /** Methods that the path takes, for a 405. */
+      /** Methods that the path allows, for a 405. */
       readonly allow: string | undefined
     }
 
-/** Without `checkCaller`, the callers that a route allows are not checked. That is for explanations only. */
+/** Without `checkCaller`, `allow.callers` is not checked. That is only for explanations. */
 export function decide(table: CompiledTable, request: HttpRequest, checkCaller = true): Decision {
   const match = matchRequest(table, request)
   switch (match.kind) {
@@ -60,7 +60,7 @@ function mayCall(route: CompiledRoute, request: HttpRequest): boolean {
   return route.callers === undefined || cidrsContain(route.callers, request.caller?.address ?? request.peerAddress)
 }
 
-/** A route of any kind takes only requests whose captured names are on its lists. */
+/** Routes of any kind take only requests whose captured names are on their lists. */
 function areAllowed(route: CompiledRoute, captures: Captures): boolean {
   for (const [name, values] of route.allowed) if (!values.has(captures[name] ?? '')) return false
   return true

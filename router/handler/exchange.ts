@@ -1,4 +1,4 @@
-/** One exchange of a route. The two ends meet here, and every failure becomes an answer or a cut. */
+/** One exchange of a route. It connects the two ends, and turns every failure into an answer or a cut. */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -23,7 +23,7 @@ export interface ExchangeHooks {
   total: number
 }
 
-/** Stands between the downstream end and the upstream. If the downstream end throws, the upstream end does not see it. */
+/** Sits between the downstream and the upstream end, and shields the upstream end from errors that the downstream end throws. */
 export class RoutedExchange implements RequestSink, ResponseSink {
   readonly #hooks: ExchangeHooks
   readonly #request: HttpRequest
@@ -31,7 +31,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   readonly #route: CompiledRoute | undefined
   readonly #bodyLimit: number
   #upstream: RequestSink | undefined
-  /** Request bytes that the upstream has not taken yet. */
+  /** Request bytes that the upstream has not consumed yet. */
   #unconsumed = 0
   #bytesIn = 0
   #status = 0
@@ -52,7 +52,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     hooks.total++
   }
 
-  /** Starts the upstream end. It may fail before it returns; after a response it discards the request. */
+  /** Starts the upstream end. It may fail before it returns. If it has already responded, the rest of the request is discarded. */
   forward(next: Handler): void {
     const upstream = next(this.#request, this)
     if (!this.#failed) this.#upstream = upstream
@@ -70,7 +70,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#endResponse()
   }
 
-  /** Answers with the error if no head has left, else cuts. */
+  /** Answers with the error if no head was sent yet, or else cuts the response. */
   fail(error: SallyportError, allow?: string): void {
     if (this.#responseOver) return
     this.#failed = true
@@ -84,7 +84,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#endResponse()
   }
 
-  /** The downstream end threw; it may be an embedder's. It is told to end, and nothing else. */
+  /** The downstream end, which may be an embedder's, threw. It is told to end and not called again. */
   threw(thrown: unknown): void {
     const error = toSallyportError(thrown)
     if (error === thrown) this.#logFailure(error)
@@ -104,7 +104,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   }
 
   #tell(thrown: unknown): void {
-    tellDefect(this.#hooks.logger, 'the end that a router answers threw', thrown)
+    tellDefect(this.#hooks.logger, 'the downstream end of a router threw', thrown)
   }
 
   #answerError(error: SallyportError, allow: string | undefined): void {
@@ -116,19 +116,19 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   #logFailure(error: SallyportError): void {
     const fields = { route: this.#route?.name, requestId: this.#request.requestId, code: error.reason, err: error }
     if (isUpstreams(error)) this.#hooks.logger.warn(fields, 'an upstream failed')
-    // Whoever sets up a webhook looks for the reason, and only the log has it.
+    // People who set up a webhook look for the reason, and only the log has it.
     else if (error.reason === 'webhook-signature') this.#hooks.logger.info(fields, 'a webhook was refused')
     else this.#hooks.logger.debug(fields, 'a request failed')
   }
 
-  /** Drops what waits of the request and what still arrives, and gives credit for both. */
+  /** Drops the request bytes that wait or still arrive, and gives credit for them. */
   #discard(): void {
     const bytes = this.#unconsumed
     this.#unconsumed = 0
     if (bytes > 0) this.#downstream.requestConsumed(bytes)
   }
 
-  // The request goes to the upstream
+  // Request, towards the upstream
 
   requestData(chunk: Uint8Array): void {
     this.#bytesIn += chunk.length
@@ -165,7 +165,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     this.#upstream?.responseConsumed(bytes)
   }
 
-  // The response comes back
+  // Response, towards the caller
 
   responseInformational(status: number, headers: HeaderList): void {
     if (this.#responseOver) return
@@ -230,7 +230,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     if (this.#requestOver || !this.#request.upgrade || this.#status !== 101) this.#end()
   }
 
-  /** Called once, when the exchange is over for the caller. */
+  /** Called once, when the exchange has ended for the caller. */
   #end(): void {
     if (this.#over) return
     this.#over = true
@@ -238,7 +238,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   }
 }
 
-/** As OpenTelemetry names what a route takes. */
+/** Names the span as OpenTelemetry prescribes for a route. */
 function nameAfter(span: Span, method: string, { name, route }: CompiledRoute): void {
   const { path = '/' } = route.match
   span.rename(`${methodName(method)} ${path}`)

@@ -14,7 +14,7 @@ import { resigning } from './resigned.ts'
 import { BodyRoom } from './room.ts'
 import { verifying } from './verified.ts'
 
-/** `table` is called once per request, so a reload applies to later requests and never to one under way. */
+/** `table` is called once per request, so a reload applies only to later requests. */
 export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, hooks: ExchangeHooks): Handler {
   const room = new BodyRoom()
   return (request, response) => {
@@ -46,7 +46,7 @@ function begin(
   else exchange.fail(decision.error, decision.allow)
 }
 
-/** Stands between a route that takes only signed webhooks and its upstream. */
+/** Puts the checks of signed webhooks in front of the upstream of a route. */
 function signed(
   { signer }: CompiledRoute,
   verifier: Verifier,
@@ -56,7 +56,7 @@ function signed(
 ): Handler {
   const next = signer === undefined ? forward : resigning(signer, room, forward)
   const verified = verifying(verifier, signer === undefined && maySpeakHttp2(target), room, next)
-  // An operator who may edit a replay vouches for it.
+  // An edited replay has no valid signature. The operator who edited it vouches for it.
   return (request, response) => (request.replay?.edited === true ? next : verified)(request, response)
 }
 

@@ -1,4 +1,4 @@
-/** Header fields of a route. Only we say who the caller is, and the route's rules are applied last (R1, R2). */
+/** Header fields of a route. Only we identify the caller, and the route's rules are applied last (R1, R2). */
 import type { ErrorCode } from '../../protocol/base/errors.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
@@ -27,8 +27,8 @@ export function upstreamHeaders(
 }
 
 /**
- * Changes the fields of the upstream's response in place. Its own `sallyport-error` is removed, since it would look like ours;
- * `error` is the one that stays.
+ * Changes the fields of the upstream's response in place. Its `sallyport-error` is removed, since it would look like ours.
+ * `error` is set in its place.
  */
 export function answerHeaders(headers: HeaderList, rules: CompiledHeaders | undefined, error?: ErrorCode): void {
   stripAnswer(headers, rules)

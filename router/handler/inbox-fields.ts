@@ -1,4 +1,4 @@
-/** The fields of a delivery from the inbox. They are believed only from a session, where the server has removed forged ones. */
+/** Fields of a delivery from the inbox. They are trusted only on a session, where the server has removed forged ones. */
 import type { HttpRequest } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 
@@ -8,7 +8,7 @@ const FIELDS: ReadonlySet<string> = new Set([
   'sallyport-inbox-received',
 ])
 
-/** Whether this field of the request may go on to its upstream. The mark of a replay may, since no caller can forge it. */
+/** Whether this field of the request is a trusted one that may go on to the upstream. So is the mark of a replay, which no caller can forge. */
 export function isInboxField(request: HttpRequest, name: string): boolean {
   if (name === 'sallyport-replay') return request.replay !== undefined
   return request.session !== undefined && FIELDS.has(name)
@@ -19,7 +19,7 @@ export function inboxId(request: HttpRequest): string | undefined {
   return request.session === undefined ? undefined : getHeader(request.headers, 'sallyport-inbox-id')
 }
 
-/** When its sender gave it to us, in ms since 1970. For a delivery from the inbox, or a replay, that was earlier. */
+/** When the sender sent it to us, in ms since 1970. For a delivery from the inbox or a replay, that was earlier than now. */
 export function arrivalMs(request: HttpRequest): number {
   if (request.replay !== undefined) return request.replay.receivedMs
   const received = inboxId(request) === undefined ? undefined : getHeader(request.headers, 'sallyport-inbox-received')

@@ -1,6 +1,6 @@
 /**
- * Signs webhooks anew on their way to the target. The signature is in the head, so the whole body must be here before the head
- * leaves. One bound holds for all of these bodies together.
+ * Signs webhooks again on their way to the target. The signature is in the head, so the whole body must arrive before the head
+ * can be sent. One limit applies to all these bodies together.
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
@@ -18,7 +18,7 @@ import { inboxId } from './inbox-fields.ts'
 import { type BodyRoom, MAX_BODY_BYTES, type RoomShare } from './room.ts'
 import { TAIL_BYTES } from './verified.ts'
 
-/** Passes on what `signer` has signed. */
+/** Passes on requests with a signature of `signer`. */
 export function resigning(signer: Signer, room: BodyRoom, next: Handler): Handler {
   return (request, response) => new ResignedExchange(signer, room, next, request, response)
 }
@@ -49,7 +49,7 @@ class ResignedExchange extends PassThrough {
   }
 
   #noRoom(): void {
-    this.responseAbort(new SallyportError('overloaded', 'too many webhooks are signed at a time'))
+    this.responseAbort(new SallyportError('overloaded', 'too many webhooks are being signed'))
   }
 
   override requestEnd(trailers: HeaderList): void {
@@ -71,7 +71,7 @@ class ResignedExchange extends PassThrough {
     return headers
   }
 
-  /** The caller has had its credit, so only the room is freed. */
+  /** The caller already has its credit, so this only frees the room. */
   override requestConsumed(bytes: number): void {
     this.#share.hold(Math.max(0, this.#share.bytes - bytes))
   }

@@ -1,26 +1,26 @@
 /**
- * Memory for bodies of webhooks that wait whole, for their verdict or for a new signature. Of those whose signature is not known yet
- * strangers may have sent any number. So where it is full, the network that has most of it gives way to one that has less.
+ * Memory for bodies of webhooks that wait in full, for their verdict or a new signature. Strangers may send any number whose
+ * signature is not checked yet. So when the memory is full, the network that uses most of it gives way to one that uses less.
  */
 import { networkOf } from '../../protocol/base/address.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 
 /** Largest body that GitHub sends. */
 export const MAX_BODY_BYTES = 25 * 1024 * 1024
-/** Room for one of the largest bodies, and many of the usual size beside it. */
+/** Room for one of the largest bodies, and beside it for many of the usual size. */
 export const ROOM_BYTES = 32 * 1024 * 1024
-/** Of it, for small bodies alone. */
+/** Part of the room that only small bodies may use. */
 const RESERVED_BYTES = 4 * 1024 * 1024
 
 /** Shared by the routes of a router. */
 export class BodyRoom {
   #left = ROOM_BYTES
-  /** Those that hold some of it, and whose signature is not known to be good. */
-  readonly #unknown = new Set<RoomShare>()
+  /** Webhooks that hold some of the room and whose signature is not verified yet. */
+  readonly #unverified = new Set<RoomShare>()
 
   /**
-   * The share of `request`. `isSmall`: its body comes when its signature is known to be good, and is small. `shed` ends the exchange,
-   * which leaves.
+   * Returns the share of `request`. `isSmall`: the body is small, and arrives once the signature is verified. `shed` must end the
+   * exchange, which then leaves.
    */
   enter(request: HttpRequest, isSmall: boolean, shed: () => void): RoomShare {
     const network = networkOf(request.caller?.address ?? request.peerAddress)
@@ -37,34 +37,34 @@ export class BodyRoom {
     }
     this.#left -= more
     share.bytes = bytes
-    if (bytes > 0 && !share.isGood) this.#unknown.add(share)
-    else this.#unknown.delete(share)
+    if (bytes > 0 && !share.isVerified) this.#unverified.add(share)
+    else this.#unverified.delete(share)
     return true
   }
 
-  /** Undefined if no other network has more than that of `asking` would have. */
+  /** Undefined if no other network has more than the network of `asking` would have. */
   #largestOfGreediest(asking: RoomShare, wanted: number): RoomShare | undefined {
     const sums = new Map<string, number>()
-    for (const { network, bytes } of this.#unknown) sums.set(network, (sums.get(network) ?? 0) + bytes)
+    for (const { network, bytes } of this.#unverified) sums.set(network, (sums.get(network) ?? 0) + bytes)
     let greediest = asking.network
-    let most = (sums.get(asking.network) ?? 0) + wanted - (asking.isGood ? 0 : asking.bytes)
+    let most = (sums.get(asking.network) ?? 0) + wanted - (asking.isVerified ? 0 : asking.bytes)
     for (const [network, bytes] of sums) {
       if (bytes > most) [greediest, most] = [network, bytes]
     }
     if (greediest === asking.network) return undefined
     let largest: RoomShare | undefined
-    for (const share of this.#unknown) {
+    for (const share of this.#unverified) {
       if (share.network === greediest && share.bytes > (largest?.bytes ?? 0)) largest = share
     }
     return largest
   }
 }
 
-/** What one webhook has of the room. */
+/** The share of one webhook. */
 export class RoomShare {
   bytes = 0
-  /** Its signature is: nothing takes its place any more. */
-  isGood = false
+  /** Whether its signature is verified, so that nothing replaces it any more. */
+  isVerified = false
   readonly network: string
   readonly isSmall: boolean
   readonly shed: () => void
@@ -77,13 +77,13 @@ export class RoomShare {
     this.shed = shed
   }
 
-  /** From now on it has `bytes`; false if there is no room for them, and nothing changes. */
+  /** Sets the share to `bytes`. Returns false, and changes nothing, if there is no room for them. */
   hold(bytes: number): boolean {
     return this.#room.hold(this, bytes)
   }
 
   good(): void {
-    this.isGood = true
+    this.isVerified = true
     this.hold(this.bytes)
   }
 }

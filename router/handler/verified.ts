@@ -1,13 +1,14 @@
 /**
- * Webhooks whose signature is checked before their upstream has them whole. The body is hashed as it goes by, behind a tail that is
- * held back:
+ * Checks the signature of a webhook before its upstream has all of it. The body is hashed as it passes, and its tail is held
+ * back:
  *
  *     sender ──▶ hash ──▶ the last 64 KiB wait ──▶ upstream
  *
- * A body that fits into the tail waits whole: of a forgery its upstream sees nothing. Of a larger one it sees the beginning, and never
- * the end: its request is broken off with bytes missing, or without the last chunk. What it answers before the end waits for the verdict,
- * too: a forger never reads it. Then it goes out as the sender takes it, and counts until then. Over HTTP/2 every body waits whole: many servers, Node's among them, tell their handlers of a body that was
- * reset that it has ended.
+ * A body that fits into the tail waits in full, so the upstream sees nothing of a forgery. Of a larger forgery it sees the
+ * beginning but never the end: its request is cut with bytes missing, or without the last chunk. An early answer waits for the
+ * verdict, too, so that a forger never reads it. After the verdict it goes out as fast as the sender reads, and counts against
+ * the room until then. Over HTTP/2 every body waits in full, because many servers, including Node's, tell their handlers that a
+ * reset body has ended.
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
@@ -26,10 +27,10 @@ import type { Verification, Verifier } from '../../protocol/webhook/verify.ts'
 import { arrivalMs } from './inbox-fields.ts'
 import { type BodyRoom, MAX_BODY_BYTES, type RoomShare } from './room.ts'
 
-/** So many bytes of a body at least wait for the verdict. A request takes little more memory than this. */
+/** Least bytes of a body that wait for the verdict. A request takes little more memory than this. */
 export const TAIL_BYTES = 64 * 1024
 
-/** Hands on what is signed. `waitsWhole`: nothing of a body before the verdict. */
+/** Passes on requests with a valid signature. `waitsWhole`: nothing of a body is sent before the verdict. */
 export function verifying(verifier: Verifier, waitsWhole: boolean, room: BodyRoom, next: Handler): Handler {
   return (request, response) => {
     const hold = (request: HttpRequest): RequestSink =>
@@ -42,7 +43,7 @@ export function verifying(verifier: Verifier, waitsWhole: boolean, room: BodyRoo
     }
     if (verification.isDecided) return next(request, response)
     if (!hasHeader(request.headers, 'expect')) return hold(request)
-    // Its upstream is asked only when the body is here, and has nothing to wait for any more.
+    // The upstream is called only once the body has arrived, so its own 100 would come too late.
     if (request.bodyBytes !== 0) response.responseInformational(100, [])
     const headers = [...request.headers]
     removeHeader(headers, 'expect')
@@ -56,20 +57,20 @@ class VerifiedExchange extends PassThrough {
   readonly #request: HttpRequest
   readonly #tail = new GatheredChunks()
   #begun = false
-  /** The caller's bytes, those for which it has credit again, and those that the upstream has taken. */
+  /** Request bytes: received, credited to the caller, and consumed by the upstream. */
   #received = 0
   #credited = 0
   #taken = 0
   readonly #waitsWhole: boolean
   readonly #share: RoomShare
-  /** The upstream's answer waits: for the verdict, then for the caller to take what waited before it. */
+  /** Whether the answer is held back: until the verdict, and then until the caller has consumed what waited before. */
   #holds = true
   #isHandingOn = false
   #head: ResponseHead | undefined
   readonly #body = new GatheredChunks()
-  /** Of the answer's bytes, those that its upstream has credit for before the caller has taken them. */
+  /** Answer bytes that were credited to the upstream before the caller consumed them. */
   #advanced = 0
-  /** Of the answer's bytes that waited, those that were handed on and the caller has not taken. */
+  /** Held answer bytes that were passed on and that the caller has not consumed yet. */
   #untaken = 0
   #trailers: HeaderList | undefined
 
@@ -91,7 +92,7 @@ class VerifiedExchange extends PassThrough {
 
   override requestData(chunk: Uint8Array): void {
     this.#received += chunk.length
-    // What waits in the tail would else use up the caller's credit.
+    // Otherwise the bytes that wait in the tail would use up the caller's credit.
     this.#credit((this.#waitsWhole ? this.#received : Math.min(this.#received, TAIL_BYTES)) - this.#credited)
     this.#verification.update(chunk)
     this.#tail.add(chunk)
@@ -102,7 +103,7 @@ class VerifiedExchange extends PassThrough {
     if (!this.isOver && !this.#share.hold(this.#heldBytes)) this.#noRoom()
   }
 
-  /** Beyond what each request may have. */
+  /** Bytes beyond those that each request may hold. */
   get #heldBytes(): number {
     const body = this.#waitsWhole ? this.#received - this.#taken : 0
     return [this.#verification.heldBytes, body, this.#advanced].reduce(
@@ -112,7 +113,7 @@ class VerifiedExchange extends PassThrough {
   }
 
   #noRoom(): void {
-    this.#refuse(new SallyportError('overloaded', 'too many webhooks are verified at a time'))
+    this.#refuse(new SallyportError('overloaded', 'too many webhooks are being verified'))
   }
 
   override requestEnd(trailers: HeaderList): void {
@@ -147,11 +148,11 @@ class VerifiedExchange extends PassThrough {
   override responseData(chunk: Uint8Array): void {
     if (!this.#holds) super.responseData(chunk)
     else if (this.isOver) return
-    else if (this.#share.isGood) this.#body.add(chunk)
+    else if (this.#share.isVerified) this.#body.add(chunk)
     else this.#keep(chunk)
   }
 
-  /** An upstream that answers as it reads, and is not read, would read no more, and the verdict never come. */
+  /** Keeps answer bytes. If we did not read them, an upstream that answers while it reads would stop reading, and the verdict would never come. */
   #keep(chunk: Uint8Array): void {
     this.#body.add(chunk)
     this.#advanced += chunk.length
@@ -169,7 +170,7 @@ class VerifiedExchange extends PassThrough {
     this.#untaken -= bytes
     if (!this.isOver) this.#share.hold(this.#heldBytes)
     if (bytes > advanced) super.responseConsumed(bytes - advanced)
-    if (this.#holds && this.#share.isGood) this.#handOn()
+    if (this.#holds && this.#share.isVerified) this.#handOn()
   }
 
   override responseEnd(trailers: HeaderList): void {
@@ -182,7 +183,7 @@ class VerifiedExchange extends PassThrough {
     super.responseAbort(error)
   }
 
-  /** Not more than was received: the tail has its credit before it is taken. */
+  /** Never credits more than was received: the tail was credited before it is consumed. */
   override requestConsumed(bytes: number): void {
     this.#taken += bytes
     if (!this.isOver) this.#share.hold(this.#heldBytes)
@@ -199,7 +200,7 @@ class VerifiedExchange extends PassThrough {
     this.#share.hold(0)
   }
 
-  /** Hands on what the upstream has said, as the caller takes it: once it is over, no more than the tail's length still waits. */
+  /** Passes on the held answer as the caller consumes it. Once it has ended, at most as much as a tail still waits. */
   #handOn(): void {
     if (this.#isHandingOn) return
     this.#isHandingOn = true

@@ -21,7 +21,7 @@ type UpstreamSocket = (error: SallyportError | undefined, socket: Socket | undef
 
 const KEEP_ALIVE_MS = 30_000
 
-/** Starts a connection for `caller`. The returned function gives it up, and `done` is then not called. */
+/** Starts a connection for `caller`. The returned function abandons it; `done` is then not called. */
 export function dialUpstream(
   target: UpstreamTarget,
   caller: string,

@@ -1,4 +1,4 @@
-/** Names that callers choose must lead to other machines, so their addresses are checked before they are dialled (R4). */
+/** Names that callers choose must resolve to other machines, so their addresses are checked before they are dialled (R4). */
 import type { LookupAddress } from 'node:dns'
 import type { LookupFunction } from 'node:net'
 import { cidrsContain, parseCidrs } from '../../protocol/base/address.ts'
@@ -8,7 +8,7 @@ import { guardWith } from '../../protocol/base/guard.ts'
 /** This machine, and link-local addresses, where clouds serve credentials (169.254.169.254). */
 const HERE = parseCidrs(['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '::/128', '::1/128', 'fe80::/10'])
 
-/** `lookup` without addresses of this machine; a name that has no other is an error. */
+/** `lookup` without addresses of this machine. It is an error if a name has no others. */
 export function elsewhere(lookup: LookupFunction): LookupFunction {
   return (name, options, answer) => {
     const guard = guardWith(error => answer(error as Error, ''))
@@ -17,7 +17,7 @@ export function elsewhere(lookup: LookupFunction): LookupFunction {
       const all: LookupAddress[] = Array.isArray(found) ? found : [{ address: found, family: family ?? 0 }]
       const others = all.filter(({ address }) => !cidrsContain(HERE, address))
       const [first] = others
-      if (first === undefined) answer(new SallyportError('upstream-name', `${name} leads to this machine`), '')
+      if (first === undefined) answer(new SallyportError('upstream-name', `${name} resolves to this machine`), '')
       else if (options.all === true) answer(null, others)
       else answer(null, first.address, first.family)
     })

@@ -2,7 +2,7 @@
 import { type ErrorCode, SallyportError } from '../../protocol/base/errors.ts'
 import type { UpstreamTarget } from '../target.ts'
 
-/** How far a connection had come when it failed. */
+/** How far a connection had got when it failed. */
 export type UpstreamDialPhase = 'name' | 'connect' | 'tls'
 
 const NAME_CODES: ReadonlySet<string> = new Set([
@@ -14,7 +14,7 @@ const NAME_CODES: ReadonlySet<string> = new Set([
   'ENODATA',
   'ESERVFAIL',
 ])
-/** Too many files or ports are open here, which is not the fault of the upstream. */
+/** Too many files or ports are open on this machine, which is not the upstream's fault. */
 const OWN_CODES: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'EADDRNOTAVAIL', 'ENOBUFS'])
 
 export function dialError(error: unknown, phase: UpstreamDialPhase, target: UpstreamTarget): SallyportError {

@@ -1,6 +1,6 @@
 /**
- * One exchange with an upstream: takes a connection or waits for one, sends, and sends again where that is safe (R7).
- * The deadline of the head is the connection's.
+ * One exchange with an upstream: takes a connection or waits for one, sends the request, and sends it again where that is safe
+ * (R7). The connection enforces the deadline of the head.
  */
 import { type SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
@@ -27,13 +27,13 @@ export class UpstreamExchange implements RequestSink, Failing {
   /** The upstream end, once there is a connection. */
   #sink: RequestSink | undefined
   #attempt: Attempt | undefined
-  /** Gives up the current wait: for a connection, or for a pause to end. */
+  /** Abandons the current wait for a connection or for the end of a pause. */
   #giveUp: (() => void) | undefined
-  /** Body that came before there was a connection; bounded by the downstream end's own limit. */
+  /** Body that arrived before there was a connection. The downstream end limits it. */
   #early: GatheredChunks | undefined
   /** Body kept for sending again; undefined if it may not be. */
   #kept: GatheredChunks | undefined
-  /** Kept bytes for which credit was given. When they are sent again, they do not count again. */
+  /** Kept bytes for which credit was given. They are not credited again when they are sent again. */
   #credited = 0
   #skipCredit = 0
   #trailers: HeaderList | undefined
@@ -125,8 +125,8 @@ export class UpstreamExchange implements RequestSink, Failing {
     this.#sink?.responseConsumed(bytes)
   }
 
-  /** Whether what this attempt says still counts. */
-  hears(attempt: Attempt): boolean {
+  /** Whether this attempt is still the current one. */
+  isCurrent(attempt: Attempt): boolean {
     return this.#attempt === attempt && !this.#over
   }
 
@@ -158,7 +158,7 @@ export class UpstreamExchange implements RequestSink, Failing {
     if (bytes > skipped) this.#response.requestConsumed(bytes - skipped)
   }
 
-  /** The attempt broke off. `silent`: no byte of a response had arrived. */
+  /** The attempt failed. `silent`: no byte of a response had arrived. */
   broken(error: SallyportError, reused: boolean, silent: boolean): void {
     this.#sink = undefined
     this.#attempt = undefined
@@ -227,28 +227,28 @@ class Attempt implements ResponseSink {
 
   responseInformational(status: number, headers: HeaderList): void {
     this.#answered = true
-    if (this.#exchange.hears(this)) this.#exchange.informational(status, headers)
+    if (this.#exchange.isCurrent(this)) this.#exchange.informational(status, headers)
   }
 
   responseHead(head: ResponseHead): void {
     this.#answered = true
-    if (this.#exchange.hears(this)) this.#exchange.head(head)
+    if (this.#exchange.isCurrent(this)) this.#exchange.head(head)
   }
 
   responseData(chunk: Uint8Array): void {
-    if (this.#exchange.hears(this)) this.#exchange.answerData(chunk)
+    if (this.#exchange.isCurrent(this)) this.#exchange.answerData(chunk)
   }
 
   responseEnd(trailers: HeaderList): void {
-    if (this.#exchange.hears(this)) this.#exchange.answerEnd(trailers)
+    if (this.#exchange.isCurrent(this)) this.#exchange.answerEnd(trailers)
   }
 
   responseAbort(error: SallyportError): void {
     const silent = !this.#answered && !this.#connection.responseStarted
-    if (this.#exchange.hears(this)) this.#exchange.broken(error, this.#reused, silent)
+    if (this.#exchange.isCurrent(this)) this.#exchange.broken(error, this.#reused, silent)
   }
 
   requestConsumed(bytes: number): void {
-    if (this.#exchange.hears(this)) this.#exchange.bodyTaken(bytes)
+    if (this.#exchange.isCurrent(this)) this.#exchange.bodyTaken(bytes)
   }
 }

@@ -1,4 +1,4 @@
-/** HTTP/1.1 connections to one target: the one that was idle for the shortest time is used first. */
+/** HTTP/1.1 connections to one target. The one that became idle last is used first. */
 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
@@ -80,7 +80,7 @@ export class Http1Pool implements Pool {
     }
   }
 
-  /** Adds a connection that the budget counts already. */
+  /** Adds a connection that already counts against the budget. */
   adopt(socket: Socket): PooledUpstream {
     this.#open++
     return new PooledConnection(socket, this.#reader, this.#heads, this.#onIdle, this.#onClose)

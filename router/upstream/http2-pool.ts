@@ -1,4 +1,4 @@
-/** HTTP/2 sessions to one target: each carries many exchanges; another is opened when all are full. */
+/** HTTP/2 sessions to one target. Each carries many exchanges, and another is opened when all are full. */
 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
@@ -21,7 +21,7 @@ interface Waiter {
   readonly connectMs: number
   readonly endsMs: number
   readonly done: OnOpened
-  /** Gives up what it waits for. */
+  /** Abandons what it waits for. */
   leave: () => void
   /** Set if its time ends before that of the dial it waits for. */
   timer: NodeJS.Timeout | undefined
@@ -40,11 +40,12 @@ export class Http2Pool implements Pool {
   readonly #contexts: SecureContexts
   readonly #budget: ConnectionBudget
   readonly #idleMs: number
-  /** Takes the connection where its target chooses HTTP/1.1. */
+  /** Gets the connections for which the target chooses HTTP/1.1. */
   readonly #http1: Http1Pool | undefined
   readonly #sessions = new Set<PooledSession>()
   /**
-   * One dial for all that wait equally long. For a captured name, one for each network, whose lookups may take different times.
+   * One dial for all waiters with the same deadline. For a captured name, one per network, since their lookups may take
+   * different times.
    */
   readonly #dials = new Map<string, Dial>()
   #closed = false
@@ -158,7 +159,7 @@ export class Http2Pool implements Pool {
 
   /**
    * Waits for the upstream's settings, its first frame. It would refuse streams sent before that and above its limit. The
-   * returned function gives up, and `done` is then not called.
+   * returned function abandons the wait; `done` is then not called.
    */
   #greet(
     socket: Socket,
@@ -176,7 +177,7 @@ export class Http2Pool implements Pool {
     }
     const guard = guardWith(error => finish(toSallyportError(error)))
     const onSettings = () => {
-      const full = new SallyportError('upstream-broken', 'the upstream takes no streams')
+      const full = new SallyportError('upstream-broken', 'the upstream allows no streams')
       finish(session.wire.available ? undefined : full)
     }
     const onClose = (): void => {
@@ -186,7 +187,7 @@ export class Http2Pool implements Pool {
     const onIdle = (): void => this.#onIdle(session)
     const scheme = this.#target.protocol === 'https' ? 'https' : 'http'
     const session = new PooledSession(socket, scheme, performance.now() + this.#idleMs, { onSettings, onIdle, onClose })
-    const late = guard(() => finish(new SallyportError('upstream-timeout', 'no settings of the upstream in time')))
+    const late = guard(() => finish(new SallyportError('upstream-timeout', 'the upstream sent no settings in time')))
     const timer = setTimeout(heardFirst(late), Math.max(0, endsMs - performance.now()))
     return () => {
       over = true
@@ -195,7 +196,7 @@ export class Http2Pool implements Pool {
     }
   }
 
-  /** Exchanges for which the new session has no room open another one, in the time that they have left. */
+  /** Hands the new session to its waiters. Those that it has no room for open another one, in their remaining time. */
   #share(session: PooledSession, waiting: readonly Waiter[]): void {
     const now = performance.now()
     for (const waiter of waiting) {
@@ -221,7 +222,7 @@ export class Http2Pool implements Pool {
   }
 }
 
-/** The target speaks HTTP/1.1: one of them gets the connection, each other one of its own. */
+/** The target chose HTTP/1.1. One waiter gets this connection, and each of the others opens its own. */
 function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]): void {
   const connection = http1.adopt(socket)
   const now = performance.now()
@@ -232,7 +233,7 @@ function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]):
   }
 }
 
-/** What a session tells its pool. */
+/** Events of a session, for its pool. */
 interface SessionEvents {
   readonly onSettings: () => void
   readonly onIdle: () => void
@@ -240,7 +241,7 @@ interface SessionEvents {
 }
 
 class PooledSession implements PooledUpstream {
-  /** Exchanges share the session, so each says for itself whether it was answered. */
+  /** Always false: exchanges share the session, so each tracks for itself whether it was answered. */
   readonly responseStarted = false
   readonly wire: Http2ClientSession
   idleUntil: number

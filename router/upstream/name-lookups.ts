@@ -1,8 +1,8 @@
 /**
- * Name resolution for new connections. `getaddrinfo` runs on threads that the whole process shares, and a lookup that has
- * begun cannot be cancelled. So one lookup serves all that wait for a name, and neither names that callers can make up nor names
- * whose resolver is silent hold all threads. Those names wait in a queue in which networks take turns, so that no network keeps the
- * others waiting.
+ * Name resolution for new connections. `getaddrinfo` runs on threads that the whole process shares, and a lookup cannot be
+ * cancelled. So one lookup serves everyone who waits for a name, and neither names that callers make up nor names whose
+ * resolver is silent may occupy all threads. Such names wait in a queue in which networks take turns, so that no network keeps
+ * the others waiting.
  */
 import dns from 'node:dns'
 import type { LookupFunction } from 'node:net'
@@ -13,11 +13,11 @@ import { guardWith } from '../../protocol/base/guard.ts'
 type Options = Parameters<LookupFunction>[1]
 type Answer = Parameters<LookupFunction>[2]
 
-/** Most names that wait: this many that resolved before, and as many others. */
+/** Most names that may wait: this many that resolved before, and as many others. */
 export const MAX_NAMES_WAITING = 1_024
 /** Most names that are remembered as resolved, and as slow. */
 const MAX_REMEMBERED = 1_024
-/** If both wait, this many names that resolved before have their turn for each other one. */
+/** If both kinds wait, this many names that resolved before go first for each of the others. */
 const KNOWN_IN_A_ROW = 64
 /** A name is slow if its lookup failed after more than this. One that succeeded late may have waited for a thread. */
 const SLOW_MS = 1_000
@@ -26,11 +26,11 @@ const SLOW_MS = 1_000
 interface Question {
   readonly name: string
   readonly options: Options
-  /** By network. */
+  /** Waiting callers by network. */
   readonly askers: Map<string, Set<Answer>>
 }
 
-/** The lookups as one connection sees them: `lookup` is for `net` and `tls`, and `leave` gives up its question. */
+/** The lookups as one connection sees them. `lookup` is for `net` and `tls`; `leave` abandons the question. */
 interface NameLookup {
   readonly lookup: LookupFunction
   leave(): void
@@ -39,18 +39,18 @@ interface NameLookup {
 export class NameLookups {
   readonly #resolve: LookupFunction
   readonly #atOnce: number
-  /** Names whose last lookup was slow, if these alone wait; undefined: all names wait. */
+  /** Names whose last lookup was slow, if only these wait. Undefined if all names wait. */
   readonly #slow: Set<string> | undefined
   readonly #underWay = new Map<string, Question>()
-  /** Of those under way, the ones that had to wait for their turn. */
+  /** How many lookups in progress had to wait for their turn. */
   #turns = 0
-  /** The waiting names. Those that resolved before go first, but not for ever. */
+  /** The waiting names. Those that resolved before go first, but not always. */
   readonly #known = new Line()
   readonly #unknown = new Line()
   readonly #resolved = new Set<string>()
   #knownInARow = 0
 
-  /** At most `atOnce` names are looked up at a time. The others wait. `slowAlone`: this holds for slow names, and no other waits. */
+  /** At most `atOnce` names are looked up at a time; the others wait. With `slowAlone`, that applies only to slow names, and no others wait. */
   constructor(resolve: LookupFunction, atOnce: number, slowAlone = false) {
     this.#resolve = resolve
     this.#atOnce = atOnce
@@ -62,7 +62,7 @@ export class NameLookups {
     return this.#underWay.size + this.#known.size + this.#unknown.size
   }
 
-  /** `caller`: the address of the one who asks. */
+  /** `caller`: address of the caller. */
   forConnection(caller: string): NameLookup {
     let leave: (() => void) | undefined
     return {
@@ -73,7 +73,7 @@ export class NameLookups {
     }
   }
 
-  /** The returned function gives up the question, and `answer` is then not called. */
+  /** The returned function abandons the question; `answer` is then not called. */
   #ask(name: string, options: Options, network: string, answer: Answer): () => void {
     const asked = this.#underWay.get(name)
     const line = this.#known.has(name) || this.#resolved.has(name) ? this.#known : this.#unknown
@@ -142,7 +142,7 @@ export class NameLookups {
 }
 
 /**
- * The waiting names. Networks take turns. When all places are taken, the network that has most of them loses its newest to one
+ * The waiting names. Networks take turns. When all places are taken, the network with the most places loses its newest to one
  * that has fewer.
  */
 class Line {
@@ -158,7 +158,7 @@ class Line {
     return this.#names.has(name)
   }
 
-  /** The question for `name`, which `network` shares from now on. Undefined if there is no place for it. */
+  /** Adds `network` to the question for `name`, and returns it. Undefined if there is no place for it. */
   enter(name: string, options: Options, network: string): Question | undefined {
     let question = this.#names.get(name)
     if (question === undefined) {
@@ -171,7 +171,7 @@ class Line {
     return question
   }
 
-  /** Nobody in `network` waits for it any more. Does nothing if it has had its turn. */
+  /** Call it when nobody in `network` waits for the name any more. Does nothing if it has had its turn. */
   leave(question: Question, network: string): void {
     const questions = this.#networks.get(network)
     if (questions?.delete(question) !== true) return
@@ -221,7 +221,7 @@ function tell({ askers }: Question, ...answer: Parameters<Answer>): void {
   for (const each of askers.values()) tellAll(each, ...answer)
 }
 
-/** Each asker is told once: whoever has been told has left. */
+/** Answers each asker once. Those who were answered have left. */
 function tellAll(askers: Set<Answer> | undefined, ...answer: Parameters<Answer>): void {
   for (const asker of askers ?? []) {
     askers!.delete(asker)
@@ -229,7 +229,7 @@ function tellAll(askers: Set<Answer> | undefined, ...answer: Parameters<Answer>)
   }
 }
 
-/** Adds `name` as the newest. The oldest is forgotten. */
+/** Adds `name` as the newest, and forgets the oldest. */
 function keep(names: Set<string>, name: string): void {
   names.add(name)
   const [oldest] = names
@@ -239,12 +239,12 @@ function keep(names: Set<string>, name: string): void {
 /** libuv gives `getaddrinfo` half of its threads, of which there are 4 by default. */
 const threads = Math.floor(((Number(process.env.UV_THREADPOOL_SIZE ?? 4) || 1) + 1) / 2)
 const slowAtOnce = Math.max(1, Math.floor(threads / 4))
-/** One stays free, where there are more than two. */
+/** One thread stays free if there are more than two. */
 const capturedAtOnce = Math.max(1, threads - slowAtOnce - 1)
 
 const systemLookup: LookupFunction = (name, options, answer) => dns.lookup(name, options, answer)
 
-/** One for the whole process, like the threads, however many routers there are. */
+/** One for the whole process, since all routers share its threads. */
 const configuredNames = new NameLookups(systemLookup, slowAtOnce, true)
 export const capturedNames = new NameLookups(systemLookup, capturedAtOnce)
 

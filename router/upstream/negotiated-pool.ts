@@ -25,7 +25,7 @@ export class NegotiatedPool implements Pool {
     return this.#http2.take() ?? this.#http1.take()
   }
 
-  /** A target's choice holds while it has connections. Over HTTP/1.1, nobody waits for another exchange's dial. */
+  /** A target's choice stands while it has connections. Over HTTP/1.1, nobody waits for the dial of another exchange. */
   open(caller: string, connectMs: number, done: OnOpened): () => void {
     return (this.#http1.size > 0 ? this.#http1 : this.#http2).open(caller, connectMs, done)
   }

@@ -4,7 +4,7 @@ import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { UpstreamTarget } from '../target.ts'
 import type { UpstreamRequest } from './types.ts'
 
-/** One connection that carries an exchange at a time, or a session that carries many. */
+/** A connection that carries one exchange at a time, or a session that carries many. */
 export interface PooledUpstream {
   /** `headMs` counts from the last byte of the request. */
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink
@@ -18,9 +18,9 @@ export type OnOpened = (error: SallyportError | undefined, connection: PooledUps
 export interface Pool {
   /** A connection that can be used at once. */
   take(): PooledUpstream | undefined
-  /** Opens a connection for `caller` or, if they are shared, waits for one being opened. The returned function gives it up. */
+  /** Opens a connection for `caller` or, if they are shared, waits for one being opened. The returned function abandons it. */
   open(caller: string, connectMs: number, done: OnOpened): () => void
-  /** Open connections, idle ones included. */
+  /** Open connections, including idle ones. */
   readonly size: number
   readonly idle: number
   /** Closes idle connections that are due; true if nothing is left and the pool can be forgotten. */
@@ -34,7 +34,7 @@ export interface Pools {
   poolFor(target: UpstreamTarget): Pool
 }
 
-/** Ceilings on connections, shared by the pools of one router. */
+/** Limits on connections, shared by the pools of one router. */
 export class ConnectionBudget {
   readonly perTarget: number
   readonly total: number

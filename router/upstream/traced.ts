@@ -1,4 +1,4 @@
-/** What is told of a call to an upstream whose trace is recorded. */
+/** Records a span for a call to an upstream. */
 import type { SallyportError } from '../../protocol/base/errors.ts'
 import type { Handler, ResponseSink } from '../../protocol/exchange.ts'
 import { PassThrough } from '../../protocol/layer.ts'
@@ -7,7 +7,7 @@ import { writeContext } from '../../protocol/trace/context.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import type { UpstreamTarget } from '../target.ts'
 
-/** `call`, as a part of `whole`; the upstream is told so. `path`: as the upstream sees it. */
+/** Runs `call` in a child span of `whole`, whose context goes to the upstream. `path` is the one that the upstream sees. */
 export function traced(whole: Span, call: Handler, { protocol, authority }: UpstreamTarget, path: string): Handler {
   return (request, response) => {
     const span = whole.child(methodName(request.method), 'client')
@@ -28,10 +28,10 @@ class TracedCall extends PassThrough {
     this.#span = span
   }
 
-  /** Of a client, both kinds of statuses are failures. */
+  /** For a client span, both 4xx and 5xx are failures. */
   protected override over(error: SallyportError | undefined, cut: boolean): void {
     const { status } = this
-    // Without a head it is the status of our own answer.
+    // If no head arrived, this is the status of our own answer.
     const isTheirs = error === undefined || cut
     if (isTheirs && status !== 0) this.#span.set('http.response.status_code', status)
     this.#span.end(error?.reason ?? (status >= 400 ? String(status) : undefined))

@@ -1,4 +1,4 @@
-/** What an exchange asks of its upstream. */
+/** What an exchange gives to its upstream. */
 import type { HeaderList } from '../../protocol/exchange.ts'
 
 /** The final head, as it is sent. */
@@ -11,7 +11,7 @@ export interface UpstreamRequest {
   readonly upgrade: boolean
   /** Address of the caller. */
   readonly caller: string
-  /** The route accepts `Idempotency-Key`, and the request has one. */
+  /** Whether the route accepts `Idempotency-Key` and the request has one. */
   readonly idempotent: boolean
 }
 

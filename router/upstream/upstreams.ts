@@ -21,12 +21,12 @@ export const UPSTREAM_LIMITS = {
   idleMs: {
     kind: 'duration',
     default: '4s',
-    zero: 'none is used again',
-    about: 'How long an idle connection is used again; never longer than its `Keep-Alive: timeout` less 1 s.',
+    zero: 'connections are not reused',
+    about: 'How long an idle connection may be reused, but never longer than its `Keep-Alive: timeout` less 1 s.',
   },
 } as const satisfies Limits
 
-/** Bounds on connections to upstreams. */
+/** Limits on connections to upstreams. */
 export interface UpstreamsOptions extends LimitOptions<typeof UPSTREAM_LIMITS> {
   logger?: Logger | undefined
 }
@@ -38,7 +38,7 @@ export interface UpstreamsStats {
 }
 
 const SWEEP_MS = 1_000
-/** Most targets in use at a time, since captured names can make any number. */
+/** Most targets in use at a time. Captured names could otherwise make any number. */
 const MAX_TARGETS = 8_192
 
 export interface Upstreams {
@@ -135,7 +135,7 @@ class PooledUpstreams implements Upstreams, Pools {
   }
 }
 
-/** Stands in for a pool when there may not be another. */
+/** Stands in for a pool when no other may be created. */
 function refusing(why: string): Pool {
   return {
     size: 0,

@@ -341,7 +341,7 @@ describe('what never answers', () => {
       [server, 'the list of revocations is bad; the old one stays'],
       [client, 'the token file cannot be read; the old token stays'],
       [client, 'certificates cannot be read; the old ones stay'],
-      [client, 'bad routes file; the old routes stay'],
+      [client, 'bad routes file; the old routes stay in force'],
     ] as const
     for (const [process, msg] of told) await process.line(line => line.msg === msg)
     const authorization = `Bearer ${'x'.repeat(32)}`

@@ -47,13 +47,13 @@ it('tells why none', () => {
     expect(outcome).toBe('refuse')
     return `${status} ${explanation}`
   }
-  expect(why('http://h/api')).toBe('405 route "api" has this path, but takes POST and not GET')
+  expect(why('http://h/api')).toBe('405 route "api" has this path, but allows only POST, not GET')
   expect(why('http://h/apix')).toBe("404 no route for h/apix; the table's paths are /api, /old/x, /inner, /, /strip")
   expect(why('http://h/inner', { caller: '192.0.2.1' })).toBe(
     '403 route "inner" matches, but its allow.callers does not',
   )
   expect(why('http://h/inner/../api')).toBe(
-    '400 refused (400): the path holds a dot segment, a backslash, NUL or the like',
+    '400 refused (400): the path has a dot segment, a backslash, a NUL or the like',
   )
   expect(why('http://h/strip//evil.example')).toBe(
     '400 route "strip" matches, but: the rewritten path would begin with two slashes',

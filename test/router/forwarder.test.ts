@@ -21,7 +21,7 @@ it('hands everything to one target as it came', async () => {
 
 it('refuses a target that it cannot use, at once', () => {
   expect(() => createForwarder('http://a/b')).toThrow(
-    new TypeError('target: must be host and port alone; a path is set with rewrite'),
+    new TypeError('target: must be only host and port; a path is set with rewrite'),
   )
   expect(() => createForwarder('ws://a')).toThrow(new TypeError('target: must begin with http://, https:// or h2c://'))
   expect(() => createForwarder('http://a', { tls: { insecure: true } })).toThrow(

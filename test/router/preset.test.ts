@@ -41,7 +41,7 @@ describe('the preset of the GitOps runtime', () => {
   it('without namespaces answers webhooks 404 and says why', () => {
     const { logger, lines } = recordingLogger()
     gitopsRuntime({ logger })
-    expect(lines).toEqual(['warn no namespaces are allowed: webhooks are answered 404 (set preset.namespaces)'])
+    expect(lines).toEqual(['warn no namespaces are allowed: webhooks are answered with 404 (set preset.namespaces)'])
     expect(ask('/webhooks/demo/push', [])).toMatchObject({
       status: 404,
       explanation: 'route "webhooks" matches, but allow.namespace is empty, and not "demo"',

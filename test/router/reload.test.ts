@@ -114,7 +114,7 @@ describe('a routes file that changes', () => {
     await writeFile(file, yaml(one.url))
     const { logger, until } = told()
     running = await serveRouter({ port: 0, routes: { file }, logger })
-    const refused = until('bad routes file; the old routes stay')
+    const refused = until('bad routes file; the old routes stay in force')
     await writeFile(file, yaml(two.url).replace('match', 'mtach'))
     expect(await refused).toMatchObject({
       err: { message: `${file}:2:18: unknown key "mtach"; did you mean "match"?` },

@@ -39,12 +39,12 @@ describe('a table made by hand', () => {
     [
       'a line end in a content type',
       { answer: { contentType: 'a\r\nb: c' } },
-      'answer.contentType: is no valid field value',
+      'answer.contentType: is not a valid field value',
     ],
     [
       'a content type beyond latin1',
       { answer: { contentType: '\u20ac' } },
-      'answer.contentType: is no valid field value',
+      'answer.contentType: is not a valid field value',
     ],
     ['endless retries', { target: 'http://a', retries: { attempts: Number.POSITIVE_INFINITY } }, 'must be at most 5'],
     ['half a retry', { target: 'http://a', retries: { attempts: 0.5 } }, 'must be a whole number'],

@@ -82,12 +82,12 @@ describe('complaints name line, column and the nearest known key', () => {
     [
       'a target with a path',
       route(match, 'target: http://b:1/x'),
-      '4:5: target: must be host and port alone; a path is set with rewrite',
+      '4:5: target: must be only host and port; a path is set with rewrite',
     ],
     [
       'a target with a user',
       route(match, 'target: http://u:p@b'),
-      '4:5: target: must not hold a user name or password',
+      '4:5: target: must not have a user name or password',
     ],
     [
       'a target of another kind',
@@ -97,18 +97,18 @@ describe('complaints name line, column and the nearest known key', () => {
     [
       'a target in an odd notation',
       route(match, 'target: http://0x7f.1'),
-      '4:5: target: the host is no IP address in its usual form',
+      '4:5: target: the host is not an IP address in its usual form',
     ],
     [
       'a number for a host',
       route(match, 'target: http://2130706433'),
-      '4:5: target: the host is no IP address in its usual form',
+      '4:5: target: the host is not an IP address in its usual form',
     ],
-    ['an unknown capture', route(match, 'target: "http://{x}"'), '4:5: target: {x} is no capture of match.path'],
+    ['an unknown capture', route(match, 'target: "http://{x}"'), '4:5: target: {x} is not a capture of match.path'],
     [
       'an allow-list for nothing',
       route(match, target, 'allow: { ns: [a] }'),
-      '5:14: allow.ns: {ns} is no capture of match.path',
+      '5:14: allow.ns: {ns} is not a capture of match.path',
     ],
     [
       'no network',
@@ -128,7 +128,7 @@ describe('complaints name line, column and the nearest known key', () => {
     [
       'a forged caller',
       route(match, target, 'headers: { set: { X-Forwarded-For: a } }'),
-      '5:23: headers.set.X-Forwarded-For: "x-forwarded-for" says who the caller is and cannot be set or removed',
+      '5:23: headers.set.X-Forwarded-For: "x-forwarded-for" identifies the caller and cannot be set or removed',
     ],
     [
       'tls without https',
@@ -143,7 +143,7 @@ describe('complaints name line, column and the nearest known key', () => {
     [
       'credentials for all',
       route(match, target, 'cors: { origins: ["*"], credentials: true }'),
-      '5:13: cors.origins: with credentials the origins must be named one by one',
+      '5:13: cors.origins: with credentials, the origins must be listed one by one',
     ],
     [
       'half a capture',
@@ -196,7 +196,7 @@ describe('a CA file', () => {
     const file = join(folder, 'routes.yaml')
     const text = route('match: { path: /x }', 'target: https://b', 'tls: { ca: ca.pem }')
     expect(() => parseRoutes(text, file)).toThrow(
-      `${file}:5:12: tls.ca: ${join(folder, 'ca.pem')} holds no PEM certificate`,
+      `${file}:5:12: tls.ca: ${join(folder, 'ca.pem')} has no PEM certificate`,
     )
   })
 })

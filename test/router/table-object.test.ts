@@ -157,7 +157,7 @@ describe('a key __proto__ in a file is a key like any other', () => {
   it.each([
     ['of the table', '{ routes: [], __proto__: {} }', 'unknown key "__proto__"'],
     ['of a route', route('__proto__: {}'), 'unknown key "__proto__"'],
-    ['of allow', route('allow: { __proto__: [] }'), 'allow.__proto__: {__proto__} is no capture'],
+    ['of allow', route('allow: { __proto__: [] }'), 'allow.__proto__: {__proto__} is not a capture'],
     ['of resolve', '{ routes: [], resolve: { __proto__: x } }', 'resolve.__proto__: the key must be name:port'],
     [
       'of fields, with a wrong value',

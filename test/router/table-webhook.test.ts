@@ -50,13 +50,13 @@ function announced(text: string) {
 }
 
 const LATE =
-  'signatures of slack cover the time; a target that checks it refuses late deliveries, unless inbox.resign signs them anew'
+  'signatures of slack cover the time; a target that checks it refuses late deliveries, unless inbox.resign signs them again'
 
 describe('R9 bad input, with file and line and nothing is signed anew that is not checked', () => {
   it.each([
     ['verify: { scheme: gihtub, secrets: [{ file: secret }] }', '5:15: verify.scheme: must be one of github, gitea'],
     ['verify: { scheme: github }', '5:5: verify.secrets: is missing'],
-    ['verify: { scheme: github, secrets: [] }', '5:31: verify.secrets: must hold at least 1'],
+    ['verify: { scheme: github, secrets: [] }', '5:31: verify.secrets: must have at least 1'],
     ['verify: { scheme: github, secrets: [secret] }', '5:41: verify.secrets[0]: must be a map'],
     [
       'verify: { scheme: github, secrets: [{ file: nowhere }] }',
@@ -74,7 +74,7 @@ describe('R9 bad input, with file and line and nothing is signed anew that is no
     ['verify: { scheme: github, secret: secret }', '5:31: unknown key "secret"; did you mean "secrets"?'],
     [
       'verify: { scheme: github, secrets: [{ file: secret }], at: edge }',
-      '5:60: verify.at: only an inbox is checked at the edge: see inbox.verify',
+      '5:60: verify.at: only the webhooks of an inbox can be checked at the edge: see inbox.verify',
     ],
     [
       'verify: { scheme: github, secrets: [{ file: secret }], tolerance: 5m }',
@@ -113,9 +113,9 @@ describe('R9 bad input, with file and line and nothing is signed anew that is no
   it.each([
     ['methods: [POST]', 'methods: [POST, GET]', 'not GET'],
     ['methods: [POST]', 'methods: [DELETE]', 'not DELETE'],
-    [', methods: [POST]', '', 'match.methods must be given, as POST, PUT or PATCH, which have a body'],
-    ['methods: [POST]', 'methods: [POST], headers: { x: y }', 'the server cannot look at match.headers'],
-    ['target: http://127.0.0.1:1', 'answer: { status: 200 }', 'only a route with a target has one'],
+    [', methods: [POST]', '', 'match.methods must list methods that have a body (POST, PUT or PATCH)'],
+    ['methods: [POST]', 'methods: [POST], headers: { x: y }', 'the server cannot check match.headers'],
+    ['target: http://127.0.0.1:1', 'answer: { status: 200 }', 'only a route with a target can have an inbox'],
   ])('an inbox with %s as %s', (from, to, message) => {
     const text = complaint(hook('inbox: { mode: always }').replace(from, to))
     expect(text).toContain('routes.yaml:5:5: inbox: ')
@@ -125,7 +125,7 @@ describe('R9 bad input, with file and line and nothing is signed anew that is no
   it('verify is said once, and needs a target', () => {
     const verify = 'verify: { scheme: github, secrets: [{ file: secret }] }'
     expect(complaint(hook(verify, `inbox: { ${verify} }`))).toBe(
-      'routes.yaml:5:5: verify: inbox.verify says it already; one of the two is enough',
+      'routes.yaml:5:5: verify: inbox.verify is set, too; one of the two is enough',
     )
     expect(complaint(hook(verify).replace('target: http://127.0.0.1:1', 'answer: {}'))).toContain(
       'a fixed answer needs no signature',
@@ -150,12 +150,12 @@ describe('R9 bad input, with file and line and nothing is signed anew that is no
     })
     expect(createRouter({ routes: routes(64) }).inbox()).toHaveLength(64)
     expect(() => createRouter({ routes: routes(65) })).toThrow(
-      'routes[64]: the server takes at most 64 routes of routes with an inbox',
+      'routes[64]: the server accepts at most 64 routes for routes with an inbox',
     )
     expect(() => createRouter({ routes: routes(60, 'x'.repeat(200)) })).toThrow(
-      'the server takes at most 8192 bytes as JSON',
+      'the server accepts at most 8192 bytes as JSON',
     )
-    expect(() => createRouter({ routes: routes(1, 'x'.repeat(256)) })).toThrow('with an inbox at most 256 characters')
+    expect(() => createRouter({ routes: routes(1, 'x'.repeat(256)) })).toThrow('with an inbox, at most 256 characters')
   })
 })
 

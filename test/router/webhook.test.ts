@@ -302,7 +302,9 @@ describe('R8 over HTTP/1.1', () => {
       renameSync(`${secret}.next`, secret)
     }
     put('\n')
-    await expect.poll(() => lines.filter(line => line === 'error bad routes file; the old routes stay').length).toBe(1)
+    await expect
+      .poll(() => lines.filter(line => line === 'error bad routes file; the old routes stay in force').length)
+      .toBe(1)
     expect([await status('old'), await status('new')]).toEqual(['200', '401'])
     put('new\n')
     await expect.poll(() => status('new')).toBe('200')
@@ -878,12 +880,12 @@ describe('room for bodies that wait whole', () => {
       fc.property(fc.array(step, { maxLength: 60 }), steps => {
         const room = new BodyRoom()
         const sumOf = (network: number, unknown: boolean) =>
-          shares.reduce((sum, { bytes, isGood }, i) => sum + (i % 4 === network && !(unknown && isGood) ? bytes : 0), 0)
+          shares.reduce((sum, { bytes, isVerified }, i) => sum + (i % 4 === network && !(unknown && isVerified) ? bytes : 0), 0)
         let asking = 0
         let wanted = 0
         const shares = Array.from({ length: 12 }, (_, i) =>
           room.enter(from(`192.0.2.${i % 4}`), i < 4, () => {
-            expect(shares[i]!.isGood).toBe(false)
+            expect(shares[i]!.isVerified).toBe(false)
             expect(sumOf(i % 4, true)).toBeGreaterThan(wanted)
             expect(i % 4).not.toBe(asking % 4)
             shares[i]!.hold(0)

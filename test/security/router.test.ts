@@ -359,7 +359,7 @@ describe('R5 and R6 upstream TLS', () => {
     expect(status(await ask('/good'))).toBe(200)
     expect(used.size).toBe(2)
     expect(lines.filter(line => line.includes('tls.insecure'))).toEqual([
-      'warn route "insecure": tls.insecure is set, any certificate of its target is taken',
+      'warn route "insecure": tls.insecure is set, any certificate of its target is accepted',
     ])
   })
 })

@@ -79,6 +79,6 @@ it('a route that hello cannot carry, and that precedes one with an inbox, is ref
   const target = 'http://127.0.0.1:1'
   const kept: Route = { name: 'kept', match: { path: '/hooks', methods: ['POST'] }, target, inbox: {} }
   expect(() => compileTable({ routes: [kept, { name: 'many', match: { hosts }, target }] })).toThrow(
-    'routes[1].match.hosts: with an inbox at most 16',
+    'routes[1].match.hosts: with an inbox, at most 16',
   )
 })
