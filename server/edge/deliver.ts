@@ -276,7 +276,8 @@ export class DeliveredExchange implements RequestSink {
     }
     const next = this.#policy.next()
     if (next !== undefined) this.#try(next)
-    else if (error.reason === 'overloaded' && !this.#isFull()) this.fail(error)
+    // A session that is not full tells nobody of room. Another replica is asked again, after a rest.
+    else if (error.reason === 'overloaded' && carrier.hops === 0 && !this.#isFull()) this.fail(error)
     else this.#wait(error)
   }
 

@@ -5,7 +5,7 @@ import { connect as connectTls, createServer as createTlsServer, type TLSSocket 
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { createServerCertificate } from '../../certs/index.ts'
-import type { HttpRequest, RequestSink } from '../../protocol/exchange.ts'
+import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { createTracer } from '../../protocol/trace/tracer.ts'
 import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
@@ -275,6 +275,30 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect(far.stats().held).toBe(0)
     await dial(far, { handler: always('back', 200) })
     expect((await calling).text).toBe('back')
+  })
+
+  test('is held where the session has no room, and goes on once it has', async () => {
+    near = await replicas.add({ hold: { holdMs: 30_000 } })
+    far = await replicas.add()
+    const begun: ResponseSink[] = []
+    await dial(far, {
+      hello: { limits: { streams: 1 } },
+      handler: (_preamble, _request, response) => {
+        begun.push(response)
+        return ignoring(response)
+      },
+    })
+    const first = call(near, HOST)
+    await until(() => begun.length === 1)
+    const second = call(near, HOST)
+    await until(() => near.stats().peers!.sent > 1)
+    await until(() => far.stats().peers!.taken > 1)
+    answer(begun[0]!, 200, 'first')
+    expect((await first).text).toBe('first')
+    await Promise.race([second, until(() => begun.length === 2)])
+    expect(begun.length).toBe(2)
+    answer(begun[1]!, 200, 'second')
+    expect((await second).text).toBe('second')
   })
 
   test('is held while the other replica does not answer, and goes on once it does', async () => {
