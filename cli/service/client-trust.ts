@@ -19,15 +19,21 @@ export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
   }
 }
 
-/** Loads them again when one of the files has changed; bad ones are logged, and the old ones stay in force. */
-export async function watchTrust(
+/** The texts of those files, read before they are loaded: what changes meanwhile is another text to {@link watchTrust}. */
+export async function readTrust(config: ClientConfig): Promise<ReadonlyMap<string, string>> {
+  const files = [...(config.ca ?? []), config['tls.cert'], config['tls.key']].filter(file => file !== undefined)
+  return new Map(await Promise.all(files.map(async file => [file, String(await readPlain(file))] as const)))
+}
+
+/** Loads them again when one of the files is another than that of `texts`; bad ones are logged, and the old ones stay in force. */
+export function watchTrust(
   config: ClientConfig,
+  texts: ReadonlyMap<string, string>,
   loaded: ClientTrust,
   tunnel: Tunnel,
   logger: Logger,
-): Promise<FilesWatch & { inForce(): ClientTrust; certificates(): Record<string, number> }> {
+): FilesWatch & { inForce(): ClientTrust; certificates(): Record<string, number> } {
   let trust = loaded
-  const files = [...(config.ca ?? []), config['tls.cert'], config['tls.key']].filter(file => file !== undefined)
   const reload = async () => {
     try {
       const fresh = await loadTrust(config)
@@ -41,9 +47,7 @@ export async function watchTrust(
   const refuse = (file: string, error: unknown) =>
     logger.error({ file, err: { message: fileProblem(error) } }, 'certificates cannot be read; the old ones stay')
   const soon = () => detached(logger, 'certificates', reload())
-  const watching = await Promise.all(
-    files.map(async file => watchText(file, String(await readPlain(file)), soon, error => refuse(file, error))),
-  )
+  const watching = [...texts].map(([file, text]) => watchText(file, text, soon, error => refuse(file, error)))
   return {
     inForce: () => trust,
     certificates: () => (trust.tls === undefined ? {} : { client: expiryOf(trust.tls) }),
