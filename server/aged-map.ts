@@ -7,8 +7,8 @@ interface Entry<Value> {
 }
 
 /**
- * A map that knows its oldest entry. A `Map` keeps the order of its entries, too, but it looks for the first among all that were
- * deleted before it: where strangers keep one full, that cost 15 us for each new entry.
+ * A map that knows its oldest entry. A `Map` keeps its entries in order, too, but it finds the first one by stepping over all that
+ * were deleted before it. For a map that strangers keep full, that took 15 us for each new entry.
  */
 export class AgedMap<Value> {
   readonly #entries = new Map<string, Entry<Value>>()
@@ -48,7 +48,7 @@ export class AgedMap<Value> {
     this.#newest = entry
   }
 
-  /** Then drops the oldest entry if there are more than `most`. */
+  /** Like `put`, and then drops the oldest entry if there are more than `most`. */
   putWithin(most: number, key: string, value: Value): void {
     this.put(key, value)
     if (this.size > most) this.delete(this.#oldest!.key)
@@ -74,7 +74,7 @@ export class AgedMap<Value> {
     this.#newest = undefined
   }
 
-  /** Oldest first. The current entry may be deleted on the way. */
+  /** Oldest first. The current entry may be deleted while iterating. */
   *[Symbol.iterator](): IterableIterator<readonly [key: string, value: Value]> {
     for (let entry = this.#oldest; entry !== undefined; ) {
       const { key, value, newer } = entry

@@ -1,7 +1,7 @@
 /**
  * Certificates by server name (SNI), from a folder: pairs `NAME.crt` and `NAME.key` in it, and `tls.crt` and `tls.key` in folders
- * below it, as Kubernetes mounts them. A certificate is for the names that it has itself. The folder is watched; a pair that
- * is broken leaves the one before it in force.
+ * below it, as Kubernetes mounts them. A certificate is used for the names in it. The folder is watched. If a pair becomes
+ * invalid, the old one stays in force.
  */
 import { X509Certificate } from 'node:crypto'
 import { readdir } from 'node:fs/promises'
@@ -16,22 +16,22 @@ import { INTERMEDIATE } from '../protocol/base/tls-profile.ts'
 import { type FilesWatch, watchFiles } from '../protocol/base/watch-files.ts'
 import { loadTls, type TlsPair } from './tls.ts'
 
-/** Pairs that are read; with more, none of what has changed counts. */
+/** Most pairs in a folder. If there are more, the folder is not read, and what was in force stays. */
 const MAX_PAIRS = 1000
 
 /** A certificate in force. */
 interface Entry {
   readonly pair: TlsPair
   readonly context: SecureContext
-  /** In lower case; `*.example.com` for one label in front. */
+  /** In lower case. `*.example.com` stands for exactly one label. */
   readonly names: readonly string[]
   readonly expiresAt: number
 }
 
 interface Found {
-  /** By the path of the certificate. */
+  /** By path of the certificate. */
   readonly entries: ReadonlyMap<string, Entry>
-  /** What is to be watched. */
+  /** Paths to watch. */
   readonly files: readonly string[]
   readonly problems: readonly string[]
 }
@@ -47,7 +47,7 @@ export class CertificateFolder {
   /** Only one read at a time: an older read must not overwrite a newer one. */
   #queue = Promise.resolve(true)
 
-  /** Rejects if the folder cannot be read. A pair that is broken is told, and left out. */
+  /** Rejects if the folder cannot be read. Invalid pairs are logged and left out. */
   static async open(folder: string, logger: Logger, ca?: TlsPair['ca']): Promise<CertificateFolder> {
     return new CertificateFolder(folder, logger, ca, await readFolder(folder, new Map(), ca))
   }
@@ -62,20 +62,20 @@ export class CertificateFolder {
     this.#tell(found)
   }
 
-  /** What a caller who asks for this name is shown; undefined: the listener's own. */
+  /** The certificate for a server name. `undefined` if the listener's own applies. */
   find(serverName: string): SecureContext | undefined {
     const name = serverName.toLowerCase()
     const entry = this.#byName.get(name) ?? this.#byName.get(`*${name.slice(name.indexOf('.'))}`)
     return entry?.context
   }
 
-  /** When the first of them ends, in ms since 1970; undefined: there is none. */
+  /** When the first of them expires, in ms since 1970. `undefined` if there are none. */
   get expiresAt(): number | undefined {
     const ends = [...this.#found.entries.values()].map(({ expiresAt }) => expiresAt)
     return ends.length === 0 ? undefined : Math.min(...ends)
   }
 
-  /** These hold for callers' certificates, whichever of ours they are shown. */
+  /** Sets the authorities of callers' certificates, for all certificates of ours. */
   setAuthorities(ca: TlsPair['ca']): void {
     if (isDeepStrictEqual(ca, this.#ca)) return
     this.#ca = ca
@@ -84,7 +84,7 @@ export class CertificateFolder {
     this.#byName = byName(this.#found)
   }
 
-  /** Reads again; resolves to false if something in it is broken, of which the old stays. */
+  /** Reads the folder again. Resolves to false if something in it is invalid; then the old pairs stay in its place. */
   reload(): Promise<boolean> {
     this.#queue = this.#queue.then(() => this.#reload())
     return this.#queue
@@ -116,7 +116,7 @@ export class CertificateFolder {
 
   #tell({ problems }: Found): void {
     for (const message of problems)
-      this.#logger.error({ err: { message } }, 'a certificate is bad; what was before it stays')
+      this.#logger.error({ err: { message } }, 'a certificate is invalid; the old one, if any, stays')
   }
 
   #watched(): FilesWatch {
@@ -130,7 +130,7 @@ export class CertificateFolder {
   }
 }
 
-/** `before`: what was in force. */
+/** `before` are the entries in force. */
 async function readFolder(folder: string, before: ReadonlyMap<string, Entry>, ca: TlsPair['ca']): Promise<Found> {
   const { pairs, unlisted, folders } = await findPairs(folder)
   const all = [...pairs, ...unlisted]
@@ -148,7 +148,7 @@ async function readFolder(folder: string, before: ReadonlyMap<string, Entry>, ca
       if (known !== undefined) entries.set(cert, known)
     }
   }
-  // The mark of a folder changes with what is in it; a name in it has it watched.
+  // A folder's own modification time changes with its content. Watching a name in it makes sure that the folder is watched.
   const files = [...folders.flatMap(each => [each, join(each, '*')]), ...pairs.flatMap(({ cert, key }) => [cert, key])]
   return { entries, files, problems }
 }
@@ -159,8 +159,8 @@ interface Pair {
 }
 
 /**
- * The pairs in the folder, whether or not they are good, and the folders that they are in. `unlisted`: those that there may be, in folders
- * that cannot be listed now. Rejects if it cannot be read.
+ * The pairs in the folder, whether valid or not, and the folders that they are in. `unlisted` are pairs that may exist in folders
+ * that cannot be listed now. Rejects if the folder itself cannot be read.
  */
 export async function findPairs(folder: string) {
   const pairs: Pair[] = []
@@ -181,7 +181,7 @@ export async function findPairs(folder: string) {
   return { pairs, unlisted, folders }
 }
 
-/** What is in no folder, or in none any more; undefined: nobody knows. */
+/** An empty list if the folder does not exist (any more). `undefined` if its content cannot be known. */
 function unlessAbsent({ code }: NodeJS.ErrnoException): [] | undefined {
   return code === 'ENOENT' || code === 'ENOTDIR' ? [] : undefined
 }
@@ -191,7 +191,7 @@ async function list(folder: string) {
   return entries.sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-/** Without `ca` a context would trust all the authorities of the system. */
+/** An explicit empty `ca`, since without one the context would trust all authorities of the system. */
 function entryOf(file: string, pair: TlsPair, ca: TlsPair['ca'] = []): Entry {
   const certificate = new X509Certificate(pair.cert)
   const names = (certificate.subjectAltName ?? '')
@@ -199,12 +199,12 @@ function entryOf(file: string, pair: TlsPair, ca: TlsPair['ca'] = []): Entry {
     .split(', ')
     .flatMap(name => (name.startsWith('dns:') ? [name.slice(4)] : []))
     .filter(name => isHostName(name.replace(/^\*\./, '')))
-  if (names.length === 0) throw new Error(`the certificate ${file} is for no host name`)
+  if (names.length === 0) throw new Error(`the certificate ${file} names no host`)
   const context = createSecureContext({ ...INTERMEDIATE, cert: pair.cert, key: pair.key, ca })
   return { pair, context, names, expiresAt: certificate.validToDate.getTime() }
 }
 
-/** Of two that are for one name, the one that ends later. */
+/** If two certificates are for the same name, the one that expires later is used. */
 function byName({ entries }: Found): ReadonlyMap<string, Entry> {
   const names = new Map<string, Entry>()
   for (const entry of entries.values()) {

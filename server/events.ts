@@ -1,4 +1,4 @@
-/** What a server tells its embedder, as typed events. */
+/** The events of a server, for its embedder. */
 import type { HandshakeRefusal } from './control/handshake.ts'
 import type { SessionInfo } from './stats.ts'
 
@@ -6,7 +6,7 @@ import type { SessionInfo } from './stats.ts'
 export interface ServerEvents {
   /** A client has authenticated and sent `hello`. */
   session: SessionInfo
-  /** Its session may now carry traffic. */
+  /** The session may carry traffic from now on. */
   ready: SessionInfo
   sessionEnded: SessionInfo & { readonly reason: string }
   /** A client was refused. `detail` is for logs; the client never sees it. */

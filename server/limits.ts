@@ -151,7 +151,7 @@ export const SERVER_LIMITS = {
   pingTimeoutMs: SESSION_LIMITS.pingTimeoutMs,
 } as const satisfies Limits
 
-/** Bounds of the server. */
+/** Limits of the server. */
 export type ServerLimits = LimitOptions<typeof SERVER_LIMITS>
 export type ResolvedLimits = LimitValues<typeof SERVER_LIMITS>
 
@@ -230,7 +230,7 @@ export const DRAIN_TIMES = {
     flag: 'drain-delay',
     default: '0s',
     most: '24h',
-    zero: 'not at all',
+    zero: 'no delay',
     about: 'How long a stopping server keeps serving with `/readyz` at 503, so that load balancers notice.',
   },
 } as const satisfies Limits

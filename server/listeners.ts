@@ -1,4 +1,4 @@
-/** Where a server is reached: the public listener, the control endpoint, or one address for both; and their certificates. */
+/** The public listener and the control endpoint, or one address for both, and their certificates. */
 import { createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
 import type { SallyportError } from '../protocol/base/errors.ts'
 import { logGuard } from '../protocol/base/guard.ts'
@@ -13,7 +13,7 @@ import type { ResolvedServerOptions } from './options.ts'
 import { SniFront } from './sni-front.ts'
 import { type Authorities, loadTls, type TlsFiles, TlsKeeper, type TlsPair } from './tls.ts'
 
-/** Where a listener is: the address and port that the system gave it. */
+/** The actual address and port of a listener. */
 export interface Address {
   readonly host: string
   readonly port: number
@@ -21,13 +21,13 @@ export interface Address {
 
 interface ListenersOptions extends Omit<EndpointOptions, 'control' | 'tls' | 'limits' | 'logger'> {
   readonly settings: ResolvedServerOptions
-  /** Takes the requests of callers. */
+  /** Handles the requests of callers. */
   readonly handler: Handler
   readonly onBadRequest: (error: SallyportError, caller: string) => void
   readonly corsOf: ListenerOptions['corsOf']
 }
 
-/** How long closed sessions may take to say goodbye. */
+/** How long closed sessions may take for the WebSocket closing handshake. */
 const GOODBYE_MS = 1000
 
 export class Listeners {
@@ -52,7 +52,7 @@ export class Listeners {
     return this.#listener?.connections ?? 0
   }
 
-  /** When each certificate ends, in ms since 1970. */
+  /** When each certificate expires, in ms since 1970. */
   get certificates(): Record<string, number> {
     const hosts = this.#folder?.expiresAt
     return {
@@ -155,8 +155,8 @@ export class Listeners {
   }
 
   /**
-   * Takes no new connections: `closed`. `callersGone` when all callers have, at the latest after `graceMs`. With `last` the
-   * doors are open until those who are inside have gone; see `CloseOptions` of the listener.
+   * Stops accepting connections, after which `closed` resolves. `callersGone` resolves when all callers have gone, at the latest after
+   * `graceMs`. With `last`, connections are accepted until the present callers have gone; see `CloseOptions` of the listener.
    */
   stop(graceMs: number, last = false): { closed: Promise<void>; callersGone: Promise<void> } {
     const { promise: closed, resolve } = Promise.withResolvers<void>()
@@ -169,7 +169,7 @@ export class Listeners {
     return { closed, callersGone }
   }
 
-  /** Ends what is still connected; WebSockets that were closed say goodbye, if `graceMs` allows. */
+  /** Ends what is still connected. WebSockets finish their closing handshake, if `graceMs` allows. */
   async close(graceMs: number): Promise<void> {
     await this.stop(0).callersGone
     this.#publicKeeper?.close()
@@ -188,12 +188,15 @@ function withAuthorities(tls: TlsFiles, ca: Authorities | undefined): TlsFiles {
   return ca === undefined ? tls : { ...tls, ca }
 }
 
-/** Without any, all the authorities of the system would be trusted. */
+/** Without an explicit `ca`, all authorities of the system would be trusted. */
 function keepingAuthorities(fresh: TlsFiles, ca: Authorities | undefined): TlsFiles {
   return { ...fresh, ca: fresh.ca ?? ca }
 }
 
-/** Callers may show a certificate where there are authorities for it. Who shows none, or a bad one, is told by HTTP. */
+/**
+ * Asks callers for a certificate if there are authorities for it. The handshake succeeds without a valid one, so that the refusal
+ * can be an HTTP response.
+ */
 function asking(pair: TlsPair): TlsMaterial {
   return pair.ca === undefined ? pair : { ...pair, ...ASKING, rejectUnauthorized: false }
 }

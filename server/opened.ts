@@ -1,6 +1,6 @@
 /**
- * What a start has opened so far. Each part is noted before anything is waited for, so that a start that fails, or is given
- * up, leaves nothing behind: the parts are closed, last first, which ends what they wait for.
+ * What the start of a server has opened so far. Each part is added before anything is awaited. So a start that fails or is
+ * aborted leaves nothing behind: its parts are closed, last first, which ends whatever is still being awaited.
  */
 import { detached, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
@@ -32,13 +32,13 @@ export class Opened {
     return part
   }
 
-  /** From here on closing `part` closes all that was added before. */
+  /** From now on, closing `part` closes everything that was added before. */
   only(part: Part): void {
     this.#parts = []
     this.add(part)
   }
 
-  /** Throws the reason for which the start was given up. */
+  /** Throws the reason if the start was aborted. */
   check(): void {
     this.#signal?.throwIfAborted()
   }
@@ -53,7 +53,7 @@ export class Opened {
     detached(this.#logger, NOT_CLOSED, this.close())
   }
 
-  /** Resolves when all is closed, or could not be. */
+  /** Resolves when every part is closed, or failed to close. */
   close(): Promise<unknown> {
     this.#forget()
     const parts = this.#parts.splice(0).reverse()
@@ -62,4 +62,4 @@ export class Opened {
   }
 }
 
-const NOT_CLOSED = 'what a start had opened could not be closed'
+const NOT_CLOSED = 'cleaning up after a failed start failed'

@@ -1,4 +1,4 @@
-/** What {@link createServer} takes: types, defaults, and the checks that fail with a TypeError before anything listens. */
+/** The options of {@link createServer}: types, defaults, and checks that throw a TypeError before anything listens. */
 import { isLoopback } from '../protocol/base/address.ts'
 import { checkDuration, checkDurations } from '../protocol/base/durations.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
@@ -42,45 +42,45 @@ export interface PublicOptions {
    * the server restarts, so that no connection is refused.
    */
   readonly fd?: number | undefined
-  /** Without TLS: plain HTTP/1.1, and HTTP/2 with prior knowledge. Addresses other than loopback then need `plaintext`. */
+  /** Without it: plain HTTP/1.1, and HTTP/2 with prior knowledge. Addresses other than loopback then need `plaintext`. */
   readonly tls?: TlsFiles | undefined
   /**
    * A folder of certificates for other names (SNI), such as hosts of runtimes' own: pairs `NAME.crt` and `NAME.key`, and `tls.crt`
-   * and `tls.key` in folders below. Watched. All other names are shown `tls`.
+   * and `tls.key` in subfolders. It is watched. All other names get `tls`.
    */
   readonly tlsFolder?: string | undefined
   /** Allows plain HTTP on addresses other than loopback, behind a proxy. Default false. */
   readonly plaintext?: boolean | undefined
   /**
-   * How callers reach runtimes, `https://*.tunnels.example.com`: what clients are told as their own address, with their name
-   * for the `*`. Default: the first domain with the port of this listener, or with none where `plaintext` is set.
+   * How callers reach runtimes, such as `https://*.tunnels.example.com`. Clients are told this as their own address, with their name
+   * in place of `*`. Default: the first domain with the port of this listener, or without a port if `plaintext` is set.
    */
   readonly url?: string | undefined
   /** Limits on heads, stalled bodies and HTTP/2. The defaults are in `docs/security.md`. */
   readonly limits?: HttpLimitOptions | undefined
 }
 
-/** The listener for tunnel clients. It needs TLS, unless `plaintext` says that a proxy in front ends it. */
+/** The listener for tunnel clients. It needs TLS, unless `plaintext` says that a proxy in front terminates it. */
 export interface ControlOptions {
   /** Default `127.0.0.1`. Ignored with `hostName` and no port. */
   readonly host?: string | undefined
   /**
-   * 0 takes a free port. May be absent with `hostName`: then the public listener carries the control endpoint; and
-   * without `public`: then `server.attach` does, with the TLS of the embedder's server.
+   * 0 takes a free port. May be absent with `hostName`, in which case the public listener carries the control endpoint. May also be
+   * absent without `public`, in which case `server.attach` carries it, with the TLS of the embedder's server.
    */
   readonly port?: number | undefined
-  /** A listening socket in place of host and port; see {@link PublicOptions.fd}. */
+  /** A listening socket instead of host and port; see {@link PublicOptions.fd}. */
   readonly fd?: number | undefined
   /** Certificate and key of the control endpoint. */
   readonly tls?: TlsFiles | undefined
   /**
-   * Authority of client certificates (PEM, or a file, which is watched). If set, every client must present one. With `server.attach` the
-   * embedder's server has to ask for it, and to hold it against the same authority: `requestCert`, `ca`.
+   * Authority of client certificates (PEM, or a file, which is watched). If set, every client must present one. With `server.attach`,
+   * the embedder's server must request the certificate and verify it against the same authority (`requestCert`, `ca`).
    */
   readonly clientCa?: Authorities | undefined
   /** No TLS, because a proxy in front terminates it. */
   readonly plaintext?: boolean | undefined
-  /** Name (SNI) by which clients reach the control endpoint on the public listener. */
+  /** Name (SNI) at which clients reach the control endpoint on the public listener. */
   readonly hostName?: string | undefined
   /** Default `TLSv1.3`. */
   readonly tlsMin?: 'TLSv1.2' | 'TLSv1.3' | undefined
@@ -88,7 +88,7 @@ export interface ControlOptions {
   readonly proxyProtocol?: readonly string[] | undefined
 }
 
-/** Which tokens let a client in. Only `jwks` is required. */
+/** Which tokens are accepted from clients. Only `jwks` is required. */
 export interface AuthOptions {
   /** The keys themselves, a file (watched), or an https URL. Required. */
   readonly jwks: KeyOrigin
@@ -102,82 +102,82 @@ export interface AuthOptions {
   readonly algorithms?: readonly string[] | undefined
   /** Tolerated clock difference, at most 60. Default 30. */
   readonly clockToleranceS?: number | undefined
-  /** Where revocations come from: those of earlier runs, and of elsewhere. */
+  /** Where revocations are loaded from and kept. */
   readonly revocations?: RevocationSources | undefined
   /** Called at each handshake, at each `reauth`, and every 5 s for live sessions. An error, or no answer within 5 s, refuses
    * new sessions and leaves live ones alone. */
   readonly isRevoked?: ((identity: Identity) => boolean | Promise<boolean>) | undefined
 }
 
-/** What {@link createServer} takes: who calls, who dials in, which keys sign their tokens, and the bounds of all of it. */
+/** Options of {@link createServer}: the listeners for callers and clients, the keys that sign tokens, and all limits. */
 export interface ServerOptions extends LimitOptions<typeof DRAIN_TIMES> {
-  /** Absent: no listener of its own; mount the server with `server.attach(httpServer)`. */
+  /** The listener for callers. Without it, mount the server with `server.attach(httpServer)`. */
   readonly public?: PublicOptions | undefined
-  /** The listener for tunnel clients; `off` for none of its own. */
+  /** The listener for tunnel clients, or `off`. */
   readonly control: ControlOptions | 'off'
   /** Runtimes are reached as `<runtime>.<domain>`. */
   readonly domains: readonly string[]
   /**
-   * Runtimes may also have hosts of their own, which their tokens claim (`sallyport_hosts`). Who has one keeps it; another
-   * runtime that claims it is told. Default false.
+   * Runtimes may also have hosts of their own, which their tokens claim (`sallyport_hosts`). The first runtime to claim a host keeps
+   * it; others that claim it are told so. Default false.
    */
   readonly ownHosts?: boolean | undefined
   /** Which tokens let a client in. */
   readonly auth: AuthOptions
   /** Who may call: one set of rules, or several for different runtimes. Default: everybody. */
   readonly access?: AccessOptions | readonly AccessOptions[] | undefined
-  /** Proxies (CIDRs) whose forwarded headers the server believes. Default none. */
+  /** Proxies (CIDRs) whose forwarded headers are trusted. Default none. */
   readonly trustedProxies?: readonly string[] | undefined
-  /** Origins that may read our own errors where the runtime has published no policy. */
+  /** Origins that may read our own errors if the runtime has published no policy. */
   readonly cors?: { readonly origins: readonly string[] } | undefined
   /** Path for the health checks of a load balancer, on any Host: 200, or 503 while the server is not `ready`. Default off. */
   readonly healthPath?: string | undefined
-  /** Bounds of the server; each has a default. */
+  /** Limits of the server. Each has a default. */
   readonly limits?: ServerLimits | undefined
   /** How requests wait for a runtime that is known but has no session at the moment. */
   readonly hold?: HoldOptions | undefined
-  /** Name of this replica: 1 to 64 of `A-Z a-z 0-9 . _ -`. Default a random one. */
+  /** Name of this replica: 1 to 64 of `A-Z a-z 0-9 . _ -`. Default: a random name. */
   readonly replica?: string | undefined
   /**
-   * Lets another process of this user listen on the same public and control addresses (SO_REUSEPORT): the next server,
-   * started before this one stops. Default false.
+   * Lets another process of the same user listen on the same public and control addresses (SO_REUSEPORT), so that the next server can
+   * start before this one stops. Default false.
    */
   readonly reusePort?: boolean | undefined
-  /** Aborted while the server starts: `createServer` rejects with its reason, and nothing remains. Later it means nothing. */
+  /** Aborts the start: `createServer` then rejects with its reason and cleans up. It has no effect once the server has started. */
   readonly signal?: AbortSignal | undefined
   /** Where log lines go. Default: nowhere. */
   readonly logger?: Logger | undefined
   /**
-   * What stands between the edge and the sessions, in the order in which a request meets it: behind host, quota and record, in
-   * front of everything that waits or sends again. A layer that throws costs its exchange; see {@link Layer}. Default none.
+   * Layers between the edge and the sessions, in the order in which a request passes them: after host, quota and record, before
+   * anything that waits or retries. A layer that throws ends only its exchange; see {@link Layer}. Default none.
    */
   readonly layers?: readonly Layer[] | undefined
   /** Called once for each exchange, when it is over. */
   readonly onExchange?: ((record: ExchangeRecord) => void) | undefined
   /** Milliseconds since 1970. Default `Date.now`. */
   readonly clock?: (() => number) | undefined
-  /** Who serves which runtime. Default: in memory, for one server. With Redis, several servers act as one. */
+  /** Knows which server serves which runtime. Default: in memory, for a single server. With Redis, several servers act as one. */
   readonly directory?: Directory | RedisOptions | undefined
   /** How this replica and the others reach each other. Needs a `directory` in Redis. */
   readonly peer?: PeerOptions | undefined
-  /** Where webhooks are kept that cannot be delivered at once, for the routes that ask for it. Default: nowhere. */
+  /** Keeps webhooks that cannot be delivered at once, for routes that ask for it. Default: none. */
   readonly inbox?: InboxOptions | undefined
   /**
-   * Follows the traces of requests: those that a trusted proxy has begun, and a share of the others. Default off: `traceparent` passes
-   * as it came. See `docs/tracing.md`.
+   * Records traces of requests: those that a trusted proxy has begun, and a share of the others. Default: off, and `traceparent`
+   * passes through unchanged. See `docs/tracing.md`.
    */
   readonly tracing?: TracingOptions | undefined
-  /** @internal Hears what this replica does with epochs. */
+  /** @internal Records what this replica does with epochs, for tests. */
   readonly record?: Recorder | undefined
 }
 
-/** Options with every default in its place. */
+/** Options with their defaults filled in. */
 export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
   readonly public: PublicOptions | undefined
   readonly control: ControlOptions | undefined
   readonly domains: readonly string[]
   readonly ownHosts: boolean
-  /** Names that no token may claim, nor what is below them. */
+  /** Domains that no token may claim, including all names under them. */
   readonly reserved: readonly string[]
   readonly auth: AuthOptions & {
     readonly audience: string
@@ -207,7 +207,7 @@ export interface ResolvedServerOptions extends LimitValues<typeof DRAIN_TIMES> {
 
 const DOMAIN = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/i
 
-/** Fills in defaults; throws a TypeError that names the option that is wrong. */
+/** Fills in defaults. Throws a TypeError that names the invalid option. */
 export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   checkAuth(options.auth)
   checkPublic(options.public)
@@ -216,7 +216,7 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   checkReplicas(options.directory, options.peer)
   const access = [options.access ?? []].flat()
   checkAccess(access, options.auth.audience ?? 'sallyport', options.public?.tls !== undefined)
-  for (const domain of options.domains) demand(DOMAIN.test(domain), `domains: ${domain} is no domain name`)
+  for (const domain of options.domains) demand(DOMAIN.test(domain), `domains: ${domain} is not a domain name`)
   demand(options.healthPath?.startsWith('/') ?? true, 'healthPath must begin with /')
   const domains = options.domains.map(domain => domain.toLowerCase())
   const { replica } = options
@@ -256,13 +256,16 @@ export function resolveOptions(options: ServerOptions): ResolvedServerOptions {
   }
 }
 
-/** A time that clients are told, or that all of them wait for: a day at most. Throws TypeError. */
+/** Checks a time that clients are told, or wait for. It may be a day at most. Throws a TypeError. */
 export function checkGrace(name: string, ms: number): number {
   return checkDuration(name, ms, 0, MAX_DURATION_MS)
 }
 
 function checkAuth(auth: AuthOptions | undefined): void {
-  demand(auth?.jwks !== undefined && auth.jwks !== null, 'auth.jwks is required: without keys no client can be checked')
+  demand(
+    auth?.jwks !== undefined && auth.jwks !== null,
+    'auth.jwks is required: without keys, no token can be verified',
+  )
   const { jwks } = auth!
   const known = typeof jwks === 'object' && ('keys' in jwks || 'file' in jwks || 'url' in jwks)
   demand(known, 'auth.jwks must be a key set, { file } or { url }')
@@ -288,7 +291,7 @@ function checkPublic(options: PublicOptions | undefined): void {
   checkPublicUrl(options.url)
   resolveLimits(HTTP_LIMITS, options.limits, 'public.limits')
   demand(options.tlsFolder === undefined || options.tls !== undefined, 'public.tlsFolder needs public.tls')
-  demand(safe, 'public: without tls it listens on loopback only, unless plaintext is set')
+  demand(safe, 'public: without tls, it may listen only on loopback, unless plaintext is set')
 }
 
 function checkControl(control: ControlOptions | undefined, edge: PublicOptions | undefined): void {
@@ -301,10 +304,10 @@ function checkControl(control: ControlOptions | undefined, edge: PublicOptions |
     )
     demand(control.hostName === undefined, 'control.hostName needs TLS: the name is read from the ClientHello')
   } else if (control.port !== undefined || control.hostName !== undefined) {
-    demand(control.tls !== undefined, 'control.tls is required (or plaintext, behind a proxy that ends TLS)')
+    demand(control.tls !== undefined, 'control.tls is required (or plaintext, behind a proxy that terminates TLS)')
   }
   if (control.hostName !== undefined) {
-    demand(DOMAIN.test(control.hostName), `control.hostName: ${control.hostName} is no host name`)
+    demand(DOMAIN.test(control.hostName), `control.hostName: ${control.hostName} is not a host name`)
     demand(edge?.tls !== undefined, 'control.hostName needs public.tls: both share one TLS address')
     const proxied = control.proxyProtocol !== undefined && control.proxyProtocol.length > 0
     demand(!proxied || control.port !== undefined, 'control.proxyProtocol needs an address of its own (control.port)')

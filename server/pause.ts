@@ -1,6 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
 
-/** Waits for `done`, which may have begun with a longer grace, for `ms` at most. */
+/** Waits for `done`, but at most for `ms`. */
 export async function within(ms: number, done: Promise<unknown>): Promise<void> {
   const late = new AbortController()
   await Promise.race([done, pause(ms, late.signal)])

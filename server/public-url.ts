@@ -1,4 +1,4 @@
-/** Where callers reach a runtime, as far as a server can know it. */
+/** The URL at which callers reach a runtime, as far as the server can know it. */
 
 interface PublicPlace {
   readonly url?: string | undefined
@@ -9,12 +9,12 @@ interface PublicPlace {
 /** `https://*.tunnels.example.com` */
 export const PUBLIC_URL = /^https?:\/\/\*\.[a-z0-9.-]+(?::\d{1,5})?$/i
 
-/** The longest that `welcome` carries. */
+/** The longest URL that `welcome` can carry. */
 const MAX_URL = 256
 
 /**
- * `options.url` with the runtime's name for its `*`; else from the first domain and the port that the server listens on, or
- * none of a proxy in front. Undefined where nobody can know.
+ * `options.url` with the runtime's name in place of `*`. Without it, built from the first domain and the port of the public
+ * listener, or with no port if a proxy is in front. `undefined` if it cannot be known.
  */
 export function publicUrl(
   options: PublicPlace | undefined,
@@ -34,14 +34,14 @@ function derived(
   runtime: string,
 ): string | undefined {
   if (options === undefined || domain === undefined || port === undefined) return undefined
-  // A proxy that ends TLS stands in front.
+  // A proxy in front terminates TLS.
   if (options.plaintext === true) return `https://${runtime}.${domain}`
   const [scheme, usual] = options.tls === undefined ? ['http', 80] : ['https', 443]
   return `${scheme}://${runtime}.${domain}${port === usual ? '' : `:${port}`}`
 }
 
-/** Throws TypeError for what is no pattern of such URLs. */
+/** Throws a TypeError unless `url` matches {@link PUBLIC_URL}. */
 export function checkPublicUrl(url: string | undefined): void {
   if (url === undefined || PUBLIC_URL.test(url)) return
-  throw new TypeError(`public.url: "${url}" is not like https://*.tunnels.example.com`)
+  throw new TypeError(`public.url: "${url}" must have the form https://*.tunnels.example.com`)
 }

@@ -1,11 +1,11 @@
 /**
- * Names of runtimes and hosts that the directory is asked about, because somebody calls them and nothing is known of them
- * here. Anybody can make names up, so that what is asked in vain is limited; see {@link UnknownHosts}.
+ * Asks the directory about runtimes and hosts that somebody calls and this replica does not know. Anybody can make names up, so
+ * questions about unknown names are limited; see {@link UnknownHosts}.
  */
 import type { Directory, RuntimeState } from './directory/directory.ts'
 import { UnknownHosts } from './unknown-hosts.ts'
 
-/** Names that are being asked about at a time: what sessions tell the directory has room beside them. */
+/** Most questions at a time, so that they leave the directory room for the registrations of sessions. */
 const MAX_ASKED = 4096
 
 type Answer = RuntimeState | 'unknown' | undefined
@@ -24,8 +24,8 @@ export class Questions {
   }
 
   /**
-   * What the directory knows of the name. `refused`: `network` has asked for too many names that nobody serves, or too many
-   * are being asked for. An embedder has no network.
+   * What the directory knows about the name. `refused` if `network` has asked about too many names that nobody serves, or too many
+   * questions are under way. An embedder has no network.
    */
   ask(name: string, network: string | undefined): Promise<Answer> | 'refused' {
     const asked = this.#asked.get(name)

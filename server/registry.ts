@@ -1,8 +1,8 @@
 /**
  * Which sessions carry a runtime's traffic: runtimes -> instances -> sessions.
  *
- * One instance of a runtime is active, on all replicas the same: the directory says which. A newer one that is ready
- * takes over; the older one keeps the streams it has, and stays as a standby until the active one drains or is gone.
+ * One instance of a runtime is active, the same one on all replicas; the directory says which. A newer instance takes over when it
+ * is ready. The older one keeps the streams it has, and stays as a standby until the active one drains or is gone.
  */
 
 import { ignore, logGuard } from '../protocol/base/guard.ts'
@@ -14,60 +14,60 @@ import type { Directory, DirectoryListener, Grant, Registration, RuntimeState } 
 import type { Recorder } from './directory/recorder.ts'
 import { Questions } from './questions.ts'
 
-/** What the registry needs of a session. */
+/** What the registry needs to know about a session. */
 export interface RegisteredSession {
   readonly id: string
   readonly runtime: string
   readonly instance: string
-  /** Smoothed round trip; 0 before the first. */
+  /** Smoothed round-trip time. 0 until it is measured. */
   readonly rttMs: number
   /** Exchanges open on it. */
   exchanges: number
-  /** It is slow to answer, or has just refused an exchange: it gets none while another is well. */
+  /** It is slow to answer, or has just refused an exchange. It gets no exchanges while another session is healthy. */
   readonly overdue: boolean
-  /** Whether its token names this host of its runtime's own. */
+  /** Whether its token names this host as its runtime's own. */
   claims(host: string): boolean
-  /** Its instance was given an epoch, became active or became a standby. */
+  /** Called when its instance is granted an epoch, or becomes active or a standby. */
   granted(grant: Grant): void
 }
 
-/** What takes an exchange: a session of this replica, or the hop to one of another. */
+/** What can carry an exchange: a session at this replica, or a hop to one at another replica. */
 export interface Carrier {
   readonly id: string
   readonly instance: string
   readonly epoch: number
-  /** Replicas between us and the session. */
+  /** Number of replicas between us and the session. */
   readonly hops: 0 | 1
-  /** Who may call; undefined: everybody. */
+  /** Callers that may use it. `undefined` means everybody. */
   readonly callers: Cidrs | undefined
   /** Whether new exchanges may go here. */
   readonly usable: boolean
-  /** As many streams are open as it takes. */
+  /** It has as many open streams as it accepts. */
   readonly full: boolean
   exchanges: number
-  /** It gets an attempt that is recorded. */
+  /** Called for an attempt that is recorded, with its span. */
   gave(span: Span): void
   open(): Stream
-  /** Called when it did not take an exchange. */
+  /** Called when it refused an exchange. */
   refused?(): void
   /** Called when one of its exchanges is over. */
   released(): void
 }
 
-/** The way to sessions that other replicas have. */
+/** Finds sessions at other replicas. */
 export interface HopFinder<H> {
-  /** A hop to a replica that has a session of `instance`; the one that just failed only if there is no other. */
+  /** A hop to a replica that has a session of `instance`. `not`, which just failed, only if there is no other. */
   pick(state: RuntimeState, instance: string, not: unknown): H | undefined
-  /** Set by the registry: a replica that did not take an exchange of the runtime may be asked again. */
+  /** Set by the registry. Called when a replica that refused an exchange of the runtime may be tried again. */
   onAgain: ((runtime: string) => void) | undefined
 }
 
 class Instance<M extends RegisteredSession> {
   readonly id: string
   grant: Grant = { epoch: 0, active: false }
-  /** The directory has answered for it. */
+  /** The directory has answered about it. */
   known = false
-  /** It presented this epoch. */
+  /** The highest epoch that its clients presented. */
   lastEpoch = 0
   /** The directory is being asked. */
   asking: Promise<RuntimeState> | undefined
@@ -82,16 +82,16 @@ class Instance<M extends RegisteredSession> {
 
 interface RegistryOptions<H> {
   readonly directory: Directory
-  /** Default: its own. Shared with who asks the directory for other names. */
+  /** Questions to the directory, shared with whoever asks about hosts. Default: its own. */
   readonly questions?: Questions | undefined
   readonly logger: Logger
-  /** Is told of the names in the directory that are no runtimes: they have a dot. */
+  /** Listener for the names in the directory that are hosts, not runtimes. They contain a dot. */
   readonly hosts?: DirectoryListener | undefined
-  /** Absent: there are no other replicas. */
+  /** Absent if there are no other replicas. */
   readonly hops?: HopFinder<H> | undefined
-  /** From 0 to 1, for the choice between sessions. Default `Math.random`. */
+  /** Random numbers for the choice between sessions. Default `Math.random`. */
   readonly random?: () => number
-  /** A runtime may have a live session that it had not a moment ago; undefined: any runtime may. */
+  /** Called when a runtime may have a live session again; `undefined` means any runtime. */
   readonly onLive?: (runtime: string | undefined) => void
   readonly record?: Recorder | undefined
 }
@@ -104,7 +104,7 @@ export class Registry<M extends RegisteredSession, H = never> {
   readonly #directory: Directory
   readonly #random: () => number
   readonly #questions: Questions
-  /** A directory of an embedder may throw: its sessions end all the same. */
+  /** Guarded, since an embedder's directory may throw. */
   readonly #gone: (runtime: string, instance: string) => void
   #sessions = 0
 
@@ -113,7 +113,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     this.#directory = options.directory
     this.#questions = options.questions ?? new Questions(options.directory)
     this.#random = options.random ?? Math.random
-    const guard = logGuard(options.logger, 'the directory could not be told')
+    const guard = logGuard(options.logger, 'telling the directory failed')
     this.#gone = guard((runtime: string, instance: string) => this.#directory.gone(runtime, instance))
     if (options.hops !== undefined) options.hops.onAgain = runtime => options.onLive?.(runtime)
     const { hosts } = options
@@ -159,7 +159,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     return this.#instance(member)?.grant.epoch ?? 0
   }
 
-  /** A session has sent hello. It gets no streams yet. */
+  /** A session has sent `hello`. It gets no streams yet. */
   add(member: M): void {
     let instances = this.#runtimes.get(member.runtime)
     if (instances === undefined) {
@@ -175,7 +175,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     this.#sessions++
   }
 
-  /** The session is ready; its instance is given its epoch, at the first of its sessions. */
+  /** The session is ready. At the first session of an instance, the directory is asked for the instance's epoch. */
   async ready(member: M, lastEpoch: number): Promise<void> {
     const instance = this.#instance(member)
     if (instance === undefined || !instance.all.has(member) || instance.live.includes(member)) return
@@ -183,7 +183,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     instance.lastEpoch = Math.max(instance.lastEpoch, lastEpoch)
     if (!instance.known) {
       const state = await this.#ask(member.runtime, instance)
-      // What the directory knew already is no change that it would tell of.
+      // The directory reports only changes. If it knew the instance already, nobody else applies this state.
       if (!instance.known) this.#apply(state)
       return
     }
@@ -192,7 +192,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     if (instance.live.length === 1) await this.#ask(member.runtime, instance)
   }
 
-  /** The directory is asked once per instance, however many of its sessions become ready. */
+  /** Asks the directory once per instance, however many of its sessions become ready. */
   #ask(runtime: string, instance: Instance<M>): Promise<RuntimeState> {
     instance.asking ??= this.#directory.ready(registrationOf(runtime, instance)).finally(() => {
       instance.asking = undefined
@@ -200,7 +200,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     return instance.asking
   }
 
-  /** The session gets no new streams; when it was the last of the active instance, a standby takes over. */
+  /** The session gets no new streams. If it was the last one of the active instance, a standby takes over. */
   drain(member: M): void {
     const live = this.#instance(member)?.live
     const index = live?.indexOf(member) ?? -1
@@ -224,9 +224,9 @@ export class Registry<M extends RegisteredSession, H = never> {
   }
 
   /**
-   * A live session of the active instance: of two picked at random the one whose round trip times (open exchanges + 1)
-   * is less; if this replica has none, the hop to one that has. `not`: what just failed. `instance`: only if this one is
-   * still active. `ownHost`: only a session that claims it. A hop has to be asked, as the other replica knows its tokens.
+   * A live session of the active instance: of two picked at random, the one with the lower round-trip time x (open exchanges + 1).
+   * If this replica has none, a hop to a replica that has one. `not` is what just failed. With `instance`, only if that instance is
+   * still active. With `ownHost`, only a session that claims it, or a hop, since only the other replica knows its sessions' tokens.
    */
   pick(name: string, not?: unknown, instance?: string, ownHost?: string): M | H | undefined {
     const state = this.#directory.find(name)
@@ -236,7 +236,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     return this.#pickHere(state, not, ownHost) ?? this.#options.hops?.pick(state, active, not)
   }
 
-  /** Whether a session may come at any moment: one is somewhere, one was not long ago, or nobody can know. */
+  /** Whether a session may come at any moment: there is one somewhere, there was one recently, or we cannot know. */
   knows(name: string, forgetMs: number): boolean {
     if (this.countOf(name) > 0) return true
     const state = this.#directory.find(name)
@@ -247,28 +247,28 @@ export class Registry<M extends RegisteredSession, H = never> {
   }
 
   /**
-   * Asks the directory about a runtime of which we know nothing (or anew: `again`); then who waits for it is told. `refused`:
-   * we know nothing of it, and `network` has asked for too many names that nobody serves, or too many are being asked for.
+   * Asks the directory about a runtime that we do not know, or again with `again`. Waiting requests are woken when it has answered.
+   * `refused` if we do not know it, and `network` has asked about too many names that nobody serves, or too many questions are under way.
    */
   ask(name: string, again: boolean, network?: string): boolean | 'refused' {
     const isKnown = this.#directory.find(name) !== 'unknown'
     if (isKnown && !again) return false
     const { onLive, logger } = this.#options
     const questions = this.#questions
-    // Once for all who wait: each of them asks, and would be told once for each of the others, round after round.
+    // One answer wakes all waiting requests. If each of them added a callback, each would be woken once per request, over and over.
     if (questions.isAsked(name)) return true
     const answer = questions.ask(name, network)
     if (answer === 'refused') return isKnown ? false : answer
-    const guard = logGuard(logger, 'who waits for a runtime could not be told')
+    const guard = logGuard(logger, 'waking the requests for a runtime failed')
     answer.then(
       guard(() => onLive?.(name)),
-      // The directory reports by itself when it cannot be reached.
+      // The directory itself reports if it cannot be reached.
       ignore,
     )
     return true
   }
 
-  /** As `pick`, of this replica alone, on this epoch alone: what another replica asks for. */
+  /** Like `pick`, but only at this replica and only for this epoch. For exchanges that another replica hands over. */
   pickOn(name: string, epoch: number, ownHost?: string): M | undefined {
     const state = this.#directory.find(name)
     if (state === undefined || state === 'unknown' || state.epoch !== epoch) return undefined
@@ -277,7 +277,7 @@ export class Registry<M extends RegisteredSession, H = never> {
 
   #pickHere({ runtime, active, epoch }: RuntimeState, not: unknown, ownHost: string | undefined): M | undefined {
     const all = this.#runtimes.get(runtime)?.get(active)?.live
-    // Whoever can write to the directory can say whose a host is. What a token says was signed.
+    // The directory could be tampered with, so what counts is the host's claim in a signed token.
     const live = ownHost === undefined ? all : all?.filter(member => member.claims(ownHost))
     if (live === undefined || live.length === 0) return undefined
     const picked = live.length === 1 ? live[0] : this.#better(live, not)
@@ -298,8 +298,8 @@ export class Registry<M extends RegisteredSession, H = never> {
   }
 
   /**
-   * Tells the sessions of this replica what the directory says of their instances; and the directory, of which instances
-   * there are none here.
+   * Tells the sessions at this replica what the directory says about their instances. Tells the directory which instances it lists
+   * here although they are gone.
    */
   #apply(state: RuntimeState): void {
     const { runtime, active } = state
@@ -310,7 +310,7 @@ export class Registry<M extends RegisteredSession, H = never> {
       if (isListed && here?.has(id) !== true) this.#gone(runtime, id)
     }
     for (const instance of here?.values() ?? []) {
-      // A directory that lost its memory does not take from an instance what it holds.
+      // A directory that lost its data does not take an instance's epoch away.
       const epoch = state.instances.get(instance.id)?.epoch ?? instance.grant.epoch
       this.#grant(runtime, instance, { epoch, active: active === instance.id })
       this.#correct(state, instance)
@@ -330,7 +330,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     for (const member of instance.live) member.granted(grant)
   }
 
-  /** The directory knows of our sessions what is so; after a loss it is told again. */
+  /** Corrects what the directory knows about our sessions, which may be wrong after it lost data. */
   #correct(state: RuntimeState, instance: Instance<M>): void {
     const listed = state.instances.get(instance.id)?.replicas.includes(this.#directory.replica) ?? false
     if (listed === instance.live.length > 0 || instance.asking !== undefined) return
@@ -350,7 +350,7 @@ function registrationOf<M extends RegisteredSession>(
   return { runtime, instance: id, lastEpoch: Math.max(lastEpoch, grant.epoch) }
 }
 
-/** Smaller differences come from a busy event loop and say nothing about the path. */
+/** Smaller differences come from a busy event loop and say nothing about the network. */
 const NEAR_MS = 5
 
 function better<M extends RegisteredSession>(a: M, b: M): M {

@@ -1,4 +1,4 @@
-/** What makes several servers one: the directory that they share, and the connections between them. */
+/** What several servers need to act as one: the shared directory, and the connections between them. */
 
 import { randomBytes } from 'node:crypto'
 import { formatAddress } from '../protocol/base/host-port.ts'
@@ -22,17 +22,17 @@ const DEFAULT_PREFIX = 'sallyport'
 
 export interface Replicas {
   readonly directory: Directory
-  /** Whether it is the directory of several servers. */
+  /** Whether several servers share the directory. */
   readonly shared: boolean
   readonly peers: Peers | undefined
   readonly keeper: TlsKeeper | undefined
-  /** Through which all are asked what an operator asks of one. */
+  /** Forwards an operator's question to all replicas. */
   readonly operators: SharedOperators | undefined
-  /** Asked for a session of this server, when another replica hands an exchange over; set by the server. */
+  /** Picks a session of this server when another replica hands an exchange over. Set by the server. */
   pick: SpliceOwner['pick']
 }
 
-/** Opens the directory; resolves once it has answered, or could not be reached. */
+/** Opens the directory. Resolves once it has answered, or could not be reached. */
 export async function openReplicas(settings: ResolvedServerOptions, opened: Opened): Promise<Replicas> {
   const { directory } = settings
   if (directory !== undefined && 'url' in directory) return openShared(settings, directory, opened)
@@ -44,7 +44,7 @@ async function openShared(settings: ResolvedServerOptions, options: StoreOptions
   const { logger, record } = settings
   const { prefix = DEFAULT_PREFIX } = options
   const { leaseMs } = resolveLimits(LEASE, { leaseMs: options.leaseMs })
-  // Two processes of one name, as after a restart, are two replicas.
+  // Two processes with the same name, as after a restart, are two replicas.
   const replica = `${encodeURIComponent(settings.replica)}~${randomBytes(4).toString('hex')}`
   const pick: Replicas['pick'] = (...wanted) => replicas.pick(...wanted)
   const { peer } = settings
@@ -97,14 +97,14 @@ async function openPeers(
   return { peers, keeper }
 }
 
-/** The revocations of all replicas, where there is a directory of several servers. */
+/** The revocations that replicas share, if there is a shared directory. */
 export async function openSharedRevocations(settings: ResolvedServerOptions): Promise<SharedRevocations | undefined> {
   const { directory } = settings
   if (directory === undefined || !('url' in directory)) return undefined
   return storeKindOf(directory.url).revocations?.(directory, directory.prefix ?? DEFAULT_PREFIX, settings)
 }
 
-/** Tells the others that this server stops. */
+/** Leaves the directory and closes the connections to other replicas. */
 export async function closeReplicas({ directory, peers, keeper, operators }: Replicas): Promise<void> {
   keeper?.close()
   operators?.close()

@@ -1,8 +1,8 @@
-/** The ceilings on buffered bytes: one of the process, and below it one of each runtime whose sessions hold any or may. */
+/** Limits on buffered bytes: one for the process, and under it one for each runtime that has sessions. */
 import { type BufferBudget, createBufferBudget } from '../protocol/wire/yamux/budget.ts'
 import { RuntimeCeilings } from '../protocol/wire/yamux/runtime-ceilings.ts'
 
-/** As `createSession` takes them. */
+/** As options of `createSession`. */
 interface Budgets {
   readonly processBudget: BufferBudget
   readonly runtimeCeilings: RuntimeCeilings
@@ -24,8 +24,8 @@ export class RuntimeBudgets {
   }
 
   /**
-   * Of the runtime; they stay for as long as sessions are under them. At its own ceiling the caller pays that holds most over all
-   * of its sessions, at that of the process the greediest session of the runtime that holds most.
+   * The budgets of a runtime. They are removed when no session uses them any more. If the runtime's limit is reached, the caller that
+   * holds most over all of its sessions pays; if that of the process is, the greediest session of the runtime that holds most.
    */
   of(runtime: string): Budgets {
     let budgets = this.#all.get(runtime)

@@ -1,4 +1,4 @@
-/** All sessions of this server: set up from arrivals, checked again while they live, drained, counted. */
+/** All sessions of this server: sets them up, keeps checking their tokens, drains and counts them. */
 
 import { randomUUID } from 'node:crypto'
 import { networkOf } from '../protocol/base/address.ts'
@@ -30,14 +30,15 @@ import { RuntimeBudgets } from './runtime-budgets.ts'
 import { describeSession } from './stats.ts'
 
 /**
- * How often all tokens are checked. A timer for each would run on the monotonic clock, which does not notice when the wall clock
- * is set or the machine sleeps: the session would then get nothing new, and stay.
+ * How often all tokens are checked. One timer per token would run on the monotonic clock, which does not notice when the wall clock
+ * is set or the machine sleeps. An expired session would then get no new exchanges, but stay open.
  */
 const TOKEN_CHECK_MS = 1000
 const REVOCATION_CHECK_MS = 5000
 const POOLED_BUFFERS = 256
-/** Of one runtime that are asked at once. */
+/** Most instances of a runtime that are asked about their targets at once. */
 const MAX_INSTANCES = 16
+const CHECK_FAILED = 'checking revocations failed'
 
 interface SessionsOptions {
   readonly settings: ResolvedServerOptions
@@ -46,7 +47,7 @@ interface SessionsOptions {
   readonly policies: Policies
   readonly hold: Hold
   readonly inbox: Inbox | undefined
-  /** Absent: runtimes have no hosts of their own. */
+  /** Absent if runtimes cannot have hosts of their own. */
   readonly hosts: OwnHosts | undefined
   readonly events: Events<ServerEvents>
   /** Where callers reach a runtime. */
@@ -56,11 +57,11 @@ interface SessionsOptions {
 export class Sessions {
   readonly #options: SessionsOptions
   readonly #context: RuntimeSessionContext
-  /** Every session that has a WebSocket, whether or not it has said hello. */
+  /** Every session that has a WebSocket, whether or not it has sent `hello`. */
   readonly #all = new Set<RuntimeSession>()
   /**
-   * Their sockets, and those of sessions that have ended and whose clients have not closed yet: how many there are, come from one
-   * network, and are of one runtime.
+   * Open sockets: in total, by network, and by runtime. They include those of ended sessions whose clients have not closed them
+   * yet.
    */
   #sockets = 0
   readonly #ofNetwork = new Map<string, number>()
@@ -76,7 +77,7 @@ export class Sessions {
   ended = 0
   /** Sessions that ended because their token was revoked. */
   revoked = 0
-  /** What clients tell of recorded requests; undefined: nothing. */
+  /** Spans that clients return for recorded requests. `undefined` without tracing. */
   readonly returned: ReturnedSpans | undefined
   /** Bytes of sessions that have ended. */
   pastBytesIn = 0
@@ -91,19 +92,19 @@ export class Sessions {
     this.#context = this.#createContext()
     resolveSessionLimits(this.#context.session)
     const { logger } = options.settings
-    this.#guard = logGuard(logger, 'the sessions could not be looked after')
+    this.#guard = logGuard(logger, 'checking tokens of sessions failed')
     const look = this.#guard(() => {
       for (const session of this.#all) session.checkToken()
     })
     this.#tokenTimer = setInterval(look, TOKEN_CHECK_MS).unref()
     if (options.authenticator.hasHook) {
-      const guard = logGuard(logger, 'revocations could not be checked')
-      const round = guard(() => detached(logger, 'revocations could not be checked', this.#checkRevocations()))
+      const guard = logGuard(logger, CHECK_FAILED)
+      const round = guard(() => detached(logger, CHECK_FAILED, this.#checkRevocations()))
       this.#revocationTimer = setInterval(round, REVOCATION_CHECK_MS).unref()
     }
   }
 
-  /** Bytes held for callers, those of ended sessions included. */
+  /** Bytes held for callers, including those of ended sessions. */
   get bufferedBytes(): number {
     return this.#budgets.usedBytes
   }
@@ -137,7 +138,7 @@ export class Sessions {
       onReady: session => this.#ready(session),
       onRenewed: session => {
         this.#claimHosts(session)
-        // A request may wait for a session that claims its host.
+        // A request may be waiting for a session that claims its host.
         hold.wake(session.runtime)
       },
       onDrain: session => registry.drain(session),
@@ -146,7 +147,7 @@ export class Sessions {
     }
   }
 
-  /** Why this client is refused now; undefined if it is not. */
+  /** Why this client is refused now. `undefined` if it may come in. */
   gate(identity: Identity, address: string): RefusalReason | undefined {
     const { limits } = this.#options.settings
     const { sessions, sessionsPerAddress, sessionsPerRuntime } = limits
@@ -169,7 +170,7 @@ export class Sessions {
     this.opened++
   }
 
-  /** A session is over when it has said so; its socket is there until its client closes it, or has had its time for that. */
+  /** Counts a socket. It outlives its session until the client closes it, or the time for that is up. */
   #count({ address, runtime }: RuntimeSession, change: 1 | -1): void {
     this.#sockets += change
     const tallies: Array<[Map<string, number>, string]> = [
@@ -231,7 +232,8 @@ export class Sessions {
     const { hosts } = session.identity
     this.#options.inbox?.rules.renewed(session.runtime, hosts)
     if (this.#options.hosts !== undefined) this.#options.hosts.claim(session, hosts)
-    else if (hosts.length > 0) session.tell('host-refused', 'this server takes no hosts of runtimes (--own-hosts)')
+    else if (hosts.length > 0)
+      session.tell('host-refused', "this server does not allow hosts of runtimes' own (--own-hosts)")
   }
 
   #closed(session: RuntimeSession, reason: string): void {
@@ -250,7 +252,7 @@ export class Sessions {
     if (this.#all.size === 0) this.#onEmpty?.()
   }
 
-  /** Ends the live sessions whose token a rule covers, now. */
+  /** Ends the sessions whose token a revocation covers. */
   judge(): void {
     for (const session of this.#all) if (this.#options.authenticator.covers(session.identity)) this.#revoked(session)
   }
@@ -279,7 +281,7 @@ export class Sessions {
     for (const session of this.#all) if (session.runtime === runtime) yield session
   }
 
-  /** One session of each instance of a runtime, the oldest: of 16 instances at most. */
+  /** The oldest session of each instance of a runtime, for at most `MAX_INSTANCES`. */
   instancesOf(runtime: string): RuntimeSession[] {
     const found = new Map<string, RuntimeSession>()
     for (const session of this.of(runtime)) {
@@ -294,8 +296,8 @@ export class Sessions {
   }
 
   /**
-   * Asks all clients to leave, each at its own time where there are other replicas; resolves when none is left, at the
-   * latest after `graceMs`.
+   * Asks all clients to leave, spread over time if there are other replicas. Resolves when none is left, at the latest after
+   * `graceMs`.
    */
   async drain(reason: string, graceMs: number, stay: Stay): Promise<void> {
     this.#draining = true

@@ -1,6 +1,6 @@
 /**
- * One address for two TLS servers. The front reads the server name of each ClientHello and hands the untouched socket
- * to the control endpoint or to the public edge, so that TLS 1.3 only and client certificates hold for one name alone.
+ * One address for two TLS servers. Reads the server name of each ClientHello and hands the untouched socket to the control
+ * endpoint or to the public edge. So settings such as TLS 1.3 only, and client certificates, apply to one name alone.
  */
 import type { Socket } from 'node:net'
 import { ConnectionSlots } from '../protocol/base/connection-slots.ts'
@@ -17,7 +17,7 @@ interface SniFrontOptions {
   readonly control: (socket: Socket) => void
   readonly edge: (socket: Socket) => void
   readonly logger: Logger
-  /** Connections whose ClientHello has not come yet. Default 4,096. */
+  /** Most connections whose ClientHello has not arrived yet. Default 4,096. */
   readonly maxPending?: number
 }
 
@@ -30,9 +30,9 @@ export class SniFront {
     this.#pending = new ConnectionSlots(options.maxPending ?? 4096)
   }
 
-  /** Takes an accepted connection that nobody has read from. */
+  /** Handles an accepted connection that nobody has read from yet. */
   accept(socket: Socket): void {
-    // Whoever gets the socket listens for itself; until then a reset must not end the process.
+    // The next owner adds its own listener. Until then, a reset must not end the process.
     socket.on('error', ignore)
     let name: string | undefined
     lookAtFirstBytes(socket, {

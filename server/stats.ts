@@ -1,4 +1,4 @@
-/** What a server shows of itself: numbers, and its sessions. */
+/** Statistics of a server, and descriptions of its sessions. */
 import type { AccessStats } from './access/rules.ts'
 import type { RuntimeSession } from './control/runtime-session.ts'
 import type { DirectoryStats } from './directory/directory.ts'
@@ -7,7 +7,7 @@ import type { InboxStats } from './inbox/inbox.ts'
 import type { HostStats, OwnHosts } from './own-hosts.ts'
 import type { PeerStats } from './peer/peers.ts'
 
-/** One session with a tunnel client, as a status page shows it. */
+/** One session with a tunnel client, for status pages. */
 export interface SessionInfo {
   readonly id: string
   readonly runtime: string
@@ -18,10 +18,10 @@ export interface SessionInfo {
   /** Whether its instance is the one that gets new exchanges. */
   readonly active: boolean
   readonly state: string
-  /** Where the client dialled from. */
+  /** Address of the client. */
   readonly address: string
   readonly software: string
-  /** Hosts of its own that it claims and its runtime has. */
+  /** Hosts of its own that its token claims, and that its runtime holds. */
   readonly hosts: readonly string[]
   /** Milliseconds since 1970. */
   readonly connectedAt: number
@@ -41,7 +41,7 @@ export interface ServerStats {
   readonly sessions: number
   readonly streams: number
   readonly exchanges: number
-  /** Held for callers that have not taken them, also of sessions that have ended. */
+  /** Bytes that callers have not read yet, including those of sessions that have ended. */
   readonly bufferedBytes: number
   readonly replayBytes: number
   /** Connections of callers. */
@@ -51,27 +51,30 @@ export interface ServerStats {
   /** Requests that wait for a session of their runtime, and bytes of their bodies. */
   readonly held: number
   readonly heldBytes: number
-  /** How requests that waited went on, since the start. */
+  /** What became of requests that waited, since the start. */
   readonly heldOutcomes: Readonly<HoldOutcomes>
   readonly sessionBytesIn: number
   readonly sessionBytesOut: number
   readonly roundTripsMs: readonly number[]
   /** Clients that wait for their handshake. */
   readonly handshakesWaiting: number
-  /** Clients that were not let in, by reason, since the start. */
+  /** Clients that were refused since the start, by reason. */
   readonly handshakesRefused: Readonly<Record<string, number>>
   readonly directory: DirectoryStats
-  /** Absent: no other replicas are spoken to. */
+  /** Absent if there are no connections to other replicas. */
   readonly peers: PeerStats | undefined
-  /** When each certificate in force ends, in ms since 1970: `public`, `control`, `peer`; `hosts`: the first of the folder. */
+  /**
+   * When each certificate in force expires, in ms since 1970: `public`, `control`, `peer`, and `hosts`, which is the first of the
+   * folder to expire.
+   */
   readonly certificates: Readonly<Record<string, number>>
-  /** Hosts of runtimes' own; absent: there are none. */
+  /** Hosts of runtimes' own. Absent if they are off. */
   readonly hosts: HostStats | undefined
-  /** What became of requests whose callers were checked; absent: everybody may call. */
+  /** What became of requests whose callers were checked. Absent if everybody may call. */
   readonly access: Readonly<AccessStats> | undefined
-  /** Absent: webhooks are not kept. */
+  /** Absent without an inbox. */
   readonly inbox: InboxStats | undefined
-  /** Of what clients tell of recorded requests: spans that were taken, and requests whose spans were not. Absent: they tell nothing. */
+  /** Spans that clients returned for recorded requests: how many were accepted, and for how many requests they were not. Absent if off. */
   readonly spansReturned: { readonly taken: number; readonly refused: number } | undefined
   readonly sessionsOpened: number
   readonly sessionsEnded: number
@@ -102,7 +105,7 @@ export function describeSession(session: RuntimeSession, replica: string, hosts:
   }
 }
 
-/** Sums over live sessions. */
+/** Totals of live sessions. */
 export function sumSessions(sessions: Iterable<RuntimeSession>) {
   const totals = { streams: 0, exchanges: 0, bytesIn: 0, bytesOut: 0, roundTripsMs: [] as number[] }
   for (const { session, exchanges } of sessions) {

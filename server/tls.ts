@@ -1,4 +1,4 @@
-/** Certificates and keys: given as PEM or as files; files are watched, and a bad file keeps what holds. */
+/** Certificates and keys, given as PEM or as files. Files are watched; if one becomes invalid, the old pair stays in force. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import { certificatesIn } from '../protocol/base/certificates.ts'
@@ -10,7 +10,7 @@ export type Pem = string | Buffer
 
 /** A certificate and its key, as PEM or as files. `server.reload` reads the files again. */
 export interface TlsFiles {
-  /** The certificate and those between it and its authority, or the file that holds them. */
+  /** The certificate and its intermediates, or the file that holds them. */
   readonly cert: Pem | { readonly file: string }
   readonly key: Pem | { readonly file: string }
   /** Authorities of the other end's certificates. */
@@ -28,7 +28,7 @@ export interface TlsPair {
   readonly ocsp?: Buffer
 }
 
-/** Reads both parts and checks that they fit; the error says which part is bad, and never shows a key. */
+/** Reads certificate and key, and checks that they match. The error says which part is invalid, and never shows a key. */
 export async function loadTls(files: TlsFiles): Promise<TlsPair> {
   const [chain, key] = await Promise.all([readPem(files.cert, 'certificate'), readPem(files.key, 'key')])
   const cert = attempt(() => certificatesIn(chain).join(''), `the certificate ${nameOf(files.cert)} is not valid PEM`)
@@ -40,7 +40,7 @@ export async function loadTls(files: TlsFiles): Promise<TlsPair> {
   return { cert, key, ...ca, ...(files.ocsp === undefined ? {} : { ocsp: await readOcsp(files.ocsp) }) }
 }
 
-/** `OCSPResponse ::= SEQUENCE { responseStatus ENUMERATED { successful (0) ...`: another status says nothing of anybody. */
+/** `OCSPResponse ::= SEQUENCE { responseStatus ENUMERATED { successful (0) ...`. Other statuses carry no response about a certificate. */
 async function readOcsp(source: NonNullable<TlsFiles['ocsp']>): Promise<Buffer> {
   const response = Buffer.from(await readPem(source, 'OCSP response'))
   const lengthBytes = (response[1] ?? 0) < 0x80 ? 1 : 1 + (response[1]! & 0x7f)
@@ -80,12 +80,12 @@ function attempt<T>(make: () => T, message: string): T {
   }
 }
 
-/** When the certificate ends, in ms since 1970. */
+/** When the certificate expires, in ms since 1970. */
 export function expiryOf({ cert }: Pick<TlsPair, 'cert'>): number {
   return Date.parse(new X509Certificate(cert).validTo)
 }
 
-/** Keeps one endpoint's certificate fresh. */
+/** Reloads an endpoint's certificate when its files change. */
 export class TlsKeeper {
   #files: TlsFiles
   #inForce: TlsPair
@@ -103,18 +103,18 @@ export class TlsKeeper {
     this.#watch = this.#watched()
   }
 
-  /** When the certificate in force ends, in ms since 1970. */
+  /** When the certificate in force expires, in ms since 1970. */
   get expiresAt(): number {
     return expiryOf(this.#inForce)
   }
 
-  /** Reads again (`files`: from now on these); resolves to false, and keeps the old pair, if the new one is bad. */
+  /** Reads the files again, or switches to `files`. If the new pair is invalid, keeps the old one and resolves to false. */
   reload(files?: TlsFiles): Promise<boolean> {
     this.#queue = this.#queue.then(() => this.#reload(files ?? this.#files))
     return this.#queue
   }
 
-  /** As `reload`, but does nothing if the pair is unchanged. */
+  /** Like `reload`, but does nothing if the pair is unchanged. */
   #changed(): void {
     this.#queue = this.#queue.then(() => this.#reload(this.#files, this.#inForce))
   }

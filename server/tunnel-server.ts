@@ -1,4 +1,4 @@
-/** The tunnel server: the parts, put together. */
+/** The tunnel server, which ties the parts together. */
 import { once } from 'node:events'
 import type { Server as HttpServer } from 'node:http'
 import { Server as TlsServer } from 'node:tls'
@@ -50,7 +50,7 @@ import type { TlsFiles } from './tls.ts'
 
 const DEFAULT_GRACE_MS = 30_000
 
-/** Published as {@link Server}. */
+/** Embedders see it as {@link Server}. */
 export class TunnelServer implements Server {
   readonly #settings: ResolvedServerOptions
   readonly #replicas: Replicas
@@ -72,7 +72,7 @@ export class TunnelServer implements Server {
   readonly #mounts = new Set<() => void>()
   #draining: Promise<void> | undefined
   #closing: Promise<void> | undefined
-  /** Aborted when no grace is left. */
+  /** Aborted when the grace is over. */
   readonly #over = new AbortController()
 
   static async start(settings: ResolvedServerOptions): Promise<TunnelServer> {
@@ -124,7 +124,7 @@ export class TunnelServer implements Server {
     this.#access = access
     this.#revocations = revocations
     this.#events = new Events(logger)
-    // A shared directory knows who was there before this start.
+    // A shared directory remembers the runtimes from before this start.
     const hold = new Hold(replicas.shared ? { ...settings.hold, startupMs: 0 } : settings.hold)
     this.#hold = hold
     this.#quotas = new QuotaBook(limits)
@@ -215,7 +215,7 @@ export class TunnelServer implements Server {
     return this.#listeners.controlAddress
   }
 
-  /** A session for an exchange that another replica took. */
+  /** A session for an exchange that another replica hands over. */
   #handOver(runtime: string, epoch: number, ownHost?: string): RuntimeSession | undefined {
     const session = this.#registry.pickOn(runtime, epoch, ownHost)
     return session?.usable === true ? session : undefined
@@ -246,7 +246,7 @@ export class TunnelServer implements Server {
   #urlOf(runtime: string, text: string): string {
     const url = text.startsWith('/') ? `https://${runtime}.${this.#settings.domains[0] ?? 'invalid'}${text}` : text
     if (URL.canParse(url)) return url
-    throw new TypeError(`${JSON.stringify(text)} is no URL: give one, or a path that begins with a slash`)
+    throw new TypeError(`${JSON.stringify(text)} is neither a URL nor a path that begins with a slash`)
   }
 
   dispatcher(runtime: string, options: CallOptions = {}): Dispatcher {
@@ -362,7 +362,7 @@ export class TunnelServer implements Server {
     return sessions.length
   }
 
-  closeSession(id: string, reason = 'closed by hand'): boolean {
+  closeSession(id: string, reason = 'closed by an operator'): boolean {
     checkReason(reason)
     const session = this.#sessions.find(id)
     session?.end(reason, CLOSE.goingAway)
@@ -379,7 +379,7 @@ export class TunnelServer implements Server {
     const { drainDelayMs } = this.#settings
     if (graceMs > 0 && drainDelayMs > 0) await pause(drainDelayMs, this.#over.signal)
     const { directory, reusePort } = this.#settings
-    // With nobody else to turn to, callers are served until we end, and clients are kept for that.
+    // Without other servers, callers have nowhere else to go. So we serve them to the end, and keep the clients for that.
     const alone = directory === undefined && !reusePort
     const endMs = performance.now() + graceMs
     const over = new AbortController()
@@ -387,11 +387,11 @@ export class TunnelServer implements Server {
     if (alone) await closed
     const leftMs = Math.max(0, Math.floor(endMs - performance.now()))
     const callersSilent = Promise.race([callersGone, pause(patienceOf(graceMs), over.signal)])
-    // What other replicas hand over until the sessions take no more needs time to end.
+    // Exchanges that other replicas hand over until our sessions accept no more need time to finish.
     const until = this.#replicas.peers === undefined ? callersGone : callersSilent
     const { logger } = this.#settings
     const farewell = pause(untilFarewell(leftMs), over.signal).then(() => this.#replicas.peers?.leave())
-    detached(logger, 'the other replicas could not be told', farewell)
+    detached(logger, 'telling the other replicas failed', farewell)
     const stay = { until, elsewhere: directory !== undefined }
     await Promise.all([callersGone, this.#sessions.drain('the server stops', leftMs, stay)])
     over.abort()
@@ -404,12 +404,12 @@ export class TunnelServer implements Server {
   close({ graceMs = DEFAULT_GRACE_MS }: { graceMs?: number } = {}): Promise<void> {
     checkGrace('graceMs', graceMs)
     const { logger, drainDelayMs } = this.#settings
-    detached(logger, 'a close could not be hurried', this.#overAfter(graceMs > 0 ? drainDelayMs + graceMs : 0))
+    detached(logger, 'shortening a close failed', this.#overAfter(graceMs > 0 ? drainDelayMs + graceMs : 0))
     this.#closing ??= this.#close(graceMs)
     return this.#closing
   }
 
-  /** Of several closes the first to end cuts what is left. */
+  /** If `close` is called several times, the earliest deadline cuts what is left. */
   async #overAfter(ms: number): Promise<void> {
     await pause(ms, this.#over.signal)
     this.#over.abort()
@@ -442,7 +442,7 @@ function drainOne(session: RuntimeSession, options: DrainOptions): void {
   session.drain(reason, afterMs, afterMs + graceMs)
 }
 
-/** Before anything has begun: a session that has stopped half-way takes no requests, and does not end. */
+/** Checked before anything else: a drain that fails half-way would leave a session that neither gets requests nor ends. */
 function checkReason(reason: string): void {
-  demand(typeof reason === 'string', 'reason must be a text')
+  demand(typeof reason === 'string', 'reason must be a string')
 }

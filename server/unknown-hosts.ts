@@ -1,34 +1,33 @@
 /**
- * Names that nobody serves, and who asked for them. Anybody can make names up, and each that is not known yet is a question
- * to the directory: so many are answered at once, and then so many a second, for each network and for all together. Who
- * asks for names that are served is never counted.
+ * Limits questions to the directory about names that nobody serves. Anybody can make names up, and each new one costs a question.
+ * So a burst is allowed, and then a rate per second, for each network and in total. Names that are served never count.
  */
 import { AgedMap } from './aged-map.ts'
 
 const PER_NETWORK = { burst: 200, perSecond: 20 }
 const ALL = { burst: 5000, perSecond: 1000 }
-/** Networks that are counted at a time; the one that asked in vain longest ago is forgotten first. */
+/** Most networks that are counted. The one whose last unknown name was longest ago is forgotten first. */
 const MAX_NETWORKS = 10_000
 
 export class UnknownHosts {
   readonly #now: () => number
-  /** When all misses so far would have come at the allowed rate; the latest at the end. */
+  /** For each network, when all its misses so far would have passed at the allowed rate. */
   readonly #paidAt = new AgedMap<number>()
   #allPaidAt = 0
 
-  /** `now`: of a clock that never goes back. */
+  /** `now` must be monotonic. */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now
   }
 
-  /** Whether one more name may be asked for. `network`: absent for an embedder. */
+  /** Whether the network may ask about one more name. `network` is absent for an embedder. */
   allow(network: string | undefined): boolean {
     const now = this.#now()
     if (!isWithin(this.#allPaidAt - now, ALL)) return false
     return network === undefined || isWithin((this.#paidAt.get(network) ?? 0) - now, PER_NETWORK)
   }
 
-  /** The directory knew nothing of what was asked for. */
+  /** The directory did not know the name. */
   count(network: string | undefined): void {
     const now = this.#now()
     this.#allPaidAt = Math.max(this.#allPaidAt, now) + 1000 / ALL.perSecond

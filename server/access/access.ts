@@ -1,6 +1,6 @@
 /**
- * The layer that lets a request on to its runtime only if its caller may call: by a certificate, a token, or the word of
- * another service. What cannot be checked is refused. Without it requests pass as they are.
+ * The layer that lets a request pass to its runtime only if its caller is allowed: by a certificate, a token, or another service's
+ * decision. If that cannot be checked, the request is refused. Without access rules, requests pass unchanged.
  */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { discarding, guardWith } from '../../protocol/base/guard.ts'
@@ -16,7 +16,7 @@ import { type AccessStats, CallerRules } from './rules.ts'
 
 type CorsOf = (request: HttpRequest) => CorsPolicy | undefined
 
-/** Opens what the checks need; undefined: there are none. */
+/** Opens what the checks need. `undefined` if there are no checks. */
 export async function openAccess(settings: ResolvedServerOptions, opened: Opened): Promise<Access | undefined> {
   const { access, auth, clock, logger } = settings
   if (access.length === 0) return undefined
@@ -46,13 +46,16 @@ export class Access {
     this.#others = rules.find(({ runtimes }) => runtimes === undefined)
   }
 
-  /** What the caller has to satisfy; undefined: nothing. */
+  /** The rules that the caller must satisfy. `undefined` if there are none. */
   covering(request: HttpRequest): CallerRules | undefined {
     const rules = this.#named.get(request.runtime!) ?? this.#others
     return rules?.isOpen(request) === false ? rules : undefined
   }
 
-  /** Whatever the runtime, and also of what is open: those behind would believe it. Returns the head as it came, to judge by. */
+  /**
+   * Removes the fields that `forwardAuth` sets, for all runtimes and for open paths, too, since upstreams would trust them. Returns
+   * the original head, for the checks.
+   */
   strip({ headers }: HttpRequest): HeaderList {
     const sent = [...headers]
     this.stripTrailers(headers)
@@ -68,7 +71,7 @@ export class Access {
   }
 }
 
-/** Lets on what may go on; see {@link Access}. */
+/** See the top of this file. */
 export function access(all: Access | undefined, corsOf: CorsOf): Layer {
   if (all === undefined) return next => next
   return next => (request, response) => {
@@ -76,7 +79,7 @@ export function access(all: Access | undefined, corsOf: CorsOf): Layer {
     const rules = all.covering(request)
     if (rules === undefined) return new StrippedExchange(response, all).pass(next, request)
     const policy = request.method === 'OPTIONS' ? corsOf(request) : undefined
-    // A browser asks without any credentials whether it may send some.
+    // A browser sends preflights without credentials.
     if (policy !== undefined && answerPreflight(response, request, policy)) return discarding(response)
     return new CheckedExchange(response, all).check(rules, request, sent, next, corsOf)
   }

@@ -1,4 +1,4 @@
-/** Tokens of callers, in `Authorization: Bearer`, checked as those of tunnel clients are. */
+/** Verifies callers' tokens in `Authorization: Bearer`, in the same way as those of tunnel clients. */
 
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { getAllHeaders, removeHeader } from '../../protocol/http/headers.ts'
@@ -20,14 +20,14 @@ export class BearerCheck {
     this.#verifier = new TokenVerifier({ ...rules, keys, algorithms: DEFAULT_ALGORITHMS, now })
   }
 
-  /** Rejects with {@link TokenRefused} or `KeysUnavailable`. The token goes no further, unless it is to. */
+  /** Rejects with {@link TokenRefused} or `KeysUnavailable`. Removes the token from the request, unless `forward` is set. */
   async check(request: HttpRequest, sent: HeaderList): Promise<void> {
     const { runtimeClaim, forward } = this.#options
     const values = getAllHeaders(sent, 'authorization')
     const token = values.length === 1 ? BEARER.exec(values[0]!)?.[1] : undefined
     if (token === undefined) throw new TokenRefused('missing', 'there is no bearer token')
     const claims = await this.#verifier.check(token)
-    // Bound to a key that we cannot see the caller have.
+    // It is bound to a key, and we cannot check that the caller has the key.
     if (claims.cnf !== undefined) throw new TokenRefused('cnf', 'the token is bound to a key')
     if (runtimeClaim !== undefined) {
       const names = Object.hasOwn(claims, runtimeClaim) ? [claims[runtimeClaim]].flat() : []

@@ -1,4 +1,4 @@
-/** Another service that is asked about each request. What it does not say in time, or in a way that we know, is no. */
+/** Asks another service about each request. No answer in time, or one that we do not understand, means no. */
 import { Agent, request as ask } from 'undici'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
@@ -8,19 +8,19 @@ import { isOverride } from './open-path.ts'
 import { FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
 import { Turns } from './turns.ts'
 
-/** Requests that are asked about at a time, over as many connections; of one network; and those whose turn has not come. */
+/** Most questions at a time, over as many connections; the same for one network; and most requests that wait for their turn. */
 const TURNS = { atOnce: 128, perNetwork: 64, waiting: 1024 }
 const MAX_BODY_BYTES = 64 * 1024
-/** Of all the fields that a request takes along. */
+/** Most bytes of all fields that are copied to a request. */
 const MAX_COPIED_BYTES = 8 * 1024
-/** What a caller is told by an answer that says no: where to log in, and how. */
+/** Fields of a denying answer that are passed to the caller, such as where and how to log in. */
 const TOLD = ['location', 'www-authenticate', 'set-cookie', 'content-type', 'content-encoding', 'cache-control']
-/** By these a caller is known, also where the answer replaces them. */
+/** Fields that identify the caller. They are sent even if the answer replaces them. */
 const CREDENTIALS = new Set(['authorization', 'cookie'])
-/** What is about the body, which is not sent along, or asks for less than an answer. */
+/** Fields about the body, which is not sent, and fields that ask for a partial answer. */
 const OF_BODY = new Set(['content-length', 'content-type', 'content-encoding', 'expect', 'te', 'trailer', 'range'])
 
-/** An answer for the caller in place of the runtime's. */
+/** The service's answer, which the caller gets instead of the runtime's. */
 export class Denied {
   readonly #status: number
   readonly #headers: HeaderList
@@ -53,19 +53,19 @@ export class ForwardAuthCheck {
     this.#url = url
     this.#names = headers.map(name => name.toLowerCase())
     const names = new Set(this.#names)
-    // Upstreams that read `_` and `.` as `-` must not be led astray.
+    // Some upstreams treat `_` and `.` like `-`, so these spellings are removed, too.
     this.#isCopied = name => names.has(name) || names.has(name.replace(/[_.]/g, '-'))
     this.#timeoutMs = timeoutMs
     const connect = { timeout: timeoutMs, ...(ca === undefined ? {} : { ca: String(ca) }) }
     this.#agent = new Agent({ connect, connections: TURNS.atOnce })
   }
 
-  /** Nobody says of himself who he is: not in a head, and not in trailers, which some services merge into it. */
+  /** Removes the fields that the service sets, so that callers cannot forge them. Also in trailers, which some services merge. */
   strip(fields: HeaderList): void {
     if (this.#names.length > 0) removeWhere(fields, this.#isCopied)
   }
 
-  /** `sent`: the request's head as it came. Resolves to undefined if the request may go on, with what was said of it. */
+  /** `sent` is the original head. Resolves to `undefined` if the request may pass, and has then added the answer's fields. */
   async check(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<Denied | undefined> {
     const signal = AbortSignal.any([gone, AbortSignal.timeout(this.#timeoutMs)])
     return this.#turns.run(request.caller!.address, signal, () => this.#ask(request, sent, signal))
@@ -74,7 +74,7 @@ export class ForwardAuthCheck {
   async #ask(request: HttpRequest, sent: HeaderList, signal: AbortSignal): Promise<Denied | undefined> {
     const options = { dispatcher: this.#agent, headers: this.#headOf(request, sent), signal }
     const { statusCode, headers, body } = await ask(this.#url, options)
-    // A body that is given up emits an error, and nobody else listens.
+    // A destroyed body emits an error, and nobody else listens for it.
     body.on('error', () => {})
     if (statusCode >= 200 && statusCode < 300) {
       body.destroy()
@@ -102,7 +102,8 @@ export class ForwardAuthCheck {
     for (const name of this.#names) {
       for (const value of valuesOf(from, name)) {
         bytes += name.length + value.length
-        if (bytes > MAX_COPIED_BYTES) throw new Error('the service that says who may call answered too large a head')
+        if (bytes > MAX_COPIED_BYTES)
+          throw new Error('the service that says who may call answered with too large a head')
         to.push(name, value)
       }
     }
@@ -135,6 +136,6 @@ function valuesOf(headers: Answered, name: string): string[] {
 
 async function readBody(body: AsyncIterable<Buffer>): Promise<Buffer> {
   const bytes = await readAtMost(body, MAX_BODY_BYTES)
-  if (bytes === undefined) throw new Error('the service that says who may call answered too large a body')
+  if (bytes === undefined) throw new Error('the service that says who may call answered with too large a body')
   return bytes
 }

@@ -1,7 +1,7 @@
-/** What everybody may call: `/webhooks`, or `demo/webhooks` at one runtime. */
+/** A path that everybody may call: `/webhooks`, or `demo/webhooks` at one runtime. */
 export const OPEN_PATH = /^(?:[a-z0-9-]{1,63})?\/[!-~]*$/
 
-/** `demo` of `demo/webhooks`; empty for all. */
+/** `demo` of `demo/webhooks`. Empty for all runtimes. */
 export function openRuntime(open: string): string {
   return open.slice(0, open.indexOf('/'))
 }
@@ -10,14 +10,14 @@ export function openPath(open: string): string {
   return open.slice(open.indexOf('/'))
 }
 
-/** Whether nobody behind us can take the path for another one. */
+/** Whether no upstream can read the path as a different one. */
 export function readsOneWay(path: string): boolean {
   const end = path.indexOf('?')
   const plain = end < 0 ? path : path.slice(0, end)
   return !/[%;\\#]|\/\/|\/\.{1,2}(?:\/|$)/.test(plain)
 }
 
-/** Whether services and proxies of some makes read the field in place of the request line. */
+/** Whether some services and proxies use this field instead of the request line. */
 export function isOverride(name: string): boolean {
   return /^x[-_.](?:original|rewrite)[-_.](?:url|uri|path|query|host|method)$/.test(name)
 }

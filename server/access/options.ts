@@ -1,4 +1,4 @@
-/** Who may call: what of a caller is checked at the edge, and for which requests. */
+/** Options about who may call: what the edge checks, and for which requests. */
 import { isDeepStrictEqual } from 'node:util'
 import { checkDuration } from '../../protocol/base/durations.ts'
 import { demand } from '../../protocol/base/limit.ts'
@@ -8,43 +8,43 @@ import type { KeyOrigin } from '../auth/key-source.ts'
 import type { Authorities } from '../tls.ts'
 import { OPEN_PATH, openPath, readsOneWay } from './open-path.ts'
 
-/** What callers must show, before a request goes on to its runtime. Every check that is set must agree. */
+/** What callers must show before a request passes to its runtime. All checks that are set must pass. */
 export interface AccessOptions {
   /** A token (JWT) in `Authorization: Bearer`. */
   readonly jwt?: CallerTokens | undefined
-  /** Another service says who may call. */
+  /** Another service decides who may call. */
   readonly forwardAuth?: ForwardAuth | undefined
   /** Authorities of callers' certificates (PEM, or a file, which is watched). Needs `public.tls`. */
   readonly clientCa?: Authorities | undefined
-  /** Runtimes whose callers are checked. Default: all that no other set of rules names. */
+  /** Runtimes that these rules apply to. Default: all that no other set of rules names. */
   readonly runtimes?: readonly string[] | undefined
   /**
-   * What everybody may call: `/webhooks` for that path and those below it, at all runtimes, or `demo/webhooks` at one. A path that can
-   * be read in two ways, with `%`, `;`, `//` or `..`, is never among them.
+   * Paths that everybody may call: `/webhooks` for that path and everything below it, at all runtimes, or `demo/webhooks` at one
+   * runtime. An ambiguous path, such as one with `%`, `;`, `//` or `..`, is never open.
    */
   readonly open?: readonly string[] | undefined
 }
 
-/** Which tokens callers may show. */
+/** Which tokens are accepted from callers. */
 export interface CallerTokens {
-  /** As for tunnel clients; best not the same set. */
+  /** As for tunnel clients, but preferably another key set. */
   readonly jwks: KeyOrigin
   /** The exact `iss` claim, if given. */
   readonly issuer?: string | undefined
-  /** The exact `aud` claim. Required, and not that of tunnel clients. */
+  /** The exact `aud` claim. Required, and different from that of tunnel clients. */
   readonly audience: string
-  /** Claim that must name the runtime, alone or in a list. Default: none, so that a token opens all runtimes. */
+  /** Claim that must name the runtime, alone or in a list. Default: none, so a token is good for all runtimes. */
   readonly runtimeClaim?: string | undefined
-  /** Leaves the token in the request. Default false: the runtime does not see it. */
+  /** Leave the token in the request. Default false: the runtime does not see it. */
   readonly forward?: boolean | undefined
 }
 
-/** Who is asked about each request: `GET url` with the caller's head. */
+/** The service that is asked about each request, with `GET url` and the caller's head. */
 export interface ForwardAuth {
   readonly url: string
-  /** Authorities of its certificate (PEM). Default: those of the system. */
+  /** Authorities of its certificate (PEM). Default: the system's authorities. */
   readonly ca?: string | Buffer | undefined
-  /** Fields of its answer that the request takes along, such as `x-auth-request-user`. Those of the caller are removed. */
+  /** Fields of its answer that are copied to the request, such as `x-auth-request-user`. The caller's own are removed. */
   readonly headers?: readonly string[] | undefined
   /** How long it may take to answer. Default 5,000. */
   readonly timeoutMs?: number | undefined
@@ -54,7 +54,7 @@ export const FORWARD_AUTH_MS = 5000
 const MAX_SETS = 32
 const MAX_HEADERS = 16
 const MAX_LIST = 256
-/** Fields that a request needs for itself. */
+/** Fields that must stay the request's own. */
 const NOT_TO_COPY = new Set(['host', 'content-length', 'content-type', 'content-encoding', 'expect', 'x-request-id'])
 
 /** Throws a TypeError that names what is wrong. */
@@ -65,7 +65,7 @@ export function checkAccess(sets: readonly AccessOptions[], audience: string, ha
   const named = sets.flatMap(({ runtimes }) => [...new Set(runtimes)])
   const twice = named.find((name, i) => named.indexOf(name) < i)
   demand(twice === undefined, `access: ${twice} is in two sets of rules`)
-  // One listener asks for the certificate before it knows the runtime.
+  // The listener asks for a certificate before it knows the runtime.
   const authorities = sets.map(({ clientCa }) => clientCa).filter(one => one !== undefined)
   demand(
     authorities.every(one => isDeepStrictEqual(one, authorities[0])),
@@ -76,16 +76,16 @@ export function checkAccess(sets: readonly AccessOptions[], audience: string, ha
 function checkSet(access: AccessOptions, audience: string, hasTls: boolean): void {
   const { jwt, forwardAuth, clientCa, runtimes = [], open = [] } = access
   const checks = [jwt, forwardAuth, clientCa].filter(check => check !== undefined)
-  demand(checks.length > 0, 'access: give jwt, forwardAuth or clientCa: nobody would be checked')
+  demand(checks.length > 0, 'access: give jwt, forwardAuth or clientCa; without any of them, nobody is checked')
   demand(clientCa === undefined || hasTls, 'access.clientCa needs public.tls')
   demand(access.runtimes?.length !== 0, 'access.runtimes is empty: nobody would be checked; leave it out to check all')
   demand(runtimes.length <= MAX_LIST && runtimes.every(isRuntimeName), 'access.runtimes must be names of runtimes')
   demand(open.length <= MAX_LIST, `access.open has over ${MAX_LIST} entries`)
   for (const path of open) {
-    demand(OPEN_PATH.test(path) && readsOneWay(openPath(path)), `access.open: ${path} is no plain [RUNTIME]/PATH`)
+    demand(OPEN_PATH.test(path) && readsOneWay(openPath(path)), `access.open: ${path} is not a plain [RUNTIME]/PATH`)
   }
   if (jwt !== undefined) {
-    demand(jwt.audience !== '' && jwt.audience !== audience, 'access.jwt.audience must be another than auth.audience')
+    demand(jwt.audience !== '' && jwt.audience !== audience, 'access.jwt.audience must differ from auth.audience')
   }
   if (forwardAuth !== undefined) checkForwardAuth(forwardAuth)
 }

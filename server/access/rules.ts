@@ -1,4 +1,4 @@
-/** One set of rules: what callers of its runtimes must show, and what is open to everybody. */
+/** One set of access rules: what callers of its runtimes must show, and which paths are open to everybody. */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
@@ -14,7 +14,7 @@ import type { AccessOptions } from './options.ts'
 export interface AccessStats {
   passed: number
   refused: number
-  /** Who calls could not be checked. */
+  /** The check itself failed. */
   failed: number
 }
 
@@ -25,7 +25,7 @@ interface Checks {
 }
 
 export class CallerRules {
-  /** Undefined: all that no other rules name. */
+  /** `undefined` for all runtimes that no other rules name. */
   readonly runtimes: readonly string[] | undefined
   readonly #checks: Checks
   readonly #certificates: boolean
@@ -53,11 +53,11 @@ export class CallerRules {
     this.#checks.asked?.strip(fields)
   }
 
-  /** Undefined: the request may go on. Never rejects. */
+  /** Resolves to `undefined` if the request may pass. Never rejects. */
   async judge(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<SallyportError | Denied | undefined> {
     try {
       if (this.#certificates && request.certified !== true) {
-        throw new TokenRefused('missing', 'the caller showed no certificate that is valid')
+        throw new TokenRefused('missing', 'the caller showed no valid certificate')
       }
       const { bearer, asked } = this.#checks
       await bearer?.check(request, sent)
@@ -72,13 +72,10 @@ export class CallerRules {
   #failed(error: unknown, { requestId, runtime }: HttpRequest, gone: AbortSignal): SallyportError {
     if (error instanceof TokenRefused) {
       this.#stats.refused++
-      this.#logger.debug(
-        { runtime, requestId, err: { message: `${error.check}: ${error.message}` } },
-        'a caller is refused',
-      )
+      this.#logger.debug({ runtime, requestId, err: { message: `${error.check}: ${error.message}` } }, 'caller refused')
       return new SallyportError('not-authenticated')
     }
-    // Nobody waits for the answer.
+    // The caller has gone.
     if (gone.aborted) return new SallyportError('cancelled')
     this.#stats.failed++
     if (error instanceof SallyportError) return error

@@ -1,6 +1,6 @@
 /**
- * Turns at a service that takes few at a time, shared by network. Each network has its share at a time, those with more than that
- * go in turn, and where too many wait, the network that has most waiting loses the newest.
+ * Limits how many tasks run at a time, and shares the turns by network. Each network may run only so many at a time. Waiting tasks of
+ * different networks take turns. If too many wait, the network with most waiting tasks loses its newest.
  */
 import { networkOf } from '../../protocol/base/address.ts'
 import { ConnectionSlots, type SlotHolder } from '../../protocol/base/connection-slots.ts'
@@ -8,7 +8,7 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 
 interface TurnLimits {
-  /** Under way at a time. */
+  /** Most tasks at a time. */
   readonly atOnce: number
   /** The same for one network. */
   readonly perNetwork: number
@@ -22,13 +22,13 @@ interface Waiter extends SlotHolder {
 interface Network {
   readonly key: string
   underWay: number
-  /** In the order in which they came. */
+  /** In order of arrival. */
   readonly waiting: Set<Waiter>
 }
 
 export class Turns {
   readonly #limits: TurnLimits
-  /** Those that have something under way or waiting; the one whose turn was last is last. */
+  /** Networks that have something running or waiting. The one that had its turn last comes last. */
   readonly #networks = new Map<string, Network>()
   readonly #places: ConnectionSlots
   #underWay = 0
@@ -38,7 +38,7 @@ export class Turns {
     this.#places = new ConnectionSlots(limits.waiting)
   }
 
-  /** Runs `task` when it is its turn. Rejects with `overloaded` if it does not come, and as `signal` says while it waits. */
+  /** Runs `task` when its turn comes. Rejects with `overloaded` if it loses its place, or if `signal` is aborted while it waits. */
   async run<T>(address: string, signal: AbortSignal, task: () => Promise<T>): Promise<T> {
     signal.throwIfAborted()
     const network = this.#networkOf(networkOf(address))

@@ -1,4 +1,4 @@
-/** Everything that decides whether a client is let in, and stays: token, certificate, revocation. */
+/** Decides whether a client may connect, and stay: token, certificate, revocation. */
 import { performance } from 'node:perf_hooks'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { ClientCertificateInfo } from '../control/certificate.ts'
@@ -12,8 +12,9 @@ import { KeysUnavailable, TokenRefused } from './refusal.ts'
 import type { RevocationStore } from './revocation-store.ts'
 import { TokenVerifier } from './verifier.ts'
 
-/** With the 5 s between two rounds, a revocation holds within 10 s. */
-const SAY_EVERY_MS = 60_000
+/** Failures of the revocation hook are logged at most this often. */
+const LOG_EVERY_MS = 60_000
+/** How long the revocation hook may take. With the 5 s between two checks, a revocation is in force within 10 s. */
 const HOOK_MS = 5000
 const RUNTIME_URI = 'URI:urn:sallyport:runtime:'
 
@@ -23,7 +24,7 @@ export class Authenticator {
   readonly #verifier: TokenVerifier
   readonly #revocations: RevocationStore
   #saidMs = Number.NEGATIVE_INFINITY
-  /** Failures of the hook since the log told of one. */
+  /** Failures of the hook since the last log line about them. */
   #failures = 0
 
   constructor(settings: ResolvedServerOptions, keys: KeySource, revocations: RevocationStore) {
@@ -43,7 +44,7 @@ export class Authenticator {
     this.#revocations = revocations
   }
 
-  /** Who comes, after every check. */
+  /** The identity of a client, after all checks. */
   async authenticate(token: string, certificate: ClientCertificateInfo | undefined): Promise<Identity> {
     const identity = await this.#verifier.verify(token)
     checkCertificate(identity, certificate)
@@ -51,7 +52,7 @@ export class Authenticator {
     return identity
   }
 
-  /** A fresh token on a live session: for the same runtime and, if bound, the same certificate. */
+  /** Checks a fresh token on a live session. It must be for the same runtime and, if bound, the same certificate. */
   async reauthenticate(token: string, runtime: string, thumbprint: string | undefined): Promise<Identity> {
     const identity = await this.#verifier.verify(token)
     if (identity.runtime !== runtime) throw new TokenRefused('another-runtime', 'the token names another runtime')
@@ -60,21 +61,21 @@ export class Authenticator {
     return identity
   }
 
-  /** Fails closed: as long as nobody can know who is revoked, nobody comes in. */
+  /** Fails closed: as long as the revocations are unknown, nobody may connect. */
   async #isRevoked(identity: Identity): Promise<boolean> {
     if (!this.#revocations.ready) throw new KeysUnavailable('no list of revocations could be fetched yet')
     if (this.covers(identity)) return true
     const { isRevoked } = this.#settings.auth
-    // A rule may have come while the hook was asked.
+    // A rule may have been added while the hook was running.
     return isRevoked !== undefined && ((await inTime(async () => isRevoked(identity))) || this.covers(identity))
   }
 
-  /** Whether a rule covers the identity, the hook left aside. */
+  /** Whether a rule covers the identity. Does not ask the hook. */
   covers(identity: Identity): boolean {
     return this.#revocations.covers(identity)
   }
 
-  /** For live sessions: a hook that fails never cuts them. */
+  /** For live sessions, which a failing hook must never end. */
   async isRevokedNow(identity: Identity): Promise<boolean> {
     try {
       return await this.#isRevoked(identity)
@@ -84,16 +85,16 @@ export class Authenticator {
     }
   }
 
-  /** It is asked for each live session in each round. */
+  /** Logs at a limited rate, since the hook is called for each live session in each check. */
   #hookFailed(error: unknown): void {
     this.#failures++
-    if (performance.now() - this.#saidMs < SAY_EVERY_MS) return
+    if (performance.now() - this.#saidMs < LOG_EVERY_MS) return
     this.#settings.logger.error({ err: error, times: this.#failures }, 'the revocation hook failed; live sessions stay')
     this.#saidMs = performance.now()
     this.#failures = 0
   }
 
-  /** Whether there is a key set to judge tokens by, and what was revoked is known. */
+  /** Whether there is a key set to verify tokens with, and the revocations are known. */
   get ready(): boolean {
     return this.#keys.current !== undefined && this.#revocations.ready
   }
@@ -108,7 +109,7 @@ export class Authenticator {
   }
 }
 
-/** An answer of the revocation hook. One that never comes must not keep the others waiting. */
+/** Limits how long the revocation hook may take, so that one that never answers does not block others. */
 async function inTime(ask: () => Promise<boolean>): Promise<boolean> {
   const { promise, reject } = Promise.withResolvers<never>()
   const timer = setTimeout(
@@ -123,7 +124,7 @@ async function inTime(ask: () => Promise<boolean>): Promise<boolean> {
   }
 }
 
-/** Opens what `jwks` names. A given set or a file that is bad throws; a URL may come later. */
+/** Opens a source of keys. Rejects if a given set or a file is invalid. A URL may fail at first. */
 export async function openKeys(jwks: KeyOrigin, logger: Logger, opened: Opened): Promise<KeySource> {
   if ('keys' in jwks) return givenKeys(jwks)
   const now = () => performance.now()
@@ -131,7 +132,7 @@ export async function openKeys(jwks: KeyOrigin, logger: Logger, opened: Opened):
   return urlKeys(jwks, logger, now, source => opened.add(source))
 }
 
-/** A certificate that names a runtime names the token's. */
+/** A client certificate must name the same runtime as the token. */
 function checkCertificate(identity: Identity, certificate: ClientCertificateInfo | undefined): void {
   checkThumbprint(identity, certificate?.thumbprint)
   if (certificate === undefined) return

@@ -1,8 +1,8 @@
-/** What a token says, checked: pure functions over the decoded payload and a clock. */
+/** Checks the claims of a token. Pure functions of the decoded payload and the time. */
 import { HOSTS_CLAIM, isBelow, isHostName, isRuntimeName, MAX_CLAIMED_HOSTS } from '../../protocol/base/names.ts'
 import { TokenRefused } from './refusal.ts'
 
-/** Who a client is, according to its token. */
+/** The identity of a client, according to its token. */
 export interface Identity {
   /** The one runtime that this client may serve: a DNS label. */
   readonly runtime: string
@@ -14,7 +14,7 @@ export interface Identity {
   readonly expiresAt: number
   /** SHA-256 thumbprint of the client certificate that the token is bound to (RFC 8705 section 3.1), base64url. */
   readonly certificateThumbprint: string | undefined
-  /** Addresses that may call the runtime, according to the token's issuer. It overrides what the client announces. */
+  /** Addresses that may call the runtime, according to the token's issuer. Overrides what the client announces. */
   readonly allowCallers: readonly string[] | undefined
   /** Hosts of the runtime's own, such as `hooks.customer.com`. */
   readonly hosts: readonly string[]
@@ -24,18 +24,18 @@ export interface ClaimRules {
   readonly issuer: string | undefined
   readonly audience: string
   readonly runtimeClaim: string
-  /** Allowed difference of clocks, at most 60. */
+  /** Tolerated clock difference, at most 60. */
   readonly clockToleranceS: number
-  /** Names that no runtime may claim, nor any name below them: the domains, and the control endpoint's. */
+  /** Names that no runtime may claim, including all names under them: the domains, and the control endpoint's name. */
   readonly reserved: readonly string[]
 }
 
-/** The end of what a Date and our messages can hold, in seconds: a token that says later says never. */
+/** The latest time that a Date and our messages can hold, in seconds. A token with a later one never expires. */
 const MAX_TIME_S = 8_640_000_000_000
 const MAX_ALLOWED_CALLERS = 128
 const ALLOW_CALLERS_CLAIM = 'sallyport_allow_callers'
 
-/** Checks every claim that matters and returns the identity; throws {@link TokenRefused}, which names the check. */
+/** Checks all claims that matter and returns the identity. Throws {@link TokenRefused}, which names the failed check. */
 export function readClaims(payload: Record<string, unknown>, rules: ClaimRules, nowMs: number): Identity {
   const expiresAt = checkValidity(payload, rules, nowMs)
   return {
@@ -51,7 +51,7 @@ export function readClaims(payload: Record<string, unknown>, rules: ClaimRules, 
   }
 }
 
-/** Whether a token holds now, and is ours to judge; returns when it ends, in seconds since 1970. */
+/** Checks that a token is valid now, and meant for us. Returns when it expires, in seconds since 1970. */
 export function checkValidity(
   payload: Record<string, unknown>,
   { issuer, audience, clockToleranceS }: Pick<ClaimRules, 'issuer' | 'audience' | 'clockToleranceS'>,
@@ -64,7 +64,7 @@ export function checkValidity(
   if (nowS >= expiresAt + clockToleranceS) throw new TokenRefused('expired', 'the token has expired')
   const notBefore = numberClaim(payload, 'nbf')
   if (notBefore !== undefined && nowS < notBefore - clockToleranceS) {
-    throw new TokenRefused('nbf', 'the token does not hold yet')
+    throw new TokenRefused('nbf', 'the token is not valid yet')
   }
   numberClaim(payload, 'iat')
   if (issuer !== undefined && textClaim(payload, 'iss') !== issuer) throw new TokenRefused('iss', 'another issuer')
@@ -86,7 +86,7 @@ function runtimeOf(payload: Record<string, unknown>, claim: string): string {
   return runtime
 }
 
-/** `cnf` may only hold what we can check: a binding that we ignored would be a binding lost. */
+/** `cnf` may only contain what we can check. Ignoring another kind of binding would defeat it. */
 function thumbprintOf(confirmation: unknown): string | undefined {
   if (confirmation === undefined) return undefined
   const thumbprint = isRecord(confirmation) ? confirmation['x5t#S256'] : undefined
@@ -108,12 +108,12 @@ function callersOf(callers: unknown): readonly string[] | undefined {
   return callers as string[]
 }
 
-/** A host that cannot be had spoils the whole token: whoever issued it meant something that is not so. */
+/** One host that cannot be claimed makes the whole token invalid, since its issuer must have been mistaken. */
 function hostsOf(hosts: unknown, reserved: readonly string[]): readonly string[] {
   if (hosts === undefined) return []
   const isList = Array.isArray(hosts) && hosts.length <= MAX_CLAIMED_HOSTS
   if (!isList || !hosts.every(one => typeof one === 'string' && isHostName(one))) {
-    throw new TokenRefused('hosts', `${HOSTS_CLAIM} is no list of at most ${MAX_CLAIMED_HOSTS} host names`)
+    throw new TokenRefused('hosts', `${HOSTS_CLAIM} is not a list of at most ${MAX_CLAIMED_HOSTS} host names`)
   }
   for (const host of hosts as string[]) {
     const name = reserved.find(one => isBelow(host, one))

@@ -1,4 +1,4 @@
-/** A small document behind an https URL: no redirects, bounded in bytes and in time. */
+/** Downloads a small document from an https URL, without redirects, and bounded in bytes and time. */
 import { request } from 'undici'
 import { type EndingAgent, endingAgent } from '../../protocol/base/ending-agent.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
@@ -7,7 +7,7 @@ const DEADLINE_MS = 5000
 
 interface DownloadOptions {
   readonly url: string
-  /** Certificates that are trusted besides the system's, for this URL alone. */
+  /** Authorities for this URL only, in addition to the system's. */
   readonly ca?: string | string[] | undefined
   readonly accept: string
   readonly maxBytes: number
@@ -28,13 +28,13 @@ export class Download {
     })
   }
 
-  /** For the log: a query may hold a secret. */
+  /** The URL for logs, without its query, which may contain a secret. */
   get place(): string {
     const { origin, pathname } = new URL(this.#options.url)
     return `${origin}${pathname}`
   }
 
-  /** The document's text; undefined if the server says that it is the one that was got before. */
+  /** The document's text. `undefined` if the server says that it has not changed. */
   async get(): Promise<string | undefined> {
     const { url, accept } = this.#options
     const { statusCode, headers, body } = await request(url, {
@@ -42,7 +42,7 @@ export class Download {
       headers: { accept, ...(this.#tag === undefined ? {} : { 'if-none-match': this.#tag }) },
       signal: AbortSignal.timeout(DEADLINE_MS),
     })
-    // A body that is given up emits an error, and nobody else listens.
+    // A destroyed body emits an error, and nobody else listens for it.
     body.on('error', () => {})
     if (statusCode === 304 && this.#tag !== undefined) {
       await body.dump()
@@ -59,7 +59,7 @@ export class Download {
     return bytes.toString('utf8')
   }
 
-  /** What was got is no good: it is not to be taken for known. */
+  /** The last document was invalid: the next download must not be answered with "unchanged". */
   forget(): void {
     this.#tag = undefined
   }

@@ -1,7 +1,7 @@
-/** JSON of a token: an object without two members of one name, which two parsers would read differently. */
+/** Parses the JSON of a token. Duplicate names are refused, since parsers differ in which one they use. */
 import { isRecord } from './claims.ts'
 
-/** Parses `text`; undefined unless it is an object whose member names are unique at every depth. */
+/** Parses `text`. `undefined` unless it is an object whose member names are unique at every depth. */
 export function parseUniqueObject(text: string): Record<string, unknown> | undefined {
   let value: unknown
   try {
@@ -20,7 +20,7 @@ function countMembers(value: unknown): number {
   return count
 }
 
-/** Members that were written: colons outside of strings, in text that is known to be JSON. */
+/** Members in the text: colons outside of strings. The text must be valid JSON. */
 function countColons(text: string): number {
   let count = 0
   let inString = false

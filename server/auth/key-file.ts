@@ -1,4 +1,4 @@
-/** A key set in a file: watched, read again when it changes; a bad file keeps the old set. */
+/** A key set in a file. The file is watched and read again when it changes. If it is then invalid, the old set stays. */
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
@@ -7,7 +7,7 @@ import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './k
 
 const COOL_DOWN_MS = 1000
 
-/** `now`: of a clock that never goes back. Reads the set once, and throws if that fails; then keeps it fresh. */
+/** Reads the set, and rejects if that fails; then keeps it up to date. `now` must be monotonic. */
 export async function fileKeys(file: string, logger: Logger, now: () => number): Promise<KeySource> {
   const source = new FileKeys(file, logger, now)
   await source.start()
@@ -33,11 +33,11 @@ class FileKeys implements KeySource {
   async start(): Promise<void> {
     this.#text = String(await readPlain(this.#file, MAX_KEY_SET_BYTES))
     this.current = parseKeySet(this.#text)
-    const changed = () => detached(this.#logger, 'a changed key set could not be read', this.#changed())
+    const changed = () => detached(this.#logger, 'reading the changed key set failed', this.#changed())
     this.#watch = watchFiles([this.#file], this.#logger, changed)
   }
 
-  /** A reading that is under way may have begun before the change. */
+  /** Waits for a read that is under way, since it may have begun before the change. */
   async #changed(): Promise<void> {
     await this.#reading
     await this.#read()

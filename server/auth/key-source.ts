@@ -1,4 +1,4 @@
-/** Where verification keys come from: given, read from a file, or fetched from an https URL. */
+/** Sources of verification keys: given by value, read from a file, or fetched from an https URL. */
 import { createLocalJWKSet, type JSONWebKeySet } from 'jose'
 import { isRecord } from './claims.ts'
 
@@ -11,11 +11,11 @@ export type KeyOrigin =
   | { readonly url: string; readonly ca?: string | string[] | undefined; readonly coolDownMs?: number | undefined }
 
 export interface KeySource {
-  /** The last good set; undefined until the first could be read. */
+  /** The last valid set. `undefined` until the first one has been read. */
   readonly current: KeySet | undefined
   /**
-   * Called when no key fits a token, or none verifies it. Resolves to true when the set has just been read again. Floods
-   * cost nothing: one reading at a time, none within the cool-down.
+   * Called when no key matches a token, or none verifies it. Resolves to true if the set has just been read again. A flood of tokens
+   * costs nothing, since there is only one read at a time, and none within the cool-down.
    */
   refresh(): Promise<boolean>
   close(): void
@@ -23,11 +23,11 @@ export interface KeySource {
 
 export const MAX_KEY_SET_BYTES = 64 * 1024
 const MAX_KEYS = 64
-/** Keys of one kind that a `kid` does not tell apart: a token is held against each of them, as often as a stranger likes. */
+/** Most keys of one type that have the same `kid`, or none. A token is tried with each of them, which strangers could exploit. */
 export const MAX_ALIKE = 8
 const SECRET_MEMBERS = ['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth', 'k']
 
-/** Parses the text of a key set; throws an Error that says what is wrong with it, and never quotes it. */
+/** Parses the text of a key set. Throws an Error that says what is wrong, and never quotes the text. */
 export function parseKeySet(text: string): KeySet {
   let value: unknown
   try {
@@ -38,13 +38,13 @@ export function parseKeySet(text: string): KeySet {
   return buildKeySet(value)
 }
 
-/** A key set with at least one public key and no secret one. Other kinds of keys are left out (RFC 7517 section 5). */
+/** A key set must have at least one public key and no secret ones. Unknown types of keys are ignored (RFC 7517 section 5). */
 export function buildKeySet(value: unknown): KeySet {
   if (!isRecord(value) || !Array.isArray(value.keys)) throw new Error('the key set has no list `keys`')
   if (value.keys.length > MAX_KEYS) throw new Error(`the key set has over ${MAX_KEYS} keys`)
   const keys = value.keys.filter(isRecord)
   if (keys.some(key => SECRET_MEMBERS.some(member => member in key))) {
-    throw new Error('the key set holds a secret key; only public keys belong in it')
+    throw new Error('the key set contains a secret key; only public keys belong in it')
   }
   const usable = keys.filter(isUsable)
   if (usable.length === 0) throw new Error('the key set has no public key that could verify a token')
@@ -52,7 +52,7 @@ export function buildKeySet(value: unknown): KeySet {
     if (alike.length <= MAX_ALIKE) continue
     throw new Error(`the key set has over ${MAX_ALIKE} keys of one kind and one kid, or none: give each its own`)
   }
-  // A token without kid is held against these first.
+  // A token without `kid` is tried with keys without `kid` first.
   const sorted = [...usable.filter(key => key.kid === undefined), ...usable.filter(key => key.kid !== undefined)]
   return createLocalJWKSet({ keys: sorted } as unknown as JSONWebKeySet)
 }
@@ -66,7 +66,7 @@ const ROCA_PRIMES = [
   3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101,
 ].concat([103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167])
 
-/** Keys of a broken generator (CVE-2017-15361) are a power of 65537 modulo each small prime; their owner is anybody. */
+/** Keys of a broken generator (ROCA, CVE-2017-15361) are a power of 65537 modulo each small prime. Anybody can factor them. */
 function isRoca(n: unknown): boolean {
   if (typeof n !== 'string') return true
   const modulus = BigInt(`0x${Buffer.from(n, 'base64url').toString('hex') || '0'}`)
@@ -89,7 +89,7 @@ function hasSoundExponent(e: unknown): boolean {
   return value >= 3n && value % 2n === 1n
 }
 
-/** A set given by value; it never changes. */
+/** A key set that is given by value and never changes. */
 export function givenKeys(jwks: unknown): KeySource {
   return { current: buildKeySet(jwks), refresh: async () => false, close: () => {} }
 }

@@ -1,4 +1,4 @@
-/** A key set behind an https URL: fetched without redirects, 64 KiB and 5 s at most; the last good set is kept. */
+/** A key set behind an https URL: fetched without redirects, at most 64 KiB in at most 5 s. The last valid set is kept. */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { Download } from './download.ts'
@@ -8,15 +8,18 @@ const RETRY_MS = 5000
 
 interface UrlKeysOptions {
   readonly url: string
-  /** Certificates that are trusted besides the system's, for this URL alone. */
+  /** Authorities for this URL only, in addition to the system's. */
   readonly ca?: string | string[] | undefined
-  /** No fetch for an unknown key, or a signature that none verifies, within this time after the last one. Default 30,000. */
+  /** After a fetch, tokens with an unknown key or an invalid signature cause no other fetch for this long. Default 30,000. */
   readonly coolDownMs?: number | undefined
-  /** A set is fetched anew after this time. Default 600,000; 0: only when a token asks for it. */
+  /** How often the set is fetched again. Default 600,000. 0 means only when a token needs it. */
   readonly refreshMs?: number | undefined
 }
 
-/** `now`: of a clock that never goes back. `onOpened`: may close it while it fetches. Fetches the set once and goes on without one if that fails: until it succeeds, every handshake is answered 503. */
+/**
+ * Fetches the set. If that fails, goes on without one; until a fetch succeeds, every handshake gets 503. `now` must be monotonic.
+ * `onOpened` gets the source before the first fetch, so that it can be closed meanwhile.
+ */
 export async function urlKeys(
   options: UrlKeysOptions,
   logger: Logger,
@@ -56,17 +59,17 @@ class UrlKeys implements KeySource {
     this.#schedule()
   }
 
-  /** Until there is a set nobody can come in, so it is asked for more often. */
+  /** Without a set, nobody can connect, so it is fetched more often. */
   #schedule(): void {
     const afterMs = this.current === undefined ? RETRY_MS : this.#refreshMs
     if (afterMs === 0 || this.#closed) return
-    const what = 'the key set could not be fetched again'
+    const what = 'refreshing the key set failed'
     const guard = logGuard(this.#logger, what)
     const due = guard(() => detached(this.#logger, what, this.#again()))
     this.#timer = setTimeout(due, afterMs).unref()
   }
 
-  /** Whatever goes wrong, there is a next time. */
+  /** Whatever goes wrong, the next fetch is scheduled. */
   async #again(): Promise<void> {
     try {
       await this.#fetch()

@@ -1,11 +1,11 @@
-/** The next version of a file that several processes change: whoever has it open is the only one who changes the file. */
+/** The next version of a file that several processes change. The process that has it open is the only one that changes the file. */
 import { type FileHandle, open, rename, rm, stat } from 'node:fs/promises'
 import { setTimeout as pause } from 'node:timers/promises'
 
-const LOOK_MS = 20
-/** A change takes milliseconds: who has not ended one by then has ended himself. */
+const POLL_MS = 20
+/** A change takes milliseconds. A process that has not finished by then is presumed dead. */
 const ABANDONED_MS = 5000
-/** How long one may wait for others, of whom each takes his time. */
+/** How long to wait for other processes in total. */
 const PATIENCE_MS = 30_000
 
 export class NextFile {
@@ -20,7 +20,7 @@ export class NextFile {
     this.#handle = handle
   }
 
-  /** Waits for others that have it. What one left behind that was killed is removed after 5 s. */
+  /** Waits while another process has it open. If that process was killed, its leftover file is removed after 5 s. */
   static async open(file: string): Promise<NextFile> {
     const path = `${file}.next`
     const begun = performance.now()
@@ -30,23 +30,24 @@ export class NextFile {
       const handle = await create(path)
       if (handle !== undefined) return new NextFile(file, path, handle)
       const now = performance.now()
-      if (now - begun > PATIENCE_MS) throw new Error(`${path} is there: others change the file all the time`)
+      if (now - begun > PATIENCE_MS)
+        throw new Error(`${path} exists all the time: other processes keep changing the file`)
       const mark = await markOf(path)
       if (mark !== seen) {
         seen = mark
         seenAt = now
       } else if (now - seenAt > ABANDONED_MS) await rm(path, { force: true })
-      await pause(LOOK_MS)
+      await pause(POLL_MS)
     }
   }
 
-  /** The file has this text, and the mode that it had, once this resolves. */
+  /** Replaces the file's content and keeps its mode. */
   async replace(text: string): Promise<void> {
     const { mode } = await stat(this.#file)
     await this.#handle.chmod(mode & 0o777)
     await this.#handle.writeFile(text)
     await this.#handle.sync()
-    if (!(await this.#isOurs())) throw new Error(`${this.#path} is another process's by now`)
+    if (!(await this.#isOurs())) throw new Error(`${this.#path} now belongs to another process`)
     await rename(this.#path, this.#file)
     this.#isReplaced = true
   }
@@ -59,7 +60,7 @@ export class NextFile {
     }
   }
 
-  /** Whoever was slow may have been taken for dead. */
+  /** If this process was slow, another one may have presumed it dead. */
   async #isOurs(): Promise<boolean> {
     const { ino } = await this.#handle.stat()
     return (await stat(this.#path).catch(() => undefined))?.ino === ino
@@ -75,7 +76,7 @@ async function create(path: string): Promise<FileHandle | undefined> {
   }
 }
 
-/** Two that follow each other may have one number, but were not made at one time. */
+/** Two files in a row may have the same inode number, but not the same time of creation. */
 async function markOf(path: string): Promise<bigint | undefined> {
   const found = await stat(path, { bigint: true }).catch(() => undefined)
   if (found?.isDirectory()) throw new Error(`EISDIR: ${path} is a directory`)

@@ -1,4 +1,4 @@
-/** Why a token was refused: for our log alone. On the wire every refusal is the same 401 (J8). */
+/** Why a token was refused, for our log only. On the wire, every refusal is the same 401 (J8). */
 type TokenCheck =
   | 'missing'
   | 'length'
@@ -29,7 +29,7 @@ export class TokenRefused extends Error {
   }
 }
 
-/** No key set could be read yet: no token can be judged. It is our own fault, so it is no 401. */
+/** No token can be verified, because no keys or no revocations could be loaded yet. It is our own fault, so not a 401. */
 export class KeysUnavailable extends Error {
   override readonly name = 'KeysUnavailable'
 }

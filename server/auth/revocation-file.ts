@@ -1,4 +1,4 @@
-/** A list of revocations in a file: watched, read again when it changes, and written when a rule is added. */
+/** A list of revocations in a file. The file is watched, read again when it changes, and written when rules change. */
 import { realpath } from 'node:fs/promises'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -8,7 +8,7 @@ import { NextFile } from './next-file.ts'
 import { formatRevocations, MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
 import { KEEP_OVER_S, type Revocation } from './revocations.ts'
 
-const EMPTIED = 'it is empty, and there were rules in it; { "revocations": [] } says that none is left'
+const EMPTIED = 'it is empty, but had rules before; write { "revocations": [] } to remove them all'
 
 export class RevocationFile {
   readonly #file: string
@@ -16,9 +16,9 @@ export class RevocationFile {
   readonly #onList: (rules: readonly Revocation[]) => void
   readonly #now: () => number
   #text = ''
-  /** There are rules in the file, or were when it was last good. */
+  /** The file has rules, or had some when it was last valid. */
   #hasRules = false
-  /** Rules that hold although they are not in the file, because it could not be written; tried again with its next change. */
+  /** Rules in force that could not be written to the file. Written with its next change. */
   #unwritten: Revocation[] = []
   #watch: FilesWatch | undefined
   #closed = false
@@ -32,7 +32,7 @@ export class RevocationFile {
     this.#now = now
   }
 
-  /** Throws if the file is missing or bad: to go on without it would be to forget what was revoked. */
+  /** Rejects if the file is missing or invalid: to go on without it would forget what was revoked. */
   async start(): Promise<void> {
     try {
       this.#take(await this.#readText())
@@ -41,11 +41,11 @@ export class RevocationFile {
       throw new Error(`auth.revocations.file: ${(error as Error).message}${hint}`, { cause: error })
     }
     if (this.#closed) return
-    const changed = () => detached(this.#logger, 'a changed list of revocations could not be read', this.#read())
+    const changed = () => detached(this.#logger, 'reading the changed list of revocations failed', this.#read())
     this.#watch = watchFiles([this.#file], this.#logger, changed)
   }
 
-  /** Rules that hold until this server stops, or until they could be written. */
+  /** Rules that are in force until this server stops, because they could not be written. */
   get unwritten(): readonly Revocation[] {
     return this.#unwritten
   }
@@ -72,13 +72,13 @@ export class RevocationFile {
     this.#onList([...rules, ...this.#unwritten])
   }
 
-  /** Adds a rule to the file, whoever has changed it meanwhile. Resolves once it would survive a restart. */
+  /** Adds a rule to the file, keeping changes by others. Resolves once the rule would survive a restart. */
   add(rule: Revocation): Promise<void> {
     this.#unwritten.push(rule)
     return this.#next(() => this.#change(rules => rules))
   }
 
-  /** Takes rules out of the file, and out of those that could not be written; rejects, and they hold, if that fails. */
+  /** Removes rules from the file, and from those that could not be written. If that fails, rejects, and the rules stay in force. */
   remove(isRemoved: (rule: Revocation) => boolean): Promise<void> {
     return this.#next(() => this.#change(rules => rules.filter(rule => !isRemoved(rule))))
   }
@@ -90,7 +90,7 @@ export class RevocationFile {
     this.#take(text)
   }
 
-  /** Text of the file once it has changed; undefined if there is nothing to change. */
+  /** Makes the change and resolves to the file's new text. `undefined` if there is nothing to change. */
   async #textAfter(
     change: (rules: Revocation[]) => Revocation[],
     unwritten: Revocation[],
@@ -103,9 +103,9 @@ export class RevocationFile {
       const isChanged = added.length > 0 || kept.length < there.length
       return isChanged ? formatRevocations([...kept, ...added]) : undefined
     }
-    // A folder that is not ours to write need not be, where nothing changes.
+    // If nothing changes, the folder need not be writable.
     if ((await textNow()) === undefined) return undefined
-    // A link stays: whoever edits what it leads to edits the list.
+    // A link stays a link: the file that it points to is replaced.
     const next = await NextFile.open(await realpath(this.#file))
     try {
       const text = await textNow()
@@ -116,7 +116,7 @@ export class RevocationFile {
     }
   }
 
-  /** Whoever copies over a file, or has no room left on the disk, empties it first: that takes no rule back. */
+  /** Copying over a file, or a full disk, may leave it empty for a while. That must not remove rules. */
   async #readText(): Promise<string> {
     const text = String(await readPlain(this.#file, MAX_LIST_BYTES))
     if (this.#hasRules && text.trim() === '') throw new Error(EMPTIED)

@@ -1,10 +1,10 @@
 /**
- * Revocations as a document, in a file or behind a URL:
+ * Parses and formats a document of revocations, in a file or behind a URL:
  *
  *     { "revocations": [{ "jti": "...", "runtime": "...", "issuedBefore": 1767225600, "until": "2027-01-01T00:00:00Z" }] }
  *
- * Each rule names a token, a runtime or a time of issue, or several of these, which must all fit. Times are seconds since
- * 1970, or text as RFC 3339 has it. A file may be empty, as long as there was no rule in it.
+ * Each rule names a token, a runtime or a time of issue, or several of these, which must then all match. Times are seconds since
+ * 1970, or text as in RFC 3339. A file may be empty, unless there were rules in it before.
  */
 import { createHash } from 'node:crypto'
 import { isRecord } from './claims.ts'
@@ -14,7 +14,7 @@ export const MAX_LIST_BYTES = 2 * 1024 * 1024
 
 const MEMBERS: ReadonlySet<string> = new Set(['jti', 'runtime', 'issuedBefore', 'until'])
 
-/** Throws an Error that says what is wrong. A rule that is not understood spoils the list: it would be one that is lost. */
+/** Throws an Error that says what is wrong. One invalid rule makes the whole list invalid, since skipping it would lose a revocation. */
 export function parseRevocations(text: string): Revocation[] {
   if (text.trim() === '') return []
   let value: unknown
@@ -28,12 +28,12 @@ export function parseRevocations(text: string): Revocation[] {
   return value.revocations.map(readRule)
 }
 
-/** Each rule once. Throws a RangeError for a list that would be too long to be read back. */
+/** Formats the rules without duplicates. Throws a RangeError if the list would be too long to be read back. */
 export function formatRevocations(rules: readonly Revocation[]): string {
   const texts = [...new Set(rules.map(formatRule))]
   const text = `{ "revocations": [\n${texts.join(',\n')}\n] }\n`
   if (texts.length <= MAX_REVOCATIONS && Buffer.byteLength(text) <= MAX_LIST_BYTES) return text
-  throw new RangeError(`a list holds ${MAX_REVOCATIONS} revocations and ${MAX_LIST_BYTES} bytes: remove some`)
+  throw new RangeError(`a list can hold ${MAX_REVOCATIONS} revocations and ${MAX_LIST_BYTES} bytes: remove some`)
 }
 
 /** The same text for equal rules. */
@@ -41,19 +41,19 @@ export function formatRule({ tokenId, runtime, issuedBefore, until }: Revocation
   return JSON.stringify({ jti: tokenId, runtime, issuedBefore, until })
 }
 
-/** What {@link formatRule} wrote. Throws an Error for anything else. */
+/** Parses what {@link formatRule} wrote. Throws an Error for anything else. */
 export function parseRule(text: string): Revocation {
   return readRule(JSON.parse(text), 0)
 }
 
-/** By which an operator names a rule. */
+/** The id of a rule for operators. */
 export function idOf(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 12)
 }
 
 function readRule(value: unknown, index: number): Revocation {
   const where = `revocation ${index + 1}`
-  if (!isRecord(value)) throw new Error(`${where} is no object`)
+  if (!isRecord(value)) throw new Error(`${where} is not an object`)
   for (const name of Object.keys(value)) if (!MEMBERS.has(name)) throw new Error(`${where} has an unknown member`)
   const rule = {
     tokenId: value.jti as string | undefined,

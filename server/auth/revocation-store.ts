@@ -1,4 +1,4 @@
-/** All revocations of a server: its own, which a file keeps over restarts, those of a URL, and those of all replicas. */
+/** All revocations of a server: its own, which a file keeps across restarts, those of a URL, and those of all replicas. */
 import { messageOf } from '../../protocol/base/errors.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { Identity } from './claims.ts'
@@ -16,34 +16,34 @@ export interface RevocationSources {
   readonly ca?: UrlRevocationsOptions['ca']
 }
 
-/** Where all replicas keep theirs. */
+/** The revocations that all replicas share. */
 export interface SharedRevocations {
   onList: (rules: readonly Revocation[]) => void
-  /** False while there is a list that cannot be read. */
+  /** False while the list cannot be read. */
   readonly readable: boolean
-  /** Entries that are no rules, as texts. */
+  /** Entries that are not valid rules, as texts. */
   readonly odd: readonly string[]
   open(): Promise<void>
   add(rule: Revocation): Promise<void>
-  /** Takes back those whose texts fit, as `formatRule` writes them; no replica that missed it brings them again. */
+  /** Removes entries by their text, as written by `formatRule`. A replica that missed this does not bring them back. */
   remove(isRemoved: (text: string) => boolean): Promise<void>
   close(): void
 }
 
 /** A rule as operators see it. */
 export interface ListedRevocation extends Revocation {
-  /** The id to remove it by; equal rules have the same id on all replicas. */
+  /** The id to remove it by. Equal rules have the same id on all replicas. */
   readonly id: string
   /**
-   * `file`: of this replica. `memory`: of this replica, until it stops. `url`: it can only be removed there. `directory`: of
-   * all replicas.
+   * `file`: in this replica's file. `memory`: of this replica, until it stops. `url`: can only be removed at its source. `directory`:
+   * of all replicas.
    */
   readonly from: ReadonlyArray<'file' | 'memory' | 'url' | 'directory'>
-  /** The entry in the directory is not a rule, and nobody is let in until it is removed. */
+  /** Text of an entry in the directory that is not a valid rule. Nobody may connect until it is removed. */
   readonly unreadable?: string
 }
 
-/** Of an entry that is no rule. */
+/** How much is shown of an entry that is not a valid rule. */
 const MAX_SHOWN = 200
 
 export class RevocationStore {
@@ -53,7 +53,7 @@ export class RevocationStore {
   readonly #file: RevocationFile | undefined
   readonly #url: RevocationUrl | undefined
   readonly #shared: SharedRevocations | undefined
-  /** Rules were added or changed: live sessions must be judged again. */
+  /** Called when rules were added or changed, so that live sessions are checked again. */
   onChange: () => void = () => {}
 
   constructor(sources: RevocationSources, shared: SharedRevocations | undefined, logger: Logger, now: () => number) {
@@ -76,12 +76,12 @@ export class RevocationStore {
     await Promise.all([this.#file?.start(), this.#url?.start(), this.#shared?.open()])
   }
 
-  /** Whether it is known who is revoked. */
+  /** Whether all revocations are known. */
   get ready(): boolean {
     return (this.#url?.ready ?? true) && (this.#shared?.readable ?? true)
   }
 
-  /** Each rule that holds, once. */
+  /** All rules in force, without duplicates. */
   get list(): readonly ListedRevocation[] {
     const found = new Map<string, ListedRevocation>()
     const collect = (from: ListedRevocation['from'][number], rules: readonly Revocation[]) => {
@@ -110,9 +110,8 @@ export class RevocationStore {
   }
 
   /**
-   * Adds a rule, which holds here from this call on. Resolves to true once all replicas were told and it would survive a
-   * restart, to false where there is neither a file for it nor a directory; rejects if one of these could not be written:
-   * then the rule holds until the restart.
+   * Adds a rule, which is in force here from this call on. Resolves to true once it is written to the file and the directory, and to
+   * false if there is neither. Rejects if one of these could not be written; then the rule is in force until the restart.
    */
   async add(rule: Revocation): Promise<boolean> {
     checkRevocation(rule)
@@ -122,20 +121,22 @@ export class RevocationStore {
       await Promise.all([this.#file?.add(rule), this.#shared?.add(rule)])
     } catch (cause) {
       const Kind = cause instanceof RangeError ? RangeError : Error
-      throw new Kind(`the rule holds until this server stops, but could not be kept: ${messageOf(cause)}`, { cause })
+      throw new Kind(`the rule is in force until this server stops, but could not be kept: ${messageOf(cause)}`, {
+        cause,
+      })
     }
     return this.#file !== undefined || this.#shared !== undefined
   }
 
   /**
-   * Takes a rule back, wherever it stands. Resolves to false if there is no such rule; rejects if a place could not be
-   * written, or only the list of the URL has it: then it holds as long as it stands anywhere.
+   * Removes a rule from all places. Resolves to false if there is no such rule. Rejects if a place could not be written, or if the list
+   * of the URL has it. The rule stays in force as long as any place has it.
    */
   async remove(id: string): Promise<boolean> {
     const rule = this.list.find(one => one.id === id)
     if (rule === undefined) return false
     const isRemoved = (one: Revocation) => idOf(formatRule(one)) === id
-    // First where it lasts: it would be back after a restart, and until then nobody could see it.
+    // First from where it persists. Otherwise a failure would leave a rule that nobody sees, and that is back after a restart.
     await Promise.all([this.#file?.remove(isRemoved), this.#shared?.remove(text => idOf(text) === id)])
     this.#own.replace(this.#own.list.filter(one => !isRemoved(one)))
     if (rule.from.includes('url')) throw new Error('auth.revocations.url lists the rule: remove it there')

@@ -1,16 +1,16 @@
-/** A list of revocations behind an https URL, asked for again and again; the last good one is kept. */
+/** A list of revocations behind an https URL. It is fetched regularly, and the last valid one is kept. */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { Download } from './download.ts'
 import { MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
 import type { Revocation } from './revocations.ts'
 
-/** With the 5 s that a download may take, a rule holds within 10 s. */
+/** With the 5 s that a download may take, a rule is in force within 10 s. */
 const REFRESH_MS = 5000
 
 export interface UrlRevocationsOptions {
   readonly url: string
-  /** Certificates that are trusted besides the system's, for this URL alone. */
+  /** Authorities for this URL only, in addition to the system's. */
   readonly ca?: string | string[] | undefined
 }
 
@@ -21,7 +21,7 @@ export class RevocationUrl {
   #timer: NodeJS.Timeout | undefined
   #closed = false
   #failed = false
-  /** A list was got; before that nobody can be judged. */
+  /** A list has been fetched. Until then, no token can be checked. */
   ready = false
 
   constructor(options: UrlRevocationsOptions, logger: Logger, onList: (rules: readonly Revocation[]) => void) {
@@ -30,11 +30,11 @@ export class RevocationUrl {
     this.#download = new Download({ ...options, accept: 'application/json', maxBytes: MAX_LIST_BYTES })
   }
 
-  /** Goes on without a list if that fails: until there is one, every handshake is answered 503. */
+  /** Fetches the list. If that fails, goes on without one; until there is one, every handshake gets 503. */
   async start(): Promise<void> {
     await this.#refresh()
     if (this.#closed) return
-    const what = 'revocations could not be asked for again'
+    const what = 'refreshing the revocations failed'
     const guard = logGuard(this.#logger, what)
     const due = guard(() => detached(this.#logger, what, this.start()))
     this.#timer = setTimeout(due, REFRESH_MS).unref()

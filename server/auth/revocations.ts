@@ -1,24 +1,24 @@
-/** Tokens that hold no more although they have not ended. Bounded, and quick to ask however many there are. */
+/** Rules that make tokens invalid before they expire. Bounded, and quick to check however many there are. */
 import type { Identity } from './claims.ts'
 
-/** A rule that revokes tokens. A token must match all the members that are given. */
+/** A rule that revokes tokens. It covers tokens that match all given members. */
 export interface Revocation {
   readonly tokenId?: string | undefined
   readonly runtime?: string | undefined
-  /** Tokens issued before this time (seconds since 1970), and those without `iat`. */
+  /** Covers tokens issued before this time (seconds since 1970), and those without `iat`. */
   readonly issuedBefore?: number | undefined
   /** When the rule ends and is forgotten (seconds since 1970). Default: never. */
   readonly until?: number | undefined
 }
 
-/** Rules that may be written. What is longer, as others may have written it, is read as far as memory allows. */
+/** Most rules that we write. Longer lists, which others may have written to the directory, are read as far as memory allows. */
 export const MAX_REVOCATIONS = 10_000
-/** How long a rule is kept when its time is over: whose clock said so may have been wrong. */
+/** How long a rule is kept after it has ended, since a wrong clock may have set its end. */
 export const KEEP_OVER_S = 86_400
 
 export class Revocations {
   readonly #now: () => number
-  /** Rules by what they name, so that an identity is held against a few of them. */
+  /** Rules by what they name, so that only a few need to be checked for an identity. */
   #byToken = new Map<string, Revocation[]>()
   #byRuntime = new Map<string, Revocation[]>()
   #others: Revocation[] = []
@@ -28,7 +28,7 @@ export class Revocations {
     this.#now = now
   }
 
-  /** Those that hold now. */
+  /** The rules in force now. */
   get list(): readonly Revocation[] {
     const all = [...[...this.#byToken.values()].flat(), ...[...this.#byRuntime.values()].flat(), ...this.#others]
     return all.filter(rule => this.#holds(rule))
@@ -49,7 +49,7 @@ export class Revocations {
     else this.#others.push(rule)
   }
 
-  /** These rules, and no others. */
+  /** Replaces all rules. */
   replace(rules: readonly Revocation[]): void {
     this.#byToken = new Map()
     this.#byRuntime = new Map()
@@ -82,16 +82,16 @@ export class Revocations {
 export function checkRevocation(rule: Revocation): void {
   const { tokenId, runtime, issuedBefore, until } = rule
   if (tokenId === undefined && runtime === undefined && issuedBefore === undefined) {
-    throw new TypeError('a revocation names a token, a runtime or a time of issue')
+    throw new TypeError('a revocation must name a token, a runtime or a time of issue')
   }
   for (const name of [tokenId, runtime]) {
     if (name !== undefined && (typeof name !== 'string' || name === '' || name.length > 256)) {
-      throw new TypeError('a revocation names tokens and runtimes by short texts')
+      throw new TypeError('the token and the runtime of a revocation must be strings of 1 to 256 characters')
     }
   }
   for (const time of [issuedBefore, until]) {
     if (time !== undefined && (typeof time !== 'number' || !Number.isFinite(time) || time < 0)) {
-      throw new TypeError('the times of a revocation are seconds since 1970')
+      throw new TypeError('the times of a revocation must be seconds since 1970')
     }
   }
 }

@@ -1,4 +1,4 @@
-/** From a bearer token to an identity: form, header, key, signature, claims, in that order (RFC 8725). */
+/** Verifies a bearer token: form, header, key, signature, claims, in that order (RFC 8725). */
 import { compactVerify, errors } from 'jose'
 import { type ClaimRules, checkValidity, type Identity, readClaims } from './claims.ts'
 import { parseUniqueObject } from './json.ts'
@@ -7,7 +7,7 @@ import { KeysUnavailable, TokenRefused } from './refusal.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
-/** Asymmetric algorithms that are taken unless the configuration names fewer. */
+/** Asymmetric algorithms, which are all accepted unless the configuration names fewer. */
 export const DEFAULT_ALGORITHMS = [
   'EdDSA',
   'ES256',
@@ -36,14 +36,14 @@ export class TokenVerifier {
     this.#algorithms = [...options.algorithms]
   }
 
-  /** The identity that `token` names. Throws {@link TokenRefused}, or {@link KeysUnavailable} before any key set. */
+  /** The identity in `token`. Rejects with {@link TokenRefused}, or {@link KeysUnavailable} while there is no key set. */
   async verify(token: string): Promise<Identity> {
     this.#checkForm(token)
     const payload = await this.#verifySignature(token)
     return readClaims(payload, this.#options, this.#options.now())
   }
 
-  /** The claims of a token that names no runtime, once it is found to hold here. Throws as `verify`. */
+  /** The claims of a valid token that need not name a runtime. Rejects like `verify`. */
   async check(token: string): Promise<Record<string, unknown>> {
     this.#checkForm(token)
     const payload = await this.#verifySignature(token)
@@ -51,7 +51,7 @@ export class TokenVerifier {
     return payload
   }
 
-  /** Refuses what needs no key. */
+  /** The checks that need no key. */
   #checkForm(token: string): void {
     if (token.length > MAX_TOKEN_BYTES) throw new TokenRefused('length', 'the token is over 8 KiB')
     const parts = token.split('.')
@@ -59,19 +59,22 @@ export class TokenVerifier {
       throw new TokenRefused('form', 'not a compact JWS')
     }
     const header = parseUniqueObject(Buffer.from(parts[0]!, 'base64url').toString('utf8'))
-    if (header === undefined) throw new TokenRefused('form', 'the header is no JSON object with unique members')
+    if (header === undefined) throw new TokenRefused('form', 'the header is not a JSON object with unique members')
     if ('crit' in header || 'b64' in header || 'enc' in header || 'zip' in header) {
       throw new TokenRefused('header', 'the header has crit, b64, enc or zip')
     }
     if (typeof header.alg !== 'string' || !this.#algorithms.includes(header.alg)) {
-      throw new TokenRefused('algorithm', 'the algorithm is not on the list')
+      throw new TokenRefused('algorithm', 'the algorithm is not allowed')
     }
     if (header.kid !== undefined && (typeof header.kid !== 'string' || header.kid.length > 256)) {
       throw new TokenRefused('header', 'kid is not a short string')
     }
   }
 
-  /** A key that has no id is not missed, its signature is: whatever a fresh set may mend is tried once more with it. */
+  /**
+   * If a fresh key set may help, the token is tried once more with it. That includes invalid signatures: if keys have no `kid`, that
+   * is how a missing key shows.
+   */
   async #verifySignature(token: string): Promise<Record<string, unknown>> {
     const { keys } = this.#options
     const tried = keys.current
@@ -82,11 +85,11 @@ export class TokenVerifier {
     if (keys.current === undefined) throw new KeysUnavailable('no key set could be read yet')
     if (verified instanceof TokenRefused) throw verified
     const payload = parseUniqueObject(new TextDecoder().decode(verified))
-    if (payload === undefined) throw new TokenRefused('form', 'the payload is no JSON object with unique members')
+    if (payload === undefined) throw new TokenRefused('form', 'the payload is not a JSON object with unique members')
     return payload
   }
 
-  /** Payload, or why no key of this set gives it; throws what no other set would mend. */
+  /** The payload, or why no key of this set verifies the token. Throws if no other set could help. */
   async #tryKeys(token: string, set: KeySet | undefined): Promise<Uint8Array | TokenRefused> {
     if (set === undefined) return noKey()
     const options = { algorithms: this.#algorithms }
@@ -95,7 +98,7 @@ export class TokenVerifier {
     } catch (error) {
       if (error instanceof errors.JWKSNoMatchingKey) return noKey()
       if (error instanceof errors.JWSSignatureVerificationFailed) {
-        return new TokenRefused('signature', 'the signature is wrong', { cause: error })
+        return new TokenRefused('signature', 'the signature is invalid', { cause: error })
       }
       if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw refusalOf(error)
       let tried = 0
@@ -107,22 +110,22 @@ export class TokenVerifier {
         )
         if (payload !== undefined) return payload
       }
-      return new TokenRefused('signature', 'no key that fits verifies the signature')
+      return new TokenRefused('signature', 'no matching key verifies the signature')
     }
   }
 }
 
-const noKey = () => new TokenRefused('key', 'no key of the set fits the token')
+const noKey = () => new TokenRefused('key', 'no key of the set matches the token')
 
 function refusalOf(error: unknown): TokenRefused {
   if (error instanceof errors.JOSEAlgNotAllowed || error instanceof errors.JOSENotSupported) {
-    return new TokenRefused('algorithm', 'the algorithm does not fit', { cause: error })
+    return new TokenRefused('algorithm', 'the algorithm does not match the key', { cause: error })
   }
   if (error instanceof errors.JWSInvalid) return new TokenRefused('form', 'not a valid JWS', { cause: error })
   return new TokenRefused('key', 'the key cannot be used', { cause: error })
 }
 
-/** One spelling only: no padding, no stray bits, nothing outside of the alphabet. */
+/** Only the canonical encoding: no padding, no stray bits, no characters outside of the alphabet. */
 function isCanonicalBase64Url(part: string): boolean {
   return part.length > 0 && Buffer.from(part, 'base64url').toString('base64url') === part
 }

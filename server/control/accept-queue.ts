@@ -1,6 +1,6 @@
 /**
- * Connections at the control endpoint, from their acceptance to the request that they carry: bounded by their real
- * networks, paced, and from the moment that they are let in under one deadline, which ends with the client's `hello`.
+ * Connections at the control endpoint, from their acceptance to their upgrade request. They are bounded by their real networks, and
+ * paced. From the moment that they are admitted, they have one deadline until the client's `hello`.
  */
 
 import type { Socket } from 'node:net'
@@ -21,19 +21,19 @@ interface AcceptQueueOptions {
   /** Proxies that must send a PROXY header. */
   readonly proxies: Cidrs
   readonly logger: Logger
-  /** Begins TLS, or reads the request: its first bytes are there. */
+  /** Begins TLS, or reads the request. The first bytes have arrived. */
   readonly onAdmitted: (socket: Socket) => void
-  /** A connection was closed because too many wait, or are under way. */
+  /** Called when a connection was closed because too many wait, or are under way. */
   readonly onFull: (address: string) => void
 }
 
-/** A handshake under way. The oldest is given up first: it had the most time, and an honest one needs few round trips. */
+/** A handshake under way. The oldest is dropped first: it had the most time, and an honest one needs only a few round trips. */
 interface PendingUpgrade extends SlotHolder {
-  /** It took so much of the event loop's time. */
+  /** Charges event-loop time. */
   charge(costMs: number): void
-  /** Its deadline has no meaning any more. */
+  /** Cancels its deadline. */
   settle(): void
-  /** It ends with its connection. */
+  /** Ends it and its connection. */
   end(): void
 }
 
@@ -68,7 +68,7 @@ export class AcceptQueue {
     return this.#admission.waiting
   }
 
-  /** Takes an accepted connection before any TLS byte is read. `behindFront`: no PROXY header precedes TLS. */
+  /** Handles an accepted connection before any TLS byte is read. `behindFront`: no PROXY header precedes TLS. */
   accept(socket: Socket, behindFront: boolean): void {
     socket.on('error', ignore)
     this.#sockets.add(socket)
@@ -93,7 +93,7 @@ export class AcceptQueue {
         const result = readProxyHeader(bytes)
         if (!result.done) return -1
         if ('error' in result) {
-          this.#options.logger.warn({ peer, err: { message: result.error } }, 'a proxy sent a bad PROXY header')
+          this.#options.logger.warn({ peer, err: { message: result.error } }, 'a proxy sent an invalid PROXY header')
           socket.destroy()
           return -1
         }
@@ -118,7 +118,7 @@ export class AcceptQueue {
     else waiting.destroy()
   }
 
-  /** From here on the deadline runs. The first bytes are there, so that the work they cause can be measured. */
+  /** Starts the deadline. The first bytes have arrived, so the work that they cause can be measured. */
   #begin(socket: Socket, address: string): void {
     let charged = false
     const pending = this.#track(socket, address, costMs => {
@@ -133,23 +133,23 @@ export class AcceptQueue {
     }
     const startedAt = performance.now()
     this.#options.onAdmitted(socket)
-    // TLS takes the ClientHello that lies in the socket in the next tick, before this one.
+    // TLS reads the buffered ClientHello in the next tick, before this callback runs.
     process.nextTick(this.#guard(() => pending.charge(performance.now() - startedAt)))
   }
 
-  /** The handshake that a request belongs to; one on an embedder's server has its deadline from here on, and costs it. */
+  /** The handshake that a request belongs to. On an embedder's server, it begins here, with its deadline and without a charge. */
   pendingOf(socket: Socket): PendingUpgrade {
     const known = this.#pending.get(connectionKey(socket))
     return known ?? this.#track(socket, canonicalAddress(socket.remoteAddress ?? ''), ignore)
   }
 
-  /** One deadline from here to `hello`. */
+  /** Tracks a handshake, with one deadline until `hello`. */
   #track(socket: Socket, address: string, charge: (costMs: number) => void): PendingUpgrade {
     this.#underWay.makeRoom(address)
     const key = connectionKey(socket)
     const cut = this.#guard(() => socket.destroy())
     const timer = setTimeout(cut, this.#options.limits.handshakeMs)
-    // What a session does not need any more must not hang on its socket as long as it lives.
+    // Removes everything that would otherwise stay attached to the socket for as long as the session lives.
     const settle = () => {
       clearTimeout(timer)
       socket.off('close', onClose)
@@ -176,7 +176,7 @@ export class AcceptQueue {
     return pending
   }
 
-  /** Accepts nobody any more. Handshakes under way keep their deadline. */
+  /** Stops accepting. Handshakes under way keep their deadline. */
   stop(): void {
     this.#admission.close()
   }
@@ -192,7 +192,7 @@ export class AcceptQueue {
   /** Ends what is still connected. */
   close(): void {
     for (const socket of this.#sockets) socket.destroy()
-    // One on an embedder's server is none of our sockets, and would stay without a deadline.
+    // Handshakes on an embedder's server are not among our sockets, and would go on without a deadline.
     for (const pending of [...this.#pending.values()]) pending.end()
   }
 }

@@ -1,9 +1,9 @@
 /**
- * Paces handshakes by a budget of event-loop time. A connection waits in silence until its first bytes come; from then on
- * it waits for its turn, which goes round the networks. Both kinds are bounded together, in all and per network.
+ * Paces handshakes by a budget of event-loop time. A connection is idle until its first bytes arrive. From then on it waits for its
+ * turn; the networks take turns. Both kinds are bounded together, in total and per network.
  *
- * The budget fills with the clock, at `share` milliseconds per millisecond, and every piece of handshake work is charged
- * as it was measured, afterwards: it may go below zero, and nobody is let in until it is above again.
+ * The budget fills at `share` milliseconds per millisecond. Handshake work is measured and charged afterwards, so the budget may go
+ * below zero. Nobody is admitted until it is positive again.
  */
 import { networkOf } from '../../protocol/base/address.ts'
 import { ConnectionSlots, type SlotHolder } from '../../protocol/base/connection-slots.ts'
@@ -19,21 +19,21 @@ interface AdmissionOptions {
   readonly guard: Guard
 }
 
-/** An accepted connection that waits. It is idle while it is silent, and loses its place when it is destroyed. */
+/** An accepted connection that waits. It is idle until its first bytes arrive, and `destroy` removes it. */
 export interface Candidate extends SlotHolder {
   /** Begins the handshake. */
   admit(): void
 }
 
-/** Unused time is saved up to this, for a burst after silence. */
+/** Unused budget accumulates up to this, for a burst after a quiet time. */
 const BURST_MS = 50
-/** Handshakes that have begun and whose cost is not known yet. */
+/** Most handshakes that have begun and whose cost is not known yet. */
 const MAX_UNCHARGED = 8
 
 export class Admission {
   readonly #options: AdmissionOptions
   readonly #places: ConnectionSlots
-  /** By network, those that are ready; a Map keeps the order of their turns. */
+  /** Candidates that are ready, by network. The order of the Map is the order of turns. */
   readonly #round = new Map<string, Set<Candidate>>()
   #budgetMs = BURST_MS
   #filledAt: number
@@ -50,14 +50,14 @@ export class Admission {
     return this.#places.size
   }
 
-  /** Gives the candidate a place among the silent, if need be another one's. False if there is none. */
+  /** Adds an idle candidate, which may take another one's place. False if there is no room. */
   add(candidate: Candidate): boolean {
     if (!this.#places.makeRoom(candidate.address)) return false
     this.#places.add(candidate)
     return true
   }
 
-  /** The candidate's first bytes are there: it is let in now, or when its turn comes. */
+  /** The candidate's first bytes have arrived. It is admitted now, or when its turn comes. */
   ready(candidate: Candidate): void {
     const network = networkOf(candidate.address)
     const others = this.#round.get(network)
@@ -66,7 +66,7 @@ export class Admission {
     this.#run()
   }
 
-  /** Takes a candidate out that left, or had to. */
+  /** Removes a candidate that has left, or had to. */
   remove(candidate: Candidate): void {
     this.#places.delete(candidate)
     const network = networkOf(candidate.address)
@@ -75,7 +75,7 @@ export class Admission {
     if (ready?.size === 0) this.#round.delete(network)
   }
 
-  /** Books handshake work that was done. `first`: the first charge of a candidate, so that another may begin. */
+  /** Charges handshake work. `first` marks a candidate's first charge, after which another candidate may begin. */
   charge(costMs: number, first: boolean): void {
     this.#budgetMs -= costMs
     if (first && this.#uncharged > 0) this.#uncharged--
@@ -97,7 +97,7 @@ export class Admission {
     if (this.#round.size > 0 && this.#budgetMs <= 0) this.#wake()
   }
 
-  /** The oldest candidate of the network whose turn it is; that network goes to the end of the round. */
+  /** Removes and returns the oldest candidate of the network whose turn it is. That network moves to the end of the round. */
   #next(): Candidate {
     const [network, ready] = this.#round.entries().next().value!
     const candidate: Candidate = ready.values().next().value!

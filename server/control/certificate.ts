@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 
-/** What a client certificate says. */
+/** What we need to know about a client certificate. */
 export interface ClientCertificateInfo {
   /** SHA-256 of the DER encoding, base64url. */
   readonly thumbprint: string
@@ -10,8 +10,8 @@ export interface ClientCertificateInfo {
 }
 
 /**
- * The certificate of a client whose authority was checked; undefined if it sent none. One that has ended is none: a server of an embedder's may
- * resume TLS sessions, and OpenSSL does not look at the certificate again then.
+ * The certificate of a client, verified against our authority. `undefined` if it sent none, or one that has expired: an embedder's
+ * server may resume TLS sessions, and OpenSSL does not check the certificate again then.
  */
 export function certificateOf(socket: Socket): ClientCertificateInfo | undefined {
   const tls = socket as TLSSocket

@@ -5,7 +5,7 @@ import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import { type Cidrs, parseCidrs } from '../../protocol/http/forwarded.ts'
 import type { Identity } from '../auth/claims.ts'
 
-/** How many tokens are checked at once, and per second in the long run. Each check costs a signature. */
+/** How many tokens are checked in a burst, and per second in the long run. Each check verifies a signature. */
 const REAUTH_BURST = 100
 const REAUTHS_PER_SECOND = 1
 
@@ -14,14 +14,14 @@ export interface CredentialsOwner {
   /** Milliseconds since 1970. */
   readonly now: () => number
   readonly guard: Guard
-  /** Checks a token; rejects with the reason. */
+  /** Verifies a token. Rejects with the reason. */
   check(token: string): Promise<Identity>
   say(message: object): void
-  /** A token that came in band was not accepted. */
+  /** Called when a fresh token was refused. */
   refused(error: unknown): void
-  /** A token that came in band is in force. */
+  /** Called when a fresh token is in force. */
   renewed(): void
-  /** The token has ended. */
+  /** Called when the token has expired. */
   ended(): void
 }
 
@@ -32,7 +32,7 @@ export class Credentials {
   #checking = false
   #ended = false
   identity: Identity
-  /** Who may call; undefined: everybody. */
+  /** Addresses that may call. `undefined` means everybody. */
   callers: Cidrs | undefined
 
   constructor(owner: CredentialsOwner, identity: Identity) {
@@ -40,19 +40,19 @@ export class Credentials {
     this.identity = identity
   }
 
-  /** Whether the token holds at this moment. */
+  /** Whether the token is valid at this moment. */
   get hold(): boolean {
     return this.#owner.now() < (this.identity.expiresAt + this.#owner.clockToleranceS) * 1000
   }
 
-  /** To be called often: says when the token has ended, once. */
+  /** Call it often. Calls `ended` once the token has expired. */
   check(): void {
     if (this.#ended || this.hold) return
     this.#ended = true
     this.#owner.ended()
   }
 
-  /** Takes the client's list of allowed callers; the token's list overrides it. Returns false if it cannot be read. */
+  /** Sets the client's list of allowed callers. The token's list overrides it. Returns false if it is malformed. */
   announce(callers: readonly string[] | undefined): boolean {
     this.#announced = callers
     return this.#read(this.identity)
@@ -68,7 +68,7 @@ export class Credentials {
     }
   }
 
-  /** A fresh token came in band. The old one holds until it has been found good. */
+  /** A fresh token has arrived. The old one stays in force until the fresh one is verified. */
   renew(token: string): void {
     const { guard, say, check, refused } = this.#owner
     this.#renewals ??= new TokenBucket(REAUTH_BURST, REAUTHS_PER_SECOND)

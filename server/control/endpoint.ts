@@ -1,6 +1,6 @@
 /**
- * The door for clients: TLS, then one HTTP request, then a WebSocket. Everything before the WebSocket is paced, bounded
- * and under one deadline, which ends with the client's `hello`.
+ * Where clients connect: TLS, then one HTTP request, then a WebSocket. Everything before the WebSocket is paced and bounded, with one
+ * deadline until the client's `hello`.
  */
 
 import { randomUUID } from 'node:crypto'
@@ -33,14 +33,14 @@ import { AcceptQueue } from './accept-queue.ts'
 import { type ClientCertificateInfo, certificateOf } from './certificate.ts'
 import { checkHandshake, type HandshakeRefusal, type RefusalReason, refusalText, refuseUpgrade } from './handshake.ts'
 
-/** A client that was let in. */
+/** A client that was admitted. */
 export interface ControlUpgrade {
   readonly ws: OpenWebSocket
   readonly identity: Identity
   readonly address: string
   /** SHA-256 thumbprint of the client's certificate, base64url. */
   readonly thumbprint: string | undefined
-  /** Ends the handshake's deadline: the client has said hello. */
+  /** Cancels the handshake's deadline, because the client has sent `hello`. */
   readonly settled: () => void
 }
 
@@ -49,9 +49,9 @@ export interface EndpointOptions {
   readonly tls: TlsPair | undefined
   readonly limits: ResolvedLimits
   readonly logger: Logger
-  /** The identity in the token, after all checks. Throws what the verifier throws. */
+  /** The identity in the token, after all checks. Rejects with what the verifier throws. */
   readonly authenticate: (token: string, certificate: ClientCertificateInfo | undefined) => Promise<Identity>
-  /** Whether a client may come in now; else why not. */
+  /** Why a client may not connect now. `undefined` if it may. */
   readonly gate: (identity: Identity, address: string) => RefusalReason | undefined
   readonly onArrival: (arrival: ControlUpgrade) => void
   readonly onRefused: (refusal: HandshakeRefusal) => void
@@ -88,7 +88,7 @@ export class ControlEndpoint {
       ...WEBSOCKET_OPTIONS,
       handleProtocols: () => SUBPROTOCOL,
     })
-    // A client tells by it whether its clock is right.
+    // Clients compare their clock with it.
     const dated = this.#guard((headers: string[]) => {
       headers.push(`Date: ${new Date().toUTCString()}`)
     })
@@ -110,7 +110,7 @@ export class ControlEndpoint {
     const limits = {
       maxHeaderSize: MAX_HEAD_BYTES,
       headersTimeout: this.#options.limits.handshakeMs,
-      // Node's own is 5 minutes, and a head may not have longer.
+      // Node's default is 5 minutes, which is too long for a head.
       requestTimeout: this.#options.limits.handshakeMs,
       keepAliveTimeout: 1,
     }
@@ -134,7 +134,7 @@ export class ControlEndpoint {
     return pair.ca === undefined ? base : { ...base, ...ASKING, rejectUnauthorized: true }
   }
 
-  /** New connections get this certificate. */
+  /** Sets the certificate for new connections. */
   setTls(pair: TlsPair): void {
     if ('setSecureContext' in this.#http) this.#http.setSecureContext(this.#tlsOptions(pair))
   }
@@ -147,7 +147,7 @@ export class ControlEndpoint {
     return listenOn(listener, place, this.#options.logger)
   }
 
-  /** Takes an accepted connection before any TLS byte is read. `behindFront`: no PROXY header precedes TLS. */
+  /** Handles an accepted connection before any TLS byte is read. `behindFront`: no PROXY header precedes TLS. */
   accept(socket: Socket, behindFront = false): void {
     try {
       this.#intake.accept(socket, behindFront)
@@ -156,7 +156,7 @@ export class ControlEndpoint {
     }
   }
 
-  /** A request that is no upgrade. */
+  /** Answers a request that is not an upgrade. */
   #answer(request: IncomingMessage, response: ServerResponse): void {
     const check = checkHandshake(request)
     const reason = 'refusal' in check && check.refusal === 'not-found' ? 'not-found' : 'not-upgrade'
@@ -165,7 +165,7 @@ export class ControlEndpoint {
     response.end(body)
   }
 
-  /** An upgrade request, from our own listener or from a server of the embedder's, which has a deadline from here on. */
+  /** Handles an upgrade request from our own listener, or from an embedder's server. There, the deadline starts here. */
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     try {
       this.#upgrade(request, socket, head)
@@ -186,10 +186,10 @@ export class ControlEndpoint {
       return
     }
     const certificate = certificateOf(request.socket)
-    // The TLS of an embedder's server may ask for none, or go on without.
+    // An embedder's server may not request a certificate, or accept connections without one.
     if (certificate === undefined && this.#options.control.clientCa !== undefined) {
       refuseUpgrade(socket, 'certificate', requestId)
-      this.#refused('certificate', 'the client showed no certificate that is valid', requestId, address)
+      this.#refused('certificate', 'the client showed no valid certificate', requestId, address)
       return
     }
     const guard = guardWith(error => this.#broken(error, socket))
@@ -227,20 +227,20 @@ export class ControlEndpoint {
   }
 
   #broken(error: unknown, socket: Duplex): void {
-    endFor(error, this.#options.logger, 'a session could not be set up', () => socket.destroy())
+    endFor(error, this.#options.logger, 'setting a session up failed', () => socket.destroy())
   }
 
   #refused(reason: RefusalReason, detail: string, requestId: string, address: string): void {
     this.#options.onRefused({ reason, detail, requestId, address })
   }
 
-  /** Takes no more clients. */
+  /** Stops accepting clients. */
   stop(): void {
     this.#listener?.close()
     this.#intake.stop()
   }
 
-  /** Resolves when nobody is connected any more, at the latest after `ms`: WebSockets that were closed say goodbye. */
+  /** Resolves when nobody is connected any more, at the latest after `ms`. WebSockets finish their closing handshake meanwhile. */
   emptied(ms: number): Promise<void> {
     return this.#intake.emptied(ms)
   }
@@ -253,7 +253,7 @@ export class ControlEndpoint {
   }
 }
 
-/** Bytes that are no HTTP request, or one with too large a head. Node would destroy the socket under the answer. */
+/** Answers bytes that are not an HTTP request, or one with too large a head. Node itself would destroy the socket before the answer is sent. */
 function refuseBytes(error: NodeJS.ErrnoException, socket: Duplex): void {
   if (error.code?.startsWith('HPE_') !== true || !socket.writable) {
     socket.destroy()

@@ -1,9 +1,9 @@
-/** The request with which a client asks for a session: the checks before its token is read, and how it is refused. */
+/** The request with which a client opens a session: the checks before its token is verified, and the refusals. */
 import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 
-/** Why a handshake was refused: for logs and metrics. The wire tells only the status. */
+/** Why a handshake was refused, for logs and metrics. The client sees only the status. */
 export type RefusalReason =
   | 'not-found'
   | 'not-upgrade'
@@ -21,13 +21,13 @@ export type RefusalReason =
 /** A client that was refused. */
 export interface HandshakeRefusal {
   readonly reason: RefusalReason
-  /** For our log only. */
+  /** For logs only. */
   readonly detail: string
   readonly requestId: string
   readonly address: string
 }
 
-/** Of the WebSocket protocol, as it is written. */
+/** The version of the WebSocket protocol, in exactly this spelling. */
 const VERSION = '13'
 
 const STATUS: Record<RefusalReason, number> = {
@@ -55,7 +55,7 @@ const TITLES: Record<number, string> = {
   503: 'Service Unavailable',
 }
 
-/** The bearer token of a well-formed request, or why it is refused. */
+/** The bearer token of a well-formed request, or why the request is refused. */
 type HandshakeCheck = { readonly token: string } | { readonly refusal: RefusalReason; readonly detail: string }
 
 export function checkHandshake(request: IncomingMessage): HandshakeCheck {
@@ -68,7 +68,7 @@ export function checkHandshake(request: IncomingMessage): HandshakeCheck {
   }
   if (request.method !== 'GET') return { refusal: 'not-found', detail: 'another method' }
   if (request.headers.origin !== undefined) return { refusal: 'origin', detail: 'a browser may not connect' }
-  // RFC 6455, section 4.2.1; `ws` would take version 8, and any number that is 13.
+  // RFC 6455, section 4.2.1. `ws` would also accept version 8, and other spellings of 13.
   if (request.httpVersion !== '1.1') return { refusal: 'not-upgrade', detail: `HTTP/${request.httpVersion}` }
   if (request.headers['sec-websocket-version'] !== VERSION) {
     return { refusal: 'not-upgrade', detail: 'another version of the WebSocket protocol' }
@@ -80,7 +80,7 @@ export function checkHandshake(request: IncomingMessage): HandshakeCheck {
   return bearerOf(request)
 }
 
-/** Exactly one Authorization header; Node would keep the first of several. */
+/** There must be exactly one Authorization header. Of several, Node would keep the first. */
 function bearerOf(request: IncomingMessage): HandshakeCheck {
   let value: string | undefined
   for (let i = 0; i < request.rawHeaders.length; i += 2) {
@@ -92,7 +92,7 @@ function bearerOf(request: IncomingMessage): HandshakeCheck {
   return token === undefined ? { refusal: 'token', detail: 'no bearer token' } : { token }
 }
 
-/** Head and body of a refusal. It says the same for every token that was not accepted. */
+/** Head and body of a refusal. They are the same for every token that was refused. */
 export function refusalText(
   reason: RefusalReason,
   requestId: string,
@@ -115,7 +115,7 @@ export function refusalText(
   return { head, body, status }
 }
 
-/** Answers on a socket that `node:http` has already given up, and closes it. */
+/** Answers on a socket that `node:http` has handed over, and closes it. */
 export function refuseUpgrade(socket: Duplex, reason: RefusalReason, requestId: string): void {
   const { head, body, status } = refusalText(reason, requestId)
   socket.end(`HTTP/1.1 ${status} ${TITLES[status]}\r\n${head.join('\r\n')}\r\n\r\n${body}`)

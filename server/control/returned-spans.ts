@@ -1,30 +1,30 @@
 /**
- * Spans that clients return. A client names none of its traces: it says of which attempt a span is, and that must be one that its own
- * session was given and has not told of yet. So it can neither write into other traces, nor tell of more than it was sent. What is of
- * an attempt of another replica goes back over the hop, where the same holds.
+ * Spans that clients return. A client does not name a trace. It names the attempt that a span belongs to, which must be one that was
+ * given to its own session and has not been reported yet. So a client can neither write into other traces, nor report more than it
+ * was sent. Spans of another replica's attempt go back over the hop, under the same rule.
  */
 import { isReturned } from '../../protocol/trace/attributes.ts'
 import type { AttributeValue, FinishedSpan, Span, Tracer } from '../../protocol/trace/span.ts'
 import type { ReturnedRequest, ReturnedSpan } from '../../protocol/wire/control.ts'
 import { AgedMap } from '../aged-map.ts'
 
-/** Attempts that may still be told of, over all sessions; the oldest are forgotten first. */
+/** Most attempts that may still be reported, over all sessions. The oldest are forgotten first. */
 const MAX_GIVEN = 65_536
 
 interface Attempt {
   readonly span: Span
-  /** Of a clock that never goes back. */
+  /** Monotonic time. */
   readonly atMs: number
 }
 
 interface Given {
-  /** Id of the session, or of the hop. */
+  /** Id of the session or of the hop that it was given to. */
   readonly carrier: string
-  /** Where it is another replica's: its way there. */
+  /** The attempt, or how to reach the replica that it belongs to. */
   readonly attempt: Attempt | TellReplica
 }
 
-/** What one session has told. */
+/** Spans that one session reports. */
 export interface SpanReport {
   readonly session: string
   readonly runtime: string
@@ -32,11 +32,11 @@ export interface SpanReport {
   readonly requests: readonly ReturnedRequest[]
 }
 
-/** Passes a report on to the replica whose attempts it is about. */
+/** Passes a report on to the replica that the attempts belong to. */
 export type TellReplica = (report: SpanReport) => void
 
 export class ReturnedSpans {
-  /** Spans that went on, and requests that were not the session's to tell of, or are no tree. */
+  /** Spans that were accepted, and requests that were refused because they are not the session's, or their spans form no tree. */
   readonly stats = { taken: 0, refused: 0 }
   readonly #add: NonNullable<Tracer['add']>
   readonly #given = new AgedMap<Given>()
@@ -45,12 +45,12 @@ export class ReturnedSpans {
     this.#add = add
   }
 
-  /** The session, or the hop, was given this attempt. */
+  /** Records that a session or a hop was given this attempt. */
   give(carrier: string, span: Span): void {
     if (span.context.sampled) this.#give(carrier, span.context.spanId, { span, atMs: performance.now() })
   }
 
-  /** The session was given the attempt `of` another replica. */
+  /** Records that a session was given an attempt of another replica. */
   giveFor(session: string, of: string, tell: TellReplica): void {
     this.#give(session, of, tell)
   }
@@ -59,7 +59,7 @@ export class ReturnedSpans {
     this.#given.putWithin(MAX_GIVEN, of, { carrier, attempt })
   }
 
-  /** `carrier`: who tells, the session itself or the hop to it. */
+  /** Accepts a report. `carrier` is the session that sent it, or the hop to that session. */
   take(carrier: string, report: SpanReport): void {
     const passed = new Map<TellReplica, ReturnedRequest[]>()
     for (const request of report.requests) {
@@ -83,7 +83,7 @@ export class ReturnedSpans {
   }
 }
 
-/** Each has an id of its own, and a parent: the attempt, or one that ended later and so stands behind it. */
+/** Each span must have a unique id, and a parent: the attempt, or a span that ended later and so comes later in the list. */
 function isTree(of: string, spans: readonly ReturnedSpan[]): boolean {
   const behind = new Set([of])
   return spans.toReversed().every(({ id, parent }) => {
@@ -93,7 +93,7 @@ function isTree(of: string, spans: readonly ReturnedSpan[]): boolean {
   })
 }
 
-/** The client's clock is not asked: its part begins half a round trip after the attempt, and has ended by now. */
+/** Does not rely on the client's clock: its part begins half a round trip after the attempt, and has ended by now. */
 function finished(span: ReturnedSpan, { span: attempt, atMs }: Attempt, report: SpanReport): FinishedSpan {
   const { session, runtime, rttMs } = report
   const attributes: Record<string, AttributeValue> = {}

@@ -1,6 +1,6 @@
 /**
- * One session of one client: hello, welcome, ready, reauth, drain, and its end. The data path takes streams from it; all
- * else here happens a few times in a session's life.
+ * One session of one client: hello, welcome, ready, reauth, drain, and its end. The data path opens streams on it; everything else
+ * here happens only a few times in a session's life.
  *
  *     hello -> open -> (draining ->) closed
  */
@@ -37,38 +37,38 @@ import type { ReturnedSpans, TellReplica } from './returned-spans.ts'
 import { SessionDrain, type SessionDrainOwner, type Stay } from './session-drain.ts'
 import { TargetQuestions, type TargetsAnswer } from './target-questions.ts'
 
-/** A session whose token has ended drains for this long, then is cut: within 60 s, as promised. */
+/** A session whose token has expired drains for this long, then is cut. With all delays that is within the promised 60 s. */
 const EXPIRY_GRACE_MS = 50_000
-/** So long a session that refused an exchange gets none while another is well. */
+/** For this long, a session that refused an exchange gets no others while another session is healthy. */
 const TIRED_MS = 1000
-/** How many messages may log a line at once, and per second in the long run. */
+/** How many notices are logged in a burst, and per second in the long run. */
 const NOTICE_BURST = 20
 const NOTICES_PER_SECOND = 0.5
-/** Control messages, but for resets of streams, which are counted as such. A client has a handful of them in an hour. */
+/** Control messages in a burst, and per second in the long run. Stream resets have their own limit. A normal client sends a handful per hour. */
 const CONTROL_BURST = 300
 const CONTROLS_PER_SECOND = 20
-/** The rest of the server, as a session sees it. */
+/** What a session needs from the rest of the server. */
 export interface RuntimeSessionContext {
   readonly replica: string
   readonly logger: Logger
   readonly clockToleranceS: number
   readonly session: Partial<SessionOptions>
   readonly now: () => number
-  /** What a client may ask for. */
+  /** Features that are offered to clients. */
   readonly features: readonly string[]
-  /** Absent: spans of clients have nowhere to go. */
+  /** Receives spans from clients. Absent without tracing. */
   readonly returned?: ReturnedSpans | undefined
   /** Where callers reach a runtime. */
   readonly urlOf: (runtime: string) => string | undefined
-  /** Checks a token that came in band; throws {@link TokenRefused}. */
+  /** Verifies a fresh token. Rejects with {@link TokenRefused}. */
   reauthenticate(token: string, session: RuntimeSession): Promise<Identity>
-  /** The client said hello. */
+  /** The client has sent `hello`. */
   onHello(session: RuntimeSession, hello: Hello): void
   onReady(session: RuntimeSession): void
-  /** It has a fresh token, after it was ready. */
+  /** It is ready and has a fresh token. */
   onRenewed(session: RuntimeSession): void
   onDrain(session: RuntimeSession): void
-  /** It was full, and takes another exchange. */
+  /** It was full, and can take another exchange. */
   onRoom(session: RuntimeSession): void
   onClosed(session: RuntimeSession, reason: string): void
 }
@@ -98,14 +98,14 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   #notices: TokenBucket | undefined
   readonly #controls = new TokenBucket(CONTROL_BURST, CONTROLS_PER_SECOND)
   #lastStream = 0
-  /** Undefined: it tells of no spans, or they have nowhere to go. */
+  /** `undefined` if the client returns no spans, or tracing is off. */
   #returned: ReturnedSpans | undefined
   #tellsOfTargets = false
-  /** Made when an operator asks. */
+  /** Created when an operator asks. */
   #questions: TargetQuestions | undefined
   #tiredUntil = ZERO
   readonly #credentials: Credentials
-  /** Made when the session begins to leave; most sessions are idle, and many. */
+  /** Created when the session begins to drain, to save memory: there are many sessions, and most never do. */
   #sessionDrain: SessionDrain | undefined
   #endReason = ''
 
@@ -117,7 +117,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       identity: Identity
       address: string
       thumbprint: string | undefined
-      /** The ceilings on bytes that this session and others hold. */
+      /** The limits on buffered bytes that it shares with other sessions. */
       budgets: Pick<SessionOptions, 'processBudget' | 'runtimeCeilings'>
       settled: () => void
     },
@@ -228,26 +228,25 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     return this.#session
   }
 
-  /** It gets an attempt that is recorded. */
   gave(span: Span): void {
     this.#returned?.give(this.id, span)
   }
 
-  /** It gets an attempt of another replica, which wants its spans. */
+  /** Called for a recorded attempt of another replica, which gets the spans. */
   gaveFor(of: string, tell: TellReplica): void {
     this.#returned?.giveFor(this.id, of, tell)
   }
 
-  /** A stream for an exchange; throws `overloaded` when the session takes no more. */
+  /** Opens a stream for an exchange. Throws `overloaded` if the session can take no more. */
   open(): Stream {
     const stream = this.#session.open()
     this.#lastStream = stream.id
-    // Its handler is set in this turn.
+    // The stream's handler is set in this turn of the event loop.
     if (this.#sessionDrain?.leaving) queueMicrotask(hook('leave', () => stream.handler.leave?.(), this.#context.logger))
     return stream
   }
 
-  /** Whether new exchanges may go here: the token holds, and nobody drains. */
+  /** Whether new exchanges may go here: the token is valid, and neither end drains. */
   get usable(): boolean {
     return this.#state === 'open' && !this.#session.closed && this.#credentials.hold
   }
@@ -273,7 +272,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       return
     }
     if (this.#state === 'hello') {
-      this.end('hello comes first', CLOSE.protocolError)
+      this.end('hello must come first', CLOSE.protocolError)
       return
     }
     switch (message.type) {
@@ -353,8 +352,8 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   }
 
   /**
-   * One window for both ends, as the client wishes; a peer that names none keeps yamux's 256 KiB. And no more streams than
-   * it takes.
+   * Uses the window that the client asks for, at both ends. Without one, it stays at yamux's 256 KiB. Also respects the client's limit
+   * of streams.
    */
   #agree(hello: Hello): PeerLimits {
     const { windowBytes, streams } = hello.limits ?? {}
@@ -376,7 +375,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.#say({ type: 'ready', epoch: grant.epoch, active: grant.active })
   }
 
-  /** Which targets of its routes take connections, as the client says. Resolves in time. */
+  /** Asks the client which targets of its routes accept connections. See {@link TargetQuestions.ask}. */
   async askTargets(): Promise<TargetsAnswer> {
     if (!this.#tellsOfTargets) return { problem: 'unsupported' }
     if (this.#state === 'closed') return { problem: 'no-answer' }
@@ -384,7 +383,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     return await this.#questions.ask()
   }
 
-  /** A notice for whoever runs the client. */
+  /** Sends a notice to the client's operator. */
   tell(code: string, message: string): void {
     this.#say({ type: 'notice', code, message: message.slice(0, 256) })
   }
@@ -396,8 +395,9 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   }
 
   /**
-   * Asks the client to open another session after `afterMs`, and to leave this one. New exchanges come until it says that
-   * it has (or does not within a while), and as `stay` says; what is open then may go on until `deadlineMs` from now.
+   * Asks the client to open another session after `afterMs`, and to leave this one. This session takes new exchanges until the client
+   * has done so or a while has passed, and as long as `stay` says. Exchanges that are open then may continue until `deadlineMs` from
+   * now.
    */
   drain(reason: string, afterMs: number, deadlineMs: number, stay?: Stay): void {
     if (this.#state === 'closed') return
@@ -420,16 +420,16 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.#context.onDrain(this)
   }
 
-  /** What goes wrong in a timer or a promise of this session ends this session, and nothing else. */
+  /** An error in a timer or a promise of this session ends only this session. */
   readonly #guard: Guard = guardWith(error => {
     this.#session.destroy(new SallyportError('internal', 'a session failed', { cause: error }))
     this.#context.logger.error({ session: this.id, runtime: this.runtime, err: error }, 'a session failed')
   })
 
-  /** To be called often; see {@link Credentials.check}. */
+  /** Call it often; see {@link Credentials.check}. */
   readonly checkToken = this.#guard(() => this.#credentials.check())
 
-  /** Closes after what was sent, with a deadline. Exchanges that are still open are lost. */
+  /** Closes after sending what is queued, with a deadline. Exchanges that are still open are lost. */
   end(reason: string, code: number): void {
     if (this.#session.closed) return
     this.#stopOpening()

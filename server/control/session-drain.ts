@@ -1,5 +1,5 @@
 /**
- * How a session ends in order. Whoever drains says so first; the session then takes nothing new, ends when its last
+ * The orderly end of a session. The end that drains announces it first. The session then takes no new exchanges, ends when its last
  * exchange does, and is cut at its deadline.
  */
 import { performance } from 'node:perf_hooks'
@@ -7,30 +7,30 @@ import type { Guard } from '../../protocol/base/guard.ts'
 import type { Drain } from '../../protocol/wire/control.ts'
 
 /**
- * How long a client that was asked to leave has to open another session, before this one gets no new exchanges; at most
- * half of what is left to those that it has.
+ * How long a client that was asked to leave may take to open another session before this one gets no new exchanges. At most half of
+ * the time that open exchanges have left.
  */
 const MOVE_MS = 5000
-/** Before a session ends, WebSockets that are told to close have so long to answer. */
+/** How long before the end of a session its WebSockets are told to close, so that they have time to answer. */
 const FAREWELL_MS = 1000
 const MAX_REASON = 120
 
-/** Until when a session that is to end takes exchanges. */
+/** How long a draining session still takes exchanges. */
 export interface Stay {
   readonly until: Promise<unknown>
-  /** There is somewhere else to go, so the drain also waits until the client is there. */
+  /** The client can connect elsewhere, so the drain also waits until it has. */
   readonly elsewhere: boolean
 }
 
 const STAY: Stay = { until: Promise.resolve(), elsewhere: true }
 
 export interface SessionDrainOwner {
-  /** Exchanges that are open. */
+  /** Number of open exchanges. */
   readonly exchanges: number
   readonly guard: Guard
   say(message: object): void
   stopOpening(): void
-  /** Finishes what would go on for ever. */
+  /** Ends exchanges that would go on forever. */
   leave(): void
   end(reason: string, code: number): void
 }
@@ -38,16 +38,16 @@ export interface SessionDrainOwner {
 export class SessionDrain {
   readonly #owner: SessionDrainOwner
   #reason = ''
-  /** WebSocket close code with which the session ends as soon as its last exchange does; 0: it does not. */
+  /** WebSocket close code for the end of the session when its last exchange ends. 0 while it does not end then. */
   #code = 0
-  /** Set while we wait for the client to have its new session. */
+  /** Set while we wait for the client to open its new session. */
   #onMoved: (() => void) | undefined
   #moving: NodeJS.Timeout | undefined
   #farewell: NodeJS.Timeout | undefined
   #deadline: NodeJS.Timeout | undefined
-  /** Of a clock that never goes back. */
+  /** Monotonic time. */
   #endsAt = Number.POSITIVE_INFINITY
-  /** The session still takes exchanges, but no endless ones. */
+  /** The session still takes exchanges, but endless ones are told to end at once. */
   leaving = false
 
   constructor(owner: SessionDrainOwner) {
@@ -77,14 +77,14 @@ export class SessionDrain {
     this.#onMoved?.()
   }
 
-  /** Tells the client that it takes nothing more from this moment on. */
+  /** Tells the client that the session takes no new exchanges from this moment on. */
   begin(reason: string, deadlineMs: number, code: number): void {
     this.#say(reason, 0, deadlineMs)
     this.#endBy(deadlineMs, code)
     this.#finish(code)
   }
 
-  /** The client leaves: it says bye when it is done. */
+  /** The client is leaving. It sends `bye` when it is done. */
   follow({ reason, deadlineMs }: Drain, lastStream: number, code: number): void {
     this.#reason = `the client drains: ${reason}`
     this.#endBy(deadlineMs, code)
@@ -110,8 +110,8 @@ export class SessionDrain {
   }
 
   /**
-   * What would go on for ever is finished shortly before the session ends: what ends by itself is not disturbed. A deadline
-   * only comes nearer, whoever names another one, and however often.
+   * Sets the deadline. Exchanges that would go on forever are told to end shortly before it; others are not disturbed. A deadline can
+   * only be moved closer, whoever sets another one, and however often.
    */
   #endBy(deadlineMs: number, code: number): void {
     const { guard } = this.#owner
@@ -129,7 +129,7 @@ export class SessionDrain {
     this.#deadline = setTimeout(end, deadlineMs).unref()
   }
 
-  /** Takes nothing new, and ends when its last exchange does. */
+  /** Takes no new exchanges, and ends when the last one does. */
   #finish(code: number): void {
     this.#owner.stopOpening()
     this.#code = code
@@ -142,7 +142,7 @@ export class SessionDrain {
   }
 }
 
-/** What a peer can read in a message: no control characters, nor half of one that was cut. */
+/** Makes a reason fit for a message: short, without control characters, and without half a surrogate pair at its end. */
 function sayable(reason: string): string {
   return reason
     .replace(/\p{Cc}/gu, ' ')
@@ -150,7 +150,7 @@ function sayable(reason: string): string {
     .toWellFormed()
 }
 
-/** How long endless exchanges may go on, if all must end in `deadlineMs`. */
+/** How long endless exchanges may go on if everything must end in `deadlineMs`. */
 export function untilFarewell(deadlineMs: number): number {
   return deadlineMs - Math.min(FAREWELL_MS, deadlineMs / 5)
 }

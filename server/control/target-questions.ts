@@ -1,14 +1,14 @@
 /**
- * Asks the client of a session which targets of its routes take connections. One question at a time: whoever asks meanwhile gets the same
- * answer. A client may answer late, twice, unasked or never; only the first answer to the open question counts.
+ * Asks the client of a session which targets of its routes accept connections. There is one question at a time; callers that ask
+ * meanwhile get the same answer. A client may answer late, twice, unasked or never. Only the first answer to the open question counts.
  */
 import type { Guard } from '../../protocol/base/guard.ts'
 import type { CheckAnswered, CheckAsked, CheckedRoute } from '../../protocol/wire/control.ts'
 
-/** A client gives each target 2 s, and replicas answer each other within 3 s. */
+/** A client gives each target 2 s, and replicas must answer each other within 3 s. */
 const ANSWER_MS = 2500
 
-/** What a client says of its targets, or why it says nothing. */
+/** What a client reports about its targets, or why there is no report. */
 export type TargetsAnswer =
   | { readonly targets: readonly CheckedRoute[]; readonly more: number }
   | { readonly problem: 'unsupported' | 'no-answer' }
@@ -33,7 +33,7 @@ export class TargetQuestions {
     this.#owner = owner
   }
 
-  /** Resolves in time, whatever the client does. */
+  /** Resolves within `ANSWER_MS`, whatever the client does. */
   ask(): Promise<TargetsAnswer> {
     this.#open ??= this.#question()
     return this.#open.answer

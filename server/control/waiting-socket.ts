@@ -1,6 +1,6 @@
 /**
- * A connection that waits to be let in: silent at first, then with bytes, of which few are held. It is ready once its
- * ClientHello is whole, since half of one costs TLS as much memory as a whole one.
+ * A connection that waits to be admitted. Its first bytes are read and kept, within a small bound. It is ready once its ClientHello
+ * is complete, since half of one costs TLS as much memory as a whole one.
  */
 import type { Socket } from 'node:net'
 import { guardWith, tellDefect } from '../../protocol/base/guard.ts'
@@ -8,20 +8,20 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { readServerName } from '../socket/client-hello.ts'
 import type { Candidate } from './admission.ts'
 
-/** More than a ClientHello, or a request without TLS, ever has. */
+/** Larger than any ClientHello, or any request without TLS. */
 const MAX_BYTES = 16 * 1024
 
 interface WaitingOptions {
   readonly address: string
-  /** Within this time its ClientHello, or without TLS its first bytes, have come, or it is closed. */
+  /** It is closed unless its ClientHello, or its first bytes if there is no TLS, arrive within this time. */
   readonly silentMs: number
-  /** They have come. Called once, after `listen`. */
+  /** Called once they have arrived, after `listen`. */
   readonly onReady: (candidate: Candidate) => void
-  /** It is let in; its bytes are put back. */
+  /** Called when it is admitted. Its bytes have been put back. */
   readonly onAdmitted: () => void
-  /** There is no room for it; it was closed. */
+  /** Called when it was closed because there was no room. */
   readonly onRefused: () => void
-  /** It was closed while it waited, by whomever. */
+  /** Called when it was closed while it waited, by either end. */
   readonly onGone: (candidate: Candidate) => void
   readonly logger: Logger
 }

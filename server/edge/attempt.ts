@@ -4,11 +4,11 @@ import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../
 import type { Carrier } from '../registry.ts'
 import type { DeliveredExchange } from './deliver.ts'
 
-/** One attempt of a delivery. Once there is a later one, whatever this one says is ignored. */
+/** One attempt of a delivery. Once there is a later attempt, everything from this one is ignored. */
 export class Attempt implements ResponseSink, Failing {
   readonly carrier: Carrier
   readonly #delivery: DeliveredExchange
-  /** Where the request goes. */
+  /** Where the request is sent. */
   upstream: RequestSink | undefined
   /** Request bytes that its carrier has consumed. */
   #consumed = 0
@@ -19,40 +19,40 @@ export class Attempt implements ResponseSink, Failing {
   }
 
   responseInformational(status: number, headers: HeaderList): void {
-    if (this.#delivery.isHeard(this)) this.#delivery.informational(status, headers)
+    if (this.#delivery.isCurrent(this)) this.#delivery.informational(status, headers)
   }
 
   responseHead(response: ResponseHead): void {
-    if (this.#delivery.isHeard(this)) this.#delivery.head(response)
+    if (this.#delivery.isCurrent(this)) this.#delivery.head(response)
   }
 
   responseData(chunk: Uint8Array): void {
-    if (this.#delivery.isHeard(this)) this.#delivery.data(chunk)
+    if (this.#delivery.isCurrent(this)) this.#delivery.data(chunk)
   }
 
   responseEnd(trailers: HeaderList): void {
-    if (this.#delivery.isHeard(this)) this.#delivery.end(trailers)
+    if (this.#delivery.isCurrent(this)) this.#delivery.end(trailers)
   }
 
   responseAbort(error: SallyportError): void {
-    if (this.#delivery.isHeard(this)) this.#delivery.failed(this, error)
+    if (this.#delivery.isCurrent(this)) this.#delivery.failed(this, error)
   }
 
   requestConsumed(bytes: number): void {
     this.#consumed += bytes
-    if (this.#delivery.isHeard(this)) this.#delivery.consumed(this.#consumed)
+    if (this.#delivery.isCurrent(this)) this.#delivery.consumed(this.#consumed)
   }
 
   acknowledged(): void {
-    if (this.#delivery.isHeard(this)) this.#delivery.acknowledged(this)
+    if (this.#delivery.isCurrent(this)) this.#delivery.acknowledged(this)
   }
 
   unwanted(): void {
-    if (this.#delivery.isHeard(this)) this.#delivery.unwanted()
+    if (this.#delivery.isCurrent(this)) this.#delivery.unwanted()
   }
 
-  taken(): void {
-    if (this.#delivery.isHeard(this)) this.#delivery.taken()
+  markAcknowledged(): void {
+    if (this.#delivery.isCurrent(this)) this.#delivery.markAcknowledged()
   }
 
   threw(error: unknown): void {

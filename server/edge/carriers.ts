@@ -1,24 +1,24 @@
-/** What can carry an exchange to a runtime now, and whether anything may soon. */
+/** Finds what can carry an exchange to its runtime now, or tells whether something may soon. */
 import { networkOf } from '../../protocol/base/address.ts'
 import type { RuntimeSession } from '../control/runtime-session.ts'
 import type { Hop } from '../peer/hop.ts'
 import type { Carrier, Registry } from '../registry.ts'
 import type { Hold } from './hold.ts'
 
-/** The part of it that an exchange needs. */
+/** The part of {@link Carriers} that an exchange needs. */
 export interface CarrierSource {
   /**
-   * A carrier for an exchange, not the one that just failed; undefined if there is none at the moment. `ownHost`: only a session
-   * whose token names it, or a hop.
+   * A carrier for an exchange, other than `not`, which just failed. `undefined` if there is none at the moment. With `ownHost`,
+   * only a session whose token names that host, or a hop.
    */
   pick(runtime: string, not?: Carrier, instance?: string, ownHost?: string): Carrier | undefined
-  /** Whether the carriers have all the streams they take. */
+  /** Whether the runtime's carriers have as many streams as they accept. */
   isFull(runtime: string, ownHost?: string): boolean
-  /** Whether a session may come at any moment. */
+  /** Whether a session may appear at any moment. */
   isExpected(runtime: string): boolean
   /**
-   * Asks the directory, if it may know more than we do (else: false); who waits is woken when it has answered. `refused`:
-   * who calls from this address has asked for too many names that nobody serves.
+   * Asks the directory, if it may know more than we do; otherwise returns false. Waiting requests are woken when it has answered.
+   * `refused` if callers from this address have asked for too many names that nobody serves.
    */
   ask(runtime: string, failed: Carrier | undefined, address: string | undefined): boolean | 'refused'
 }
@@ -35,7 +35,7 @@ export class Carriers implements CarrierSource {
   pick(runtime: string, not?: Carrier, instance?: string, ownHost?: string): Carrier | undefined {
     const carrier = this.#registry.pick(runtime, not, instance, ownHost)
     if (carrier === undefined || isFree(carrier)) return carrier
-    // It is about to end, or full: another one may be well.
+    // It is about to end, or full. Another one may be free.
     const other = this.#registry.pick(runtime, carrier, instance, ownHost)
     return other !== not && other !== undefined && isFree(other) ? other : undefined
   }
@@ -48,7 +48,7 @@ export class Carriers implements CarrierSource {
     return this.#hold.knows(runtime) || this.#registry.knows(runtime, this.#hold.limits.forgetMs)
   }
 
-  /** Whether it has a session here. */
+  /** Whether the runtime has a session at this replica. */
   isOnline(runtime: string): boolean {
     return this.#registry.countOf(runtime) > 0
   }

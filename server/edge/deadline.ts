@@ -6,7 +6,7 @@ interface LateOwner extends Failing {
   late(): void
 }
 
-/** A time by which something must have happened. */
+/** Calls its owner's `late` unless it is stopped in time. */
 export class Deadline implements Failing {
   static readonly #onDue = heardFirst(stepOf<Deadline>(deadline => deadline.#due()))
   readonly #at: number

@@ -1,7 +1,7 @@
 /**
- * The last layer of the edge: brings an exchange to a carrier, a session here or a hop to one of another replica. It may
- * take several attempts, of which only the last one is heard. Another one is made where that is safe (`retry-policy.ts`);
- * where no carrier is free but one may come, the exchange waits (`waiting.ts`).
+ * The last layer of the edge. It hands an exchange to a carrier: a session here, or a hop to a session at another replica. It may
+ * take several attempts, of which only the last one counts. Another attempt is made only if that is safe (`retry-policy.ts`). If no
+ * carrier is free but one may come, the exchange waits (`waiting.ts`).
  *
  *     choosing ──▶ trying ──▶ answering ──▶ over
  *      ▲    │        │
@@ -38,17 +38,17 @@ export interface DeliverOptions {
   readonly carriers: CarrierSource
   readonly hold: Hold
   readonly replayBudget: ReplayBudget
-  /** How long the head of an answer may take, waiting for a carrier included; 0: as long as it takes. */
+  /** How long the head of an answer may take, including the wait for a carrier. 0 means no limit. */
   readonly responseHeadMs: number
-  /** Undefined: no trace is followed. */
+  /** `undefined` if tracing is off. */
   readonly tracing: Tracing | undefined
   readonly refuse: Refuse
-  /** Answers preflights of a runtime that is away. */
+  /** CORS policy for preflights of a runtime that is offline. */
   readonly corsOf: (request: HttpRequest) => CorsPolicy | undefined
   readonly logger: Logger
 }
 
-/** `request.runtime` and `request.caller` are set. */
+/** Expects `request.runtime` and `request.caller`. */
 export function deliver(options: DeliverOptions): Handler {
   return (request, response) => {
     const delivery = new DeliveredExchange(options, request, response)
@@ -61,7 +61,7 @@ export function deliver(options: DeliverOptions): Handler {
   }
 }
 
-const taken = stepOf<Attempt>(attempt => attempt.taken())
+const markAcknowledged = stepOf<Attempt>(attempt => attempt.markAcknowledged())
 
 /** One exchange over all of its attempts. */
 export class DeliveredExchange implements RequestSink {
@@ -71,22 +71,22 @@ export class DeliveredExchange implements RequestSink {
   readonly #replay: Replay
   readonly #policy: RetryPolicy
   readonly #deadline: Deadline | undefined
-  /** Undefined: its trace is not recorded. */
+  /** `undefined` if the trace is not recorded. */
   readonly #spans: DeliverySpans | undefined
   #attempt: Attempt | undefined
-  /** Set from the first time that it waits. */
+  /** Set from the first wait on. */
   #waiting: Waiting | undefined
   /** The carrier that counts this exchange as open. */
   #counted: Carrier | undefined
   #requestEnded = false
   #responseEnded = false
-  /** Something of an answer went out, a 1xx at least: the request is not sent again. */
+  /** Some of an answer was sent to the caller, if only a 1xx, so the request must not be sent again. */
   #answering = false
-  /** Status of the head that went out; 0 before. */
+  /** Status of the head that was sent to the caller. 0 until then. */
   #status = 0
   #over = false
   #bytesIn = 0
-  /** Request bytes that the caller's end was told are taken. */
+  /** Request bytes reported to the caller's end as consumed. */
   #consumed = 0
 
   constructor(options: DeliverOptions, request: HttpRequest, response: ResponseSink) {
@@ -101,7 +101,7 @@ export class DeliveredExchange implements RequestSink {
     if (responseHeadMs > 0) this.#deadline = new Deadline(performance.now(), responseHeadMs, this)
   }
 
-  // The way in.
+  // The request.
 
   start(): void {
     const carrier = this.#policy.next()
@@ -129,7 +129,7 @@ export class DeliveredExchange implements RequestSink {
       return
     }
     const attempt = new Attempt(this, carrier)
-    this.#replay.taken = false
+    this.#replay.acknowledged = false
     try {
       const stream = carrier.open()
       this.#attempt = attempt
@@ -150,15 +150,15 @@ export class DeliveredExchange implements RequestSink {
       attempt.upstream = openExchange(stream, this.request, options, attempt)
     } catch (error) {
       if (!(error instanceof SallyportError)) throw error
-      this.#leave(error)
-      this.#again(carrier, error, true)
+      this.#dropAttempt(error)
+      this.#retry(carrier, error, true)
       return
     }
-    if (this.#attempt === attempt) this.#sendAgain(attempt.upstream)
+    if (this.#attempt === attempt) this.#resend(attempt.upstream)
   }
 
-  /** What came of the body before this attempt. */
-  #sendAgain(upstream: RequestSink): void {
+  /** Sends what was received of the body before this attempt. */
+  #resend(upstream: RequestSink): void {
     if (this.#bytesIn > 0) for (const chunk of this.#replay.chunks) upstream.requestData(chunk)
     if (this.#requestEnded) upstream.requestEnd(this.#replay.trailers ?? [])
     this.#replay.keepAll = false
@@ -192,9 +192,9 @@ export class DeliveredExchange implements RequestSink {
     this.#attempt?.upstream?.responseConsumed(bytes)
   }
 
-  // The response comes back: what the attempt says, if it still counts.
+  // The response, called by the current attempt.
 
-  isHeard(attempt: Attempt): boolean {
+  isCurrent(attempt: Attempt): boolean {
     return attempt === this.#attempt
   }
 
@@ -222,23 +222,23 @@ export class DeliveredExchange implements RequestSink {
     this.#response.responseEnd(trailers)
   }
 
-  /** The answer has ended, and so has the way of the request: nobody waits for the caller to close its half. */
+  /** The answer of an upgraded connection is complete, and the peer wants no more of the request. Does not wait for its end. */
   unwanted(): void {
     this.#finish()
     this.#response.unwanted?.()
   }
 
-  /** The peer has the stream. If it refused the exchange at once, that is heard in this turn. */
+  /** The peer has accepted the stream. If it refuses the exchange right away, we read that in the same turn of the event loop. */
   acknowledged(attempt: Attempt): void {
-    if (this.#replay.long) setImmediate(taken, attempt)
-    else this.taken()
+    if (this.#replay.long) setImmediate(markAcknowledged, attempt)
+    else this.markAcknowledged()
   }
 
-  taken(): void {
-    this.#replay.taken = true
+  markAcknowledged(): void {
+    this.#replay.acknowledged = true
   }
 
-  /** The attempt has taken this many bytes of the request in all. */
+  /** `bytes` is the total that the attempt has consumed of the request. */
   consumed(bytes: number): void {
     const more = bytes - this.#consumed
     if (more <= 0) return
@@ -248,16 +248,16 @@ export class DeliveredExchange implements RequestSink {
 
   failed(attempt: Attempt, error: SallyportError): void {
     if (this.#responseEnded) {
-      // Some of the answer waits for a caller that does not take it, and must go.
+      // Part of the answer still waits for the caller to read it, and must be dropped.
       this.#finish()
       this.#discard()
       this.#response.responseAbort(error)
       return
     }
-    this.#leave(error)
+    this.#dropAttempt(error)
     if (this.#over) this.#discard()
     else if (this.#answering) this.fail(error)
-    else this.#again(attempt.carrier, error, false)
+    else this.#retry(attempt.carrier, error, false)
   }
 
   #begin(): void {
@@ -266,11 +266,11 @@ export class DeliveredExchange implements RequestSink {
     this.#replay.release()
   }
 
-  // Again, or not.
+  // Retries.
 
-  /** `carrier` did not answer. Another one is asked if that is safe; otherwise the caller is told. */
-  #again(carrier: Carrier, error: SallyportError, unsent: boolean): void {
-    if (!this.#policy.mayRepeat(carrier, error, this.request.method, unsent) || !this.#replay.whole) {
+  /** `carrier` failed. Tries another one if that is safe; otherwise the caller gets the error. */
+  #retry(carrier: Carrier, error: SallyportError, unsent: boolean): void {
+    if (!this.#policy.mayRetry(carrier, error, this.request.method, unsent) || !this.#replay.whole) {
       this.fail(error)
       return
     }
@@ -281,7 +281,7 @@ export class DeliveredExchange implements RequestSink {
     else this.#wait(error)
   }
 
-  /** No carrier is free: it waits if one may come, else the caller is told `reason` at once. */
+  /** No carrier is free. Waits if one may come; otherwise the caller gets `reason` at once. */
   #wait(reason: SallyportError): void {
     const { carriers, hold } = this.#options
     this.#waiting ??= new Waiting(carriers, hold, this)
@@ -294,11 +294,11 @@ export class DeliveredExchange implements RequestSink {
     this.#replay.keepAll = true
   }
 
-  /** A session may have come. False: it still waits, or has given up. */
+  /** A session may have become ready. False if the exchange still waits, or has given up. */
   resume(): boolean {
     const carrier = this.#policy.next()
     if (carrier === undefined) {
-      this.#waiting!.look()
+      this.#waiting!.recheck()
       return false
     }
     this.#waiting!.leave('resumed')
@@ -310,29 +310,29 @@ export class DeliveredExchange implements RequestSink {
 
   // The end.
 
-  /** @internal No head of an answer came in time. */
+  /** @internal The head of the answer did not come in time. */
   late(): void {
     if (this.#waiting?.giveUp() === true) return
-    this.#breakOff(new SallyportError('upstream-timeout'))
+    this.#giveUp(new SallyportError('upstream-timeout'))
   }
 
-  /** Our own code failed. The attempt is given up, and the caller is told. */
+  /** Our own code failed. Ends the attempt and answers the caller. */
   threw(error: unknown): void {
     tellDefect(this.#options.logger, 'an exchange failed', error)
-    this.#breakOff(toSallyportError(error))
+    this.#giveUp(toSallyportError(error))
   }
 
-  #breakOff(error: SallyportError): void {
+  #giveUp(error: SallyportError): void {
     const upstream = this.#attempt?.upstream
-    this.#leave(error)
+    this.#dropAttempt(error)
     upstream?.requestAbort(error)
     this.fail(error)
   }
 
-  /** Answers with an error of ours, or cuts an answer whose head has left. */
+  /** Answers with an error of ours, or cuts the answer if its head was already sent. */
   fail(cause: SallyportError): void {
     if (this.#over) return
-    // Who is told to come again must be sure that nothing has run.
+    // A retryable error promises that nothing was executed. We cannot promise that here.
     const unsure = (this.#answering || this.#policy.unsure) && cause.retryable
     const error = unsure ? new SallyportError('session-lost', cause.message, { cause }) : cause
     if (this.#status !== 0) {
@@ -351,18 +351,18 @@ export class DeliveredExchange implements RequestSink {
     this.#response.responseAbort(error)
   }
 
-  /** Bytes that wait for nobody any more. */
+  /** Gives credit for all bytes, since nobody will consume them any more. */
   #discard(): void {
     this.consumed(this.#bytesIn)
   }
 
-  #leave(error: SallyportError): void {
+  #dropAttempt(error: SallyportError): void {
     this.#attempt = undefined
     this.#spans?.failed(error)
     this.#release()
   }
 
-  /** The carrier has one exchange less. */
+  /** Releases the carrier. */
   #release(): void {
     const carrier = this.#counted
     this.#counted = undefined

@@ -1,4 +1,4 @@
-/** What is told of a delivery whose trace is recorded: each attempt, and each wait for a session. */
+/** Spans of a delivery whose trace is recorded: one per attempt, and one per wait for a session. */
 import type { SallyportError } from '../../protocol/base/errors.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 import { setMethod } from '../../protocol/trace/attributes.ts'
@@ -18,7 +18,7 @@ export class DeliverySpans {
     this.#whole = whole
   }
 
-  /** The next attempt, of which those behind are to be parts. `resends`: how many there were before. */
+  /** Begins the span of an attempt, the parent of all spans further along. `resends` is the number of earlier attempts. */
   tries(carrier: Carrier, resends: number): Span {
     const span = this.#whole.child(carrier.hops === 0 ? 'tunnel' : 'hop', 'client')
     this.#attempt = span
@@ -33,7 +33,7 @@ export class DeliverySpans {
 
   head(status: number): void {
     this.#attempt?.set('http.response.status_code', status)
-    // Of a client, both kinds are failures.
+    // For a client span, 4xx and 5xx are both errors.
     if (status >= 400) this.#error = String(status)
   }
 
@@ -51,7 +51,7 @@ export class DeliverySpans {
     this.#wait.set('sallyport.reason', reason.reason)
   }
 
-  /** `failure`: no session came. */
+  /** Ends the wait, with `failure` if no session came. */
   waited(failure?: SallyportError): void {
     this.#wait?.end(failure?.reason)
     this.#wait = undefined

@@ -23,7 +23,7 @@ interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
   readonly hosts: Hosts
   readonly policies: Policies
   readonly trustedProxies: Cidrs
-  /** Answers whether the server is `ready`, on any host. */
+  /** Path that answers whether the server is `ready`, on any host. */
   readonly healthPath: string | undefined
   readonly ready: () => boolean
   readonly quotas: QuotaBook
@@ -35,11 +35,11 @@ interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
 }
 
 export interface Edge {
-  /** For requests of callers: their host says which runtime they are for. */
+  /** For requests of callers, whose host says which runtime they are for. */
   readonly handler: Handler
-  /** For requests of an embedder, into the runtime that they name. */
+  /** For requests of an embedder, whose runtime is set already. */
   readonly embedded: Handler
-  /** Which pages may read the answers that the edge makes itself. */
+  /** Which web origins may read the edge's own answers. */
   readonly corsOf: (request: HttpRequest) => CorsPolicy | undefined
 }
 

@@ -1,15 +1,15 @@
 /**
- * What waits in one queue, or in all of them, and how much may: requests, and bytes of their bodies. Shared by network:
- * where it is full, whoever has most of what is short loses its newest first, so that nobody keeps others from waiting.
+ * Bounds what waits in one queue, or in all of them: requests, and bytes of their bodies. When it is full, the network that uses
+ * most of it loses its newest requests first, so that nobody can keep others from waiting.
  */
 import { networkOf } from '../../protocol/base/address.ts'
 
-/** Who waits. */
+/** A request that waits. */
 export interface Occupant {
-  /** Of the caller; empty for an embedder. */
+  /** The caller's address. Empty for an embedder. */
   readonly address: string
   readonly bytes: number
-  /** Its room is needed for another request: it leaves at once. */
+  /** Its room is needed for another request, so it must leave at once. */
   refuse(): void
 }
 
@@ -19,15 +19,15 @@ const REQUEST: Measure = () => 1
 const BYTES: Measure = occupant => occupant.bytes
 
 export class HoldRoom {
-  readonly #mostRequests: number
-  readonly #mostBytes: number
-  /** In the order in which they came, with their networks: to find these anew each time would cost most of a look. */
+  readonly #maxRequests: number
+  readonly #maxBytes: number
+  /** In order of arrival, with their networks. Computing these each time would be most of the cost of a scan. */
   readonly #occupants = new Map<Occupant, string>()
   bytes = 0
 
-  constructor(mostRequests: number, mostBytes: number) {
-    this.#mostRequests = mostRequests
-    this.#mostBytes = mostBytes
+  constructor(maxRequests: number, maxBytes: number) {
+    this.#maxRequests = maxRequests
+    this.#maxBytes = maxBytes
   }
 
   get requests(): number {
@@ -48,17 +48,20 @@ export class HoldRoom {
   }
 
   /**
-   * Whether so many more requests and bytes from this address may wait once all who are `leaving` have left, among them those who are
-   * put there to make room.
+   * Whether that many more requests and bytes from this address may wait once all `leaving` have left. Adds those to `leaving` that
+   * must make room.
    */
   admits(address: string, requests: number, bytes: number, leaving: Set<Occupant>): boolean {
     return (
-      this.#makeRoom(this.requests + requests - this.#mostRequests, address, requests, REQUEST, leaving) &&
-      this.#makeRoom(this.bytes + bytes - this.#mostBytes, address, bytes, BYTES, leaving)
+      this.#makeRoom(this.requests + requests - this.#maxRequests, address, requests, REQUEST, leaving) &&
+      this.#makeRoom(this.bytes + bytes - this.#maxBytes, address, bytes, BYTES, leaving)
     )
   }
 
-  /** The newest of the network that has most goes, if that is more than `address` has with so much `more`, until nothing is `over`. */
+  /**
+   * Until nothing is `over`, picks the newest request of the network that uses most. False once no network uses more than that of
+   * `address` would with `more` on top.
+   */
   #makeRoom(over: number, address: string, more: number, measure: Measure, leaving: Set<Occupant>): boolean {
     let left = over
     for (const occupant of leaving) if (this.has(occupant)) left -= measure(occupant)
@@ -78,7 +81,7 @@ export class HoldRoom {
     return true
   }
 
-  /** Per network, without those that are leaving. */
+  /** What each network uses, without those that are leaving. */
   #shares(measure: Measure, leaving: Set<Occupant>): Map<string, Share> {
     const shares = new Map<string, Share>()
     for (const [occupant, network] of this.#occupants) {

@@ -1,6 +1,6 @@
 /**
- * Requests for a runtime that is known, but has no live session at the moment: they wait in order, each for a bounded
- * time, until a session comes. Bounded per runtime and in all, in requests and in bytes of their bodies; see `hold-room.ts`.
+ * Holds requests for a runtime that is known but has no live session at the moment. They wait in order, each for a bounded time,
+ * until a session comes. Requests and bytes of their bodies are bounded, per runtime and in total; see `hold-room.ts`.
  */
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { AgedMap } from '../aged-map.ts'
@@ -9,7 +9,7 @@ import { HoldRoom, type Occupant } from './hold-room.ts'
 
 /** A request that can wait. */
 export interface Waiter extends Failing {
-  /** A session may have come. The request goes on, or keeps its place in the queue (false). */
+  /** A session may have become ready. The request proceeds (true), or keeps its place in the queue (false). */
   wake(): boolean
   /** No session came in time. */
   expire(): void
@@ -17,15 +17,15 @@ export interface Waiter extends Failing {
   refuse(): void
 }
 
-/** How requests that waited went on, since the start. */
+/** What became of requests that waited, since the start. */
 export interface HoldOutcomes {
   /** A session came. */
   resumed: number
   /** None came in time. */
   expired: number
-  /** There were too many waiting, or their bodies were too large. */
+  /** Too many were waiting, or their bodies were too large. */
   refused: number
-  /** The caller went away. */
+  /** The caller has gone. */
   left: number
 }
 
@@ -34,22 +34,22 @@ interface Queue {
   readonly room: HoldRoom
 }
 
-/** Most runtimes that are remembered. The one whose last session ended longest ago is forgotten first. */
+/** Most runtimes that are remembered. Those whose last session ended longest ago are forgotten first. */
 const MAX_KNOWN = 100_000
 
 export class Hold {
   readonly limits: HoldLimits
   readonly outcomes: HoldOutcomes = { resumed: 0, expired: 0, refused: 0, left: 0 }
   readonly #queues = new Map<string, Queue>()
-  /** When their last session ended, oldest first. */
+  /** When the last session of each runtime ended, oldest first. */
   readonly #known = new AgedMap<number>()
   readonly #now: () => number
   readonly #startedAt: number
   readonly #room: HoldRoom
-  /** Nobody waits any more. */
+  /** Nobody may wait any more. */
   closed = false
 
-  /** `now`: of a clock that never goes back. */
+  /** `now` must be monotonic. */
   constructor(limits: HoldLimits, now: () => number = () => performance.now()) {
     this.limits = limits
     this.#now = now
@@ -70,7 +70,7 @@ export class Hold {
     this.#known.putWithin(MAX_KNOWN, runtime, this.#now())
   }
 
-  /** Whether a session of the runtime may come at any moment: it had one a while ago, or nobody can know yet. */
+  /** Whether a session of the runtime may come at any moment: it had one recently, or this server has just started. */
   knows(runtime: string): boolean {
     const now = this.#now()
     if (now - this.#startedAt < this.limits.startupMs) return true
@@ -81,7 +81,7 @@ export class Hold {
     return false
   }
 
-  /** Takes the last place in the queue for at most `forMs`; undefined if there is none. `address`: see {@link Occupant}. */
+  /** Queues up for at most `forMs`. `undefined` if there is no room. `address` is as in {@link Occupant}. */
   enter(runtime: string, address: string, waiter: Waiter, bytes: number, forMs: number): Ticket | undefined {
     const { requestsPerRuntime, bytesPerRuntime } = this.limits
     const room = this.#queues.get(runtime)?.room ?? new HoldRoom(requestsPerRuntime, bytesPerRuntime)
@@ -90,7 +90,7 @@ export class Hold {
       return undefined
     }
     const ticket = new Ticket(this, { runtime, address, waiter, bytes, forMs, now: this.#now })
-    // Who had to leave for it may have been the last one.
+    // If the last one had to leave to make room, its queue is gone.
     const queue = this.#queues.get(runtime) ?? { tickets: new Set(), room }
     this.#queues.set(runtime, queue)
     queue.tickets.add(ticket)
@@ -99,7 +99,7 @@ export class Hold {
     return ticket
   }
 
-  /** Nobody has to leave unless there is room in both then: that of the runtime, and the common one. */
+  /** Nobody has to leave unless that makes enough room both for the runtime and in total. */
   #makeRoom(room: HoldRoom, address: string, requests: number, bytes: number): boolean {
     for (;;) {
       const leaving = new Set<Occupant>()
@@ -111,16 +111,16 @@ export class Hold {
     }
   }
 
-  /** A session came. All requests that wait for it go on, in order of arrival. `undefined`: those of any runtime. */
+  /** A session became ready. All requests that wait for it proceed, in order of arrival. `undefined` means any runtime. */
   wake(runtime: string | undefined): void {
     const queues = runtime === undefined ? [...this.#queues.values()] : [this.#queues.get(runtime)]
     for (const queue of queues) {
-      // One that goes on may make others leave, and one that comes again waits for the next session.
+      // A request that proceeds may make others leave, and one that queues up again waits for the next session.
       for (const ticket of [...(queue?.tickets ?? [])]) if (queue?.tickets.has(ticket)) ticket.wake()
     }
   }
 
-  /** A session of the runtime has room again. Waiting requests go on in turn while the room lasts. */
+  /** A session of the runtime has room again. Waiting requests proceed in turn while the room lasts. */
   room(runtime: string): void {
     for (const ticket of this.#queues.get(runtime)?.tickets ?? []) if (!ticket.wake()) return
   }
@@ -131,7 +131,7 @@ export class Hold {
     for (const { tickets } of [...this.#queues.values()]) for (const ticket of [...tickets]) expire(ticket)
   }
 
-  /** @internal Takes `bytes` more for a ticket; false: there is no room, and it is given up. */
+  /** @internal Adds bytes to a ticket. If there is no room, gives the ticket up and returns false. */
   add(ticket: Ticket, bytes: number): boolean {
     const { address } = ticket
     const { room } = this.#queues.get(ticket.runtime)!
@@ -190,7 +190,7 @@ export class Ticket implements Occupant {
     this.#timer = setTimeout(expire, forMs, this)
   }
 
-  /** As {@link Waiter.wake}; a waiter that throws goes on by itself and stops no other one. */
+  /** Like {@link Waiter.wake}. A waiter that throws is removed, and does not stop others. */
   wake(): boolean {
     try {
       return this.waiter.wake()
@@ -220,7 +220,7 @@ export class Ticket implements Occupant {
     return this.#now() - this.#since
   }
 
-  /** More of the body came; false: it is too much, and the ticket is lost. */
+  /** More of the body has arrived. If it is too much, the ticket is given up and this returns false. */
   add(bytes: number): boolean {
     const fits = this.#hold.add(this, bytes)
     if (!fits) clearTimeout(this.#timer)

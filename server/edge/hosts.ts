@@ -1,4 +1,4 @@
-/** From the host of a request to the runtime that it means: `<runtime>.<domain>`, exactly one label in front, or its own. */
+/** Finds the runtime for the host of a request: `<runtime>.<domain>`, with exactly one label in front, or a host of its own. */
 import { networkOf } from '../../protocol/base/address.ts'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
@@ -6,11 +6,11 @@ import { isHostName, isRuntimeName } from '../../protocol/base/names.ts'
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
 import { type Layer, PassThrough } from '../../protocol/layer.ts'
-import { ASK, type OwnHosts } from '../own-hosts.ts'
+import { ASK_DIRECTORY, type OwnHosts } from '../own-hosts.ts'
 
 type HostMatch =
   | { readonly kind: 'runtime'; readonly runtime: string }
-  /** The control endpoint's own name, which is served on its own connections only. */
+  /** The control endpoint's name, which is served only on the control endpoint's connections. */
   | { readonly kind: 'control' }
   | { readonly kind: 'unknown' }
 
@@ -22,18 +22,18 @@ export class Hosts {
   readonly #domains: ReadonlySet<string>
   readonly #controlName: string | undefined
   readonly #own: OwnHosts | undefined
-  /** The last lookup: most requests of a connection are for the same runtime. */
+  /** The last lookup, since most requests of a connection are for the same runtime. */
   #authority: string | undefined
   #runtime: string | undefined
 
-  /** All names in lower case. `own`: absent where runtimes have no hosts of their own. */
+  /** All names are in lower case. `own` is absent if runtimes cannot have hosts of their own. */
   constructor(domains: readonly string[], controlName: string | undefined, own?: OwnHosts) {
     this.#domains = new Set(domains)
     this.#controlName = controlName
     this.#own = own
   }
 
-  /** `authority` may carry a port, upper case, and the root's trailing dot. */
+  /** `authority` may have a port, upper case letters, and a trailing dot. */
   match(authority: string): HostMatch {
     const runtime = this.runtimeOf(authority)
     if (runtime !== undefined) return { kind: 'runtime', runtime }
@@ -48,32 +48,32 @@ export class Hosts {
     return this.#runtime ?? (this.#own && this.#ownOf(this.#own, authority))
   }
 
-  /** The host, if it is no name of the runtime below a domain but one of its own. */
+  /** The host, unless it is `<runtime>.<domain>`. */
   ownHostOf(authority: string): string | undefined {
     return this.#find(authority) === undefined ? hostOf(authority) : undefined
   }
 
   #ownOf(own: OwnHosts, authority: string): string | undefined {
     const runtime = own.runtimeOf(hostOf(authority))
-    return runtime === ASK ? undefined : runtime
+    return runtime === ASK_DIRECTORY ? undefined : runtime
   }
 
   /**
-   * Asks the directory whose host it is, where {@link runtimeOf} does not know. Undefined: that would be in vain; `refused`: who calls
-   * has asked for too many names that nobody serves.
+   * Asks the directory whose host it is, if {@link runtimeOf} does not know. `undefined` if there is no point in asking. `refused`
+   * if the caller has asked for too many names that nobody serves.
    */
   ask(authority: string, address: string): Promise<unknown> | 'refused' | undefined {
     const host = hostOf(authority)
-    const asks = this.#mayBeOwn(host) && this.#own!.runtimeOf(host) === ASK
+    const asks = this.#mayBeOwn(host) && this.#own!.runtimeOf(host) === ASK_DIRECTORY
     return asks ? this.#own!.ask(host, networkOf(address)) : undefined
   }
 
-  /** Why there is no runtime for it. */
+  /** The error for an authority that leads to no runtime. */
   refusal(authority: string): SallyportError {
     const host = hostOf(authority)
     if (host === this.#controlName) return new SallyportError('misdirected')
-    const mayCome = this.#mayBeOwn(host) && this.#own!.mayCome(host)
-    return new SallyportError(mayCome ? 'runtime-offline' : 'unknown-host')
+    const mayBeServed = this.#mayBeOwn(host) && this.#own!.mayBeServed(host)
+    return new SallyportError(mayBeServed ? 'runtime-offline' : 'unknown-host')
   }
 
   #mayBeOwn(host: string): boolean {
@@ -90,7 +90,7 @@ export class Hosts {
   }
 }
 
-/** The layer that says which runtime a request is for. */
+/** The layer that determines which runtime a request is for. */
 export function byHost(hosts: Hosts, refuse: Refuse): Layer {
   const assign = (request: HttpRequest): boolean => {
     request.runtime = hosts.runtimeOf(request.authority)
@@ -104,7 +104,7 @@ export function byHost(hosts: Hosts, refuse: Refuse): Layer {
     const answer = hosts.ask(request.authority, request.caller!.address)
     if (answer === undefined) return refuse(request, response, hosts.refusal(request.authority))
     if (answer === 'refused') return refuse(request, response, new SallyportError('too-many-requests'))
-    return new Asked(response).wait(
+    return new PendingLookup(response).wait(
       answer,
       () => {
         if (assign(request)) return next
@@ -115,8 +115,8 @@ export function byHost(hosts: Hosts, refuse: Refuse): Layer {
   }
 }
 
-/** Waits until the directory has answered. */
-class Asked extends PassThrough {
+/** A request that waits for the directory's answer. */
+class PendingLookup extends PassThrough {
   wait(answer: Promise<unknown>, handler: () => Handler, request: HttpRequest): this {
     const guard = guardWith(error => this.responseAbort(toSallyportError(error)))
     const answered = guard(() => this.pass(handler(), request))

@@ -1,12 +1,12 @@
 /**
- * CORS policies that clients published in `hello`, kept after they left, so that a browser can read why a runtime does
- * not answer. Bounded; what was published longest ago goes first.
+ * CORS policies that clients published in `hello`. They are kept after the client has gone, so that a browser can read why a
+ * runtime does not answer. Bounded: the policies that were published longest ago go first.
  */
 
 import { type CorsPolicy, isUnder } from '../../protocol/http/problem.ts'
 import { AgedMap } from '../aged-map.ts'
 
-/** A policy and the paths it is for: a prefix of whole segments. */
+/** A policy and the path prefix that it is for, in whole segments. */
 interface PathPolicy {
   readonly path: string
   readonly policy: CorsPolicy
@@ -31,7 +31,7 @@ export class Policies {
     this.#now = now
   }
 
-  /** The runtime's client says which policies hold; an empty list says that there are none. */
+  /** Replaces the policies of a runtime. An empty list removes them. */
   publish(runtime: string, policies: readonly PathPolicy[]): void {
     if (policies.length === 0) {
       this.#entries.delete(runtime)
@@ -41,13 +41,13 @@ export class Policies {
     this.#entries.putWithin(MAX_RUNTIMES, runtime, { policies: longestFirst, until: this.#now() + this.#keepMs })
   }
 
-  /** The time for which a policy is kept begins when the runtime's last session ends. */
+  /** Call this when a session ends: policies are kept for a time from then on. */
   touch(runtime: string): void {
     const entry = this.#entries.get(runtime)
     if (entry !== undefined) entry.until = this.#now() + this.#keepMs
   }
 
-  /** `online`: the runtime has a session, so its policy holds however long ago it was published. */
+  /** `online`: the runtime has a session, so its policy is valid however long ago it was published. */
   find(runtime: string | undefined, path: string, online: boolean): CorsPolicy | undefined {
     const entry = runtime === undefined ? undefined : this.#entries.get(runtime)
     if (entry === undefined) return this.#fallback

@@ -6,7 +6,7 @@ import type { Refuse } from '../../protocol/http/problem.ts'
 import { type Layer, PassThrough } from '../../protocol/layer.ts'
 import type { QuotaBook, Usage } from './quotas.ts'
 
-/** `addressOf`: the address whose quota a request uses besides its runtime's; absent for an embedder's requests. */
+/** `addressOf` is the caller's address, whose quota counts besides the runtime's. Absent for an embedder's requests. */
 export function quota(book: QuotaBook, refuse: Refuse, addressOf?: (request: HttpRequest) => string): Layer {
   return next => (request, response) => {
     const usage = book.enter(request.runtime!, addressOf?.(request))
@@ -29,7 +29,7 @@ class Counted extends PassThrough {
   }
 }
 
-/** Paces an exchange: both ends get their credit back once the bytes are paid for. */
+/** Paces an exchange: both ends get credit only once their bytes are within the rate. */
 class Paced extends Counted {
   readonly #request: Credit
   readonly #response: Credit
@@ -79,7 +79,7 @@ class Paced extends Counted {
   }
 }
 
-/** Credit that is held back for a while. */
+/** Credit of one direction, which is held back while the sender is over its rate. */
 class Credit implements Failing {
   static readonly #pay = stepOf<Credit>(credit => credit.#payNow())
   readonly #usage: Usage
@@ -114,7 +114,7 @@ class Credit implements Failing {
     this.#failed(error)
   }
 
-  /** The other end sends nothing more: there is nothing left to slow. */
+  /** The sender has finished, so there is nothing left to slow down. */
   free(): void {
     this.#free = true
     clearTimeout(this.#timer)

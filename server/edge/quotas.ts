@@ -1,6 +1,6 @@
 /**
- * What one runtime, or one caller's address, may use: exchanges at a time, requests per second, bytes per second. One that
- * uses too much is slowed, and from some debt on refused; the others do not notice.
+ * What one runtime, or one caller's address, may use: exchanges at a time, requests per second, bytes per second. Whoever sends
+ * too many bytes is slowed down, and refused beyond a certain debt. Others do not notice.
  */
 import { performance } from 'node:perf_hooks'
 import { networkOf } from '../../protocol/base/address.ts'
@@ -8,32 +8,32 @@ import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import { AgedMap } from '../aged-map.ts'
 import type { ResolvedLimits } from '../limits.ts'
 
-/** 0: no limit. */
+/** 0 means no limit. */
 interface QuotaLimits {
   /** Exchanges at a time. */
   readonly exchanges: number
-  /** Requests per second, and as many at once. */
+  /** Requests per second, and the size of a burst. */
   readonly requestRate: number
-  /** Body bytes per second, both directions added up. */
+  /** Body bytes per second, both directions together. */
   readonly byteRate: number
 }
 
-/** The burst of bytes that passes unslowed, as time at the allowed rate. */
+/** The burst of bytes that is not slowed down, as time at the allowed rate. */
 const BURST_MS = 250
 /** The debt from which requests are refused, as time at the allowed rate. */
 const DEBT_MS = 1000
 /** A quota that was unused for this long is back at its full burst. */
 const FRESH_MS = 2000
-/** Runtimes, and addresses, that are counted at a time, and as many more as have exchanges under way. */
+/** Most runtimes, and most addresses, that are counted at a time. Those with exchanges under way may exceed it. */
 const MAX_QUOTAS = 65_536
-/** When there are more, how many are checked for removal with each new one. */
-const LOOKED_AT = 8
+/** How many of the oldest are checked for removal with each new one, once the maximum is reached. */
+const EVICTION_CHECKS = 8
 
 class Quota {
   readonly #limits: QuotaLimits
   readonly #requests: TokenBucket | undefined
   exchanges = 0
-  /** When all bytes so far would have arrived at the allowed rate. */
+  /** When all bytes so far would have passed at the allowed rate. */
   #paidAt = 0
   #usedAt = 0
 
@@ -42,7 +42,7 @@ class Quota {
     if (limits.requestRate > 0) this.#requests = new TokenBucket(Math.max(1, limits.requestRate), limits.requestRate)
   }
 
-  /** Counts one more exchange; false if that is over the limit. */
+  /** Counts one more exchange. False if that exceeds a limit. */
   enter(now: number): boolean {
     this.#usedAt = now
     const { exchanges } = this.#limits
@@ -57,7 +57,7 @@ class Quota {
     if (byteRate > 0) this.#paidAt = Math.max(this.#paidAt, now) + (bytes * 1000) / byteRate
   }
 
-  /** How long the sender of these bytes waits before it may send more. */
+  /** How long the sender must wait before it may send more. */
   delayMs(now: number): number {
     return Math.max(0, this.#paidAt - now - BURST_MS)
   }
@@ -97,10 +97,10 @@ class Quotas {
       this.#sweptAt = now
       for (const [key, quota] of this.#all) if (quota.fresh(now)) this.#all.delete(key)
     }
-    for (let i = 0; i < LOOKED_AT && this.#all.size >= MAX_QUOTAS; i++) this.#forgetOldest()
+    for (let i = 0; i < EVICTION_CHECKS && this.#all.size >= MAX_QUOTAS; i++) this.#forgetOldest()
   }
 
-  /** A quota in use moves to the end of the list: forgetting it would let its owner start over. */
+  /** A quota in use moves to the end of the list instead, since forgetting it would let its owner start over. */
   #forgetOldest(): void {
     const { key, value: quota } = this.#all.oldest!
     if (quota.exchanges > 0) this.#all.put(key, quota)
@@ -108,7 +108,7 @@ class Quotas {
   }
 }
 
-/** The share of one exchange in the quotas that it is under. */
+/** One exchange, counted in the quotas that it is under. */
 export class Usage {
   readonly #quotas: readonly Quota[]
   readonly #now: () => number
@@ -133,7 +133,7 @@ export class Usage {
     return delayMs
   }
 
-  /** The exchange is over. Called once. */
+  /** The exchange is over. Call it once. */
   leave(): void {
     for (const quota of this.#quotas) quota.exchanges--
   }
@@ -145,7 +145,7 @@ export class QuotaBook {
   readonly #paced: boolean
   readonly #now: () => number
 
-  /** `now`: of a clock that never goes back. */
+  /** `now` must be monotonic. */
   constructor(limits: ResolvedLimits, now: () => number = () => performance.now()) {
     const perRuntime = {
       exchanges: limits.exchangesPerRuntime,
@@ -163,12 +163,12 @@ export class QuotaBook {
     this.#now = now
   }
 
-  /** Exchanges that are counted, those with two quotas twice. */
+  /** Exchanges that are counted. Those under two quotas count twice. */
   get exchanges(): number {
     return (this.#runtimes?.exchanges ?? 0) + (this.#addresses?.exchanges ?? 0)
   }
 
-  /** `address`: absent for an embedder. Undefined: nothing is counted; false: it is too much. */
+  /** `address` is absent for an embedder. Returns `undefined` if nothing is limited, and false if a limit is exceeded. */
   enter(runtime: string, address: string | undefined): Usage | undefined | false {
     if (this.#addresses === undefined && this.#runtimes === undefined) return undefined
     const quotas: Quota[] = []

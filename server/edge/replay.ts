@@ -1,18 +1,18 @@
-/** The part of a request body that is kept until an answer begins, so that another session can be given the request. */
+/** Keeps the request body until the answer begins, so that the request can be sent to another session. */
 import { Buffer } from 'node:buffer'
 import { SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
 
-/** A chunk is kept longer than bytes that wait to be written, so it must use at least this share of the memory it holds. */
-const LEAST_SHARE = 1 / 2
+/** A chunk is kept for longer than bytes that wait to be written, so it must use at least this share of its underlying buffer. */
+const MIN_SHARE = 1 / 2
 
-/** Small chunks are gathered up to this size. */
-const MOST_TOGETHER_BYTES = 16 * 1024
+/** Small chunks are gathered into buffers of up to this size. */
+const MAX_GATHERED_BYTES = 16 * 1024
 
 const NOTHING = new Uint8Array(0)
 
-/** The share of the total that one runtime may use, so that it takes nothing from the others. */
+/** The share of the total that one runtime may use, so that others are left enough. */
 const RUNTIME_SHARE = 1 / 4
 
 /** Bytes kept by all exchanges together. */
@@ -33,7 +33,7 @@ export class ReplayBudget {
     return this.used + bytes <= this.total && usedByRuntime + bytes <= this.total * RUNTIME_SHARE
   }
 
-  /** Below 0: this many are no longer kept. */
+  /** Negative numbers give bytes back. */
   add(runtime: string, bytes: number): void {
     this.used += bytes
     const usedByRuntime = (this.#runtimes.get(runtime) ?? 0) + bytes
@@ -42,20 +42,20 @@ export class ReplayBudget {
   }
 }
 
-/** While a body may still be refused, this multiple of the bound is kept: about what leaves until that is known. */
-const UNTAKEN = 4
+/** Until the peer has acknowledged the stream, it may still refuse it unread, and this multiple of the bound is kept. */
+const UNACKNOWLEDGED = 4
 
 export class Replay {
   readonly #budget: ReplayBudget
   readonly #runtime: string
   #chunks: Uint8Array[] | undefined
-  /** Small chunks, behind `#chunks`, and how much of it they fill. */
-  #together: Uint8Array = NOTHING
-  #togetherBytes = 0
+  /** Buffer for small chunks that follow those in `#chunks`, and how much of it is filled. */
+  #gathered: Uint8Array = NOTHING
+  #gatheredBytes = 0
   #keepAll = false
-  #taken = false
+  #acknowledged = false
   bytes = 0
-  /** Whether everything received of the body is here. */
+  /** Whether everything of the body that was received is kept. */
   whole = true
   trailers: HeaderList | undefined
 
@@ -65,27 +65,26 @@ export class Replay {
   }
 
   get chunks(): readonly Uint8Array[] {
-    this.#closeTogether()
+    this.#closeGathered()
     return this.#chunks ?? NO_CHUNKS
   }
 
   /**
-   * While it is set, nothing is let go: nobody has taken anything of the body yet, and whoever sets it bounds what
-   * comes.
+   * While this is set, everything is kept. The request has been sent nowhere yet, and whoever sets this bounds what arrives.
    */
   set keepAll(keep: boolean) {
     this.#keepAll = keep
     this.#trim()
   }
 
-  /** Whether more is kept now than will be once the peer has taken it. */
+  /** Whether more is kept than may be once the peer has acknowledged the stream. */
   get long(): boolean {
     return this.bytes > this.#budget.perExchange
   }
 
-  /** Whether the peer that it is sent to has it. Until then it may refuse it unread, and more is kept. */
-  set taken(taken: boolean) {
-    this.#taken = taken
+  /** Whether the peer has acknowledged the stream. Until then it may refuse the request unread, and more is kept. */
+  set acknowledged(acknowledged: boolean) {
+    this.#acknowledged = acknowledged
     this.#trim()
   }
 
@@ -102,8 +101,8 @@ export class Replay {
     }
     if (length < SMALL_PIECE_BYTES) this.#gather(chunk)
     else {
-      this.#closeTogether()
-      this.#push(ownBytes(chunk, LEAST_SHARE))
+      this.#closeGathered()
+      this.#push(ownBytes(chunk, MIN_SHARE))
     }
     this.bytes += length
     this.#budget.add(this.#runtime, length)
@@ -114,39 +113,39 @@ export class Replay {
     else this.#chunks.push(chunk)
   }
 
-  /** A chunk that stays alone gets no more room than it needs; with those before it, at most as much again. */
+  /** A single chunk gets no more room than it needs. Later ones get at most as much as the body has so far. */
   #gather(chunk: Uint8Array): void {
-    if (this.#together.length - this.#togetherBytes < chunk.length) {
-      this.#closeTogether()
-      const room = Math.max(chunk.length, Math.min(this.bytes, MOST_TOGETHER_BYTES))
-      this.#together = Buffer.allocUnsafeSlow(room)
+    if (this.#gathered.length - this.#gatheredBytes < chunk.length) {
+      this.#closeGathered()
+      const room = Math.max(chunk.length, Math.min(this.bytes, MAX_GATHERED_BYTES))
+      this.#gathered = Buffer.allocUnsafeSlow(room)
     }
-    this.#together.set(chunk, this.#togetherBytes)
-    this.#togetherBytes += chunk.length
+    this.#gathered.set(chunk, this.#gatheredBytes)
+    this.#gatheredBytes += chunk.length
   }
 
-  /** Where large chunks come between small ones, most of the room stays empty. */
-  #closeTogether(): void {
-    if (this.#togetherBytes > 0) this.#push(ownBytes(this.#together.subarray(0, this.#togetherBytes), LEAST_SHARE))
-    this.#together = NOTHING
-    this.#togetherBytes = 0
+  /** Frees unused room: if a large chunk follows, most of the buffer may still be empty. */
+  #closeGathered(): void {
+    if (this.#gatheredBytes > 0) this.#push(ownBytes(this.#gathered.subarray(0, this.#gatheredBytes), MIN_SHARE))
+    this.#gathered = NOTHING
+    this.#gatheredBytes = 0
   }
 
   #fits(more: number): boolean {
     const { perExchange } = this.#budget
-    const most = this.#taken ? perExchange : UNTAKEN * perExchange
-    return this.bytes + more <= most && this.#budget.fits(this.#runtime, more)
+    const maxBytes = this.#acknowledged ? perExchange : UNACKNOWLEDGED * perExchange
+    return this.bytes + more <= maxBytes && this.#budget.fits(this.#runtime, more)
   }
 
-  /** From now on it cannot be sent again. */
+  /** Drops the body. It cannot be sent again from now on. */
   release(): void {
     this.whole = false
     this.#keepAll = false
     if (this.bytes > 0) this.#budget.add(this.#runtime, -this.bytes)
     this.bytes = 0
     this.#chunks = undefined
-    this.#together = NOTHING
-    this.#togetherBytes = 0
+    this.#gathered = NOTHING
+    this.#gatheredBytes = 0
     this.trailers = undefined
   }
 }

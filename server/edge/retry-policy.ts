@@ -5,12 +5,12 @@ import { type RefusalCode, RefusedError } from '../../protocol/wire/exchange/ref
 import type { Carrier } from '../registry.ts'
 import type { CarrierSource } from './carriers.ts'
 
-/** `instance`: only to the instance that was asked before, which remembers what it has begun. */
-type Repeat = 'never' | 'instance' | 'anywhere'
+/** Where an exchange may be sent again. `instance`: only to the same instance, which remembers what it has begun. */
+type Retry = 'never' | 'instance' | 'anywhere'
 
-/** How many attempts may follow each other without a wait. */
+/** Most attempts in a row without a wait. */
 const MAX_ATTEMPTS = 4
-/** Another session would answer alike, or the exchange was begun before. */
+/** Refusals after which no retry helps: another session would refuse, too, or the exchange has begun already. */
 const FINAL: ReadonlySet<RefusalCode> = new Set([
   'malformed',
   'unsupported',
@@ -23,13 +23,13 @@ export class RetryPolicy {
   readonly #picker: Pick<CarrierSource, 'pick'>
   readonly #runtime: string
   readonly #ownHost: string | undefined
-  /** The session that was asked last and did not answer. */
+  /** The carrier that was tried last, and failed. */
   failed: Carrier | undefined
-  /** The one instance that may have begun it, and remembers if it has: from then on no other may be asked. */
+  /** The instance that may have begun the exchange. It remembers whether it has, so no other instance may be tried from then on. */
   #begunBy: string | undefined
   attempts = 0
-  /** In vain, streams that could not be opened among them, since the exchange began or waited. */
-  #vain = 0
+  /** Failed attempts since the exchange began or waited, including streams that could not be opened. */
+  #failures = 0
 
   constructor(picker: Pick<CarrierSource, 'pick'>, runtime: string, ownHost?: string) {
     this.#picker = picker
@@ -37,12 +37,12 @@ export class RetryPolicy {
     this.#ownHost = ownHost
   }
 
-  /** Whether an instance may have begun it without anybody knowing. */
+  /** Whether an instance may have begun the exchange without our knowing. */
   get unsure(): boolean {
     return this.#begunBy !== undefined
   }
 
-  /** A session for the next attempt; undefined: there is none at the moment. */
+  /** The carrier for the next attempt. `undefined` if there is none at the moment. */
   next(): Carrier | undefined {
     const { failed } = this
     const same = failed && this.#pick(this.#begunBy ?? failed.instance)
@@ -53,22 +53,22 @@ export class RetryPolicy {
     return this.#picker.pick(this.#runtime, this.failed, instance, this.#ownHost)
   }
 
-  /** The exchange has waited for a session; how long it may do so is bounded. */
+  /** The exchange has waited for a session. Waiting is bounded by time, so failures are counted anew. */
   waited(): void {
-    this.#vain = 0
+    this.#failures = 0
   }
 
-  /** `route` did not answer: whether anybody may be asked again. `unsent`: no stream could be opened on it. */
-  mayRepeat(route: Carrier, error: SallyportError, method: string, unsent: boolean): boolean {
+  /** Whether another attempt may follow after `route` failed. `unsent`: no stream could be opened on it. */
+  mayRetry(route: Carrier, error: SallyportError, method: string, unsent: boolean): boolean {
     if (unsent || (error instanceof RefusedError && error.refusal !== 'not-its-host')) route.refused?.()
-    const repeat = repeatOf(error, method, unsent)
-    if (repeat === 'instance') this.#begunBy = route.instance
+    const retry = retryOf(error, method, unsent)
+    if (retry === 'instance') this.#begunBy = route.instance
     this.failed = route
-    return repeat !== 'never' && ++this.#vain < MAX_ATTEMPTS
+    return retry !== 'never' && ++this.#failures < MAX_ATTEMPTS
   }
 }
 
-function repeatOf(error: SallyportError, method: string, unsent: boolean): Repeat {
+function retryOf(error: SallyportError, method: string, unsent: boolean): Retry {
   if (error instanceof RefusedError) return FINAL.has(error.refusal) ? 'never' : 'anywhere'
   if (unsent) return 'anywhere'
   if (error.reason !== 'session-lost') return 'never'

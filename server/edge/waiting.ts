@@ -1,17 +1,17 @@
-/** An exchange that waits for a carrier, several times if need be, within one time limit. */
+/** An exchange that waits for a carrier. It may wait several times, within one time limit. */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 import type { Carrier } from '../registry.ts'
 import type { CarrierSource } from './carriers.ts'
 import type { Hold, HoldOutcomes, Ticket, Waiter } from './hold.ts'
 
-/** How long the directory may take to answer, even if nothing else is being waited for. */
+/** How long an exchange waits for the directory's answer, even if it would not wait for a session as long. */
 const ASK_MS = 2000
 
-/** Who waits. */
+/** The exchange that waits. */
 interface WaitingOwner {
   readonly request: HttpRequest
-  /** A session may have come; returns false to keep waiting. */
+  /** A session may have become ready. Returns false to keep waiting. */
   resume(): boolean
   fail(error: SallyportError): void
   threw(error: unknown): void
@@ -23,9 +23,9 @@ export class Waiting implements Waiter {
   readonly #owner: WaitingOwner
   /** Its place in the queue, while it has one. */
   #ticket: Ticket | undefined
-  /** What the caller is told if no session comes. */
+  /** The caller's error if no session comes. */
   #reason: SallyportError | undefined
-  /** How long it has waited in the queue before, the current wait not counted. */
+  /** How long it has waited before, without the current wait. */
   #waitedMs = 0
 
   constructor(carriers: CarrierSource, hold: Hold, owner: WaitingOwner) {
@@ -35,8 +35,8 @@ export class Waiting implements Waiter {
   }
 
   /**
-   * Queues up with `bytes` of its body, for `leftMs` at most. Returns why it may not. `failed`: the carrier that was asked
-   * last, in vain.
+   * Queues up with `bytes` of its body, for at most `leftMs`. Returns an error if it may not. `failed` is the carrier that failed
+   * last.
    */
   enter(
     reason: SallyportError,
@@ -56,12 +56,12 @@ export class Waiting implements Waiter {
     return undefined
   }
 
-  /** More of its body came; false if there is no room for it. */
+  /** More of the body has arrived. False if there is no room for it. */
   add(bytes: number): boolean {
     return this.#ticket?.add(bytes) !== false
   }
 
-  /** It waits no longer, because it proceeds or because it is over. */
+  /** Stops waiting, because the exchange proceeds or is over. */
   leave(outcome: keyof HoldOutcomes): void {
     const ticket = this.#ticket
     this.#ticket = undefined
@@ -70,8 +70,8 @@ export class Waiting implements Waiter {
     ticket.leave(outcome)
   }
 
-  /** No session has come yet: it waits on if one still may. */
-  look(): void {
+  /** No session has come yet. Gives up unless one still may. */
+  recheck(): void {
     const asks = this.#ask(undefined)
     const mayCome = asks !== 'refused' && this.#patienceMs(asks) > 0
     if (!mayCome || !this.#carriers.isExpected(this.#owner.request.runtime!)) this.giveUp()
@@ -96,7 +96,7 @@ export class Waiting implements Waiter {
     return (asks ? Math.max(holdMs, ASK_MS) : holdMs) - this.#waitedMs
   }
 
-  // As the hold sees it.
+  // Called by the hold.
 
   wake(): boolean {
     return this.#owner.resume()

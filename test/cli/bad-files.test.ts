@@ -99,7 +99,7 @@ describe('server', () => {
     const result = await validate('server', { ...SERVER(), 'auth.jwks.file': file('secret.json') })
     expect(result.code).toBe(3)
     expect(result.notes).toBe(
-      `sallyport: --auth.jwks.file ${file('secret.json')}: the key set holds a secret key; only public keys belong in it\n`,
+      `sallyport: --auth.jwks.file ${file('secret.json')}: the key set contains a secret key; only public keys belong in it\n`,
     )
   })
 
@@ -121,7 +121,7 @@ describe('server', () => {
     [
       'the prime of a key',
       { keys: [{ ...rsa, p: 'AQ' }] },
-      'the key set holds a secret key; only public keys belong in it',
+      'the key set contains a secret key; only public keys belong in it',
     ],
     ['65 keys', { keys: Array.from({ length: 65 }, (_, kid) => ({ ...rsa, kid })) }, 'the key set has over 64 keys'],
     ['more than is read', ' '.repeat(70_000), 'the file is over 65536 bytes'],

@@ -104,7 +104,7 @@ describe('a server', () => {
     closed: server => server.close({ graceMs: 0 }),
   }
   const told: Record<string, string> = {
-    'revoke nothing': 'TypeError: a revocation names a token, a runtime or a time of issue',
+    'revoke nothing': 'TypeError: a revocation must name a token, a runtime or a time of issue',
     'drain too briefly': BAD_GRACE,
     'close too briefly': BAD_GRACE,
     'fetch of another runtime': '503 runtime-offline',
@@ -148,7 +148,7 @@ describe('a server', () => {
     const tunnel = createTunnel({ ...tunnelOptions(server), connections: 1 })
     closers.push(() => tunnel.close({ graceMs: 0 }))
     await until(() => server.sessions().some(({ active }) => active))
-    expect(() => call(server)).toThrow(/^(reason must be a text|graceMs must be from 0 to 86400000 ms, not -1)$/)
+    expect(() => call(server)).toThrow(/^(reason must be a string|graceMs must be from 0 to 86400000 ms, not -1)$/)
     expect((await server.fetch('demo', '/')).status).toBe(200)
     expect(server.stats().sessionsOpened).toBe(1)
   })

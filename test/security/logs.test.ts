@@ -59,7 +59,7 @@ describe('A10: a flood of', () => {
     ],
     [
       'bad PROXY headers',
-      'a proxy sent a bad PROXY header',
+      'a proxy sent an invalid PROXY header',
       async logger => {
         const control = { port: 0, plaintext: true, proxyProtocol: ['127.0.0.1'] }
         const server = await startServer({ control, logger })

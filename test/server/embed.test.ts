@@ -106,7 +106,7 @@ describe('server.fetch', () => {
 
   test.each(['a/b', '', 'https://'])('rejects %j, and says what it takes', async text => {
     server = await startServer()
-    const problem = `${JSON.stringify(text)} is no URL: give one, or a path that begins with a slash`
+    const problem = `${JSON.stringify(text)} is neither a URL nor a path that begins with a slash`
     await expect(server.fetch('demo', text)).rejects.toThrow(new TypeError(problem))
   })
 

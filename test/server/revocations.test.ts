@@ -56,9 +56,9 @@ describe('the document', () => {
     ['no list', '[]', 'no list'],
     ['a rule that names nothing', listOf({ until: 5 }), 'revocation 1: a revocation names'],
     ['a member that nobody knows', listOf({ jti: 'a' }, { jit: 'a', runtime: 'b' }), 'revocation 2 has an unknown'],
-    ['a rule that is null', listOf({ jti: 'a' }, null), 'revocation 2 is no object'],
-    ['a rule that is text', listOf('a'), 'revocation 1 is no object'],
-    ['a rule that is a list', listOf([]), 'revocation 1 is no object'],
+    ['a rule that is null', listOf({ jti: 'a' }, null), 'revocation 2 is not an object'],
+    ['a rule that is text', listOf('a'), 'revocation 1 is not an object'],
+    ['a rule that is a list', listOf([]), 'revocation 1 is not an object'],
     ['a time that is none', listOf({ issuedBefore: 'yesterday' }), 'seconds since 1970'],
     ['a name that is none', listOf({ jti: 7 }), 'short texts'],
     ['too many', JSON.stringify({ revocations: Array.from({ length: 10_001 }, () => ({ jti: 'a' })) }), 'over 10000'],
@@ -137,7 +137,7 @@ describe('a file', () => {
     await rm(file)
     const client = await dial(server!, { token: await token('demo', { id: 'mine' }) })
     await expect(server!.revoke({ tokenId: 'mine' })).rejects.toThrow(
-      /^the rule holds until this server stops, but could not be kept: ENOENT/,
+      /^the rule is in force until this server stops, but could not be kept: ENOENT/,
     )
     expect(server!.revocations()).toMatchObject([{ tokenId: 'mine', from: ['memory'] }])
     expect((await client.closed).code).toBe(4401)

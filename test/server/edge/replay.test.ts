@@ -6,8 +6,8 @@ describe('replay', () => {
     const budget = new ReplayBudget(100, 600)
     const one = new Replay(budget, 'rt')
     const two = new Replay(budget, 'rt')
-    one.taken = true
-    two.taken = true
+    one.acknowledged = true
+    two.acknowledged = true
     one.add(new Uint8Array(90))
     two.add(new Uint8Array(60))
     expect([one.whole, two.whole, budget.used]).toEqual([true, true, 150])
@@ -24,7 +24,7 @@ describe('replay', () => {
     one.add(new Uint8Array(400))
     two.add(new Uint8Array(51))
     expect([one.whole, one.long, two.whole, budget.used]).toEqual([true, true, false, 400])
-    one.taken = true
+    one.acknowledged = true
     expect([one.whole, budget.used]).toEqual([false, 0])
     const three = new Replay(budget, 'rt')
     three.add(new Uint8Array(401))

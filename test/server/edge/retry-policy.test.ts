@@ -20,7 +20,7 @@ test.each<[RefusalCode, rests: number]>([
       },
     }
     const policy = new RetryPolicy(picker, 'demo', 'hooks.customer.example')
-    expect([policy.mayRepeat(carrier, new RefusedError(code), 'POST', false), rested]).toEqual([true, rests])
+    expect([policy.mayRetry(carrier, new RefusedError(code), 'POST', false), rested]).toEqual([true, rests])
     policy.next()
     const host = 'hooks.customer.example'
     expect(picked).toEqual([

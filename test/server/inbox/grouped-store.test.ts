@@ -56,7 +56,7 @@ test('a store that takes long to open: the start does not wait for it, and what 
   expect(await append(store, message('late'))).toMatchObject({ status: 'stored' })
   expect(store.opened).toBe(1)
   await store.close()
-  await expect(append(store, message('after'))).rejects.toThrow('it is closed')
+  await expect(append(store, message('after'))).rejects.toThrow('the store is closed')
 })
 
 test('one that turns out late to be of no use is away, and tried again', async () => {
