@@ -76,7 +76,7 @@ export function checkAccess(sets: readonly AccessOptions[], audience: string, ha
 function checkSet(access: AccessOptions, audience: string, hasTls: boolean): void {
   const { jwt, forwardAuth, clientCa, runtimes = [], open = [] } = access
   const checks = [jwt, forwardAuth, clientCa].filter(check => check !== undefined)
-  demand(checks.length > 0, 'access: give jwt, forwardAuth or clientCa; without any of them, nobody is checked')
+  demand(checks.length > 0, 'access: give jwt, forwardAuth or clientCa; without one of these, nobody would be checked')
   demand(clientCa === undefined || hasTls, 'access.clientCa needs public.tls')
   demand(access.runtimes?.length !== 0, 'access.runtimes is empty: nobody would be checked; leave it out to check all')
   demand(runtimes.length <= MAX_LIST && runtimes.every(isRuntimeName), 'access.runtimes must be names of runtimes')

@@ -1,8 +1,8 @@
 /**
- * What a replica knows of runtimes. It is bounded: those that were asked for longest ago go first. What was learned on an
- * earlier connection counts only for a while, since changes may have been missed.
+ * What a replica knows about runtimes. It is bounded: those that were asked for longest ago are forgotten first. What was learned on
+ * an earlier connection counts only for a while, since changes may have been missed.
  *
- * Names that nobody serves are kept apart. Anybody can make them up, so they must not drive out anything else.
+ * Names that nobody serves are kept separately. Anybody can make them up, so they must not displace anything else.
  */
 import { AgedMap } from '../aged-map.ts'
 import type { RuntimeState } from './directory.ts'
@@ -17,19 +17,19 @@ const MAX_NAMES = 10_000
 
 export class KnownRuntimes {
   readonly #entries = new AgedMap<Entry>()
-  /** Names that were asked for, and the connection on which the directory knew nothing of them; -1: no answer yet. */
+  /** Names that were asked for, and the connection on which the directory did not know them. -1 while there is no answer. */
   readonly #names = new AgedMap<number>()
   readonly #now: () => number
   readonly #isVouched: () => boolean
   #connection = 0
-  /** The last connection on which the directory confirmed that we heard of all changes. */
+  /** The last connection on which the directory confirmed that we know all changes. */
   #confirmed = 0
-  /** The last connection on which all that is live here was learned anew. */
+  /** The last connection on which everything that is live here was learned again. */
   #whole = 0
-  /** What was learned on the connection before this one holds until then. */
+  /** What was learned on the previous connection is valid until then. */
   #earlierUntilMs = 0
 
-  /** `isVouched`: others have told of every change since everything was last learned anew. */
+  /** `isVouched`: others have told us every change since everything was last learned again. */
   constructor(now: () => number, isVouched: () => boolean) {
     this.#now = now
     this.#isVouched = isVouched
@@ -39,12 +39,12 @@ export class KnownRuntimes {
     return this.#entries.size
   }
 
-  /** Names that are remembered though nobody serves them. */
+  /** Number of names that are remembered although nobody serves them. */
   get names(): number {
     return this.#names.size
   }
 
-  /** Each is the latest when it is yielded, since the caller may take its time. */
+  /** Yields the latest state of each, since the caller may take its time. */
   *all(): IterableIterator<RuntimeState> {
     for (const [runtime] of [...this.#entries]) {
       const state = this.last(runtime)
@@ -53,19 +53,20 @@ export class KnownRuntimes {
   }
 
   /**
-   * A new connection, or a directory that has forgotten: what is known holds until `untilMs`, or until it is learned anew.
+   * There is a new connection, or the directory has forgotten something. What is known stays valid until `untilMs`, or until it is
+   * learned again.
    */
   renew(untilMs: number): void {
     this.#connection++
     this.#earlierUntilMs = untilMs
   }
 
-  /** The directory has confirmed that we heard of all changes since this connection began. */
+  /** The directory has confirmed that we know all changes since this connection began. */
   confirmed(): void {
     this.#confirmed = this.#connection
   }
 
-  /** All that is live here has been learned anew on this connection. */
+  /** Everything that is live here has been learned again on this connection. */
   completed(): void {
     this.#whole = this.#connection
   }
@@ -85,18 +86,18 @@ export class KnownRuntimes {
     return connection === this.#connection - 1 && this.#now() < this.#earlierUntilMs ? state : 'unknown'
   }
 
-  /** What was last known, whether or not it still holds. */
+  /** What was last known, whether or not it is still valid. */
   last(runtime: string): RuntimeState | undefined {
     return this.#entries.get(runtime)?.state
   }
 
-  /** Returns false for a state that is not new, or is older than what is known. `certain`: it cannot be older, whatever its version says. */
+  /** Returns false if the state is not new, or is older than what is known. `certain`: it cannot be older, whatever its version. */
   learn(state: RuntimeState, certain = false): boolean {
     if (!certain && this.older(state)) return false
     return this.#put(state, this.#connection)
   }
 
-  /** The same for a state that does not come from the directory. With the epoch that is known, it does not show that there is no later one. */
+  /** The same for a state that does not come from the directory. If its epoch is already known, it does not prove that there is no later one. */
   add(state: RuntimeState): boolean {
     const known = this.#entries.get(state.runtime)
     return this.#put(state, known?.state.epoch === state.epoch ? known.connection : this.#connection)
@@ -111,7 +112,7 @@ export class KnownRuntimes {
     return version !== known?.version
   }
 
-  /** Whether its epoch is below the known one: the directory has lost its memory. */
+  /** Whether its epoch is lower than the known one, which means that the directory has lost data. */
   outdated(state: RuntimeState): boolean {
     return state.epoch < (this.last(state.runtime)?.epoch ?? 0)
   }
@@ -119,22 +120,22 @@ export class KnownRuntimes {
   /** Whether a later version with the same epoch is known. */
   older({ runtime, epoch, version }: RuntimeState): boolean {
     const entry = this.#entries.get(runtime)
-    // Versions of different connections cannot be compared: another Redis may count from a lower one.
+    // Versions of different connections cannot be compared, since another Redis may count from a lower number.
     if (entry?.connection !== this.#connection) return false
     return version < entry.state.version && epoch === entry.state.epoch
   }
 
-  /** Whether somebody here has asked for it. Changes of all others can be ignored. */
+  /** Whether somebody here has asked for this runtime. Changes of others can be ignored. */
   wants(runtime: string): boolean {
     return this.#entries.has(runtime) || this.#names.has(runtime)
   }
 
-  /** Somebody has asked for it, and there is no answer yet. */
+  /** Records that somebody has asked for this runtime. */
   expect(runtime: string): void {
     if (!this.wants(runtime)) this.#names.putWithin(MAX_NAMES, runtime, -1)
   }
 
-  /** The directory does not know it. What was last known is kept, to remind a directory that forgot. */
+  /** The directory does not know this runtime. What was last known is kept, to remind a directory that forgot. */
   missing(runtime: string): void {
     this.#names.putWithin(MAX_NAMES, runtime, this.#connection)
   }

@@ -1,6 +1,6 @@
 /**
- * Decides how long a replica may act on what it knows, by the local monotonic clock: for one lease after the store confirmed
- * it, and then only while it is certain that no other replica was granted anything.
+ * Decides how long a replica may act on what it knows, by the local monotonic clock: for one lease after the store confirmed it, and
+ * after that only while it is certain that no other replica was granted anything.
  */
 import { Absence } from './absence.ts'
 import type { DirectoryState } from './directory.ts'
@@ -17,10 +17,10 @@ export class Lease {
   readonly #leaseMs: number
   readonly #now: () => number
   readonly #witnesses: Witnesses
-  /** When the last renewal that was answered was sent, and how long it holds. */
+  /** When the last successful renewal was sent, and until when it is valid. */
   #contactMs = Number.NEGATIVE_INFINITY
   #contactUntilMs = Number.NEGATIVE_INFINITY
-  /** When the store began to remember; a young one may not know yet who is there. */
+  /** When the store began to remember. A young store may not know all sessions yet. */
   #bornMs = Number.POSITIVE_INFINITY
   readonly #absence: Absence
   #replicas: readonly ReplicaLease[] = []
@@ -38,23 +38,23 @@ export class Lease {
     return now < this.#presumedUntilMs() ? 'presumed' : 'lost'
   }
 
-  /** The store was made, or lost its memory, less than a lease ago. Replicas may not have written back what is live. */
+  /** The store is new, or lost its data, less than a lease ago. Replicas may not have written their live sessions back yet. */
   get young(): boolean {
     return this.#now() - this.#bornMs < this.#leaseMs
   }
 
-  /** If changes are missed from now on, what is known holds until then. */
+  /** If changes are missed from now on, what is known stays valid until then. */
   get validUntilMs(): number {
     const untilMs = Math.max(this.#contactUntilMs, this.#presumedUntilMs())
     return Math.min(untilMs, this.#now() + this.#leaseMs)
   }
 
-  /** Until then it is certain that no other replica was granted anything that we did not hear of. */
+  /** Until then it is certain that we know everything that other replicas were granted. */
   #presumedUntilMs(): number {
     return Math.max(this.#absence.untilMs, this.#vouchedUntilMs())
   }
 
-  /** Whether all others vouch that they have told everything since the store confirmed all that is known. */
+  /** Whether all others vouch that they have told us everything since the store last confirmed what we know. */
   get isVouched(): boolean {
     return this.#now() < this.#vouchedUntilMs()
   }
@@ -64,8 +64,8 @@ export class Lease {
   }
 
   /**
-   * The store answered a renewal that was sent at `sentMs`. Returns whether that confirms what is known: a young store may not
-   * know. `isWhole`: all that is known was learned on this connection; until then others must tell what changed before it.
+   * The store answered a renewal that was sent at `sentMs`. Returns whether that confirms what is known, which a young store cannot.
+   * `isWhole`: everything that is known was learned on this connection. Until then, others must tell what changed before it.
    */
   renewed({ ageMs, replicas }: Renewal, sentMs: number, isWhole: boolean): boolean {
     const isYoung = ageMs < this.#leaseMs
@@ -79,7 +79,7 @@ export class Lease {
     return !isYoung
   }
 
-  /** The store closed the link, and the next attempt follows at once. A process that stood still does not know when that was. */
+  /** The store closed the link, and the next attempt follows at once. Ignored if the process was suspended meanwhile, as we cannot know when that was. */
   closed(atMs: number): void {
     if (atMs < this.#contactUntilMs) this.#absence.closed(atMs)
   }
@@ -107,7 +107,7 @@ export class Lease {
     return this.#replicas.some(each => each.name === replica && isAlive(each))
   }
 
-  /** Whether its lease has ended. False for a replica that nobody knows. */
+  /** Whether its lease has ended. False for an unknown replica. */
   isDead(replica: string): boolean {
     return this.#replicas.some(each => each.name === replica && !isAlive(each))
   }

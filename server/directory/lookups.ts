@@ -1,4 +1,4 @@
-/** Asks the store about runtimes: one question at a time for each, and a pause after one that got no answer. */
+/** Asks the store about runtimes: one question per runtime at a time, and a pause after a question without an answer. */
 import type { RuntimeState } from './directory.ts'
 
 type Found = RuntimeState | 'unknown' | undefined
@@ -6,7 +6,7 @@ type Found = RuntimeState | 'unknown' | undefined
 interface LookupOwner {
   /** Whether the store can be asked. */
   isOpen(): boolean
-  /** Asks the store, and learns what it says. Rejects if the link breaks. */
+  /** Asks the store, and learns its answer. Rejects if the link breaks. */
   look(runtime: string): Promise<void>
   /** What may be acted on now. */
   find(runtime: string): Found
@@ -38,13 +38,13 @@ export class Lookups {
     try {
       await this.#owner.look(runtime)
     } catch {
-      // The link broke. What is known has to do.
+      // The link broke. We go on with what is known.
     }
     if (this.#owner.find(runtime) === 'unknown') await this.later()
     return this.#owner.find(runtime)
   }
 
-  /** Whoever asked will ask again. All of them wait for the same pause first. */
+  /** Callers will ask again, after a pause that they share. */
   later(): Promise<void> {
     this.#pausing ??= new Promise<void>(resolve => setTimeout(resolve, ASK_AGAIN_MS).unref()).finally(() => {
       this.#pausing = undefined

@@ -1,4 +1,4 @@
-/** The directory of a server that stands alone. */
+/** The directory of a single server. */
 import {
   type Directory,
   type DirectoryListener,

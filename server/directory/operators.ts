@@ -1,6 +1,6 @@
-/** Asks all replicas that share a store what an operator asked one of them. */
+/** Forwards an operator's question to all replicas that share a store. */
 
-/** Does here what an operator asked another replica. Resolves to a JSON value. */
+/** Answers a question that an operator asked at another replica. Resolves to a JSON value. */
 export type AnswerOthers = (what: string, body: object, by: string) => Promise<unknown>
 
 export interface SharedOperators {

@@ -1,8 +1,8 @@
-/** The rules while the directory cannot be asked. No epoch is granted: the highest that anybody presents wins. */
+/** The rules while the directory cannot be reached. No epoch is granted; the highest that anybody presents wins. */
 import type { InstanceState, RuntimeState } from './directory.ts'
 import { forget } from './record.ts'
 
-/** An instance has come back to `replica`, presenting the epoch that it last held (0: none; then it stands by). */
+/** An instance has come back to `replica` and presents the epoch that it last held. With 0, it has none and stands by. */
 export function present(
   known: RuntimeState | undefined,
   runtime: string,
@@ -38,7 +38,7 @@ export function absent(known: RuntimeState, instance: string, replica: string): 
   }
 }
 
-/** Merges what another replica tells. It knows best which sessions it has itself; of two epochs the higher counts. */
+/** Merges what another replica tells. It knows best which sessions it has itself. Of two epochs, the higher one counts. */
 export function merge(known: RuntimeState | undefined, told: RuntimeState, teller: string): RuntimeState {
   if (known === undefined) return told
   const instances = new Map(known.instances)
@@ -75,7 +75,7 @@ function withHolding(
   return instances
 }
 
-/** As the store does: instances come and go for as long as it is away. */
+/** Like the store does, since instances may come and go for as long as it is away. */
 function forgetGone(instances: Map<string, InstanceState>, active: string): void {
   forget(instances, active, ({ replicas }) => replicas.length > 0)
 }

@@ -1,5 +1,5 @@
 /**
- * The rules of epochs, on one runtime's record. `scripts.ts` says the same in Lua, for Redis; a test holds the two equal.
+ * The rules of epochs, on one runtime's record. `scripts.ts` has the same rules in Lua, for Redis. A test compares the two.
  *
  * The instance that holds the latest epoch is active. It stays in the record when it loses all its sessions, so that it can
  * come back to its epoch. If a standby is live by then, that one takes over with a new epoch.
@@ -10,7 +10,7 @@ import type { DirectoryChange } from './store.ts'
 export interface RuntimeRecord {
   epoch: number
   active: string
-  /** An epoch came to light that had been forgotten. Until this time nobody replaces the active instance. */
+  /** A forgotten epoch has come to light. Until this time, nobody replaces the active instance. */
   lostUntilMs: number
   version: number
   readonly instances: Map<string, { epoch: number; readonly replicas: Set<string> }>
@@ -20,9 +20,9 @@ export interface RuntimeRecord {
 interface Entrance {
   readonly instance: string
   readonly replica: string
-  /** Epoch that the instance last held; 0 for none. */
+  /** Epoch that the instance last held. 0 for none. */
   readonly presented: number
-  /** The latest epoch that the replica knows of, and who holds it, in case the directory forgot. */
+  /** The latest epoch that the replica knows, and its holder, in case the directory forgot. */
   readonly seen: number
   readonly seenActive: string
 }
@@ -39,7 +39,7 @@ export function newRecord(): RuntimeRecord {
   return { epoch: 0, active: '', lostUntilMs: 0, version: 0, instances: new Map() }
 }
 
-/** All that a store does with a change. It first removes what dead replicas left behind; `replica` is alive. */
+/** Applies a change. First removes what dead replicas left behind. `replica` counts as alive. */
 export function applyChange(
   record: RuntimeRecord,
   { operation, instance, presented, seen, seenActive }: DirectoryChange,
@@ -105,7 +105,7 @@ function remember(record: RuntimeRecord, epoch: number, active: string, { nowMs,
   record.lostUntilMs = nowMs + leaseMs
 }
 
-/** Of instances that are gone, those with the lowest epochs. */
+/** Forgets surplus instances that have left, those with the lowest epochs first. */
 export function forget<Holding extends { readonly epoch: number }>(
   instances: Map<string, Holding>,
   active: string,

@@ -1,14 +1,14 @@
-/** What a replica does with epochs, told to a checker that decides whether it was allowed. */
+/** What a replica does with epochs. Tests record it and check that it was allowed. */
 export type EpochEvent =
-  /** An instance was said to be active under this epoch. */
+  /** An instance was told that it is active on this epoch. */
   | 'acquired'
-  /** This became known to be the latest epoch, and the instance to hold it. */
+  /** The replica learned that this is the latest epoch, and which instance holds it. */
   | 'learned'
-  /** The directory confirmed that what is known holds. */
+  /** The directory confirmed that the replica's knowledge is up to date. */
   | 'renewed'
   /** The last live session of an instance at this replica is gone. */
   | 'released'
-  /** A stream was opened, or a hop taken, on this epoch. */
+  /** A stream was opened, or a hop used, on this epoch. */
   | 'routed'
 
 export type Recorder = (event: EpochEvent, runtime: string, instance: string, epoch: number) => void

@@ -1,9 +1,9 @@
-/** What a connection to Redis needs to know. */
+/** Everything that a connection to Redis needs. */
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { RedisAddress } from './redis-link.ts'
 import type { RedisOptions } from './redis-options.ts'
 
-/** Passwords in files are read now. */
+/** Reads passwords from their files. */
 export async function readAddress({ url, user, password, sentinel, ca }: RedisOptions): Promise<RedisAddress> {
   return {
     url,

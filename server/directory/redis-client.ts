@@ -1,6 +1,6 @@
 /**
- * A client of one node that can be ended at any time. The library leaves a connecting socket to its deadline, and keeps one
- * that connects after the end.
+ * A client of one Redis node that can be ended at any time. The library itself would let a connecting socket run to its deadline,
+ * and keep it if it connects after the end.
  */
 import { createClient, type RedisClientOptions, SocketClosedUnexpectedlyError } from '@redis/client'
 
@@ -8,7 +8,7 @@ export type RedisClient = ReturnType<typeof createClient>
 
 const endings = new WeakMap<RedisClient, AbortController>()
 
-/** It has not connected yet. */
+/** Makes a client that is not connected yet. */
 export function makeClient(options: RedisClientOptions): RedisClient {
   const ending = new AbortController()
   const socket = { ...options.socket, signal: ending.signal } as NonNullable<RedisClientOptions['socket']>
@@ -26,7 +26,7 @@ export function endClient(client: RedisClient): void {
   }
 }
 
-/** The connection ended after all that was sent on it. If it is reset, some may be lost. */
+/** Whether Redis closed the connection, after sending everything. If it is reset instead, some data may be lost. */
 export function isClosedByRedis(error: Error): boolean {
   return error instanceof SocketClosedUnexpectedlyError
 }

@@ -1,6 +1,6 @@
 /**
- * One connection to Redis: scripts and the channel of changes, in order. When it breaks, its owner makes another one, which
- * looks for the node that has the keys again, since a failover moves them.
+ * One connection to Redis, with scripts and the channel of changes in order. When it breaks, its owner makes another one, which
+ * looks up the node that has the keys again, since a failover moves them.
  *
  * A client for clusters keeps its subscriptions on separate connections, and would lose the order that the directory is built
  * on. All keys share one slot, so one connection to the node that has it is enough.
@@ -19,9 +19,9 @@ export interface RedisAddress {
   readonly url: string
   readonly user?: string | undefined
   readonly password?: string | undefined
-  /** What Sentinels are asked with; they do not know the users of Redis. */
+  /** Credentials for Sentinels, which do not know the users of Redis. */
   readonly sentinel?: { readonly user?: string | undefined; readonly password?: string | undefined } | undefined
-  /** PEM certificates of the authority; default those of the system. */
+  /** PEM certificates of the authority. Default: the system's authorities. */
   readonly ca?: string | Buffer | undefined
 }
 
@@ -36,7 +36,7 @@ const MAX_PENDING = 10_000
 
 const BYTES = { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } }
 
-/** How often a node of a cluster may name another one. */
+/** How often a node of a cluster may redirect to another one. */
 const MAX_MOVES = 5
 
 export class RedisLink {
@@ -45,7 +45,7 @@ export class RedisLink {
   readonly #listener: LinkListener
   readonly #deadlineMs: number
   #client: RedisClient | undefined
-  /** Everything made for the link, so that nothing outlives it. */
+  /** All clients made for the link, so that none outlives it. */
   readonly #clients = new Set<RedisClient>()
   /** When each waiting operation was sent, oldest first. */
   readonly #pending = new Set<{ readonly sentMs: number }>()
@@ -55,7 +55,7 @@ export class RedisLink {
   #isOpen = false
   /** A failure in an event or a timer ends the link; its owner makes another one. */
   readonly #guard: Guard = guardWith(error => this.#end(errorOf(error)))
-  /** There are standbys, which may still grant something when nobody listens at one address. */
+  /** There are standbys, which may still grant something although nobody listens at one address. */
   several: boolean
 
   /**
@@ -76,7 +76,7 @@ export class RedisLink {
     const abandon = link.#guard(() => link.close())
     signal?.addEventListener('abort', abandon)
     try {
-      // Some of what is awaited there would not notice the end.
+      // Some of the steps in there would not notice that the link has ended.
       await Promise.race([link.#open(channel, key), link.#ending.promise])
       return link
     } catch (error) {
@@ -95,7 +95,7 @@ export class RedisLink {
     this.#listener = listener
     this.#deadlineMs = deadlineMs
     this.several = this.#place.sentinel !== undefined || this.#place.hosts.length > 1
-    // Once it is open, nobody waits for this any more.
+    // Once the link is open, nobody awaits this any more.
     this.#ending.promise.catch(() => {})
   }
 
@@ -143,7 +143,7 @@ export class RedisLink {
     }
     const refused = errors.find(error => error instanceof NoRight)
     if (refused !== undefined || !this.several) throw refused ?? errors[0]
-    // Without its code: that nobody listens at these addresses does not mean that Redis is gone.
+    // Drops the code: if nobody listens at these addresses, that does not mean that Redis is down.
     throw new Error([...new Set(errors.map(String))].join('; '))
   }
 
@@ -158,9 +158,9 @@ export class RedisLink {
     try {
       await client.connect()
       const { mode, role } = await client.sendCommand<Record<string, string>>(['HELLO', '3'])
-      if (mode === 'sentinel') throw new Error('this is a Sentinel: its URL is redis+sentinel://HOST:PORT/NAME')
+      if (mode === 'sentinel') throw new Error('this is a Sentinel: use redis+sentinel://HOST:PORT/NAME')
       this.several ||= mode === 'cluster'
-      // In a cluster a standby says which node has the key; elsewhere it would refuse every change.
+      // In a cluster, a standby says which node has the key. Elsewhere it would refuse every change.
       if (mode === 'cluster') await client.sendCommand(lookFor(key)).catch(throwUnlessHere)
       else if (role !== 'master') throw new Error('this Redis is a standby')
       await Promise.all([
@@ -178,7 +178,7 @@ export class RedisLink {
     }
   }
 
-  /** A client that was only tried is not the link. */
+  /** Ignores clients that were only tried. */
   #ended(client: RedisClient, error: Error): void {
     if (client === this.#client && this.#isOpen) this.#end(error)
   }
@@ -192,7 +192,7 @@ export class RedisLink {
     return await this.#send<Answer>(callOf(script, keys, args))
   }
 
-  /** The same, with the texts of the answer as they stand in Redis: they may be no UTF-8. */
+  /** The same, but returns the raw bytes of the answer, which may not be valid UTF-8. */
   async runForBytes(script: Script, keys: readonly string[], args: readonly (string | Buffer)[]): Promise<Buffer[]> {
     return await this.#send<Buffer[]>(callOf(script, keys, args), rethrow, BYTES)
   }
@@ -210,7 +210,7 @@ export class RedisLink {
     try {
       return await this.#client!.sendCommand<never>([...command], options).catch(onError)
     } catch (error) {
-      // An error means that this is another Redis than the scripts were loaded into, or that rights have changed.
+      // An error means that this is not the Redis that the scripts were loaded into, or that permissions have changed.
       this.#end(error as Error)
       throw this.#closed
     } finally {
@@ -218,16 +218,16 @@ export class RedisLink {
     }
   }
 
-  /** Rejects with a {@link NoRight} that names what the user may not do, of all that links with this prefix need. */
+  /** Rejects with a {@link NoRight} that names the permissions that links with this prefix need and the user lacks. */
   async checkRights(key: string, prefix: string): Promise<void> {
     const missing = await this.missingRights(key, prefix)
     if (missing.length === 0) return
-    const error = new NoRight(`the user of Redis has no right to ${missing.join(', ')}`)
+    const error = new NoRight(`the user of Redis has no permission to ${missing.join(', ')}`)
     this.#end(error)
     throw error
   }
 
-  /** Commands, with the key or channel that they need. */
+  /** The commands that the user may not run, with the key or channel that they need. */
   async missingRights(key: string, prefix: string): Promise<string[]> {
     return await this.run<string[]>(RIGHTS, key, [prefix]).catch(error => Promise.reject(named(error)))
   }
@@ -237,12 +237,12 @@ export class RedisLink {
     return new Map(Object.entries(await this.#send<Record<string, string>>(['HGETALL', key])))
   }
 
-  /** Ends the link if another node of the cluster has the key by now. */
+  /** Ends the link if the key has moved to another node of the cluster. */
   async check(key: string): Promise<void> {
     await this.#send<unknown>(lookFor(key), throwUnlessHere)
   }
 
-  /** Resolves to how many received it. Rejects as `run` does. */
+  /** Resolves to the number of receivers. Rejects like `run`. */
   publish(channel: string, text: string): Promise<number> {
     return this.#send<number>(['PUBLISH', channel, text])
   }
@@ -283,17 +283,17 @@ function callOf<Arg>(script: Script, keys: string | readonly string[], args: rea
   return ['EVALSHA', script.sha, String(all.length), ...all, ...args]
 }
 
-/** The first word of an error of Redis is its kind. */
+/** Tells errors by their first word, which is Redis's error kind. */
 function named(error: Error): Error {
   return error.message.startsWith('NOPERM') ? new NoRight(error.message) : error
 }
 
-/** What any node of a cluster answers that has the key, and no other. */
+/** A command that only the node that has the key answers. */
 function lookFor(key: string): string[] {
   return ['HGET', key, '@born']
 }
 
-/** A key of another type is there all the same, and the scripts replace it. */
+/** A key of the wrong type is on this node all the same, and the scripts will replace it. */
 function throwUnlessHere(error: Error): void {
   if (!error.message.startsWith('WRONGTYPE')) throw error
 }

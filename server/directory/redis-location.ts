@@ -1,17 +1,17 @@
-/** Finds the node that has our keys: Sentinels say who the primary is, nodes of a cluster who has the slot. */
+/** Finds the node that has our keys: Sentinels know the primary, and the nodes of a cluster know who has the slot. */
 import { endClient, type RedisClient } from './redis-client.ts'
 import type { RedisLocation } from './redis-url.ts'
 
-/** Makes a client for one `host:port`; it has not connected. */
+/** Makes a client for one `host:port` that is not connected yet. */
 type ClientFor = (host: string) => RedisClient
 
-/** Asks all Sentinels at once who the primary is, and takes what the first one says that knows. Resolves to `host:port`. */
+/** Asks all Sentinels at once for the primary, and uses the first answer. Resolves to `host:port`. */
 export async function askSentinels({ hosts, sentinel }: RedisLocation, clientFor: ClientFor): Promise<string> {
   const clients = hosts.map(clientFor)
   try {
     return await Promise.any(clients.map(client => askSentinel(client, sentinel!)))
   } catch (error) {
-    // Not the code of these errors: that no Sentinel listens does not mean that Redis is gone.
+    // Drops the errors' codes: if no Sentinel listens, that does not mean that Redis is down.
     const reasons = (error as AggregateError).errors.map(reason => (reason as Error).message || String(reason))
     throw new Error(`no Sentinel knows ${sentinel}: ${[...new Set(reasons)].join('; ')}`)
   } finally {
@@ -24,7 +24,7 @@ async function askSentinel(client: RedisClient, name: string): Promise<string> {
   await client.connect()
   const said = await client.sendCommand<unknown>(['SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name])
   const [host, port] = Array.isArray(said) ? said.map(String) : []
-  if (host === undefined || port === undefined) throw new Error('it is not watched')
+  if (host === undefined || port === undefined) throw new Error('it is not monitored')
   return `${bracketed(host)}:${port}`
 }
 
@@ -33,8 +33,8 @@ function bracketed(host: string): string {
 }
 
 /**
- * Where the node `asked` of a cluster says that the keys are; undefined if the error says something else. An IPv6 address
- * stands there without brackets, and no host at all means the one that was asked.
+ * Where the node `asked` of a cluster says that the keys are. `undefined` if the error is another one. An IPv6 address comes without
+ * brackets, and an empty host means the one that was asked.
  */
 export function movedTo(error: unknown, asked: string): string | undefined {
   const [, host, port] = /^(?:MOVED|ASK) \d+ (\S*):(\d+)$/.exec((error as Error).message) ?? []

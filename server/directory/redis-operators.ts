@@ -1,6 +1,6 @@
 /**
- * Asks all replicas that share the directory what an operator asked one of them. Questions and answers go over one channel in
- * Redis. Anybody who may write there may also write to the directory itself, and can do no more here than an operator can.
+ * Forwards an operator's question to all replicas that share the directory. Questions and answers go over one channel in Redis.
+ * Anybody who may write to it can also write to the directory itself, and can do no more here than an operator can.
  */
 import { randomUUID } from 'node:crypto'
 import { detached, type Guard, logGuard } from '../../protocol/base/guard.ts'
@@ -9,7 +9,7 @@ import type { AnswerOthers, SharedOperators } from './operators.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 
 export interface RedisOperatorsOptions {
-  /** Read anew for each connection. */
+  /** Called for each connection. */
   readonly redis: () => Promise<RedisAddress>
   readonly prefix: string
   readonly replica: string
@@ -24,7 +24,7 @@ interface Message {
   readonly answer?: unknown
 }
 
-/** Stands in the place of an answer. */
+/** Replaces an answer that could not be given. */
 interface Problem {
   readonly problem: string
 }
@@ -45,7 +45,7 @@ const MAX_PROBLEM = 500
 export class RedisOperators implements SharedOperators {
   readonly #options: RedisOperatorsOptions
   readonly #channel: string
-  /** Where the directory is, all listen. */
+  /** A key of the directory. All replicas listen on the node that has it. */
   readonly #key: string
   readonly #guard: Guard
   readonly #questions = new Map<string, Question>()
@@ -58,7 +58,7 @@ export class RedisOperators implements SharedOperators {
 
   constructor(options: RedisOperatorsOptions) {
     this.#options = options
-    this.#guard = logGuard(options.logger, 'operators of other replicas cannot be heard')
+    this.#guard = logGuard(options.logger, 'forwarding questions of operators failed')
     this.#channel = `${options.prefix}:operators`
     this.#key = `{${options.prefix}}:replicas`
   }
@@ -88,7 +88,7 @@ export class RedisOperators implements SharedOperators {
     }
   }
 
-  /** Nothing else is asked on this link for long; where it is, all others are to be. */
+  /** Checks regularly that this is still the directory's node, since the link may have nothing else to do for a long time. */
   #check(link: RedisLink): void {
     const again = this.#guard(() => this.#check(link))
     const look = this.#guard(() => {
@@ -128,7 +128,8 @@ export class RedisOperators implements SharedOperators {
 
   async #say(message: Message): Promise<number> {
     const text = JSON.stringify(message)
-    if (text.length > MAX_MESSAGE_CHARS) throw new RangeError(`it takes ${text.length} characters: see there`)
+    if (text.length > MAX_MESSAGE_CHARS)
+      throw new RangeError(`the message has ${text.length} characters, which is too long: ask the replica itself`)
     if (this.#link === undefined) return 0
     return await this.#link.publish(this.#channel, text)
   }
@@ -143,7 +144,7 @@ export class RedisOperators implements SharedOperators {
   }
 
   #detached(work: Promise<void>): void {
-    detached(this.#options.logger, 'operators of other replicas cannot be heard', work)
+    detached(this.#options.logger, 'forwarding questions of operators failed', work)
   }
 
   async #answered({ id, from, what, body }: Message): Promise<void> {
@@ -154,7 +155,7 @@ export class RedisOperators implements SharedOperators {
     } catch (error) {
       logger.warn({ from, what, err: error }, "could not answer another replica's question")
       const answer = problemOf(`replica ${replica} could not answer: ${(error as Error).message}`.slice(0, MAX_PROBLEM))
-      // Whoever asked is told that this replica did not answer.
+      // If this fails, too, the other replica reports that this one did not answer.
       await this.#say({ id, from: replica, answer }).catch(() => {})
     }
   }

@@ -1,24 +1,24 @@
-/** What an embedder says of Redis. */
+/** The options of a directory in Redis. */
 import type { LimitOptions } from '../../protocol/base/limit.ts'
 import type { LEASE } from '../limits.ts'
 import { readPlace } from './redis-url.ts'
 
-/** A directory in Redis (or what speaks its protocol), 7.0 or newer. */
+/** A directory in Redis 7.0 or newer, or a server that speaks its protocol. */
 export interface RedisOptions extends LimitOptions<typeof LEASE> {
   /**
-   * `redis://` or `rediss://`, host, port, and the number of the database. Of a cluster, or a primary and its standbys, several
-   * with commas: `redis://a:6379,b:6379`. With Sentinels `redis+sentinel://a:26379,b:26379/NAME`, or `rediss+sentinel://`.
+   * `redis://` or `rediss://`, host, port, and the number of the database. For a cluster, or a primary and its standbys, several
+   * hosts with commas: `redis://a:6379,b:6379`. With Sentinels: `redis+sentinel://a:26379,b:26379/NAME`, or `rediss+sentinel://`.
    */
   readonly url: string
   /** Redis user (ACL). */
   readonly user?: string | undefined
-  /** A file is read at each connection. */
+  /** A file is read for each connection. */
   readonly password?: string | { readonly file: string } | undefined
-  /** Credentials for the Sentinels, if they demand any. They do not know the users of Redis. */
+  /** Credentials for the Sentinels, if they require any. Sentinels do not know the users of Redis. */
   readonly sentinel?:
     | { readonly user?: string | undefined; readonly password?: string | { readonly file: string } | undefined }
     | undefined
-  /** Authority of Redis's certificate (PEM). Default: those of the system. */
+  /** Authority of Redis's certificate (PEM). Default: the system's authorities. */
   readonly ca?: string | Buffer | undefined
   /** Prefix of the keys and the channel. Default `sallyport`. */
   readonly prefix?: string | undefined

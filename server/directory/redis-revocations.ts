@@ -1,7 +1,7 @@
 /**
- * Revocations that all replicas share, in Redis. A replica fetches them when the channel tells of a change, or when their
- * version, which it asks for every 5 s, has changed. While Redis is away, what was known holds, and what Redis has lost is
- * written back. While a list is there that cannot be read, nobody is let in, since it may name anybody.
+ * Revocations that all replicas share, in Redis. A replica fetches them when the channel announces a change, or when their version,
+ * which it checks every 5 s, has changed. While Redis is away, the known rules stay in force. Rules that Redis has lost are written
+ * back. While the list cannot be read, nobody may connect, since it may name anybody.
  */
 import { isUtf8 } from 'node:buffer'
 import { detached, logGuard } from '../../protocol/base/guard.ts'
@@ -13,7 +13,7 @@ import { type RedisAddress, RedisLink } from './redis-link.ts'
 import { REVOKE } from './scripts.ts'
 
 export interface RedisRevocationsOptions {
-  /** Read anew for each connection. */
+  /** Called for each connection. */
   readonly redis: () => Promise<RedisAddress>
   readonly prefix: string
   readonly logger: Logger
@@ -22,29 +22,30 @@ export interface RedisRevocationsOptions {
 }
 
 const REFRESH_MS = 5000
-/** A change by hand gives no new version, so the list is fetched anyway after this many rounds. */
+const REFRESH_FAILED = 'fetching the shared revocations failed'
+/** A manual change does not change the version, so the list is fetched anyway after this many rounds. */
 const FETCH_ROUNDS = 12
 const DEADLINE_MS = 4000
-/** A list may be longer than what may be written. It is read up to here. */
+/** Others may have written a longer list than we would. It is read up to these limits. */
 const MAX_READ = 10 * MAX_REVOCATIONS
 const MAX_READ_BYTES = 8 * MAX_LIST_BYTES
-/** Stands for a list that is longer. Taking this back takes back all of the list that no replica knows. */
+/** Shown for a longer list. Removing this entry removes everything from the list that no replica knows. */
 const LONG = `a list of over ${MAX_READ} entries or ${MAX_READ_BYTES} bytes`
-/** How long a rule that was taken back is remembered as such. */
+/** How long a removed rule is remembered as removed. */
 const KEEP_REMOVED_S = 7 * 86_400
-/** How much of an entry that is not a rule stands in the log. */
+/** How much of an invalid entry is logged. */
 const MAX_SHOWN = 200
 
-/** By text, as it stands in Redis. */
+/** By their text in Redis. */
 type Rules = ReadonlyMap<string, Revocation>
 
-/** `fill`: what Redis should have; `set`: a change; `clear`: what remains of a list that is too long. */
+/** `fill` writes back what Redis should have, `set` makes a change, and `clear` replaces a list that is too long. */
 type Mode = 'set' | 'fill' | 'clear'
 
-/** An entry's text; one that is no UTF-8 has another than stands in Redis. */
+/** An entry's text, or its bytes if they are not valid UTF-8. */
 type EntryText = string | Buffer
 
-/** What the next exchange writes. It resolves to what Redis has then. */
+/** Entries that the next exchange writes, and the rules that Redis has after it. */
 interface Batch {
   readonly entries: EntryText[]
   readonly rules: Promise<Rules>
@@ -57,16 +58,16 @@ export class RedisRevocations implements SharedRevocations {
   readonly #channel: string
   /** The version of the list that was last read. */
   #version = ''
-  /** The list may have changed though its version has not. */
+  /** The list may have changed although its version has not. */
   #stale = true
   #rounds = 0
   /** Rules that Redis has, or should have. */
   #known: Rules = new Map()
-  /** The rules that `onList` was last called with. */
+  /** The rules of the last call of `onList`. */
   #told: Rules = new Map()
   #link: RedisLink | undefined
   #batch: Batch | undefined
-  /** One exchange at a time: each answer is the whole list, and Redis keeps few of these for a client. */
+  /** One exchange at a time, since each answer is the whole list, and Redis buffers only a few of these for a client. */
   #exchanging: Promise<unknown> = Promise.resolve()
   #timer: NodeJS.Timeout | undefined
   #closed = false
@@ -75,7 +76,7 @@ export class RedisRevocations implements SharedRevocations {
   #failure = ''
   readable = true
   odd: readonly string[] = []
-  /** Those of them that are no UTF-8, by what is shown of them. */
+  /** The entries among them that are not valid UTF-8, by their text as shown. */
   #torn: ReadonlyMap<string, readonly Buffer[]> = new Map()
   /** Called with all rules whenever one is added or removed. */
   onList: (rules: readonly Revocation[]) => void = () => {}
@@ -87,7 +88,7 @@ export class RedisRevocations implements SharedRevocations {
     this.#channel = `${options.prefix}:revocations`
   }
 
-  /** Asks for the first time, and keeps asking. Resolves whether or not the first attempt succeeded. */
+  /** Fetches the list, and keeps fetching it. Resolves whether or not the first attempt succeeded. */
   async open(): Promise<void> {
     try {
       await this.#share([])
@@ -96,7 +97,7 @@ export class RedisRevocations implements SharedRevocations {
     }
     clearTimeout(this.#timer)
     if (this.#closed) return
-    const guard = logGuard(this.#options.logger, 'shared revocations cannot be asked for')
+    const guard = logGuard(this.#options.logger, REFRESH_FAILED)
     const due = guard(() => {
       if (++this.#rounds % FETCH_ROUNDS === 0) this.#stale = true
       this.#again()
@@ -104,7 +105,7 @@ export class RedisRevocations implements SharedRevocations {
     this.#timer = setTimeout(due, REFRESH_MS).unref()
   }
 
-  /** Whoever has no versions tells of a change without one. */
+  /** A replica of a release without versions announces a change with an empty one. */
   #heard(version: string): void {
     if (version === '') this.#stale = true
     else if (version === this.#version) return
@@ -112,7 +113,7 @@ export class RedisRevocations implements SharedRevocations {
   }
 
   #again(): void {
-    detached(this.#options.logger, 'shared revocations cannot be asked for', this.open())
+    detached(this.#options.logger, REFRESH_FAILED, this.open())
   }
 
   /** Logs it once. */
@@ -121,13 +122,15 @@ export class RedisRevocations implements SharedRevocations {
     this.#failure = text
   }
 
-  /** Tells all replicas. Rejects if Redis could not be told, or has no room for it; then it is tried again. */
+  /** Adds a rule for all replicas. Rejects if Redis could not be reached, or has no room for it; then it is tried again. */
   async add(rule: Revocation): Promise<void> {
     const text = formatRule(rule)
     this.#known = new Map([...this.#known, [text, rule]])
     const rules = await this.#share([text, untilOf(rule)])
     if (rules.has(text)) return
-    throw new RangeError(`the directory holds ${MAX_REVOCATIONS} revocations and ${MAX_LIST_BYTES} bytes: remove some`)
+    throw new RangeError(
+      `the directory can hold ${MAX_REVOCATIONS} revocations and ${MAX_LIST_BYTES} bytes: remove some`,
+    )
   }
 
   async remove(isRemoved: (text: string) => boolean): Promise<void> {
@@ -168,7 +171,7 @@ export class RedisRevocations implements SharedRevocations {
     return rules
   }
 
-  /** Resolves to the rules that Redis has. What it should have and lacks is written again. */
+  /** Resolves to the rules that Redis has. Rules that it lacks are written back. */
   async #exchange(mode: Mode, entries: readonly EntryText[], again = true): Promise<Rules> {
     const link = await this.#connected()
     const seen = this.#stale ? '' : this.#version
@@ -221,9 +224,9 @@ export class RedisRevocations implements SharedRevocations {
     this.readable = odd.length === 0
     if (this.readable) this.#failure = ''
     else {
-      const error = new Error(`no revocation: ${odd[0]!.slice(0, MAX_SHOWN)}`)
+      const error = new Error(`not a revocation: ${odd[0]!.slice(0, MAX_SHOWN)}`)
       this.#failed(
-        'the shared revocations cannot be read; nobody is let in until `sallyport revocations remove`',
+        'the shared revocations cannot be read; nobody may connect until `sallyport revocations remove` removes the invalid entry',
         error,
       )
     }
@@ -273,7 +276,7 @@ function entriesOf(rules: Iterable<readonly [string, Revocation]>): string[] {
   return [...rules].flatMap(([text, rule]) => [text, untilOf(rule)])
 }
 
-/** Seconds since 1970, or nothing. */
+/** Seconds since 1970, or an empty text. */
 function untilOf({ until }: Revocation): string {
   return until === undefined ? '' : String(until)
 }

@@ -1,4 +1,4 @@
-/** The directory's store in Redis: two scripts, a hash for each runtime, one for the replicas, and a channel. */
+/** The directory's store in Redis: two scripts, a hash for each runtime, a hash for the replicas, and a channel. */
 import { MAX_INSTANCES } from './directory.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 import { CHANGE, RENEW } from './scripts.ts'
@@ -14,7 +14,7 @@ import {
 } from './store.ts'
 
 export interface RedisStoreOptions extends StoreMember {
-  /** Read at each connect, so that a changed password counts. */
+  /** Called for each connection, so that a changed password takes effect. */
   readonly redis: () => Promise<RedisAddress>
   readonly prefix: string
 }
@@ -22,7 +22,7 @@ export interface RedisStoreOptions extends StoreMember {
 export class RedisStore implements DirectoryStore {
   readonly kind = 'redis'
   readonly #options: RedisStoreOptions
-  /** There are standbys, which may have taken over when nobody listens. */
+  /** There are standbys, one of which may have taken over if nobody listens at the address. */
   #several = false
 
   constructor(options: RedisStoreOptions) {
@@ -89,19 +89,19 @@ class RedisStoreLink implements StoreLink {
   }
 }
 
-/** What a link to the directory of that prefix needs: its channel, and the key that decides which node it talks to. */
+/** The channel of the directory with this prefix, and the key that determines the node to connect to. */
 export function placeOf(prefix: string): { channel: string; key: string } {
   return { channel: `${prefix}:changes`, key: keyOf(prefix, 'replicas') }
 }
 
-/** A cluster chooses the node by what is in braces, so a script finds all its keys on one node. */
+/** A cluster chooses the node by the part in braces, so that a script has all its keys on one node. */
 function keyOf(prefix: string, name: string): string {
   return `{${prefix}}:${name}`
 }
 
 /**
- * Whether nobody listens there, for whomever. All else may be so from here alone: no way to the machine, a name that does not
- * resolve, a reset, an answer that does not come, a file of ours that cannot be read. Of several addresses each must say so.
+ * Whether nobody listens at the address, for any replica. All other errors may be local to us: no route, a name that does not
+ * resolve, a reset, a timeout, an unreadable file. If there are several addresses, each must have refused.
  */
 export function isRefused(error: unknown): boolean {
   const { code, errors } = error as { code?: string; errors?: unknown[] }

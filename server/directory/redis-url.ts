@@ -1,19 +1,19 @@
 /**
- * Where Redis is, as a URL says it. One address, or several of which one is right: nodes of a cluster, a primary and its
- * standbys, or the Sentinels that know who the primary is.
+ * Reads the URL of Redis. It has one address, or several of which one is the right one: nodes of a cluster, a primary and its
+ * standbys, or Sentinels that know the primary.
  *
  *     redis://host:6379/0    redis://a:6379,b:6379,c:6379    redis+sentinel://a:26379,b:26379/NAME
  */
 export interface RedisLocation {
-  /** Encrypted, the Sentinels' connections too. */
+  /** Encrypt connections, also those to Sentinels. */
   readonly tls: boolean
   /** `host:port`, to be tried in turn. */
   readonly hosts: readonly string[]
-  /** What the Sentinels at `hosts` call the primary. */
+  /** The Sentinels' name for the primary. */
   readonly sentinel: string | undefined
   /** Number of the database. */
   readonly database: number
-  /** `user:password`, as it stands in the URL. */
+  /** `user:password`, exactly as in the URL. */
   readonly credentials: string | undefined
 }
 

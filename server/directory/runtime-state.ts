@@ -1,4 +1,4 @@
-/** Reads and writes what the scripts answer. Anything odd in it throws, as if the entry were lost. */
+/** Parses and formats the states in a store's answers. Throws for malformed ones, which then count as lost. */
 import { EPOCHS_END, type InstanceState, type RuntimeState } from './directory.ts'
 
 /** `[runtime, epoch, active, version, ms since its change, instance, "epoch replica ...", ...]`, all text. */
@@ -20,12 +20,12 @@ export function parseRuntimeState(text: string, nowMs: number): RuntimeState {
   }
 }
 
-/** Whether it can be the name of an instance, or of a replica, which is escaped for URLs. No other name can be passed on. */
+/** Whether this can be the name of an instance, or of a replica (which is URL-escaped). No other names can be passed on. */
 function isOurs(name: string): boolean {
   return /^[\w.~%!*'()-]{1,512}$/.test(name)
 }
 
-/** Most instances in one message, and its longest text: each instance may have 1,000 replicas. */
+/** Most instances in one message, and the maximum size of one, as each instance may have 1,000 replicas. */
 const MAX_TOLD = 16
 export const MAX_RUNTIME_STATE_BYTES = 1_200_000
 
@@ -44,27 +44,27 @@ export function formatRuntimeState(state: RuntimeState, nowMs: number): string {
   return JSON.stringify(list)
 }
 
-/** Around two texts of the list, and before the first of an instance. */
+/** Quotes and commas of an instance's two texts. */
 const SEPARATORS_BYTES = 6
 const HEAD_BYTES = 1000
 
 export interface ReplicaLease {
   readonly name: string
-  /** What is left of its lease; below 0, it is dead. */
+  /** What is left of its lease. Below 0, it is dead. */
   readonly leftMs: number
-  /** `host:port` of its listener for other replicas; empty if it has none. */
+  /** `host:port` of its listener for other replicas. Empty if it has none. */
   readonly address: string
 }
 
 export interface Renewal {
-  /** Age of the directory's memory. */
+  /** How long ago the directory began to remember. */
   readonly ageMs: number
-  /** The lease had ended or was forgotten, so others may have taken our sessions for gone. */
+  /** The lease had ended or was forgotten, so others may have treated our sessions as gone. */
   readonly lapsed: boolean
   readonly replicas: readonly ReplicaLease[]
 }
 
-/** Entries with a longer name or address are not ours. */
+/** Longer names and addresses cannot be ours, and are ignored. */
 const MAX_NAME_CHARS = 512
 
 export function parseRenewal(text: string): Renewal {

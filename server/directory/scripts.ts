@@ -2,15 +2,15 @@
  * The scripts that run in Redis, each atomically. Numbers travel as text, since JSON in Lua keeps 14 digits.
  *
  * A runtime's record is a hash: `@epoch`, `@active`, `@lost`, `@version`, and for each instance its epoch and the replicas
- * that have live sessions of it. Another hash has the replicas, each with the end of its lease, `@born`: when the
- * directory began to remember, and `@latest`: the latest version of any record.
+ * that have live sessions of it. Another hash has the replicas, each with the end of its lease, `@born`, the time when the directory
+ * began to remember, and `@latest`, the latest version of any record.
  *
- * Times are those of the directory's own clock, which never jumps. At each renewal, `@clock` has what it showed and `@wall`
- * what Redis's clock showed. The time since then is added: nothing if Redis's clock went back, and at most half a lease if it
- * went forward, since renewals come every quarter. So a jump of Redis's clock neither ends nor prolongs a lease.
+ * Times are those of the directory's own clock, which never jumps. Each renewal stores its time as `@clock`, and that of Redis's
+ * clock as `@wall`. The current time is `@clock` plus the time since then: nothing if Redis's clock went back, and at most half a
+ * lease if it jumped forward, since renewals come every quarter. So a jump of Redis's clock neither ends nor prolongs a lease.
  *
- * Anybody may have written what stands there, and it may be torn. What cannot be read counts as forgotten, and the replicas
- * that know it tell it again.
+ * The stored data may be damaged, or written by somebody else. What cannot be read counts as forgotten, and the replicas that know it
+ * tell it again.
  */
 import { createHash } from 'node:crypto'
 
@@ -62,8 +62,8 @@ end
 `
 
 /**
- * Reads or changes one runtime's record by the rules of `record.ts`, publishes it if it changed, and returns it, or nothing
- * if there is none.
+ * Reads or changes one runtime's record by the rules of `record.ts`, publishes it if it changed, and returns it, or nothing if there
+ * is none.
  *
  * KEYS: the record, the replicas. ARGV: enter, leave or look; runtime, instance, replica; epoch presented, epoch seen and
  * who held it; leaseMs, how long records are kept with and without live sessions, the most instances; channel.
@@ -207,11 +207,11 @@ return answer
 `)
 
 /**
- * Renews a replica's lease (or ends it: leaseMs 0), and returns how old the directory is, whether the lease had lapsed,
- * and all replicas: name, rest of the lease (below 0: dead), address.
+ * Renews a replica's lease, or ends it if leaseMs is 0. Returns how old the directory is, whether the lease had lapsed, and all
+ * replicas: name, rest of the lease (below 0 if it is dead), address.
  *
- * A young directory stays young while a replica says (`1`) that it is still telling what was forgotten. A directory that
- * lacks the latest version that a replica saw is an older copy of itself, and begins to remember anew.
+ * A young directory stays young while a replica says (`1`) that it is still telling what was forgotten. A directory that lacks the
+ * latest version that a replica saw is an older copy of itself, and becomes young again.
  *
  * KEYS: the replicas. ARGV: replica, address, leaseMs, how long the dead are remembered, whether it is telling, the latest
  * version that it saw.
@@ -247,18 +247,18 @@ return cjson.encode(said)
 `)
 
 /**
- * Changes revocations, and publishes that if something is new. Returns the version of the list, and then one of three: `same`
- * if the caller has seen that version; `long` if the list is longer than what is read; else `list`, the number of rules that
- * there was no room for, and the text and the value of each entry.
+ * Changes revocations, and publishes the new version if something changed. Returns the version of the list, followed by `same` if the
+ * caller has seen that version; by `long` if the list is too long to be read; or else by `list`, the number of rules that there was no
+ * room for, and the text and the value of each entry.
  *
- * The value of a rule is the time when it ends (seconds; empty: never). The value of a rule that was taken back is `removed`
- * and the time until which that is remembered, so that a replica that missed it does not write it back. If there is no room,
- * the earliest are forgotten.
+ * The value of a rule is the time when it ends, in seconds; empty if never. The value of a removed rule is `removed` and the time until
+ * which that is remembered, so that a replica that missed the removal does not write the rule back. If there is no room, the earliest
+ * removals are forgotten.
  *
- * KEYS: the revocations, their version. ARGV: channel; the most rules, and bytes of their texts, and of those that were
- * taken back alike; the most entries and bytes that are read; how long entries are kept when their time is over; the version
- * that was seen; `set`, `fill` for what may have been taken back meanwhile, or `clear` for what takes the place of a list
- * that is too long; of each its text, and what stands with it.
+ * KEYS: the revocations, their version. ARGV: channel; the most rules, and bytes of their texts, which are also the limits for removed
+ * ones; the most entries and bytes that are read; how long entries are kept after their time; the version that the caller has seen;
+ * `set`, `fill` for rules that may have been removed meanwhile, or `clear` to replace a list that is too long; then the text and value
+ * of each entry.
  */
 export const REVOKE = script(`${READ}
 local most, mostBytes, mostRead, mostReadBytes = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -341,7 +341,7 @@ return said
 `)
 
 /**
- * Returns what the scripts and channels need but their user may not do, or nothing if Redis cannot tell.
+ * Returns the commands that the scripts and channels need and the user may not run, or nothing if Redis cannot tell.
  *
  * KEYS: one of the directory. ARGV: prefix.
  */

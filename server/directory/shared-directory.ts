@@ -1,10 +1,10 @@
 /**
- * The directory of several servers, over a store that they share (`store.ts`). Everything that a replica knows is a copy.
- * Changes go through the store, which notifies all replicas. A replica acts on its copy only while its lease says that the
- * copy is complete, by the local monotonic clock (`lease.ts`).
+ * The directory of several servers, over a store that they share (`store.ts`). Everything that a replica knows is a copy. Changes go
+ * through the store, which notifies all replicas. A replica acts on its copy only while its lease says that the copy is complete, by
+ * the local monotonic clock (`lease.ts`).
  *
- * When the link to the store breaks, what is known still holds for the rest of the lease. After that it holds only if all
- * other replicas vouch that they were granted nothing (`witnesses.ts`).
+ * When the link to the store breaks, what is known stays valid for the rest of the lease. After that it is valid only if all other
+ * replicas vouch that they were granted nothing (`witnesses.ts`).
  */
 import { detached, logGuard, tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -35,11 +35,11 @@ export interface SharedDirectoryOptions extends Omit<StoreMember, 'address'> {
   readonly logger: Logger
   readonly witnesses?: Witnesses | undefined
   readonly record?: Recorder | undefined
-  /** Milliseconds of a clock that never goes back. Default `performance.now`. */
+  /** Monotonic time in milliseconds. Default `performance.now`. */
   readonly now?: (() => number) | undefined
 }
 
-/** Longest notice: a state with as many instances and replicas as there can be. */
+/** Longest notice: a state with as many instances and replicas as possible. */
 const MAX_NOTICE_CHARS = 2 * MAX_RUNTIME_STATE_BYTES
 
 export class SharedDirectory implements Directory {
@@ -55,9 +55,9 @@ export class SharedDirectory implements Directory {
   readonly #stateLog: StateLog
   readonly #lookups: Lookups
   #listener: DirectoryListener | undefined
-  /** Somebody asked while nothing could be acted on. */
+  /** Somebody asked while the directory was lost. */
   #missed = false
-  /** The latest version of any record that the store told of, on this link or on the one that was lost before it. */
+  /** The latest version of any record that the store reported, on this link or the one before it. */
   #latest = 0
 
   constructor(options: SharedDirectoryOptions) {
@@ -116,8 +116,8 @@ export class SharedDirectory implements Directory {
   }
 
   /**
-   * Connects for the first time, and keeps trying from then on. Resolves whether or not the first attempt succeeded, but
-   * rejects if the user of the store lacks rights.
+   * Connects, and keeps trying from then on. Resolves whether or not the first attempt succeeded, but rejects if the user of the store
+   * lacks permissions.
    */
   async open(): Promise<void> {
     await this.#connection.open()
@@ -137,7 +137,7 @@ export class SharedDirectory implements Directory {
     return this.#lease.state
   }
 
-  /** The store was made, or lost its memory, less than a lease ago. */
+  /** See {@link Lease.young}. */
   get young(): boolean {
     return this.#lease.young
   }
@@ -176,7 +176,7 @@ export class SharedDirectory implements Directory {
   }
 
   gone(runtime: string, instance: string): void {
-    const guard = logGuard(this.#logger, 'an instance that left could not be told of')
+    const guard = logGuard(this.#logger, 'reporting that an instance left failed')
     const untold = guard(() => {
       if (this.#connection.closed || !this.#upkeep.left(runtime, instance)) return
       const known = this.#known.last(runtime)
@@ -185,7 +185,7 @@ export class SharedDirectory implements Directory {
     this.#change('leave', runtime, instance, 0).catch(untold)
   }
 
-  /** Without the store there is no new epoch, but the other replicas are told. */
+  /** Without the store there can be no new epoch, but the other replicas are told. */
   #presume(state: RuntimeState): RuntimeState {
     this.#add(state)
     this.#witnesses.tell(state, true)
@@ -203,7 +203,7 @@ export class SharedDirectory implements Directory {
     if (answer === null) return undefined
     const state = this.#told(answer)
     if (state.epoch > seen) this.#witnesses.tell(state, true)
-    // If nothing was heard meanwhile, the answer of the store is the latest.
+    // If nothing was learned meanwhile, the store's answer is the latest state.
     const certain = before === this.#known.last(runtime)
     if (certain) this.#upkeep.trust(runtime)
     this.#learn(state, certain)
@@ -219,8 +219,8 @@ export class SharedDirectory implements Directory {
   #learn(state: RuntimeState, certain = false): void {
     if (this.#known.learn(state, certain)) this.#learned(state)
     else if (this.#known.outdated(state)) {
-      // The store forgot an epoch that we know of. Asking reminds it.
-      detached(this.#logger, 'the directory could not be asked', this.refresh(state.runtime))
+      // The store forgot an epoch that we know. A lookup reminds it.
+      detached(this.#logger, 'asking the directory failed', this.refresh(state.runtime))
     }
   }
 
@@ -233,14 +233,14 @@ export class SharedDirectory implements Directory {
     return this.#lease.isDead(replica)
   }
 
-  // What others say
+  // What others tell
 
-  /** Another replica tells a state. */
+  /** Another replica has told a state. */
   #heard(state: RuntimeState, teller: string): void {
     const { runtime, epoch } = state
     const known = this.#known.last(runtime)
     if (epoch > MAX_TOLD_EPOCH) return
-    // The teller has not heard of the later epoch.
+    // The teller does not know the later epoch.
     if (known !== undefined && epoch < known.epoch) this.#witnesses.tell(known, true)
     if (!this.#connection.isOpen) {
       const merged = merge(known, state, teller)
@@ -248,7 +248,7 @@ export class SharedDirectory implements Directory {
     } else if (epoch > (known?.epoch ?? 0) && this.#known.wants(runtime)) this.#learn(state)
   }
 
-  /** Anybody who may publish can say anything. An odd notice is not acted on, and the store is asked soon. */
+  /** Anybody with the permission to publish can send anything. An odd notice is not acted on; the store is asked soon instead. */
   #notice(text: string): void {
     try {
       if (text.length > MAX_NOTICE_CHARS) throw new TypeError(`it is ${text.length} characters long`)
@@ -263,7 +263,7 @@ export class SharedDirectory implements Directory {
     }
   }
 
-  /** Whether the active instance is at a replica that is alive. */
+  /** Whether a live replica has the active instance. */
   #isServed({ active, instances }: RuntimeState): boolean {
     const replicas = instances.get(active)?.replicas ?? []
     return replicas.some(replica => this.#lease.isAlive(replica))
@@ -284,7 +284,7 @@ export class SharedDirectory implements Directory {
     try {
       this.#judgeState()
     } catch (error) {
-      tellDefect(this.#logger, 'what has become of the directory could not be told', error)
+      tellDefect(this.#logger, 'reporting the state of the directory failed', error)
     }
   }
 

@@ -3,10 +3,10 @@ import type { Logger } from '../../protocol/base/log.ts'
 import type { DirectoryState } from './directory.ts'
 
 const WORDS: Record<DirectoryState | 'young', string> = {
-  connected: 'the directory is there',
+  connected: 'the directory is reachable',
   young: 'the directory is new, was emptied or lost writes; nothing is routed until it is as old as a lease',
-  presumed: 'the directory is not reachable; what was last known holds, and no new instance becomes active',
-  lost: 'neither the directory nor all other replicas are reachable; nothing is routed until one of them is',
+  presumed: 'the directory is not reachable; what was last known stays in force, and no new instance becomes active',
+  lost: 'the directory is not reachable, nor are all other replicas; nothing is routed until one or the other is',
 }
 
 export class StateLog {
@@ -17,7 +17,7 @@ export class StateLog {
     this.#logger = logger
   }
 
-  /** `isYoung`: the store answers, but may not know yet who is there. `failure`: why there is no link. */
+  /** `isYoung`: the store answers, but may not know all sessions yet. `failure`: why there is no link. */
   say(state: DirectoryState, isYoung: boolean, replicas: number, failure: Error | undefined): void {
     const said = state === 'lost' && isYoung ? 'young' : state
     if (said === this.#said) return

@@ -1,6 +1,6 @@
 /**
- * Keeps a link to the store. It reopens the link whenever it breaks, and renews the lease after each quarter of it. The link
- * is one ordered stream, so an answer to a renewal means that we have heard of every earlier change.
+ * Keeps a link to the store. It reopens the link whenever it breaks, and renews the lease every quarter of its length. The link is
+ * one ordered stream, so an answer to a renewal means that we have received every earlier change.
  */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -14,13 +14,13 @@ interface ConnectionOptions {
   readonly logger: Logger
 }
 
-/** Acts on what the store says. */
+/** Acts on what the store reports. */
 interface ConnectionOwner {
   notice(text: string): void
-  /** What was known until now is of an earlier connection. Changes may have been missed. */
+  /** What is known comes from an earlier connection, and changes may have been missed. */
   mayHaveMissed(): void
   renewed(renewal: Renewal, sentMs: number): void
-  /** Whether the store has not been told yet all that it may have forgotten. */
+  /** Whether the store has yet to be told something that it may have forgotten. */
   isTelling(): boolean
   /** The latest version of any record seen on this link or the one before. */
   latest(): number
@@ -28,9 +28,9 @@ interface ConnectionOwner {
   upkeep(mayHaveForgotten: boolean, isCurrent: () => boolean): Promise<void>
   /** The store closed the link; the next attempt follows at once. */
   closed(atMs: number): void
-  /** An attempt at that time found that the store is away for everybody. */
+  /** An attempt at that time found that the store is down for everybody. */
   absent(atMs: number): void
-  /** The link was lost, or there was none to be had, for another reason. */
+  /** The link was lost or could not be opened, for another reason. */
   unreachable(): void
   /** Called after any of these. */
   judge(): void
@@ -48,7 +48,7 @@ export class StoreConnection {
   #link: StoreLink | undefined
   /** When the attempt began that opened the link. */
   #openedMs = 0
-  /** The store has renewed the lease on this link. A link alone does not count: the store may take no writes. */
+  /** The store has renewed the lease on this link. A link alone does not count, since the store may refuse writes. */
   #isOpen = false
   #timer: NodeJS.Timeout | undefined
   /** Aborted when it closes. */
@@ -116,7 +116,7 @@ export class StoreConnection {
     this.#isOpen = false
     if (wasOpen) this.#options.logger.warn({ err: error }, 'the directory was lost')
     const nowMs = this.#options.now()
-    // A store that closes each link at once must not be called in a tight loop.
+    // A store that closes each link at once must not be dialled in a tight loop.
     if (wasOpen && error instanceof ClosedByStore && nowMs - this.#openedMs >= this.#options.leaseMs / 4) {
       this.#owner.closed(nowMs)
       this.#in(0, () => this.open())
@@ -135,15 +135,15 @@ export class StoreConnection {
   #in(ms: number, step: () => Promise<void>): void {
     clearTimeout(this.#timer)
     const { logger } = this.#options
-    const what = 'what is due at the directory could not be done'
+    const what = 'a scheduled step of the directory failed'
     const guard = logGuard(logger, what)
     const due = guard(() => detached(logger, what, step()))
     this.#timer = setTimeout(due, ms).unref()
   }
 
   /**
-   * Renews the lease and does what is due then. It repeats after a quarter of the lease, as long as the link lasts. Any
-   * failure, such as an answer that cannot be parsed, ends the link, and a new one is tried. So there is always a timer.
+   * Renews the lease, followed by the upkeep. It repeats after a quarter of the lease, as long as the link lasts. Any failure, such as
+   * an answer that cannot be parsed, ends the link, and another one is opened. So there is always a timer.
    */
   async #tick(link: StoreLink, round = 0): Promise<void> {
     try {
@@ -174,7 +174,7 @@ export class StoreConnection {
     return renewal
   }
 
-  /** Rejects if there is no link, or if the answer comes when it has been replaced. */
+  /** Rejects if there is no link, or if it has been replaced by the time that the answer comes. */
   async change(change: DirectoryChange): Promise<string | null> {
     const link = this.#link
     if (link === undefined || !this.#isOpen) throw new Error('the directory is not reachable')

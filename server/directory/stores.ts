@@ -12,11 +12,11 @@ import type { DirectoryStore, StoreMember, StoreOptions } from './store.ts'
 interface StoreKind {
   /** Throws a TypeError that names the option that is wrong. */
   check(options: StoreOptions): void
-  /** Makes the store; it has not connected. */
+  /** Makes the store, which is not connected yet. */
   make(options: StoreOptions, prefix: string, member: StoreMember): Promise<DirectoryStore>
-  /** Lets operators ask all replicas at once. Absent: they ask each one. */
+  /** Lets operators ask all replicas at once. If absent, they must ask each one. */
   operators?(options: StoreOptions, prefix: string, replica: string, logger: Logger): Promise<SharedOperators>
-  /** The revocations that all replicas share. Absent: each has its own. */
+  /** The revocations that all replicas share. If absent, each has its own. */
   revocations?(
     options: StoreOptions,
     prefix: string,

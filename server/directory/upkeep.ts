@@ -1,7 +1,7 @@
 /**
- * Keeps the store up to date after each renewal. It reports the instances that left while the store could not be told, and
- * what the store may have forgotten. In turn it confirms all sessions that are live here. Where a notice said something odd
- * about a runtime, it asks the store.
+ * Keeps the store up to date after each renewal. It reports instances that left while the store could not be told, and what the
+ * store may have forgotten. It regularly confirms all sessions that are live here. If a notice about a runtime was odd, it asks the
+ * store.
  */
 import type { Registration } from './directory.ts'
 import type { KnownRuntimes } from './known-runtimes.ts'
@@ -13,14 +13,14 @@ interface UpkeepOptions {
   readonly lease: Lease
 }
 
-/** What it calls at the directory. */
+/** What it needs from the directory. */
 interface Told {
   /** The sessions that are live here. */
   live(): Iterable<Registration>
   ready(registration: Registration): Promise<unknown>
   gone(runtime: string, instance: string): void
   refresh(runtime: string): Promise<unknown>
-  /** The store has been told all that it may have forgotten. */
+  /** Called when the store has been told everything that it may have forgotten. */
   toldAll(): void
 }
 
@@ -32,13 +32,13 @@ const MAX_LEAVING = 100_000
 export class Upkeep {
   readonly #options: UpkeepOptions
   readonly #told: Told
-  /** Instances whose leaving the store has not been told. */
+  /** Instances that left without the store knowing. */
   readonly #leaving = new Map<string, { readonly runtime: string; readonly instance: string }>()
-  /** Runtimes about which a notice said something odd. */
+  /** Runtimes with an odd notice. */
   readonly #doubted = new Set<string>()
   /** Sessions that are yet to be confirmed in this round. */
   #confirming: Registration[] = []
-  /** The round that tells the store what it may have forgotten, until it is done; a later round takes its place. */
+  /** The round that tells the store what it may have forgotten, until it is done. A later round replaces it. */
   #telling: object | undefined
 
   constructor(options: UpkeepOptions, told: Told) {
@@ -46,7 +46,7 @@ export class Upkeep {
     this.#told = told
   }
 
-  /** An instance left, and the store could not be told. False: there are too many, and it stays in the record until that ends. */
+  /** An instance left, and the store could not be told. False if there are too many; then it stays in the record until that expires. */
   left(runtime: string, instance: string): boolean {
     if (this.#leaving.size >= MAX_LEAVING) return false
     this.#leaving.set(keyOf(runtime, instance), { runtime, instance })
@@ -67,7 +67,7 @@ export class Upkeep {
     this.#doubted.delete(runtime)
   }
 
-  /** Whether the store may have forgotten something that it has not been told again yet. */
+  /** Whether the store may lack something that it has not been told again yet. */
   get isTelling(): boolean {
     return this.#telling !== undefined
   }

@@ -2,13 +2,13 @@ import type { RuntimeState } from './directory.ts'
 import type { ReplicaLease } from './runtime-state.ts'
 import { KEEP_DEAD_MS } from './store.ts'
 
-/** The directory, as whoever speaks with the other replicas sees it. */
+/** What the connections to other replicas need from the directory. */
 export interface WitnessListener {
   /** Another replica was granted an epoch, or presumes something. */
   heard(state: RuntimeState, teller: string): void
-  /** A replica that could not be reached now can. */
+  /** A replica that could not be reached can be reached now. */
   reached(): void
-  /** All that is known, for a replica that cannot learn it otherwise. */
+  /** Everything that is known, for a replica that cannot learn it otherwise. */
   states(): Iterable<RuntimeState>
   /** Whether all others vouch has changed. */
   changed(): void
@@ -22,9 +22,9 @@ export interface Witnesses {
   listen(listener: WitnessListener): void
   /** The directory answered a renewal sent at `sentMs` (undefined: it may have forgotten) and named all replicas. */
   confirmed(sentMs: number | undefined, replicas: readonly ReplicaLease[]): void
-  /** Whether the others are asked now. */
+  /** Starts or stops asking the others. */
   watch(on: boolean): void
-  /** All others vouch until then, by the monotonic clock. */
+  /** Until when all others vouch, by the monotonic clock. */
   vouchedUntilMs(): number
   /** Tells the others. `own`: this replica was granted the epoch, or presumes it. */
   tell(state: RuntimeState, own: boolean): void

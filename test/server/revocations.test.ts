@@ -54,13 +54,13 @@ describe('the document', () => {
   test.each([
     ['no JSON', '<html>', 'not JSON'],
     ['no list', '[]', 'no list'],
-    ['a rule that names nothing', listOf({ until: 5 }), 'revocation 1: a revocation names'],
+    ['a rule that names nothing', listOf({ until: 5 }), 'revocation 1: a revocation must name'],
     ['a member that nobody knows', listOf({ jti: 'a' }, { jit: 'a', runtime: 'b' }), 'revocation 2 has an unknown'],
     ['a rule that is null', listOf({ jti: 'a' }, null), 'revocation 2 is not an object'],
     ['a rule that is text', listOf('a'), 'revocation 1 is not an object'],
     ['a rule that is a list', listOf([]), 'revocation 1 is not an object'],
     ['a time that is none', listOf({ issuedBefore: 'yesterday' }), 'seconds since 1970'],
-    ['a name that is none', listOf({ jti: 7 }), 'short texts'],
+    ['a name that is none', listOf({ jti: 7 }), 'strings of 1 to 256 characters'],
     ['too many', JSON.stringify({ revocations: Array.from({ length: 10_001 }, () => ({ jti: 'a' })) }), 'over 10000'],
   ])('%s is refused', (_name, text, message) => {
     expect(() => parseRevocations(text)).toThrow(message)

@@ -30,14 +30,14 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
 
   test('by a Sentinel whose URL is not that of one', async () => {
     const { url } = await node({ sentinel: true })
-    const told = 'this is a Sentinel: its URL is redis+sentinel://HOST:PORT/NAME'
+    const told = 'this is a Sentinel: use redis+sentinel://HOST:PORT/NAME'
     await expect(open(url)).rejects.toThrow(new Error(told))
   })
 
   test('by Sentinels that do not know the name, or are not there', async () => {
     const { port } = await node({ sentinel: true })
     const url = `redis+sentinel://127.0.0.1:${port},127.0.0.1:${await freePort()}/main`
-    await expect(open(url)).rejects.toThrow(/^no Sentinel knows main: it is not watched; connect ECONNREFUSED /)
+    await expect(open(url)).rejects.toThrow(/^no Sentinel knows main: it is not monitored; connect ECONNREFUSED /)
   })
 
   test('by none of several: what each of them says, once', async () => {

@@ -179,7 +179,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     await a.until(() => a.directory.state === 'connected' && lines.length > 1)
     expect(lines).toEqual([
       'info the directory is new, was emptied or lost writes; nothing is routed until it is as old as a lease',
-      'info the directory is there',
+      'info the directory is reachable',
     ])
   })
 

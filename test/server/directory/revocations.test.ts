@@ -91,7 +91,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await refused(a, 't10004')
     await refused(b, 't10004')
     await becomes(true, a, b)
-    await expect(a.revoke({ tokenId: 'one more' })).rejects.toThrow('the directory holds 10000 revocations')
+    await expect(a.revoke({ tokenId: 'one more' })).rejects.toThrow('the directory can hold 10000 revocations')
     await refused(a, 'one more')
     const { id } = a.revocations().find(({ tokenId }) => tokenId === 't0')!
     expect(await a.removeRevocation(id)).toBe(true)
