@@ -1,4 +1,4 @@
-/** Feeds an embedder's body into an exchange, never more than a bound ahead of what was taken. */
+/** Feeds an embedder's body into an exchange, never more than `AHEAD_BYTES` ahead of what was consumed. */
 
 import { errorOf, SallyportError } from '../../protocol/base/errors.ts'
 import { detached } from '../../protocol/base/guard.ts'
@@ -9,7 +9,7 @@ const AHEAD_BYTES = 64 * 1024
 
 export type BodySource = AsyncIterable<Uint8Array | string> | Iterable<Uint8Array | string>
 
-/** Feeds a body into an exchange; one that fails aborts it, and its owner is told, since nobody else will be. */
+/** If the body fails, aborts the exchange and tells the owner, since nobody else does. */
 export class BodyPump {
   readonly #onBroken: (error: Error) => void
   #waiting: (() => void) | undefined
@@ -21,7 +21,7 @@ export class BodyPump {
   }
 
   run(source: BodySource, sink: RequestSink): void {
-    detached(noLogger, 'a body could not be given up', this.#feed(source, sink))
+    detached(noLogger, 'aborting a body failed', this.#feed(source, sink))
   }
 
   async #feed(source: BodySource, sink: RequestSink): Promise<void> {
@@ -29,10 +29,10 @@ export class BodyPump {
       for await (const piece of source) {
         if (this.#stopped) return
         const chunk = typeof piece === 'string' ? Buffer.from(piece) : piece
-        if (!(chunk instanceof Uint8Array)) throw new TypeError('a body is made of bytes or text')
+        if (!(chunk instanceof Uint8Array)) throw new TypeError('a body must consist of bytes or text')
         if (chunk.length === 0) continue
         this.#ahead += chunk.length
-        // The maker of the chunk may reuse its memory.
+        // A copy, since the source may reuse the chunk's memory.
         sink.requestData(Uint8Array.prototype.slice.call(chunk))
         while (this.#ahead > AHEAD_BYTES && !this.#stopped) await this.#room()
       }
@@ -54,7 +54,7 @@ export class BodyPump {
     })
   }
 
-  /** The other end has taken this many bytes. */
+  /** The other end has consumed this many bytes. */
   consumed(bytes: number): void {
     this.#ahead -= bytes
     if (this.#ahead <= AHEAD_BYTES) this.#wake()

@@ -1,4 +1,4 @@
-/** What undici's callers may pass as headers and body, as the data path wants it. */
+/** Converts the headers and bodies that undici accepts to those of the data path. */
 import { Blob } from 'node:buffer'
 import type { Dispatcher } from 'undici'
 import { BODY_UNKNOWN, type HeaderList } from '../../protocol/exchange.ts'
@@ -7,7 +7,7 @@ import type { BodySource } from './body.ts'
 
 export function headOf(options: Dispatcher.DispatchOptions, body: Body | undefined) {
   const isPath = options.path.startsWith('/')
-  // A path that begins with two slashes names no host.
+  // Not parsed against the origin, since a path that begins with two slashes would be taken for a host.
   const url = new URL(isPath ? '/' : options.path, options.origin ?? 'https://runtime.invalid')
   const query = options.query === undefined || options.query === null ? '' : `?${new URLSearchParams(options.query)}`
   const headers = flatten(options.headers)
@@ -59,10 +59,10 @@ export function bodyOf(body: unknown): Body | undefined {
   if (typeof body === 'object' && (Symbol.asyncIterator in body || Symbol.iterator in body)) {
     return { source: body as BodySource, bytes: BODY_UNKNOWN }
   }
-  throw new TypeError('the body is of a kind that the dispatcher does not carry')
+  throw new TypeError('the dispatcher does not support this kind of body')
 }
 
-/** That of the platform, or the one that undici exports, which is another class. */
+/** Either the platform's FormData, or the one that undici exports, which is a different class. */
 function isForm(body: unknown): body is FormData {
   return typeof body === 'object' && body !== null && Object.prototype.toString.call(body) === '[object FormData]'
 }

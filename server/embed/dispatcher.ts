@@ -1,4 +1,4 @@
-/** How a platform calls into a runtime: an undici Dispatcher whose requests go through the runtime's sessions. */
+/** An undici Dispatcher whose requests go through a runtime's sessions. */
 
 import { STATUS_CODES } from 'node:http'
 import { Dispatcher } from 'undici'
@@ -30,7 +30,7 @@ export class RuntimeDispatcher extends Dispatcher {
     try {
       if (this.#closed) throw new TypeError('the dispatcher is closed')
       if (options.upgrade)
-        throw new TypeError('upgrades do not go through the dispatcher: open a WebSocket to the public address')
+        throw new TypeError('the dispatcher does not support upgrades: open a WebSocket to the public address')
       const body = bodyOf(options.body)
       const request = buildRequest(headOf(options, body), this.#options)
       request.runtime = this.#runtime
@@ -70,7 +70,7 @@ class DispatchResponse implements ResponseSink {
   readonly #controller: Controller
   #sink: RequestSink | undefined
   #over = false
-  /** The handler was told of an error. */
+  /** The handler was told about an error. */
   #failed = false
   #unconsumed = 0
 
@@ -82,7 +82,7 @@ class DispatchResponse implements ResponseSink {
     this.#handler = handler
   }
 
-  /** What the embedder's handler throws ends its own request, and reaches nobody else. */
+  /** If the embedder's handler throws, only its own request ends. */
   #call(step: (handler: Dispatcher.DispatchHandler) => unknown): void {
     try {
       followed(step(this.#handler), this.#threw)
@@ -91,10 +91,10 @@ class DispatchResponse implements ResponseSink {
     }
   }
 
-  /** The handler hears of it, as undici has it, also at the end of a response: so its `retry` asks for another attempt. */
+  /** Like undici, reports the error to the handler even at the end of a response. undici's `retry` handler relies on that. */
   readonly #threw = (error: unknown): void => this.#giveUp(errorOf(error))
 
-  /** False if the caller has given up already. */
+  /** False if the caller has aborted already. */
   begin(): boolean {
     this.#call(handler => handler.onRequestStart?.(this.#controller, {}))
     return !this.#over
@@ -118,7 +118,7 @@ class DispatchResponse implements ResponseSink {
     this.#fail(error)
   }
 
-  /** The exchange ends, unless it has ended. */
+  /** Ends the exchange, unless it has ended. */
   #giveUp(reason: Error): void {
     if (!this.#over) {
       this.#over = true
@@ -127,7 +127,7 @@ class DispatchResponse implements ResponseSink {
     this.#fail(reason)
   }
 
-  /** Tells the handler of the error, the last thing that it hears. */
+  /** Reports an error to the handler, as its last call. */
   #fail(error: Error): void {
     if (this.#failed) return
     this.#failed = true
@@ -176,7 +176,7 @@ class DispatchResponse implements ResponseSink {
     if (this.#over) return
     this.#over = true
     this.pump.stop()
-    // All of it was handed over, though the handler may be paused.
+    // Everything was passed to the handler, even if it is paused.
     this.#give()
     this.#call(handler => handler.onResponseEnd?.(this.#controller, toObject(trailers)))
   }

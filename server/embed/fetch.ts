@@ -15,8 +15,8 @@ import { buildRequest, type CallOptions } from './request.ts'
 const NO_BODY = new Set([101, 204, 205, 304])
 
 /**
- * Sends `request` to `runtime`. Redirects are not followed and bodies not decoded: the answer is the upstream's.
- * Rejects with a {@link SallyportError} only when the answer broke before its head; our own refusals are answers.
+ * Sends `request` to `runtime`. Redirects are not followed and bodies are not decoded: the response is the upstream's. Rejects with a
+ * {@link SallyportError} only if the response breaks off before its head. Our own refusals are responses.
  */
 export function fetchRuntime(
   into: Handler,
@@ -43,15 +43,15 @@ export function fetchRuntime(
 
 type Body = ReadableStreamDefaultController<Uint8Array>
 
-/** Ends exchanges whose bodies were garbage-collected unread: they would wait for ever. */
+/** Ends exchanges whose bodies were garbage-collected unread, since they would wait forever. */
 const unreadable = new FinalizationRegistry(stepOf<FetchResponse>(response => response.cancel()))
 
 class FetchResponse implements ResponseSink, Failing {
   readonly pump = new BodyPump(error => this.#broken(error))
-  /** Until it is settled: it leads to the body. */
+  /** Cleared when it is settled, since it would keep the body alive. */
   #promise: { resolve(response: Response): void; reject(error: unknown): void } | undefined
   #sink: RequestSink | undefined
-  /** Held as long as somebody has it, or waits for more of it. */
+  /** Weak, so that the body can be collected if nobody has it or waits for more of it. */
   #body: WeakRef<Body> | undefined
   #wanted: Body | undefined
   #unconsumed = 0
@@ -62,7 +62,7 @@ class FetchResponse implements ResponseSink, Failing {
     this.#promise = { resolve, reject }
   }
 
-  /** Keeps `request`: its signal follows the embedder's only for as long as somebody has the request itself. */
+  /** Keeps a reference to `request`, since its signal follows the embedder's only while the request itself is reachable. */
   connect(sink: RequestSink, request: Request): void {
     this.#sink = sink
     if (this.#over) return
@@ -112,14 +112,14 @@ class FetchResponse implements ResponseSink, Failing {
     )
   }
 
-  /** Before it is given something, upon which it may want more. */
+  /** Call it before giving the body something, which may make it ask for more. */
   #takeBody(): Body | undefined {
     const body = this.#wanted ?? this.#body?.deref()
     this.#wanted = undefined
     return body
   }
 
-  /** The reader has taken everything that was queued. */
+  /** The reader has consumed everything that was queued. */
   #give(): void {
     const bytes = this.#unconsumed
     this.#unconsumed = 0
@@ -145,7 +145,7 @@ class FetchResponse implements ResponseSink, Failing {
   responseEnd(): void {
     if (this.#over) return
     this.#finish()
-    // A stream that is closed does not ask for more: what is queued is the reader's.
+    // A closed stream no longer asks for more, so gives credit for what is queued.
     this.#give()
     this.#takeBody()?.close()
   }

@@ -1,4 +1,4 @@
-/** Turns an embedder's request into one of the data path. */
+/** Converts an embedder's request to one of the data path. */
 import { randomUUID } from 'node:crypto'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { canonicalAddress } from '../../protocol/http/forwarded.ts'
@@ -15,11 +15,11 @@ import {
 
 /** How `server.fetch` and `server.dispatcher` call into a runtime. */
 export interface CallOptions {
-  /** The caller's address, as the runtime sees it and as `allow.callers` checks it. Default `127.0.0.1`. */
+  /** The caller's address, as the runtime sees it and `allow.callers` checks it. Default `127.0.0.1`. */
   readonly caller?: string | undefined
 }
 
-/** Builds a request; throws a TypeError for what could not be sent as HTTP. `headers` is changed. */
+/** Builds a request. Throws a TypeError if it could not be sent as HTTP. Modifies `headers`. */
 export function buildRequest(
   head: { method: string; url: URL; path: string; headers: HeaderList; bodyBytes: number },
   options: CallOptions,
@@ -27,7 +27,7 @@ export function buildRequest(
   const { method, url, path, headers } = head
   const authority = getHeader(headers, 'host') ?? url.host
   if (!isToken(method) || method === 'CONNECT' || method === 'TRACE')
-    throw new TypeError(`method ${method} is not carried`)
+    throw new TypeError(`method ${method} is not supported`)
   if (!isPath(path)) throw new TypeError('the path is not valid')
   if (!isAuthority(authority)) throw new TypeError('the host is not valid')
   for (let i = 0; i < headers.length; i += 2) {

@@ -1,13 +1,13 @@
 /**
- * Replicas that did not take an exchange of a runtime though the directory says that they have it. They may not know yet,
- * or may not act on what they know; they are not asked again until the state has changed, or a moment has passed.
+ * Replicas that refused an exchange of a runtime although the directory says that they have sessions of it. They may not know yet, or
+ * may not be allowed to act on what they know. They are not tried again until the state has changed, or a moment has passed.
  */
 import { type Guard, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { AgedMap } from '../aged-map.ts'
 
 const REST_MS = 250
-/** If there are more, the oldest ends early. */
+/** If there are more, the oldest ones end early. */
 const MAX_RESTS = 10_000
 
 interface Rest {
@@ -24,14 +24,14 @@ export class Cooldowns {
   readonly #cooldowns = new AgedMap<Rest>()
   #timer: NodeJS.Timeout | undefined
 
-  /** `onOver`: a replica may be asked again. */
+  /** `onOver` is called when a replica may be tried again. */
   constructor(now: () => number, logger: Logger, onOver: (runtime: string) => void) {
     this.#now = now
-    this.#guard = logGuard(logger, 'it could not be told that a replica may be asked again')
+    this.#guard = logGuard(logger, 'ending a cooldown failed')
     this.#onOver = this.#guard(onOver)
   }
 
-  /** `version`: of the state by which the replica was chosen. */
+  /** `version` is that of the state by which the replica was chosen. */
   begin(replica: string, runtime: string, version: number): void {
     const key = keyOf(replica, runtime)
     this.#cooldowns.delete(key)
@@ -48,7 +48,7 @@ export class Cooldowns {
   #endOldest(): void {
     const { key, value } = this.#cooldowns.oldest!
     this.#cooldowns.delete(key)
-    // Who is told may begin a rest.
+    // In a microtask, since the callback may begin a cooldown.
     const told = this.#guard(() => this.#onOver(value.runtime))
     queueMicrotask(told)
   }

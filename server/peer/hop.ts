@@ -4,24 +4,24 @@ import type { RuntimeState } from '../directory/directory.ts'
 import type { Carrier } from '../registry.ts'
 import type { PeerLink } from './link.ts'
 
-/** The maker of a hop, which counts what becomes of it. */
+/** The creator of hops, which keeps track of them. */
 export interface HopOwner {
   opened(): void
   gave(hop: Hop, span: Span): void
   refused(link: PeerLink, state: RuntimeState): void
 }
 
-/** The way of one exchange to a session of another replica; the edge uses it like a session of its own. */
+/** Carries an exchange to a session at another replica. The edge uses it like one of its own sessions. */
 export class Hop implements Carrier {
   readonly hops = 1
-  /** Who may call is for the replica to say that knows the client. */
+  /** The other replica checks who may call, since it knows the client. */
   readonly callers = undefined
   readonly instance: string
   readonly link: PeerLink
   readonly #owner: HopOwner
   readonly #state: RuntimeState
 
-  /** `state`: by which it was chosen. */
+  /** `state` is the state by which the replica was chosen. */
   constructor(owner: HopOwner, link: PeerLink, state: RuntimeState, instance: string) {
     this.#owner = owner
     this.link = link
@@ -41,7 +41,7 @@ export class Hop implements Carrier {
     return this.link.usable
   }
 
-  /** Links between replicas take more than there can be exchanges. */
+  /** A link between replicas can take more streams than there are exchanges. */
   readonly full = false
 
   get exchanges(): number {

@@ -13,33 +13,33 @@ import { isReplica, PEER_NAME, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
 
 interface LinkOptions {
-  /** Name of this replica, and where it is reached. */
+  /** Name of this replica, and the address at which it can be reached. */
   readonly replica: string
   readonly address: () => string
   readonly tls: () => PeerTls
   readonly session: Partial<SessionOptions>
   readonly logger: Logger
   readonly now: () => number
-  /** A state that the other replica tells, as text. */
+  /** Called with a state that the other replica tells, as text. */
   readonly onStanding: (text: string) => void
-  /** What a session there tells of attempts that were sent over this link. */
+  /** Called with spans that a session there returned for attempts that were sent over this link. */
   readonly onSpans: (report: SpanReport) => void
-  /** Exchanges can be sent there from now on. */
+  /** Called when exchanges can be sent there. */
   readonly onUp: () => void
-  /** It is up, or down, or has told. */
+  /** Called when the link is up or down, or the other replica has answered. */
   readonly onChange: () => void
 }
 
-/** Until the other end has said its name. */
+/** How long a connection may take until the other end has told its name. */
 const CONNECT_MS = 3000
 const RETRY_MS = 1000
-/** For one that is probably dead. */
+/** The same for a replica that is probably dead. */
 const RETRY_SOUGHT_MS = 10_000
-/** Questions on their way. */
+/** Most questions without an answer. */
 const MAX_ASKED = 8
-/** Clocks of replicas agree on how long ago something was, but for the time that messages take. */
+/** Replicas agree on how long ago something was, except for the time that messages take. */
 const MARGIN_MS = 1000
-/** A link whose ping is unanswered for this long gets no exchanges while another link is well. */
+/** A link whose ping has not been answered for this long gets no exchanges while another link is healthy. */
 const STALE_MS = 1500
 
 export class PeerLink {
@@ -47,30 +47,30 @@ export class PeerLink {
   readonly address: string
   readonly #to: HostPort
   readonly #options: LinkOptions
-  /** In use: the other end has said its name. */
+  /** The session in use. The other end has told its name. */
   #session: Session | undefined
   #socket: TLSSocket | undefined
-  /** Is to take its place: it is being dialled, or has not said its name. */
+  /** The connection that will replace it: it is being dialled, or the other end has not told its name. */
   #next: TLSSocket | undefined
-  /** Its stream ids are used up. Open streams go on. */
+  /** A session whose stream ids are used up. Its open streams go on. */
   #spent: Session | undefined
   #timer: NodeJS.Timeout | undefined
   #closed = false
-  /** It said that it stops: it is granted nothing any more. */
+  /** The replica has announced that it stops, so it is granted nothing any more. */
   departed = false
-  /** When it was last called, nobody listened at its address. */
+  /** When it was last dialled, nobody listened at its address. */
   refused = false
-  /** It has told all that changed since the directory was there last, and tells what it hears; or it was asked to. */
+  /** It has told everything that changed since the directory was last reachable, and tells all news. `asked` while the answer is pending. */
   #caughtUp: boolean | 'asked' = false
-  /** When the last question that it answered was sent. */
+  /** When the last answered question was sent. */
   #toldMs = Number.NEGATIVE_INFINITY
-  /** Its lease had ended before it was called, and it has not answered: nobody waits for its word. */
+  /** Its lease had ended before it was dialled, and it has not answered. Its word is not needed to vouch. */
   isSought = false
-  /** Since when the directory does not know it. */
+  /** Since when the directory no longer lists it. */
   missedMs: number | undefined
   exchanges = 0
   #number = 0
-  /** When each question was sent that waits for its answer. */
+  /** When each pending question was sent. */
   readonly #asked = new Map<number, number>()
   #pingedMs = 0
 
@@ -90,7 +90,7 @@ export class PeerLink {
     return !this.departed && !this.stale && this.#session?.canOpen === true
   }
 
-  /** It has not answered for a while. */
+  /** Whether it has not answered a ping for a while. */
   get stale(): boolean {
     return this.#pingedMs > 0 && this.#options.now() - this.#pingedMs > STALE_MS
   }
@@ -103,18 +103,18 @@ export class PeerLink {
     return (this.#session?.streams ?? 0) + (this.#spent?.streams ?? 0)
   }
 
-  /** Throws `overloaded` when it takes no more. */
+  /** Throws `overloaded` if the link can take no more streams. */
   open(): Stream {
     if (this.#session === undefined) throw new SallyportError('overloaded', 'the replica is not connected')
     return this.#session.open()
   }
 
-  /** Whatever goes wrong at once, as with a certificate that cannot be used, it is tried again. */
+  /** If dialling fails immediately, as with an unusable certificate, it is tried again later. */
   readonly #dialNow = (): void => {
     try {
       this.#dial()
     } catch (error) {
-      endFor(error, this.#options.logger, 'another replica could not be dialled', () => this.#dialLater())
+      endFor(error, this.#options.logger, 'dialling another replica failed', () => this.#dialLater())
     }
   }
 
@@ -132,7 +132,7 @@ export class PeerLink {
       socket.removeAllListeners('error')
       socket.removeAllListeners('close')
       if (isReplica(socket)) this.#begin(socket)
-      else this.#failed(socket, new Error('who listens there is no replica'))
+      else this.#failed(socket, new Error('the other end is not a replica'))
     })
     const failed = guard((error: NodeJS.ErrnoException) => {
       this.refused = error.code === 'ECONNREFUSED'
@@ -147,7 +147,7 @@ export class PeerLink {
     socket.on('close', closed)
   }
 
-  /** What goes wrong in an event or a timer ends the connection, and another one is tried. */
+  /** An error in an event handler or a timer ends the connection, and another one is tried. */
   #broke(socket: TLSSocket, error: unknown): void {
     const lost = () => this.#failed(socket, errorOf(error))
     endFor(error, this.#options.logger, 'the link to another replica failed', lost, () => socket.destroy())
@@ -159,7 +159,7 @@ export class PeerLink {
       role: 'client',
       logger: this.#options.logger,
       onControl: text => this.#message(session, socket, parsePeerMessage(text)),
-      // Another connection takes over while there are ids left.
+      // Dials another connection to take over while there are ids left.
       onIdsLow: () => this.#dialLater(),
       onIdle: () => this.#closeSpent(),
       onClose: (error, reason) => this.#failed(socket, error ?? new Error(reason)),
@@ -169,7 +169,7 @@ export class PeerLink {
 
   #closeSpent(): void {
     if (this.#spent?.streams !== 0) return
-    this.#spent.close('its stream ids came to their end')
+    this.#spent.close('its stream ids are used up')
     this.#spent = undefined
   }
 
@@ -196,7 +196,7 @@ export class PeerLink {
         return
       case 'bye':
         this.departed = true
-        // Behind all streams that it was given: it need not wait for more.
+        // Comes after all streams that the replica was given, so it need not wait for more.
         session.control({ type: 'bye' })
         this.#options.onChange()
         return
@@ -208,18 +208,18 @@ export class PeerLink {
   #isNamed(session: Session, socket: TLSSocket, name: string): void {
     if (socket !== this.#next) return
     if (name !== this.name) {
-      // If somebody else answers there, that says nothing about the replica we look for, which may have another connection to us.
-      session.close('another replica was looked for')
+      // That another replica answers there says nothing about the one we look for, which may still be connected to us.
+      session.close('expected another replica')
       return
     }
     this.departed = false
     this.isSought = false
     this.#next = undefined
-    this.#spent?.close('another has taken its place')
+    this.#spent?.close('replaced by another connection')
     this.#spent = this.#session
     this.#session = session
     this.#socket = socket
-    // What was asked there is answered there, if at all.
+    // Pending questions were sent on the old connection, and can only be answered there.
     this.#pingedMs = 0
     this.#forgetTold()
     this.#closeSpent()
@@ -228,7 +228,7 @@ export class PeerLink {
     this.#options.onUp()
   }
 
-  /** Asks whether it has told all; `sinceMs`: when the directory was there last. */
+  /** Asks whether it has told everything. `sinceMs` is when the directory was last reachable. */
   ask(sinceMs: number): void {
     if (!this.up || this.#asked.size > MAX_ASKED || this.#caughtUp === 'asked') return
     const number = ++this.#number
@@ -249,7 +249,7 @@ export class PeerLink {
     this.#options.onChange()
   }
 
-  /** The directory is there, so nobody needs to be asked. */
+  /** The directory can be reached, so the other replica need not be asked. */
   enough(): void {
     this.#forgetTold()
     this.#say({ type: 'enough' })
@@ -261,12 +261,12 @@ export class PeerLink {
     this.#asked.clear()
   }
 
-  /** When all that it knew was told here; never, if it was not. */
+  /** Until when the other replica vouches to have told everything. `-Infinity` if it does not. */
   get vouchedMs(): number {
     return this.up && this.#caughtUp === true ? this.#toldMs : Number.NEGATIVE_INFINITY
   }
 
-  /** Called often, so that a link that does not answer is noticed before it is dead. */
+  /** Call it often, so that a link that does not answer is noticed before it is closed. */
   probe(): void {
     if (this.#session === undefined || this.#pingedMs > 0) return
     this.#pingedMs = this.#options.now()
@@ -287,7 +287,7 @@ export class PeerLink {
     if (!this.#closed) this.#options.onChange()
   }
 
-  /** Unless it is being dialled, or closed. */
+  /** Does nothing if a connection is being dialled, or the link is closed. */
   #dialLater(): void {
     if (this.#closed || this.#next !== undefined) return
     clearTimeout(this.#timer)
@@ -303,7 +303,7 @@ export class PeerLink {
     this.#forgetTold()
   }
 
-  /** Finishes streams that would go on for ever. */
+  /** Tells exchanges that would go on forever to end. */
   leave(): void {
     this.#session?.leave()
     this.#spent?.leave()

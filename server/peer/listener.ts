@@ -1,4 +1,4 @@
-/** The listener for other replicas, which hand over exchanges and ask what this one was granted. */
+/** The listener for other replicas, which hand over exchanges and ask what this replica was granted. */
 
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -24,18 +24,18 @@ interface PeerListenerOptions {
   readonly session: Partial<SessionOptions>
   readonly logger: Logger
   readonly pick: SpliceOwner['pick']
-  /** What has changed in this many milliseconds, or all that this replica knows (-1), as texts. */
+  /** The states that have changed in this many milliseconds, or all states (-1), as text. */
   readonly states: (agoMs: number) => Iterable<string>
-  /** Another replica says who it is. The directory may not have told us yet. */
+  /** Another replica has told its name and address. We may not know it from the directory yet. */
   readonly onReplica: (name: string, address: string) => void
 }
 
 const HANDSHAKE_MS = 5000
 const MAX_HANDSHAKES = 1000
 const MAX_LINKS = 1000
-/** How long other replicas have to hear that this one stops, and their exchanges to end. */
+/** How long a stopping replica waits for the others' answers, and for their exchanges to end. */
 const GOODBYE_MS = 2000
-/** States that are told in one turn. */
+/** How many states are sent in one turn of the event loop. */
 const SLICE = 256
 
 export class PeerListener {
@@ -63,7 +63,7 @@ export class PeerListener {
     })
     this.#server.on('connection', connected)
     this.#server.on('secureConnection', secured)
-    const guard = logGuard(options.logger, 'a refused connection could not be closed')
+    const guard = logGuard(options.logger, 'closing a refused connection failed')
     const refused = guard((error: Error, socket: TLSSocket) => {
       options.logger.warn({ err: error, peer: socket.remoteAddress }, 'TLS handshake of another replica failed')
       socket.destroy()
@@ -71,7 +71,7 @@ export class PeerListener {
     this.#server.on('tlsClientError', refused)
   }
 
-  /** What goes wrong with a connection ends it, and no other. */
+  /** An error on one connection ends only that connection. */
   #guarded<Of extends Socket>(step: (socket: Of) => void): (socket: Of) => void {
     return socket => {
       try {
@@ -93,7 +93,7 @@ export class PeerListener {
     return listenOn(this.#server, place, this.#options.logger)
   }
 
-  /** For connections from now on. */
+  /** Sets the certificate for new connections. */
   setTls(tls: PeerTls): void {
     this.#server.setSecureContext(peerTlsOptions(tls))
   }
@@ -145,7 +145,7 @@ export class PeerListener {
         return
       case 'ask':
         guest.asks = true
-        detached(this.#options.logger, 'another replica could not be told', this.#answer(session, message))
+        detached(this.#options.logger, 'answering another replica failed', this.#answer(session, message))
         return
       case 'enough':
         guest.asks = false
@@ -159,7 +159,7 @@ export class PeerListener {
     }
   }
 
-  /** All that a replica knows takes a second or more to write: others have their turns between its slices. */
+  /** Sends in slices, since sending everything that a replica knows may take a second or more. */
   async #answer(session: Session, { number, agoMs }: PeerMessage & { type: 'ask' }): Promise<void> {
     let count = 0
     for (const standing of agoMs === undefined ? [] : this.#options.states(agoMs)) {
@@ -170,7 +170,7 @@ export class PeerListener {
     say(session, { type: 'told', number })
   }
 
-  /** `all`: this replica was granted it. Otherwise it was heard, and is told only to replicas that cannot learn it otherwise. */
+  /** With `all`, this replica was granted the state, and tells everybody. Otherwise only replicas are told that cannot learn it elsewhere. */
   tell(state: () => string, all: boolean): void {
     for (const [session, { asks }] of this.#guests) {
       if (all || asks) say(session, { type: 'standing', standing: state() })
@@ -178,8 +178,8 @@ export class PeerListener {
   }
 
   /**
-   * Says that nothing is granted to this replica any more, and that it takes no more exchanges; closes when the others have
-   * heard that and what is open has ended, or after a moment.
+   * Announces that this replica will be granted nothing any more and takes no more exchanges. Closes when the others have confirmed and
+   * open exchanges have ended, or after a moment.
    */
   async close(): Promise<void> {
     this.#closing = true
@@ -195,15 +195,15 @@ export class PeerListener {
   }
 }
 
-/** What there is to know of another replica that is connected. */
+/** The state of another replica that is connected. */
 class Guest {
   /** It cannot reach the directory. */
   asks = false
-  /** It has heard that this replica stops: it hands nothing over any more. */
+  /** It has confirmed that this replica stops, and hands over no more exchanges. */
   warned = false
   readonly #left = Promise.withResolvers<void>()
 
-  /** Resolves when it is warned and no stream is open, or it has taken too long. */
+  /** Resolves when it has confirmed and no stream is open, or after too long a time. */
   async gone(session: Session): Promise<void> {
     const late = setTimeout(this.#left.resolve, GOODBYE_MS)
     this.check(session)

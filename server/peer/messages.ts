@@ -1,27 +1,27 @@
 import { areReturned } from '../../protocol/wire/control.ts'
 import type { SpanReport } from '../control/returned-spans.ts'
 
-/** What replicas say to each other beside the streams: JSON, one message each. Unknown types are ignored. */
+/** Messages between replicas, beside the streams: JSON, one object per message. Unknown types are ignored. */
 export type PeerMessage =
-  /** The first message from both ends: its name, and where it is reached. */
+  /** The first message from each end: its name, and the address at which it can be reached. */
   | { readonly type: 'replica'; readonly name: string; readonly address: string }
-  /** The end that accepted tells of an epoch that it was granted, or of what it presumes; see `formatRuntimeState`. */
+  /** From the end that accepted: the state of a runtime, granted or presumed; see `formatRuntimeState`. */
   | { readonly type: 'standing'; readonly standing: string }
   /**
-   * The end that cannot reach the directory asks: have you told all? And from now on: tell me what you hear. `agoMs`: tell
-   * first what has changed in so many milliseconds; -1: everything.
+   * From the end that cannot reach the directory: have you told me everything? Also asks to be told all news from now on. With `agoMs`,
+   * the other end first tells what has changed in that many milliseconds; -1 means everything.
    */
   | { readonly type: 'ask'; readonly number: number; readonly agoMs?: number }
   | { readonly type: 'told'; readonly number: number }
-  /** The directory is there again. */
+  /** The directory can be reached again, so no more news is needed. */
   | { readonly type: 'enough' }
-  /** The session behind a stream leaves. The stream should finish what would go on for ever. */
+  /** The session behind a stream is about to end. Exchanges that would go on forever should end. */
   | { readonly type: 'leave'; readonly stream: number }
-  /** The end that accepted passes on what a session tells of attempts that were handed over. */
+  /** From the end that accepted: spans that a session returned for attempts that were handed over. */
   | ({ readonly type: 'spans' } & SpanReport)
   /**
-   * From the end that accepted: the replica stops, and will be granted nothing any more. The answer, alike: it is given
-   * nothing more.
+   * From the end that accepted: the replica is stopping, and will be granted nothing any more. The same message as the answer: it will
+   * be given no more exchanges.
    */
   | { readonly type: 'bye' }
 

@@ -1,6 +1,6 @@
 /**
- * The other replicas: where to send an exchange whose session is there, and, while the directory cannot be reached, who
- * vouches that nothing has changed.
+ * The connections to other replicas. They carry exchanges whose session is there. While the directory cannot be reached, the other
+ * replicas vouch that nothing has changed.
  */
 
 import { logGuard } from '../../protocol/base/guard.ts'
@@ -34,7 +34,7 @@ interface PeersOptions {
   readonly maxWindowBytes: number
   readonly logger: Logger
   readonly now?: (() => number) | undefined
-  /** A session of this replica on this epoch. */
+  /** Picks a session of this replica on this epoch. */
   readonly pick: SpliceOwner['pick']
 }
 
@@ -43,17 +43,17 @@ export interface PeerStats {
   /** Other replicas that this one is connected to. */
   readonly connected: number
   readonly known: number
-  /** Exchanges handed to other replicas, and taken from them, since the start. */
+  /** Exchanges handed to other replicas, and taken over from them, since the start. */
   readonly sent: number
   readonly taken: number
-  /** Streams to and from other replicas, and their bytes that wait here. */
+  /** Streams to and from other replicas, and their bytes that are buffered here. */
   readonly streams: number
   readonly bufferedBytes: number
 }
 
 /**
- * Replicas are trusted: the bounds are those of memory, not of manners. Exchanges are bounded at the edge, by runtime; all
- * runtimes share a link, and none may fill it for the others.
+ * Replicas are trusted, so these limits only protect memory. The edge bounds exchanges by runtime. All runtimes share a link, and none
+ * may fill it up for the others.
  */
 const LIMITS = {
   maxStreams: 1_000_000,
@@ -65,11 +65,11 @@ const LIMITS = {
 } as const
 const PROBE_MS = 500
 const MAX_PEERS = 1000
-/** Replicas that are called though their leases ended. */
+/** Most replicas that are dialled although their leases have ended. */
 const MAX_SOUGHT = 16
-/** Replicas that one line of the log names. */
+/** Most replicas that one log line names. */
 const MAX_NAMED = 8
-/** How long a replica that is missing is looked for. */
+/** How long a missing replica is dialled. */
 const FORGET_MS = 60_000
 
 export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
@@ -83,13 +83,13 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   readonly #cooldowns: Cooldowns
   readonly #timer: NodeJS.Timeout
   onAgain: ((runtime: string) => void) | undefined
-  /** What clients tell of recorded requests; set by the server. */
+  /** Receives spans that clients return. Set by the server. */
   returned: ReturnedSpans | undefined
   #tls: PeerTls
   #address = ''
   #witness: WitnessListener | undefined
   #contactMs = Number.NEGATIVE_INFINITY
-  /** A replica that is alive cannot be asked: it says no address, or none that can be dialled. */
+  /** Live replicas that cannot be asked, because they announce no address that can be dialled. */
   #unreachable = ''
   #watching = false
   #closed = false
@@ -112,7 +112,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
       states: agoMs => this.#states(agoMs),
       onReplica: (name, address) => this.#meet(name, address),
     })
-    const guard = logGuard(options.logger, 'other replicas could not be probed')
+    const guard = logGuard(options.logger, 'probing other replicas failed')
     const probe = guard(() => this.#probe())
     this.#timer = setInterval(probe, Math.min(PROBE_MS, options.leaseMs / 4)).unref()
   }
@@ -127,14 +127,14 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     }
   }
 
-  /** Returns where it listens; others are told `advertise`, if that is another address. */
+  /** Listens, and returns the address. Others are told `advertise` instead, if given. */
   async bind(place: ListenAddress, advertise: string | undefined): Promise<HostPort> {
     const bound = await this.#listener.listen(place)
     this.#address = advertise ?? formatAddress(bound)
     return bound
   }
 
-  /** `host:port` by which others reach this replica. */
+  /** `host:port` at which others reach this replica. */
   get address(): string {
     return this.#address
   }
@@ -153,7 +153,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     for (const replica of state.instances.get(instance)?.replicas ?? []) {
       const link = this.#links.get(replica)
       if (link === undefined || !link.usable || this.#cooldowns.has(replica, runtime, version)) continue
-      // What failed may have been one of its sessions only.
+      // The one that failed is still an option, since maybe only one of its sessions has failed.
       if (best === undefined || best === failed || (link !== failed && cost(link) < cost(best))) best = link
     }
     return best && new Hop(this, best, state, instance)
@@ -199,8 +199,8 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   }
 
   /**
-   * Its lease ended. It may be dead; or it is cut off from the directory alone, acts on what it knew, and has to hear from us
-   * what we are granted.
+   * Dials a replica whose lease has ended. It may be dead. Or it may only be cut off from the directory and act on what it knew, in
+   * which case we must tell it what we are granted.
    */
   #seek(name: string, address: string): void {
     if (this.#links.has(name) || !this.#meet(name, address)) return
@@ -209,8 +209,8 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   }
 
   /**
-   * The directory does not know it (any more). It may come back, and be granted something, for a while; but not where its
-   * lease has ended (`lapsed`: a directory that has forgotten nothing says so) and nobody listens at its address.
+   * The directory does not list the replica (any more). For a while it may come back and be granted something, unless its lease has ended
+   * and nobody listens at its address. `lapsed`: the directory has forgotten nothing, so the lease has really ended.
    */
   #miss(name: string, link: PeerLink, lapsed: boolean): void {
     const now = this.#now()
@@ -221,9 +221,9 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     link.close()
   }
 
-  /** False if it says no address where it can be dialled. */
+  /** Connects to a replica. False if it announces no address that can be dialled. */
   #meet(name: string, text: string): boolean {
-    // Whoever had our address before us leads others here, and us.
+    // Ignores our own name: an old entry with our address may lead us to ourselves.
     if (name === this.#options.replica) return true
     const address = readDialled(text)
     if (address === undefined) return false
@@ -326,7 +326,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     return { connected, known, sent: this.#sent, taken, streams, bufferedBytes: usedBytes }
   }
 
-  /** Finishes streams that would go on for ever. */
+  /** Tells exchanges that would go on forever to end. */
   leave(): void {
     for (const link of this.#links.values()) link.leave()
   }
@@ -341,7 +341,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   }
 }
 
-/** The dead replicas whose lease ended last. At the address of a live replica, or at ours, no other one is looked for. */
+/** The dead replicas whose leases ended last. */
 function soughtAmong(replicas: readonly ReplicaLease[]): readonly ReplicaLease[] {
   const dead = replicas.filter(({ leftMs }) => leftMs < 0)
   return dead.sort((a, b) => b.leftMs - a.leftMs).slice(0, MAX_SOUGHT)

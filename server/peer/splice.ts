@@ -1,6 +1,6 @@
 /**
- * The replica that has the session, for an exchange that another replica took: after the preamble is checked the bytes
- * pass as they are, and credit with them.
+ * Connects an exchange that another replica hands over to a session here. Once the preamble is checked, bytes and credit pass through
+ * unchanged.
  *
  *     other replica ──stream──▶ preamble? ──stream of the session──▶ client
  */
@@ -20,25 +20,26 @@ export interface SplicedSession {
   readonly callers: Cidrs | undefined
   exchanges: number
   open(): Stream
-  /** It gets an attempt of the other replica, which wants its spans. */
+  /** Called for a recorded attempt of the other replica, which gets the spans. */
   gaveFor(of: string, tell: TellReplica): void
   released(): void
 }
 
 export interface SpliceOwner {
-  /** A session on this epoch, if this replica may serve the runtime on it. `ownHost`: one whose token names it. */
+  /** A session on this epoch, if this replica may serve the runtime on it. With `ownHost`, only one whose token names that host. */
   pick(runtime: string, epoch: number, ownHost?: string): SplicedSession | undefined
-  /** The session behind a stream leaves. */
+  /** Called when the session behind a stream is about to end. */
   leave(stream: Stream): void
   readonly tell: TellReplica
 }
 
-/** The most that a preamble takes, with kind and length. */
+/** Maximum size of a preamble, with its kind and length. */
 const MAX_HEAD_BYTES = MAX_PREAMBLE_BYTES + 16
 
-/** Takes a stream that another replica opened. */
+/** Handles a stream that another replica opened. */
 export function splice(stream: Stream, owner: SpliceOwner): void {
-  // Until the client has it, it may refuse the exchange unread. The edge keeps the body for that, and must not be told too early.
+  // Until the client has acknowledged its stream, it may refuse the exchange unread. The edge keeps the body until then, so we must not
+  // acknowledge earlier.
   stream.withholdAcknowledgement()
   stream.handler = new Splice(stream, owner)
 }
@@ -49,11 +50,11 @@ class Splice implements StreamHandler, Failing {
   readonly #owner: SpliceOwner
   #to: Stream | undefined
   #session: SplicedSession | undefined
-  /** What came of a preamble that is not whole yet. */
+  /** The received part of an incomplete preamble. */
   #begun: Uint8Array | undefined
   #refused = false
   #switches = false
-  /** The whole answer has come, so the end of the session cuts nothing of it. */
+  /** The whole answer has been received, so the end of the session does not affect it. */
   #answered = false
   #timer: NodeJS.Timeout | undefined
 
@@ -76,7 +77,7 @@ class Splice implements StreamHandler, Failing {
     clearTimeout(this.#timer)
   }
 
-  /** Nobody takes the answer any more. What came of it is dropped, whole or not. */
+  /** Nobody wants the answer any more. What was received of it is dropped. */
   reset(code: ResetCode): void {
     clearTimeout(this.#timer)
     this.#to?.reset(code)
@@ -132,7 +133,7 @@ class Splice implements StreamHandler, Failing {
     const from = this.#from
     const splice = this
     return {
-      /** The answer came whole, and waits for the other replica. */
+      /** The answer is complete, and waits for the other replica to read it. */
       get keeps() {
         return splice.#answered
       },
@@ -153,7 +154,7 @@ class Splice implements StreamHandler, Failing {
     }
   }
 
-  /** The answer came whole, and nothing more of the request is taken: the other replica hears of it behind the answer. */
+  /** The answer is complete, and no more of the request is accepted. The other replica learns that after it has read the answer. */
   #stopFrom(): void {
     this.#from.discard()
     clearTimeout(this.#timer)
@@ -171,24 +172,24 @@ class Splice implements StreamHandler, Failing {
     this.#release()
   }
 
-  /** The exchange is over when the whole answer has left: a session that waits for it may take this replica with it. */
+  /** Only when the whole answer has been sent is the exchange over. A draining session waits for that, and this process for the session. */
   #releaseIfPassed(): void {
     if (!this.#answered || this.#from.queuedBytes > 0) return
     this.#release()
-    // Nobody waits for the part of the request that the client has not taken.
+    // Nobody needs the part of the request that the client has not read.
     if (this.#switches || this.#to!.queuedBytes === 0) return
     this.#to!.reset('cancelled')
     this.#from.discard()
   }
 
-  /** The session has one exchange less. */
+  /** Releases the session. */
   #release(): void {
     const session = this.#session
     this.#session = undefined
     session?.released()
   }
 
-  /** Nothing was forwarded. */
+  /** Refuses the exchange. Nothing was forwarded. */
   #refuse(code: RefusalCode, bytes = 0): void {
     this.#refused = true
     this.#begun = undefined
@@ -199,6 +200,6 @@ class Splice implements StreamHandler, Failing {
     this.#timer = setTimeout(Splice.#late, EARLY_ANSWER_MS, this).unref()
   }
 
-  /** It was refused: there is nothing left to end. */
+  /** The timer runs only once the exchange was refused or answered, so there is nothing left to end. */
   threw(): void {}
 }

@@ -1,12 +1,12 @@
 /**
- * Who may speak to a replica: whoever has a certificate of the peers' authority, for one fixed name. No address in the
- * directory says what name to expect, so a forged one leads nowhere.
+ * TLS between replicas. Both ends need a certificate from the peers' authority for one fixed name. The expected name does not come
+ * from the directory, so a forged address leads nowhere.
  */
 import type { TLSSocket } from 'node:tls'
 import { ASKING, MODERN } from '../../protocol/base/tls-profile.ts'
 import type { Pem, TlsFiles, TlsPair } from '../tls.ts'
 
-/** The name that certificates of replicas are for (a DNS name among their alternative names). */
+/** The name in the certificates of replicas, as a DNS subject alternative name. */
 export const PEER_NAME = 'replica.sallyport.internal'
 const ALPN = 'sallyport-peer/1'
 
@@ -19,12 +19,12 @@ export interface PeerTls extends TlsPair {
   readonly ca: Pem | Pem[]
 }
 
-/** For both ends; each shows its certificate. */
+/** Options for both ends, which both show their certificate. */
 export function peerTlsOptions({ cert, key, ca }: PeerTls) {
   return { ...MODERN, ...ASKING, cert, key, ca, ALPNProtocols: [ALPN] }
 }
 
-/** Whether the other end, whose chain was checked, is a replica. */
+/** Whether the other end, whose certificate chain was verified, is a replica. */
 export function isReplica(socket: TLSSocket): boolean {
   return (
     socket.authorized &&

@@ -1,11 +1,11 @@
 /**
- * A TLS connection between two replicas as a {@link Transport}. Each message has a head of four bytes:
+ * A TLS connection between two replicas, as a {@link Transport}. Each message has a four-byte head:
  *
  *     +----------+-----------------+---------
  *     | kind (8) | length (24)     | payload
  *     +----------+-----------------+---------
  *
- * Kind 0: bytes of the yamux stream; 1: a control message; 2: the end, with a code and a reason.
+ * The kinds are 0 for bytes of the yamux stream, 1 for a control message, and 2 for the end, with a code and a reason.
  */
 import type { TLSSocket } from 'node:tls'
 import { errorOf } from '../../protocol/base/errors.ts'
@@ -20,7 +20,7 @@ import { MAX_RUNTIME_STATE_BYTES } from '../directory/runtime-state.ts'
 
 const HEAD_BYTES = 4
 const KIND = { bytes: 0, control: 1, close: 2 } as const
-/** A state, with the quotes of its text escaped, and the rest of its message. */
+/** Room for a state, with its quotes escaped, and the rest of the message. */
 export const MAX_PEER_MESSAGE_BYTES = MAX_RUNTIME_STATE_BYTES + 16 * 1024
 const CLOSE_MS = 2000
 
@@ -31,16 +31,16 @@ export class PeerTransport implements Transport, Failing {
   handler: TransportHandler | undefined
   readonly #socket: TLSSocket
   #corked = false
-  /** Head and payload of a message that has not come whole. */
+  /** The incomplete head of a message. */
   #head: Buffer = Buffer.alloc(0)
   #kind = 0
-  /** Bytes of the payload that are yet to come. */
+  /** Bytes of the payload that are still to come. */
   #left = 0
   #parts: Uint8Array[] = []
   #ended: { code: number; reason: string } | undefined
   #error: Error | undefined
 
-  /** `socket`: its handshake is done, and nothing was read of it. */
+  /** The TLS handshake of `socket` must be complete, and nothing read from it. */
   constructor(socket: TLSSocket) {
     this.#socket = socket
     this.peer = `${socket.remoteAddress}:${socket.remotePort}`
@@ -55,7 +55,7 @@ export class PeerTransport implements Transport, Failing {
     socket.on('close', onClose)
   }
 
-  /** What goes wrong in an event ends the connection, and the session hears of it. */
+  /** An error in an event handler ends the connection, and is reported to the session. */
   threw(error: unknown): void {
     this.#error ??= errorOf(error)
     this.terminate()
@@ -95,7 +95,7 @@ export class PeerTransport implements Transport, Failing {
     this.#write(Buffer.concat([headOf(kind, payload.length), payload]))
   }
 
-  /** All messages of one turn are one call of the kernel. */
+  /** Corks the socket, so that all messages of one turn of the event loop are one system call. */
   #write(bytes: Uint8Array, sent?: () => void): void {
     const socket = this.#socket
     if (!socket.writable) return

@@ -1,19 +1,19 @@
 /**
- * The server name in a TLS ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3), read without TLS.
+ * Reads the server name in a TLS ClientHello (RFC 8446 section 4.1.2, RFC 6066 section 3), without TLS.
  *
  *     record:     type 22 (1) | version (2) | length (2) | fragment
  *     handshake:  type 1 (1) | length (3) | version (2) | random (32) | session id <1> | suites <2> | compression <1>
  *                 | extensions <2>: type (2) | data <2>
  */
 
-/** A ClientHello over this is not read further. */
+/** A larger ClientHello is not read further. */
 export const MAX_CLIENT_HELLO_BYTES = 16 * 1024
-/** Nor is one in more records than this, all of which are looked at each time that a byte comes. */
+/** Nor is one with more records, since all of them are parsed again whenever bytes arrive. */
 const MAX_RECORDS = 32
 
 type HelloResult =
   | { readonly done: false }
-  /** `name`: in lower case; undefined if there is none, or if the bytes are no ClientHello at all. */
+  /** `name` is in lower case. `undefined` if there is none, or the bytes are not a ClientHello. */
   | { readonly done: true; readonly name: string | undefined }
 
 const MORE: HelloResult = { done: false }
@@ -22,7 +22,7 @@ const HANDSHAKE = 22
 const SERVER_NAME = 0
 const HOST_NAME = 0
 
-/** Reads as far as `bytes` go. Malformed input is `done` without a name: the TLS server refuses it properly. */
+/** Parses what has arrived so far. Malformed input is `done` without a name, and the TLS server refuses it properly. */
 export function readServerName(bytes: Buffer): HelloResult {
   const parts = recordsOf(bytes)
   if (parts === undefined) return NONE
@@ -36,7 +36,7 @@ export function readServerName(bytes: Buffer): HelloResult {
   return { done: true, name: findName(handshake.subarray(4, 4 + length)) }
 }
 
-/** Payloads of the handshake records at the start of `bytes`, up to what is none; undefined if nothing else comes. */
+/** Payloads of the handshake records at the start of `bytes`. `undefined` if it does not start with one. */
 function recordsOf(bytes: Buffer): Buffer[] | undefined {
   const parts: Buffer[] = []
   let at = 0

@@ -6,18 +6,18 @@ import { guardWith, tellDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 
 interface FirstBytesOptions {
-  /** Of those whose first bytes have not come. */
+  /** Slots for connections whose first bytes have not arrived. */
   readonly places: ConnectionSlots
   readonly deadlineMs: number
   readonly maxBytes: number
-  /** Sees all bytes so far, each time that more come; returns how many to take away, or -1 to see more. */
+  /** Called with all bytes so far whenever more arrive. Returns how many to remove, or -1 to wait for more. */
   readonly look: (bytes: Buffer) => number
-  /** Called once, with the rest put back, unless the socket ended first or was destroyed. */
+  /** Called once, after the rest is put back, unless the socket ended or was destroyed before. */
   readonly done: () => void
   readonly logger: Logger
 }
 
-/** Shows the first bytes of a paused socket to `look`; past the deadline or a bound the socket is destroyed. */
+/** Shows the first bytes of a paused socket to `look`. Beyond the deadline or a limit, the socket is destroyed. */
 export function lookAtFirstBytes(socket: Socket, options: FirstBytesOptions): void {
   const { places } = options
   const guest = {

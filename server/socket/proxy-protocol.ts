@@ -1,5 +1,5 @@
 /**
- * PROXY protocol, version 2: the address that a load balancer puts in front of the bytes of a connection.
+ * PROXY protocol, version 2: a header with the caller's address that a load balancer sends before the bytes of a connection.
  *
  *     signature (12) | version 2, command (1) | family, transport (1) | length (2) | addresses | TLVs
  */
@@ -7,16 +7,16 @@ import { canonicalAddress } from '../../protocol/http/forwarded.ts'
 
 const SIGNATURE = Buffer.from('0d0a0d0a000d0a515549540a', 'hex')
 const HEAD_BYTES = 16
-/** Addresses and TLVs over this are refused. */
+/** Longer headers are refused. */
 const MAX_BODY_BYTES = 2048
 
 type ProxyResult =
   | { readonly done: false }
-  /** `length` bytes belong to the header; `address` is absent for the proxy's own health checks (command LOCAL). */
+  /** The header has `length` bytes. `address` is `undefined` for the proxy's own health checks (command LOCAL). */
   | { readonly done: true; readonly length: number; readonly address: string | undefined }
   | { readonly done: true; readonly error: string }
 
-/** Reads as far as `bytes` go. */
+/** Parses what has arrived so far. */
 export function readProxyHeader(bytes: Buffer): ProxyResult {
   const seen = Math.min(bytes.length, SIGNATURE.length)
   if (bytes.compare(SIGNATURE, 0, seen, 0, seen) !== 0) return { done: true, error: 'no PROXY protocol v2 header' }

@@ -211,14 +211,14 @@ describe('server.fetch', () => {
     server = await startServer()
     await dial(server)
     const body = new ReadableStream({ start: into => into.enqueue(7) })
-    const problem = new TypeError('a body is made of bytes or text')
+    const problem = new TypeError('a body must consist of bytes or text')
     const request = new Request(ORIGIN, { method: 'POST', body, duplex: 'half' } as RequestInit)
     await expect(server.fetch('demo', request)).rejects.toThrow(problem)
     const dispatcher = server.dispatcher('demo')
     const dispatched = (given: unknown) => undiciRequest(ORIGIN, { dispatcher, method: 'POST', body: given as string })
     await expect(dispatched(Readable.from([7]))).rejects.toThrow(problem)
     for (const odd of [7, true, {}, () => 'text']) {
-      await expect(dispatched(odd)).rejects.toThrow('the body is of a kind that the dispatcher does not carry')
+      await expect(dispatched(odd)).rejects.toThrow('the dispatcher does not support this kind of body')
     }
     expect(server.stats().exchanges).toBe(0)
   })
@@ -413,8 +413,8 @@ describe('server.dispatcher', () => {
       })
       return error.message
     }
-    expect(await refused({ method: 'CONNECT' })).toBe('method CONNECT is not carried')
-    expect(await refused({ upgrade: 'websocket' })).toMatch(/^upgrades do not go through the dispatcher: /)
+    expect(await refused({ method: 'CONNECT' })).toBe('method CONNECT is not supported')
+    expect(await refused({ upgrade: 'websocket' })).toMatch(/^the dispatcher does not support upgrades: /)
     await dispatcher.close()
     expect(await refused({})).toBe('the dispatcher is closed')
     await expect(undiciRequest(ORIGIN, { dispatcher })).rejects.toThrow('closed')

@@ -9,9 +9,9 @@ const build = (over: Partial<Parameters<typeof buildRequest>[0]> = {}, caller?: 
   )
 
 test.each([
-  ['a method with a space', { method: 'G T' }, 'method G T is not carried'],
-  ['CONNECT', { method: 'CONNECT' }, 'method CONNECT is not carried'],
-  ['TRACE', { method: 'TRACE' }, 'method TRACE is not carried'],
+  ['a method with a space', { method: 'G T' }, 'method G T is not supported'],
+  ['CONNECT', { method: 'CONNECT' }, 'method CONNECT is not supported'],
+  ['TRACE', { method: 'TRACE' }, 'method TRACE is not supported'],
   ['a path with a space', { path: '/a b' }, 'the path is not valid'],
   ['a path with a line end', { path: '/a\r\nb' }, 'the path is not valid'],
   ['a host with a slash', { headers: ['host', 'a/b'] }, 'the host is not valid'],
