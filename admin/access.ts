@@ -2,8 +2,8 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import { isIP } from 'node:net'
 
 /**
- * Whether to answer a request that has no token: only if its Host is `localhost` or an IP address. A page that rebinds its
- * own DNS name to this address still sends that name.
+ * Whether to answer a request without a token: only if its Host is `localhost` or an IP address. That defeats DNS rebinding, since a
+ * page that rebinds its own DNS name to this address still sends that name.
  */
 export function isHostAllowed(host: string | undefined): boolean {
   if (host === undefined) return false
@@ -12,7 +12,7 @@ export function isHostAllowed(host: string | undefined): boolean {
   return name === 'localhost' || isIP(name) !== 0
 }
 
-/** Whether an `Authorization` field carries `token`. Takes the same time either way. */
+/** Whether an `Authorization` field carries `token`. Takes constant time. */
 export function bearsToken(authorization: string | undefined, token: string): boolean {
   const given = /^Bearer +([!-~]{1,8192})$/i.exec(authorization ?? '')?.[1]
   return given !== undefined && token !== '' && timingSafeEqual(digest(given), digest(token))

@@ -1,4 +1,4 @@
-/** What an operator can do by hand: POST requests with a JSON body. Each is logged. */
+/** The actions of operators: POST requests with a JSON body. Each is logged. */
 import type { IncomingMessage } from 'node:http'
 import { SallyportError } from '../protocol/base/errors.ts'
 import type { Logger } from '../protocol/base/log.ts'
@@ -7,10 +7,10 @@ import { type Page, TEXT } from './page.ts'
 /** Members of the JSON body. */
 export type Body = Readonly<Record<string, unknown>>
 
-/** Resolves to what it did, in words for the operator. Throws a TypeError for a body that makes no sense. */
+/** Resolves to its result for the operator. Throws a TypeError for an invalid body. */
 export type Action = (body: Body) => Promise<object> | object
 
-/** One whose body may be longer than 16 KiB. */
+/** An action whose body may be longer than 16 KiB. */
 interface LongAction {
   readonly run: Action
   readonly maxBodyBytes: number
@@ -55,7 +55,7 @@ export async function runAction(
   }
 }
 
-/** Of objects only the names of their members: an edited request may hold secrets. */
+/** Reduces objects to the names of their members, since an edited request may contain secrets. */
 function audited(body: Body): Body {
   const entries = Object.entries(body).map(([name, value]) => {
     const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
@@ -64,7 +64,7 @@ function audited(body: Body): Body {
   return Object.fromEntries(entries)
 }
 
-/** The user, as the operator's own command names them. Nothing checks it. */
+/** The user, as named by the operator's own command. It is not verified. */
 function whoOf({ headers }: IncomingMessage): string {
   const said = headers['x-sallyport-operator']
   return typeof said === 'string' && /^[\x20-\x7e]+$/.test(said) ? said.slice(0, MAX_WHO) : 'unknown'

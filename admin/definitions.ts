@@ -1,4 +1,4 @@
-/** Every metric: what it is called, what it says, and where its value comes from. `docs/metrics.md` is made from this. */
+/** All metrics: name, meaning, and where the value comes from. `docs/metrics.md` is generated from this. */
 import type { ExchangeCounts, Sample } from './exchange-counts.ts'
 import { MAX_ROUTES, STATUS_CLASSES } from './exchange-counts.ts'
 import type { LoopDelays } from './loop-delay.ts'
@@ -15,19 +15,19 @@ interface Reading {
   readonly build: Sample['labels']
 }
 
-/** A number; one for each value of the label; or samples with labels of their own. `undefined`: there is nothing to say. */
+/** A number, one number for each value of the label, or samples with their own labels. `undefined` if there is nothing to report. */
 type Values = number | Readonly<Record<string, number>> | Iterable<Sample> | undefined
 
 export interface Definition<From> {
   readonly name: string
   readonly type: 'counter' | 'gauge' | 'histogram'
-  /** As OpenTelemetry writes units: `s`, `By`, `1`, or what is counted, in braces. */
+  /** In OpenTelemetry's notation: `s`, `By`, `1`, or what is counted, in braces. */
   readonly unit: string
   readonly help: string
   /** The question that it answers. */
   readonly answers: string
   readonly on: readonly Component[]
-  /** Values of each label: all of them, or what bounds them. */
+  /** All values of each label, or a description of what bounds them. */
   readonly labels: Readonly<Record<string, readonly string[] | string>>
   readonly read: (from: From) => Values
 }
@@ -43,11 +43,11 @@ const CLIENT = ['client'] as const
 const counts = (unit: string): Kind => ({ type: 'counter', unit })
 const shows = (unit: string): Kind => ({ type: 'gauge', unit })
 
-const STATUS = '100 to 599; 0: none went out'
-const CODE = 'a code of [errors.md](errors.md), or `other`; empty: the answer is not of ours'
-const ROUTE = `on client and router: the first ${MAX_ROUTES} routes that were taken, and \`other\`; empty: none was`
+const STATUS = '100 to 599; 0 if none was sent'
+const CODE = 'a code of [errors.md](errors.md), or `other`; empty if the answer is not ours'
+const ROUTE = `on client and router: the first ${MAX_ROUTES} routes that were used, and \`other\`; empty if no route matched`
 
-/** Rows of the table below: name, kind, help, question, components, value, labels. */
+/** A row of the tables below. */
 function metric(
   name: string,
   kind: Kind,
@@ -64,8 +64,8 @@ const EXCHANGES: readonly Metric[] = [
   metric(
     'sallyport_exchanges_total',
     counts('{exchange}'),
-    'Exchanges that are over, by status and, if Sallyport itself failed, by its code.',
-    'How many requests are there, which share fails, is it us or the application, and on which route?',
+    'Completed exchanges, by status and, if Sallyport itself failed, by its code.',
+    'How many requests are there, what share fails, is it us or the application, and on which route?',
     ALL,
     ({ exchanges }) => exchanges.totals(),
     { http_response_status_code: STATUS, error_type: CODE, route: ROUTE },
@@ -73,8 +73,8 @@ const EXCHANGES: readonly Metric[] = [
   metric(
     'http_server_request_duration_seconds',
     { type: 'histogram', unit: 's' },
-    'From the request head to the end of the response; upgraded exchanges are left out.',
-    'How long do requests take, those that fail and those that do not?',
+    'From the request head to the end of the response, without upgraded exchanges.',
+    'How long do requests take, both failing and successful ones?',
     ALL,
     ({ exchanges }) => exchanges.durations(),
     { status_class: STATUS_CLASSES, route: ROUTE },
@@ -82,7 +82,7 @@ const EXCHANGES: readonly Metric[] = [
   metric(
     'sallyport_exchanges_cut_total',
     counts('{exchange}'),
-    'Responses that had begun and were cut.',
+    'Responses that were cut off after they had begun.',
     'Do callers see broken connections?',
     ALL,
     ({ exchanges }) => exchanges.cut,
@@ -90,7 +90,7 @@ const EXCHANGES: readonly Metric[] = [
   metric(
     'sallyport_upgrades_total',
     counts('{exchange}'),
-    'WebSocket exchanges that are over.',
+    'Completed WebSocket exchanges.',
     'How many WebSockets were there?',
     ALL,
     ({ exchanges }) => exchanges.upgrades,
@@ -116,7 +116,7 @@ const EXCHANGES: readonly Metric[] = [
 const CHANGES = [
   'sallyport_state_changes_total',
   counts('{change}'),
-  'Changes of state of sessions, by what happened; the log has the reason of each.',
+  'State changes of sessions, by kind; the log has the reason of each.',
   'Do sessions come and go?',
 ] as const
 const changes = ({ snapshot }: Reading) => snapshot.stateChanges
@@ -140,7 +140,7 @@ const SESSIONS: readonly Metric[] = [
     'sallyport_streams',
     shows('{stream}'),
     'Open streams.',
-    'How many exchanges are under way in sessions?',
+    'How many exchanges are under way?',
     TUNNEL,
     ({ snapshot }) => snapshot.streams,
   ),
@@ -148,22 +148,22 @@ const SESSIONS: readonly Metric[] = [
     'sallyport_buffered_bytes',
     shows('By'),
     'Bytes that wait in our buffers.',
-    'Does somebody read slowly?',
+    'Is somebody reading slowly?',
     TUNNEL,
     ({ snapshot }) => snapshot.bufferedBytes,
   ),
   metric(
     'sallyport_ping_round_trip_seconds',
     shows('s'),
-    'Longest last round trip of the live sessions.',
-    'How far is the other end?',
+    'The longest of the last round-trip times of all live sessions.',
+    'How far away is the other end?',
     TUNNEL,
     ({ snapshot: { roundTripsMs = [] } }) => (roundTripsMs.length === 0 ? undefined : Math.max(...roundTripsMs) / 1000),
   ),
   metric(
     'sallyport_session_received_bytes_total',
     counts('By'),
-    'Bytes that came out of sessions.',
+    'Bytes received from sessions.',
     'How much do tunnels carry towards callers?',
     SERVER,
     ({ snapshot }) => snapshot.sessionBytesIn,
@@ -171,7 +171,7 @@ const SESSIONS: readonly Metric[] = [
   metric(
     'sallyport_session_sent_bytes_total',
     counts('By'),
-    'Bytes that went into sessions.',
+    'Bytes sent to sessions.',
     'How much do tunnels carry towards clients?',
     SERVER,
     ({ snapshot }) => snapshot.sessionBytesOut,
@@ -187,7 +187,7 @@ const SESSIONS: readonly Metric[] = [
   metric(
     'sallyport_reconnects_total',
     counts('{session}'),
-    'Sessions opened again after a loss.',
+    'Sessions that were reopened after a loss.',
     'Does the client lose its connections?',
     CLIENT,
     ({ snapshot }) => snapshot.reconnects,
@@ -195,7 +195,7 @@ const SESSIONS: readonly Metric[] = [
   metric(
     'sallyport_token_expiry_timestamp_seconds',
     shows('s'),
-    'When the token ends, since 1970.',
+    'When the token expires, since 1970.',
     'Is the token renewed in time?',
     CLIENT,
     ({ snapshot: { tokenExpiresAt } }) => (tokenExpiresAt === undefined ? undefined : tokenExpiresAt / 1000),
@@ -209,7 +209,7 @@ const SERVERS: readonly Metric[] = [
     'sallyport_handshakes_refused_total',
     counts('{handshake}'),
     'Handshakes of tunnel clients that were refused, by reason.',
-    'Why does a client not get in?',
+    'Why can a client not connect?',
     SERVER,
     ({ snapshot }) => snapshot.handshakesRefused,
     {
@@ -241,7 +241,7 @@ const SERVERS: readonly Metric[] = [
     'sallyport_held_requests_total',
     counts('{request}'),
     'Requests that waited for a session of their runtime, by outcome.',
-    'Was it worth the wait?',
+    'Was it worth waiting?',
     SERVER,
     ({ snapshot }) => snapshot.heldOutcomes,
     { outcome: ['resumed', 'expired', 'refused', 'left'] },
@@ -258,32 +258,32 @@ const SERVERS: readonly Metric[] = [
   metric(
     'sallyport_hosts',
     shows('{host}'),
-    "Hosts of runtimes' own that runtimes with sessions here have.",
-    'How many hosts are served beside the domain?',
+    "Runtimes' own hosts that are held by runtimes with sessions here.",
+    'How many hosts are served besides the domain?',
     SERVER,
     ({ snapshot }) => snapshot.hosts?.held,
   ),
   metric(
     'sallyport_hosts_contested',
     shows('{host}'),
-    'Hosts that a runtime with sessions here claims, and another runtime has.',
-    'Do two tokens claim one host?',
+    'Hosts that a runtime with sessions here claims, but another runtime has.',
+    'Do two tokens claim the same host?',
     SERVER,
     ({ snapshot }) => snapshot.hosts?.contested,
   ),
   metric(
     'sallyport_host_conflicts_total',
     counts('{claim}'),
-    'Claims of a host that met another runtime, which kept it.',
-    'Did two tokens claim one host?',
+    'Claims to a host that another runtime had and kept.',
+    'Did two tokens claim the same host?',
     SERVER,
     ({ snapshot }) => snapshot.hosts?.conflicts,
   ),
   metric(
     'sallyport_directory_state',
     shows('1'),
-    'State of the directory: 0 connected, 1 presumed (not reachable, what was known holds), 2 lost.',
-    'Does this replica know who is where?',
+    'State of the directory: 0 connected, 1 presumed (not reachable, but what was known is still valid), 2 lost.',
+    'Does this replica know where sessions are?',
     SERVER,
     ({ snapshot: { directory } }) => directory && DIRECTORY_STATES.indexOf(directory.state),
   ),
@@ -299,14 +299,14 @@ const SERVERS: readonly Metric[] = [
     'sallyport_directory_operations_total',
     counts('{operation}'),
     'Operations of the directory, including failed ones.',
-    'How much is the directory asked?',
+    'How busy is the directory?',
     SERVER,
     ({ snapshot }) => snapshot.directory?.operations,
   ),
   metric(
     'sallyport_directory_failures_total',
     counts('{loss}'),
-    'Losses of the directory.',
+    'How often the directory was lost.',
     'Is the directory reliable?',
     SERVER,
     ({ snapshot }) => snapshot.directory?.failures,
@@ -322,7 +322,7 @@ const SERVERS: readonly Metric[] = [
   metric(
     'sallyport_hops_total',
     counts('{exchange}'),
-    'Exchanges handed to other replicas, and taken from them.',
+    'Exchanges handed to other replicas, and taken over from them.',
     'How much traffic goes through another replica?',
     SERVER,
     ({ snapshot: { peers } }) => peers && { sent: peers.sent, taken: peers.taken },
@@ -344,7 +344,7 @@ const INBOX: readonly Metric[] = [
     'sallyport_inbox_attempts_total',
     counts('{attempt}'),
     'Deliveries of stored webhooks, by outcome.',
-    'Do receivers take what was stored?',
+    'Do receivers accept what was stored?',
     SERVER,
     ({ snapshot }) => snapshot.inbox?.attempts,
     { outcome: ['delivered', 'refused', 'gone', 'failed', 'offline', 'damaged'] },
@@ -353,7 +353,7 @@ const INBOX: readonly Metric[] = [
     'sallyport_inbox_dead_total',
     counts('{webhook}'),
     'Webhooks that became dead letters, by reason.',
-    'Were webhooks given up?',
+    'Did we give up on webhooks?',
     SERVER,
     ({ snapshot }) => snapshot.inbox?.dead,
     { reason: ['expired', 'poison', 'refused', 'damaged', 'bad-mac'] },
@@ -361,7 +361,7 @@ const INBOX: readonly Metric[] = [
   metric(
     'sallyport_inbox_refused_total',
     counts('{webhook}'),
-    'Webhooks that could not be stored: 503.',
+    'Webhooks that could not be stored and got 503.',
     'Were webhooks lost?',
     SERVER,
     ({ snapshot }) => snapshot.inbox?.refused,
@@ -370,7 +370,7 @@ const INBOX: readonly Metric[] = [
   metric(
     'sallyport_inbox_unproven_rules',
     shows('{runtime}'),
-    'Runtimes whose rules in the store have no good MAC, and are not believed.',
+    'Runtimes whose stored rules are ignored, because they have no valid MAC.',
     'Did somebody else write to the store?',
     SERVER,
     ({ snapshot }) => snapshot.inbox?.unprovenRules,
@@ -395,8 +395,8 @@ const INBOX: readonly Metric[] = [
   metric(
     'sallyport_inbox_oldest_age_seconds',
     shows('s'),
-    'Age of the oldest webhook that waits; 0: none does.',
-    'For how long has a receiver been without its webhooks?',
+    'Age of the oldest waiting webhook; 0 if none waits.',
+    'How long has a receiver been without its webhooks?',
     SERVER,
     ({ snapshot }) => snapshot.inbox?.oldestSeconds,
   ),
@@ -419,7 +419,7 @@ const INBOX: readonly Metric[] = [
   metric(
     'sallyport_inbox_commit_seconds_total',
     counts('s'),
-    'Time that its commits took.',
+    'Total time of commits of the store.',
     'How long does a commit take on average?',
     SERVER,
     ({ snapshot }) => snapshot.inbox?.store.commitSeconds,
@@ -427,7 +427,7 @@ const INBOX: readonly Metric[] = [
   metric(
     'sallyport_inbox_commit_max_seconds',
     shows('s'),
-    'Longest commit of the last minute or two.',
+    'Longest commit of the store in the last minute or two.',
     'Do senders wait for the disk?',
     SERVER,
     ({ snapshot }) => snapshot.inbox?.store.commitMaxSeconds,
@@ -438,7 +438,7 @@ const SPANS: readonly Metric[] = [
   metric(
     'sallyport_spans_exported_total',
     counts('{span}'),
-    'Spans that the receiver of traces has taken. Not shown while tracing is off.',
+    'Spans that the receiver of traces has accepted. Not shown while tracing is off.',
     'Do traces arrive?',
     ALL,
     ({ snapshot }) => snapshot.spans?.exported,
@@ -475,7 +475,7 @@ const PROCESS: readonly Metric[] = [
   metric(
     'sallyport_build_info',
     shows('1'),
-    'What runs here; always 1.',
+    'What is running; always 1.',
     'Which version runs where?',
     ALL,
     ({ build }) => [{ labels: build, value: 1 }],
@@ -484,7 +484,7 @@ const PROCESS: readonly Metric[] = [
   metric(
     'sallyport_certificate_expiry_timestamp_seconds',
     shows('s'),
-    'When the certificate in force ends, since 1970.',
+    'When the certificate in force expires, since 1970.',
     'Is each certificate renewed in time?',
     ALL,
     ({ snapshot: { certificates = {} } }) =>
@@ -494,15 +494,15 @@ const PROCESS: readonly Metric[] = [
   metric(
     'nodejs_eventloop_delay_p50_seconds',
     shows('s'),
-    'Median delay of the event loop, in the last half minute or minute.',
-    'Is the process out of breath?',
+    'Median delay of the event loop, in the last 30 to 60 seconds.',
+    'Is the process overloaded?',
     ALL,
     ({ loop }) => loop.p50,
   ),
   metric(
     'nodejs_eventloop_delay_p99_seconds',
     shows('s'),
-    'The same, 99th percentile.',
+    '99th percentile of the same.',
     'How long does one request in a hundred wait for the CPU?',
     ALL,
     ({ loop }) => loop.p99,
@@ -510,8 +510,8 @@ const PROCESS: readonly Metric[] = [
   metric(
     'nodejs_eventloop_delay_max_seconds',
     shows('s'),
-    'The same, the longest.',
-    'Did the process stand still?',
+    'Maximum of the same.',
+    'Did the process stall?',
     ALL,
     ({ loop }) => loop.max,
   ),
@@ -522,7 +522,7 @@ const PROCESS: readonly Metric[] = [
     'process_cpu_time_seconds_total',
     counts('s'),
     'CPU time.',
-    'How much more can it take?',
+    'How much headroom is there?',
     ALL,
     () => {
       const { user, system } = process.cpuUsage()
@@ -532,16 +532,16 @@ const PROCESS: readonly Metric[] = [
   ),
 ]
 
-/** Those of `/metrics`. */
+/** The metrics of `/metrics`. */
 export const METRICS: readonly Metric[] = [...EXCHANGES, ...SESSIONS, ...SERVERS, ...INBOX, ...SPANS, ...PROCESS]
 
-/** Those of `/metrics/runtimes`. */
+/** The metrics of `/metrics/runtimes`. */
 export const RUNTIME_METRICS: readonly Definition<RuntimeCounts>[] = [
   runtimes(
     'exchanges_total',
     counts('{exchange}'),
-    'Exchanges that are over.',
-    'Who makes the traffic?',
+    'Completed exchanges.',
+    'Who causes the traffic?',
     from => from.exchanges(),
     { status_class: STATUS_CLASSES },
   ),
@@ -549,26 +549,26 @@ export const RUNTIME_METRICS: readonly Definition<RuntimeCounts>[] = [
     'failures_total',
     counts('{exchange}'),
     'Exchanges in which Sallyport itself failed.',
-    'Whom does a fault hurt?',
+    'Who is affected by a fault?',
     from => from.counted('failures'),
   ),
   runtimes(
     'exchange_seconds_total',
     counts('s'),
-    'Time that exchanges took; upgraded ones are left out.',
+    'Total duration of exchanges, without upgraded ones.',
     'Whose requests are slow?',
     from => from.counted('seconds'),
   ),
-  runtimes('request_bytes_total', counts('By'), 'Bytes of request bodies.', 'Who sends much?', from =>
+  runtimes('request_bytes_total', counts('By'), 'Bytes of request bodies.', 'Who sends a lot?', from =>
     from.counted('bytesIn'),
   ),
-  runtimes('response_bytes_total', counts('By'), 'Bytes of response bodies.', 'Who is sent much?', from =>
+  runtimes('response_bytes_total', counts('By'), 'Bytes of response bodies.', 'Who receives a lot?', from =>
     from.counted('bytesOut'),
   ),
-  runtimes('sessions', shows('{session}'), 'Live sessions at this replica.', 'Whose client is away?', from =>
+  runtimes('sessions', shows('{session}'), 'Live sessions at this replica.', 'Whose client is offline?', from =>
     from.load('sessions'),
   ),
-  runtimes('streams', shows('{stream}'), 'Open streams.', 'Who has much under way?', from => from.load('streams')),
+  runtimes('streams', shows('{stream}'), 'Open streams.', 'Who has a lot under way?', from => from.load('streams')),
   runtimes('buffered_bytes', shows('By'), 'Bytes that wait in our buffers.', 'Who reads slowly?', from =>
     from.load('bufferedBytes'),
   ),

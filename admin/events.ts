@@ -1,12 +1,12 @@
-/** A page that does not end: events as they happen. */
+/** A page that sends events as they happen, and does not end. */
 import type { ServerResponse } from 'node:http'
 import { guardWith } from '../protocol/base/guard.ts'
 import type { Page } from './page.ts'
 
-/** Begins, given what sends an event, and returns what ends it. */
+/** Starts sending events with `send`. Returns a function that stops it. */
 export type EventSource = (send: (name: string, value: unknown) => void) => () => void
 
-/** How much may wait for a slow reader. */
+/** How much may be buffered for a slow reader. */
 const MAX_UNREAD_BYTES = 256 * 1024
 const HEARTBEAT_MS = 15_000
 
@@ -14,7 +14,7 @@ export function eventPage(source: EventSource): Page {
   return { status: 200, contentType: 'text/event-stream', text: '', stream: response => follow(response, source) }
 }
 
-/** Until the reader leaves, or does not read. */
+/** Sends events until the reader leaves or stops reading. */
 function follow(response: ServerResponse, source: EventSource): void {
   const guard = guardWith(() => response.destroy())
   const say = (text: string) => {

@@ -1,8 +1,8 @@
-/** What is counted of exchanges: plain numbers, once for each. Labels are made when somebody asks. */
+/** Counters of exchanges: plain numbers. Labels are made only at a scrape. */
 import { ERRORS } from '../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 
-/** One sample; `suffix` is behind the name of its metric. */
+/** One sample. `suffix` is appended to the name of its metric. */
 export interface Sample {
   readonly labels: Readonly<Record<string, string>>
   readonly value: number
@@ -10,7 +10,7 @@ export interface Sample {
   readonly exemplar?: Exemplar | undefined
 }
 
-/** The last request of a bucket whose trace is sampled. */
+/** The last request in a bucket whose trace was sampled. */
 interface Exemplar {
   readonly traceId: string
   readonly value: number
@@ -18,18 +18,18 @@ interface Exemplar {
   readonly at: number
 }
 
-/** Routes that have rows of their own, the first that were taken; the others are one row. */
+/** Most routes with rows of their own, which are the first that were used. The others share one row. */
 export const MAX_ROUTES = 50
 export const OTHER = 'other'
 
-/** Classes of statuses, from 200 on; `none`: no status was sent. */
+/** Classes of statuses, from 200 on. `none` if no status was sent. */
 export const STATUS_CLASSES = ['none', '2xx', '3xx', '4xx', '5xx'] as const
 
 export function statusClass(status: number): number {
   return status >= 200 && status <= 599 ? Math.trunc(status / 100) - 1 : 0
 }
 
-/** Seconds: those of OpenTelemetry for HTTP, and two more for what streams. */
+/** Seconds: OpenTelemetry's bounds for HTTP, and two more for streaming. */
 const BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 60]
 
 class Durations {
@@ -70,7 +70,7 @@ class RouteCounts {
 
 export class ExchangeCounts {
   readonly #byRoute: boolean
-  /** One for no route, one for other routes, and {@link MAX_ROUTES} besides. */
+  /** One for no route, one for other routes, and up to {@link MAX_ROUTES} more. */
   readonly #routes = new Map([
     ['', new RouteCounts()],
     [OTHER, new RouteCounts()],
@@ -80,7 +80,7 @@ export class ExchangeCounts {
   bytesIn = 0
   bytesOut = 0
 
-  /** `byRoute`: whether routes are the operator's of this component, and a label. */
+  /** `byRoute`: whether this component has routes, so that they become a label. */
   constructor(byRoute: boolean) {
     this.#byRoute = byRoute
   }

@@ -1,4 +1,4 @@
-/** What the page shows of an inspector: exchanges that hold no secrets any more. */
+/** What the page shows from an inspector: exchanges, with their secrets redacted. */
 import type { ServerResponse } from 'node:http'
 import type { Page } from './page.ts'
 
@@ -11,7 +11,7 @@ interface Message {
   readonly body?: Body | undefined
 }
 
-/** One exchange, and what was kept of its bodies. */
+/** One exchange, with the kept parts of its bodies. */
 interface Inspected {
   readonly request: Message
   readonly response?: Message | undefined
@@ -19,12 +19,15 @@ interface Inspected {
 
 /** What the page needs of an inspector. */
 export interface InspectedSource {
-  /** The newest last: JSON values. */
+  /** JSON values, newest last. */
   list(): readonly object[]
   get(id: string): Inspected | undefined
 }
 
-/** `ID`: all but the bodies; `ID/request`, `ID/response`: a body, to be saved. Undefined if it is not there, or no more. */
+/**
+ * `ID` is everything except the bodies. `ID/request` and `ID/response` are a body to download. `undefined` if there is no such
+ * exchange (any more).
+ */
 export function inspectedPage(path: string, source: InspectedSource): Page | undefined {
   const [, id, part] = /^([\w-]{1,64})(?:\/(request|response))?$/.exec(path) ?? []
   const found = id === undefined ? undefined : source.get(id)
@@ -38,14 +41,14 @@ export function inspectedPage(path: string, source: InspectedSource): Page | und
   return { status: 200, contentType: 'application/json', text: JSON.stringify(shown) }
 }
 
-/** `saved`: it can be downloaded. */
+/** `saved` tells that the body can be downloaded. */
 function withoutBody(message: Message): object {
   if (message.body === undefined) return message
   const { text, base64, ...body } = message.body
   return { ...message, body: { ...body, saved: text !== undefined || base64 !== undefined } }
 }
 
-/** No browser renders it, whatever type it claims to be. */
+/** With headers that keep browsers from rendering it, whatever its type. */
 function download(name: string, body: Body | undefined): Page | undefined {
   const bytes = body?.base64 === undefined ? body?.text : Buffer.from(body.base64, 'base64')
   if (bytes === undefined) return undefined

@@ -19,9 +19,9 @@ export interface AdminListenerSettings extends ListenAddress {
 }
 
 export interface AdminOptions extends AdminListenerSettings {
-  /** The current token. Read for each request that needs it, so that a changed file takes effect at once. Requests that wait share one read. */
+  /** The current token. Called for each request that needs it, so that a changed file takes effect at once. Concurrent requests share one call. */
   token(): string | Promise<string>
-  /** Called for each action, whoever asked for it. */
+  /** Gets the audit line of each action. */
   logger: Logger
 }
 
@@ -31,8 +31,8 @@ export interface AdminListener {
 }
 
 /**
- * The admin listener: probes, metrics and the files of the page after a Host check; what the page shows with the cookie of a
- * login or the bearer token; everything else with the token.
+ * The admin listener. Probes, metrics and the files of the page need an allowed Host. What the page shows needs the cookie of a login,
+ * or the bearer token. Everything else needs the token.
  */
 export async function listenAdmin(options: AdminOptions): Promise<AdminListener & { code(): string }> {
   const { source } = options
@@ -44,7 +44,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
     const { authorization, accept } = request.headers
     const page = isRead(request) ? () => publicPage(path, source, accept) : async () => undefined
     const hostAllowed = isHostAllowed(request.headers.host)
-    // A request that needs no token waits for no file.
+    // A request that needs no token must not wait for the token file.
     const open = hostAllowed ? ((await page()) ?? (await site.open(path, request))) : undefined
     if (open) return open
     if (hostAllowed && isRead(request) && (await site.isLoggedIn(request))) {
@@ -72,7 +72,7 @@ function codePage(code: string): Page {
   return { status: 200, contentType: 'application/json', text: `${JSON.stringify({ code })}\n` }
 }
 
-/** The health listener: GET and HEAD of `/livez`, `/readyz` and `/metrics`, for anybody; nothing else. */
+/** The health listener: GET and HEAD of `/livez`, `/readyz` and `/metrics`, for everybody, and nothing else. */
 export function listenHealth(options: AdminListenerSettings): Promise<AdminListener> {
   return open(options, async (request, path) =>
     isRead(request) ? ((await publicPage(path, options.source, request.headers.accept)) ?? NOT_FOUND) : WRONG_METHOD,
@@ -84,7 +84,7 @@ const NEEDS_TOKEN: Page = { status: 401, contentType: TEXT, text: 'this needs th
 const WRONG_METHOD: Page = { status: 405, contentType: TEXT, text: 'GET and HEAD only\n' }
 const FAILED: Page = { status: 500, contentType: TEXT, text: 'failed\n' }
 
-/** A token that cannot be read lets nobody in. */
+/** If the token cannot be read, nobody gets in. */
 async function readToken(options: AdminOptions, logger: Logger): Promise<string> {
   try {
     return await options.token()
@@ -94,7 +94,7 @@ async function readToken(options: AdminOptions, logger: Logger): Promise<string>
   }
 }
 
-/** Whoever asks during a read gets the next one, which all who ask meanwhile share: a flood of strangers is two reads at most. */
+/** Calls during a read share the next read, so a flood of requests causes at most two reads at a time. */
 function oneAtATime<T>(read: () => Promise<T>): () => Promise<T> {
   let last: Promise<unknown> = Promise.resolve()
   let next: Promise<T> | undefined
@@ -115,21 +115,21 @@ function isRead(request: IncomingMessage): boolean {
   return request.method === 'GET' || request.method === 'HEAD'
 }
 
-/** `authorized` is called once the caller has shown the token. */
+/** Calls `authorized` once the caller has shown the token. */
 type Answer = (request: IncomingMessage, path: string, authorized: () => void) => Promise<Page>
 
-/** Connections of one listener. */
+/** Most connections of one listener. */
 const MAX_CONNECTIONS = 64
 
 /**
- * A connection. It counts as idle unless its caller has authenticated and is being answered. So strangers give way, whether they
- * are slow to ask, slow to read, or waiting for metrics.
+ * A connection. It counts as idle unless its caller has authenticated and is being answered. So strangers lose their connections first,
+ * whether they are slow to send, slow to read, or waiting for metrics.
  */
 class Visitor implements SlotHolder {
   readonly address: string
   readonly #socket: Socket
   idle = true
-  /** Part of an answer is still to be sent. */
+  /** An answer is still being sent. */
   owed = false
 
   constructor(socket: Socket) {
@@ -171,18 +171,18 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
       const page = await answer(request, path, () => {
         visitor.idle = false
       }).catch(() => FAILED)
-      // It is being answered until it closes; nobody gets one without a login.
+      // A stream is an answer until it closes. It needs a login.
       if (page.stream !== undefined) visitor.idle = false
       request.resume()
       send(response, request, page)
     } catch (error) {
       // This ends the connection.
-      endFor(error, logger, 'a page could not be sent', () => request.socket.destroy())
+      endFor(error, logger, 'sending a page failed', () => request.socket.destroy())
     }
   }
   const requested = guard((request: IncomingMessage, response: ServerResponse) => {
     const visitor = visitors.get(request.socket)!
-    // Nobody needs to pipeline here. Thousands of requests in one packet would be as many answers at once.
+    // Pipelining is not allowed here. Thousands of requests in one packet would mean as many answers at once.
     if (visitor.owed) {
       visitor.destroy()
       return
@@ -193,7 +193,7 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
       visitor.owed = false
     })
     response.once('close', answered)
-    detached(logger, 'a page could not be sent', serve(visitor, request, response))
+    detached(logger, 'sending a page failed', serve(visitor, request, response))
   })
   server.on('connection', connected)
   server.on('request', requested)

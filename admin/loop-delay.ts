@@ -1,4 +1,4 @@
-/** Delay of the event loop. Any number of readers may ask; none affects another. */
+/** Measures the delay of the event loop. Any number of readers may ask without affecting each other. */
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 
 /** Seconds. */
@@ -8,7 +8,7 @@ export interface LoopDelays {
   readonly max: number
 }
 
-/** Each sample wakes the process, so not too often. */
+/** Each sample wakes the process, so they should not be too frequent. */
 const SAMPLE_MS = 50
 const WINDOW_MS = 30_000
 
@@ -18,14 +18,14 @@ export class LoopDelay {
   #since: number
   #last: LoopDelays = { p50: 0, p99: 0, max: 0 }
 
-  /** `now`: ms of a clock that never goes back. */
+  /** `now` must be monotonic, in ms. */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now
     this.#since = now()
     this.#monitor.enable()
   }
 
-  /** The worse of the window that runs and of the one before it: of the last 30 s at least. */
+  /** The worse of the current window and the one before it, which covers at least the last 30 s. */
   read(): LoopDelays {
     const running = this.#measured()
     const read = {

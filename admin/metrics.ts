@@ -1,4 +1,4 @@
-/** The metrics of one component, as Prometheus and OpenMetrics write them. */
+/** The metrics of one component, in the formats of Prometheus and OpenMetrics. */
 import { Registry, type RegistryContentType } from '@prometheus-io/client'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { type Component, type Definition, METRICS, RUNTIME_METRICS } from './definitions.ts'
@@ -12,9 +12,9 @@ export interface MetricsOptions {
   component: Component
   version: string
   snapshot: () => Snapshot
-  /** Live sessions, for what is shown of each runtime. */
+  /** Live sessions, for the metrics of each runtime. */
   sessions?: () => Iterable<SessionLoad>
-  /** Ms of a clock that never goes back. */
+  /** Monotonic time in ms. */
   now?: () => number
 }
 
@@ -24,9 +24,9 @@ export interface Exposition {
 }
 
 export interface Metrics {
-  /** Give it to the component as `onExchange`. */
+  /** Pass it to the component as `onExchange`. */
   record(exchange: ExchangeRecord): void
-  /** No label value is chosen by a tenant or a caller. `accept`: the field of the request, which may ask for OpenMetrics. */
+  /** No label value is chosen by a tenant or a caller. `accept` is the request's `Accept` field, which may ask for OpenMetrics. */
   expose(accept?: string): Promise<Exposition>
   /** The same for each runtime. It names tenants, so it is for operators only. */
   exposeRuntimes(accept?: string): Promise<Exposition>
@@ -62,7 +62,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
   }
 }
 
-/** A registry for each scrape: the library's own values would be one more copy of what is counted here. */
+/** Makes a registry for each scrape, since values in the library would be a second copy of our counters. */
 async function write<From>(definitions: readonly Definition<From>[], from: From, format: Format): Promise<Exposition> {
   const registry = new Registry<RegistryContentType>()
   if (format === 'openmetrics') registry.setContentType(Registry.OPENMETRICS_CONTENT_TYPE)
@@ -80,7 +80,7 @@ async function write<From>(definitions: readonly Definition<From>[], from: From,
   return { contentType: registry.contentType, text: await registry.metrics() }
 }
 
-/** As the library takes them. */
+/** In the library's format. */
 function valuesOf(name: string, rows: readonly Sample[]) {
   return rows.map(({ suffix = '', labels, value, exemplar }) => ({
     metricName: `${name}${suffix}`,
@@ -99,7 +99,7 @@ function rowsOf<From>({ read, labels }: Definition<From>, from: From): Iterable<
   return eachOf(label, known as readonly string[], values)
 }
 
-/** A row for each known value, even at 0: otherwise an alert would miss the first one. */
+/** A row for each known value, even at 0. Otherwise an alert would miss the first increase. */
 function eachOf(label: string, known: readonly string[], counts: Readonly<Record<string, number>>): Sample[] {
   const rows = known.map(value => ({ labels: { [label]: value }, value: counts[value] ?? 0 }))
   const unknown = Object.keys(counts).filter(value => !known.includes(value))
@@ -109,7 +109,7 @@ function eachOf(label: string, known: readonly string[], counts: Readonly<Record
 
 type Format = 'text' | 'openmetrics'
 
-/** OpenMetrics if `Accept` likes it at least as much as plain text. */
+/** OpenMetrics if `Accept` prefers it at least as much as plain text. */
 function formatOf(accept = ''): Format {
   const least = Math.max(weight(accept, 'text/plain'), Number.MIN_VALUE)
   return weight(accept, 'application/openmetrics-text') >= least ? 'openmetrics' : 'text'

@@ -12,19 +12,19 @@ export interface AdminSource {
   /** For `/status`: JSON values without secrets. */
   status(): unknown
   /**
-   * What else a caller with the token may see, by path: JSON values without secrets; undefined is not found. Where the path ends in a
-   * slash, what stands behind it in the request is the parameter `id`.
+   * Other pages for a caller with the token, by path. They return JSON values without secrets, or `undefined` for not found. If a path
+   * ends with a slash, the rest of the requested path is the parameter `id`.
    */
   readonly views?: Readonly<Record<string, (query: URLSearchParams) => unknown>> | undefined
-  /** Events that a caller with the token may follow (`text/event-stream`), by path. Begins, and returns what ends it. */
+  /** Events that a caller with the token may follow (`text/event-stream`), by path. */
   readonly streams?: Readonly<Record<string, EventSource>> | undefined
-  /** What a caller with the token may do, by path. */
+  /** Actions for a caller with the token, by path. */
   readonly actions?: Actions | undefined
-  /** Exchanges that the page shows one by one. */
+  /** Exchanges that the page shows in detail. */
   readonly inspector?: InspectedSource | undefined
-  /** What the page draws; absent: it draws nothing. */
+  /** The traffic that the page draws. */
   readonly traffic?: Traffic | undefined
-  /** What an operator can do about a failure, by its code; for the page. */
+  /** What an operator can do about a failure, by error code, for the page. */
   readonly advice?: Readonly<Record<string, string>> | undefined
   metrics(accept?: string): Promise<Exposition>
   /** Metrics that name tenants, at `/metrics/runtimes`, for a caller with the token. */
@@ -35,9 +35,9 @@ export interface Page {
   readonly status: number
   readonly contentType: string
   readonly text: string
-  /** Instead of the listener's own, or besides. */
+  /** Added to the listener's own headers, or replacing them. */
   readonly headers?: Readonly<Record<string, string>>
-  /** Writes the body, behind the head, until the response closes; `text` is not sent. */
+  /** Writes the body after the head, until the response closes. `text` is then not sent. */
   readonly stream?: (response: ServerResponse) => void
 }
 
@@ -45,7 +45,7 @@ export const TEXT = 'text/plain; charset=utf-8'
 
 export const NOT_FOUND: Page = { status: 404, contentType: TEXT, text: 'not found\n' }
 
-/** `/livez`, `/readyz`, `/metrics`; `undefined` for any other path. */
+/** `/livez`, `/readyz` and `/metrics`. `undefined` for any other path. */
 export async function publicPage(
   path: string,
   source: AdminSource,
@@ -65,7 +65,7 @@ export async function publicPage(
   }
 }
 
-/** `/status`, `/metrics/runtimes` and the component's own views; `undefined` for any other path. */
+/** `/status`, `/metrics/runtimes` and the component's own views. `undefined` for any other path. */
 export async function protectedPage(
   path: string,
   source: AdminSource,

@@ -1,8 +1,8 @@
-/** What is counted of each runtime at a server, for operators alone: the busiest by name, the rest as one. */
+/** Counters of each runtime at a server, for operators only: the busiest ones by name, all others as one. */
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { OTHER, type Sample, STATUS_CLASSES, statusClass } from './exchange-counts.ts'
 
-/** What is shown of a session. */
+/** What is counted about a session. */
 export interface SessionLoad {
   readonly runtime: string
   readonly streams: number
@@ -10,9 +10,9 @@ export interface SessionLoad {
 }
 
 export const MAX_RUNTIMES = 200
-/** Runtimes without a row whose exchanges are counted, to see who is busy. */
+/** Most runtimes without a row whose exchanges are counted, to find the busiest. */
 const MAX_CANDIDATES = 2000
-/** No row changes its owner twice in this time. */
+/** Rows change owners at most this often. */
 const RANK_MS = 60_000
 
 class Counts {
@@ -21,7 +21,7 @@ class Counts {
   seconds = 0
   bytesIn = 0
   bytesOut = 0
-  /** Exchanges of late, halved at each ranking. */
+  /** Recent exchanges. Halved at each ranking. */
   recent = 0
 
   add(exchange: ExchangeRecord): void {
@@ -37,8 +37,8 @@ class Counts {
 type Loads = Map<string, { sessions: number; streams: number; bufferedBytes: number }>
 
 /**
- * Counters only grow: a runtime that gets a row begins at 0 there, and `other` has what came of those that had none at the
- * time. Callers choose names, so only a runtime that has a session can get a row.
+ * Counters only grow. A runtime that gets a row starts at 0, and `other` counts what came while it had none. Callers can make names
+ * up, so only a runtime with a session can get a row.
  */
 export class RuntimeCounts {
   readonly #rows = new Map<string, Counts>()
@@ -48,7 +48,7 @@ export class RuntimeCounts {
   #rankedAt = -Infinity
   #loads: Loads = new Map()
 
-  /** `now`: ms of a clock that never goes back. */
+  /** `now` must be monotonic, in ms. */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now
   }
@@ -73,7 +73,7 @@ export class RuntimeCounts {
     return counts
   }
 
-  /** Once before the rows are read. */
+  /** Call it once before reading the rows. */
   refresh(sessions: Iterable<SessionLoad>): void {
     this.#rank()
     const loads: Loads = new Map()
@@ -89,7 +89,7 @@ export class RuntimeCounts {
     this.#loads = loads
   }
 
-  /** From now on the busiest have the rows. On a tie, the one that has a row keeps it. */
+  /** Gives the rows to the busiest runtimes. On a tie, the one that has a row keeps it. */
   #rank(): void {
     if (this.#now() - this.#rankedAt < RANK_MS) return
     this.#rankedAt = this.#now()

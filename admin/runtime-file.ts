@@ -16,29 +16,29 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-/** How `sallyport status` finds a component on the same machine, and its admin token. */
+/** A file by which `sallyport status` finds a component on the same machine, and its admin token. */
 export interface RuntimeFile {
   readonly component: string
   readonly pid: number
-  /** When the process started, in Linux's own count: a later process may get the same PID. */
+  /** When the process started, as Linux counts it, since a later process may get the same PID. */
   readonly started?: string
   /** URL of the admin listener. */
   readonly url: string
-  /** The random token of a listener that was configured without one. */
+  /** The random token of a listener without a configured one. */
   readonly token?: string
-  /** The token file that was configured. */
+  /** The configured token file. */
   readonly tokenFile?: string
 }
 
 /** A file that was found. */
 export interface FoundFile extends RuntimeFile {
-  /** The user who wrote it, if root reads another user's file. Such a file is believed only about what that user owns. */
+  /** The user who wrote it, if root reads another user's file. Such a file is trusted only about what that user owns. */
   readonly writtenBy?: number
 }
 
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** A token that nobody can guess. */
+/** An unguessable token. */
 export function randomToken(): string {
   return randomBytes(32).toString('base64url')
 }
@@ -53,8 +53,8 @@ export function runtimeDirectories(environment: Environment): string[] {
 }
 
 /**
- * Writes the file, mode 0600, into the first directory that works. Only this user may own and write the directory. Returns
- * the file's path, or throws the last problem.
+ * Writes the file, with mode 0600, to the first directory that works. Only this user may own and write to the directory. Returns the
+ * file's path, or throws the last error.
  */
 export function writeRuntimeFile(content: RuntimeFile, environment: Environment): string {
   let problem: unknown
@@ -77,7 +77,7 @@ export function writeRuntimeFile(content: RuntimeFile, environment: Environment)
   throw problem
 }
 
-/** In the temporary directory somebody else can take a name first. Then we do not use it. */
+/** In the temporary directory, somebody else may have created our directory first. Then we do not use it. */
 function checkDirectory(directory: string): void {
   const { uid } = directoryOf(directory)
   if (!isBelieved(uid)) throw new Error(`${directory} belongs to somebody else`)
@@ -85,12 +85,12 @@ function checkDirectory(directory: string): void {
 
 function directoryOf(path: string): Stats {
   const stat = lstatSync(path)
-  if (!stat.isDirectory()) throw new Error(`${path} is no directory`)
-  if (process.getuid !== undefined && (stat.mode & 0o022) !== 0) throw new Error(`${path} is writable for others`)
+  if (!stat.isDirectory()) throw new Error(`${path} is not a directory`)
+  if (process.getuid !== undefined && (stat.mode & 0o022) !== 0) throw new Error(`${path} is writable by others`)
   return stat
 }
 
-/** Who may tell this user where to send a secret: the user, and root. Windows keeps users' directories apart. */
+/** Only this user and root may tell this user where to send a secret. On Windows, users' directories are separate anyway. */
 function isBelieved(uid: number): boolean {
   const own = process.getuid?.()
   return own === undefined || uid === own || uid === 0
@@ -101,10 +101,10 @@ export function removeRuntimeFile(path: string): void {
   rmSync(path, { force: true })
 }
 
-/** Runtime directories of the systemd units. Only root makes them, each for its service's user, and root reads what those users wrote. */
+/** Runtime directories of the systemd units. Only root can create them, each for its service's user, and root reads what those users wrote. */
 const UNIT_DIRECTORIES = ['server', 'client', 'router'].map(component => `/run/sallyport-${component}`)
 
-/** The components running on this machine whose files this user may read and trust. */
+/** The components running on this machine whose files this user can read and trust. */
 export function findRuntimeFiles(environment: Environment, unitDirectories = UNIT_DIRECTORIES): FoundFile[] {
   const own = runtimeDirectories(environment).filter(directory => !unitDirectories.includes(directory))
   const files = [
@@ -153,8 +153,8 @@ function isRuntimeFile(value: unknown): value is RuntimeFile {
 }
 
 /**
- * The token that opens the component's admin listener. Throws if it cannot be read, or if it does not belong to the user
- * who wrote the file: an untrusted user could have named any file, and any address to send it to.
+ * The token of the component's admin listener. Throws if it cannot be read, or does not belong to the user who wrote the file: an
+ * untrusted user could have named any file, and any address to send it to.
  */
 export function readAdminToken(file: FoundFile): string | undefined {
   const { tokenFile, writtenBy } = file
@@ -164,21 +164,21 @@ export function readAdminToken(file: FoundFile): string | undefined {
 
 const MAX_FILE_BYTES = 64 * 1024
 
-/** Text of a regular file, if its owner is one we trust. */
+/** Text of a regular file, if we trust its owner. */
 function readOwned(path: string, isOwner: (uid: number) => boolean, flags = 0): string {
-  // A named pipe in place of the file must not block us.
+  // Non-blocking, in case somebody put a named pipe there.
   const descriptor = openSync(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0) | flags)
   try {
     const stat = fstatSync(descriptor)
-    if (!stat.isFile() || stat.size > MAX_FILE_BYTES) throw new Error(`${path} is no file of a token`)
-    if (!isOwner(stat.uid)) throw new Error(`${path} is not of the user whose component names it`)
+    if (!stat.isFile() || stat.size > MAX_FILE_BYTES) throw new Error(`${path} is not a token file`)
+    if (!isOwner(stat.uid)) throw new Error(`${path} does not belong to the user whose component names it`)
     return readFileSync(descriptor, 'utf8')
   } finally {
     closeSync(descriptor)
   }
 }
 
-/** Without `/proc` the PID alone has to do. If it is another process's by now, the listener's address does not answer. */
+/** Without `/proc`, only the PID is checked. If another process has it by now, the listener's address does not answer. */
 function isAlive({ pid, started }: RuntimeFile): boolean {
   try {
     process.kill(pid, 0)
@@ -188,7 +188,7 @@ function isAlive({ pid, started }: RuntimeFile): boolean {
   return started === undefined || (startOf(pid) ?? started) === started
 }
 
-/** The field `starttime` of `/proc/PID/stat`, after the name in brackets; undefined where there is no `/proc`. */
+/** The field `starttime` of `/proc/PID/stat`, which comes after the name in brackets. `undefined` without `/proc`. */
 function startOf(pid: number): string | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')

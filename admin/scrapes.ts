@@ -1,16 +1,16 @@
-/** Paces scrapes, so that whoever may read metrics without a token cannot use up the process's time. */
+/** Paces scrapes, so that readers of metrics, who need no token, cannot use up the process's time. */
 import { setTimeout as pause } from 'node:timers/promises'
 import type { Exposition } from './metrics.ts'
 
-/** After each scrape, the process has this many times as long for everything else. */
+/** After each scrape, no other begins for this many times as long as it took. */
 const REST = 9
 
 export class Scrapes {
-  /** Scrapes that are still to be written, by kind. */
+  /** Scrapes that have not begun yet, by kind. */
   readonly #waiting = new Map<string, Promise<Exposition>>()
   #turn: Promise<unknown> = Promise.resolve()
 
-  /** Resolves to what is written after this call. All who wait for the same kind share it. */
+  /** Resolves to a scrape that begins after this call. Callers that wait for the same kind share it. */
   of(kind: string, write: () => Promise<Exposition>): Promise<Exposition> {
     const waiting = this.#waiting.get(kind)
     if (waiting !== undefined) return waiting

@@ -1,4 +1,4 @@
-/** What a component reports at each scrape. A field it leaves out is not shown. */
+/** What a component reports at each scrape. Absent fields are not shown. */
 export interface Snapshot {
   sessions?: number
   streams?: number
@@ -7,7 +7,7 @@ export interface Snapshot {
   reconnects?: number
   /** Only grow; reasons are a fixed set of the component. */
   handshakesRefused?: Readonly<Record<string, number>>
-  /** Requests that wait for a session of their runtime now, and what became of those that waited, which only grows. */
+  /** Requests that wait for a session of their runtime now, and outcomes of those that waited, which only grow. */
   held?: number
   heldOutcomes?: Readonly<Record<string, number>>
   /** The directory of a server, and its connections to other replicas. */
@@ -15,25 +15,25 @@ export interface Snapshot {
   peers?: { readonly connected: number; readonly sent: number; readonly taken: number } | undefined
   /** What became of requests whose callers were checked, at a server that checks them. Only grows. */
   access?: { readonly passed: number; readonly refused: number; readonly failed: number } | undefined
-  /** Hosts of runtimes' own, at a server that takes them. */
+  /** Hosts of runtimes' own, at a server that allows them. */
   hosts?: { readonly held: number; readonly contested: number; readonly conflicts: number } | undefined
   /** The webhook inbox of a server. */
   inbox?: InboxSnapshot | undefined
-  /** Spans of traced requests; absent where tracing is off. */
+  /** Spans of traced requests. Absent if tracing is off. */
   spans?: SpansSnapshot | undefined
-  /** What clients tell a server of recorded requests. Only grow. */
+  /** Spans that clients returned to a server. Only grow. */
   spansReturned?: { readonly taken: number; readonly refused: number } | undefined
   /** Changes of state since the start, by a fixed set of names. */
   stateChanges?: Readonly<Record<string, number>>
   /** Last round trip of each live session. */
   roundTripsMs?: readonly number[]
-  /** 1 if this client gets the traffic of its runtime, 0 if it stands by. */
+  /** 1 if this client gets the traffic of its runtime, 0 if it is a standby. */
   active?: number
-  /** When the client's token ends, in ms since 1970. */
+  /** When the client's token expires, in ms since 1970. */
   tokenExpiresAt?: number
-  /** When each certificate in force ends, in ms since 1970, by what it is for. */
+  /** When each certificate in force expires, in ms since 1970, by its use. */
   certificates?: Readonly<Record<string, number>>
-  /** Bytes that crossed all sessions; only grow. */
+  /** Bytes over all sessions. Only grow. */
   sessionBytesIn?: number
   sessionBytesOut?: number
 }
@@ -55,9 +55,9 @@ interface InboxSnapshot {
   readonly messages: Readonly<Record<string, number>>
   readonly bytes: number
   readonly oldestSeconds: number
-  /** Runtimes. */
+  /** Number of runtimes. */
   readonly unprovenRules: number
-  /** Only grow; each by a fixed set of names. */
+  /** Only grow. Each has a fixed set of names. */
   readonly accepted: Readonly<Record<string, number>>
   readonly attempts: Readonly<Record<string, number>>
   readonly dead: Readonly<Record<string, number>>

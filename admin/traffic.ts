@@ -1,14 +1,14 @@
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 
-/** One step of {@link Traffic.history}; a row of the page's charts. */
+/** One step of {@link Traffic.history}, a point in the page's charts. */
 interface TrafficStep {
   /** End of the step, ms since 1970. */
   readonly at: number
-  /** Exchanges that ended in it, by the first digit of their status; 0 for those that got none. */
+  /** Exchanges that ended in it, by the first digit of their status, or 0 for none. */
   readonly byClass: readonly number[]
-  /** Those that failed in Sallyport itself: they have a code. */
+  /** Exchanges that failed. */
   readonly failed: number
-  /** Durations in ms, without upgraded exchanges; absent where nothing ended. Each is right within a quarter. */
+  /** Durations in ms, without upgraded exchanges. Absent if no exchange ended. Accurate to within a quarter. */
   readonly p50: number | undefined
   readonly p95: number | undefined
   readonly bytesIn: number
@@ -27,17 +27,17 @@ export type FailedExchange = Pick<
 const STEP_MS = 5000
 const STEPS = 180
 const MAX_FAILED = 50
-/** Longest text of a member that callers choose. */
+/** Longest text of a field that callers choose. */
 const MAX_TEXT = 256
 const CLASSES = 6
-/** Durations are counted in buckets, each a quarter longer than the one before, from 0.25 ms on; the last has all from 6 min. */
+/** Durations are counted in buckets, each a quarter longer than the one before, from 0.25 ms on. The last one has all from 6 min. */
 const BUCKETS = 64
 const SHORTEST_MS = 0.25
 const RATIO = Math.log(1.25)
 
-/** A step that is being counted, or was. */
+/** The counters of a step. Steps are reused in a ring. */
 class Step {
-  /** Counted from the start of the clock. It tells a new step from the old one in its place. */
+  /** Number of the step since the start of the clock, to tell a new step from the old one in the same slot. */
   number = -1
   readonly byClass = new Uint32Array(CLASSES)
   readonly durations = new Uint32Array(BUCKETS)
@@ -66,7 +66,7 @@ class Step {
   }
 }
 
-/** The traffic of the last 15 minutes in steps of 5 s, and the last 50 failures, kept in the process for its page: about 60 KB. */
+/** The traffic of the last 15 minutes in steps of 5 s, and the last 50 failures, kept in memory for the page: about 60 KB. */
 export class Traffic {
   readonly #steps = Array.from({ length: STEPS }, () => new Step())
   readonly #failed: FailedExchange[] = []
@@ -81,7 +81,7 @@ export class Traffic {
     const step = this.#step()
     const kind = Math.trunc(exchange.status / 100)
     step.byClass[kind < CLASSES ? kind : 0]!++
-    // How long a WebSocket lived says nothing of how fast anything is.
+    // The lifetime of a WebSocket says nothing about speed.
     if (!exchange.upgrade) step.durations[bucketOf(exchange.durationMs)]!++
     step.bytesIn += exchange.bytesIn
     step.bytesOut += exchange.bytesOut
@@ -102,7 +102,7 @@ export class Traffic {
     return this.#failed
   }
 
-  /** The last `count` steps that are over, oldest first; at most 180. */
+  /** The last `count` completed steps, oldest first; at most 180. */
   history(count = STEPS): readonly TrafficStep[] {
     const now = this.#now()
     const current = Math.floor(now / STEP_MS)

@@ -6,15 +6,15 @@ import type { AdminSource } from '../page.ts'
 import type { FailedExchange } from '../traffic.ts'
 
 const INTERVAL_MS = 2000
-/** A page connects again after this: its login may have ended. */
+/** A page must reconnect after this time, since its login may have ended. */
 const LIFE_MS = 10 * 60_000
 const MAX_READERS = 8
-/** Longest list in a snapshot; `/status` has all of it. */
+/** Longest list in a snapshot. `/status` has all of it. */
 const MAX_ROWS = 200
-/** The latest exchanges of an inspector in a snapshot. */
+/** How many of an inspector's latest exchanges are in a snapshot. */
 const MAX_INSPECTED = 100
 const MAX_TEXT = 256
-/** Steps of the traffic that a reader has missed at most, unless it is new. */
+/** Most steps of the traffic that a reader can have missed, unless it is new. */
 const LATEST_STEPS = 2
 
 interface Reader {
@@ -23,8 +23,8 @@ interface Reader {
 }
 
 /**
- * What a page shows, as an event stream (HTML Standard, section 9.2): a snapshot at once and then every two seconds, the
- * same text for all readers. A reader that does not read misses snapshots, and nothing is kept for it.
+ * What a page shows, as an event stream (HTML Standard, section 9.2): a snapshot at once and then every two seconds, with the same text
+ * for all readers. A slow reader misses snapshots, and nothing is buffered for it.
  */
 export class Feed {
   readonly #source: AdminSource
@@ -42,7 +42,7 @@ export class Feed {
     return this.#readers.size < MAX_READERS
   }
 
-  /** Sends snapshots until `response` closes. Its head has been written. */
+  /** Sends snapshots until `response` closes. Its head must have been written. */
   add(response: ServerResponse): void {
     const reader = { response, ends: performance.now() + LIFE_MS }
     const guard = guardWith(() => response.destroy())
@@ -52,7 +52,7 @@ export class Feed {
     )
     this.#readers.add(reader)
     response.write(event(this.#source))
-    const guarded = logGuard(this.#logger, 'a snapshot for the page could not be made')
+    const guarded = logGuard(this.#logger, 'making a snapshot for the page failed')
     const send = guarded(() => this.#send())
     this.#timer ??= setInterval(send, INTERVAL_MS).unref()
   }
@@ -69,7 +69,7 @@ export class Feed {
     const now = performance.now()
     for (const { response, ends } of this.#readers) {
       const isReading = response.writableLength === 0
-      // Behind what nobody reads, an end would never come.
+      // If nobody reads what is queued, `end` would never complete.
       if (ends < now && !isReading) response.destroy()
       else if (ends < now) response.end()
       else if (isReading) response.write(text)
@@ -94,7 +94,7 @@ function withoutLongTexts(row: object): object {
   return Object.fromEntries(entries)
 }
 
-/** What the caller read. */
+/** The error title that the caller saw. */
 function titleOf({ code }: FailedExchange): string | undefined {
   return code !== undefined && Object.hasOwn(ERRORS, code) ? ERRORS[code as ErrorCode].title : undefined
 }

@@ -6,22 +6,22 @@ const MAX_CODES = 8
 const MAX_LOGINS = 16
 
 /**
- * Who may read the page without the admin token. A code opens one login, within ten minutes; a login is a cookie that
- * reads, does nothing, and ends after twelve hours, with the process, or as the admin token changes. Secrets are kept as digests, so that none is
- * compared byte by byte.
+ * Logins for reading the page without the admin token. A code opens one login, within ten minutes. A login is a cookie that can only
+ * read. It ends after twelve hours, with the process, or when the admin token changes. Secrets are kept as digests, so that no
+ * comparison reveals them byte by byte.
  */
 export class Logins {
   readonly #codes = new Map<string, number>()
   readonly #logins = new Map<string, number>()
   readonly #now: () => number
-  /** The admin token under which they were issued. */
+  /** Digest of the admin token under which they were issued. */
   #token: string | undefined
 
   constructor(now: () => number = () => performance.now()) {
     this.#now = now
   }
 
-  /** Those that were made under another token than this, which is in force now, end. Returns it. */
+  /** Ends codes and logins that were made under another admin token than this one. Returns the token. */
   under(token: string): string {
     const key = digest(token)
     if (this.#token !== undefined && this.#token !== key) {
@@ -32,12 +32,12 @@ export class Logins {
     return token
   }
 
-  /** A code for a link; the oldest of nine stops working. */
+  /** Issues a code for a link. If there are more than eight, the oldest stops working. */
   issue(): string {
     return keep(this.#codes, MAX_CODES, this.#now() + CODE_MS)
   }
 
-  /** The cookie's value, if `code` is one that nobody has used yet. */
+  /** The value for the cookie, if `code` is valid and unused. */
   redeem(code: string): string | undefined {
     const key = digest(code)
     const ends = this.#codes.get(key)
@@ -46,7 +46,7 @@ export class Logins {
     return keep(this.#logins, MAX_LOGINS, this.#now() + LOGIN_MS)
   }
 
-  /** Whether this is the value of a cookie that is in force. */
+  /** Whether this is the value of a valid cookie. */
   holds(value: string): boolean {
     return (this.#logins.get(digest(value)) ?? 0) > this.#now()
   }

@@ -1,4 +1,4 @@
-/** The page of the admin listener: its files, its login and what it shows. It reads, and does nothing. */
+/** The page of the admin listener: its files, its login and its data. It is read-only. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -20,7 +20,7 @@ const FILES: Readonly<Record<string, readonly [file: string, contentType: string
   '/ui/icon.svg': ['icon.svg', 'image/svg+xml'],
 }
 
-/** Of the page and all that it loads. Text from elsewhere cannot become markup or script: there is no policy that would make it so. */
+/** For the page and everything that it loads. Text cannot become markup or script, since no Trusted Types policy is allowed. */
 const HEADERS = {
   'content-security-policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
@@ -33,8 +33,8 @@ const HEADERS = {
 const INSPECT = '/ui/inspect/'
 const MAX_CODE_BYTES = 256
 const FULL: Page = { status: 503, contentType: TEXT, text: 'eight pages are open already\n' }
-const REFUSED: Page = { status: 401, contentType: TEXT, text: 'this code is not in force\n' }
-const ELSEWHERE: Page = { status: 403, contentType: TEXT, text: 'not from another site\n' }
+const REFUSED: Page = { status: 401, contentType: TEXT, text: 'this code is not valid (any more)\n' }
+const ELSEWHERE: Page = { status: 403, contentType: TEXT, text: 'requests from other sites are not allowed\n' }
 const DONE: Page = { status: 204, contentType: TEXT, text: '' }
 
 export class Site {
@@ -43,7 +43,7 @@ export class Site {
   readonly #source: AdminSource
   readonly #readToken: () => Promise<unknown>
 
-  /** `readToken` tells `logins` of the admin token that is in force. */
+  /** `readToken` reads the current admin token and passes it to `logins`. */
   constructor(source: AdminSource, logger: Logger, logins: Logins, readToken: () => Promise<unknown>) {
     this.#feed = new Feed(source, logger)
     this.#source = source
@@ -51,12 +51,12 @@ export class Site {
     this.#readToken = readToken
   }
 
-  /** A code that opens the page once, for the fragment of its URL. */
+  /** A code that opens the page once. It goes into the fragment of the page's URL. */
   code(): string {
     return this.#logins.issue()
   }
 
-  /** What anybody with an allowed Host may have: the files, and the login. */
+  /** The files and the login, which need only an allowed Host. */
   async open(path: string, request: IncomingMessage): Promise<Page | undefined> {
     if (!path.startsWith('/ui/') && path !== '/') return undefined
     if (isElsewhere(request)) return ELSEWHERE
@@ -64,7 +64,7 @@ export class Site {
     return Object.hasOwn(FILES, path) ? await fileOf(path) : undefined
   }
 
-  /** Whether the request has the cookie of a login. A cookie opens nothing but this page: {@link read}. */
+  /** Whether the request has the cookie of a login. It is good only for {@link read}. */
   async isLoggedIn(request: IncomingMessage): Promise<boolean> {
     if (!this.#hasLogin(request)) return false
     await this.#readToken()
@@ -77,7 +77,7 @@ export class Site {
     return cookies.some(cookie => cookie.startsWith(name) && this.#logins.holds(cookie.slice(name.length)))
   }
 
-  /** What a login may have. */
+  /** The pages that a login may read. */
   read(path: string): Page | undefined {
     const { inspector } = this.#source
     if (path.startsWith(INSPECT)) return inspector && inspectedPage(path.slice(INSPECT.length), inspector)
@@ -97,12 +97,12 @@ export class Site {
   }
 }
 
-/** Browsers send the cookies of a name to all of its ports, so that each listener needs a name of its own. */
+/** Browsers send the cookies of a host to all of its ports, so each listener needs its own cookie name. */
 function cookieName({ socket }: IncomingMessage): string {
   return `sallyport-${socket.localPort}`
 }
 
-/** Browsers send these fields to every address that is https, or on their own machine. */
+/** Whether the request comes from another site. Browsers send these fields to every https address, and to their own machine. */
 function isElsewhere({ headers }: IncomingMessage): boolean {
   const site = headers['sec-fetch-site']
   const isPage = headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document'
@@ -118,7 +118,7 @@ async function readText(request: IncomingMessage): Promise<string> {
   return text
 }
 
-/** Read once, whoever asks for them: they are the package's own. */
+/** Files of the package, which are read once. */
 const texts = new Map<string, Promise<string>>()
 
 async function textOf(file: string): Promise<string> {

@@ -125,7 +125,7 @@ describe.runIf(needs('root'))('A8: root', () => {
     symlinkSync(secret, link)
     for (const tokenFile of [secret, link, '/proc/self/environ', folder]) {
       const planted = inUnit(plant(`unit-${Math.random()}`, { token: undefined, tokenFile }))!
-      expect(() => tokenOf(planted)).toThrow(/is not of the user|no file of a token/)
+      expect(() => tokenOf(planted)).toThrow(/does not belong to the user|not a token file/)
     }
     chownSync(secret, SOMEBODY, SOMEBODY)
     expect(tokenOf(inUnit(plant('own', { token: undefined, tokenFile: secret }))!)).toBe('a-secret-of-root')

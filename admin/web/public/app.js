@@ -63,7 +63,7 @@ function drawHead() {
   const words = {
     connecting: 'connecting …',
     open: ready ? 'ready' : 'not ready',
-    lost: 'connection lost; what follows is the last that was seen. Trying again …',
+    lost: 'connection lost; showing the last known state. Trying again …',
     locked: 'locked',
     full: 'eight pages are open already; close one',
   }
@@ -98,11 +98,15 @@ function drawTabs() {
 
 function waiting() {
   if (link !== 'locked')
-    return element('p', { class: 'empty' }, link === 'full' ? 'No place is free.' : 'Waiting for the first snapshot …')
+    return element(
+      'p',
+      { class: 'empty' },
+      link === 'full' ? 'Too many pages are open.' : 'Waiting for the first snapshot …',
+    )
   return element(
     'div',
     { class: 'empty' },
-    element('p', {}, 'This page opens by a link that works once. Get one on the machine where this process runs:'),
+    element('p', {}, 'This page opens with a link that works once. Get one on the machine where this process runs:'),
     copyable('sallyport ui'),
   )
 }
@@ -158,12 +162,12 @@ function focusRow() {
 /** @type {readonly (readonly [keys: readonly string[], about: string, act: () => void])[]} */
 const KEYS = [
   [['j', 'ArrowDown'], 'next row', () => choose(Math.min(chosen + 1, rows().length - 1), opened)],
-  [['k', 'ArrowUp'], 'row before', () => choose(Math.max(chosen - 1, 0), opened)],
+  [['k', 'ArrowUp'], 'previous row', () => choose(Math.max(chosen - 1, 0), opened)],
   [['Enter'], 'open or close the row', () => choose(Math.max(chosen, 0), !opened)],
   [['Escape'], 'back', () => choose(opened ? chosen : -1, false)],
   [['ArrowRight', 'l'], 'next view', () => turn(1)],
-  [['ArrowLeft', 'h'], 'view before', () => turn(-1)],
-  [['c'], 'copy the command that is shown', () => view.querySelector('button')?.click()],
+  [['ArrowLeft', 'h'], 'previous view', () => turn(-1)],
+  [['c'], 'copy the command shown', () => view.querySelector('button')?.click()],
   [['?'], 'these keys', () => help()],
 ]
 
@@ -206,13 +210,13 @@ function take(text) {
   /** @type {Snapshot} */
   const fresh = JSON.parse(text)
   const last = snapshot?.history.at(-1)?.at ?? 0
-  // Steps are 5 s apart; their ends are told within a few ms.
+  // Steps are 5 s apart, and their ends are accurate to a few ms.
   const added = (fresh.history ?? []).filter(({ at: end }) => end > last + 2500)
   const steps = fresh.history?.length > 2 ? fresh.history : [...(snapshot?.history ?? []), ...added]
   const key = keyOf(rows()[chosen])
   const { status, failed = [], inspected } = fresh
   snapshot = { status, failed, inspected, history: steps.slice(-MAX_STEPS) }
-  // Rows that came meanwhile stand above the chosen one.
+  // New rows are inserted above the chosen one.
   if (key !== undefined) chosen = rows().findIndex(row => keyOf(row) === key)
   if (opened && chosen >= 0) shownRow = rows()[chosen]
   link = 'open'
@@ -225,7 +229,7 @@ function keyOf(row) {
   return row?.id ?? row?.requestId
 }
 
-/** Whether somebody selects text or uses a button, which a redrawing would take away. */
+/** Whether text is selected or a button has the focus, which a redraw would undo. */
 function isBusy() {
   const selects = getSelection()?.isCollapsed === false
   const used = document.activeElement
@@ -269,16 +273,16 @@ async function run() {
   }
 }
 
-/** Ends the wait before the next try. */
+/** Ends the wait before the next attempt. */
 let retry = () => {}
 
-/** A fresh link may be opened where the page stands already. */
+/** A fresh link may be opened in a tab that shows the page already. */
 addEventListener('hashchange', async () => {
   await logIn()
   retry()
 })
 
-/** The link's code is used up, and leaves the address before anybody can read it there. */
+/** Uses up the link's code, and removes it from the address bar. */
 async function logIn() {
   const fragment = location.hash.slice(1)
   const named = VIEWS.find(({ name }) => name.toLowerCase() === fragment)

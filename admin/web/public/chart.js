@@ -3,7 +3,7 @@ import { drawing, element } from './dom.js'
 const [WIDTH, HEIGHT] = [300, 100]
 
 /**
- * A line over time, and perhaps a second one, on one scale from 0.
+ * A line over time, and perhaps a second one, on the same scale from 0.
  * @param {string} title
  * @param {readonly (number | undefined)[]} first
  * @param {readonly (number | undefined)[]} second
@@ -45,7 +45,7 @@ function isNumber(value) {
 }
 
 /**
- * A path through the points that there are.
+ * A path through the existing points.
  * @param {readonly (number | undefined | null)[]} values
  * @param {number} top
  * @param {boolean} closed

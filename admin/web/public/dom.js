@@ -1,4 +1,4 @@
-/** Elements made of text nodes: whatever a caller sent stays text. */
+/** Builds elements with text nodes only, so that whatever a caller sent stays text. */
 
 const SVG = 'http://www.w3.org/2000/svg'
 
@@ -29,11 +29,11 @@ export function drawing(name, attributes, ...children) {
   return made
 }
 
-/** Control and direction characters, which could make text look like other text. */
+/** Control and direction characters, which could disguise text. */
 const UNSEEN = /[\p{Cc}\p{Cf}\u2028\u2029]/gu
 
 /**
- * Text of anybody, as people may see it.
+ * Untrusted text, made safe to display.
  * @param {unknown} value
  */
 export function plain(value) {

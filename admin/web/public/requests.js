@@ -9,7 +9,7 @@ export const REQUESTS = {
   shown: ({ inspected }) => inspected !== undefined,
   rows: ({ inspected }) => inspected ?? [],
   draw: () => [],
-  empty: 'No request has come since this process started.',
+  empty: 'There has been no request since this process started.',
   columns: [
     ['when', row => ago(row.started)],
     ['status', row => String(row.status || '…')],
@@ -28,13 +28,13 @@ export const REQUESTS = {
     else
       read(row.id).then(
         found => box.append(...detail(found)),
-        () => box.append('It has made room for newer ones.'),
+        () => box.append('It is no longer kept.'),
       )
     return box
   },
 }
 
-/** What was read last: while its row is open, the view is drawn again and again. @type {Row | undefined} */
+/** The last request that was read, since the view is redrawn many times while its row is open. @type {Row | undefined} */
 let last
 
 /** @param {string} id */
@@ -73,7 +73,7 @@ function part(title, message, path) {
   if (message === undefined) return []
   const { body } = message
   const said =
-    body && [size(body.bytes), body.truncated && 'its beginning was kept', body.omitted].filter(Boolean).join(', ')
+    body && [size(body.bytes), body.truncated && 'only its beginning was kept', body.omitted].filter(Boolean).join(', ')
   const link = body?.saved ? element('a', { href: `/ui/inspect/${path}`, download: '' }, 'Save the body') : undefined
   return [
     element('h2', {}, title),

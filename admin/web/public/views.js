@@ -30,7 +30,7 @@ export const VIEWS = [
     columns: [
       ['when', row => ago(row.at)],
       ['status', row => String(row.status || '—')],
-      ['code', row => plain(row.code ?? (row.cut ? 'cut' : 'of the application'))],
+      ['code', row => plain(row.code ?? (row.cut ? 'cut' : 'from the application'))],
       ['method', row => plain(row.method)],
       ['host and path', row => plain(`${row.host ?? ''}${row.path}`), true],
       ['runtime', row => plain(row.runtime)],
@@ -71,7 +71,7 @@ export const VIEWS = [
     rows: ({ status }) => status.recent ?? [],
     shown: ({ status }) => status.component !== 'router',
     draw: () => [],
-    empty: 'No session has come or gone yet.',
+    empty: 'No session has opened or ended yet.',
     columns: [
       ['when', row => ago(row.at)],
       ['event', row => plain(row.event)],
@@ -187,7 +187,11 @@ function clientSessions(status) {
 function cutNote(status, list) {
   const all = status.rowsInAll?.[list]
   if (all === undefined) return undefined
-  return element('p', { class: 'quiet' }, `The first ${status[list].length} of ${all}; \`sallyport sessions\` has all.`)
+  return element(
+    'p',
+    { class: 'quiet' },
+    `The first ${status[list].length} of ${all}. \`sallyport sessions\` lists all.`,
+  )
 }
 
 /** @param {Row} row */
@@ -259,7 +263,7 @@ function inbox({ status }) {
     ),
     troubles.length === 0
       ? undefined
-      : element('p', {}, `Dead letters came of: ${troubles.map(([name, count]) => `${name} ${count}`).join(', ')}.`),
+      : element('p', {}, `Dead letters by reason: ${troubles.map(([name, count]) => `${name} ${count}`).join(', ')}.`),
     element('h2', {}, 'Look closer, deliver again'),
     copyable('sallyport inbox list'),
     copyable('sallyport inbox replay --state dead --runtime NAME'),
