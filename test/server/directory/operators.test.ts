@@ -52,7 +52,7 @@ describe.runIf(needs('redis'))('questions of operators', () => {
     await start('b')
     const problem = (text: string) => [{ problem: expect.stringContaining(text) }]
     expect(await a.askOthers('/fail')).toEqual(problem('could not answer: no'))
-    expect(await a.askOthers('/much')).toEqual(problem('could not answer: it takes 52'))
+    expect(await a.askOthers('/much')).toEqual(problem('could not answer: the message has 52'))
   })
 
   test('are bounded: one more than that is refused at once', async () => {
