@@ -208,7 +208,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     for (const [key, said] of [
       ['2', 'Nothing has failed'],
       ['3', 'No session is open'],
-      ['5', 'No session has come'],
+      ['5', 'No session has opened'],
     ]) {
       await page.press(key!)
       await page.until(`${text}.includes('${said}')`)
