@@ -40,6 +40,8 @@ interface StoredRules {
   readonly hosts?: readonly string[]
 }
 
+type StoredRow = Contents['rules'][number]
+
 interface RuntimeRules {
   readonly rules: Rules
   readonly hosts: readonly string[]
@@ -54,8 +56,8 @@ interface RuntimeRules {
 export class AnnouncedRules {
   readonly #parts: AnnouncedRulesParts
   readonly #byRuntime = new AgedMap<RuntimeRules>()
-  /** Runtimes whose stored rules have no valid MAC. */
-  #unproven: ReadonlySet<string> = new Set()
+  /** Stored rules without a valid MAC, by runtime. */
+  #unproven = new Map<string, StoredRow>()
 
   constructor(parts: AnnouncedRulesParts) {
     this.#parts = parts
@@ -177,6 +179,7 @@ export class AnnouncedRules {
       const proven = rules && (this.#parts.mac?.addRulesMac(runtime, rules, at) ?? rules)
       await this.#parts.store.apply({ op: 'rules', runtime, rules: proven, at })
       const known = this.#byRuntime.get(runtime)
+      this.#unproven.delete(runtime)
       if (known === undefined || known.text !== rules) return
       if (rules === undefined) this.#byRuntime.delete(runtime)
       else known.savedAt = at
@@ -188,30 +191,37 @@ export class AnnouncedRules {
 
   /** Adopts the rules in the store, except where our own are still being written. */
   adopt(rules: Contents['rules']): void {
-    const texts = this.#trusted(rules)
+    const trusted = this.#trusted(rules)
     for (const [runtime, { savedAt }] of this.#byRuntime)
-      if (savedAt > 0 && !texts.has(runtime)) this.#byRuntime.delete(runtime)
-    for (const [runtime, text] of texts) {
+      if (savedAt > 0 && !trusted.has(runtime)) this.#byRuntime.delete(runtime)
+    for (const [runtime, { rules: text, seen }] of trusted) {
       const known = this.#byRuntime.get(runtime)
       if (known === undefined || (known.savedAt > 0 && known.text !== text))
-        this.#load(runtime, text, this.#parts.now())
+        this.#load(runtime, text, Math.min(seen, this.#parts.now()))
     }
   }
 
+  /** The MAC secrets have changed. */
+  retryUnproven(): void {
+    const trusted = this.#trusted([...this.#unproven.values()])
+    for (const [runtime, { rules, seen }] of trusted)
+      if (this.#byRuntime.get(runtime) === undefined) this.#load(runtime, rules, Math.min(seen, this.#parts.now()))
+  }
+
   /** The stored rules, by runtime. Rules without a valid MAC are ignored, so nothing is kept for that runtime. */
-  #trusted(stored: Contents['rules']): Map<string, string> {
-    const texts = new Map<string, string>()
-    const unproven = new Set<string>()
-    for (const { runtime, rules } of stored) {
-      const { mac } = this.#parts
-      const text = mac === undefined ? rules : mac.verifiedRules(runtime, rules, this.#parts.now() - RULES_MS)
-      if (text !== undefined) texts.set(runtime, text)
-      else unproven.add(runtime)
+  #trusted(stored: Contents['rules']): Map<string, StoredRow> {
+    const { mac, now, logger } = this.#parts
+    const trusted = new Map<string, StoredRow>()
+    const unproven = new Map<string, StoredRow>()
+    for (const row of stored) {
+      const { runtime } = row
+      const rules = mac === undefined ? row.rules : mac.verifiedRules(runtime, row.rules, now() - RULES_MS)
+      if (rules === undefined) unproven.set(runtime, row)
+      else trusted.set(runtime, { ...row, rules })
     }
-    for (const runtime of unproven)
-      if (!this.#unproven.has(runtime)) this.#parts.logger.error({ runtime }, UNPROVEN_RULES)
+    for (const runtime of unproven.keys()) if (!this.#unproven.has(runtime)) logger.error({ runtime }, UNPROVEN_RULES)
     this.#unproven = unproven
-    return texts
+    return trusted
   }
 
   /** A new, empty file has none of the rules, so each is written again. */

@@ -48,7 +48,11 @@ interface CaptureOptions {
 /** Most webhooks are answered within this time, so until then the body stays in the buffers that it was read into. */
 const MOMENT_MS = 250
 
+/** A receiver that reads nothing for this long has stopped reading. Of the 10 s that senders wait, 2 s are left by default. */
+const STUCK_MS = 500
+
 const late = stepOf<Capture>(capture => capture.late())
+const checkReceiver = stepOf<Capture>(capture => capture.checkReceiver())
 const giveUp = stepOf<Capture>(capture => capture.giveUp())
 
 export class Capture implements RequestSink, ResponseSink, Failing {
@@ -95,6 +99,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #keptBytes = 0
   #creditedBytes = 0
   #receivedBytes = 0
+  /** Those that had been forwarded when the receiver was last checked. */
+  #checkedBytes = -1
 
   constructor(
     intake: WebhookIntake,
@@ -283,12 +289,23 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   late(): void {
     if (this.#phase !== 'passing') return
     const leftMs = this.rule.answerWithinMs - MOMENT_MS
-    if (this.#momentOver || leftMs <= 0) this.#capture('slow')
-    else {
+    if (this.#momentOver || leftMs <= 0) {
+      this.#capture('slow')
+      this.checkReceiver()
+    } else {
       this.#momentOver = true
       this.#body.own()
       this.#timer = setTimeout(late, leftMs, this)
     }
+  }
+
+  /** @internal The sender of an incomplete webhook does not have to wait for a receiver that has stopped reading. */
+  checkReceiver(): void {
+    if (this.#phase !== 'capturing' || this.#next === undefined) return
+    const isStuck = this.#checkedBytes === this.#forwardedBytes && this.#forwardedBytes < this.#receivedBytes
+    this.#checkedBytes = this.#forwardedBytes
+    if (isStuck) this.giveUp()
+    else this.#timer = setTimeout(checkReceiver, STUCK_MS, this)
   }
 
   /** Nobody waits for the attempt any more, so the rest of it gets this long. */

@@ -101,6 +101,7 @@ export class Inbox {
     this.rules = new AnnouncedRules({
       ...{ store, mac, logger, now, isLive, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
     })
+    if (mac !== undefined) mac.onChange = () => this.rules.retryUnproven()
     const guard = logGuard(logger, SWEEP_FAILED)
     const sweep = guard(() => detached(logger, SWEEP_FAILED, this.#sweep()))
     this.#sweepTimer = setInterval(sweep, SWEEP_MS).unref()

@@ -53,6 +53,8 @@ export class InboxMac {
   readonly #logger: Logger
   #secrets: readonly KeyObject[]
   readonly #watch: FilesWatch
+  /** Called when the secrets have changed. */
+  onChange: (() => void) | undefined
 
   /** Rejects if the file cannot be used. It is read again when it changes; if it is then invalid, the old secrets stay. */
   static async open(options: MacOptions, logger: Logger): Promise<InboxMac> {
@@ -79,6 +81,7 @@ export class InboxMac {
       if (isSame) return
       this.#secrets = secrets
       this.#logger.info({ file }, 'read the MAC secrets of the inbox again')
+      this.onChange?.()
     } catch (error) {
       const err = { message: (error as Error).message }
       this.#logger.error({ file, err }, 'the file of the MAC secrets of the inbox is invalid; the old ones stay')

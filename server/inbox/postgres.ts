@@ -173,7 +173,8 @@ export class PostgresStore extends GroupedStore {
     })
     const heard = this.guard((news: Notification) => this.#handleNotification(news.payload ?? ''))
     for (const connection of [connections.writer, connections.listener]) connection.on('error', broken)
-    connections.readers.on('error', broken)
+    // The pool replaces one that breaks while it is idle.
+    connections.readers.on('error', () => {})
     connections.listener.on('notification', heard)
     try {
       await Promise.all([connections.writer.connect(), connections.listener.connect()])
@@ -230,6 +231,7 @@ export class PostgresStore extends GroupedStore {
   /** Renews the lease, and schedules the next renewal. */
   async #beat(connections: Connections): Promise<void> {
     const startedMs = performance.now()
+    this.#keepAlive(connections)
     await connections.listener.query(sql.BEAT, [this.#server, this.#leaseMs])
     if (this.#connections !== connections) return
     this.#leaseEndsMs = startedMs + this.#leaseMs * LEASE_MARGIN
@@ -237,6 +239,14 @@ export class PostgresStore extends GroupedStore {
       detached(this.logger, 'renewing the lease of the inbox failed', this.#beatAgain(connections)),
     )
     this.#beatTimer = setTimeout(again, this.#leaseMs / BEATS_PER_LEASE).unref()
+  }
+
+  /** Balancers and firewalls forget connections that are idle, and the next webhook would be refused. */
+  #keepAlive(connections: Connections): void {
+    const failed = this.guard((error: unknown) => {
+      if (this.#connections === connections) this.#failed(error)
+    })
+    connections.writer.query('SELECT').catch(failed)
   }
 
   async #beatAgain(connections: Connections): Promise<void> {
@@ -279,7 +289,7 @@ export class PostgresStore extends GroupedStore {
   }
 
   async #rules({ readers }: Connections): Promise<Rules> {
-    const rules = await readers.query<Rules['rules'][number]>('SELECT runtime, rules FROM rules')
+    const rules = await readers.query<Rules['rules'][number]>('SELECT runtime, rules, seen FROM rules')
     const paused = await readers.query<{ runtime: string }>('SELECT runtime FROM paused')
     return { rules: rules.rows, paused: paused.rows.map(({ runtime }) => runtime) }
   }

@@ -178,6 +178,11 @@ export class SqliteFile {
     return identityOf(this.#path) !== this.#identity
   }
 
+  /** The same for its write-ahead log, whose content goes into the file when that is closed. */
+  isLogGone(): boolean {
+    return identityOf(`${this.#path}-wal`) !== this.#log
+  }
+
   /** Saves a copy of the deleted file next to its old path, and returns the copy's name. */
   rescue(): string {
     const copy = nameAside(this.#path)
@@ -320,7 +325,7 @@ export class SqliteFile {
   contents(): Contents {
     return {
       ...this.counts(),
-      rules: this.#all('SELECT runtime, rules FROM rules'),
+      rules: this.#all('SELECT runtime, rules, seen FROM rules'),
       paused: this.#all<{ runtime: string }>('SELECT runtime FROM paused').map(({ runtime }) => runtime),
     }
   }

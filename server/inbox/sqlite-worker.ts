@@ -26,6 +26,7 @@ function answer(question: Question): unknown {
     case 'list':
       return file!.list(question.filter)
     case 'sweep':
+      check(file!)
       return file!.sweep(question.at, question.keep)
     case 'counts':
       return file!.counts()
@@ -42,9 +43,14 @@ function leave(): string | undefined {
   return rescued
 }
 
+/** Throws if what is written would be lost with this process. The file is then opened again. */
+function check(file: SqliteFile): void {
+  if (file.isGone() || file.isLogGone()) throw new Error('the file or its write-ahead log was deleted or replaced')
+}
+
 /** If there is no room, only changes that add something are refused. The others settle messages, or make room. */
 function apply(file: SqliteFile, changes: readonly Change[]): Committed[] {
-  if (file.isGone()) throw new Error('the file was deleted or replaced')
+  check(file)
   const others = changes.filter(change => !addsContent(change))
   try {
     if (others.length < changes.length && !file.hasRoom()) throw new FullError(NO_ROOM)

@@ -120,7 +120,8 @@ export interface Counts {
 
 /** What a store has when it opens. */
 export interface Contents extends Counts {
-  readonly rules: readonly { readonly runtime: string; readonly rules: string }[]
+  /** `seen` is when they were written, in ms since 1970. */
+  readonly rules: readonly { readonly runtime: string; readonly rules: string; readonly seen: number }[]
   readonly paused: readonly string[]
 }
 

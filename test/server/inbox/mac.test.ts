@@ -372,6 +372,23 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(ground.receiver.bodies.sort()).toEqual(['by the new one', 'by the old one'])
   })
 
+  it('rules hold again once a wrong file is put right, and once their client has announced them', async () => {
+    await begin()
+    await announce()
+    const unproven = () => ground.server.stats().inbox!.unprovenRules
+    writeFileSync(secrets, THEIRS)
+    await serve()
+    expect((await ground.post('x')).status).toBe(503)
+    writeFileSync(secrets, OURS)
+    await until(() => unproven() === 0)
+    await store('by the right one', 'right')
+    writeFileSync(secrets, THEIRS)
+    await serve()
+    expect(unproven()).toBe(1)
+    await announce()
+    await until(() => unproven() === 0)
+  })
+
   it('turned on: what was stored before is delivered while a MAC is optional, and not by what has a wrong one', async () => {
     await begin()
     await serve({})

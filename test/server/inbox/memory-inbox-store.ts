@@ -20,7 +20,7 @@ type Kept = Message & Pick<NewMessage, 'dedupe' | 'dedupeMs'>
 export class MemoryDisk {
   readonly messages: Kept[] = []
   readonly parts = new Map<string, Uint8Array>()
-  readonly rules = new Map<string, string>()
+  readonly rules = new Map<string, { readonly rules: string; readonly seen: number }>()
   /** How the next change ends: `lost` leaves nothing, `unsure` is done and said not to be. */
   fault: () => 'none' | 'lost' | 'unsure' = () => 'none'
 
@@ -57,7 +57,7 @@ export class MemoryDisk {
         return { status: 'done', id: change.id }
       }
       case 'rules':
-        if (change.rules !== undefined) this.rules.set(change.runtime, change.rules)
+        if (change.rules !== undefined) this.rules.set(change.runtime, { rules: change.rules, seen: change.at })
         return { status: 'done', id: change.runtime }
       default:
         return { status: 'done', id: '' }
@@ -97,7 +97,7 @@ export class MemoryInboxStore implements InboxStore {
 
   set onState(listener: InboxStore['onState']) {
     this.#onState = listener
-    const rules = [...this.#disk.rules].map(([runtime, text]) => ({ runtime, rules: text }))
+    const rules = [...this.#disk.rules].map(([runtime, stored]) => ({ runtime, ...stored }))
     const contents: Contents = { counts: this.#disk.counts(), lanes: this.#disk.lanes(), rules, paused: [] }
     listener?.({ open: true, contents, setAside: undefined })
   }

@@ -1,6 +1,8 @@
 // @module-tag slow
 /** An inbox in PostgreSQL: what cannot be used, what happens when it fails, and who has a lane. */
+import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { Client } from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
@@ -213,6 +215,30 @@ describe.runIf(needs('postgres'))('a real one', () => {
     } finally {
       await postgres.query('ALTER DATABASE sallyport RESET idle_session_timeout')
     }
+  })
+
+  test('something in between that ends quiet connections ends none of its', async () => {
+    const idleMs = unhurried(1500)
+    const between = createServer(near => {
+      const far = connect({ host: '127.0.0.1', port: postgres.port })
+      for (const [one, other] of [
+        [near, far],
+        [far, near],
+      ] as const) {
+        one.on('error', () => {}).on('close', () => other.destroy())
+        one.setTimeout(idleMs, () => one.destroy()).pipe(other)
+      }
+    })
+    between.listen(0, '127.0.0.1')
+    await once(between, 'listening')
+    const store = await start({ port: (between.address() as AddressInfo).port, leaseMs: LEASE_MS })
+    // It is as quiet as the store was, and for less time.
+    const other = connect({ host: '127.0.0.1', port: (between.address() as AddressInfo).port })
+    await once(other, 'close')
+    expect(await append(store, message('a'))).toMatchObject({ status: 'stored' })
+    expect(logged.filter(line => line.includes('is away'))).toEqual([])
+    await store.close()
+    between.close()
   })
 
   test('one that PostgreSQL refuses takes none of those with it that came at the same time', async () => {
@@ -502,7 +528,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       for (let i = 0; i < 30; i++) await a.apply({ op: 'rules', runtime: 'demo', rules: `${i}`, at: NOW })
       await other.end()
       await Promise.all(reads)
-      const last = () => expect(told.at(-1)).toEqual([{ runtime: 'demo', rules: '29' }])
+      const last = () => expect(told.at(-1)).toEqual([{ runtime: 'demo', rules: '29', seen: NOW }])
       await eventually(last)
       expect(told.length).toBeLessThan(4)
     })
@@ -516,8 +542,8 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await a.apply({ op: 'pause', runtime: 'demo', paused: true })
       await until(() => told.length === 2)
       expect(told).toEqual([
-        { rules: [{ runtime: 'demo', rules: 'rules' }], paused: [] },
-        { rules: [{ runtime: 'demo', rules: 'rules' }], paused: ['demo'] },
+        { rules: [{ runtime: 'demo', rules: 'rules', seen: NOW }], paused: [] },
+        { rules: [{ runtime: 'demo', rules: 'rules', seen: NOW }], paused: ['demo'] },
       ])
     })
   })

@@ -27,6 +27,8 @@ import { long } from '../../support/needs.ts'
 import { until } from '../../support/until.ts'
 import { append, bytes, message, NOW } from './messages.ts'
 
+const KEEP = { deadMs: 1e9, deliveredMs: 1e9, maxDelivered: 10, rulesMs: 1e9 }
+
 let folder: string
 let path: string
 const open: SqliteStore[] = []
@@ -153,6 +155,23 @@ test.each([
     expect((await store.next('demo', 'l', 9)).map(({ id }) => id)).toEqual(what === 'deleted' ? ['c'] : ['older', 'c'])
   },
 )
+
+test.each<[string, (store: SqliteStore) => Promise<unknown>]>([
+  ['a webhook', async store => await expect(append(store, message('b'))).rejects.toMatchObject({ kind: 'away' })],
+  ['a sweep', async store => await expect(store.sweep(NOW, KEEP)).rejects.toMatchObject({ kind: 'away' })],
+])('a log that is deleted while its file is used is noticed by %s, and loses nothing', async (_, notice) => {
+  const store = await start()
+  await append(store, message('a'))
+  rmSync(`${path}-wal`)
+  await notice(store)
+  await until(() => store.stats().open)
+  await append(store, message('c'))
+  // What a kill would leave.
+  const left = join(folder, 'left.db')
+  for (const end of ['', '-wal']) copyFileSync(path + end, left + end)
+  expect((await (await start(left)).next('demo', 'l', 9)).map(({ id }) => id)).toEqual(['a', 'c'])
+  expect(store.stats().setAside).toBeUndefined()
+})
 
 test('a file that another server has: it is away until that one ends', async () => {
   const first = await start()

@@ -10,7 +10,7 @@ import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../prot
 import { needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
 import { until } from '../../support/until.ts'
-import { answer, DOMAIN, dial } from '../fixture.ts'
+import { answer, DOMAIN, dial, token } from '../fixture.ts'
 import { type Ground, leave, makeGround, RULE } from './fixture.ts'
 
 let ground: Ground
@@ -307,6 +307,29 @@ test('a receiver that has answered before it reads gets what fits into one part'
   expect(asked).toEqual(bodies.map(() => ({ bytes: 20_000, ended: true })))
 })
 
+test('a receiver that stops reading keeps the sender of a long webhook waiting no longer than a silent one', async () => {
+  ground = await makeGround()
+  const asked: number[] = []
+  await dial(ground.server, {
+    hello: { inbox: [{ ...RULE, answerWithinMs: 20 }] },
+    handler: (_preamble, _request, response) => {
+      const nr = asked.push(0) - 1
+      return {
+        requestData: chunk => {
+          asked[nr]! += chunk.length
+          if (nr > 0) response.requestConsumed(chunk.length)
+        },
+        requestEnd: () => answer(response, 200, 'all of it'),
+        requestAbort: () => {},
+        responseConsumed: () => {},
+      }
+    },
+  })
+  expect((await ground.post(Buffer.alloc(2_000_000))).status).toBe(202)
+  await until(async () => (await ground.messages('delivered')).length === 1)
+  expect(asked).toEqual([expect.any(Number), 2_000_000])
+})
+
 test('a receiver that says 200 while a slow webhook is kept gets the rest of it', async () => {
   ground = await makeGround()
   const asked = await earlyReceiver([{ ...RULE, answerWithinMs: 20 }])
@@ -339,6 +362,26 @@ test.each([
   await ground.restart()
   await ground.connect()
   await until(() => ground.receiver.bodies.includes('of the future'))
+})
+
+test('rules are those of thirty days from the last time the client connected, however often the server restarts', async () => {
+  let now = Date.now()
+  ground = await makeGround({}, { clock: () => now })
+  const connect = async () =>
+    await dial(ground.server, { token: await token('demo', { now }), hello: { inbox: [RULE] } })
+  await leave(ground, await connect())
+  await until(() => ground.server.stats().inbox!.store.commits > 0)
+  for (let i = 0; i < 3; i++) {
+    now += 16 * 3_600_000
+    await ground.restart()
+  }
+  await leave(ground, await connect())
+  await until(() => ground.server.stats().inbox!.store.commits > 0)
+  await ground.server.close({ graceMs: 0 })
+  const file = new DatabaseSync(ground.path)
+  expect(file.prepare('SELECT seen FROM rules').all()).toEqual([{ seen: now }])
+  file.close()
+  await ground.restart()
 })
 
 test('a key that nothing can be sealed for is no key: nothing is kept, and nothing is left behind', async () => {
