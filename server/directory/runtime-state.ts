@@ -20,7 +20,7 @@ export function parseRuntimeState(text: string, nowMs: number): RuntimeState {
   }
 }
 
-/** Whether this can be the name of an instance, or of a replica (which is URL-escaped). No other names can be passed on. */
+/** Whether this can be the name of an instance, or of a replica (which is URL-escaped). No other names can be passed on. `scripts.ts` checks the same. */
 function isOurs(name: string): boolean {
   return /^[\w.~%!*'()-]{1,512}$/.test(name)
 }

@@ -87,6 +87,8 @@ local function epochOf(value)
   local epoch = number(value)
   if epoch and epoch < 1000000000000000 then return epoch end
 end
+-- The same check as in \`runtime-state.ts\`: replicas ignore other names, so nobody would ever remove such an instance.
+local function isOurs(name) return #name <= 512 and string.match(name, "^[%w_.~%%!*'()-]+$") end
 local stored, before = pairsOf(KEYS[1]), {}
 local epoch, active, lost, version, holdings, count = 0, '', 0, 0, {}, 0
 for i = 1, #stored, 2 do
@@ -98,7 +100,7 @@ for i = 1, #stored, 2 do
   elseif field == '@version' then version = number(value) or 0
   else
     local held = epochOf(string.match(value, '^%d+'))
-    if held then
+    if held and isOurs(field) then
       local holding = { epoch = held, replicas = {} }
       for word in string.gmatch(value, ' (%S+)') do
         if alive[word] then table.insert(holding.replicas, word) end

@@ -63,7 +63,12 @@ const OF_REPLICAS: Case[] = [
   ...kinds(REPLICAS),
 ]
 
+/** Instances of the latest epoch, with sessions at all replicas. */
+const STRANGE = `local at = '900' for _, name in ipairs(redis.call('HKEYS', '${REPLICAS}')) do at = at .. ' ' .. name end
+  ${inAll(['', '@x', 'two words', 'n'.repeat(600), '\\255\\254'], name => `redis.call('HSET', '${RUNTIME}', '${name}', at)`)}`
+
 const OF_RUNTIME: Case[] = [
+  ['names of instances', STRANGE],
   ...['@epoch', '@active', '@lost', '@version', 'one', 'other'].flatMap(field => of(RUNTIME, field)),
   ...kinds(RUNTIME),
   ...['', '[]', '{}', 'null', '[1]', '["demo"]', '["demo","9007199254740991","x","1","0"]', '\\255'].map(
