@@ -160,6 +160,17 @@ describe('of an upstream', () => {
     expect(await peer.saying('\r\n\r\n')).toMatch(/^HTTP\/1.1 200 /)
   })
 
+  test('the settings of a connection over HTTP/2 are heard', async () => {
+    const upstream = await RawUpstream.start()
+    open.push(() => upstream.close())
+    const peer = await askRouter(`h2c://127.0.0.1:${upstream.port}`)
+    await until(() => upstream.text.length > PREFACE.length)
+    await standStillBehind(() => upstream.peers[0]!.send(frame(TYPE.settings, 0, 0)))
+    const asked = () => framesOf(Buffer.from(upstream.text.slice(PREFACE.length), 'latin1')).map(({ type }) => type)
+    await until(() => asked().includes(TYPE.headers) || peer.text !== '')
+    expect(asked()).toContain(TYPE.headers)
+  })
+
   test('a connection that it has taken is used', async () => {
     const upstream = await RawUpstream.start()
     open.push(() => upstream.close())
