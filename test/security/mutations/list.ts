@@ -29,48 +29,48 @@ const REMEMBERED = ['test/protocol/remembered.test.ts']
 export const MUTATIONS: readonly Mutation[] = [
   // Inbox
   {
-    defence: 'a webhook without a MAC is not believed',
+    defence: 'a webhook without a MAC is not delivered',
     edits: [['server/inbox/mac.ts', 'mac === undefined && this.#options.optional', 'mac === undefined']],
     tests: INBOX_MAC,
   },
   {
-    defence: 'a MAC of a webhook is for its runtime, lane and id',
+    defence: "a webhook's MAC covers its runtime, lane and id",
     edits: [['server/inbox/mac.ts', "['id', 'runtime', 'lane', ", '[']],
     tests: INBOX_MAC,
   },
   {
-    defence: 'a MAC of a part is for its webhook and place',
+    defence: "a part's MAC covers its webhook and position",
     edits: [['server/inbox/mac.ts', "['part', runtime, id, n]", "['part', runtime === id && n]"]],
     tests: INBOX_MAC,
   },
   {
-    defence: 'a MAC of rules is for their runtime',
+    defence: 'the MAC of rules covers their runtime',
     edits: [['server/inbox/mac.ts', "#isGood(mac, ['rules', runtime,", "#isGood(mac, ['rules', 'demo',"]],
     tests: INBOX_MAC,
   },
   {
-    defence: 'rules without a MAC are not believed',
+    defence: 'rules without a MAC are ignored',
     edits: [['server/inbox/mac.ts', "this.#isGood(mac, ['rules', runtime, announced, at]) && ", 'mac !== this && ']],
     tests: INBOX_MAC,
   },
   // Edge, HTTP/1.1
   {
-    defence: 'a head that comes again says the length of its own body',
+    defence: 'a repeated head keeps its own body length',
     edits: [['protocol/http/head-cache.ts', 'seen.bodyBytes !== bodyBytes || ', '']],
     tests: SEEN_HEADS,
   },
   {
-    defence: 'a head that comes again has its own framing and connection',
+    defence: 'a repeated head keeps its own framing and connection fields',
     edits: [['protocol/http/head-cache.ts', 'seen.about !== about || ', '']],
     tests: SEEN_HEADS,
   },
   {
-    defence: 'an upstream is told of the caller at hand, not of the one before',
+    defence: 'an upstream is told the current caller, not the previous one',
     edits: [['protocol/base/memoize-last.ts', 'a !== lastA || ', '']],
     tests: REMEMBERED,
   },
   {
-    defence: 'a request goes to its own authority',
+    defence: 'a request keeps its own authority',
     edits: [['protocol/base/memoize-last.ts', ' || c !== lastC', '']],
     tests: REMEMBERED,
   },
@@ -80,22 +80,22 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: REMEMBERED,
   },
   {
-    defence: 'a head that begins like another is read for itself',
+    defence: 'a head that begins like another one is parsed separately',
     edits: [['protocol/base/byte-cache.ts', 'seen.length !== length || ', '']],
     tests: SEEN_BYTES,
   },
   {
-    defence: 'a head of the length of another is read for itself',
+    defence: 'a head of the same length as another one is parsed separately',
     edits: [['protocol/base/byte-cache.ts', ' || seen.bytes.compare(bytes, at, end, 0, length) !== 0', '']],
     tests: SEEN_BYTES,
   },
   {
-    defence: 'content-length beside transfer-encoding',
+    defence: 'content-length together with transfer-encoding',
     edits: [['protocol/http/http1/request-head.ts', 'if (head.contentLength !== -1) throw', 'if (false) throw']],
     tests: HTTP1,
   },
   {
-    defence: 'transfer-encoding is chunked alone',
+    defence: 'transfer-encoding is only chunked',
     edits: [
       ['protocol/http/http1/request-head.ts', "if (head.transferEncoding !== 'chunked') throw", 'if (false) throw'],
     ],
@@ -112,7 +112,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP1,
   },
   {
-    defence: 'content-length in plain digits',
+    defence: 'content-length consists of digits',
     edits: [['protocol/http/headers.ts', 'if (digit < 0 || digit > 9) return -1', '']],
     tests: HTTP1,
   },
@@ -128,7 +128,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP1,
   },
   {
-    defence: 'bytes of a head of which no line ends any more',
+    defence: 'bytes of a head whose lines never end',
     edits: [['protocol/http/http1/head-reader.ts', 'if (long ||', 'if (']],
     tests: ['test/protocol/http/http1/head-reader.test.ts'],
   },
@@ -144,17 +144,17 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP1,
   },
   {
-    defence: 'bound of chunk extensions',
+    defence: 'bound on chunk extensions',
     edits: [['protocol/http/http1/body-reader.ts', '++this.#extensionBytes > MAX_EXTENSION_BYTES', 'false']],
     tests: HTTP1,
   },
   {
-    defence: 'bound of chunk sizes',
+    defence: 'bound on chunk sizes',
     edits: [['protocol/http/http1/body-reader.ts', '++this.#digits > MAX_SIZE_DIGITS', '++this.#digits < 0']],
     tests: HTTP1,
   },
   {
-    defence: 'drain or close behind an early answer',
+    defence: 'drain or close after an early answer',
     edits: [
       [
         'protocol/http/http1/server-connection.ts',
@@ -165,7 +165,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP1,
   },
   {
-    defence: 'bytes behind an Upgrade wait for the 101',
+    defence: 'bytes after an Upgrade request wait for the 101',
     edits: [
       [
         'protocol/http/http1/server-connection.ts',
@@ -186,14 +186,14 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP1,
   },
   {
-    defence: 'a 101 has to fit the request',
+    defence: 'a 101 must match the request',
     edits: [
       ['protocol/http/http1/client-connection.ts', 'if (accept !== webSocketAccept(key)) throw', 'if (false) throw'],
     ],
     tests: HTTP1,
   },
   {
-    defence: 'a pipeline lets others have their turn',
+    defence: 'a pipeline gives other connections a turn',
     edits: [['protocol/http/http1/server-connection.ts', 'this.#begun === REQUESTS_PER_TURN', 'false']],
     tests: ['test/protocol/http/http1/server-connection.test.ts'],
   },
@@ -209,7 +209,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/protocol/http/listener.test.ts'],
   },
   {
-    defence: 'a request is begun only while few answers wait',
+    defence: 'a request begins only while few answers wait',
     edits: [
       [
         'protocol/http/http1/server-connection.ts',
@@ -220,12 +220,12 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/security/edge-pipelines.test.ts'],
   },
   {
-    defence: 'a reset is seen while we do not read',
+    defence: 'a reset is noticed while we do not read',
     edits: [['protocol/http/http1/server-connection.ts', 'if (unheard && isBroken(this.#socket)) this.destroy()', '']],
     tests: ['test/security/edge-callers.test.ts'],
   },
   {
-    defence: 'what came whole before a FIN is answered',
+    defence: 'complete requests before a FIN are answered',
     edits: [
       [
         'protocol/http/http1/server-connection.ts',
@@ -236,7 +236,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/security/edge-pipelines.test.ts'],
   },
   {
-    defence: 'requests that go round in circles are stopped',
+    defence: 'request loops are stopped',
     edits: [['protocol/http/loop-guard.ts', 'if (passed >= MOST_PASSES) return false', '']],
     tests: ['test/security/edge-loops.test.ts'],
   },
@@ -286,7 +286,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   // Edge, HTTP/2
   {
-    defence: 'a 2xx says yes to no extended CONNECT',
+    defence: 'a 2xx does not accept an extended CONNECT',
     edits: [
       [
         'protocol/http/http2/server-exchange.ts',
@@ -328,7 +328,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP2,
   },
   {
-    defence: 'a reset that says "no error" is noticed',
+    defence: 'a reset with NO_ERROR is noticed',
     edits: [
       ['protocol/http/http2/server-exchange.ts', "    stream.on('aborted', this.#onGone)\n", ''],
       ['protocol/http/http2/server-exchange.ts', 'if (this.#stream.closed && !this.#responseEnded) this.#gone()', ''],
@@ -336,7 +336,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/security/edge-http2-ends.test.ts'],
   },
   {
-    defence: 'the end of a body that came with its head is heard',
+    defence: 'the end of a body that arrived with its head is noticed',
     edits: [
       [
         'protocol/http/http2/server-exchange.ts',
@@ -347,7 +347,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/protocol/http/http2/request-body.test.ts'],
   },
   {
-    defence: 'what waits behind an early answer stays counted',
+    defence: 'data behind an early answer stays counted',
     edits: [
       [
         'protocol/http/http2/server-exchange.ts',
@@ -358,7 +358,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/security/edge-http2-early.test.ts'],
   },
   {
-    defence: 'a caller over HTTP/2 that takes no answers begins no more',
+    defence: 'a caller over HTTP/2 that reads no answers begins no more requests',
     edits: [['protocol/http/http2/server-session.ts', 'this.#context.unsentBytes > MAX_UNSENT_BYTES', 'false']],
     tests: ['test/security/edge-http2-unread.test.ts'],
   },
@@ -391,12 +391,12 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: HTTP2,
   },
   {
-    defence: 'equal strings of large heads are kept once',
+    defence: 'equal strings of large heads are stored once',
     edits: [['protocol/http/http2/shared-strings.ts', 'if (bytes > LARGE_BYTES)', 'if (false)']],
     tests: ['test/abuse/amplification.test.ts'],
   },
   {
-    defence: 'trailers say nothing of the caller',
+    defence: 'trailers cannot name the caller',
     edits: [
       [
         'protocol/http/headers.ts',
@@ -460,7 +460,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/server/admission.test.ts'],
   },
   {
-    defence: 'half a ClientHello begins no TLS',
+    defence: 'half a ClientHello starts no TLS handshake',
     edits: [['server/control/waiting-socket.ts', 'readServerName(this.#seen).done', 'this.#seen.length > 0']],
     tests: CONTROL,
   },
@@ -476,12 +476,12 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: YAMUX,
   },
   {
-    defence: 'handshakes under way (handshakesUnderWay)',
+    defence: 'handshakes in progress (handshakesUnderWay)',
     edits: [['server/control/accept-queue.ts', 'this.#underWay.makeRoom(address)', '']],
     tests: CONTROL,
   },
   {
-    defence: 'a door is shared by network',
+    defence: 'connection slots are shared among networks',
     edits: [['protocol/base/connection-slots.ts', 'idlest(greediest) ?? newest', 'undefined']],
     tests: DOORS,
   },
@@ -491,12 +491,12 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: [...DOORS, 'test/protocol/base/connection-slots.test.ts'],
   },
   {
-    defence: 'a deadline of a session that leaves only comes nearer',
+    defence: 'the deadline of a draining session only moves closer',
     edits: [['server/control/session-drain.ts', 'if (endsAt >= this.#endsAt) return', '']],
     tests: CONTROL,
   },
   {
-    defence: 'TLS 1.3 alone',
+    defence: 'only TLS 1.3',
     edits: [
       [
         'protocol/base/tls-profile.ts',
@@ -523,7 +523,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/suites/tls.test.ts'],
   },
   {
-    defence: 'a stream is of the runtime of its session',
+    defence: "a stream belongs to its session's runtime",
     edits: [['client/exchanges.ts', 'preamble.runtime !== session.runtime || ', '']],
     tests: ['test/client/exchanges.test.ts'],
   },
@@ -731,7 +731,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: YAMUX,
   },
   {
-    defence: 'nothing behind FIN',
+    defence: 'nothing after FIN',
     edits: [
       [
         'protocol/wire/yamux/incoming.ts',
@@ -742,7 +742,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: YAMUX,
   },
   {
-    defence: 'small chunks that wait for a stream keep their own memory alone',
+    defence: 'small chunks that wait for a stream own their memory',
     edits: [
       [
         'protocol/wire/yamux/send-queue.ts',
@@ -764,7 +764,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: SEND_QUEUE,
   },
   {
-    defence: 'small chunks that wait for a caller or an upstream, too',
+    defence: 'small chunks that wait for a caller or an upstream own their memory',
     edits: [['protocol/http/http1/socket-writer.ts', 'const waits = this.waiting > 0', 'const waits = false']],
     tests: OWN_BYTES,
   },
@@ -774,7 +774,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: OWN_BYTES,
   },
   {
-    defence: 'small chunks that wait over HTTP/2, too',
+    defence: 'small chunks that wait over HTTP/2 own their memory',
     edits: [['protocol/http/http2/stream-body.ts', 'this.waiting === 0 ? given : ownBytes(given)', 'given']],
     tests: OWN_BYTES,
   },
@@ -810,7 +810,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ROUTER,
   },
   {
-    defence: "a caller's word about itself",
+    defence: "a caller's claims about itself",
     edits: [
       ['router/handler/headers.ts', 'isForwardedName(name) ? !isInboxField(request, name) : ', ''],
       ['protocol/http/forwarded.ts', "name === 'x_request_id' || isForwardedName(name)", "name === 'x_request_id'"],
@@ -840,7 +840,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ROUTER,
   },
   {
-    defence: 'odd notations of addresses',
+    defence: 'unusual notations of addresses',
     edits: [
       [
         'router/target.ts',
@@ -884,7 +884,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   // Directory
   {
-    defence: 'epoch check: a replica is asked on one epoch',
+    defence: 'epoch check at a replica',
     edits: [
       [
         'server/registry.ts',
@@ -916,7 +916,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/server/peer/splice.test.ts'],
   },
   {
-    defence: 'webhooks for a host that no token names are not kept',
+    defence: 'webhooks for a host that no token names are not stored',
     edits: [['server/inbox/announced-rules.ts', 'rule === undefined || !isOwnHost', 'rule === undefined']],
     tests: ['test/server/inbox/own-hosts.test.ts'],
   },
@@ -926,7 +926,7 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/security/access.test.ts'],
   },
   {
-    defence: 'a replica is known by its alternative name',
+    defence: 'a replica is identified by its subject alternative name',
     edits: [['server/peer/tls.ts', "checkHost(PEER_NAME, { subject: 'never' })", 'checkHost(PEER_NAME)']],
     tests: ['test/server/peer/tls.test.ts'],
   },
@@ -949,22 +949,22 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/admin/site.test.ts'],
   },
   {
-    defence: 'a login opens the events of the page alone',
+    defence: "a login opens only the page's event stream",
     edits: [['admin/web/site.ts', "if (path !== '/ui/events') return undefined", '']],
     tests: ['test/admin/site.test.ts'],
   },
   {
-    defence: 'requests that other sites make get nothing of the page',
+    defence: 'requests from other sites get nothing of the page',
     edits: [['admin/web/site.ts', 'if (isElsewhere(request)) return ELSEWHERE', '']],
     tests: ['test/admin/site.test.ts'],
   },
   {
-    defence: 'a runtime file of another user is not believed',
+    defence: 'a runtime file of another user is not trusted',
     edits: [['admin/runtime-file.ts', 'return own === undefined || uid === own || uid === 0', 'return true']],
     tests: ADMIN,
   },
   {
-    defence: 'what is no token is not sent to an admin listener',
+    defence: 'only a token is sent to an admin listener',
     edits: [['cli/admin-client.ts', '/^[!-~]{1,8192}$/.test(token)', 'true']],
     tests: ADMIN,
   },
