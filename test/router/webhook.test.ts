@@ -880,7 +880,10 @@ describe('room for bodies that wait whole', () => {
       fc.property(fc.array(step, { maxLength: 60 }), steps => {
         const room = new BodyRoom()
         const sumOf = (network: number, unknown: boolean) =>
-          shares.reduce((sum, { bytes, isVerified }, i) => sum + (i % 4 === network && !(unknown && isVerified) ? bytes : 0), 0)
+          shares.reduce(
+            (sum, { bytes, isVerified }, i) => sum + (i % 4 === network && !(unknown && isVerified) ? bytes : 0),
+            0,
+          )
         let asking = 0
         let wanted = 0
         const shares = Array.from({ length: 12 }, (_, i) =>
