@@ -239,6 +239,7 @@ function headersOf(answer: Response): HeaderList {
     if (isFieldValue(value)) headers.push(name, value)
   }
   stripHopByHop(headers)
+  removeHeader(headers, 'sallyport-error')
   if (wasDecoded(answer)) for (const name of ['content-encoding', 'content-length']) removeHeader(headers, name)
   return headers
 }

@@ -7,10 +7,12 @@ import { type Duplex, duplexPair } from 'node:stream'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import { logGuard, tellDefect } from '../../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
-import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
+import { removeHeader } from '../../protocol/http/headers.ts'
 import { Http1ClientConnection, KEEP_ALIVE_MARGIN_MS } from '../../protocol/http/http1/client-connection.ts'
 import type { Head } from '../../protocol/http/http1/head-parser.ts'
+import { PassThrough } from '../../protocol/layer.ts'
 import type { OpenTarget } from './index.ts'
 import { asSocket } from './memory-socket.ts'
 
@@ -49,7 +51,8 @@ class Connections {
     const headers = [...request.headers]
     if (request.caller !== undefined) appendForwarded(headers, request.caller)
     const { method, authority, path, bodyBytes, upgrade } = request
-    return this.#take().send({ method, authority, path, headers, bodyBytes, upgrade }, response)
+    const outgoing = { method, authority, path, headers, bodyBytes, upgrade }
+    return new AppExchange(response).pass((_, answered) => this.#take().send(outgoing, answered), request)
   }
 
   /** Closes idle connections. The others end with their exchange. */
@@ -91,6 +94,14 @@ class Connections {
   #drop(connection: Http1ClientConnection): void {
     const index = this.#idle.indexOf(connection)
     if (index >= 0) this.#idle.splice(index, 1)
+  }
+}
+
+/** What the application says in `sallyport-error` would look like ours. */
+class AppExchange extends PassThrough {
+  override responseHead(head: ResponseHead): void {
+    removeHeader(head.headers, 'sallyport-error')
+    super.responseHead(head)
   }
 }
 

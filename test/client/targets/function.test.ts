@@ -91,6 +91,13 @@ describe('a target function', () => {
     expect(headers).toEqual(['set-cookie', 'a=1', 'set-cookie', 'b=2', 'x-kept', '1'])
   })
 
+  it('says nothing in our name', async () => {
+    const session = await serve(
+      () => new Response(null, { headers: { 'sallyport-error': 'runtime-offline', 'x-kept': '1' } }),
+    )
+    expect((await session.exchange().answer()).headers).toEqual(['x-kept', '1'])
+  })
+
   it.each([
     ['HEAD', 200, 'hello'],
     ['GET', 204, null],

@@ -58,6 +58,16 @@ describe('a node:http server that never listens', () => {
     expect(sockets.size).toBe(3)
   })
 
+  it('says nothing in our name', async () => {
+    const target = createServer((_, response) => {
+      response.writeHead(503, { 'sallyport-error': 'runtime-offline', 'x-kept': '1' }).end()
+    })
+    const { status, headers } = await (await serve(target)).exchange().answer()
+    expect(status).toBe(503)
+    expect(headers).toContain('x-kept')
+    expect(headers).not.toContain('sallyport-error')
+  })
+
   it('serves several at once, and streams both ways', async () => {
     const target = createServer((request, response) => void request.pipe(response))
     const session = await serve(target)
