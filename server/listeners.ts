@@ -3,7 +3,6 @@ import { createServer as createNetServer, type Server as NetServer, type Socket 
 import type { SallyportError } from '../protocol/base/errors.ts'
 import { logGuard } from '../protocol/base/guard.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
-import { ASKING } from '../protocol/base/tls-profile.ts'
 import type { Handler } from '../protocol/exchange.ts'
 import { type ListenAddress, listenOn, stopListening } from '../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen, type TlsMaterial } from '../protocol/http/listener.ts'
@@ -198,5 +197,5 @@ function keepingAuthorities(fresh: TlsFiles, ca: Authorities | undefined): TlsFi
  * can be an HTTP response.
  */
 function asking(pair: TlsPair): TlsMaterial {
-  return pair.ca === undefined ? pair : { ...pair, ...ASKING, rejectUnauthorized: false }
+  return pair.ca === undefined ? pair : { ...pair, requestCert: true, rejectUnauthorized: false }
 }

@@ -15,7 +15,7 @@ import { hook, logGuard, safeLogger, tellDefect } from '../base/guard.ts'
 import { checkSocket, type LimitOptions, resolveLimits } from '../base/limit.ts'
 import { type Logger, noLogger } from '../base/log.ts'
 import { KEEP_ALIVE } from '../base/tcp.ts'
-import { INTERMEDIATE } from '../base/tls-profile.ts'
+import { ASKING, INTERMEDIATE } from '../base/tls-profile.ts'
 import type { Handler, HttpRequest } from '../exchange.ts'
 import { CertifiedConnections } from './certified-connections.ts'
 import { ConnectionSet, type ManagedConnection } from './connection-set.ts'
@@ -310,7 +310,8 @@ function certified(handler: Handler): Handler {
 }
 
 function tlsDefaults(tls: TlsMaterial): TlsOptions {
-  return { ...INTERMEDIATE, ...tls }
+  if (tls.requestCert !== true) return { ...INTERMEDIATE, ...tls }
+  return { ...INTERMEDIATE, ...tls, secureOptions: ASKING.secureOptions | (tls.secureOptions ?? 0) }
 }
 
 /** A caller who has reset the connection already has no address any more; there is nobody to serve. */

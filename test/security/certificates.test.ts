@@ -11,6 +11,7 @@ import { type ConnectionOptions, connect as connectTls, createServer as createTl
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { type CertificateAndKey, createClientCertificate, createServerCertificate } from '../../certs/index.ts'
 import { connect as connectClient } from '../../client/index.ts'
+import { serveRouter } from '../../router/index.ts'
 import type { Server } from '../../server/server.ts'
 import { sallyport } from '../cli/run.ts'
 import {
@@ -139,6 +140,13 @@ describe('C1 chain, usage, validity and the CA flag', () => {
       expect(await server.reload()).toBe(true)
       for (const port of free.map(door => door.port)) expect(await isResumed(port, version)).toBe(true)
       for (const port of asking.map(door => door.port)) expect(await isResumed(port, version)).toBe(false)
+      const routes = { routes: [] }
+      await using open = await serveRouter({ routes, port: 0, tls })
+      await using closed = await serveRouter({ routes, port: 0, tls: { ...tls, ca: clientCa, requestCert: true } })
+      expect(await isResumed(open.address.port, version)).toBe(true)
+      expect(await isResumed(closed.address.port, version)).toBe(false)
+      closed.setTls({ ...tls, ca: clientCa, requestCert: true })
+      expect(await isResumed(closed.address.port, version)).toBe(false)
     },
   )
 
