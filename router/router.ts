@@ -35,7 +35,10 @@ export interface RouterOptions extends UpstreamsOptions {
 
 /** Options of `Router.attach`: which proxies the router trusts, and which requests it takes. */
 export interface AttachOptions {
-  /** Peers (CIDRs) whose `X-Forwarded-*` fields the router trusts: the ingress, the tunnel client. Default: none. */
+  /**
+   * Peers (CIDRs) whose `X-Forwarded-*` fields the router trusts: the ingress, the tunnel client. A peer on a Unix socket
+   * counts as 127.0.0.1. Default: none.
+   */
   trustedProxies?: readonly string[] | undefined
   /** Returns whether the router takes requests for this host (with its port, if it has one). Default: it takes all. */
   serves?: ((authority: string) => boolean) | undefined

@@ -1,7 +1,10 @@
 /** A router on the embedder's own `http.Server`. */
 import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 import { createRouter, type Router, serveRouter } from '../../router/index.ts'
@@ -110,6 +113,27 @@ describe('a router that is attached', () => {
     expect(callers).toEqual(['x-forwarded-for: 127.0.0.1', 'x-forwarded-for: 192.0.2.7'])
     expect(() => router.attach(host, { trustedProxies: ['nonsense'] })).toThrow(TypeError)
   })
+
+  it.skipIf(process.platform === 'win32')(
+    'takes whoever comes through a socket of the file system for this machine',
+    async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'attach-'))
+      const local = createServer().listen(join(folder, 'socket'))
+      await once(local, 'listening')
+      router.attach(local, { trustedProxies: ['127.0.0.0/8'] })
+      const call = async (fields: string) => {
+        const socket = connect(join(folder, 'socket')).resume()
+        socket.write(`GET /up HTTP/1.1\r\nhost: a\r\n${fields}connection: close\r\n\r\n`)
+        await once(socket, 'close')
+      }
+      await call('')
+      await call('x-forwarded-for: 192.0.2.7\r\n')
+      local.close()
+      await rm(folder, { recursive: true })
+      const callers = upstream.received.join('').match(/x-forwarded-for: \S+/g)
+      expect(callers).toEqual(['x-forwarded-for: 127.0.0.1', 'x-forwarded-for: 192.0.2.7'])
+    },
+  )
 
   it('carries WebSockets', async () => {
     router.attach(host)

@@ -22,11 +22,11 @@ import {
   type ResponseSink,
 } from '../../exchange.ts'
 import { canonicalAddress } from '../forwarded.ts'
-import { removeHeader, stripTrailers } from '../headers.ts'
+import { removeHeader, setHeader, stripHopByHop, stripTrailers } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
-import { addMount } from './mounts.ts'
+import { addMount, destroyAtTurn } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
 import { lookMs, WriteProgress } from './write-progress.ts'
@@ -53,15 +53,22 @@ export function mount(server: HttpServer, options: MountOptions): () => void {
       return false
     }
   }
+  // A peer on a Unix socket has no address, and is on this machine. A TCP connection that was reset has none any more.
+  let isLocal = false
+  const peerOf = ({ socket }: IncomingMessage) => {
+    const place = server.address()
+    if (place !== null) isLocal = typeof place === 'string'
+    return socket.remoteAddress ?? (isLocal ? '127.0.0.1' : '')
+  }
   const { control } = options
   const isControl = (request: IncomingMessage) => control !== undefined && pathOf(request) === control.path
   return addMount(server, {
     serves,
-    request: (request, response) => serveRequest(request, response, options),
+    request: (request, response) => serveRequest(request, response, peerOf(request), options),
     upgrades: request => isControl(request) || serves(request),
     upgrade: (request, socket, head) => {
       if (isControl(request)) control!.upgrade(request, socket, head)
-      else serveUpgrade(request, socket, head, options)
+      else serveUpgrade(request, socket, head, peerOf(request), options)
     },
     failed: error => tellDefect(options.logger, 'a request on a server of the embedder failed', error),
   })
@@ -81,15 +88,26 @@ function headOf(request: IncomingMessage): Buffer {
 }
 
 /** The connection becomes ours for good: what may follow on it could be for others. */
-function serveUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer, options: MountOptions): void {
-  const { handler, limits, logger } = options
-  serveHttp1(socket as Socket, { handler, limits, logger, oneRequest: true }, Buffer.concat([headOf(request), head]))
+function serveUpgrade(
+  request: IncomingMessage,
+  socket: Duplex,
+  head: Buffer,
+  peerAddress: string,
+  { handler, limits, logger }: MountOptions,
+): void {
+  const options = { handler, limits, logger, peerAddress, oneRequest: true }
+  serveHttp1(socket as Socket, options, Buffer.concat([headOf(request), head]))
 }
 
-function serveRequest(request: IncomingMessage, response: ServerResponse, options: MountOptions): void {
+function serveRequest(
+  request: IncomingMessage,
+  response: ServerResponse,
+  peerAddress: string,
+  options: MountOptions,
+): void {
   const sink = new MountedResponse(request, response, options)
   try {
-    const call = callOf(request, options)
+    const call = callOf(request, peerAddress, options)
     sink.connect(callHandler(options.handler, call, sink, options.logger), call.bodyBytes !== 0)
   } catch (error) {
     const about = { method: request.method ?? 'GET', requestId: '', headers: [] }
@@ -98,12 +116,11 @@ function serveRequest(request: IncomingMessage, response: ServerResponse, option
 }
 
 /** Throws SallyportError for what our own listener would refuse. */
-function callOf(request: IncomingMessage, { limits }: MountOptions): HttpRequest {
-  const peerAddress = canonicalAddress(request.socket.remoteAddress ?? '')
+function callOf(request: IncomingMessage, peerAddress: string, { limits }: MountOptions): HttpRequest {
   const head = parseRequest(
     headOf(request),
     { ...DEFAULT_HTTP_LIMITS, ...limits },
-    peerAddress,
+    canonicalAddress(peerAddress),
     'encrypted' in request.socket,
   )
   // Its Host has decided that the request is ours.
@@ -133,6 +150,10 @@ class MountedResponse implements ResponseSink, Failing {
   #waiting = 0
   readonly #progress = new WriteProgress()
   #over = false
+  /** Bytes of the answer's body that are still to come; or {@link BODY_UNKNOWN}. */
+  #left = 0
+  /** The answer has no body, whatever the handler says. */
+  #bodiless = false
   /** Only the close ends the body of the answer. */
   #untilClose = false
   /** Response bytes taken before the sink was known. */
@@ -200,8 +221,12 @@ class MountedResponse implements ResponseSink, Failing {
       if (!(status >= 200 && status <= 599)) throw new SallyportError('upstream-broken', `status ${status}`)
       const chunked = bodyBytes === BODY_UNKNOWN && this.#request.httpVersion !== '1.0'
       this.#untilClose = bodyBytes === BODY_UNKNOWN && !chunked
+      this.#bodiless = this.#request.method === 'HEAD' || status === 204 || status === 304
+      this.#left = this.#bodiless ? 0 : bodyBytes
       const fields = headers.slice()
-      if (status === 204) removeHeader(fields, 'content-length')
+      stripHopByHop(fields)
+      if (status === 204 || bodyBytes === BODY_UNKNOWN) removeHeader(fields, 'content-length')
+      else if (!this.#bodiless) setHeader(fields, 'content-length', String(bodyBytes))
       // Node refuses it where no trailers can follow.
       if (!chunked) removeHeader(fields, 'trailer')
       this.#response.writeHead(status, fields)
@@ -215,16 +240,27 @@ class MountedResponse implements ResponseSink, Failing {
       step()
     } catch (cause) {
       const error = cause instanceof SallyportError ? cause : new SallyportError('upstream-broken', 'head', { cause })
-      this.#failure = error
-      this.#sink?.requestAbort(error)
-      this.responseAbort(error)
+      this.#fail(error)
     }
+  }
+
+  #fail(error: SallyportError): void {
+    this.#failure = error
+    this.#sink?.requestAbort(error)
+    this.responseAbort(error)
   }
 
   responseData(chunk: Uint8Array): void {
     const { length } = chunk
-    if (this.#over) {
+    if (this.#over || this.#bodiless) {
       this.#taken(length)
+      return
+    }
+    const announced = this.#left !== BODY_UNKNOWN
+    if (announced) this.#left -= length
+    if (announced && this.#left < 0) {
+      this.#taken(length)
+      this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
       return
     }
     if (this.#waiting === 0) this.#progress.at = performance.now()
@@ -245,7 +281,7 @@ class MountedResponse implements ResponseSink, Failing {
   threw(error: unknown): void {
     const told = () => this.#sink?.requestAbort(toSallyportError(error))
     this.#over = true
-    endFor(error, this.#logger, 'an exchange failed', () => this.#response.destroy(), told)
+    endFor(error, this.#logger, 'an exchange failed', () => destroyAtTurn(this.#response), told)
   }
 
   #taken(bytes: number): void {
@@ -255,10 +291,12 @@ class MountedResponse implements ResponseSink, Failing {
 
   responseEnd(trailers: HeaderList): void {
     if (this.#over) return
-    this.#over = true
-    if (trailers.length > 0 && !this.#response.hasHeader('content-length'))
-      this.#response.addTrailers(toRecord(trailers))
-    this.#response.end()
+    this.#send(() => {
+      if (this.#left > 0) throw new SallyportError('upstream-broken', 'body shorter than announced')
+      if (this.#left === BODY_UNKNOWN) this.#response.addTrailers(toRecord(stripTrailers(trailers)))
+      this.#over = true
+      this.#response.end()
+    })
   }
 
   responseAbort(error: SallyportError): void {
@@ -274,9 +312,9 @@ class MountedResponse implements ResponseSink, Failing {
 
   /** A close alone would look like a proper end to a caller that reads until the close. */
   #cut(): void {
-    const { socket } = this.#request
-    if (this.#untilClose && !('encrypted' in socket)) resetSocket(socket)
-    this.#response.destroy()
+    const { socket } = this.#response
+    if (this.#untilClose && socket !== null && !('encrypted' in socket)) resetSocket(socket)
+    destroyAtTurn(this.#response)
   }
 
   #fresh(): ResponseSink {

@@ -35,6 +35,12 @@ export function addMount(server: HttpServer, mounted: Mounted): () => void {
   return () => mounts.delete(mounted)
 }
 
+/** Node gives a response that waits behind others no socket yet, and forgets that it was destroyed: its caller would wait for ever. */
+export function destroyAtTurn(response: ServerResponse): void {
+  if (response.socket === null) response.assignSocket = socket => socket.destroy()
+  else response.destroy()
+}
+
 class Mounts {
   readonly #server: Host
   /** Newest first. */
@@ -98,7 +104,7 @@ class Mounts {
     try {
       one.request(request, response)
     } catch (error) {
-      response.destroy()
+      destroyAtTurn(response)
       one.failed(error)
     }
   }

@@ -126,6 +126,85 @@ describe('an answer on a server of an embedder', () => {
   })
 })
 
+/** What a caller hears who asks for `paths` at once, and whose connection ends. */
+async function hear(answers: Record<string, (response: ResponseSink) => void>, paths: readonly string[]) {
+  const told: string[] = []
+  const handler: Handler = (request, response) => {
+    queueMicrotask(() => answers[request.path]!(response))
+    return { requestData() {}, requestEnd() {}, requestAbort: error => told.push(error.message), responseConsumed() {} }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, logger: noLogger })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const caller = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  closers.push(
+    () => server.closeAllConnections(),
+    () => server.close(),
+    () => caller.destroy(),
+  )
+  let text = ''
+  caller.on('data', chunk => (text += chunk)).on('error', () => {})
+  caller.write(paths.map(path => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`).join(''))
+  await once(caller, 'close')
+  return { text, told }
+}
+
+const ABC = Buffer.from('abc')
+
+test('an answer that is cut while another one is on its way ends its connection behind that', async () => {
+  let first: ResponseSink | undefined
+  const { text } = await hear(
+    {
+      '/first': response => {
+        first = response
+      },
+      '/second': response => {
+        response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+        response.responseData(ABC)
+        response.responseAbort(new SallyportError('session-lost'))
+        first!.responseHead({ status: 200, headers: [], bodyBytes: 3 })
+        first!.responseData(ABC)
+        first!.responseEnd([])
+      },
+    },
+    ['/first', '/second'],
+  )
+  expect(text.split('HTTP/1.1 200 OK')[1]).toMatch(/\r\n\r\nabc$/)
+  expect(text).not.toMatch(/\r\n0\r\n\r\n$/)
+})
+
+describe('an answer that a layer of an embedder made wrong', () => {
+  const head = (headers: string[], bodyBytes: number, chunks: Buffer[], trailers: string[] = []) => ({
+    '/': (response: ResponseSink) => {
+      response.responseHead({ status: 200, headers, bodyBytes })
+      for (const chunk of chunks) response.responseData(chunk)
+      response.responseEnd(trailers)
+    },
+  })
+
+  test.each([
+    ['longer than it says', head(['content-length', '3'], 3, [ABC, ABC]), 'body longer than announced'],
+    ['shorter than it says', head(['content-length', '4'], 4, [ABC]), 'body shorter than announced'],
+    ['with trailers that are none', head([], BODY_UNKNOWN, [ABC], ['a b', 'c']), 'head'],
+  ])('is cut: %s', async (_, answers, why) => {
+    const { text, told } = await hear(answers, ['/', '/'])
+    expect(text).not.toMatch(/abcabc|abcHTTP|\r\n0\r\n\r\n$/)
+    expect(told[0]).toBe(why)
+  })
+
+  test.each([
+    [['content-length', '3', 'content-length', '4'], 3, 'content-length: 3'],
+    [['transfer-encoding', 'chunked', 'content-length', '9', 'connection', 'x-a'], 3, 'content-length: 3'],
+    [['content-length', '3', 'keep-alive', 'x'], BODY_UNKNOWN, 'Transfer-Encoding: chunked'],
+  ])('says one length: %j of %d bytes', async (headers, bodyBytes, line) => {
+    const cut = { '/cut': (response: ResponseSink) => response.responseAbort(new SallyportError('cancelled')) }
+    const { text } = await hear({ ...head(headers, bodyBytes, [ABC]), ...cut }, ['/', '/cut'])
+    const [fields = ''] = text.split('\r\n\r\n')
+    expect(fields.match(/(?:content-length|transfer-encoding): .*/gi)?.map(one => one.trim())).toEqual([line])
+  })
+})
+
 describe('a caller that takes its answer late', () => {
   /** In one piece, so that only the kernel's queue shows that it goes on. */
   const LARGE = Buffer.alloc(24 * 1024 * 1024)
