@@ -1,10 +1,12 @@
+import { realpathSync } from 'node:fs'
 import { join } from 'node:path'
 import type { JWK } from 'jose'
 import { createKeys, type TokenAlgorithm } from '../../certs/keys.ts'
 import { parseKeySet } from '../../server/auth/key-source.ts'
+import { NextFile } from '../../server/auth/next-file.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
-import { configurationError, EXIT, usageError } from '../failure.ts'
+import { configurationError, EXIT, fileProblem, usageError } from '../failure.ts'
 import { beginsId, checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { rewriteOutput, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
@@ -24,19 +26,20 @@ export const keysCreate: Run = async (args, io) => {
 export const keysAdd: Run = async (args, io) => {
   const path = requiredFlag(args, 'jwks')
   const out = requiredFlag(args, 'out')
-  const set = readSet(path)
-  const { privateJwk, jwks } = await checked(() => createKeys({ alg: algorithm(args) }))
-  const text = textOf({ ...set, keys: [...set.keys, ...jwks.keys] })
-  await checked(() => parseKeySet(text), path)
-  // The secret first: a key that verifies what nobody can sign would be of no use.
-  await writeOutput(
-    [{ path: out, text: `${JSON.stringify(privateJwk)}\n`, secret: true }],
-    hasSwitch(args, 'force'),
-    io,
-  )
-  await rewriteOutput([{ path, text, secret: false }], io)
-  io.note(`added ${privateJwk.kid}; sign with it once every server has read the set\n`)
-  return EXIT.ok
+  return changeSet(path, async set => {
+    const { privateJwk, jwks } = await checked(() => createKeys({ alg: algorithm(args) }))
+    const text = textOf({ ...set, keys: [...set.keys, ...jwks.keys] })
+    await checked(() => parseKeySet(text), path)
+    // The secret first: a key that verifies what nobody can sign would be of no use.
+    await writeOutput(
+      [{ path: out, text: `${JSON.stringify(privateJwk)}\n`, secret: true }],
+      hasSwitch(args, 'force'),
+      io,
+    )
+    await rewriteOutput([{ path, text, secret: false }], io)
+    io.note(`added ${privateJwk.kid}; sign with it once every server has read the set\n`)
+    return EXIT.ok
+  })
 }
 
 export const keysList: Run = async (args, io) => {
@@ -53,16 +56,17 @@ const COLUMNS: Columns = {
 export const keysRetire: Run = async (args, io) => {
   const path = requiredFlag(args, 'jwks')
   const start = requiredFlag(args, 'kid')
-  const set = readSet(path)
-  const [found, ...others] = set.keys.filter(({ kid }) => beginsId(start, kid))
-  if (found === undefined) throw configurationError(`${path} has no key ${start}`)
-  if (others.length > 0) throw usageError(`several keys begin with ${start}`)
-  const keys = set.keys.filter(key => key !== found)
-  if (keys.length === 0)
-    throw configurationError(`${found.kid} is the last key of ${path}: no token would be valid any more`)
-  await rewriteOutput([{ path, text: textOf({ ...set, keys }), secret: false }], io)
-  io.note(`retired ${found.kid}; what it signed is refused from now on; live sessions stay until their tokens end\n`)
-  return EXIT.ok
+  return changeSet(path, async set => {
+    const [found, ...others] = set.keys.filter(({ kid }) => beginsId(start, kid))
+    if (found === undefined) throw configurationError(`${path} has no key ${start}`)
+    if (others.length > 0) throw usageError(`several keys begin with ${start}`)
+    const keys = set.keys.filter(key => key !== found)
+    if (keys.length === 0)
+      throw configurationError(`${found.kid} is the last key of ${path}: no token would be valid any more`)
+    await rewriteOutput([{ path, text: textOf({ ...set, keys }), secret: false }], io)
+    io.note(`retired ${found.kid}; what it signed is refused from now on; live sessions stay until their tokens end\n`)
+    return EXIT.ok
+  })
 }
 
 function algorithm(args: Arguments): TokenAlgorithm {
@@ -77,6 +81,22 @@ function readSet(path: string): { readonly keys: readonly JWK[] } {
     return JSON.parse(text) as { keys: JWK[] }
   } catch (error) {
     throw configurationError(`${path}: ${(error as Error).message}`, error)
+  }
+}
+
+/** Runs `work` while no other command changes the key set. */
+async function changeSet<Result>(
+  path: string,
+  work: (set: ReturnType<typeof readSet>) => Promise<Result>,
+): Promise<Result> {
+  readSet(path)
+  const lock = await NextFile.open(realpathSync(path)).catch((error: unknown) => {
+    throw configurationError(`cannot change ${path}: ${fileProblem(error)}`, error)
+  })
+  try {
+    return await work(readSet(path))
+  } finally {
+    await lock.close()
   }
 }
 

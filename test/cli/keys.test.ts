@@ -1,6 +1,6 @@
 /** `sallyport keys add|list|retire`, `certs renew` and what `certs client` may write over. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
-import { chmodSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -48,6 +48,19 @@ describe('keys', () => {
     expect(keysOf()).toMatchObject([{ kid: second.kid }])
     const last = await retire(second.kid)
     expect([last.code, last.notes]).toEqual([3, expect.stringContaining('is the last key')])
+  })
+
+  test('several at once each add their key', async () => {
+    await sallyport(['keys', 'create', '--out', folder])
+    const outs = Array.from({ length: 5 }, (_, i) => file(`added-${i}.jwk`))
+    const runs = await Promise.all(
+      outs.map(out => sallyport(['keys', 'add', '--jwks', file('jwks.json'), '--out', out])),
+    )
+    expect(runs.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0])
+    const added = outs.map(out => JSON.parse(readFileSync(out, 'utf8')).kid as string)
+    expect(keysOf().map(({ kid }) => kid)).toEqual(expect.arrayContaining(added))
+    expect(keysOf()).toHaveLength(6)
+    expect(readdirSync(folder).filter(name => name.endsWith('.next'))).toEqual([])
   })
 
   test('a set is not touched that a server would not read, nor filled beyond what it reads', async () => {
