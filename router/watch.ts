@@ -52,7 +52,9 @@ export function watchRoutes(text: string, table: RouteTable, options: WatchRoute
       if (error instanceof RouteTableError) files = error.files
       throw error
     } finally {
-      last = versionOf(next, files)
+      // What was read before the compiler read it: whatever has changed meanwhile is read once more.
+      const before = new Map(last.files.map((file, i) => [file, contents[i]!]))
+      last = { text: next, files, contents: files.map(file => before.get(file) ?? contentNow(file)) }
       watch(files)
     }
     logger.info({ file: options.file }, 'routes reloaded')
@@ -102,7 +104,7 @@ async function contentOf(file: string): Promise<string> {
   }
 }
 
-/** Synchronous, like the reads of the compiler, so that nothing else runs between its read and this one. */
+/** Synchronous, like the reads of the compiler, so that nothing else of this process runs between its read and this one. */
 function contentNow(file: string): string {
   try {
     return readPlainSync(file).toString('latin1')
