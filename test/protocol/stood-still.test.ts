@@ -7,6 +7,7 @@ import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { serveRouter } from '../../router/index.ts'
 import { makeTarget } from '../../router/target.ts'
 import { dialUpstream, SecureContexts } from '../../router/upstream/dial.ts'
+import { Deadline } from '../../server/edge/deadline.ts'
 import {
   END_HEADERS,
   END_STREAM,
@@ -183,4 +184,14 @@ describe('of an upstream', () => {
     open.push(() => (told[0] as Socket).destroy())
     expect(told).toMatchObject([{ remotePort: upstream.port }])
   })
+})
+
+test('of a deadline at the edge: it is stopped by what came in time, although it is due first', async () => {
+  const late = vi.fn()
+  const deadline = new Deadline(performance.now(), 1000, { late, threw() {} })
+  await standStillBehind(() => {})
+  expect(vi.getTimerCount()).toBe(0)
+  deadline.stop()
+  await new Promise(resolve => nextTurn(resolve))
+  expect(late).not.toHaveBeenCalled()
 })
