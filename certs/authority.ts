@@ -6,7 +6,7 @@ export interface CertificateAndKey {
   readonly key: string
 }
 
-/** What differs from one authority to the next; each has a default. */
+/** Options of an authority. Each has a default. */
 export interface AuthorityOptions {
   /** Common name of the authority; default `Sallyport CA`. */
   name?: string
@@ -17,7 +17,7 @@ export interface AuthorityOptions {
 }
 
 /**
- * Makes a certificate authority: ECDSA P-256, self-signed, may sign leaves only (path length 0).
+ * Makes a certificate authority: ECDSA P-256, self-signed, and only able to sign leaf certificates (path length 0).
  *
  * @example
  * ```ts

@@ -14,6 +14,6 @@ export function parseDurationMs(text: string): number {
   try {
     return readDuration(text)
   } catch {
-    throw new TypeError(`${JSON.stringify(text)} is no duration such as 90s, 30m, 1h or 90d`)
+    throw new TypeError(`${JSON.stringify(text)} is not a duration such as 90s, 30m, 1h or 90d`)
   }
 }

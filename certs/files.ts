@@ -8,19 +8,19 @@ export interface OutputFile {
   /** Path of the file. */
   path: string
   text: string | Uint8Array
-  /** Secret files are readable by their owner alone (0600), others by all (0644). */
+  /** Secret files are readable only by their owner (0600), others by everybody (0644). */
   secret: boolean
 }
 
-/** What becomes of files that are there already. Default: none is replaced. */
+/** What to do with existing files. Default: replace none. */
 export interface WriteOptions {
-  /** Replaces them. The new ones are the writer's own. */
+  /** Replace them. The new files belong to the writer. */
   force?: boolean
-  /** Replaces them, and owner, group and mode stay. Only for files that are known to be ours. */
+  /** Replace them, but keep owner, group and mode. Only for files that are known to be ours. */
   keepRights?: boolean
 }
 
-/** A file is there already and `force` was not given. */
+/** A file exists, and `force` was not given. */
 export class FileExistsError extends Error {
   override readonly name = 'FileExistsError'
   readonly path: string
@@ -31,8 +31,8 @@ export class FileExistsError extends Error {
 }
 
 /**
- * Writes a set of files, each atomically; directories are made. Without `force` it throws {@link FileExistsError} and
- * writes nothing if any of them is there.
+ * Writes a set of files, each atomically, and creates their directories. Without `force`, it throws {@link FileExistsError} and writes
+ * nothing if any of them exists.
  *
  * @example
  * ```ts
@@ -56,14 +56,14 @@ async function refuseExisting(path: string): Promise<void> {
   if (exists) throw new FileExistsError(path)
 }
 
-/** Readers see the old file or the whole new one, never a part; a secret is never readable by others, not for a moment. */
+/** Readers see the old file or the complete new one, never a part. A secret is at no moment readable by others. */
 async function writeAtomically(file: OutputFile, force: boolean, keepRights: boolean): Promise<void> {
   const mode = file.secret ? 0o600 : 0o644
   await mkdir(dirname(file.path), { recursive: true })
   const there = await stat(file.path).catch(() => undefined)
-  // `/dev/stdout`, a named pipe: what is there is written to, not replaced.
+  // `/dev/stdout` or a named pipe is written to, not replaced.
   if (there !== undefined && !there.isFile() && !there.isDirectory()) return writeFile(file.path, file.text)
-  // A link stays, and leads to the new file.
+  // A link stays a link, and leads to the new file.
   const path = await realpath(file.path).catch(() => file.path)
   const temporary = join(dirname(path), `.${basename(path)}.${randomBytes(6).toString('hex')}`)
   try {
@@ -83,18 +83,18 @@ async function writeAtomically(file: OutputFile, force: boolean, keepRights: boo
   }
 }
 
-/** Only root may give files away; to others the group may be left. Nothing makes a secret readable by all. */
+/** Keeps owner, group and mode as far as possible. Only root may give files away; others may at least keep the group. Never makes a secret readable by everybody. */
 async function giveRightsOf({ uid, gid, mode }: Stats, path: string, secret: boolean): Promise<void> {
   const given = chown(path, uid, gid).catch(() => chown(path, -1, gid))
   const isGiven = await given.then(
     () => true,
     () => false,
   )
-  // What was for another group is not for that of the writer.
+  // If the group could not be kept, its permissions must not apply to the writer's group.
   if (isGiven) await chmod(path, mode & (secret ? 0o770 : 0o777))
 }
 
-/** A hard link, unlike a rename, never replaces; where the file system has none, a rename must do. */
+/** Uses a hard link, which never replaces a file, unlike a rename. If the file system has no links, uses a rename. */
 async function linkNew(temporary: string, path: string): Promise<void> {
   try {
     await link(temporary, path)

@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto'
 import { certificatesIn } from '../protocol/base/certificates.ts'
 import { runtimeFromUri } from './names.ts'
 
-/** One certificate, for a person. */
+/** A human-readable description of a certificate. */
 export interface CertificateReport {
   readonly subject: string
   readonly issuer: string
@@ -28,7 +28,7 @@ const USAGE_NAMES: Record<string, string> = {
 }
 
 /**
- * Describes each certificate of a PEM text. Throws a `TypeError` if there is none, or one is cut or damaged.
+ * Describes each certificate in a PEM text. Throws a `TypeError` if there is none, or if one is truncated or damaged.
  *
  * @example
  * ```ts

@@ -7,9 +7,9 @@ export type TokenAlgorithm = (typeof TOKEN_ALGORITHMS)[number]
 
 /** A key pair for tokens. */
 export interface TokenKeys {
-  /** Signs tokens; secret. */
+  /** Signs tokens. Keep it secret. */
   readonly privateJwk: JWK
-  /** Verifies them; the server gets this. */
+  /** Verifies tokens. For the server. */
   readonly jwks: JSONWebKeySet
 }
 
@@ -26,7 +26,7 @@ export interface TokenKeys {
 export async function createKeys(options: { alg?: TokenAlgorithm } = {}): Promise<TokenKeys> {
   const alg = options.alg ?? 'EdDSA'
   if (!TOKEN_ALGORITHMS.includes(alg)) {
-    throw new TypeError(`algorithm ${JSON.stringify(alg)} is none of ${TOKEN_ALGORITHMS.join(', ')}`)
+    throw new TypeError(`algorithm ${JSON.stringify(alg)} is not one of ${TOKEN_ALGORITHMS.join(', ')}`)
   }
   const { privateKey, publicKey } = await generateKeyPair(alg, { extractable: true })
   const publicJwk = await exportJWK(publicKey)

@@ -4,23 +4,23 @@ import type { CertificateAndKey } from './authority.ts'
 import { checkRuntimeName, parseHostName, runtimeToUri } from './names.ts'
 import { BACKDATE_MS, DAY_MS, EC_P256, generateEcKeys, loadX509, privateKeyToPem, wholeSeconds } from './x509.ts'
 
-/** How long a certificate holds. */
+/** How long a certificate is valid. */
 export interface LeafOptions {
-  /** Default 397; never longer than the authority's own validity. */
+  /** Default 397. Never longer than the authority itself is valid. */
   validDays?: number
   /** Default: the system's clock. */
   now?: number
 }
 
-/** Which hosts a server certificate is for. */
+/** Options of a server certificate. */
 export interface ServerCertificateOptions extends LeafOptions {
   /** DNS names, wildcards and IP addresses; see `parseHostName`. At least one. */
   hosts: readonly string[]
 }
 
-/** Which runtime a client certificate is for. */
+/** Options of a client certificate. */
 export interface ClientCertificateOptions extends LeafOptions {
-  /** The one runtime that the holder may serve. */
+  /** The runtime that the holder may serve. */
   runtime: string
 }
 
@@ -30,7 +30,7 @@ interface AlternativeName {
 }
 
 /**
- * A certificate for a listener: EKU `serverAuth`, the hosts as subject alternative names.
+ * Makes a certificate for a listener: EKU `serverAuth`, with the hosts as subject alternative names.
  *
  * @example
  * ```ts
@@ -51,7 +51,7 @@ export async function createServerCertificate(
 }
 
 /**
- * A certificate for a tunnel client: EKU `clientAuth`, its runtime as the one subject alternative name.
+ * Makes a certificate for a tunnel client: EKU `clientAuth`, with its runtime as the only subject alternative name.
  *
  * @example
  * ```ts
@@ -70,11 +70,11 @@ export async function createClientCertificate(
   return issue(authority, { commonName: runtime, names, usage: 'clientAuth', ...options })
 }
 
-/** The name that certificates of servers which are replicas of each other are for. */
+/** The name in the certificates of replicas. */
 export const REPLICA_NAME = 'replica.sallyport.internal'
 
 /**
- * A certificate for `--peer.tls.cert`: both ends of a connection between replicas show it.
+ * Makes a certificate for `--peer.tls.cert`, which replicas show at both ends of a connection.
  *
  * @example
  * ```ts
@@ -108,9 +108,9 @@ async function issue(authority: CertificateAndKey, leaf: Issue): Promise<Certifi
   const keys = await generateEcKeys()
   const notBefore = Math.max(now - BACKDATE_MS, ca.notBefore.getTime())
   const notAfter = Math.min(now + validDays * DAY_MS, ca.notAfter.getTime())
-  if (notAfter <= now) throw new TypeError(`the authority ended at ${ca.notAfter.toISOString()}`)
+  if (notAfter <= now) throw new TypeError(`the authority expired at ${ca.notAfter.toISOString()}`)
   const certificate = await x509.X509CertificateGenerator.create({
-    // RFC 5280 allows a common name 64 characters; what counts is the alternative name.
+    // RFC 5280 allows a common name of 64 characters. Only the alternative name matters.
     subject: [{ CN: [leaf.commonName.slice(0, 64)] }],
     issuer: ca.subject,
     notBefore: wholeSeconds(notBefore),
@@ -134,10 +134,10 @@ async function issue(authority: CertificateAndKey, leaf: Issue): Promise<Certifi
 function signerOf(authority: CertificateAndKey): string {
   const key = createPrivateKey(authority.key)
   const signer = certificatesIn(authority.certificate).find(one => new X509Certificate(one).checkPrivateKey(key))
-  if (signer === undefined) throw new TypeError("the authority's key does not fit its certificate")
-  if (!new X509Certificate(signer).ca) throw new TypeError('the certificate that should sign is no authority')
+  if (signer === undefined) throw new TypeError("the authority's key does not match its certificate")
+  if (!new X509Certificate(signer).ca) throw new TypeError('the certificate that should sign is not an authority')
   if (key.asymmetricKeyDetails?.namedCurve !== 'prime256v1') {
-    throw new TypeError("the authority's key is not ECDSA P-256, which is the only kind that signs here")
+    throw new TypeError("the authority's key is not ECDSA P-256, the only supported kind")
   }
   return signer
 }

@@ -6,7 +6,7 @@ const HOST_LABEL = /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/
 const RUNTIME_URI = 'urn:sallyport:runtime:'
 
 /**
- * Returns `name`, or throws a `TypeError` that says what a runtime name is.
+ * Returns `name`, or throws a `TypeError` that says what a runtime name must look like.
  *
  * @example
  * ```ts
@@ -18,12 +18,12 @@ const RUNTIME_URI = 'urn:sallyport:runtime:'
 export function checkRuntimeName(name: string): string {
   if (isRuntimeName(name)) return name
   throw new TypeError(
-    `runtime name ${JSON.stringify(name)} is no DNS label (a-z, 0-9 and "-" inside, at most 63 characters)`,
+    `runtime name ${JSON.stringify(name)} is not a DNS label (a-z, 0-9, and "-" inside; at most 63 characters)`,
   )
 }
 
 /**
- * The subject alternative name (URI) by which a client certificate names its runtime.
+ * The subject alternative name (URI) with which a client certificate names its runtime.
  *
  * @example
  * ```ts
@@ -37,7 +37,7 @@ export function runtimeToUri(runtime: string): string {
 }
 
 /**
- * The runtime that a URI of {@link runtimeToUri} names; `undefined` for any other URI.
+ * The runtime that a URI of {@link runtimeToUri} names, or `undefined` for any other URI.
  *
  * @example
  * ```ts
@@ -52,16 +52,15 @@ export function runtimeFromUri(uri: string): string | undefined {
   return isRuntimeName(runtime) ? runtime : undefined
 }
 
-/** A host that a certificate can be for. */
+/** A host name or address in a certificate. */
 export interface HostName {
   readonly type: 'dns' | 'ip'
   readonly value: string
 }
 
 /**
- * A host for a server certificate: a DNS name, `*.` and a DNS name of two labels or more, or an IP address (IPv6 also
- * in
- * brackets). Throws a `TypeError` for anything else.
+ * Parses a host for a server certificate: a DNS name, `*.` and a DNS name of two or more labels, or an IP address (IPv6 with or
+ * without brackets). Throws a `TypeError` for anything else.
  *
  * @example
  * ```ts
@@ -77,10 +76,14 @@ export function parseHostName(text: string): HostName {
   const name = domainToASCII(wildcard ? text.slice(2) : text)
   const labels = name.split('.')
   if (name.length > 253 || !labels.every(label => HOST_LABEL.test(label)) || /^\d+$/.test(labels.at(-1)!)) {
-    throw new TypeError(`${JSON.stringify(text)} is no host name: a DNS name, "*." and a DNS name, or an IP address`)
+    throw new TypeError(
+      `${JSON.stringify(text)} is not a host name: give a DNS name, "*." and a DNS name, or an IP address`,
+    )
   }
   if (wildcard && labels.length < 2) {
-    throw new TypeError(`${text}: TLS clients refuse a star right under a top-level name; use *.something.${name}`)
+    throw new TypeError(
+      `${text}: TLS clients refuse a wildcard directly under a top-level domain; use *.something.${name}`,
+    )
   }
   return { type: 'dns', value: wildcard ? `*.${name}` : name }
 }

@@ -3,12 +3,12 @@ import type Forge from 'node-forge'
 import { certificatesIn } from '../protocol/base/certificates.ts'
 import type { CertificateAndKey } from './authority.ts'
 
-/** What goes into a PKCS#12 store. */
+/** The contents of a PKCS#12 store. */
 export interface Pkcs12Options extends CertificateAndKey {
-  /** PEM of the authorities to put beside it; default none. */
+  /** PEM of authorities to include. Default none. */
   authorities?: string
   password: string
-  /** Alias in the store; default the certificate's common name, else `sallyport`. */
+  /** Alias in the store. Default: the certificate's common name, or `sallyport` if it has none. */
   name?: string
 }
 
@@ -24,10 +24,10 @@ const OID = {
 }
 
 /**
- * A PKCS#12 store (RFC 7292) for agents in Java: the key under PBES2 with AES-256, integrity by HMAC-SHA-256.
+ * Makes a PKCS#12 store (RFC 7292) for agents in Java. The key is encrypted with PBES2 and AES-256; integrity is by HMAC-SHA-256.
  *
- * `node-forge`, an optional dependency, is loaded here and nowhere else. Its own writer knows RSA keys only, so it
- * supplies the DER and the key derivation, and the layout is written out below.
+ * Only this function loads `node-forge`, an optional dependency. Its own PKCS#12 writer supports only RSA keys, so we use its DER encoder
+ * and key derivation, and write the layout ourselves.
  *
  * @example
  * ```ts
@@ -43,7 +43,7 @@ export async function exportPkcs12(options: Pkcs12Options): Promise<Uint8Array> 
   const forge = await loadForge()
   const leaf = new X509Certificate(options.certificate)
   const key = createPrivateKey(options.key)
-  if (!leaf.checkPrivateKey(key)) throw new TypeError('the key does not fit the certificate')
+  if (!leaf.checkPrivateKey(key)) throw new TypeError('the key does not match the certificate')
   const der = new DerWriter(forge)
   const name = options.name ?? /^CN=(.+)$/m.exec(leaf.subject ?? '')?.[1] ?? 'sallyport'
   const attributes = bagAttributes(der, leaf, name)
@@ -77,7 +77,7 @@ function splitPem(pem = ''): string[] {
   return pem.trim() === '' ? [] : certificatesIn(pem)
 }
 
-/** What ties the key to its certificate, and the alias that `keytool` shows. */
+/** The attributes that tie the key to its certificate, and the alias that `keytool` shows. */
 function bagAttributes(der: DerWriter, leaf: X509Certificate, name: string): Forge.asn1.Asn1 {
   const keyId = createHash('sha1').update(leaf.raw).digest()
   return der.set(
@@ -111,7 +111,7 @@ function macData(forge: typeof Forge, der: DerWriter, safe: Forge.asn1.Asn1, pas
   return der.sequence(digestInfo, der.octets(Buffer.from(salt, 'latin1')), der.integer(MAC_ITERATIONS))
 }
 
-/** The few DER shapes that the store needs, on node-forge's encoder. */
+/** Builds the few DER structures that the store needs, with node-forge's encoder. */
 class DerWriter {
   readonly #asn1: typeof Forge.asn1
 

@@ -7,23 +7,23 @@ import { checkRuntimeName } from './names.ts'
 
 const MAX_TTL_MS = 36_500 * 86_400_000
 
-/** What a token says, and which key signs it. */
+/** The claims of a token, and the key that signs it. */
 export interface TokenOptions {
   /** `privateJwk` of `createKeys`, or any private JWK with `alg`. */
   key: JWK
-  /** The one runtime that the token names (claim `sub`). */
+  /** The runtime that the token names (claim `sub`). */
   runtime: string
-  /** `90s`, `30m`, `1h`, `90d`, or milliseconds; default `1h`. */
+  /** Lifetime, such as `90s`, `30m`, `1h`, `90d`, or milliseconds. Default `1h`. */
   ttl?: string | number
   /** Default `sallyport`. */
   audience?: string
-  /** Claim `iss`; default none. */
+  /** Claim `iss`. Default none. */
   issuer?: string
-  /** Claim `jti`; default a random UUID. */
+  /** Claim `jti`. Default: a random UUID. */
   id?: string
   /** PEM of the client certificate that the token is bound to (`cnf`, RFC 8705). */
   certificate?: string
-  /** Hosts of the runtime's own, such as `hooks.customer.com` (claim `sallyport_hosts`): 32 at most; default none. */
+  /** Hosts of the runtime's own, such as `hooks.customer.com` (claim `sallyport_hosts`). At most 32. Default none. */
   hosts?: readonly string[]
   /** Default: the system's clock. */
   now?: number
@@ -32,7 +32,7 @@ export interface TokenOptions {
 /** A signed token, and when it expires. */
 export interface CreatedToken {
   readonly token: string
-  /** When it ends, in ms since 1970. */
+  /** In ms since 1970. */
   readonly expiresAt: number
 }
 
@@ -51,8 +51,8 @@ export async function createToken(options: TokenOptions): Promise<CreatedToken> 
   const { key, audience = 'sallyport', issuer, id = randomUUID(), certificate, now = Date.now() } = options
   const runtime = checkRuntimeName(options.runtime)
   const ttlMs = typeof options.ttl === 'number' ? options.ttl : parseDurationMs(options.ttl ?? '1h')
-  if (!(ttlMs >= 1000)) throw new TypeError('a token must hold for at least one second')
-  if (ttlMs > MAX_TTL_MS) throw new TypeError('a token may hold for at most 36500d')
+  if (!(ttlMs >= 1000)) throw new TypeError('a token must be valid for at least one second')
+  if (ttlMs > MAX_TTL_MS) throw new TypeError('a token can be valid for at most 36500d')
   const alg = checkSigningKey(key)
   const issuedAt = Math.floor(now / 1000)
   const expiresAt = issuedAt + Math.floor(ttlMs / 1000)
@@ -66,9 +66,9 @@ export async function createToken(options: TokenOptions): Promise<CreatedToken> 
 }
 
 function checkHosts(hosts: readonly string[]): readonly string[] {
-  if (hosts.length > MAX_CLAIMED_HOSTS) throw new TypeError(`a token claims at most ${MAX_CLAIMED_HOSTS} hosts`)
+  if (hosts.length > MAX_CLAIMED_HOSTS) throw new TypeError(`a token can claim at most ${MAX_CLAIMED_HOSTS} hosts`)
   for (const host of hosts) {
-    if (!isHostName(host)) throw new TypeError(`${JSON.stringify(host)} is no host name in lower case with a dot`)
+    if (!isHostName(host)) throw new TypeError(`${JSON.stringify(host)} is not a host name in lower case with a dot`)
   }
   return hosts
 }
@@ -78,7 +78,7 @@ function checkSigningKey(key: JWK): string {
   const alg = key.alg ?? ''
   if (!(TOKEN_ALGORITHMS as readonly string[]).includes(alg)) {
     throw new TypeError(
-      `the key's "alg" is ${JSON.stringify(key.alg)}, which is none of ${TOKEN_ALGORITHMS.join(', ')}`,
+      `the key's "alg" is ${JSON.stringify(key.alg)}, which is not one of ${TOKEN_ALGORITHMS.join(', ')}`,
     )
   }
   return alg
@@ -88,21 +88,21 @@ function certificateThumbprint(pem: string): string {
   return createHash('sha256').update(new X509Certificate(pem).raw).digest('base64url')
 }
 
-/** The end of what a Date can hold. */
+/** The latest time that a Date can hold. */
 const MAX_TIME_MS = 8_640_000_000_000_000
 
-/** What a token says, for a person. */
+/** A human-readable description of a token. */
 export interface TokenReport {
   readonly header: Record<string, unknown>
   readonly claims: JWTPayload
   readonly issuedAt: number | undefined
   readonly expiresAt: number | undefined
-  /** What a server would refuse, or an operator should know; the signature is not checked. */
+  /** What a server would refuse, or an operator should know. The signature is not checked. */
   readonly problems: readonly string[]
 }
 
 /**
- * Reads a token without checking its signature. Throws a `TypeError` if it is no JWT.
+ * Decodes a token without checking its signature. Throws a `TypeError` if it is not a JWT.
  *
  * @example
  * ```ts
@@ -121,12 +121,12 @@ export function inspectToken(token: string, now: number = Date.now()): TokenRepo
   if (!claims.aud) problems.push('it has no "aud" claim')
   if (expiresAt === undefined) problems.push('it has no "exp" claim')
   else if (expiresAt <= now) problems.push('it has expired')
-  if (typeof claims.nbf === 'number' && claims.nbf * 1000 > now) problems.push('it does not hold yet ("nbf")')
+  if (typeof claims.nbf === 'number' && claims.nbf * 1000 > now) problems.push('it is not valid yet ("nbf")')
   if (!(TOKEN_ALGORITHMS as readonly unknown[]).includes(header.alg)) problems.push('its algorithm is not accepted')
   return { header, claims, issuedAt: msOf(claims.iat), expiresAt, problems }
 }
 
-/** Within what a Date can hold, whatever the token says. */
+/** Clamps to what a Date can hold, whatever the token says. */
 function msOf(seconds: unknown): number | undefined {
   if (typeof seconds !== 'number') return undefined
   return Math.min(Math.max(seconds * 1000, -MAX_TIME_MS), MAX_TIME_MS)
@@ -136,6 +136,6 @@ function decodeToken(token: string): { header: Record<string, unknown>; claims: 
   try {
     return { header: { ...decodeProtectedHeader(token) }, claims: decodeJwt(token) }
   } catch (cause) {
-    throw new TypeError('this is no JWT', { cause })
+    throw new TypeError('this is not a JWT', { cause })
   }
 }

@@ -4,11 +4,10 @@ import type * as X509 from '@peculiar/x509'
 type Reflection = typeof Reflect & Record<string, unknown>
 
 /**
- * Loads `@peculiar/x509` when a certificate is first made.
+ * Loads `@peculiar/x509` when the first certificate is made.
  *
- * A dependency of it (`tsyringe`) refuses to load without a metadata polyfill, which it only asks for things that the
- * certificate code never declares. Empty stand-ins exist for the moment of loading, so nothing stays in the globals of
- * a program that embeds us.
+ * Its dependency `tsyringe` refuses to load without a metadata polyfill, although the certificate code declares nothing that needs
+ * it. So we install empty stand-ins while it loads, and leave nothing behind in the globals of an embedder.
  */
 export async function loadX509(): Promise<typeof X509> {
   const reflection = Reflect as Reflection
@@ -22,7 +21,7 @@ export async function loadX509(): Promise<typeof X509> {
   }
 }
 
-/** Key pair algorithm of every certificate here. */
+/** The key algorithm of all certificates made here. */
 export const EC_P256 = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const
 
 /** A fresh P-256 key pair. */
@@ -36,11 +35,11 @@ export async function privateKeyToPem(key: CryptoKey): Promise<string> {
   return `-----BEGIN PRIVATE KEY-----\n${body.replace(/(.{64})(?=.)/g, '$1\n')}\n-----END PRIVATE KEY-----\n`
 }
 
-/** `Sat Nov 21 2026 03:16:00.123` becomes `03:16:00`: certificates know no fractions. */
+/** Rounds `03:16:00.123` down to `03:16:00`, since certificates have no fractions of seconds. */
 export function wholeSeconds(timeMs: number): Date {
   return new Date(Math.floor(timeMs / 1000) * 1000)
 }
 
 export const DAY_MS = 86_400_000
-/** How far certificates begin in the past, for machines whose clock is behind. */
+/** Certificates begin this long in the past, for machines whose clock is behind. */
 export const BACKDATE_MS = 300_000

@@ -1,4 +1,4 @@
-// One child process in the foreground. Plain JavaScript that Node 18 can read.
+// Runs one child process in the foreground. Plain JavaScript that Node 18 can run.
 import { spawn } from 'node:child_process'
 import { constants } from 'node:os'
 
@@ -6,11 +6,11 @@ const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP']
 const SAME_KEY_PRESS_MS = 300
 
 /**
- * Runs a program to its end and resolves to its exit code. A signal reaches the child once: at a terminal one Ctrl-C
- * reaches us twice, from the terminal and from npm, and the second would mean "at once" to the child. So the child has a
- * group of its own, and whatever of that group outlives the child is ended.
+ * Runs a program to its end and resolves to its exit code. Passes each signal on only once: with a terminal, one Ctrl-C reaches us
+ * twice, from the terminal and from npm, and the child would take the second one for "at once". So the child has its own process
+ * group, and whatever is left of that group when the child ends is terminated.
  *
- * With `isAbandoned`, a signal ends the whole group at once: for a child that can be broken off anywhere.
+ * With `isAbandoned`, a signal kills the whole group at once, for a child that can be interrupted anywhere.
  */
 export function runChild(program, args, { isAbandoned = false, ...options } = {}) {
   const isGroup = process.platform !== 'win32'

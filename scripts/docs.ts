@@ -1,7 +1,8 @@
 /**
- * `npm run docs`: writes what is made from code: the tables of docs/configuration.md and docs/errors.md, the index of
- * docs/decisions/, docs/api/, docs/metrics.md, the dashboards of deploy/monitoring/, and the chart's values. `npm run docs -- --check` (part of `npm run lint`) writes nothing; it fails where one
- * of these is not up to date, an export has no docstring, or a document points at what does not exist.
+ * `npm run docs`: generates documents from code: the tables of docs/configuration.md and docs/errors.md, the index of
+ * docs/decisions/, docs/api/, docs/metrics.md, the dashboards of deploy/monitoring/, and the chart's values. `npm run docs -- --check`
+ * (part of `npm run lint`) writes nothing. It fails if one of these is out of date, an export has no docstring, or a document refers
+ * to something that does not exist.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -16,7 +17,7 @@ import { brokenReferences } from './docs/references.ts'
 import { withErrorTable, withSettingTables } from './docs/tables.ts'
 
 const ROOT = join(import.meta.dirname, '..')
-/** Tests of this, with names of nothing. */
+/** Tests of this script, which contain broken references on purpose. */
 const FIXTURES = 'test/docs/'
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 
@@ -30,12 +31,12 @@ function main(check: boolean): number {
     writeFileSync(join(ROOT, path), text)
   }
   const mistakes = [...missing, ...decisionMistakes(decisions()), ...brokenReferencesOf(checkout())]
-  if (check) mistakes.push(...stale.map(([path]) => `${path} is not up to date: npm run docs`))
+  if (check) mistakes.push(...stale.map(([path]) => `${path} is out of date: npm run docs`))
   for (const mistake of mistakes) console.error(mistake)
   return mistakes.length === 0 ? 0 : 1
 }
 
-/** Path to text of all that is made from code, and what the docstrings lack. */
+/** All generated documents, path to text, and what the docstrings lack. */
 export function generatedPages(): { pages: Map<string, string>; missing: string[] } {
   const { pages, missing } = apiReference(readDoors())
   pages.set('docs/configuration.md', withSettingTables(read('docs/configuration.md')))
@@ -47,7 +48,7 @@ export function generatedPages(): { pages: Map<string, string>; missing: string[
   return { pages, missing }
 }
 
-/** Name to text of the files in docs/decisions. */
+/** The files in docs/decisions, name to text. */
 export function decisions(): Map<string, string> {
   const files = globSync('docs/decisions/*.md', { cwd: ROOT }).filter(file => basename(file) !== 'README.md')
   return new Map(files.sort().map(file => [basename(file), read(file)]))
@@ -60,7 +61,7 @@ export function brokenReferencesOf(tree: ReadonlyMap<string, string>): string[] 
   return checked.flatMap(([file, text]) => brokenReferences(file, text, tree))
 }
 
-/** Every file of the checkout that git knows or would add, to its text; without git, every file but what is made. */
+/** All files of the checkout that git knows or would add, path to text. Without git, all files except generated ones. */
 export function checkout(root: string = ROOT): Map<string, string> {
   const options = ['ls-files', '--cached', '--others', '--exclude-standard']
   const { status, stdout } = spawnSync('git', options, { cwd: root, encoding: 'utf8' })

@@ -1,4 +1,4 @@
-// `npm ci` where it is due. Plain JavaScript that Node 18 can read.
+// Runs `npm ci` if it is needed. Plain JavaScript that Node 18 can run.
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { runChild } from './child.js'
@@ -7,30 +7,30 @@ import { withLock } from './lock.js'
 const QUIET = ['--no-audit', '--no-fund', '--loglevel=error', '--no-update-notifier', '--engine-strict=false']
 const WHOLE = ['--include=dev', '--include=optional', '--ignore-scripts']
 
-/** Brings `node_modules` to what the lockfile says. Resolves to 0, or to npm's exit code. */
+/** Makes `node_modules` match the lockfile. Resolves to 0, or to npm's exit code. */
 export async function install(root) {
   if (isInstalled(root)) return 0
-  const onWait = () => console.error('sallyport: another start is installing the packages; this one waits for it ...')
+  const onWait = () => console.error('sallyport: another process is installing the packages; waiting for it ...')
   return withLock(join(root, '.installing'), onWait, () => (isInstalled(root) ? 0 : runNpm(root)))
 }
 
 async function runNpm(root) {
-  console.error('sallyport: installing packages with "npm ci"; this takes up to a minute or two ...')
+  console.error('sallyport: installing packages with "npm ci"; this may take a minute or two ...')
   const [program, first] = npm()
   const shell = first.length === 0 && process.platform === 'win32'
   const code = await runChild(program, [...first, 'ci', ...QUIET, ...WHOLE], { cwd: root, shell, isAbandoned: true })
   if (code === 0) return code
   if (code > 128) {
-    console.error('sallyport: the installation was broken off; the next start begins it anew.')
+    console.error('sallyport: the installation was interrupted; the next start will begin it again.')
     return code
   }
-  console.error(`sallyport: "npm ci" failed (exit ${code}); when the cause above is mended, start again.`)
+  console.error(`sallyport: "npm ci" failed (exit ${code}); fix the cause above and start again.`)
   return code
 }
 
 /**
- * npm writes `node_modules/.package-lock.json` last, when everything is in place, and `npm ci` deletes it first; so a
- * half-done installation has none, and one for an older lockfile differs.
+ * npm writes `node_modules/.package-lock.json` last, when everything is in place, and `npm ci` deletes it first. So an incomplete
+ * installation has none, and that of an older lockfile differs.
  */
 export function isInstalled(root) {
   const wanted = packages(join(root, 'package-lock.json'))

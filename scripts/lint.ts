@@ -1,4 +1,4 @@
-/** `npm run lint`: the sources, then the documentation. Arguments are Biome's. */
+/** `npm run lint`: checks the sources, then the documentation. Arguments are passed to Biome. */
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 

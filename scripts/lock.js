@@ -1,17 +1,17 @@
-// One installation at a time in a checkout. Plain JavaScript that Node 18 can read.
+// A lock, so that only one installation runs at a time in a checkout. Plain JavaScript that Node 18 can run.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-const LOOK_AGAIN_MS = 300
+const POLL_MS = 300
 
 /**
- * Runs `work` while the file at `path` names this process. Another process that holds it is waited for, after `onWait`;
- * one that has ended without giving it back is not.
+ * Runs `work` while the file at `path` names this process. If another process holds it, calls `onWait` and waits. If that process
+ * has ended without releasing it, takes it over.
  */
 export async function withLock(path, onWait, work) {
   for (let waited = false; !take(path); waited = true) {
     if (!waited) onWait()
-    await sleep(LOOK_AGAIN_MS)
+    await sleep(POLL_MS)
   }
   try {
     return await work()

@@ -1,11 +1,11 @@
-/** Debian packages for suites that need them: as root, without asking, and without starting a service. */
+/** Installs Debian packages for suites that need them: as root, without prompts, and without starting services. */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, existsSync, rmSync, writeFileSync } from 'node:fs'
 
 const POLICY = '/usr/sbin/policy-rc.d'
 const APT = { env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }, encoding: 'utf8' } as const
 
-/** Installs `packages` where this is Debian and we are root; elsewhere does nothing. */
+/** Installs `packages` if this is Debian and we are root. Otherwise does nothing. */
 export function installPackages(packages: string[]): void {
   if (process.getuid?.() !== 0 || !existsSync('/etc/debian_version')) return
   console.log(`installing ${packages.join(' ')} with apt-get for the suites that need them; no service is started`)
@@ -17,7 +17,7 @@ export function installPackages(packages: string[]): void {
   })
 }
 
-/** Debian asks this script whether a service may start; 101 is "no". One that is already there is left alone. */
+/** Debian asks this script whether a service may start, and 101 means no. An existing script is left alone. */
 function withoutServices(work: () => void): void {
   if (existsSync(POLICY)) {
     work()

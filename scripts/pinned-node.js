@@ -1,4 +1,4 @@
-// The Node that a checkout runs on. Plain JavaScript that Node 18 can read.
+// Finds the Node that a checkout runs on. Plain JavaScript that Node 18 can run.
 import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,14 +19,14 @@ export function isSupported(version) {
   return major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1])
 }
 
-/** Path of the pinned Node if it runs on this machine, else of the running Node if it is new enough, else undefined. */
+/** Path of the pinned Node if it runs on this machine; otherwise of the running Node if it is new enough; otherwise undefined. */
 export function findNode(root) {
   const pinned = pinnedPath(root)
   if (pinned !== undefined && (isRunning(pinned) || canRun(pinned))) return pinned
   return isSupported(process.versions.node) ? process.execPath : undefined
 }
 
-/** One sentence for a machine on which {@link findNode} finds nothing. */
+/** What to do on a machine on which {@link findNode} finds nothing. */
 export function remedy(root) {
   const { node } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).engines
   const why =

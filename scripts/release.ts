@@ -1,6 +1,6 @@
 /**
- * `npm run release`: what a release publishes, in a folder: the package, a bill of materials (CycloneDX) and checksums. It publishes
- * nothing. It is made of what is committed, not of what lies about.
+ * `npm run release`: makes what a release publishes, in a folder: the package, a bill of materials (CycloneDX) and checksums. It uses
+ * only committed files, and publishes nothing.
  */
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -10,7 +10,7 @@ import { delimiter, dirname, join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 
 const ROOT = resolve(import.meta.dirname, '..')
-/** npm's scripts find the pinned Node first. */
+/** Puts the pinned Node first in npm's PATH. */
 const env = { ...process.env, PATH: `${dirname(process.execPath)}${delimiter}${process.env.PATH}` }
 
 interface Manifest {
@@ -39,9 +39,9 @@ interface Bill {
 const { values } = parseArgs({
   options: {
     out: { type: 'string', default: 'release' },
-    /** Its address goes into the package: npm's provenance demands it. */
+    /** URL of the repository for the package, which npm's provenance requires. */
     repository: { type: 'string' },
-    /** Before there is a tag and a date. */
+    /** For a release without a tag and a date yet. */
     preview: { type: 'boolean', default: false },
   },
 })
@@ -73,29 +73,29 @@ function makeRelease(): void {
   console.log(readFileSync(join(out, 'SHA256SUMS'), 'utf8').trimEnd())
 }
 
-/** The tag, the version and the changelog are one. */
+/** Checks that the tag, the version and the changelog agree. */
 function checkRelease(version: string): void {
   const tags = text(run('git', ['tag', '--points-at', 'HEAD'], ROOT)).split('\n')
-  demand(tags.includes(`v${version}`), `HEAD has no tag v${version}: tag it, or give --preview`)
+  demand(tags.includes(`v${version}`), `HEAD has no tag v${version}: tag it, or use --preview`)
   const [, heading] = /^## (.*)$/m.exec(readFileSync(join(checkout, 'CHANGELOG.md'), 'utf8')) ?? []
   const isDated = heading?.startsWith(`[${version}] - `) === true && /\d{4}-\d{2}-\d{2}$/.test(heading)
-  demand(isDated, `CHANGELOG.md begins with "${heading}", not with "[${version}] - " and a date`)
+  demand(isDated, `CHANGELOG.md begins with "${heading}", but should begin with "[${version}] - " and a date`)
 }
 
 /**
- * What `npm install --omit=dev` brings. `npm sbom --omit dev` leaves out what a development dependency needs, too; so it is
- * given a lockfile without those.
+ * Lists what `npm install --omit=dev` installs. `npm sbom --omit dev` also leaves out packages that a development dependency needs,
+ * too, so we give it a lockfile without development dependencies.
  */
 function billOfMaterials(manifest: Manifest): string {
   const lock = readJson<Lockfile>('package-lock.json')
-  /** The Node of this checkout is for its own scripts. */
+  /** The pinned Node is only for the scripts of a checkout. */
   const nodes = new Set(
     Object.keys(lock.packages['tools/node']!.optionalDependencies!).map(name => `node_modules/${name}`),
   )
   const packages = Object.entries(lock.packages).filter(
     ([path, { dev, link }]) => path.startsWith('node_modules/') && !nodes.has(path) && dev !== true && link !== true,
   )
-  // npm takes the name of the folder.
+  // npm uses the folder's name.
   const folder = join(checkout, manifest.name)
   mkdirSync(folder)
   const { devDependencies: _, workspaces: __, ...plain } = manifest
@@ -112,7 +112,7 @@ function billOfMaterials(manifest: Manifest): string {
   return text(bill)
 }
 
-/** As `sha256sum --check` reads it. */
+/** In the format of `sha256sum --check`. */
 function checksum(file: string): string {
   return `${createHash('sha256')
     .update(readFileSync(join(out, file)))

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Behind every npm script: installs what is missing, finds a Node that can run the sources, and runs one task on it.
-// Plain JavaScript that Node 18 can read.
+// Runs every npm script: installs what is missing, finds a Node that can run the sources, and runs the task with it.
+// Plain JavaScript that Node 18 can run.
 import { rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'

@@ -1,11 +1,11 @@
 /**
- * `npm test`: installs what suites need and this machine lacks, where it may; runs vitest; names at the end what did
- * not run, and closes with one line of counts.
+ * `npm test`: installs what suites need and this machine lacks, if it may, and runs vitest. At the end it lists what did not run, and
+ * prints one line of counts.
  *
- *     npm test                     a few minutes: all but the tests tagged slow, and a part of the suites that load and break
+ *     npm test                     a few minutes: all but the tests tagged slow, and a part of the load and fault suites
  *     npm test -- --all            everything; what this machine cannot run is a failure (also with CI=true)
  *     npm run test:long            full sizes and counts, with coverage
- *     npm test -- test/protocol    everything in the files whose path holds that text; nothing is installed
+ *     npm test -- test/protocol    everything in files whose path contains that text; nothing is installed
  */
 import { globSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
@@ -60,7 +60,7 @@ async function runVitest(isShort: boolean): Promise<Vitest> {
   })
 }
 
-/** Needs that the chosen files (all of them: helpers too) name in a call of `needs(...)`. */
+/** What the chosen files need, from their calls of `needs(...)`. Without filters, all files count, helpers included. */
 function neededBy(filters: string[]): Need[] {
   const files = globSync('test/**/*.ts', { cwd: root }).filter(file => !file.endsWith('support/needs.ts'))
   const chosen = files.filter(file => filters.length === 0 || filters.some(filter => file.includes(filter)))
@@ -81,7 +81,7 @@ function installFor(wanted: Need[]): void {
   lookAgain()
 }
 
-/** Names what a short run leaves out, and how to run it. */
+/** Prints what a short run leaves out, and how to run it. */
 function reportSlow(vitest: Vitest): void {
   const left = new Map<string, number>()
   for (const file of vitest.state.getTestModules()) {
@@ -90,11 +90,11 @@ function reportSlow(vitest: Vitest): void {
     }
   }
   for (const [file, tests] of left) console.log(`left out: ${file}, ${tests} slow`)
-  console.log('left out: most of what the suites that load, fuzz and break things do')
-  console.log('All of it: npm test -- --all. All of one file: npm test -- <its path>.')
+  console.log('left out: most of the load, fuzz and fault suites')
+  console.log('To run everything: npm test -- --all. To run all of one file: npm test -- <its path>.')
 }
 
-/** Names what did not run, and returns how many of these count as failures. */
+/** Prints what did not run. Returns how many of these count as failures. */
 function report(missing: Need[], mustRunAll: boolean): number {
   for (const name of missing) {
     console.log(`not run: suites that need ${name} (${whyMissing(name)}). Remedy: ${NEEDS[name].remedy}.`)

@@ -1,4 +1,4 @@
-/** `npm run typecheck`: the program, then what a browser runs. Arguments are the compiler's. */
+/** `npm run typecheck`: checks the program, then the scripts of the admin page. Arguments are passed to the compiler. */
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 

@@ -34,7 +34,7 @@ export async function loadTls(files: TlsFiles): Promise<TlsPair> {
   const cert = attempt(() => certificatesIn(chain).join(''), `the certificate ${nameOf(files.cert)} is not valid PEM`)
   const privateKey = attempt(() => createPrivateKey(key), `the key ${nameOf(files.key)} is not a valid private key`)
   if (!new X509Certificate(cert).checkPrivateKey(privateKey)) {
-    throw new Error(`the key ${nameOf(files.key)} does not fit the certificate ${nameOf(files.cert)}`)
+    throw new Error(`the key ${nameOf(files.key)} does not match the certificate ${nameOf(files.cert)}`)
   }
   const ca = files.ca === undefined ? {} : { ca: await readAuthorities(files.ca) }
   return { cert, key, ...ca, ...(files.ocsp === undefined ? {} : { ocsp: await readOcsp(files.ocsp) }) }

@@ -1,15 +1,15 @@
-/** The variables of OpenTelemetry, as far as they are about traces that are sent as OTLP over HTTP. */
+/** OpenTelemetry's environment variables, as far as they concern traces over OTLP/HTTP. */
 
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** What the variables say; absent: nothing. */
+/** Settings from the variables. Absent ones are `undefined`. */
 export interface OtelSettings {
   /** `OTEL_SDK_DISABLED`, or `OTEL_TRACES_EXPORTER=none`. */
   readonly disabled: boolean
   readonly url: string | undefined
   readonly headers: Readonly<Record<string, string>>
   readonly timeoutMs: number | undefined
-  /** `service.name` among them, if it is said. */
+  /** Includes `service.name`, if it is set. */
   readonly resource: Readonly<Record<string, string>>
   readonly sampler: { readonly ratio: number; readonly parentBased: boolean } | undefined
 }
@@ -17,9 +17,9 @@ export interface OtelSettings {
 const PATH = '/v1/traces'
 
 /**
- * Reads `OTEL_*`. What is said of traces alone goes before what is said of all signals.
+ * Reads the `OTEL_*` variables. Those for traces take precedence over those for all signals.
  *
- * @throws {TypeError} that names the variable, and never its value, if that cannot hold.
+ * @throws {TypeError} if a value is invalid. The error names the variable, but never its value.
  *
  * @example
  * ```ts
@@ -33,7 +33,7 @@ export function readOtelEnvironment(environment: Environment): OtelSettings {
   const name = (what: string) =>
     read(`EXPORTER_OTLP_TRACES_${what}`) ? `EXPORTER_OTLP_TRACES_${what}` : `EXPORTER_OTLP_${what}`
   const protocol = read(name('PROTOCOL'))
-  if (protocol === 'grpc') throw new TypeError(`OTEL_${name('PROTOCOL')}: gRPC is not spoken here, only HTTP`)
+  if (protocol === 'grpc') throw new TypeError(`OTEL_${name('PROTOCOL')}: gRPC is not supported, only HTTP`)
   const resource = pairs('RESOURCE_ATTRIBUTES', read('RESOURCE_ATTRIBUTES'))
   const service = read('SERVICE_NAME')
   return {
@@ -46,7 +46,7 @@ export function readOtelEnvironment(environment: Environment): OtelSettings {
   }
 }
 
-/** A receiver's URL for traces, under the one for all signals. */
+/** The URL for traces, given the base URL for all signals. */
 export function tracesUrl(endpoint: string): string {
   const url = new URL(endpoint)
   url.pathname = url.pathname.replace(/\/?$/, PATH)
@@ -96,7 +96,7 @@ function samplerOf(text: string | undefined, argument = '1'): OtelSettings['samp
   const sampler = Object.hasOwn(SAMPLERS, name!) ? SAMPLERS[name!] : undefined
   if (sampler === undefined) {
     throw new TypeError(
-      `OTEL_TRACES_SAMPLER must be one of ${Object.keys(SAMPLERS).join(', ')}, each also behind parentbased_`,
+      `OTEL_TRACES_SAMPLER must be one of ${Object.keys(SAMPLERS).join(', ')}, each also with the prefix parentbased_`,
     )
   }
   const share = Number(argument)

@@ -1,6 +1,6 @@
 /**
- * Sends spans to a receiver of OTLP over HTTP: in batches, one request at a time. What does not fit into the queue is dropped and
- * counted, so that a receiver that is slow or away costs a bounded amount of memory, and no request waits for it.
+ * Sends spans to a receiver over OTLP/HTTP, in batches, one request at a time. Spans that do not fit into the queue are dropped and
+ * counted. So a slow or unreachable receiver costs a bounded amount of memory, and no request waits for it.
  */
 import { request } from 'undici'
 import { type EndingAgent, endingAgent } from '../protocol/base/ending-agent.ts'
@@ -14,46 +14,46 @@ import type { FinishedSpan } from '../protocol/trace/span.ts'
 import { encodeSpans } from './otlp.ts'
 
 export const EXPORT_LIMITS = {
-  queuedSpans: { kind: 'count', default: '2048', about: 'Most spans that wait. More are dropped, and counted.' },
+  queuedSpans: { kind: 'count', default: '2048', about: 'Most spans that may wait. More are dropped and counted.' },
   batchSpans: { kind: 'count', default: '512', about: 'Most spans in one request.' },
-  delayMs: { kind: 'duration', default: '5s', about: 'How long a span waits for others at most.' },
+  delayMs: { kind: 'duration', default: '5s', about: 'How long a span waits at most for others to join its batch.' },
   timeoutMs: { kind: 'duration', default: '10s', most: '10m', about: 'Deadline of one request.' },
 } as const satisfies Limits
 
-/** Where spans are sent, and who tells of them. */
+/** Options of an exporter. */
 export interface ExporterOptions extends LimitOptions<typeof EXPORT_LIMITS> {
-  /** The whole URL: `http://127.0.0.1:4318/v1/traces`. */
+  /** The full URL, such as `http://127.0.0.1:4318/v1/traces`. */
   readonly url: string | URL
-  /** Fields of the requests. They may hold secrets, and no log has them. */
+  /** Header fields of the requests. They may contain secrets, and are never logged. */
   readonly headers?: Readonly<Record<string, string>> | undefined
-  /** Attributes of whoever tells: `service.name` and others. */
+  /** Resource attributes: `service.name` and others. */
   readonly resource: Readonly<Record<string, string>>
   readonly logger?: Logger | undefined
 }
 
-/** What has become of spans. */
+/** What became of spans. */
 export interface ExporterStats {
   readonly queued: number
-  /** The rest only grow: spans that the receiver took, and those that it will not get, by reason. */
+  /** The others only grow: spans that the receiver accepted, and spans that it will not get, by reason. */
   readonly exported: number
   readonly dropped: Readonly<Record<DropReason, number>>
 }
 
-/** `refused`: the receiver does not want them. `away`: it could not be reached for a while. `closed`: there was no time left. */
+/** `refused`: the receiver did not accept them. `away`: it could not be reached for a while. `closed`: there was no time left. */
 export type DropReason = 'queue-full' | 'refused' | 'away' | 'closed'
 
-/** Sends spans; its `add` is a sink for `createTracer`. */
+/** Sends spans. Pass its `add` to `createTracer`. */
 export interface Exporter {
   readonly add: (span: FinishedSpan) => void
   stats(): ExporterStats
-  /** Sends what waits, for at most `graceMs` (default 5,000). What is left then is dropped. */
+  /** Sends what is queued, for at most `graceMs` (default 5,000). The rest is dropped. */
   close(options?: { readonly graceMs?: number | undefined }): Promise<void>
 }
 
-/** Waits between the attempts of one batch, unless the receiver says `Retry-After`; each is up to twice as long. */
+/** Waits between the attempts of a batch, unless the receiver sends `Retry-After`. Each is randomly up to twice as long. */
 const RETRY_STEPS_MS = [1000, 2000, 4000, 8000, 16_000]
 const MAX_RETRY_AFTER_MS = 60_000
-/** Statuses after which OTLP has the same request sent again. */
+/** Statuses after which OTLP wants the request to be sent again. */
 const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504])
 const MAX_ANSWER_BYTES = 64 * 1024
 const DEFAULT_CLOSE_MS = 5000
@@ -62,7 +62,7 @@ const FAILED = 'the export of spans failed'
 /**
  * Makes an exporter.
  *
- * @throws {TypeError} for options that cannot hold.
+ * @throws {TypeError} for invalid options.
  *
  * @example
  * ```ts
@@ -87,10 +87,10 @@ class OtlpExporter implements Exporter {
   readonly #ending: EndingAgent
   readonly #queue: FinishedSpan[] = []
   readonly #dropped: Record<DropReason, number> = { 'queue-full': 0, refused: 0, away: 0, closed: 0 }
-  /** The time to close is over. */
+  /** Aborted when the time for `close` is over. */
   readonly #stop = new AbortController()
   #exported = 0
-  /** Spans of the batch that is on its way. */
+  /** Number of spans in the batch that is being sent. */
   #sending = 0
   #timer: NodeJS.Timeout | undefined
   #flushing: Promise<void> | undefined
@@ -138,7 +138,7 @@ class OtlpExporter implements Exporter {
 
   async #flush(): Promise<void> {
     try {
-      // Behind the turn in which the last span came.
+      // After the turn in which the last span was added.
       await Promise.resolve()
       while (this.#queue.length > 0) await this.#export(this.#queue.splice(0, this.#limits.batchSpans))
     } finally {
@@ -154,13 +154,13 @@ class OtlpExporter implements Exporter {
     this.#dropped[reason] += rejected
   }
 
-  /** Until it has an end: how many spans of the body the receiver does not get, and why. */
+  /** Sends a batch, with retries. Resolves to the number of spans that the receiver did not accept, and why. */
   async #deliver(body: string, count: number): Promise<{ rejected: number; reason: DropReason }> {
     for (const stepMs of [...RETRY_STEPS_MS, undefined]) {
       if (this.#stop.signal.aborted) break
       const { status, afterMs, rejected = 0, cause } = await this.#post(body)
       if (status >= 200 && status < 300) return { rejected: Math.min(rejected, count), reason: 'refused' }
-      this.#logger.warn({ url: this.#place, status, reason: cause }, 'the receiver did not take spans')
+      this.#logger.warn({ url: this.#place, status, reason: cause }, 'the receiver did not accept spans')
       if (status !== 0 && !RETRYABLE.has(status)) return { rejected: count, reason: 'refused' }
       if (this.#closing !== undefined) break
       if (stepMs === undefined) return { rejected: count, reason: 'away' }
@@ -169,22 +169,22 @@ class OtlpExporter implements Exporter {
     return { rejected: count, reason: 'closed' }
   }
 
-  /** Origin and path: a query may hold a secret. */
+  /** The URL for logs, without its query, which may contain a secret. */
   get #place(): string {
     return `${this.#url.origin}${this.#url.pathname}`
   }
 
-  /** Status 0: there was no answer. */
+  /** Status 0 means that there was no answer. */
   async #post(body: string): Promise<Answer> {
     try {
       const signal = AbortSignal.any([this.#stop.signal, AbortSignal.timeout(this.#limits.timeoutMs)])
       const options = { method: 'POST' as const, headers: this.#headers, body, dispatcher: this.#ending.agent, signal }
       const { statusCode, headers, body: answer } = await request(this.#url, options)
-      // A body that is given up emits an error, and nobody else listens.
+      // A destroyed body emits an error, and nobody else listens for it.
       answer.on('error', () => {})
       const after = headers['retry-after']
       const asked = readRetryAfter(typeof after === 'string' ? after : undefined, Date.now())
-      // What is longer is not looked at.
+      // Longer answers are ignored.
       const text = (await readAtMost(answer, MAX_ANSWER_BYTES))?.toString() ?? ''
       return { status: statusCode, rejected: rejectedIn(text), afterMs: asked && Math.min(asked, MAX_RETRY_AFTER_MS) }
     } catch (error) {
@@ -208,7 +208,7 @@ class OtlpExporter implements Exporter {
   }
 
   async #close(graceMs: number): Promise<void> {
-    // What comes now comes too late.
+    // Spans that are added from now on are dropped.
     await Promise.resolve()
     this.#wake?.()
     const late = setTimeout(
@@ -227,7 +227,7 @@ interface Answer {
   readonly status: number
   readonly cause?: string | undefined
   readonly afterMs?: number | undefined
-  /** Spans that it did not want although it took the request. */
+  /** Spans that it rejected although it accepted the request. */
   readonly rejected?: number
 }
 
@@ -241,7 +241,7 @@ function rejectedIn(text: string): number {
   }
 }
 
-/** `ECONNREFUSED`; a message may name what was sent. */
+/** A code such as `ECONNREFUSED`, since an error message might quote what was sent. */
 function codeOf(error: unknown): string {
   const { code, name } = error as { code?: unknown; name?: unknown }
   return String(code ?? name ?? 'failed')
@@ -258,7 +258,7 @@ function checkUrl(given: string | URL): URL {
 
 function checkHeaders(headers: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
   for (const [name, value] of Object.entries(headers)) {
-    if (!isToken(name)) throw new TypeError('exporter.headers: a name is no header name')
+    if (!isToken(name)) throw new TypeError('exporter.headers: a name is not a valid header name')
     if (!isFieldValue(value)) throw new TypeError(`exporter.headers: the value of ${name} is not valid`)
   }
   return headers

@@ -1,5 +1,5 @@
 /**
- * Traces: where the spans of a server or a client go.
+ * Tracing: receivers for the spans of a server or a client.
  *
  * @example
  * ```ts

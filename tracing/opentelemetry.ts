@@ -1,12 +1,12 @@
-/** Spans by an embedder's own OpenTelemetry, which decides what becomes of them. */
+/** Creates spans with an embedder's own OpenTelemetry, which decides what happens to them. */
 import type * as Api from '@opentelemetry/api'
 import { tellDefect } from '../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../protocol/base/log.ts'
 import type { AttributeValue, Span, SpanContext, SpanKind, Tracer } from '../protocol/trace/span.ts'
 
 /**
- * A tracer whose spans are those of `tracer`, with its sampler, processors and exporters. `api` is the module `@opentelemetry/api`
- * that it is of. What OpenTelemetry throws ends nothing.
+ * A tracer that creates its spans with `tracer`, and so uses its sampler, processors and exporters. `api` is the module
+ * `@opentelemetry/api` that it belongs to. Errors thrown by OpenTelemetry are logged and otherwise ignored.
  *
  * @example
  * ```ts
@@ -46,7 +46,7 @@ interface Bridge {
   readonly logger: Logger
 }
 
-/** Of a span that could not be begun: nobody records it. */
+/** The context of a span that could not be started, and so is not recorded. */
 const NOWHERE: SpanContext = { traceId: 'f'.repeat(32), spanId: 'f'.repeat(16), sampled: false }
 
 class BridgedSpan implements Span {

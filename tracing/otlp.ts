@@ -1,15 +1,15 @@
-/** Spans as OTLP has them, in its JSON encoding: ids as hex, 64-bit numbers as text, numbers for what is an enum. */
+/** Encodes spans as OTLP JSON: ids as hex, 64-bit numbers as text, enums as numbers. */
 import { packageVersion } from '../protocol/base/version.ts'
 import type { AttributeValue, FinishedSpan, SpanContext, SpanKind } from '../protocol/trace/span.ts'
 
 const KINDS: Record<SpanKind, number> = { internal: 1, server: 2, client: 3, producer: 4, consumer: 5 }
 const FAILED = { code: 2 }
-/** `SpanFlags`: the lower byte is the flags of W3C, and bit 8 says that bit 9 is known. */
+/** `SpanFlags`: the lower byte has the W3C flags, and bit 8 says that bit 9 is meaningful. */
 const SAMPLED = 1
 const REMOTE_KNOWN = 0x100
 const REMOTE = 0x200
 
-/** The body of an `ExportTraceServiceRequest`. `resource`: who tells. */
+/** The body of an `ExportTraceServiceRequest`. `resource` has the resource attributes. */
 export function encodeSpans(spans: readonly FinishedSpan[], resource: Readonly<Record<string, string>>): string {
   const scope = { name: 'sallyport', version: packageVersion() }
   return JSON.stringify({

@@ -1,10 +1,10 @@
-/** The API reference, docs/api/: a page for each public door, from the docstrings of what it exports. */
+/** The API reference, docs/api/: a page for each entry point of the package, from the docstrings of its exports. */
 import type { Declaration, Door } from './declarations.ts'
 import { withLimits } from './limits.ts'
 
 const INTRODUCTION = `# API reference
 
-Made from the docstrings by \`npm run docs\`. [examples/](../../examples/README.md) has a small program for each door.
+Generated from the docstrings by \`npm run docs\`. [examples/](../../examples/README.md) has a small program for each entry point.
 
 | door | what it is |
 |---|---|
@@ -33,7 +33,7 @@ function sectionOf({ name, file, doc, code }: Declaration): string {
   return `## ${name}\n\n${asMarkdown(doc)}\n\nDeclared in \`${file}\`.\n\n\`\`\`ts\n${withoutLinks(shown)}\n\`\`\`\n`
 }
 
-/** The door of the folder that a declaration is in, if it exports it; else the first one but `sallyport` itself. */
+/** The entry point of the declaration's folder, if it exports it; otherwise the first one other than `sallyport` itself. */
 function ownerOf({ name, file }: Declaration, doors: readonly Door[]): Door {
   const exporting = doors.filter(door => door.exports.some(each => each.name === name && each.file === file))
   const home = exporting.find(door => file.startsWith(`${door.name.replace('sallyport/', '')}/`))
@@ -59,7 +59,7 @@ function withoutLinks(text: string): string {
   return text.replaceAll(/\{@link ([\w.]+)\}/g, '`$1`')
 }
 
-/** Each export has a docstring, and each door and function an example. */
+/** Each export must have a docstring, and each entry point and function an example. */
 function missingIn(doors: readonly Door[]): string[] {
   const missing = new Set<string>()
   for (const { name, about, exports } of doors) {

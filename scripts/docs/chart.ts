@@ -1,4 +1,4 @@
-/** The values of `deploy/helm/sallyport`, once: `values.yaml`, `values.schema.json`, the README's table, and copies of other folders' files. */
+/** The values of `deploy/helm/sallyport`, from which `values.yaml`, `values.schema.json` and the README's table are generated. Also copies files from other folders. */
 import { stringify } from 'yaml'
 import { COMPONENTS, type ComponentName } from '../../cli/config/components.ts'
 import type { Settings } from '../../cli/config/setting.ts'
@@ -12,10 +12,9 @@ interface Value {
   readonly about: string
 }
 
-/** Where the chart is. */
 export const CHART = 'deploy/helm/sallyport'
 
-/** Settings that the templates give, or for which a pod has no file and no port: no values. */
+/** Settings that are no values, since the templates set them, or a pod has no file or port for them. */
 export const OF_TEMPLATES: Readonly<Record<ComponentName, readonly string[]>> = {
   server: [
     ...['public.listen', 'public.tls.cert', 'public.tls.key', 'public.plaintext', 'reuse-address'],
@@ -42,13 +41,13 @@ const choice = (words: readonly string[], fallback: string, about: string) => va
 const whole = (minimum: number, fallback: number, about: string) => value({ type: 'integer', minimum }, fallback, about)
 const list = (items: Schema, fallback: readonly unknown[], about: string) =>
   value({ type: 'array', items }, fallback, about)
-/** An empty one would narrow nothing: Kubernetes takes it for everything. */
+/** At least one item, since Kubernetes takes an empty list for everything. */
 const some = (items: Schema, fallback: readonly unknown[], about: string) =>
   value({ type: 'array', items, minItems: 1 }, fallback, about)
 const words = (about: string) => value({ type: 'object', additionalProperties: { type: 'string' } }, {}, about)
 
 const TEXT = { type: 'string', minLength: 1 }
-/** A URL that stands where everybody may read it. */
+/** A URL that everybody can read in the manifest. */
 const WITHOUT_PASSWORD = { type: 'string', pattern: '^[^@]*$' }
 const PORT = { type: 'integer', minimum: 1, maximum: 65_535 }
 const object = (properties: Readonly<Record<string, Schema>>, required: readonly string[] = []): Schema => ({
@@ -69,14 +68,16 @@ const resources = (cpu: string, memory: string, limit: string) =>
     'Requests and limits.',
   )
 
-/** What each component has, below its name. */
+/** The values of each component. */
 const part = (name: ComponentName, replicas: number, grace: number, more: Readonly<Record<string, Value>>) => {
   const all: Record<string, Value> = {
-    enabled: flag(false, `Whether there is a ${name}.`),
+    enabled: flag(false, `Install a ${name}.`),
     replicas: whole(
       1,
       replicas,
-      name === 'client' ? 'One is active, the others stand by.' : 'How many; with an autoscaler, the least.',
+      name === 'client'
+        ? 'One is active, the others are standbys.'
+        : 'Number of replicas; with an autoscaler, the minimum.',
     ),
     config: value(
       settingsSchema(name),
@@ -84,13 +85,13 @@ const part = (name: ComponentName, replicas: number, grace: number, more: Readon
       `Settings by flag, such as \`log.level: debug\`: [all](../../../docs/configuration.md#sallyport-${name}).`,
     ),
     ...more,
-    terminationGracePeriodSeconds: whole(10, grace, 'More than `grace` and what is waited before it, by 15.'),
+    terminationGracePeriodSeconds: whole(10, grace, 'At least 15 more than `grace` and the delays before it.'),
     mounts: list(
       object({ secret: TEXT, path: { type: 'string', pattern: '^/' } }, ['secret', 'path']),
       [],
-      'Secrets to mount, for settings that are files: a list of `secret` and `path`.',
+      'Secrets to mount, for settings that name files: a list of `secret` and `path`.',
     ),
-    nodeSelector: words('Labels of nodes.'),
+    nodeSelector: words('Labels of nodes to run on.'),
     tolerations: list(
       object({
         key: TEXT,
@@ -100,7 +101,7 @@ const part = (name: ComponentName, replicas: number, grace: number, more: Readon
         tolerationSeconds: { type: 'integer' },
       }),
       [],
-      'Taints of nodes that are no matter.',
+      'Taints of nodes that are tolerated.',
     ),
     podAnnotations: words('Annotations of the pods.'),
   }
@@ -108,35 +109,31 @@ const part = (name: ComponentName, replicas: number, grace: number, more: Readon
 }
 
 const autoscaling = {
-  'autoscaling.maxReplicas': whole(0, 0, 'The most that an autoscaler makes; 0: there is none.'),
-  'autoscaling.cpu': whole(1, 70, 'CPU, in percent of the request, that it aims at.'),
+  'autoscaling.maxReplicas': whole(0, 0, 'Maximum number of replicas; 0 for no autoscaler.'),
+  'autoscaling.cpu': whole(1, 70, 'Target CPU usage, in percent of the request.'),
 }
 const routes = {
-  routes: list({ type: 'object' }, [], 'The route table: [what it may say](../../../docs/routes.md).'),
+  routes: list({ type: 'object' }, [], 'The [route table](../../../docs/routes.md).'),
 }
 const services = {
-  servicesIn: value(NAMESPACES, {}, 'Namespaces of the services that routes lead to, as a selector; empty: all.'),
+  servicesIn: value(NAMESPACES, {}, 'Selector for namespaces of the services that routes lead to. Empty for all.'),
 }
 
 export const VALUES: Readonly<Record<string, Value>> = {
   'image.repository': value(
     TEXT,
     'registry.example.com/sallyport',
-    'An image of your own, of the Dockerfile: none is published yet.',
+    'Your own image, built from the Dockerfile, since none is published yet.',
   ),
   'image.tag': value(TEXT, '0.1.0', 'Its tag.'),
-  'image.digest': value(
-    { type: 'string', pattern: '^(sha256:[0-9a-f]{64})?$' },
-    '',
-    'Its digest, in the place of the tag.',
-  ),
-  'image.pullSecrets': list(TEXT, [], 'Names of Secrets to pull it with.'),
-  openshift: flag(false, 'Leaves user and group ids to the namespace.'),
-  networkPolicies: flag(true, 'Whether NetworkPolicies admit what is needed alone.'),
-  'monitoring.podMonitors': flag(false, "Whether there are PodMonitors (Prometheus' operator)."),
-  'monitoring.rules': flag(false, 'Whether the alerts are there, as a PrometheusRule.'),
-  'monitoring.dashboards': flag(false, "Whether the dashboards are there, in a ConfigMap for Grafana's sidecar."),
-  'monitoring.labels': words('Labels of these, by which Prometheus and Grafana choose.'),
+  'image.digest': value({ type: 'string', pattern: '^(sha256:[0-9a-f]{64})?$' }, '', 'Its digest, instead of the tag.'),
+  'image.pullSecrets': list(TEXT, [], 'Names of pull Secrets.'),
+  openshift: flag(false, 'Leave user and group ids to the namespace.'),
+  networkPolicies: flag(true, 'Install NetworkPolicies that allow only what is needed.'),
+  'monitoring.podMonitors': flag(false, 'Install PodMonitors, for the Prometheus operator.'),
+  'monitoring.rules': flag(false, 'Install the alerts, as a PrometheusRule.'),
+  'monitoring.dashboards': flag(false, "Install the dashboards, in a ConfigMap for Grafana's sidecar."),
+  'monitoring.labels': words('Labels of these, by which Prometheus and Grafana select them.'),
   ...part('server', 1, 60, {
     'tls.secret': value(
       TEXT,
@@ -145,26 +142,30 @@ export const VALUES: Readonly<Record<string, Value>> = {
     ),
     'tls.issuer.name': text(
       '',
-      "cert-manager's issuer of that certificate; a wildcard needs DNS-01. Empty: you make the Secret.",
+      'cert-manager issuer of that certificate. A wildcard needs DNS-01. If empty, you create the Secret.',
     ),
-    'tls.issuer.kind': choice(['Issuer', 'ClusterIssuer'], 'ClusterIssuer', 'Its kind.'),
+    'tls.issuer.kind': choice(['Issuer', 'ClusterIssuer'], 'ClusterIssuer', 'Kind of the issuer.'),
     'jwks.secret': value(TEXT, 'sallyport-jwks', 'Secret with `jwks.json`. Not used with `auth.jwks.url`.'),
     'inbox.kind': choice(['volume', 'postgresql', 'none'], 'volume', 'Where webhooks are kept while a client is away.'),
-    'inbox.volume.size': value(TEXT, '6Gi', '4 GiB of webhooks at most (`inbox.bytes`), and 1 GiB that stays free.'),
-    'inbox.volume.storageClass': text('', "Empty: the cluster's default."),
+    'inbox.volume.size': value(
+      TEXT,
+      '6Gi',
+      'Room for at most 4 GiB of webhooks (`inbox.bytes`), and 1 GiB that stays free.',
+    ),
+    'inbox.volume.storageClass': text('', "Storage class. Empty for the cluster's default."),
     'inbox.postgresql.secret': value(TEXT, 'sallyport-inbox', 'Secret with `url`, `password` and `ca.pem`.'),
-    'inbox.postgresql.port': value(PORT, 5432, 'Port that the servers may reach.'),
+    'inbox.postgresql.port': value(PORT, 5432, 'Port of PostgreSQL.'),
     'inbox.postgresql.cidrs': some(
       TEXT,
       ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
-      'Addresses at which they may reach it.',
+      'Addresses of PostgreSQL.',
     ),
-    'directory.redis': flag(false, 'Whether the chart brings a Redis, for several servers.'),
-    'directory.image': value(TEXT, 'redis:7.4', 'Its image.'),
-    'directory.url': value(WITHOUT_PASSWORD, '', 'A Redis of yours, `rediss://...`, in the place of it.'),
-    'directory.ports': some(PORT, [6379], 'Ports of yours that the servers may reach.'),
-    'directory.ca': flag(false, 'Whether the Secret has the authority of yours (`ca.pem`).'),
-    'directory.secret': value(TEXT, 'sallyport-redis', 'Secret with its `password`.'),
+    'directory.redis': flag(false, 'Install a Redis, for several servers.'),
+    'directory.image': value(TEXT, 'redis:7.4', 'Image of that Redis.'),
+    'directory.url': value(WITHOUT_PASSWORD, '', 'Your own Redis instead, `rediss://...`.'),
+    'directory.ports': some(PORT, [6379], 'Ports of your own Redis.'),
+    'directory.ca': flag(false, 'The Secret has the authority of your own Redis (`ca.pem`).'),
+    'directory.secret': value(TEXT, 'sallyport-redis', 'Secret with the `password` of Redis.'),
     'peer.secret': value(
       TEXT,
       'sallyport-peer',
@@ -173,45 +174,38 @@ export const VALUES: Readonly<Record<string, Value>> = {
     'service.type': choice(
       ['LoadBalancer', 'NodePort', 'ClusterIP'],
       'LoadBalancer',
-      'How callers and clients come in.',
+      'Type of the Service for callers and clients.',
     ),
-    'service.externalTrafficPolicy': choice(
-      ['Local', 'Cluster'],
-      'Local',
-      "`Local` keeps callers' addresses as they are.",
-    ),
-    'service.port': value(PORT, 443, 'Its port.'),
-    'service.annotations': words('For the load balancer.'),
+    'service.externalTrafficPolicy': choice(['Local', 'Cluster'], 'Local', "`Local` preserves callers' addresses."),
+    'service.port': value(PORT, 443, 'Port of the Service.'),
+    'service.annotations': words('Annotations for the load balancer.'),
     ...autoscaling,
     resources: resources('250m', '256Mi', '1Gi'),
   }),
   ...part('client', 2, 50, {
     ...routes,
-    'token.renew': flag(
-      true,
-      'Whether a job renews the token. Whoever holds the signing key can speak for every runtime.',
-    ),
+    'token.renew': flag(true, 'Renew the token with a job. Anybody with the signing key can act as any runtime.'),
     'token.secret': value(
       TEXT,
       'sallyport-token',
-      'Without the job: a Secret that somebody keeps fresh, with `token`.',
+      'Without the job: a Secret with a `token` that you keep up to date.',
     ),
     'token.signingKey': value(TEXT, 'sallyport-signing-key', 'Secret with `private.jwk`.'),
     'token.runtime': value(TEXT, 'demo', 'Name of the runtime.'),
     'token.audience': value(TEXT, 'sallyport', 'Audience that the server expects.'),
-    'token.ttl': value(TEXT, '1h', 'How long a token lasts.'),
-    'token.schedule': value(TEXT, '*/20 * * * *', 'When a new one is made.'),
+    'token.ttl': value(TEXT, '1h', 'Lifetime of a token.'),
+    'token.schedule': value(TEXT, '*/20 * * * *', 'When the token is renewed.'),
     ports: list(
       PORT,
       [443],
-      'Ports that it may reach outside the cluster: that of the server, or of the proxy on the way.',
+      'Ports that it may reach outside the cluster: that of the server or of the outbound proxy.',
     ),
     'proxy.url': value(WITHOUT_PASSWORD, '', 'An outbound proxy on the way to the server.'),
-    'proxy.secret': text('', 'Secret with its `url`, if there is a password in it.'),
-    'ca.secret': text('', 'Secret with the authority of the server (`ca.pem`), if it is not a public one.'),
+    'proxy.secret': text('', 'Secret with the `url` of the proxy, if that contains a password.'),
+    'ca.secret': text('', "Secret with the authority of the server's certificate (`ca.pem`), if it is private."),
     'inboxKey.secret': text(
       'sallyport-inbox-key',
-      'Secret with `key.pem` (X25519), which opens kept webhooks. Empty: without.',
+      'Secret with `key.pem` (X25519), which opens stored webhooks. Empty for none.',
     ),
     ...services,
     resources: resources('100m', '128Mi', '512Mi'),
@@ -221,11 +215,11 @@ export const VALUES: Readonly<Record<string, Value>> = {
     paths: some(
       { type: 'string', pattern: '^/' },
       ['/app-proxy', '/webhooks', '/workflows'],
-      'What an Ingress or HTTPRoute sends to it.',
+      'Paths that an Ingress or HTTPRoute sends to it.',
     ),
-    'ingress.host': text('', 'Host of an Ingress. Empty: there is none.'),
-    'ingress.className': value(TEXT, 'nginx', 'Its class.'),
-    'ingress.tlsSecret': value(TEXT, 'ingress-tls', 'Secret with its certificate.'),
+    'ingress.host': text('', 'Host of an Ingress. Empty for none.'),
+    'ingress.className': value(TEXT, 'nginx', 'Class of the Ingress.'),
+    'ingress.tlsSecret': value(TEXT, 'ingress-tls', 'Secret with the certificate of the Ingress.'),
     'ingress.annotations': value(
       { type: 'object', additionalProperties: { type: 'string' } },
       {
@@ -236,16 +230,16 @@ export const VALUES: Readonly<Record<string, Value>> = {
         'nginx.ingress.kubernetes.io/proxy-read-timeout': '86400',
         'nginx.ingress.kubernetes.io/proxy-send-timeout': '86400',
       },
-      "ingress-nginx's words for what is in [docs/ingress.md](../../../docs/ingress.md).",
+      'Annotations for ingress-nginx, as explained in [docs/ingress.md](../../../docs/ingress.md).',
     ),
-    'httpRoute.gateway': text('', 'Gateway of an HTTPRoute. Empty: there is none.'),
-    'httpRoute.namespace': text('', "Its namespace. Empty: the release's."),
-    'httpRoute.listener': text('', 'Its listener. Empty: all.'),
+    'httpRoute.gateway': text('', 'Gateway of an HTTPRoute. Empty for none.'),
+    'httpRoute.namespace': text('', "Namespace of the gateway. Empty for the release's."),
+    'httpRoute.listener': text('', 'Listener of the gateway. Empty for all.'),
     'httpRoute.hostnames': list(TEXT, [], 'Hosts of the HTTPRoute.'),
     callersIn: value(
       SOME_NAMESPACES,
       { matchLabels: { 'kubernetes.io/metadata.name': 'ingress-nginx' } },
-      'Namespaces of the ingress controller or gateway, as a selector: nobody else but a client of this chart calls the router. Labels of yours are added to the default one, unless you set that to `null`.',
+      "Selector for namespaces of the ingress controller or gateway. Only these and this chart's client may call the router. Your labels are added to the default one, unless you set that to `null`.",
     ),
     ...services,
     ...autoscaling,
@@ -253,14 +247,14 @@ export const VALUES: Readonly<Record<string, Value>> = {
   }),
 }
 
-/** What must be said of a component that is there. */
+/** Settings that an installed component must have. */
 const REQUIRED: Readonly<Record<ComponentName, readonly string[]>> = {
   server: ['domain', 'control.host'],
   client: ['server'],
   router: [],
 }
 
-/** The settings by their flags. `off` must stand in quotes: without them YAML reads `false`. */
+/** The settings by their flags. `off` must be quoted, since YAML reads it as `false` otherwise. */
 function settingsSchema(name: ComponentName): Schema {
   const settings: Settings = COMPONENTS[name]
   const own = Object.entries(settings).filter(([setting]) => !OF_TEMPLATES[name].includes(setting))
@@ -300,7 +294,7 @@ function tree(): Tree {
 function schemaOf(node: Value | Tree): Schema {
   if (isValue(node)) return { description: node.about, ...node.schema }
   const properties = Object.fromEntries(Object.entries(node).map(([key, inner]) => [key, schemaOf(inner)]))
-  // Helm fills in the defaults before it looks. What is missing then was taken away by `null`, which an empty line means.
+  // Helm fills in defaults before it validates. A value that is missing then was removed with `null`, which an empty line also means.
   return { type: 'object', additionalProperties: false, properties, required: Object.keys(node) }
 }
 
@@ -308,7 +302,7 @@ function chartSchema(): Schema {
   const required = Object.entries(REQUIRED).filter(([, settings]) => settings.length > 0)
   const allOf = required.map(([name, settings]) => ({
     if: { properties: { [name]: { properties: { enabled: { const: true } } } } },
-    // biome-ignore lint/suspicious/noThenProperty: JSON Schema's word
+    // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
     then: { properties: { [name]: { properties: { config: { required: settings } } } } },
   }))
   const root = schemaOf(tree())
@@ -331,7 +325,7 @@ const plain = (about: string) =>
     path === words ? words : `${words} (${path})`,
   )
 
-/** Path to text of all that is made; `read` has the files of the checkout. */
+/** The generated files, path to text. `read` reads files of the checkout. */
 export function chartFiles(read: (path: string) => string): [string, string][] {
   const rows = Object.entries(VALUES).map(([name, { default: fallback, about }]) =>
     row([`\`${name}\``, `\`${JSON.stringify(fallback)}\``, about]),
@@ -344,7 +338,10 @@ export function chartFiles(read: (path: string) => string): [string, string][] {
     'deploy/kubernetes/client/renew-token.mjs',
   ]
   return [
-    [`${CHART}/values.yaml`, `# Made by \`npm run docs\`; README.md has the same as a table.\n${valuesOf(tree(), '')}`],
+    [
+      `${CHART}/values.yaml`,
+      `# Generated by \`npm run docs\`. README.md has the same as a table.\n${valuesOf(tree(), '')}`,
+    ],
     [`${CHART}/values.schema.json`, `${JSON.stringify(chartSchema(), undefined, 2)}\n`],
     [`${CHART}/README.md`, withTable(read(`${CHART}/README.md`), '## Values\n', table)],
     ...copies.map((path): [string, string] => [`${CHART}/files/${path.slice(path.lastIndexOf('/') + 1)}`, read(path)]),

@@ -1,9 +1,9 @@
-/** The dashboards of `deploy/monitoring`, for Grafana 10 and newer: what each panel asks, and the JSON that Grafana imports. */
+/** The dashboards of `deploy/monitoring`, for Grafana 10 and newer: the queries of each panel, and the JSON that Grafana imports. */
 
 export interface Panel {
   readonly title: string
   readonly unit: 'bytes' | 'none' | 'percentunit' | 'reqps' | 's'
-  /** Legend by PromQL expression; `$job` is what the reader chose. */
+  /** Legend by PromQL expression. `$job` is the job that the viewer chose. */
   readonly queries: Readonly<Record<string, string>>
 }
 
@@ -159,7 +159,7 @@ const WIDTH = 8
 const HEIGHT = 7
 const COLUMNS = 24 / WIDTH
 
-/** Path to text of the files that Grafana imports. */
+/** The files that Grafana imports, path to text. */
 export function dashboardFiles(): Map<string, string> {
   return new Map(
     Object.entries(DASHBOARDS).map(([name, panels]) => [

@@ -1,10 +1,10 @@
-/** The index of docs/decisions/, one decision a file. */
+/** The index of docs/decisions/, which has one decision per file. */
 import { row, withTable } from './tables.ts'
 
 /** The sections of a decision, in order. */
 const SECTIONS = ['Context', 'Decision', 'Consequences']
 
-/** `document` with the table below `## Index` replaced. `files`: name to text. */
+/** `document` with the table under `## Index` replaced. `files` maps names to texts. */
 export function withDecisionIndex(document: string, files: ReadonlyMap<string, string>): string {
   const rows = [...files]
     .sort(([a], [b]) => a.localeCompare(b, 'en'))
@@ -16,7 +16,7 @@ export function withDecisionIndex(document: string, files: ReadonlyMap<string, s
   return withTable(document, '## Index\n', `| | decision | date | status |\n|---:|---|---|---|\n${rows.join('')}`)
 }
 
-/** What is wrong with the form of a decision, as a sentence each. */
+/** What is wrong with the form of the decisions, one sentence each. */
 export function decisionMistakes(files: ReadonlyMap<string, string>): string[] {
   const taken = new Map<string, string>()
   return [...files].flatMap(([file, text]) => {
@@ -31,7 +31,7 @@ export function decisionMistakes(files: ReadonlyMap<string, string>): string[] {
       mistakes.push('has no line "Date: YYYY-MM-DD. Status: accepted."')
     }
     const sections = [...text.matchAll(/^## (.*)$/gm)].map(([, title]) => title)
-    if (sections.join() !== SECTIONS.join()) mistakes.push(`has not the sections ${SECTIONS.join(', ')}`)
+    if (sections.join() !== SECTIONS.join()) mistakes.push(`must have the sections ${SECTIONS.join(', ')}`)
     return mistakes.map(mistake => `docs/decisions/${file} ${mistake}`)
   })
 }

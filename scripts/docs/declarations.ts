@@ -1,6 +1,6 @@
 /**
- * What the public doors of the package export, as `tsc` declares it. TypeDoc and API Extractor read TypeScript's own
- * JavaScript API, which TypeScript 7 does not have; its declaration files are regular enough to be read line by line.
+ * The exports of the package's entry points, from the declarations of `tsc`. TypeDoc and API Extractor need TypeScript's JavaScript
+ * API, which TypeScript 7 does not have. Its declaration files are regular enough to be parsed line by line.
  */
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -12,28 +12,28 @@ const TSC = join(ROOT, 'node_modules/typescript/bin/tsc')
 
 export interface Declaration {
   readonly name: string
-  /** Where it is declared, from the root: `server/options.ts`. */
+  /** Path of the source from the root, such as `server/options.ts`. */
   readonly file: string
-  /** The docstring without its stars; empty where there is none. */
+  /** The docstring without its stars. Empty if there is none. */
   readonly doc: string
   readonly code: string
 }
 
 /** One entry of `exports` in package.json. */
 export interface Door {
-  /** As it is imported: `sallyport/server`. */
+  /** The name to import, such as `sallyport/server`. */
   readonly name: string
   readonly about: string
   readonly exports: readonly Declaration[]
 }
 
-/** The doors, in the order of package.json. */
+/** The entry points, in the order of package.json. */
 export function readDoors(): Door[] {
   const folder = mkdtempSync(join(tmpdir(), 'sallyport-declarations-'))
   try {
     const options = ['--project', 'tsconfig.build.json', '--emitDeclarationOnly', '--stripInternal', '--outDir', folder]
     const { status, stdout } = spawnSync(process.execPath, [TSC, ...options], { cwd: ROOT, encoding: 'utf8' })
-    if (status !== 0) throw new Error(`tsc does not make declarations:\n${stdout}`)
+    if (status !== 0) throw new Error(`tsc could not generate declarations:\n${stdout}`)
     return doorFiles().map(({ name, file }) => readDoor(name, join(folder, file), folder))
   } finally {
     rmSync(folder, { recursive: true })
@@ -52,7 +52,7 @@ function doorFiles(): { name: string; file: string }[] {
 
 function readDoor(name: string, path: string, folder: string): Door {
   const { declarations, sources } = readDeclarations(path, folder)
-  // Not from the declarations: tsc drops a comment together with an import that only the code needs.
+  // Not from the declarations, since tsc drops a comment before an import that only the code needs.
   const source = readFileSync(join(ROOT, sourceOf(path, folder)), 'utf8')
   const about = source.startsWith('/**') ? withoutStars(source.slice(0, source.indexOf('*/') + 2)) : ''
   const exported = [...sources].map(([each, from]) => findDeclaration(each, from, folder))
@@ -75,9 +75,9 @@ function findDeclaration(name: string, path: string, folder: string): Declaratio
 }
 
 interface DeclarationFile {
-  /** What is declared and exported here, by name. */
+  /** Declarations in this file, by name. */
   readonly declarations: Map<string, Declaration>
-  /** What is exported from other files: name to path. */
+  /** Re-exports from other files, name to path. */
   readonly sources: Map<string, string>
 }
 
@@ -111,7 +111,7 @@ function sourceOf(path: string, folder: string): string {
     .replaceAll('\\', '/')
 }
 
-/** Statements and the comments before them: what begins in the first column. */
+/** Splits into statements and comments, which begin in the first column. */
 function statementsOf(text: string): string[] {
   return text.split(/\n(?=export |import |declare |type |interface |\/\*\*)/).map(each => each.trimEnd())
 }

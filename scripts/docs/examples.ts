@@ -1,4 +1,4 @@
-/** Every example in the documentation, compiled as strictly as the sources. */
+/** Compiles every example in the documentation as strictly as the sources. */
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
@@ -6,11 +6,11 @@ import { join, relative, resolve } from 'node:path'
 const ROOT = resolve(import.meta.dirname, '../..')
 const TSC = join(ROOT, 'node_modules/typescript/bin/tsc')
 
-/** Examples by where they stand: fenced as `ts`, in a document or a docstring. */
+/** The examples by their place: code fenced as `ts` in a document or a docstring. */
 export function examplesIn(tree: ReadonlyMap<string, string>): Map<string, string> {
   const examples = new Map<string, string>()
   for (const [file, text] of tree) {
-    // Made from the docstrings, which are in the tree themselves.
+    // Generated from docstrings, which are in the tree themselves.
     if (file.startsWith('docs/api/')) continue
     const prose = file.endsWith('.ts') ? text.replaceAll(/^ *\* ?/gm, '') : text
     let number = 0
@@ -19,9 +19,9 @@ export function examplesIn(tree: ReadonlyMap<string, string>): Map<string, strin
   return examples
 }
 
-/** What the compiler says of `examples`, a line each, with the example's name in the place of a path. */
+/** The compiler's errors in `examples`, one per line, with the example's name instead of a path. */
 export function compileExamples(examples: ReadonlyMap<string, string>): string[] {
-  // Inside of the checkout, so that packages are found as from the sources.
+  // Inside the checkout, so that packages resolve as in the sources.
   const folder = mkdtempSync(join(ROOT, 'examples-'))
   try {
     const names = [...examples.keys()]

@@ -1,4 +1,4 @@
-/** Every schema of limits, by the name that a type says it is made from: `LimitOptions<typeof SERVER_LIMITS>`. */
+/** All schemas of limits, by the name in the types that are made from them: `LimitOptions<typeof SERVER_LIMITS>`. */
 import { BACKOFF_LIMITS } from '../../client/dial/backoff.ts'
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
 import { aboutOf, type Limit, type Limits, rangeOf } from '../../protocol/base/limit.ts'
@@ -28,7 +28,7 @@ export const LIMITS: Readonly<Record<string, Limits>> = {
 
 const SCHEMA = /LimitOptions<typeof (\w+)>/
 
-/** A declaration that is made from schemas, with their options written out. */
+/** A declaration with the options of its schemas written out. */
 export function withLimits(code: string): string {
   const alias = /^(type \w+) = LimitOptions<typeof (\w+)>;$/.exec(code)
   if (alias !== null) return `${alias[1]} = {\n${membersOf(alias[2]!)}};`

@@ -1,14 +1,14 @@
-/** Whatever a document or a comment points at: links, headings, files, names in files. */
+/** Checks what documents and comments refer to: links, headings, files, and names in files. */
 import { dirname, join, normalize } from 'node:path'
 
-/** Endings of files that are ours alone; a `.yaml` or `.json` may be a user's. */
+/** Extensions of files that can only be ours. A `.yaml` or `.json` may be a user's. */
 const OURS = /`([\w.-]+(?:\/[\w.-]+)*\.(?:ts|js|grit|md|svg))`/g
 const LINK = /\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)/g
 const NAMES_IN_FILE = /((?:`\w+`(?:,| and| or)?\s+)+)in\s+`([\w./-]+\.ts)`/g
 const MENTION =
   /(?<![\w/-])((?:docs|protocol|server|client|router|test|load-tests)\/[\w/-]*\.md|(?:README|CONTRIBUTING|SECURITY)\.md)/g
 
-/** What does not exist of that which `file` points at. `tree`: every file of the checkout, to its text. */
+/** What `file` refers to that does not exist. `tree` has all files of the checkout, path to text. */
 export function brokenReferences(file: string, text: string, tree: ReadonlyMap<string, string>): string[] {
   return file.endsWith('.md') ? brokenInDocument(file, text, tree) : brokenInCode(file, text, tree)
 }
@@ -36,7 +36,7 @@ function brokenInDocument(file: string, text: string, tree: ReadonlyMap<string, 
   return broken
 }
 
-/** Comments name documents from the root, or from their own folder. */
+/** Comments name documents relative to the root, or to their own folder. */
 function brokenInCode(file: string, text: string, tree: ReadonlyMap<string, string>): string[] {
   const mentioned = [...text.matchAll(MENTION)].map(([, path]) => path!)
   return mentioned
@@ -44,7 +44,7 @@ function brokenInCode(file: string, text: string, tree: ReadonlyMap<string, stri
     .map(path => `${file} names ${path}, which does not exist`)
 }
 
-/** From the root (and in a document of the root, from there alone), or the end of some path. */
+/** Names are relative to the root, or the end of some path. In a document in the root, only the former counts. */
 function isKnown(path: string, file: string, tree: ReadonlyMap<string, string>): boolean {
   if (tree.has(path) || tree.has(slashed(join(dirname(file), path)))) return true
   return file.includes('/') && [...tree.keys()].some(each => each.endsWith(`/${path}`))
@@ -55,7 +55,7 @@ function exists(path: string, tree: ReadonlyMap<string, string>): boolean {
   return tree.has(path) || [...tree.keys()].some(each => each.startsWith(folder))
 }
 
-/** Headings as hosts of repositories turn them into anchors. */
+/** The anchors that repository hosts generate for headings. */
 function headingsOf(text: string): Set<string> {
   const titles = [...text.matchAll(/^#+ (.*)$/gm)].map(([, title]) => title!)
   return new Set(

@@ -1,9 +1,9 @@
-/** Tables in the documentation that are made from code: settings, and codes of errors. */
+/** Tables in the documentation that are generated from code: settings and error codes. */
 import { COMPONENTS } from '../../cli/config/components.ts'
 import type { Settings } from '../../cli/config/setting.ts'
 import { ERRORS } from '../../protocol/base/errors.ts'
 
-/** `document` with the table below each heading `## sallyport COMPONENT` replaced. */
+/** `document` with the table under each heading `## sallyport COMPONENT` replaced. */
 export function withSettingTables(document: string): string {
   return Object.entries(COMPONENTS).reduce(
     (text, [name, settings]) => withTable(text, `## sallyport ${name}\n`, settingTable(settings)),
@@ -19,7 +19,7 @@ function settingTable(settings: Settings): string {
   return `| flag | value | default | what it does |\n|---|---|---|---|\n${rows.join('')}`
 }
 
-/** `document` with the table below `## Codes` replaced. */
+/** `document` with the table under `## Codes` replaced. */
 export function withErrorTable(document: string): string {
   const rows = Object.entries(ERRORS).map(([code, { status, source, retryable, title }]) =>
     row([`\`${code}\``, `${status}${retryable ? ', `Retry-After`' : ''}`, source, title]),
@@ -28,7 +28,7 @@ export function withErrorTable(document: string): string {
   return withTable(document, '## Codes\n', table)
 }
 
-/** Puts `table` in the place of the first table behind `heading`; a document without it is a mistake. */
+/** Replaces the first table after `heading` with `table`. Throws if there is none. */
 export function withTable(document: string, heading: string, table: string): string {
   const start = document.indexOf(heading)
   if (start < 0) throw new Error(`there is no ${heading.trim()}`)

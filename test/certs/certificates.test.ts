@@ -68,13 +68,13 @@ describe('chain', () => {
 
   test('an authority that has ended signs nothing', async () => {
     const ended = await createAuthority({ validDays: 1, now: Date.now() - 2 * DAY_MS })
-    await expect(createServerCertificate(ended, { hosts: ['a.example'] })).rejects.toThrow('the authority ended at')
+    await expect(createServerCertificate(ended, { hosts: ['a.example'] })).rejects.toThrow('the authority expired at')
   })
 
   test('a leaf is no authority, and a foreign key does not sign', async () => {
-    await expect(createServerCertificate(server, { hosts: ['a.example'] })).rejects.toThrow('is no authority')
+    await expect(createServerCertificate(server, { hosts: ['a.example'] })).rejects.toThrow('is not an authority')
     const mixed = { certificate: authority.certificate, key: server.key }
-    await expect(createServerCertificate(mixed, { hosts: ['a.example'] })).rejects.toThrow('does not fit')
+    await expect(createServerCertificate(mixed, { hosts: ['a.example'] })).rejects.toThrow('does not match')
   })
 
   test('of several authorities, the one that the key fits signs', async () => {
@@ -109,18 +109,18 @@ describe('names', () => {
   })
 
   test.each([
-    ['*.localhost', 'refuse a star right under a top-level name'],
-    ['*', 'is no host name'],
-    ['a.*.example', 'is no host name'],
-    ['a b.example', 'is no host name'],
-    ['300.1.1.1', 'is no host name'],
-    ['', 'is no host name'],
+    ['*.localhost', 'refuse a wildcard directly under a top-level domain'],
+    ['*', 'is not a host name'],
+    ['a.*.example', 'is not a host name'],
+    ['a b.example', 'is not a host name'],
+    ['300.1.1.1', 'is not a host name'],
+    ['', 'is not a host name'],
   ])('host %j is refused', async (host, message) => {
     await expect(createServerCertificate(authority, { hosts: [host] })).rejects.toThrow(message)
   })
 
   test.each(['De', 'a_b', '-a', 'a-', '', 'a.b', 'x'.repeat(64)])('runtime %j is refused', async runtime => {
-    await expect(createClientCertificate(authority, { runtime })).rejects.toThrow('is no DNS label')
+    await expect(createClientCertificate(authority, { runtime })).rejects.toThrow('is not a DNS label')
   })
 })
 

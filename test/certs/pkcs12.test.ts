@@ -43,5 +43,5 @@ test('the key is not in it in the clear', () => {
 test('an empty password and a foreign key are refused', async () => {
   await expect(exportPkcs12({ ...client, password: '' })).rejects.toThrow('must not be empty')
   const foreign = { certificate: client.certificate, key: authority.key, password: 'x' }
-  await expect(exportPkcs12(foreign)).rejects.toThrow('the key does not fit the certificate')
+  await expect(exportPkcs12(foreign)).rejects.toThrow('the key does not match the certificate')
 })

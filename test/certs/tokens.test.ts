@@ -25,7 +25,7 @@ describe('keys', () => {
   })
 
   test('an algorithm of no list is refused', async () => {
-    await expect(createKeys({ alg: 'HS256' as 'EdDSA' })).rejects.toThrow('is none of EdDSA, ES256, RS256, PS256')
+    await expect(createKeys({ alg: 'HS256' as 'EdDSA' })).rejects.toThrow('is not one of EdDSA, ES256, RS256, PS256')
   })
 })
 
@@ -37,7 +37,9 @@ describe('tokens', () => {
     const create = (hosts: string[]) => createToken({ key: privateJwk, runtime: 'demo', hosts })
     const { token } = await create(['hooks.customer.example'])
     expect(inspectToken(token).claims.sallyport_hosts).toEqual(['hooks.customer.example'])
-    await expect(create(['*.customer.example'])).rejects.toThrow('"*.customer.example" is no host name in lower case')
+    await expect(create(['*.customer.example'])).rejects.toThrow(
+      '"*.customer.example" is not a host name in lower case',
+    )
     await expect(create(Array.from({ length: 33 }, (_, i) => `h${i}.example`))).rejects.toThrow('at most 32 hosts')
   })
 
@@ -112,6 +114,6 @@ describe('tokens', () => {
     const { privateJwk } = await createKeys()
     const { token } = await createToken({ key: privateJwk, runtime: 'demo', ttl: '1s', now })
     expect(inspectToken(token, now + 2000).problems).toEqual(['it has expired'])
-    expect(() => inspectToken('not a token')).toThrow('this is no JWT')
+    expect(() => inspectToken('not a token')).toThrow('this is not a JWT')
   })
 })

@@ -68,7 +68,7 @@ describe('server', () => {
     [
       'control.tls.key',
       'ca-key.pem',
-      '--control.tls: the key FOLDER/ca-key.pem does not fit the certificate FOLDER/server.pem',
+      '--control.tls: the key FOLDER/ca-key.pem does not match the certificate FOLDER/server.pem',
     ],
     ['control.tls.client-ca', 'missing', '--control.tls.client-ca FOLDER/missing: no such file'],
     [
@@ -217,7 +217,7 @@ test('the folder of certificates: one that is missing is refused, and a pair tha
   write('certificates/a.crt', readFileSync(file('server.pem'), 'utf8'))
   write('certificates/a.key', readFileSync(file('ca-key.pem'), 'utf8'))
   const { notes } = await validate('server', at(file('certificates')))
-  expect(notes).toContain(`the key ${file('certificates/a.key')} does not fit the certificate`)
+  expect(notes).toContain(`the key ${file('certificates/a.key')} does not match the certificate`)
   chmodSync(file('certificates/a.key'), 0o644)
   expect((await validate('server', at(file('certificates')))).notes).toContain(
     `--public.tls.folder ${file('certificates/a.key')}: mode 0644; expected: nobody else can read it.`,
@@ -225,7 +225,7 @@ test('the folder of certificates: one that is missing is refused, and a pair tha
 })
 
 test.each([
-  ['OTEL_EXPORTER_OTLP_PROTOCOL', 'grpc', 'gRPC is not spoken here'],
+  ['OTEL_EXPORTER_OTLP_PROTOCOL', 'grpc', 'gRPC is not supported'],
   ['OTEL_EXPORTER_OTLP_ENDPOINT', 'collector:4318', 'must be a URL with http:// or https://'],
   ['OTEL_EXPORTER_OTLP_HEADERS', 'a secret', 'must be a list such as name=value'],
   ['OTEL_TRACES_SAMPLER', 'jaeger_remote', 'must be one of always_on'],
@@ -352,7 +352,7 @@ describe('certs, keys and token', () => {
     [
       ['certs', 'client', '--out', 'FOLDER', '--runtime', 'My_Runtime'],
       2,
-      'runtime name "My_Runtime" is no DNS label (a-z, 0-9 and "-" inside, at most 63 characters)',
+      'runtime name "My_Runtime" is not a DNS label (a-z, 0-9, and "-" inside; at most 63 characters)',
     ],
     [
       ['certs', 'client', '--out', 'FOLDER', '--runtime', 'demo', '--ca', 'FOLDER/folder'],
@@ -368,12 +368,12 @@ describe('certs, keys and token', () => {
     [
       ['certs', 'init', '--out', 'FOLDER/x', '--host', '*.localhost'],
       2,
-      '*.localhost: TLS clients refuse a star right under a top-level name; use *.something.localhost',
+      '*.localhost: TLS clients refuse a wildcard directly under a top-level domain; use *.something.localhost',
     ],
     [
       ['certs', 'init', '--out', 'FOLDER/x', '--host', 'a b'],
       2,
-      '"a b" is no host name: a DNS name, "*." and a DNS name, or an IP address',
+      '"a b" is not a host name: give a DNS name, "*." and a DNS name, or an IP address',
     ],
     [['certs', 'show', 'FOLDER/nonsense'], 3, 'FOLDER/nonsense: there is no certificate in it'],
     [
@@ -384,7 +384,7 @@ describe('certs, keys and token', () => {
     [
       ['keys', 'create', '--out', 'FOLDER/x', '--alg', 'HS256'],
       2,
-      'algorithm "HS256" is none of EdDSA, ES256, RS256, PS256',
+      'algorithm "HS256" is not one of EdDSA, ES256, RS256, PS256',
     ],
     [
       ['token', 'create', '--key', 'FOLDER/missing', '--runtime', 'demo'],
@@ -399,14 +399,14 @@ describe('certs, keys and token', () => {
     [
       ['token', 'create', '--key', 'FOLDER/private.jwk', '--runtime', 'a.b'],
       2,
-      'runtime name "a.b" is no DNS label (a-z, 0-9 and "-" inside, at most 63 characters)',
+      'runtime name "a.b" is not a DNS label (a-z, 0-9, and "-" inside; at most 63 characters)',
     ],
     [
       ['token', 'create', '--key', 'FOLDER/private.jwk', '--runtime', 'demo', '--ttl', '1 hour'],
       2,
-      '"1 hour" is no duration such as 90s, 30m, 1h or 90d',
+      '"1 hour" is not a duration such as 90s, 30m, 1h or 90d',
     ],
-    [['token', 'inspect', 'FOLDER/nonsense'], 3, 'FOLDER/nonsense: this is no JWT'],
+    [['token', 'inspect', 'FOLDER/nonsense'], 3, 'FOLDER/nonsense: this is not a JWT'],
     [['route', 'test', 'https://a/'], 2, '--routes is missing'],
   ])('%j', async (args, code, message) => {
     const result = await sallyport(args.map(arg => arg.replaceAll('FOLDER', folder)))

@@ -19,7 +19,7 @@ describe('docs/decisions', () => {
       expect.stringMatching(/has no line "Date:/),
     ])
     expect(mistakes('0007-title.md', good.replace('## Context\n', ''))).toEqual([
-      expect.stringMatching(/has not the sections/),
+      expect.stringMatching(/must have the sections/),
     ])
     const twice = new Map([
       ['0007-one.md', good],

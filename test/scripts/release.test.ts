@@ -77,7 +77,7 @@ describe('a release', () => {
     const refused = release('--out', join(out, 'none'))
     await expect(refused).rejects.toMatchObject({
       code: 1,
-      stderr: `HEAD has no tag v${manifest.version}: tag it, or give --preview\n`,
+      stderr: `HEAD has no tag v${manifest.version}: tag it, or use --preview\n`,
     })
   })
 })

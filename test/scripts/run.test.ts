@@ -143,7 +143,7 @@ describe('installation', () => {
     const first = run(['cli', 'hello'], { FAKE_NPM_WAITS: '1' })
     await first.line('npm waits')
     const second = run(['cli', 'again'])
-    await second.line('another start is installing')
+    await second.line('another process is installing')
     await writeFile(join(folder, 'go-on'), '')
     expect((await first.done).output).toContain('hello ran')
     expect((await second.done).output).toContain('again ran')

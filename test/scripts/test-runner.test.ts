@@ -94,8 +94,8 @@ describe('a test that is tagged slow', () => {
     expect([code, ...lines.slice(-4)]).toEqual([
       0,
       'left out: test/some.test.ts, 1 slow',
-      'left out: most of what the suites that load, fuzz and break things do',
-      'All of it: npm test -- --all. All of one file: npm test -- <its path>.',
+      'left out: most of the load, fuzz and fault suites',
+      'To run everything: npm test -- --all. To run all of one file: npm test -- <its path>.',
       '2 passed, 0 failed, 1 skipped',
     ])
   })

@@ -77,7 +77,7 @@ describe('misuse is a TypeError, and nothing listens', () => {
   test('a key that does not fit its certificate, a file that is missing, a port in use', async () => {
     const made = await makeWorld()
     const tls = { cert: made.server.certificate, key: made.authority.key }
-    await expect(startServer({ control: { port: 0, tls } })).rejects.toThrow('does not fit')
+    await expect(startServer({ control: { port: 0, tls } })).rejects.toThrow('does not match')
     const missing = { cert: { file: '/nowhere/cert.pem' }, key: made.server.key }
     await expect(startServer({ control: { port: 0, tls: missing } })).rejects.toThrow(
       '/nowhere/cert.pem cannot be read',

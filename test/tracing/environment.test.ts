@@ -50,10 +50,10 @@ test.each([
   [{ EXPORTER_OTLP_TRACES_TIMEOUT: '5s' }, 'OTEL_EXPORTER_OTLP_TRACES_TIMEOUT must be a number of milliseconds'],
   [
     { TRACES_SAMPLER: 'toString' },
-    'OTEL_TRACES_SAMPLER must be one of always_on, always_off, traceidratio, each also behind parentbased_',
+    'OTEL_TRACES_SAMPLER must be one of always_on, always_off, traceidratio, each also with the prefix parentbased_',
   ],
   [{ TRACES_SAMPLER: 'traceidratio', TRACES_SAMPLER_ARG: '2' }, 'OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1'],
-  [{ EXPORTER_OTLP_PROTOCOL: 'grpc' }, 'OTEL_EXPORTER_OTLP_PROTOCOL: gRPC is not spoken here, only HTTP'],
+  [{ EXPORTER_OTLP_PROTOCOL: 'grpc' }, 'OTEL_EXPORTER_OTLP_PROTOCOL: gRPC is not supported, only HTTP'],
 ])('%j is refused, and its value is not told', (variables, message) => {
   expect(() => read(variables)).toThrow(new TypeError(message))
 })

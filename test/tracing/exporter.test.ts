@@ -106,7 +106,7 @@ describe('a receiver that does not take them', () => {
     await until(() => exporter.stats().exported === 1)
     expect(receiver.requests).toHaveLength(2)
     expect(lines).toEqual([
-      { level: 'warn', fields: expect.objectContaining({ status }), message: 'the receiver did not take spans' },
+      { level: 'warn', fields: expect.objectContaining({ status }), message: 'the receiver did not accept spans' },
     ])
   })
 
@@ -188,7 +188,7 @@ describe('close', () => {
 test.each([
   [{ url: 'ftp://a' }, /^exporter.url must be a URL with http/],
   [{ url: 'https://user:s3cret@a/' }, /^exporter.url must have no credentials/],
-  [{ headers: { 'a b': 's3cret' } }, /^exporter.headers: a name is no header name$/],
+  [{ headers: { 'a b': 's3cret' } }, /^exporter.headers: a name is not a valid header name$/],
   [{ headers: { a: 's3cret\n' } }, /^exporter.headers: the value of a is not valid$/],
   [{ queuedSpans: 0 }, /^exporter.queuedSpans must be/],
 ])('%j is refused', (options, message) => {

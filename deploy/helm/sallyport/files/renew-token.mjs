@@ -1,4 +1,4 @@
-// Makes a token and puts it into the Secret `sallyport-token`, in one write.
+// Makes a token and writes it to the Secret `sallyport-token`.
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 

@@ -138,7 +138,7 @@ spec:
   activeDeadlineSeconds: 300
   readinessGates: [{ conditionType: sallyport/takes-no-traffic }]
   {{- if eq (dig "inbox" "kind" "" .part) "volume" }}
-  # Its volume is on one node.
+  # Its volume is on a single node.
   affinity:
     podAffinity:
       requiredDuringSchedulingIgnoredDuringExecution:
