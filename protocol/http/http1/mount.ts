@@ -180,6 +180,7 @@ class MountedResponse implements ResponseSink, Failing {
       this.#over = true
       this.#watch.stop()
       if (!wasOver) sink.requestAbort(new SallyportError('cancelled'))
+      else this.#leaves(this.#waiting)
     })
     this.#response.once('close', onClose)
     if (!hasBody) {
@@ -268,9 +269,8 @@ class MountedResponse implements ResponseSink, Failing {
     this.#waiting += length
     this.#response.write(chunk, () => {
       try {
-        this.#waiting -= length
+        this.#leaves(length)
         if (this.#waiting > 0) this.#progress.at = performance.now()
-        this.#taken(length)
       } catch (error) {
         this.threw(error)
       }
@@ -282,6 +282,13 @@ class MountedResponse implements ResponseSink, Failing {
     const told = () => this.#sink?.requestAbort(toSallyportError(error))
     this.#over = true
     endFor(error, this.#logger, 'an exchange failed', () => destroyAtTurn(this.#response), told)
+  }
+
+  /** Node says nothing of what a response that waits behind others was given, if its connection ends before its turn. */
+  #leaves(bytes: number): void {
+    const gone = Math.min(bytes, this.#waiting)
+    this.#waiting -= gone
+    if (gone > 0) this.#taken(gone)
   }
 
   #taken(bytes: number): void {

@@ -174,6 +174,32 @@ test('an answer that is cut while another one is on its way ends its connection 
   expect(text).not.toMatch(/\r\n0\r\n\r\n$/)
 })
 
+test('B1: an answer whose caller leaves before its turn is held no longer', async () => {
+  const consumed: Record<string, number> = {}
+  const handler: Handler = ({ path }, response) => {
+    consumed[path] = 0
+    if (path === '/whole') {
+      queueMicrotask(() => {
+        response.responseHead({ status: 200, headers: [], bodyBytes: 3 })
+        response.responseData(ABC)
+        response.responseEnd([])
+      })
+    }
+    const responseConsumed = (bytes: number) => void (consumed[path]! += bytes)
+    return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, logger: noLogger })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  closers.push(() => server.close())
+  const caller = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  caller.write(['/never', '/whole'].map(path => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`).join(''))
+  await eventually(() => expect(consumed).toEqual({ '/never': 0, '/whole': 0 }))
+  caller.destroy()
+  await eventually(() => expect(consumed).toEqual({ '/never': 0, '/whole': 3 }))
+})
+
 describe('an answer that a layer of an embedder made wrong', () => {
   const head = (headers: string[], bodyBytes: number, chunks: Buffer[], trailers: string[] = []) => ({
     '/': (response: ResponseSink) => {
