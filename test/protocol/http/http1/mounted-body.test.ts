@@ -185,7 +185,9 @@ test('B1: an answer whose caller leaves before its turn is held no longer', asyn
         response.responseEnd([])
       })
     }
-    const responseConsumed = (bytes: number) => void (consumed[path]! += bytes)
+    const responseConsumed = (bytes: number) => {
+      consumed[path]! += bytes
+    }
     return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed }
   }
   const server = createServer()
