@@ -1,4 +1,7 @@
-/** security.md, E18: who may call, where that is checked at the edge. Real TLS, a real service that is asked, a canary behind. */
+/**
+ * security.md, E18: who may call, as checked at the edge. Real TLS, a real forward-auth service, and canaries behind
+ * it.
+ */
 import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import {
@@ -44,7 +47,7 @@ afterEach(async () => {
   for (const other of others.splice(0)) other.closeAllConnections()
 })
 
-/** Heads of the requests that came through to the runtimes. */
+/** Heads of the requests that reached the runtimes. */
 let seen: HeaderList[] = []
 const witness: ExchangeHandler = (_preamble, request, response) => {
   seen.push(request.headers)
@@ -70,25 +73,25 @@ async function callerToken(claims: Record<string, unknown> = {}, key = keys): Pr
     .sign(await importJWK(privateJwk, privateJwk.alg))
 }
 
-describe('E18 a token of the caller', () => {
+describe("E18 a caller's token", () => {
   const jwt = async (more: object = {}) => ({ jwt: { jwks: (await keys).jwks, audience: 'callers', ...more } })
   const bearer = (value: string) => ({ authorization: `Bearer ${value}` })
 
-  test('lets it in, and goes no further', async () => {
+  test('lets the caller in and is not forwarded', async () => {
     await start(await jwt())
     expect((await ask('/a', bearer(await callerToken()))).text).toBe('GET /a')
     expect(seen[0]).not.toContain('authorization')
     expect(server.stats().access).toEqual({ passed: 1, refused: 0, failed: 0 })
   })
 
-  test('goes on where the service is to read it', async () => {
+  test('is forwarded where the service is to read it', async () => {
     await start(await jwt({ forward: true }))
     const value = bearer(await callerToken()).authorization
     expect((await ask('/', { authorization: value })).status).toBe(200)
     expect(seen[0]).toContain(value)
   })
 
-  test("that is missing, has ended, is of another, or is a tunnel client's lets nobody in", async () => {
+  test("lets nobody in if it is missing, expired, from another issuer, or a tunnel client's", async () => {
     await start(await jwt({ issuer: 'https://id.example' }))
     const good = { iss: 'https://id.example' }
     expect((await ask('/', bearer(await callerToken(good)))).status).toBe(200)
@@ -111,7 +114,7 @@ describe('E18 a token of the caller', () => {
     expect(server.stats().access).toEqual({ passed: 1, refused: heads.length, failed: 0 })
   })
 
-  test('opens the runtimes that it names, and no other', async () => {
+  test('opens the runtimes it names and no others', async () => {
     await start(await jwt({ runtimeClaim: 'runtimes' }))
     for (const [runtimes, expected] of [
       ['demo', 200],
@@ -124,14 +127,14 @@ describe('E18 a token of the caller', () => {
     }
   })
 
-  test('cannot be checked before there is a key set: 503, not a way in', async () => {
+  test('cannot be checked before there is a key set: 503, nobody gets in', async () => {
     await start({ jwt: { jwks: { url: 'https://127.0.0.1:9/jwks.json' }, audience: 'callers' } })
     expect(outcome(await ask('/', bearer(await callerToken())))).toEqual([503, 'access-unavailable'])
     expect(server.stats().access!.failed).toBe(1)
   })
 })
 
-/** A service that says who may call. */
+/** A service that decides who may call. */
 async function judge(listener: RequestListener): Promise<{ url: string; asked: IncomingMessage[] }> {
   const asked: IncomingMessage[] = []
   const service = createServer((request, response) => {
@@ -148,8 +151,8 @@ const says = (status: number, headers: Record<string, string | string[]> = {}, b
 }
 const HEADERS = ['X-Auth-Request-User', 'x-auth-request-groups']
 
-describe('E18 another service that is asked', () => {
-  test('sees the head of the request, says yes, and says who it is; nobody says so himself', async () => {
+describe('E18 a forward-auth service', () => {
+  test("sees the request's head, allows it and names the caller; callers cannot name themselves", async () => {
     const { url, asked } = await judge(says(202, { 'x-auth-request-user': 'ann', 'x-secret': 'no' }))
     await start({ forwardAuth: { url, headers: HEADERS } })
     const forged = {
@@ -177,7 +180,7 @@ describe('E18 another service that is asked', () => {
     expect(text).not.toMatch(/root|wheel|x-secret|groups/)
   })
 
-  test('takes what callers say of themselves away also where it is not asked', async () => {
+  test('strips what callers claim about themselves even where it is not asked', async () => {
     const { url, asked } = await judge(says(500))
     await start({ forwardAuth: { url, headers: HEADERS }, runtimes: ['demo'], open: ['demo/webhooks'] })
     const forged = { 'x-auth-request-user': 'root' }
@@ -187,7 +190,7 @@ describe('E18 another service that is asked', () => {
     expect(asked.length).toBe(0)
   })
 
-  test('is told by nobody but us what the request is', async () => {
+  test('learns what the request is from us alone', async () => {
     const { url, asked } = await judge(says(200))
     await start({ forwardAuth: { url } })
     const forged = {
@@ -203,7 +206,7 @@ describe('E18 another service that is asked', () => {
     expect(JSON.stringify(asked[0]!.headers)).not.toMatch(/forged|bytes=/)
   })
 
-  test('says who calls, and no trailer says otherwise, checked or not', async () => {
+  test('names the caller, and no trailer overrides it, checked or not', async () => {
     const { url } = await judge(says(202, { 'x-auth-request-user': '\tann\t' }))
     const trailers: HeaderList[] = []
     seen = []
@@ -239,7 +242,7 @@ describe('E18 another service that is asked', () => {
     expect(seen[0]).toContain('ann')
   })
 
-  test('has time for others while one caller has as much under way as he can', async () => {
+  test('serves others while one caller has as many checks under way as it may', async () => {
     const { url, asked } = await judge((request, response) => {
       if (request.headers.cookie === 'session=1') response.end()
     })
@@ -256,7 +259,7 @@ describe('E18 another service that is asked', () => {
     expect((await ask('/', { cookie: 'session=1' })).status).toBe(200)
   })
 
-  test('says no in a coding that the caller is told of', async () => {
+  test('refuses with a content coding that the caller is told about', async () => {
     const { url } = await judge((_request, response) => {
       response.writeHead(401, { 'content-encoding': 'gzip' }).end(gzipSync('log in'))
     })
@@ -272,7 +275,7 @@ describe('E18 another service that is asked', () => {
     [401, { 'www-authenticate': 'Basic' }, 401],
     [403, {}, 403],
     [302, { location: 'https://login.example/', 'set-cookie': ['a=1', 'b=2'] }, 302],
-  ])('says no with %s: the caller gets that answer, and nothing else of it', async (status, headers, expected) => {
+  ])('refuses with %s: the caller gets that answer and nothing else from it', async (status, headers, expected) => {
     const { url } = await judge(says(status, { ...headers, 'x-secret': 'no', 'content-type': 'text/plain' }, 'log in'))
     await start({ forwardAuth: { url } })
     const said = await ask()
@@ -299,12 +302,12 @@ describe('E18 another service that is asked', () => {
     expect([seen, server.stats().access]).toEqual([[], { passed: 0, refused: 0, failed: 1 }])
   })
 
-  test('that is away lets nobody in: 503', async () => {
+  test('that cannot be reached lets nobody in: 503', async () => {
     await start({ forwardAuth: { url: 'http://127.0.0.1:9/' } })
     expect(outcome(await ask())).toEqual([503, 'access-unavailable'])
   })
 
-  test('is asked no more once the caller has gone', async () => {
+  test('is not asked any further once the caller has gone', async () => {
     const left = Promise.withResolvers<void>()
     const { url, asked } = await judge((_request, response) => response.once('close', left.resolve))
     await start({ forwardAuth: { url } })
@@ -317,7 +320,7 @@ describe('E18 another service that is asked', () => {
     expect([seen, server.stats().access]).toEqual([[], { passed: 0, refused: 0, failed: 0 }])
   })
 
-  test('and a token: both must agree, and the service sees the token', async () => {
+  test('and a token must both agree, and the service sees the token', async () => {
     const { url, asked } = await judge(says(200))
     await start({
       jwt: { jwks: (await keys).jwks, audience: 'callers' },
@@ -331,7 +334,7 @@ describe('E18 another service that is asked', () => {
   })
 })
 
-describe('E18 a certificate of the caller', () => {
+describe("E18 a caller's certificate", () => {
   const HOST = `demo.${DOMAIN}`
   async function startTls(more: Partial<ServerOptions> = {}, given?: Awaited<ReturnType<typeof createAuthority>>) {
     const { authority, server: ours } = await makeWorld()
@@ -343,7 +346,7 @@ describe('E18 a certificate of the caller', () => {
     return { trust, shown: { cert: shown.certificate, key: shown.key }, callers }
   }
 
-  test('is asked for at the runtimes whose rules say so alone', async () => {
+  test('is requested only at the runtimes whose rules ask for it', async () => {
     const { url } = await judge(says(200))
     const callers = await createAuthority()
     const more = { forwardAuth: { url }, runtimes: ['other'] }
@@ -354,7 +357,7 @@ describe('E18 a certificate of the caller', () => {
     expect((await ask('/', {}, other, 'other')).status).toBe(200)
   })
 
-  test('lets it in over HTTP/1.1 and HTTP/2; none, or one of another authority, does not', async () => {
+  test('lets the caller in over HTTP/1.1 and HTTP/2; without one, or with one from another authority, nobody gets in', async () => {
     const { trust, shown } = await startTls()
     const stranger = await createClientCertificate(await createAuthority(), { runtime: 'ann' })
     const foreign = { cert: stranger.certificate, key: stranger.key }
@@ -376,7 +379,7 @@ describe('E18 a certificate of the caller', () => {
     }
   })
 
-  test('counts on an open connection only as long as its authority does', async () => {
+  test('is valid on an open connection only as long as its authority is trusted', async () => {
     const { trust, shown } = await startTls()
     const { server: ours } = await makeWorld()
     const { host, port } = server.publicAddress!
@@ -400,13 +403,13 @@ describe('E18 a certificate of the caller', () => {
     expect(await server.reload({ publicTls: tls })).toBe(true)
     await Promise.all(ended)
     session.destroy()
-    // Who showed none has lost nothing, and stays.
+    // A caller that showed no certificate has lost nothing and stays connected.
     expect(await asks(other)).toMatch(/^HTTP\/1\.1 401 (?!.*connection: close)/s)
     other.destroy()
     expect((await ask('/', {}, { ...trust, ...shown })).status).toBe(401)
   })
 
-  test('counts on, as nothing else does, where an authority is added', async () => {
+  test('stays valid when an authority is added, unlike after any other change', async () => {
     const { trust, shown, callers } = await startTls()
     const { server: ours } = await makeWorld()
     const { host, port } = server.publicAddress!
@@ -428,7 +431,7 @@ describe('E18 a certificate of the caller', () => {
     }
   })
 
-  test('does not count if its authority has gone since its handshake began', async () => {
+  test('is not valid if its authority was removed after its handshake began', async () => {
     const { trust, shown } = await startTls()
     const { server: ours } = await makeWorld()
     const { host, port } = server.publicAddress!
@@ -454,7 +457,7 @@ describe('E18 a certificate of the caller', () => {
     expect(await Promise.all(answers)).toEqual(['closed', '401'])
   })
 
-  test('is held against the same authorities where a reload names none', async () => {
+  test('is checked against the same authorities after a reload that names none', async () => {
     const { trust, shown } = await startTls()
     const { server: ours } = await makeWorld()
     const tls = { cert: ours.certificate, key: ours.key }
@@ -463,7 +466,7 @@ describe('E18 a certificate of the caller', () => {
     expect((await ask('/', {}, trust)).status).toBe(401)
   })
 
-  test('is held against the same authorities where a name has a certificate of its own', async () => {
+  test('is checked against the same authorities where a name has its own certificate', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-access-'))
     try {
       const { authority } = await makeWorld()
@@ -475,7 +478,7 @@ describe('E18 a certificate of the caller', () => {
       const { trust, shown, callers } = await startTls({ public: { port: 0, tls, tlsFolder: folder } })
       expect((await ask('/', {}, { ...trust, ...shown })).status).toBe(200)
       expect((await ask('/', {}, trust)).status).toBe(401)
-      // Others are trusted from now on, under each of our certificates.
+      // From here on, others are trusted, under each of our certificates.
       const next = await createAuthority()
       expect(await server.reload({ publicTls: { ...tls, ca: [next.certificate] } })).toBe(true)
       const fresh = await createClientCertificate(next, { runtime: 'ann' })
@@ -488,7 +491,7 @@ describe('E18 a certificate of the caller', () => {
   })
 })
 
-test('E18 certificates of callers are of one authority, whatever the runtime', async () => {
+test("E18 callers' certificates come from one authority, whatever the runtime", async () => {
   const [{ server: ours }, one, other] = [await makeWorld(), await createAuthority(), await createAuthority()]
   const tls = { cert: ours.certificate, key: ours.key }
   const sets = [one, other].map(({ certificate }, i) => ({ clientCa: certificate, runtimes: [`r${i}`] }))
@@ -501,8 +504,8 @@ test('E18 certificates of callers are of one authority, whatever the runtime', a
   }
 })
 
-describe('E18 what is open', () => {
-  test('is a path and what is below it, in one reading alone', async () => {
+describe('E18 open to everyone', () => {
+  test('is a path and everything below it, if it can be read in only one way', async () => {
     const { url } = await judge(says(403))
     await start({ forwardAuth: { url }, open: ['/webhooks', 'demo/hook/'] })
     for (const path of ['/webhooks', '/webhooks/', '/webhooks?x=%2e%2e', '/webhooks/github/1', '/hook/a']) {
@@ -524,13 +527,13 @@ describe('E18 what is open', () => {
     expect(seen.length).toBe(5)
   })
 
-  test('is each runtime that is not named', async () => {
+  test('is every runtime that is not named', async () => {
     const { url } = await judge(says(403))
     await start({ forwardAuth: { url }, runtimes: ['demo'] })
     expect([(await ask()).status, (await ask('/', {}, {}, 'other')).status]).toEqual([403, 200])
   })
 
-  test('is what a browser asks before it sends anything, by the policy of the runtime', async () => {
+  test("is a browser's preflight, by the policy of the runtime", async () => {
     const { url, asked } = await judge(says(403))
     await start({ forwardAuth: { url } })
     const cors = [{ path: '/', origins: ['https://ui.example'] }]
@@ -544,8 +547,8 @@ describe('E18 what is open', () => {
   })
 })
 
-describe('E18 rules of their own for some runtimes', () => {
-  test('check the callers of these, and no others', async () => {
+describe('E18 separate rules for some runtimes', () => {
+  test('check the callers of those runtimes and no others', async () => {
     const [own, rest] = [await judge(says(403)), await judge(says(200, { 'x-user': 'ann' }))]
     const { jwks } = await keys
     await start([
@@ -576,14 +579,14 @@ describe('E18 rules of their own for some runtimes', () => {
     expect(server.stats().access).toEqual({ passed: 4, refused: 4, failed: 0 })
   })
 
-  test('leave all others to everybody where there are no rules for the rest', async () => {
+  test('leave all others open where there are no rules for the rest', async () => {
     const { url } = await judge(says(403))
     await start([{ forwardAuth: { url }, runtimes: ['demo'] }])
     expect([(await ask()).status, (await ask('/', {}, {}, 'other')).status]).toEqual([403, 200])
   })
 })
 
-test('E18 without a check there is no layer at all', () => {
+test('E18 without a check there is no access layer at all', () => {
   const next = () => {
     throw new Error('never called')
   }

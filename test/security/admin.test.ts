@@ -61,13 +61,13 @@ describe('admin listener', () => {
   })
 
   test.each(['/livez', '/readyz', '/metrics', '/status', '/x'])(
-    'A2: %s with a Host that is a name is refused',
+    'A2: %s is refused if its Host is a name',
     async path => {
       expect((await ask(admin, path, { headers: { host: 'rebound.example' } })).status).toBe(403)
     },
   )
 
-  test('A1: who needs no token waits for none, and one that cannot be read opens nothing', async () => {
+  test('A1: a request that needs no token does not wait for it, and a token that cannot be read opens nothing', async () => {
     const { promise, reject } = Promise.withResolvers<string>()
     token = () => promise
     const held = ask(admin, '/status', { headers: bearer })
@@ -77,7 +77,7 @@ describe('admin listener', () => {
     expect((await held).status).toBe(401)
   })
 
-  test('A1: strangers with a wrong token cause one read at a time, and who has the right one waits for no more than two', async () => {
+  test('A1: strangers with wrong tokens cause one read at a time, and the right token waits for at most two', async () => {
     let reads = 0
     let readEnds = Promise.withResolvers<string>()
     token = () => {
@@ -97,7 +97,7 @@ describe('admin listener', () => {
     const rightful = ask(admin, '/status', { headers: bearer })
     expect((await ask(admin, '/livez')).status).toBe(200)
     expect(reads).toBe(1)
-    // It has changed since the first read began.
+    // The token has changed since the first read began.
     const { resolve } = readEnds
     readEnds = Promise.withResolvers()
     readEnds.resolve(TOKEN)
@@ -107,13 +107,13 @@ describe('admin listener', () => {
     expect(reads).toBe(2)
   })
 
-  test('A2: a request with the token may come by any name', async () => {
+  test('A2: a request with the token may use any host name', async () => {
     const headers = { host: 'admin.example', ...bearer }
     expect((await ask(admin, '/status', { headers })).status).toBe(200)
     expect((await ask(admin, '/metrics', { headers })).status).toBe(200)
   })
 
-  test('A3: /status needs the token, and so does everything that is not there', async () => {
+  test('A3: /status needs the token, and so does every unknown path', async () => {
     for (const path of ['/status', '/nothing']) {
       const answer = await ask(admin, path)
       expect(answer.status).toBe(401)
@@ -130,13 +130,13 @@ describe('admin listener', () => {
     expect((await ask(admin, '/status', { method, headers: bearer })).status).toBe(404)
   })
 
-  test('A3: the answers allow no other origin', async () => {
+  test('A3: answers allow no other origin', async () => {
     const headers = { ...bearer, origin: 'https://evil.example' }
     const answer = await ask(admin, '/status', { headers })
     expect(Object.keys(answer.headers).filter(name => name.startsWith('access-control'))).toEqual([])
   })
 
-  test('A4: nothing is ever HTML, and nothing may be loaded', async () => {
+  test('A4: no answer is HTML, and none may load anything', async () => {
     for (const path of ['/status', '/livez', '/<script>']) {
       const { headers } = await ask(admin, path, { headers: bearer })
       expect(headers['content-type']).not.toContain('html')
@@ -146,7 +146,7 @@ describe('admin listener', () => {
     }
   })
 
-  test('a token that cannot be read, or is empty, opens nothing', async () => {
+  test('a token that is empty or cannot be read opens nothing', async () => {
     token = () => {
       throw new Error('gone')
     }
@@ -155,7 +155,7 @@ describe('admin listener', () => {
     expect((await ask(admin, '/status', { headers: { authorization: 'Bearer ' } })).status).toBe(401)
   })
 
-  test('a changed token holds at once', async () => {
+  test('a changed token takes effect at once', async () => {
     token = () => 'another-token-of-this-test'
     expect((await ask(admin, '/status', { headers: bearer })).status).toBe(401)
     const headers = { authorization: 'Bearer another-token-of-this-test' }
@@ -170,14 +170,14 @@ describe('admin listener', () => {
 })
 
 describe('health listener', () => {
-  test.each(['/livez', '/readyz', '/metrics'])('A1: %s by a pod-like address and Host', async path => {
+  test.each(['/livez', '/readyz', '/metrics'])("A1: %s answers at a pod's address with any Host", async path => {
     for (const host of ['10.42.0.17:8086', 'sallyport-server.sallyport.svc:8086', 'anything']) {
       expect((await ask(health, path, { headers: { host } })).status).toBe(200)
       expect((await ask(health, path, { method: 'HEAD', headers: { host } })).status).toBe(200)
     }
   })
 
-  test('A1: it serves nothing else, also not with the token', async () => {
+  test('A1: it serves nothing else, even with the token', async () => {
     expect((await ask(health, '/status', { headers: bearer })).status).toBe(404)
     expect((await ask(health, '/', {})).status).toBe(404)
     for (const method of ['POST', 'DELETE', 'OPTIONS']) {
@@ -186,7 +186,7 @@ describe('health listener', () => {
   })
 })
 
-describe.each(['admin', 'health'] as const)('W10: a connection of the %s listener', name => {
+describe.each(['admin', 'health'] as const)('W10: a connection to the %s listener', name => {
   const dial = () => {
     const socket = connect((name === 'admin' ? admin : health).address.port, '127.0.0.1')
     socket.on('error', () => {})
@@ -194,7 +194,7 @@ describe.each(['admin', 'health'] as const)('W10: a connection of the %s listene
   }
   const question = 'GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n'
 
-  test('asks one thing at a time: more ends it, and begins no second answer', async () => {
+  test('asks one thing at a time: asking for more closes it, and no second answer begins', async () => {
     let begun = 0
     const { metrics } = source
     source.metrics = () => {
@@ -211,7 +211,7 @@ describe.each(['admin', 'health'] as const)('W10: a connection of the %s listene
     }
   })
 
-  test('asks on as soon as it has its answer', async () => {
+  test('may ask again as soon as it has its answer', async () => {
     const socket = dial()
     let answers = 0
     let seen = ''
@@ -232,7 +232,7 @@ describe.each(['admin', 'health'] as const)('W10: a connection of the %s listene
   })
 })
 
-test('a port that is taken is an error with its code', async () => {
+test('a port in use is an error with its code', async () => {
   const { port } = admin.address
   await expect(listenHealth({ host: '127.0.0.1', port, source })).rejects.toMatchObject({ code: 'EADDRINUSE' })
 })
@@ -244,7 +244,7 @@ test('close ends idle connections too', async () => {
   await once(socket.resume(), 'close')
 })
 
-test('A5: a configuration that is printed shows no password', async () => {
+test('A5: a printed configuration shows no password', async () => {
   const environment = { SALLYPORT_PROXY: 'http://user:hidden-password@proxy.example:3128' }
   const { out, code } = await sallyport(['config', 'print', 'client'], { environment })
   expect(code).toBe(0)
@@ -270,7 +270,7 @@ test('A7: metrics name no runtime, host, path or address', async () => {
   metrics.close()
 })
 
-describe.runIf(needs('root'))("A8: root's command line and files of others", () => {
+describe.runIf(needs('root'))("A8: root's command line and other users' files", () => {
   const SOMEBODY = 65_534
   let folder: string
   let trap: Server
@@ -309,19 +309,19 @@ describe.runIf(needs('root'))("A8: root's command line and files of others", () 
     ['in the temporary folder', 'sallyport-0', {}],
     ['where RUNTIME_DIRECTORY leads', 'unit', { RUNTIME_DIRECTORY: 'unit' }],
     ['where XDG_RUNTIME_DIR leads', 'session/sallyport', { XDG_RUNTIME_DIR: 'session' }],
-  ])('A8: a planted file %s gets no secret', async (_name, directory, variables) => {
+  ])('A8: a planted file %s receives no secret', async (_name, directory, variables) => {
     const { url } = plant(join(folder, directory))
     const environment = Object.fromEntries(Object.entries(variables).map(([name, path]) => [name, join(folder, path)]))
     await sallyport(['status'], { environment })
     await sallyport(['status', '--admin.token.file', join(folder, 'private.key')], { environment })
     await sallyport(['drain'], { environment })
     expect(heard).toEqual([])
-    // Whoever names the address himself sends what he names himself, or nothing.
+    // Somebody who names the address sends only what they name along with it, or nothing.
     await sallyport(['status', '--admin', url!], { environment })
     expect(heard).toEqual(['nothing'])
   })
 
-  test('A8: what is no token is neither sent nor shown', async () => {
+  test('A8: a file that holds no token is neither sent nor shown', async () => {
     const key = join(folder, 'key.pem')
     writeFileSync(key, '-----BEGIN PRIVATE KEY-----\nMC4CAQAw\n-----END PRIVATE KEY-----\n')
     const url = `http://127.0.0.1:${(trap.address() as AddressInfo).port}`

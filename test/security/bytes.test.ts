@@ -1,4 +1,4 @@
-/** B1, B3: who holds bytes, for how long they count, and who pays where a ceiling is reached. */
+/** B1, B3: who holds bytes, how long they count, and who pays at a ceiling. */
 import { type ClientHttp2Session, connect } from 'node:http2'
 import { connect as connectNet } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
@@ -11,7 +11,7 @@ const KIB = 1024
 const HOST = `demo.${DOMAIN}`
 const LONG = 'x'.repeat(60 * KIB)
 
-/** Answers at once, whatever of the request is there. */
+/** Answers at once, however much of the request has arrived. */
 const long: ExchangeHandler = (_preamble, _request, response) => {
   answer(response, 200, LONG)
   return ignoring(response)
@@ -24,7 +24,7 @@ afterEach(async () => {
   await server.close({ graceMs: 0 })
 })
 
-/** A caller that takes no byte of any body, from an address of its own. */
+/** A caller that reads no byte of any body, from its own address. */
 function caller(localAddress: string, initialWindowSize = 0): ClientHttp2Session {
   const { port } = server.publicAddress!
   const session = connect(`http://${HOST}`, {
@@ -51,20 +51,20 @@ async function isWhole(host: string): Promise<void> {
   expect([status, text.length]).toEqual([200, LONG.length])
 }
 
-describe('B1 what waits for a caller', () => {
-  test.each([true, false])('is counted until it has left or the caller has gone (request whole: %s)', async whole => {
+describe('B1 bytes that wait for a caller', () => {
+  test.each([true, false])('count until they have left or the caller has gone (request whole: %s)', async whole => {
     server = await startServer()
     await dial(server, { handler: long })
     const slow = caller('127.0.0.2')
     await asks(slow, 20, HOST, whole)
     await until(() => server.stats().streams === 0)
-    // But for what HTTP/2 has taken to frame it.
+    // Less what HTTP/2 has already taken to frame it.
     expect(server.stats().bufferedBytes).toBeGreaterThan(20 * 20 * KIB)
     slow.destroy()
     await until(() => server.stats().bufferedBytes === 0)
   })
 
-  test('is under the ceilings behind the end of its session', async () => {
+  test('still count towards the ceilings after their session has ended', async () => {
     server = await startServer()
     const client = await dial(server, { handler: long })
     await asks(caller('127.0.0.2'), 20)
@@ -78,8 +78,8 @@ describe('B1 what waits for a caller', () => {
   })
 })
 
-describe('B3 a caller that takes nothing', () => {
-  test('fills the ceiling of a session, and the answers of others come whole', async () => {
+describe('B3 a caller that reads nothing', () => {
+  test("fills a session's ceiling, and other callers' answers still arrive whole", async () => {
     server = await startServer({ limits: { sessionBufferBytes: 1024 * KIB } })
     await dial(server, { handler: long })
     for (let i = 0; i < 3; i++) {
@@ -91,12 +91,12 @@ describe('B3 a caller that takes nothing', () => {
     expect(server.stats().bufferedBytes).toBeGreaterThan(512 * KIB)
   })
 
-  test('fills the ceiling of the process, and those of another runtime do not notice', async () => {
+  test("fills the process's ceiling, and callers of another runtime do not notice", async () => {
     server = await startServer({ limits: { processBufferBytes: 1024 * KIB } })
     await dial(server, { handler: long })
     await dial(server, { handler: long, runtime: 'other' })
     for (let i = 0; i < 3; i++) {
-      // From the address of the other caller: it is the runtime that pays.
+      // From the same address as the other caller: the runtime pays.
       await asks(caller('127.0.0.1'), 40)
       for (let n = 0; n < 5; n++) await isWhole(`other.${DOMAIN}`)
     }

@@ -1,4 +1,4 @@
-/** security.md, "Certificates": C1 to C6, at the control endpoint, at the client, and at the public edge. */
+/** security.md, "Certificates": C1 to C6, at the control endpoint, at the client and at the public edge. */
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
@@ -56,7 +56,7 @@ async function temporaryFolder(): Promise<string> {
   return folder
 }
 
-/** Whether a second connection goes on with the session of the first. */
+/** Whether a second connection resumes the first one's TLS session. */
 async function isResumed(port: number, version: 'TLSv1.2' | 'TLSv1.3'): Promise<boolean> {
   const { certificate: cert, key } = await clientCertificate('demo')
   const options = { host: '127.0.0.1', port, cert, key, maxVersion: version, rejectUnauthorized: false }
@@ -65,7 +65,7 @@ async function isResumed(port: number, version: 'TLSv1.2' | 'TLSv1.3'): Promise<
     let latest: Buffer | undefined
     socket.on('session', bytes => (latest = bytes))
     socket.write(`GET / HTTP/1.1\r\nhost: ${EDGE_NAME}\r\n\r\n`)
-    // Tickets come in front of the answer.
+    // Tickets arrive before the answer.
     await once(socket, 'data')
     const reused = socket.isSessionReused()
     socket.destroy()
@@ -77,7 +77,7 @@ async function isResumed(port: number, version: 'TLSv1.2' | 'TLSv1.3'): Promise<
 
 type Issue = (authority: CertificateAndKey, odd: OddCertificate) => Promise<CertificateAndKey>
 
-/** What no peer may show, in both directions: `good` is what would be accepted. */
+/** Certificates that no peer may present, in both directions; `good` would be accepted. */
 const BAD_CHAINS: [string, Issue][] = [
   ['one that has ended', (ca, good) => oddCertificate(ca, { ...good, from: -9, to: -1 })],
   ['one that does not hold yet', (ca, good) => oddCertificate(ca, { ...good, from: 1, to: 9 })],
@@ -101,14 +101,14 @@ async function signedByLeaf(ca: CertificateAndKey, good: OddCertificate, isAutho
 describe('C1 chain, usage, validity and the CA flag', () => {
   const mine: OddCertificate = { names: [{ type: 'url', value: 'urn:sallyport:runtime:demo' }] }
 
-  test('C1 the server takes a good certificate, made with the same tool as the bad ones', async () => {
+  test('C1 the server accepts a good certificate, made with the same tool as the bad ones', async () => {
     await startMutual()
     const { authority } = await makeWorld()
     await dial(server, { certificate: await oddCertificate(authority, mine) })
   })
 
   test.each([...BAD_CHAINS, serverUsage('serverAuth')])(
-    'C1 the server takes no client certificate: %s',
+    'C1 the server accepts no client certificate: %s',
     async (_, issue) => {
       await startMutual()
       const { authority } = await makeWorld()
@@ -119,9 +119,9 @@ describe('C1 chain, usage, validity and the CA flag', () => {
     },
   )
 
-  // OpenSSL does not look at the certificate of a session that is resumed: one that has ended would let in.
+  // OpenSSL does not check the certificate of a resumed session, so an expired one would be let in.
   test.each(['TLSv1.2', 'TLSv1.3'] as const)(
-    'C1 nothing is resumed where certificates are asked for, %s',
+    'C1 no session is resumed where certificates are requested, %s',
     async version => {
       const { authority, server: ours } = await makeWorld()
       const tls = { cert: ours.certificate, key: ours.key }
@@ -167,15 +167,15 @@ describe('C1 chain, usage, validity and the CA flag', () => {
       ['that asks for none', {}],
       ['that goes on without one', lenient],
       ['that goes on with that of a stranger', lenient, () => oddCertificate(undefined, mine)],
-    ])('C1 whoever shows no certificate is not let in where all have to: one %s', async (_, asks, issue) => {
+    ])('C1 without a certificate nobody is let in where everyone needs one: one %s', async (_, asks, issue) => {
       await attach(asks)
       const certificate = await issue?.()
       await expect(openWebSocket(server, { certificate })).rejects.toMatchObject({ status: 401 })
       expect(server.stats().handshakesRefused).toEqual({ certificate: 1 })
     })
 
-    // OpenSSL does not look at it where such a server resumes a TLS session; here it has another clock than we.
-    test('C1 a certificate that has ended is none', async () => {
+    // OpenSSL does not check it when such a server resumes a TLS session; here its clock differs from ours.
+    test('C1 an expired certificate is refused', async () => {
       await attach({ requestCert: true })
       const { authority } = await makeWorld()
       const certificate = await oddCertificate(authority, { ...mine, to: 1 })
@@ -190,13 +190,13 @@ describe('C1 chain, usage, validity and the CA flag', () => {
 
   const theirs: OddCertificate = { names: [{ type: 'ip', value: '127.0.0.1' }], usage: 'serverAuth' }
 
-  test('C1 the client takes a good certificate', async () => {
+  test('C1 the client accepts a good certificate', async () => {
     const { authority } = await makeWorld()
     expect(await clientTrusts(await oddCertificate(authority, theirs))).toBe(true)
   })
 
   test.each([...BAD_CHAINS, serverUsage('clientAuth')])(
-    'C1 the client takes no server certificate: %s',
+    'C1 the client accepts no server certificate: %s',
     async (_, issue) => {
       const { authority } = await makeWorld()
       expect(await clientTrusts(await issue(authority, theirs))).toBe(false)
@@ -208,7 +208,7 @@ function serverUsage(usage: 'clientAuth' | 'serverAuth'): [string, Issue] {
   return ['one for the other end', (ca, good) => oddCertificate(ca, { ...good, usage })]
 }
 
-/** Whether a client of ours shows its token to a server that has `certificate`. */
+/** Whether our client sends its token to a server that presents `certificate`. */
 async function clientTrusts(certificate: CertificateAndKey): Promise<boolean> {
   const { authority } = await makeWorld()
   let said = ''
@@ -267,13 +267,13 @@ describe('C2 identity is the subject alternative name', () => {
     expect(server.stats().sessionsOpened).toBe(0)
   })
 
-  test('C2 the common name says nothing against the alternative name', async () => {
+  test('C2 the common name does not override the alternative name', async () => {
     await startMutual()
     const { authority } = await makeWorld()
     await dial(server, { certificate: await oddCertificate(authority, { commonName: 'other', names: [uri('demo')] }) })
   })
 
-  test("C2 a server's common name is not looked at by the client", async () => {
+  test("C2 the client ignores a server's common name", async () => {
     const { authority } = await makeWorld()
     const names = [{ type: 'dns', value: 'other.example.com' }] as const
     const certificate = await oddCertificate(authority, { commonName: '127.0.0.1', names, usage: 'serverAuth' })
@@ -295,13 +295,13 @@ describe('C3 token and certificate name the same runtime', () => {
     await dial(server, { runtime: 'other', certificate })
   })
 
-  test('C3 no certificate is refused where one is asked for', async () => {
+  test('C3 a client without a certificate is refused where one is required', async () => {
     await startMutual()
     await expect(openWebSocket(server, {})).rejects.toThrow()
     expect(server.stats().sessionsOpened).toBe(0)
   })
 
-  test('C3 a token bound to a certificate holds with that one alone, also when it is renewed', async () => {
+  test('C3 a token bound to a certificate works with that one only, also when it is renewed', async () => {
     await startMutual()
     const mine = await clientCertificate('demo')
     const another = await clientCertificate('demo')
@@ -314,7 +314,7 @@ describe('C3 token and certificate name the same runtime', () => {
     await client.message('reauth-ok')
   })
 
-  test('C3 a bound token is no use without a certificate', async () => {
+  test('C3 a bound token is useless without a certificate', async () => {
     await startTls()
     const mine = await clientCertificate('demo')
     const bound = await token('demo', { certificate: mine.certificate })
@@ -333,7 +333,7 @@ async function connect(options: ConnectionOptions): Promise<TLSSocket> {
 }
 
 describe('C4 files reload without a restart', () => {
-  test('C4 a new certificate holds for new connections, a bad one keeps the old, and no session is lost', async () => {
+  test('C4 new connections use a new certificate, a bad one keeps the old one, and no session is lost', async () => {
     const made = await makeWorld()
     const folder = await temporaryFolder()
     const put = async (name: string, text: string) => {
@@ -370,11 +370,11 @@ describe('C4 files reload without a restart', () => {
     const fresh = await createServerCertificate(made.authority, { hosts: [`*.${DOMAIN}`, CONTROL_NAME, '127.0.0.1'] })
     await put('key.pem', fresh.key)
     await put('cert.pem', fresh.certificate)
-    // The watcher sees it by itself.
+    // The watcher notices by itself.
     await eventually(async () => expect(await serial()).not.toBe(before))
     expect(infos).toContain('certificate reloaded')
     await dial(server)
-    // What was connected under the old certificate goes on, at both ends.
+    // What was connected under the old certificate stays connected, at both ends.
     const answered = once(held, 'data')
     held.write(`GET / HTTP/1.1\r\nhost: ${EDGE_NAME}\r\n\r\n`)
     expect(String(await answered)).toMatch(/^HTTP\/1\.1 200 /)
@@ -384,8 +384,8 @@ describe('C4 files reload without a restart', () => {
   })
 })
 
-describe("what the authority says of the edge's certificate", () => {
-  /** `OCSPResponse` with a status alone; NULL makes another of it. */
+describe("OCSP responses for the edge's certificate", () => {
+  /** An `OCSPResponse` with only a status; appending NULL makes a different one. */
   const response = (status: number, more = '') =>
     Buffer.from(`30${more === '' ? '03' : '05'}0a010${status}${more}`, 'hex')
   async function stapled(): Promise<string | undefined> {
@@ -402,7 +402,7 @@ describe("what the authority says of the edge's certificate", () => {
     return bytes?.toString('hex')
   }
 
-  test('C4 an OCSP response is stapled, read again when it changes, and a bad one keeps the old', async () => {
+  test('C4 an OCSP response is stapled and read again when it changes, and a bad one keeps the old one', async () => {
     const made = await makeWorld()
     const file = join(await temporaryFolder(), 'ocsp.der')
     const tls = { cert: made.server.certificate, key: made.server.key }
@@ -425,9 +425,9 @@ describe("what the authority says of the edge's certificate", () => {
   })
 })
 
-describe('C5 keys of ours', () => {
+describe('C5 our keys', () => {
   const mode = async (path: string) => (await stat(path)).mode & 0o777
-  test('C5 are written for their owner alone, and nothing is replaced without --force', async () => {
+  test('C5 are readable by their owner only, and nothing is replaced without --force', async () => {
     const out = await temporaryFolder()
     const init = ['certs', 'init', '--out', out, '--host', 'a.example.com']
     const client = ['certs', 'client', '--out', out, '--runtime', 'demo']
@@ -457,13 +457,13 @@ describe('C5 keys of ours', () => {
     const tracked = git('ls-files').stdout.split('\n')
     expect(tracked).toContain('package.json')
     expect(tracked.filter(path => /\.(pem|jwk|p12|key|crt)$/.test(path))).toEqual([])
-    // A line that holds nothing else, as a file with a key has it.
+    // A line by itself, as in a file with a key.
     expect(git('grep', '-lE', '-e', '^-----BEGIN ([A-Z]+ )?PRIVATE KEY-----$').stdout).toBe('')
     expect(git('grep', '-lE', '-e', '"d": *"[A-Za-z0-9_-]{40,}"').stdout).toBe('')
   })
 })
 
-describe('C6 whatever a ClientHello says, no process dies of it', () => {
+describe('C6 no ClientHello kills a process', () => {
   const HELLOS: [string, ConnectionOptions][] = [
     ['a protocol that nobody speaks', { servername: EDGE_NAME, ALPNProtocols: ['x'.repeat(200)] }],
     ['many protocols', { servername: EDGE_NAME, ALPNProtocols: Array.from({ length: 100 }, (_, i) => `p${i}`) }],
@@ -501,7 +501,7 @@ describe('C6 whatever a ClientHello says, no process dies of it', () => {
     await dial(server)
   })
 
-  /** Records that end early, lie about their lengths, or are none. */
+  /** Records that end early, lie about their lengths, or are not records at all. */
   function oddRecords(): Buffer[] {
     const hello = Buffer.from('16030100300100002c0303', 'hex')
     return [
@@ -516,7 +516,7 @@ describe('C6 whatever a ClientHello says, no process dies of it', () => {
   }
 })
 
-test('a certificate of createClientCertificate passes what the odd ones do not', async () => {
+test('a certificate from createClientCertificate passes the checks that the odd ones fail', async () => {
   await startMutual()
   const { authority } = await makeWorld()
   await dial(server, { certificate: await createClientCertificate(authority, { runtime: 'demo' }) })

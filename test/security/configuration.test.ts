@@ -1,4 +1,4 @@
-/** security.md, C7: what a peer must be able to read is checked where it enters, and durations have a maximum. */
+/** security.md, C7: what a peer must be able to read is checked on entry, and durations have a maximum. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -37,7 +37,7 @@ const rules = (count: number, cors: string) =>
   `routes:\n${Array.from({ length: count }, (_, i) => route(`r${i}`, `/r${i}`, cors)).join('')}`
 const UI = 'origins: ["https://ui.example.com"]'
 
-/** Tables that no hello can carry, and the largest beside each that one can. */
+/** Tables that do not fit into any hello, each beside the largest one that does. */
 const TABLES: readonly (readonly [string, string, string, string])[] = [
   ['65 origins', one(`origins: ${many(65, origin)}`), 'routes.yaml:2:', one(`origins: ${many(64, origin)}`)],
   [
@@ -78,8 +78,8 @@ const TABLES: readonly (readonly [string, string, string, string])[] = [
   ],
 ]
 
-describe('C7: routes that hello cannot carry', () => {
-  test.each(TABLES)('C7: %s is refused with file and line, one less is carried', (_name, bad, where, good) => {
+describe('C7: routes that do not fit into a hello', () => {
+  test.each(TABLES)('C7: %s is refused with file and line, and one less fits', (_name, bad, where, good) => {
     expect(() => parseRoutes(bad, 'routes.yaml')).toThrow(where)
     const table = parseRoutes(good, 'routes.yaml')
     const published = createRouter({ routes: table })
@@ -87,14 +87,14 @@ describe('C7: routes that hello cannot carry', () => {
       .map(({ path, cors }) => ({ path, ...cors }))
     const rest = { minor: 0, software: 'x', instance: 'x', startedMs: 0, lastEpoch: 0, connection: 0 }
     expect(parseControl(JSON.stringify({ type: 'hello', ...rest, cors: published }))).toMatchObject({ cors: published })
-    // A router that runs keeps what it has.
+    // A running router keeps its table.
     const router = createRouter({ routes: table })
     const loose = { routes: [{ name: 'x', match: { path: '/é' }, answer: {} }] } satisfies RouteTable
     expect(() => router.reload(loose)).toThrow('must be ASCII')
     expect(router.cors()).toEqual(createRouter({ routes: table }).cors())
   })
 
-  test('C7: what a rule is published for is the path as it was written, up to a capture', () => {
+  test('C7: a rule is published for its path as written, up to the first capture', () => {
     const cors = { origins: ['https://ui.example.com'] }
     const answer = {}
     const paths = ['/a%20b/{x}/c', '/{x}', '/', '/a%2fb', '/a/']
@@ -106,7 +106,7 @@ describe('C7: routes that hello cannot carry', () => {
     ).toEqual(['/a%20b', '/', '/', '/a%2fb', '/a/'])
   })
 
-  test('C7: a reload that no hello carries leaves the old one, and the client comes back', async () => {
+  test('C7: a reload that does not fit into a hello keeps the old routes, and the client reconnects', async () => {
     const made = await makeWorld()
     const auth = { jwks: made.keys.jwks }
     const tls = { cert: made.server.certificate, key: made.server.key }
@@ -117,7 +117,7 @@ describe('C7: routes that hello cannot carry', () => {
     writeFileSync(file, one(UI))
     const problems: string[] = []
     const logger = { ...noLogger, error: (fields: { err?: Error }) => problems.push(String(fields.err?.message)) }
-    // Who may call and the rules share the room of one message.
+    // Allowed callers and rules share the room of one message.
     const callers = Array.from(
       { length: 250 },
       (_, i) => `2001:db8:aaaa:bbbb:cccc:dddd:eeee:${(i + 4096).toString(16)}/128`,
@@ -158,7 +158,7 @@ describe('C7: routes that hello cannot carry', () => {
     await eventually(() => expect(tunnel.ready()).toBe(true))
   })
 
-  test('C7: rules of an embedder that no hello carries: the client says what it said last', async () => {
+  test("C7: if an embedder's rules do not fit into a hello, the client announces its last ones", async () => {
     const server = await startServer()
     open.push(() => server.close({ graceMs: 0 }))
     const made = await makeWorld()
@@ -196,7 +196,7 @@ describe('C7: names and texts', () => {
     expect(notes).toContain('--replica')
   })
 
-  test('C7: a reason of an operator reaches the client whole enough to be read', async () => {
+  test("C7: an operator's reason reaches the client with enough of it to read", async () => {
     const server = await startServer()
     open.push(() => server.close({ graceMs: 0 }))
     for (const reason of [`${'x'.repeat(119)}\u{1f600}`, '\ud83d', 'a\nb\u0000', 'ü'.repeat(256)]) {
@@ -214,7 +214,7 @@ describe('C7: names and texts', () => {
 describe('C7: durations', () => {
   const tooLong = [86_400_001, 30 * 86_400_000, Number.POSITIVE_INFINITY, Number.NaN, -1]
 
-  test.each(tooLong)('C7: a grace of %d ms is refused at every door, and cuts nothing', async ms => {
+  test.each(tooLong)('C7: a grace of %d ms is refused everywhere and cuts nothing', async ms => {
     const server = await startServer()
     open.push(() => server.close({ graceMs: 0 }))
     const { handler, begun } = hanging()
@@ -240,7 +240,7 @@ describe('C7: durations', () => {
     await calling
   })
 
-  test('C7: a day, and part of a millisecond, are told', async () => {
+  test('C7: a grace of a day, less a fraction of a millisecond, reaches the client', async () => {
     const server = await startServer()
     open.push(() => server.close({ graceMs: 0 }))
     const client = await dial(server)
@@ -255,7 +255,7 @@ describe('C7: durations', () => {
     ['limits', { corsKeepMs: 2 ** 31 }],
     ['hold', { holdMs: 2 ** 31 }],
     ['public', { port: 0, limits: { headMs: 2 ** 31 } }],
-  ])('C7: %s %o is longer than a timer holds', async (group, value) => {
+  ])('C7: %s %o is longer than a timer can wait', async (group, value) => {
     await expect(startServer({ [group]: value })).rejects.toThrow(TypeError)
   })
 
@@ -281,7 +281,7 @@ describe('C7: durations', () => {
     expect([code, notes]).toEqual([2, expect.stringContaining('expected a duration from 0s to 24h')])
   })
 
-  test('C7: routes made by hand have the same bounds as those of a file', () => {
+  test('C7: routes made in code have the same bounds as those in a file', () => {
     for (const timeouts of [{ connectMs: 2 ** 31 }, { headMs: Number.POSITIVE_INFINITY }, { connectMs: 0 }]) {
       const routes = [{ name: 'x', match: {}, target: 'http://a', timeouts }]
       expect(() => createRouter({ routes: { routes } })).toThrow(/Ms: must be at (least 1|most 2147483647)$/)
@@ -315,15 +315,18 @@ describe('C7: durations', () => {
 })
 
 describe('C7: times in tokens', () => {
-  test.each([253_402_300_800, 8.64e12 + 1, 1e300, Number.MAX_VALUE])('C7: exp %d can be shown and told', async exp => {
-    const server: Server = await startServer()
-    open.push(() => server.close({ graceMs: 0 }))
-    const client = await dial(server, { token: await signed({ exp }) })
-    const [session] = server.sessions()
-    expect(sessionStatus(session!).tokenEnds).toBe(new Date(Math.min(exp, 8.64e12) * 1000).toISOString())
-    client.session.control({ type: 'reauth', token: await signed({ exp }) })
-    expect((await client.message('reauth-ok')).expiresMs).toBe(session!.tokenEndsAt)
-  })
+  test.each([253_402_300_800, 8.64e12 + 1, 1e300, Number.MAX_VALUE])(
+    'C7: exp %d can be shown and announced',
+    async exp => {
+      const server: Server = await startServer()
+      open.push(() => server.close({ graceMs: 0 }))
+      const client = await dial(server, { token: await signed({ exp }) })
+      const [session] = server.sessions()
+      expect(sessionStatus(session!).tokenEnds).toBe(new Date(Math.min(exp, 8.64e12) * 1000).toISOString())
+      client.session.control({ type: 'reauth', token: await signed({ exp }) })
+      expect((await client.message('reauth-ok')).expiresMs).toBe(session!.tokenEndsAt)
+    },
+  )
 })
 
 async function signed(claims: object): Promise<string> {

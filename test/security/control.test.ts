@@ -36,7 +36,7 @@ afterEach(async () => {
   await server.close({ graceMs: 0 })
 })
 
-/** A TLS connection to the control endpoint, for bytes written by hand. */
+/** A TLS connection to the control endpoint, for hand-written bytes. */
 async function rawTls(): Promise<Socket> {
   const { authority } = await makeWorld()
   const { host, port } = server.controlAddress!
@@ -82,7 +82,7 @@ describe('W1 tokens at the handshake', () => {
     expect(refused.detail).toContain('expired')
   })
 
-  test('two Authorization headers are refused, though Node would take the first', async () => {
+  test('two Authorization headers are refused, though Node would accept the first', async () => {
     await startControl()
     const bearer = await token('demo')
     const socket = await rawTls()
@@ -96,7 +96,7 @@ describe('W1 tokens at the handshake', () => {
     socket.destroy()
   })
 
-  test('another subprotocol is a 400', async () => {
+  test('another subprotocol gets 400', async () => {
     await startControl()
     const { answer } = await refusal({ protocols: ['sallyport.v9'] })
     expect(answer?.status).toBe(400)
@@ -109,7 +109,7 @@ describe('W1 tokens at the handshake', () => {
     ['two versions', 'HTTP/1.1', 'sec-websocket-version: 13\r\nsec-websocket-version: 8\r\n'],
     ['no version', 'HTTP/1.1', ''],
     ['HTTP/1.0', 'HTTP/1.0', 'sec-websocket-version: 13\r\n'],
-  ])('an upgrade with %s is a 426 that names version 13', async (_name, http, version) => {
+  ])('an upgrade with %s gets a 426 that names version 13', async (_name, http, version) => {
     await startControl()
     const told = event(server, 'refused')
     const socket = await rawTls()
@@ -127,7 +127,7 @@ describe('W1 tokens at the handshake', () => {
     socket.destroy()
   })
 
-  test('a request that is no upgrade is a 426', async () => {
+  test('a request without an upgrade gets 426', async () => {
     await startControl()
     const { authority } = await makeWorld()
     const { host, port } = server.controlAddress!
@@ -138,7 +138,7 @@ describe('W1 tokens at the handshake', () => {
     socket.destroy()
   })
 
-  test('TLS 1.2 is refused, unless it was allowed on purpose', async () => {
+  test('TLS 1.2 is refused unless explicitly allowed', async () => {
     await startControl()
     await expect(openWebSocket(server, { maxVersion: 'TLSv1.2' })).rejects.toThrow(/alert|version/i)
     const made = await makeWorld()
@@ -152,21 +152,21 @@ describe('W1 tokens at the handshake', () => {
 })
 
 describe('W2 the handshake is bounded', () => {
-  test('a client that sends nothing is cut at the deadline, before TLS and after', async () => {
+  test('a silent client is cut at the deadline, before TLS and after it', async () => {
     await startControl({ limits: { handshakeMs: unhurried(1000) } })
     const { host, port } = server.controlAddress!
     await closed(connectTcp({ host, port }))
     await closed(await rawTls())
   })
 
-  test('a client that never says hello is cut at the deadline', async () => {
+  test('a client that never sends hello is cut at the deadline', async () => {
     await startControl({ limits: { handshakeMs: unhurried(1000) } })
     const client = await dial(server, { silent: true })
     await client.closed
     await eventually(() => expect(server.stats()).toMatchObject({ sessionsOpened: 1, sessionsEnded: 1 }))
   })
 
-  test('connections that say nothing wait, and are refused over the bound', async () => {
+  test('silent connections wait, and are refused over the bound', async () => {
     await startControl({ limits: { handshakesWaiting: 20, handshakesWaitingPerAddress: 10, handshakeMs: 60_000 } })
     const { host, port } = server.controlAddress!
     const refused: Socket[] = []
@@ -185,7 +185,7 @@ describe('W2 the handshake is bounded', () => {
     await dial(server)
   })
 
-  test('connections that say nothing keep nobody waiting who speaks', async () => {
+  test('silent connections delay nobody who speaks', async () => {
     await startControl({ limits: { handshakeMs: 60_000 } })
     const { host, port } = server.controlAddress!
     const silent = Array.from({ length: 200 }, () => connectTcp({ host, port }))
@@ -196,7 +196,7 @@ describe('W2 the handshake is bounded', () => {
     for (const socket of silent) socket.destroy()
   })
 
-  test('half a ClientHello waits like silence, and begins no TLS', async () => {
+  test('half a ClientHello waits like silence and starts no TLS', async () => {
     await startControl({ limits: { handshakeMs: 60_000 } })
     const { host, port } = server.controlAddress!
     const hello = await clientHello(CONTROL_NAME)
@@ -212,7 +212,7 @@ describe('W2 the handshake is bounded', () => {
     raw.destroy()
   })
 
-  test('of the handshakes under way the oldest ends when one more begins', async () => {
+  test('when one more handshake begins, the oldest of those under way ends', async () => {
     await startControl({ limits: { handshakesUnderWay: 8, handshakeMs: 60_000 } })
     const { host, port } = server.controlAddress!
     const hello = await clientHello(CONTROL_NAME)
@@ -233,7 +233,7 @@ describe('W2 the handshake is bounded', () => {
     for (const raw of stalled) raw.destroy()
   })
 
-  test('the address comes from PROXY protocol v2, of trusted proxies only', async () => {
+  test('the address comes from PROXY protocol v2, and only from trusted proxies', async () => {
     const made = await makeWorld()
     const tls = { cert: made.server.certificate, key: made.server.key }
     await startControl({ control: { port: 0, tls, proxyProtocol: ['127.0.0.1'] } })
@@ -249,13 +249,13 @@ describe('W2 the handshake is bounded', () => {
     })
     ws.on('error', () => {})
     expect((await event(server, 'refused')).address).toBe('203.0.113.9')
-    // Without the header a trusted proxy is not served.
+    // Without the header, a trusted proxy is not served.
     const bare = connectTcp({ host, port })
     bare.write('GET / HTTP/1.1\r\n\r\n')
     await closed(bare)
   })
 
-  test('connections in all are bounded, and one that ends makes room, whatever way it ends', async () => {
+  test('the total number of connections is bounded, and each one that ends, in whatever way, makes room', async () => {
     await startControl({
       limits: { sessions: 2, handshakesWaiting: 2, handshakesWaitingPerAddress: 2, handshakeMs: 5000 },
     })
@@ -305,7 +305,7 @@ test('W3 no compression is negotiated', async () => {
   ws.terminate()
 })
 
-describe('W4 what breaks the WebSocket ends that session alone', () => {
+describe('W4 what breaks the WebSocket ends only that session', () => {
   const attacks: [string, (socket: Socket) => void][] = [
     ['an unmasked frame', socket => socket.write(Buffer.from([0x82, 0x01, 0x00]))],
     ['a length of 2^60', socket => socket.write(Buffer.from([0x82, 0xff, 0x10, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]))],
@@ -344,7 +344,7 @@ test.each<[string, number[], string]>([
     [0x82, 0x8c, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7],
     'yamux: too many answers to no ping',
   ],
-])('W4 a flood of %s ends its session alone; a few hundred do no harm', async (_name, frame, reason) => {
+])('W4 a flood of %s ends only its session; a few hundred do no harm', async (_name, frame, reason) => {
   await startControl()
   await dial(server, { handler: always('unhurt') })
   const flooder = await dial(server, { token: await token('other') })
@@ -369,7 +369,7 @@ describe('W6 a session ends with its token', () => {
     auth: { jwks: (await makeWorld()).keys.jwks, clockToleranceS: 1 },
   })
 
-  test('after exp and the skew it is told to leave, and gets nothing new', async () => {
+  test('after exp and the skew it is told to leave, and gets no new streams', async () => {
     await startControl(await soon())
     const client = await dial(server, { token: await token('demo', { ttl: 1000 }) })
     const drain = await client.message('drain')
@@ -379,7 +379,7 @@ describe('W6 a session ends with its token', () => {
     await client.closed
   })
 
-  test('within 60 s it is cut, though an exchange goes on', async () => {
+  test('it is cut within 60 s, even during an exchange', async () => {
     let now = Date.now()
     await startControl({ ...(await soon()), clock: () => now })
     const { handler, begun } = hanging()
@@ -409,7 +409,7 @@ describe('W6 a session ends with its token', () => {
     ['before and behind it', true, client => drainIn(client, DAY), client => drainIn(client, DAY)],
     ["behind the server's drain", false, () => {}, client => drainIn(client, DAY)],
     ["before the server's drain", false, client => drainIn(client, DAY), () => {}],
-  ])('its client cannot make it longer by a drain %s', async (_name, expires, before, behind) => {
+  ])('its client cannot extend it with a drain %s', async (_name, expires, before, behind) => {
     let now = Date.now()
     await startControl({ ...(await soon()), clock: () => now })
     const { handler, begun } = hanging()
@@ -422,7 +422,7 @@ describe('W6 a session ends with its token', () => {
       await client.message('reauth-ok')
     }
     before(client)
-    // An answer to a later message: what was said before was heard.
+    // An answer to a later message: the earlier ones were processed.
     const heard = async () => {
       client.session.control({ type: 'reauth', token: 'nonsense' })
       await client.message('reauth-refused')
@@ -445,7 +445,7 @@ describe('W6 a session ends with its token', () => {
     expect((await calling).headers['sallyport-error']).toBe('session-lost')
   })
 
-  test('a fresh token keeps it, and a refused one leaves the old one in force', async () => {
+  test('a fresh token extends it, and a refused one leaves the old one in force', async () => {
     await startControl(await soon())
     const client = await dial(server, { token: await token('demo', { ttl: 1500 }) })
     client.session.control({ type: 'reauth', token: await token('other') })
@@ -459,7 +459,7 @@ describe('W6 a session ends with its token', () => {
     expect((await call(server, `demo.${DOMAIN}`)).status).toBe(200)
   })
 
-  test('a revoked token ends its session at once, and lets nobody in', async () => {
+  test('a revoked token ends its session at once and lets nobody in', async () => {
     await startControl()
     const bearer = await token('demo', { id: 'stolen' })
     const client = await dial(server, { token: bearer })
@@ -480,7 +480,7 @@ describe('W6 a session ends with its token', () => {
     expect((await client.closed).code).toBe(4401)
   })
 
-  test.each(['a rule', 'a hook'])('a fresh token that %s has revoked renews no session', async by => {
+  test.each(['a rule', 'a hook'])('a fresh token that %s has revoked does not renew its session', async by => {
     const said: object[] = []
     const jwks = (await makeWorld()).keys.jwks
     const isRevoked = async ({ tokenId }: { tokenId?: string | undefined }) => by === 'a hook' && tokenId === 'stolen'
@@ -494,10 +494,10 @@ describe('W6 a session ends with its token', () => {
     expect(server.sessions()).toMatchObject([{ state: 'open', tokenEndsAt: before!.tokenEndsAt }])
   })
 
-  test('a hook that does not answer for one session keeps nobody else waiting, nor that one for ever', async () => {
+  test('a hook that hangs for one session delays no other session, and that one not forever', async () => {
     const asked = new Map<string | undefined, number>()
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
-    // Once at the handshake; then there is no answer, and one more time it is revoked.
+    // It answers once at the handshake, then hangs, then says revoked.
     const isRevoked = async ({ tokenId }: { tokenId?: string | undefined }) => {
       const times = (asked.get(tokenId) ?? 0) + 1
       asked.set(tokenId, times)
@@ -517,7 +517,7 @@ describe('W6 a session ends with its token', () => {
     for (const { closed } of clients) expect((await closed).code).toBe(4401)
   })
 
-  test('a rule that comes while the hook is asked holds', async () => {
+  test('a rule that arrives while the hook is being asked takes effect', async () => {
     const asked = Promise.withResolvers<void>()
     const answer = Promise.withResolvers<boolean>()
     const isRevoked = () => {
@@ -532,7 +532,7 @@ describe('W6 a session ends with its token', () => {
     expect((await refused).refused.detail).toContain('revoked')
   })
 
-  test('a hook that fails refuses new clients, and cuts no live one', async () => {
+  test('a hook that fails refuses new clients and cuts no live one', async () => {
     let broken = false
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     const isRevoked = async () => {
@@ -548,7 +548,7 @@ describe('W6 a session ends with its token', () => {
   })
 })
 
-test('W7 each stream is authorised: after the token has ended there is none, drained or not', async () => {
+test('W7 each stream is authorised: after the token has ended there are no more, drained or not', async () => {
   let now = Date.now()
   await startControl({ clock: () => now })
   await dial(server, { token: await token('demo', { ttl: '1h', now }) })
@@ -557,7 +557,7 @@ test('W7 each stream is authorised: after the token has ended there is none, dra
   expect((await call(server, `demo.${DOMAIN}`)).status).toBe(503)
 })
 
-describe('W8 a client is of its own runtime alone', () => {
+describe('W8 a client acts only for its own runtime', () => {
   const sign = async (claims: Record<string, unknown>, rawPayload?: string) => {
     const { keys } = await makeWorld()
     const key = await importJWK(keys.privateJwk, keys.privateJwk.alg)
@@ -569,7 +569,7 @@ describe('W8 a client is of its own runtime alone', () => {
     return new CompactSign(Buffer.from(rawPayload)).setProtectedHeader({ alg: 'EdDSA' }).sign(key)
   }
 
-  test('W8 a host that another runtime has is not taken from it, whoever claims it, and none of ours is', async () => {
+  test("W8 another runtime's host cannot be taken by any claim, nor can one of ours", async () => {
     server = await startServer({ ownHosts: true, hold: { holdMs: 0, startupMs: 0 } })
     const hosts = ['hooks.customer.example']
     const bearer = await sign({ sub: 'victim', sallyport_hosts: hosts })
@@ -612,14 +612,14 @@ describe('W8 a client is of its own runtime alone', () => {
   })
 
   test.each([[['demo']], [42], [null], [{ toString: 'demo' }]])(
-    'a claim of another type (%j) is refused',
+    'a claim of the wrong type (%j) is refused',
     async sub => {
       await startControl()
       expect((await refusal({ token: await sign({ sub }) })).answer?.status).toBe(401)
     },
   )
 
-  test('a claim that stands twice is refused', async () => {
+  test('a claim that appears twice is refused', async () => {
     await startControl()
     const exp = Math.floor(Date.now() / 1000) + 60
     const bearer = await sign({}, `{"sub":"other","aud":"sallyport","exp":${exp},"sub":"demo"}`)
@@ -643,7 +643,7 @@ describe('W8 a client is of its own runtime alone', () => {
 
 const RUNTIMES = long ? 250 : 50
 
-// All come from one address here, where a thousand would be more than its share of the queue.
+// All of them come from one address here, where a thousand would exceed its share of the queue.
 test(`W9 ${RUNTIMES * 4} clients at once all get in, paced`, async () => {
   await startControl({ limits: { handshakesWaitingPerAddress: 1000 } })
   const bearer = await Promise.all(Array.from({ length: RUNTIMES }, (_, i) => token(`r${i}`)))

@@ -1,4 +1,7 @@
-/** security.md, "Defaults": each limit has a name and the value that the documents promise, and a lower one holds. */
+/**
+ * security.md, "Defaults": each limit has a name and the value that the documents promise, and a lower one takes
+ * effect.
+ */
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { connect as connectTcp } from 'node:net'
@@ -67,7 +70,7 @@ const unauthorized = ({ response }: Seen) => {
   response.responseEnd([])
 }
 
-describe('limits of the edge, lower than they are', () => {
+describe('lower limits at the edge', () => {
   test('drainBytes: a longer rest closes the connection, a shorter one does not', async () => {
     const post = (bytes: number) => `POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ${bytes}\r\n\r\n`
     const { caller } = await startListener({ drainBytes: 100 }, unauthorized)
@@ -78,14 +81,14 @@ describe('limits of the edge, lower than they are', () => {
     await caller.end()
   })
 
-  test('drainMs: a rest that does not come ends the connection', async () => {
+  test('drainMs: a rest that never arrives ends the connection', async () => {
     const { caller } = await startListener({ drainMs: 60 }, unauthorized)
     caller.send('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\n\r\n')
     await caller.saying('HTTP/1.1 401')
     await caller.close()
   })
 
-  test('bufferBytes: a handler that takes nothing is not sent more', async () => {
+  test('bufferBytes: a handler that reads nothing is sent no more', async () => {
     const taken: number[] = []
     const listener = await listen({
       port: 0,
@@ -103,7 +106,7 @@ describe('limits of the edge, lower than they are', () => {
     socket.on('error', () => {})
     socket.write('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n')
     const piece = Buffer.alloc(64 * 1024)
-    // The kernel fills up, since nobody reads.
+    // The kernel's buffers fill up, since nobody reads.
     while (socket.write(piece));
     let stuck = false
     while (!stuck) {
@@ -111,7 +114,7 @@ describe('limits of the edge, lower than they are', () => {
       stuck = !(await Promise.race([drained, new Promise<false>(done => setTimeout(done, 200, false))]))
       if (!stuck) while (socket.write(piece));
     }
-    // One read of the socket may go over it.
+    // One read from the socket may exceed it.
     expect(taken.reduce((sum, bytes) => sum + bytes, 0)).toBeLessThanOrEqual(10_000 + 64 * 1024)
   })
 
@@ -139,7 +142,7 @@ async function startHttp2(limits: Partial<HttpLimits>, answer?: (seen: Seen) => 
 
 const received = (peer: RawPeer) => framesOf(Buffer.from(peer.text, 'latin1'))
 
-describe('limits of HTTP/2, other than they are', () => {
+describe('changed HTTP/2 limits', () => {
   test('http2Streams, http2WindowBytes, http2SessionWindowBytes are announced', async () => {
     const { caller } = await startHttp2({ http2Streams: 7, http2WindowBytes: 70_000, http2SessionWindowBytes: 700_000 })
     const { payload } = received(caller).find(({ type }) => type === TYPE.settings)!
@@ -161,7 +164,7 @@ describe('limits of HTTP/2, other than they are', () => {
     expect(seen.length).toBeLessThan(50)
   })
 
-  test('http2ControlBytes: fewer bytes that carry nothing end the session', async () => {
+  test('http2ControlBytes: fewer bytes without payload end the session', async () => {
     const { caller } = await startHttp2({ http2ControlBytes: 100 })
     const update = frame(TYPE.window, 0, 0, Buffer.from([0, 0, 0, 1]))
     caller.send(Buffer.concat(Array.from({ length: 1000 }, () => update)))
@@ -169,7 +172,7 @@ describe('limits of HTTP/2, other than they are', () => {
   })
 })
 
-describe('limits of a session, lower than they are', () => {
+describe('lower limits for a session', () => {
   test('writeDeadlineMs', async () => {
     const clock = new FakeClock()
     const { session, peer, closings } = sessionWithRawPeer({ role: 'server', clock, writeDeadlineMs: 1000 })

@@ -1,4 +1,6 @@
-/** security.md, W10: no network of strangers closes a door to others. Every door that strangers can knock at is here. */
+/**
+ * security.md, W10: strangers from one network cannot shut others out. Every listener that strangers can reach is here.
+ */
 import { once } from 'node:events'
 import { type AddressInfo, connect as connectTcp, createServer, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
@@ -19,11 +21,11 @@ import { eventually } from '../support/until.ts'
 
 interface Door {
   readonly port: number
-  /** How many strangers it takes. */
+  /** How many strangers fill it. */
   readonly places: number
   /** What each stranger sends; nothing if absent. */
   readonly greeting?: Buffer | string
-  /** Somebody who means it, from this address: resolves once served. */
+  /** An honest client from this address: resolves once it is served. */
   readonly enter: (from: string) => Promise<void>
 }
 
@@ -57,7 +59,7 @@ async function secure(port: number, from: string, servername: string, more: obje
   return socket
 }
 
-/** Asks on a connection that is open, and hears an HTTP answer. */
+/** Asks on an open connection and waits for an HTTP answer. */
 async function ask(socket: Socket, text = GET): Promise<void> {
   const answer = new Promise<Buffer>((resolve, reject) => {
     socket.once('data', resolve).once('close', () => reject(new Error('closed')))
@@ -105,7 +107,7 @@ const control = async (limits: object, greeting?: Buffer): Promise<Door> => {
   return { port, places: FEW, enter, ...(greeting === undefined ? {} : { greeting }) }
 }
 
-/** As the server makes it, with fewer places. */
+/** As the server creates it, but with fewer places. */
 const front = async (name: string): Promise<Door> => {
   const listener = await publicDoor(true)
   const serve = (socket: Socket) => listener.accept(socket)
@@ -207,14 +209,14 @@ const DOORS: Record<string, () => Promise<Door>> = {
     const { port } = await listener.listen({ port: 0 })
     const enter = async (from: string) => {
       const socket = await secure(port, from, PEER_NAME, peerTlsOptions(tls))
-      // It says who it is.
+      // The server speaks first.
       await once(socket, 'data')
     }
     return { port, places: 1000, enter }
   },
 }
 
-/** The header of a connection that a load balancer passes on for an IPv6 caller. */
+/** The header with which a load balancer passes on an IPv6 caller's connection. */
 function proxyHeader(address: string): Buffer {
   const [head = '', tail = ''] = address.split('::').map(part =>
     part
@@ -227,9 +229,9 @@ function proxyHeader(address: string): Buffer {
   return Buffer.concat([head6, source, Buffer.alloc(16), Buffer.from('100001bb', 'hex')])
 }
 
-describe('W10: strangers at a door', () => {
+describe('W10: strangers at a listener', () => {
   test.each(Object.keys(DOORS))(
-    'W10: %s stays open, to others and to others at their address',
+    "W10: %s stays open to other networks and to others at the strangers' address",
     async name => {
       const { port, places, greeting, enter } = await DOORS[name]!()
       let gone = 0
@@ -237,10 +239,10 @@ describe('W10: strangers at a door', () => {
         const stranger = knock(port, STRANGER)
         stranger.once('close', () => gone++).resume()
         if (greeting !== undefined) stranger.write(greeting)
-        // The kernel's own queue is no longer than that.
+        // The kernel's own backlog holds no more than this.
         if (come % 200 === 199) await once(stranger, 'connect')
       }
-      // The bound holds, and is reached.
+      // The bound is reached, and holds.
       await eventually(() => expect(gone).toBeGreaterThanOrEqual(8))
       await enter(OTHER)
       await enter(STRANGER)

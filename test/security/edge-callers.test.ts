@@ -1,5 +1,5 @@
 // @module-tag slow
-/** security.md, "One caller, one connection": callers that go away, at the real edge. */
+/** security.md, "One caller, one connection": callers that leave, at the real edge. */
 import { afterEach, describe, expect, test } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
@@ -15,9 +15,9 @@ const post = (bytes: number) => `POST /x HTTP/1.1\r\nHost: ${HOST}\r\nContent-Le
 const UPGRADE = get(
   'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n',
 )
-/** More than we read ahead, all along the way. */
+/** More than all the buffers on the way hold. */
 const MUCH = 'x'.repeat(16 * 1024 * 1024)
-/** More than one end reads ahead: reading is paused there. */
+/** More than one end reads ahead, so reading is paused there. */
 const SOME = 'x'.repeat(300_000)
 
 const QUIET = (peer: RawPeer) => peer.socket.on('error', () => {})
@@ -40,7 +40,7 @@ interface Row {
   readonly upstream?: (peer: RawPeer) => void
   readonly sends: string
   readonly hears?: string
-  /** A FIN shows itself in this state. */
+  /** A FIN is noticed in this state. */
   readonly fin: boolean
 }
 
@@ -80,19 +80,19 @@ describe.each([
     await atUpstream(edge)
     leave(caller)
     await eventually(() => expect(records).toMatchObject([{ code: 'cancelled' }]))
-    // The other end of the way has heard of it, too.
+    // The other end has heard of it, too.
     edge.upstream.peers[0]!.socket.resume()
     const peer = edge.upstream.peers[0]!
     await eventually(() => expect(peer.ended || peer.closed).toBe(true))
     await edge.othersUnhurt()
   })
 
-  test('E16: held for a runtime that is away', async () => {
+  test('E16: held for a runtime that is offline', async () => {
     const records: ExchangeRecord[] = []
     const edge = await startEdge(undefined, { onExchange: record => records.push(record), hold: { holdMs: 60_000 } })
     const caller = await edge.call()
     caller.send(get('', `away.${DOMAIN}`))
-    // Behind it, on another connection, and answered: the one before it is in the queue.
+    // A request behind it on another connection is answered, so the one before it is in the queue.
     await edge.othersUnhurt()
     leave(caller)
     await eventually(() => expect(records.some(({ code }) => code === 'cancelled')).toBe(true))

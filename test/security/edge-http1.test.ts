@@ -1,6 +1,6 @@
 /**
  * security.md, "Edge, HTTP/1.1". The oracle is an upstream that records raw bytes, and a canary request behind each
- * attack, on the same connection and on another caller's: nothing crosses.
+ * attack, on the same connection and on another caller's: nothing crosses over.
  */
 import { afterEach, describe, expect, test } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
@@ -16,10 +16,10 @@ async function startHttp1Edge(onPeer?: (peer: RawPeer) => void) {
   return { ...edge, caller: await edge.call() }
 }
 
-/** The attack is refused with the status, its connection closed, and nothing of it or behind it reached an upstream. */
+/** The attack is refused with the status, its connection closes, and nothing of it or behind it reaches an upstream. */
 async function refused(attack: string, status: number): Promise<void> {
   const { upstream, caller, call, othersUnhurt } = await startHttp1Edge()
-  // Behind it a request to its own runtime, and one to another tenant.
+  // Then one request to its own runtime, and one to another tenant.
   caller.send(`${attack}${CANARY}${OTHER_CANARY}`)
   const text = await caller.end()
   expect(text).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `))
@@ -70,7 +70,7 @@ describe('E1: lengths that could be read in two ways', () => {
   )
 })
 
-describe('E2: bytes that some would read as another line', () => {
+describe('E2: bytes that some parsers would read as a line end', () => {
   test.each([
     ['bare LF in the request line', get('').replace('1.1\r\n', '1.1\n')],
     ['bare LF behind a field', get('X: y\nZ: w\r\n')],
@@ -123,8 +123,8 @@ describe('E3: chunks', () => {
     ['a long extension', chunked(`5;${'x'.repeat(20_000)}\r\nabcde\r\n0\r\n\r\n`)],
     ['a flood of extensions', chunked(`${`1;${'x'.repeat(500)}\r\na\r\n`.repeat(100)}0\r\n\r\n`)],
     ['bare CR in an extension', chunked('5;a\rb\r\nabcde\r\n0\r\n\r\n')],
-  ])('E3: %s: 400, and the upstream never has a whole request', async (_name, attack) => {
-    // An upstream that waits for the whole request, as they do.
+  ])('E3: %s: 400, and the upstream never receives a whole request', async (_name, attack) => {
+    // An upstream that waits for the whole request, as upstreams do.
     const { upstream, caller, call, othersUnhurt } = await startHttp1Edge(peer => {
       peer.socket.on('data', () => {
         if (peer.text.includes('/canary')) peer.send('HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\ncanary')
@@ -143,18 +143,21 @@ describe('E3: chunks', () => {
 })
 
 describe('E4: an early answer', () => {
-  test.each([401, 413, 502])('E4: behind %i the rest of the body is never the next request', async status => {
-    const { upstream, caller } = await startHttp1Edge(peer => {
-      peer.socket.once('data', () => peer.send(`HTTP/1.1 ${status} No\r\nContent-Length: 2\r\n\r\nno`))
-    })
-    caller.send(post(`Content-Length: ${CANARY.length + 10}\r\n`, '0123456789'))
-    await caller.saying(`HTTP/1.1 ${status}`)
-    caller.send(CANARY)
-    caller.socket.end()
-    const text = await caller.close()
-    expect(text.split('HTTP/1.1 ').length).toBe(2)
-    expect(upstream.peers.length).toBe(1)
-  })
+  test.each([401, 413, 502])(
+    'E4: after an early %i the rest of the body never becomes the next request',
+    async status => {
+      const { upstream, caller } = await startHttp1Edge(peer => {
+        peer.socket.once('data', () => peer.send(`HTTP/1.1 ${status} No\r\nContent-Length: 2\r\n\r\nno`))
+      })
+      caller.send(post(`Content-Length: ${CANARY.length + 10}\r\n`, '0123456789'))
+      await caller.saying(`HTTP/1.1 ${status}`)
+      caller.send(CANARY)
+      caller.socket.end()
+      const text = await caller.close()
+      expect(text.split('HTTP/1.1 ').length).toBe(2)
+      expect(upstream.peers.length).toBe(1)
+    },
+  )
 })
 
 describe('E4: an early answer to a large upload', () => {
@@ -163,7 +166,7 @@ describe('E4: an early answer to a large upload', () => {
     ['of known length', `Content-Length: ${24 * MIB}\r\n`, ''],
     ['in chunks', 'Transfer-Encoding: chunked\r\n', `${(24 * MIB).toString(16)}\r\n`],
   ])(
-    'E4: a sender of a body %s that reads when it has sent all of it finds the answer',
+    'E4: a caller with a body %s that reads only after sending all of it finds the answer',
     async (_name, fields, chunk) => {
       const { caller } = await startHttp1Edge(peer => {
         peer.socket.once('data', () => peer.send('HTTP/1.1 400 No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno'))
@@ -187,7 +190,7 @@ const KEY = 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25
 const UPGRADE = get(`Connection: Upgrade\r\nUpgrade: websocket\r\n${KEY}`)
 
 describe('E5, E6, E7: upgrades', () => {
-  test('E5: bytes behind an Upgrade request do not reach an upstream that says no', async () => {
+  test('E5: bytes behind an Upgrade request do not reach an upstream that declines', async () => {
     const { upstream, caller } = await startHttp1Edge(peer => {
       peer.socket.once('data', () => peer.send('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno'))
     })
@@ -196,7 +199,7 @@ describe('E5, E6, E7: upgrades', () => {
     expect(upstream.text).not.toContain('canary')
   })
 
-  test('E5: they wait for the 101, and follow it', async () => {
+  test('E5: they wait for the 101 and follow it', async () => {
     const { upstream, caller } = await startHttp1Edge(peer => {
       peer.socket.once('data', () => {
         expect(peer.text).toMatch(/\r\n\r\n$/)
@@ -223,7 +226,7 @@ describe('E5, E6, E7: upgrades', () => {
     expect(upstream.text.toLowerCase()).not.toMatch(/upgrade|http2-settings|sec-websocket-key/)
   })
 
-  test('E6: a WebSocket by another method is a plain request', async () => {
+  test('E6: a WebSocket handshake with another method is a plain request', async () => {
     const { upstream, caller } = await startHttp1Edge()
     caller.send(UPGRADE.replace('GET', 'PUT'))
     await caller.saying('answer to /attack')
@@ -239,7 +242,7 @@ describe('E5, E6, E7: upgrades', () => {
     ],
     ['to h2c', UPGRADE, 'HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n'],
     ['without headers', UPGRADE, 'HTTP/1.1 101 X\r\n\r\n'],
-  ])('E7: a 101 %s is 502', async (_name, attack, answer) => {
+  ])('E7: a 101 %s becomes 502', async (_name, attack, answer) => {
     const { caller, upstream } = await startHttp1Edge(peer => {
       peer.socket.once('data', () => peer.send(`${answer}stolen`))
     })
@@ -253,7 +256,7 @@ describe('E5, E6, E7: upgrades', () => {
 
 describe('E8: expectations', () => {
   test.each(['200-ok', '100-continue, 100-continue', '\x80', 'x'.repeat(200)])(
-    'E8: Expect: %s does not desynchronise',
+    'E8: Expect: %s does not desynchronise the connection',
     async value => {
       const { upstream, caller } = await startHttp1Edge()
       caller.send(post(`Expect: ${value}\r\nContent-Length: 5\r\n`, 'abcde') + CANARY)
@@ -295,14 +298,14 @@ describe('E9: exactly one host', () => {
   test.each([
     ['Host', `GET /x HTTP/1.1\r\nHost: ${HOST}:\r\n\r\n`],
     ['absolute form', `GET http://${HOST}:/x HTTP/1.1\r\nHost: a\r\n\r\n`],
-  ])('E9: an empty port in %s is none', async (_name, request) => {
+  ])('E9: an empty port in %s means no port', async (_name, request) => {
     const { upstream, caller } = await startHttp1Edge()
     caller.send(request)
     await caller.saying('answer to /x')
     expect(upstream.text).toContain(`\r\nhost: ${HOST}\r\n`)
   })
 
-  test('E9: the host of an absolute form is the one that counts everywhere', async () => {
+  test('E9: the host of the absolute form counts everywhere', async () => {
     const records: ExchangeRecord[] = []
     const { upstream, others, call } = await startEdge(answering, { onExchange: record => records.push(record) })
     const caller = await call()
@@ -340,7 +343,7 @@ describe('E10: methods and forms that are not forwarded', () => {
     expect(upstream.text).not.toContain('OPTIONS')
   })
 
-  test('E10: OPTIONS with a hop to go has one less behind us, and other methods keep the field', async () => {
+  test('E10: OPTIONS loses one Max-Forwards hop here, and other methods keep the field', async () => {
     const { upstream, caller } = await startHttp1Edge()
     for (const method of ['OPTIONS', 'GET']) {
       caller.send(`${method} /${method} HTTP/1.1\r\nHost: ${HOST}\r\nMax-Forwards: 7\r\n\r\n`)
@@ -349,7 +352,7 @@ describe('E10: methods and forms that are not forwarded', () => {
     expect(upstream.text.match(/^max-forwards: \d+/gm)).toEqual(['max-forwards: 6', 'max-forwards: 7'])
   })
 
-  test('E10: any other token is a method', async () => {
+  test('E10: any other token is accepted as a method', async () => {
     const { upstream, caller } = await startHttp1Edge()
     caller.send(`M-SEARCH'!~ /x HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`)
     await eventually(() => expect(upstream.text).toContain("M-SEARCH'!~ /x HTTP/1.1"))
@@ -436,7 +439,7 @@ test.each([
   ['a method', `<b> / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`],
   ['a field', `GET / HTTP/1.1\r\nHost: ${HOST}\r\n<script>: x\r\n\r\n`],
   ['a request id', 'GET / HTTP/1.1\r\nHost: zzz\r\nX-Request-Id: <script>\r\nConnection: close\r\n\r\n'],
-])('E14: %s is not in the error that its caller gets', async (_name, attack) => {
+])('E14: %s does not appear in the error that its caller gets', async (_name, attack) => {
   const { caller } = await startHttp1Edge()
   caller.send(attack)
   const text = await caller.end()

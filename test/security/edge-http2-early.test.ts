@@ -1,4 +1,7 @@
-/** security.md, B1 at the edge over HTTP/2: an answer that came before the end of its request is counted until it has left. */
+/**
+ * security.md, B1 at the edge over HTTP/2: an answer that arrives before the end of its request counts until it has
+ * left.
+ */
 import { afterEach, expect, test } from 'vitest'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { eventually } from '../support/until.ts'

@@ -1,7 +1,7 @@
 // @module-tag slow
 /**
- * security.md, H6 and E16 at the edge over HTTP/2: whatever may end a stream, in every state of its exchange, in both orders
- * with what we do ourselves, ends that exchange once, and nobody else's.
+ * security.md, H6 and E16 at the edge over HTTP/2: whatever ends a stream, in every state of its exchange and in either
+ * order with our own actions, ends that exchange once, and nobody else's.
  */
 import { connect as connectHttp2 } from 'node:http2'
 import { afterEach, describe, expect, test } from 'vitest'
@@ -27,7 +27,7 @@ afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
 })
 
-/** An upstream end that consumes nothing by itself; it notes what it is told, and what behind its last. */
+/** An upstream end that consumes nothing by itself. It records every event, and every event after its last. */
 class Upstream implements RequestSink {
   readonly request: HttpRequest
   readonly #response: ResponseSink
@@ -35,7 +35,7 @@ class Upstream implements RequestSink {
   ends = 0
   readonly aborts: string[] = []
   readonly late: string[] = []
-  /** Bytes of the response that were given, and that have left or were thrown away. */
+  /** Bytes of the response that were given, and those that have left or were discarded. */
   given = 0
   taken = 0
   answered = false
@@ -141,9 +141,9 @@ interface State {
   readonly begin?: (one: Upstream) => void
   /** The caller does not read its socket. */
   readonly unread?: true
-  /** Whether the exchange has come so far. */
+  /** Whether the exchange has got this far. */
   readonly reached: (scene: Scene) => boolean
-  /** What we do next, beside the caller's end of it. */
+  /** What we do at the time of the caller's end. */
   readonly act: (one: Upstream) => void
 }
 
@@ -186,7 +186,7 @@ const STATES: Record<string, State> = {
   'held, no body': { frames: [headers('GET', END_STREAM)], reached: begun, act: answer },
   'held, its body to come': { frames: [headers('POST')], reached: begun, act: answer },
   'held, its body paused': {
-    // As much as the stream's window lets come.
+    // As much as the stream's window admits.
     frames: [headers('POST'), data(65_535)],
     reached: ({ upstream }) => (upstream?.bytes ?? 0) > 0,
     act: answer,
@@ -329,7 +329,7 @@ describe.each(Object.keys(STATES))('H6, E16: %s', name => {
   const state = STATES[name]!
   test.each(Object.keys(EVENTS))('%s', async event => {
     for (const order of ORDERS) {
-      // Our last word cannot leave either: it is the pings that end such a session.
+      // Our last frames cannot leave either; the pings end such a session.
       const mute = state.unread && event === 'a connection error'
       const { listener, seen } = await startListener(
         one => state.begin?.(one),
@@ -345,7 +345,7 @@ describe.each(Object.keys(STATES))('H6, E16: %s', name => {
       const { upstream } = scene()
       if (order === 'the caller first') {
         EVENTS[event]!(peer)
-        // Nothing of ours is needed for the exchange to end.
+        // The exchange ends without any action of ours.
         await over(upstream)
         state.act(upstream)
       } else if (order === 'we first') {
@@ -382,7 +382,7 @@ describe('H6, E16: through a tunnel', () => {
     return frame(TYPE.headers, END_HEADERS, 1, Buffer.concat(fields))
   }
 
-  /** So much of a body that its reading is paused. */
+  /** As much of a body as pauses its reading. */
   async function pausedPost(edge: Edge, host: string): Promise<RawPeer> {
     const peer = await edge.call()
     const hello = [PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)]
@@ -401,7 +401,7 @@ describe('H6, E16: through a tunnel', () => {
   }
   const ended = () => eventually(() => expect(over.map(({ code }) => code)).toEqual(['cancelled']))
 
-  test('a request that waits for its runtime leaves its place at once', async () => {
+  test('a request that waits for its runtime gives up its place at once', async () => {
     const edge = await startEdge(answering, { onExchange, hold: { holdMs: 60_000, startupMs: 60_000 } })
     const peer = await pausedPost(edge, `away.${DOMAIN}`)
     await eventually(() => expect(edge.server.stats().heldBytes).toBeGreaterThan(65_535))
@@ -411,7 +411,7 @@ describe('H6, E16: through a tunnel', () => {
     await edge.othersUnhurt()
   })
 
-  test('a request that its upstream has ends there, and the session serves on', async () => {
+  test('a request that its upstream already has ends there, and the session goes on', async () => {
     const edge = await startEdge(() => {}, { onExchange })
     const peer = await pausedPost(edge, HOST)
     await eventually(() => expect(edge.upstream.text).toContain('POST /attack'))

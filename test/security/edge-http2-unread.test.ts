@@ -1,5 +1,5 @@
 // @module-tag slow
-/** security.md, E15 over HTTP/2: a caller that takes no answers makes its connection hold a bounded amount. */
+/** security.md, E15 over HTTP/2: a connection whose caller reads no answers holds a bounded amount. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import type { RawPeer } from '../protocol/http/http1/raw.ts'
@@ -44,7 +44,7 @@ function preflight(host: string): Fields {
   return [...fields, ['origin', 'https://ui.example'], ['access-control-request-method', 'POST']]
 }
 
-/** HEADERS, and CONTINUATION for what is larger than a frame. */
+/** HEADERS, and CONTINUATION for what does not fit into one frame. */
 function request(id: number, fields: Fields, flags: number): Buffer {
   const block = Buffer.concat(fields.map(([name, value]) => field(name, value)))
   const frames: Buffer[] = []
@@ -71,7 +71,7 @@ async function callAll(edge: Edge, settings: Buffer, callers = CALLERS): Promise
   return peers
 }
 
-/** The server has read all that was sent, or has closed the connection. */
+/** The server has read everything that was sent, or has closed the connection. */
 async function heard(peers: readonly RawPeer[]): Promise<void> {
   const sent = (peer: RawPeer) => peer.closed || peer.ended || peer.socket.writableLength === 0
   await eventually(() => expect(peers.every(sent)).toBe(true))
@@ -94,7 +94,7 @@ describe.each(Object.entries(CHEAP))('E15: %s', (_name, fields) => {
         await heard(peers)
         await edge.othersUnhurt()
       }
-      // What is made once, by the first of its kind.
+      // What is created only once, by the first of its kind.
       const first = await callAll(edge, settings, 2)
       await flood(first)
       for (const { socket } of first) socket.destroy()
@@ -107,7 +107,7 @@ describe.each(Object.entries(CHEAP))('E15: %s', (_name, fields) => {
   )
 })
 
-test('E15: what is not begun is refused so that it may be sent again, and what has left makes room', async () => {
+test('E15: requests that were not begun are refused so that they may be sent again, and answers that have left make room', async () => {
   const edge = await startEdge(answering, { hold: { holdMs: 0 } })
   const [peer] = (await callAll(edge, NO_WINDOW)) as [RawPeer]
   for (let n = 0; n < 100; n++) peer.send(request(2 * n + 1, get(`nobody${n}.example`), END_STREAM))
@@ -117,7 +117,7 @@ test('E15: what is not begun is refused so that it may be sent again, and what h
   await eventually(() => expect(resets().length + heads().length).toBe(100))
   expect(heads().length).toBeLessThan(60)
   expect(resets().every(({ payload }) => payload.readUInt32BE() === REFUSED_STREAM)).toBe(true)
-  // The windows open: all answers leave, and more is begun.
+  // The windows open: all answers leave, and more requests are begun.
   peer.send(frame(TYPE.settings, 0, 0, WIDE_WINDOW))
   const ends = () => frames().filter(({ type, flags }) => type === TYPE.data && flags & END_STREAM).length
   await eventually(() => expect(ends()).toBe(heads().length))

@@ -1,4 +1,6 @@
-/** security.md, "Edge, HTTP/2": floods of raw frames. Each ends its own session, and another caller is served on. */
+/**
+ * security.md, "Edge, HTTP/2": floods of raw frames. Each ends its own session while another caller is still served.
+ */
 import { connect as connectHttp2 } from 'node:http2'
 import { afterEach, describe, expect, test } from 'vitest'
 import { BODY_UNKNOWN } from '../../protocol/exchange.ts'
@@ -52,7 +54,7 @@ async function startWithPeer(answer: (seen: Seen) => void = () => {}, limits?: P
   return { peer, canary, seen }
 }
 
-/** Sends until the server ends the session, or the bound is reached; returns how many times it sent. */
+/** Sends until the server ends the session or the bound is reached; returns how often it sent. */
 async function flood(peer: RawPeer, most: number, make: (n: number) => Buffer): Promise<number> {
   let n = 0
   for (; n < most && !peer.closed && !peer.ended; n++) {
@@ -67,7 +69,7 @@ async function flood(peer: RawPeer, most: number, make: (n: number) => Buffer): 
 
 describe('H1: resets', () => {
   const cancel = Buffer.from([0, 0, 0, 8])
-  test('H1: rapid reset: the session ends soon, what comes with its reset is not begun, others are served', async () => {
+  test('H1: rapid reset: the session ends soon, a request that arrives with its reset is not begun, others are served', async () => {
     const { peer, canary, seen } = await startWithPeer()
     await flood(peer, 100_000, n => {
       const id = n * 2 + 1
@@ -76,14 +78,14 @@ describe('H1: resets', () => {
         frame(TYPE.reset, 0, id, cancel),
       ])
     })
-    // A reset that a read divides from its request.
+    // A reset that arrives in a later read than its request.
     const attacks = seen.filter(({ request }) => request.path === '/attack')
     expect(attacks.length).toBeLessThan(100)
     await eventually(() => expect(attacks.every(({ aborted }) => aborted === 'cancelled')).toBe(true))
     expect(await canary()).toBe('canary')
   })
 
-  test('H1: resets of requests that were begun: the session ends, the requests were aborted', async () => {
+  test('H1: resets of requests that were begun: the session ends, and the requests were aborted', async () => {
     const { peer, canary, seen } = await startWithPeer()
     const attacks = () => seen.filter(({ request }) => request.path === '/attack')
     const over = () => peer.closed || peer.ended
@@ -101,7 +103,7 @@ describe('H1: resets', () => {
     expect(await canary()).toBe('canary')
   })
 
-  test('H1: resets that the peer provokes are counted as well', async () => {
+  test('H1: resets that the peer provokes count, too', async () => {
     const { peer, canary, seen } = await startWithPeer()
     // A window update of zero is a stream error: the server resets, not the peer (CVE-2025-8671).
     await flood(peer, 100_000, n => {
@@ -115,7 +117,7 @@ describe('H1: resets', () => {
     expect(await canary()).toBe('canary')
   })
 
-  test('H1: requests that are refused and broken off', async () => {
+  test('H1: requests that are refused and then reset', async () => {
     const { peer, canary, seen } = await startWithPeer()
     await flood(peer, 100_000, n =>
       frame(TYPE.headers, END_HEADERS | END_STREAM, n * 2 + 1, head('GET', ['connection', 'x'])),
@@ -148,7 +150,7 @@ describe('H2: floods that cost the peer little', () => {
     ['PRIORITY', (n: number) => frame(TYPE.priority, 0, 1001 + 2 * n, Buffer.from([0, 0, 0, 0, 1]))],
     ['WINDOW_UPDATE', () => frame(TYPE.window, 0, 0, Buffer.from([0, 0, 0, 1]))],
   ])(
-    'H2: %s: bounded, and the session closed',
+    'H2: %s: bounded, and the session closes',
     async (_name, make) => {
       const { peer, canary } = await startWithPeer()
       const sent = await flood(peer, 400_000, n => {
@@ -162,7 +164,7 @@ describe('H2: floods that cost the peer little', () => {
   )
 })
 
-/** Waits for one more frame of a type; throws where the session ends instead. */
+/** Waits for one more frame of a type; throws if the session ends instead. */
 function frameCounter(peer: RawPeer): (type: number) => Promise<void> {
   const came = new Map<number, number>()
   let taken = 0
@@ -181,8 +183,8 @@ function frameCounter(peer: RawPeer): (type: number) => Promise<void> {
   }
 }
 
-/** As grpc-go measures its line: a ping to each piece that comes while none is under way, behind a window update. */
-describe('H2: what a caller says to each piece of an answer is no flood', () => {
+/** As grpc-go measures its bandwidth: a window update and then a ping for each piece, if no ping is under way. */
+describe('H2: what a caller sends for each piece of an answer is no flood', () => {
   const ping = frame(TYPE.ping, 0, 0, Buffer.alloc(8))
   const window = (stream: number) => frame(TYPE.window, 0, stream, uint32(1))
   const PIECES = 1000
@@ -191,7 +193,7 @@ describe('H2: what a caller says to each piece of an answer is no flood', () => 
     ['window updates and a ping', Buffer.concat([window(0), window(1), ping])],
   ]
 
-  /** Sends the pieces of an answer, each when `echo` to the one before was heard. */
+  /** Sends an answer's pieces, each after `echo` for the previous one has arrived. */
   async function answerEchoed(echo: Buffer, more: (piece: number) => boolean, limits?: Partial<HttpLimits>) {
     const { peer, canary, seen } = await startWithPeer(({ response }) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
@@ -209,20 +211,20 @@ describe('H2: what a caller says to each piece of an answer is no flood', () => 
     return { peer, canary, response, next }
   }
 
-  test.each(echoes)('H2: %s: the session lives on', async (_name, echo) => {
+  test.each(echoes)('H2: %s: the session stays open', async (_name, echo) => {
     const { response, next } = await answerEchoed(echo, piece => piece < PIECES)
     response.responseData(Buffer.from('.'))
     await next(TYPE.data)
   })
 
-  test('H2: nor is it one where nothing else may be said', async () => {
-    // Over two looks at what a session has said.
+  test('H2: nor is it a flood where nothing else may be sent', async () => {
+    // Long enough for two checks of the session's control bytes.
     const end = performance.now() + 5000
     const [, echo] = echoes[1]!
     await answerEchoed(echo, () => performance.now() < end, { http2ControlBytes: 1 })
   })
 
-  test('H2: a flood of pings behind them is one', async () => {
+  test('H2: a flood of pings after the answer is a flood', async () => {
     const { peer, canary } = await answerEchoed(ping, piece => piece < PIECES)
     const sent = await flood(peer, 100_000, () => ping)
     expect(sent).toBeLessThan(100_000)
@@ -233,7 +235,7 @@ describe('H2: what a caller says to each piece of an answer is no flood', () => 
 describe('H3: header bytes', () => {
   test('H3: a small block that grows is cut by its decoded size', async () => {
     const { peer, canary, seen } = await startWithPeer()
-    // One field of 3,800 bytes into the table, then a thousand references to it.
+    // One field of 3,800 bytes goes into the table, then a thousand references to it.
     const big = Buffer.concat([
       Buffer.from([0x40]),
       length('x'),
@@ -248,7 +250,7 @@ describe('H3: header bytes', () => {
     expect(await canary()).toBe('canary')
   })
 
-  test('H3: a peer that stalls in the midst of a head is reaped', async () => {
+  test('H3: a peer that stalls in the middle of a head is reaped', async () => {
     const { peer, canary } = await startWithPeer(() => {}, { keepAliveMs: 50 })
     peer.send(frame(TYPE.headers, 0, 1, head()))
     await peer.end()

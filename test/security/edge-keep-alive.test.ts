@@ -1,4 +1,4 @@
-/** security.md, E16: a caller that vanishes without a word is found by TCP keep-alive, on every socket that we accept. */
+/** security.md, E16: a caller that vanishes silently is found by TCP keep-alive, on every socket that we accept. */
 import { globSync, readFileSync } from 'node:fs'
 import { createConnection } from 'node:net'
 import { resolve } from 'node:path'
@@ -13,7 +13,7 @@ import { eventually } from '../support/until.ts'
 const ROOT = resolve(import.meta.dirname, '../..')
 const CONTROL_NAME = 'connect.example.com'
 const ESTABLISHED = '01'
-/** A timer that runs without anything to send is that of keep-alive. */
+/** A timer that runs with nothing to send is the keep-alive timer. */
 const KEEP_ALIVE_TIMER = '02'
 const LISTENERS = /\b(?:createServer|createNetServer|createTlsServer)\((?!\))/
 
@@ -22,7 +22,7 @@ afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
 })
 
-/** Timers of the connections that this port has accepted, as the kernel has them. */
+/** The kernel's timers for the connections that this port has accepted. */
 function timersAt(port: number): string[] {
   const at = `:${port.toString(16).toUpperCase().padStart(4, '0')}`
   const rows = readFileSync('/proc/net/tcp', 'utf8').trim().split('\n').slice(1)
@@ -95,7 +95,7 @@ describe.runIf(process.platform === 'linux')('E16: silence', () => {
     await eventually(() => expect(timersAt(port)).toEqual([KEEP_ALIVE_TIMER]))
   })
 
-  test('E16: no listener is without it', () => {
+  test('E16: every listener sets it', () => {
     const files = globSync('{admin,client,protocol,router,server}/**/*.ts', { cwd: ROOT })
     const sources = files.map(file => [file, readFileSync(resolve(ROOT, file), 'utf8')] as const)
     const listening = sources.filter(([, text]) => LISTENERS.test(text.replace(/^\s*\/?\*.*$/gm, '')))

@@ -1,4 +1,4 @@
-/** security.md, E15: one request stays a bounded number of exchanges, also where a target leads back to us. */
+/** security.md, E15: one request causes a bounded number of exchanges, even where a target leads back to us. */
 import { afterEach, expect, test } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { serveRouter } from '../../router/index.ts'
@@ -47,7 +47,7 @@ test.each([
   ],
   ['one that has passed us', 'CDN-Loop: sallyport', 'cdn-loop: sallyport, sallyport'],
   ['one that comes first here', 'x: y', 'cdn-loop: sallyport'],
-])('E15: %s goes on, and says so', async (_name, field, seen) => {
+])('E15: %s is forwarded and marked', async (_name, field, seen) => {
   const { upstream, call } = await startEdge(answering)
   const caller = await call()
   caller.send(`GET /x HTTP/1.1\r\nHost: ${HOST}\r\n${field}\r\n\r\n`)

@@ -10,7 +10,7 @@ import { answering, HOST, startEdge, stopEdges } from './edge.ts'
 afterEach(stopEdges)
 
 const UI = 'https://ui.example.com'
-/** Of requests, so many that the kernel alone cannot hold their answers. */
+/** Requests, so many that the kernel alone cannot hold their answers. */
 const REQUESTS = 25_000
 const SMALL_REQUESTS = 100_000
 const MOST_HELD_BYTES = 256 * 1024
@@ -83,7 +83,7 @@ describe('E15: answers that nobody reads', () => {
   )
 })
 
-describe('E17: requests that came whole before a FIN', () => {
+describe('E17: requests that arrived whole before a FIN', () => {
   const post = (path: string, body: string) =>
     `POST ${path} HTTP/1.1\r\nHost: ${HOST}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
   const paths = (count: number) => Array.from({ length: count }, (_, n) => `/${n}`)
@@ -94,7 +94,7 @@ describe('E17: requests that came whole before a FIN', () => {
     ['to nobody', 2000, (path: string) => get(path, 'nobody.example.org', `X: ${path}\r\n`)],
     ['more than is read ahead', 40, (path: string) => get(path, HOST, `X: ${'x'.repeat(8000)}\r\n`)],
   ])('E17: %s: all are answered, in order, and the connection ends cleanly', async (_name, count, request) => {
-    // Each takes its time.
+    // Each takes some time.
     const { call } = await startEdge(slowly(5))
     const caller = await call({ allowHalfOpen: true })
     caller.socket.end(paths(count).map(request).join(''))
@@ -108,7 +108,7 @@ describe('E17: requests that came whole before a FIN', () => {
   test.each([
     ['a head that is not whole', get('/half', HOST).slice(0, -2)],
     ['a body that is not whole', post('/half', 'body').slice(0, -2)],
-  ])('E17: behind them %s is not a request', async (_name, half) => {
+  ])('E17: %s behind them is not a request', async (_name, half) => {
     const { call, upstream } = await startEdge(slowly(5))
     const caller = await call({ allowHalfOpen: true })
     caller.socket.end(
@@ -122,7 +122,7 @@ describe('E17: requests that came whole before a FIN', () => {
     expect(upstream.text).not.toMatch(/body$/)
   })
 
-  test('E17: an origin that takes longer than halfCloseMs answers a caller that closed its half', async () => {
+  test('E17: an origin slower than halfCloseMs still answers a caller that closed its half', async () => {
     const { call } = await startEdge(slowly(4000))
     const caller = await call({ allowHalfOpen: true })
     caller.socket.end(get('/late', HOST))
@@ -130,7 +130,7 @@ describe('E17: requests that came whole before a FIN', () => {
   })
 })
 
-/** Answers each request so much later. */
+/** Answers each request after this delay. */
 function slowly(ms: number): (peer: RawPeer) => void {
   return peer => {
     let answered = 0

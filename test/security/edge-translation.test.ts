@@ -1,6 +1,6 @@
 /**
- * security.md, "Edge, HTTP/2", H4 and H5, and those statements of "Edge, HTTP/1.1" that hold for a request whatever it
- * came in: raw frames at the edge of a real tunnel, HTTP/1.1 behind it.
+ * security.md, "Edge, HTTP/2", H4 and H5, and the statements of "Edge, HTTP/1.1" that hold for any request: raw frames
+ * at the edge of a real tunnel, with HTTP/1.1 behind it.
  */
 import { afterEach, describe, expect, test } from 'vitest'
 import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
@@ -17,7 +17,7 @@ const ENDS = END_STREAM | END_HEADERS
 const HELLO = Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)])
 const block = (fields: Fields) => Buffer.concat(fields.map(([name, value]) => field(name, value)))
 
-/** The pseudo fields of a request, some of them replaced, or left out where undefined. */
+/** A request's pseudo-fields, with some replaced, or left out if undefined. */
 function pseudo(changes: Record<string, string | undefined> = {}): Fields {
   const all = { ':method': 'GET', ':scheme': 'http', ':path': '/attack', ':authority': HOST, ...changes }
   return Object.entries(all).filter((entry): entry is [string, string] => entry[1] !== undefined)
@@ -44,7 +44,7 @@ async function refused(frames: Buffer | Buffer[], status?: number): Promise<Outc
   if (status !== undefined) expect(outcome.status).toBe(status)
   else if (outcome.status !== undefined) expect(outcome.status).toBe(400)
   else expect([outcome.reset, outcome.goaway]).toContain(PROTOCOL_ERROR)
-  // On the same connection: served, unless the session has ended over it.
+  // On the same connection: served, unless the session has ended because of it.
   const behind = await outcomeOf(caller, 3)
   if (behind.status !== undefined) expect(behind).toMatchObject({ status: 200, body: 'answer to /canary' })
   expect(others.text).toBe('')
@@ -83,7 +83,7 @@ describe('H4 on the way to HTTP/1.1', () => {
     await refused(headers(1, [...pseudo(), ...fields]))
   })
 
-  // nghttp2 drops such a field before Node sees it: the request goes on without it.
+  // nghttp2 drops such a field before Node sees it, so the request goes on without it.
   test.each([
     ['CR and LF in a value', 'x', 'y\r\nz: w'],
     ['LF in a value', 'x', 'y\nz: w'],
@@ -94,7 +94,7 @@ describe('H4 on the way to HTTP/1.1', () => {
     ['a colon in a name', 'x: y', 'z'],
     ['a space in a name', 'x y', 'z'],
     ['an empty name', '', 'x'],
-  ])('H4 %s: nothing of that field goes on', async (_name, name, value) => {
+  ])('H4 %s: nothing of that field is forwarded', async (_name, name, value) => {
     const { upstream, caller, othersUnhurt } = await startHttp2Edge()
     caller.send(Buffer.concat([headers(1, [...pseudo(), [name, value], ['kept', 'yes']]), canary(3)]))
     expect(await outcomeOf(caller, 1)).toMatchObject({ status: 200, body: 'answer to /attack' })
@@ -137,7 +137,7 @@ describe('H4 on the way to HTTP/1.1', () => {
     ['more data than content-length', '3', ['abcdef']],
     ['more data in a later frame', '3', ['abc', `GET /canary HTTP/1.1\r\nHost: ${OTHER_HOST}\r\n\r\n`]],
     ['data behind a content-length of 0', '0', ['abc']],
-  ])('H4 %s: the request is broken off, and its rest is no request', async (_name, length, parts) => {
+  ])('H4 %s: the request is cut, and its rest is no request', async (_name, length, parts) => {
     const { upstream, caller, othersUnhurt } = await startHttp2Edge(peer => peer.socket.resume())
     const fields: Fields = [...pseudo({ ':method': 'POST' }), ['content-length', length]]
     const last = parts.length - 1
@@ -145,7 +145,7 @@ describe('H4 on the way to HTTP/1.1', () => {
     caller.send(Buffer.concat([headers(1, fields, END_HEADERS), ...frames]))
     const outcome = await outcomeOf(caller, 1)
     expect(outcome.status ?? 400).toBe(400)
-    // Whatever came to the upstream is no whole request, and its connection has ended.
+    // What reached the upstream is not a whole request, and its connection has ended.
     for (const peer of upstream.peers) {
       const text = await peer.end()
       expect(text.split('\r\n\r\n')[1] ?? '').not.toHaveLength(Number(length) || 1)
@@ -162,7 +162,7 @@ describe('H4 on the way to HTTP/1.1', () => {
 const MAX_CONCURRENT_STREAMS = 3
 const hundred = Array.from({ length: 100 }, (_, i) => 2 * i + 1)
 
-/** What the server's first frame says. */
+/** The settings in the server's first frame. */
 async function settingsOf(peer: RawPeer): Promise<Map<number, number>> {
   const frames = () => framesOf(Buffer.from(peer.text, 'latin1'))
   await peer.until(() => frames().length > 0)
@@ -185,7 +185,7 @@ describe('H5 streams and trailers', () => {
     })
     await settingsOf(caller).then(settings => expect(settings.get(MAX_CONCURRENT_STREAMS)).toBe(100))
     caller.send(Buffer.concat(hundred.map(id => headers(id, pseudo()))))
-    // The answer to a ping says that all of them were taken.
+    // The answer to a ping shows that all of them were accepted.
     caller.send(frame(TYPE.ping, 0, 0, Buffer.from('12345678')))
     await caller.saying('12345678')
     answerFromNowOn()
@@ -231,19 +231,22 @@ describe('H5 streams and trailers', () => {
 })
 
 describe('E4 over HTTP/2', () => {
-  test.each([401, 413, 502])('E4 over HTTP/2: behind %i the rest of the body is never a request', async status => {
-    const { upstream, caller, othersUnhurt } = await startHttp2Edge(
-      answeringWith(`HTTP/1.1 ${status} No\r\nContent-Length: 2\r\n\r\nno`),
-    )
-    const rest = `GET /canary HTTP/1.1\r\nHost: ${OTHER_HOST}\r\n\r\n`
-    const fields: Fields = [...pseudo({ ':method': 'POST' }), ['content-length', String(rest.length + 10)]]
-    caller.send(Buffer.concat([headers(1, fields, END_HEADERS), data(1, '0123456789', 0)]))
-    expect((await outcomeOf(caller, 1)).status).toBe(status)
-    caller.send(Buffer.concat([data(1, rest), canary(3)]))
-    expect(await outcomeOf(caller, 3)).toMatchObject({ status: 200, body: 'answer to /canary' })
-    expect(upstream.peers.map(peer => requestLines(peer.text))).toEqual([['POST /attack'], ['GET /canary']])
-    await othersUnhurt()
-  })
+  test.each([401, 413, 502])(
+    'E4 over HTTP/2: after an early %i the rest of the body never becomes a request',
+    async status => {
+      const { upstream, caller, othersUnhurt } = await startHttp2Edge(
+        answeringWith(`HTTP/1.1 ${status} No\r\nContent-Length: 2\r\n\r\nno`),
+      )
+      const rest = `GET /canary HTTP/1.1\r\nHost: ${OTHER_HOST}\r\n\r\n`
+      const fields: Fields = [...pseudo({ ':method': 'POST' }), ['content-length', String(rest.length + 10)]]
+      caller.send(Buffer.concat([headers(1, fields, END_HEADERS), data(1, '0123456789', 0)]))
+      expect((await outcomeOf(caller, 1)).status).toBe(status)
+      caller.send(Buffer.concat([data(1, rest), canary(3)]))
+      expect(await outcomeOf(caller, 3)).toMatchObject({ status: 200, body: 'answer to /canary' })
+      expect(upstream.peers.map(peer => requestLines(peer.text))).toEqual([['POST /attack'], ['GET /canary']])
+      await othersUnhurt()
+    },
+  )
 })
 
 describe('E5, E6, E7 over HTTP/2', () => {
@@ -267,10 +270,10 @@ describe('E5, E6, E7 over HTTP/2', () => {
     await peer.saying('EARLY')
   })
 
-  test('E5 over HTTP/2: and go nowhere on any other answer', async () => {
+  test('E5 over HTTP/2: and are discarded on any other answer', async () => {
     const { upstream, caller } = await startHttp2Edge(answeringWith('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno'))
     caller.send(Buffer.concat([headers(1, connect(), END_HEADERS), data(1, 'EARLY', 0)]))
-    // On an extended CONNECT a 200 would say yes.
+    // On an extended CONNECT, a 200 would accept it.
     expect((await outcomeOf(caller, 1)).status).not.toBe(200)
     caller.send(canary(3))
     expect(await outcomeOf(caller, 3)).toMatchObject({ status: 200 })
@@ -291,7 +294,7 @@ describe('E5, E6, E7 over HTTP/2', () => {
     ['with a wrong accept', connect(), 'Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n'],
     ['to h2c', connect(), 'Connection: upgrade\r\nUpgrade: h2c\r\n'],
     ['without headers', connect(), ''],
-  ])('E7 over HTTP/2: a 101 %s is 502', async (_name, fields, answer) => {
+  ])('E7 over HTTP/2: a 101 %s becomes 502', async (_name, fields, answer) => {
     const { caller, upstream } = await startHttp2Edge(answeringWith(`HTTP/1.1 101 X\r\n${answer}\r\nstolen`))
     const isUpgrade = fields.some(([name]) => name === ':protocol')
     caller.send(headers(1, fields, isUpgrade ? END_HEADERS : ENDS))
@@ -331,7 +334,7 @@ describe('E9 over HTTP/2: exactly one host', () => {
     await refused(headers(1, fields))
   })
 
-  test('E9 over HTTP/2: a host that agrees is the same one', async () => {
+  test('E9 over HTTP/2: a host that agrees with the authority is accepted', async () => {
     const { upstream, caller } = await startHttp2Edge()
     caller.send(headers(1, [...pseudo(), ['host', HOST]]))
     expect((await outcomeOf(caller, 1)).status).toBe(200)
@@ -417,7 +420,7 @@ describe('E12, E13 over HTTP/2: responses', () => {
   ])('E12 over HTTP/2: %s: 502, and that connection is not used again', async (_name, answer) => {
     const { upstream, caller } = await startHttp2Edge(answeringWith(answer))
     caller.send(headers(1, pseudo()))
-    // Informational ones are heads as well.
+    // Informational heads count, too.
     const outcome = await outcomeOf(caller, 1)
     expect(finalStatus(caller, 1)).toBe(502)
     expect(outcome.body).toContain('upstream-broken')
@@ -454,13 +457,13 @@ test.each<[string, Fields]>([
   ['a host of nobody', pseudo({ ':authority': '<script>.example.com', ':path': '/<script>' })],
   ['a bad path', pseudo({ ':path': '<script>' })],
   ['a method', pseudo({ ':method': '<script>' })],
-])('E14 over HTTP/2: %s is not in the error', async (_name, fields) => {
+])('E14 over HTTP/2: %s does not appear in the error', async (_name, fields) => {
   const { caller } = await startHttp2Edge()
   caller.send(headers(1, [...fields, ['x', '<script>']]))
   expect((await outcomeOf(caller, 1)).body).not.toContain('<')
 })
 
-test('E14 over HTTP/2: an answer of our own is one that the canary can tell', async () => {
+test('E14 over HTTP/2: the canary recognises an answer of our own', async () => {
   const { caller } = await startHttp2Edge(answering)
   caller.send(headers(1, pseudo({ ':authority': 'nobody.example.com' })))
   expect(await outcomeOf(caller, 1)).toMatchObject({ status: 404, body: expect.stringContaining('unknown-host') })

@@ -1,6 +1,6 @@
 /**
- * What the tests of the public edge share: a real tunnel from a plain edge to upstreams that record every byte, with a
- * second runtime of another tenant beside the one under attack.
+ * What the tests of the public edge share: a real tunnel from a plain edge to upstreams that record every byte, with
+ * another tenant's runtime beside the one under attack.
  */
 import { once } from 'node:events'
 import { createConnection } from 'node:net'
@@ -9,7 +9,7 @@ import { RawPeer, RawUpstream } from '../protocol/http/http1/raw.ts'
 import { startPair } from '../support/pair.ts'
 import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
 
-/** The runtime under attack, and that of another tenant. */
+/** The runtime under attack, and another tenant's. */
 export const HOST = `demo.${DOMAIN}`
 export const OTHER_HOST = `other.${DOMAIN}`
 
@@ -28,19 +28,19 @@ export async function stopEdges(): Promise<void> {
 export interface Edge {
   readonly port: number
   readonly server: Server
-  /** What the attacked runtime's upstream got. */
+  /** What the attacked runtime's upstream received. */
   readonly upstream: RawUpstream
-  /** What the other tenant's got. */
+  /** What the other tenant's received. */
   readonly others: RawUpstream
   /** A connection to the edge. */
   call(options?: { allowHalfOpen: boolean }): Promise<RawPeer>
-  /** A client of one more runtime. */
+  /** A client for one more runtime. */
   connect(runtime: string, target: string): Promise<unknown>
-  /** A request on another caller's connection to the other tenant is answered, and nothing else came there. */
+  /** Another caller's request to the other tenant is answered, and nothing else arrived there. */
   othersUnhurt(): Promise<void>
 }
 
-/** `onPeer` is what the upstream does with each connection; without it, it answers each request, naming its path. */
+/** `onPeer` handles each connection at the upstream; without it, the upstream answers each request, naming its path. */
 export async function startEdge(
   onPeer: (peer: RawPeer) => void = answering,
   options: Partial<ServerOptions> = {},
@@ -83,7 +83,7 @@ async function callEdge(port: number, options?: { allowHalfOpen: boolean }): Pro
   return peer
 }
 
-/** Answers each request in the order in which they came, naming its path. */
+/** Answers requests in the order of their arrival, naming their paths. */
 export function answering(peer: RawPeer): void {
   let answered = 0
   peer.socket.on('data', () => {

@@ -1,4 +1,4 @@
-/** P1: nothing that enters our code from Node goes around `protocol/base/guard.ts`. */
+/** P1: nothing that enters our code from Node bypasses `protocol/base/guard.ts`. */
 import { globSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -7,7 +7,10 @@ import { unguardedEntries } from './entries.ts'
 const ROOT = resolve(import.meta.dirname, '../..')
 const FOLDERS = ['admin', 'cli', 'client', 'protocol', 'router', 'server', 'tracing']
 
-/** The guard itself, programs of a moment, which a defect may end, and what passes an embedder's events on to its listeners. */
+/**
+ * The guard itself, short-lived programs that a defect may end, and the code that passes events on to an embedder's
+ * listeners.
+ */
 const EXEMPT =
   /^(?:protocol\/(?:base\/guard|base\/events|http\/http1\/mounts)\.ts|cli\/demo\/.*|cli\/main\.ts|cli\/commands\/load-test\.ts)$/
 const files = globSync(`{${FOLDERS.join(',')}}/**/*.ts`, { cwd: ROOT })
@@ -15,7 +18,7 @@ const files = globSync(`{${FOLDERS.join(',')}}/**/*.ts`, { cwd: ROOT })
   .sort()
 
 describe('P1 entries', () => {
-  test('all are guarded', () => {
+  test('are all guarded', () => {
     const found = files.flatMap(file => {
       return unguardedEntries(readFileSync(resolve(ROOT, file), 'utf8')).map(entry => `${file}:${entry}`)
     })

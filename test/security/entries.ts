@@ -1,6 +1,6 @@
 /**
- * Finds, in the source of a module, calls that enter our code from Node and are caught by nobody (P1): listeners, timers,
- * callbacks, promises that are not waited for. `protocol/base/guard.ts` says how each should be made.
+ * Finds calls in a module's source that enter our code from Node with nobody to catch (P1): listeners, timers,
+ * callbacks, promises that nobody awaits. `protocol/base/guard.ts` says how to write each.
  */
 import { parseAst } from 'vitest/node'
 
@@ -12,7 +12,7 @@ interface Node {
 
 const LISTENS: ReadonlySet<string> = new Set(['on', 'once', 'addListener', 'prependListener', 'prependOnceListener'])
 const TIMES: ReadonlySet<string> = new Set(['setTimeout', 'setInterval', 'setImmediate', 'queueMicrotask', 'nextTick'])
-/** Methods and functions of Node whose callback matters only where it is written out: others of ours have their names. */
+/** Node's methods and functions whose callback is checked only if it is written inline; ours have other names. */
 const CALLS_BACK: ReadonlySet<string> = new Set([
   'write',
   'end',
@@ -25,19 +25,21 @@ const CALLS_BACK: ReadonlySet<string> = new Set([
   'send',
   'subscribe',
 ])
-/** Of them, those that are also followed where they are given a name. */
+/** Those of them that are also checked when given a function's name. */
 const TAKES_NAMES = /^(?:write|end|send|create\w*Server)$/
-/** Methods of a stream's that we put our own in the place of. */
+/** Stream methods that we replace with our own. */
 const REPLACED = /^(?:read|emit|write|end|push|destroy)$/
 const CHAINS: ReadonlySet<string> = new Set(['then', 'catch', 'finally'])
-/** What they return, or are given, throws nothing. */
+/** What they return, or receive, throws nothing. */
 const GUARDS = /^(?:guard|guarded|stepOf|hook|logGuard|followed)$/
-/** Of a promise, or without effect, or a parameter whose name says that the caller, who is held to it here, guards it. */
+/**
+ * A promise's, or without effect, or a parameter whose name promises that the caller guards it, which is checked here.
+ */
 const HARMLESS = /^(?:resolve|reject|ignore|setImmediate|guarded)$/
 /** Events of our own handles, which `protocol/base/events.ts` guards. */
 const OUR_EVENTS = /^'(?:connected|disconnected|draining|standing|reconnecting|refused|session|ready|sessionEnded)'$/
 
-/** Each entry that goes around the guard: line and what it calls. */
+/** Each entry that bypasses the guard: its line and what it calls. */
 export function unguardedEntries(source: string): string[] {
   const program = parseAst(source, { lang: 'ts' }) as unknown as Node
   const known = definitions(program)
@@ -73,14 +75,14 @@ export function unguardedEntries(source: string): string[] {
   return found
 }
 
-/** A member of an object of Node's that is set to a function of ours: Node calls it as it does a listener. */
+/** A member of a Node object that is set to a function of ours: Node calls it like a listener. */
 function slotOf(node: Node): Node | undefined {
   if (node.type !== 'AssignmentExpression' || !isFunction(node.right) || !isMember(node.left)) return undefined
   const left = node.left as Node
   return left.computed === true || REPLACED.test(nameOf(left.property)) ? left : undefined
 }
 
-/** What a name stands for in this module; else the node itself. */
+/** What a name refers to in this module; otherwise the node itself. */
 function resolved(node: Node | undefined, known: ReadonlyMap<string, Node>): Node | undefined {
   if (node?.type === 'Identifier') return known.get(nameOf(node)) ?? node
   if (node?.type === 'MemberExpression' && (node.object as Node).type === 'ThisExpression')
@@ -88,14 +90,14 @@ function resolved(node: Node | undefined, known: ReadonlyMap<string, Node>): Nod
   return node
 }
 
-/** A call whose promise is dropped: `void f()`, or a chain that stands alone. */
+/** A call whose promise is dropped: `void f()`, or a chain as a statement. */
 function floatingCall(node: Node): Node | undefined {
   if (node.type === 'UnaryExpression' && node.operator === 'void' && isCall(node.argument)) return node.argument
   if (node.type !== 'ExpressionStatement' || !isCall(node.expression)) return undefined
   return CHAINS.has(nameOf(node.expression.callee)) ? node.expression : undefined
 }
 
-/** Whether the chain ends with a guarded `catch`, or with a guarded `then` for both outcomes. */
+/** Whether the chain ends with a guarded `catch`, or with a `then` that is guarded for both outcomes. */
 function isWaitedFor(call: Node, isSafe: (callback: unknown) => boolean): boolean {
   const name = nameOf(call.callee)
   const args = call.arguments as Node[]
@@ -124,7 +126,7 @@ function safe(node: Node, known: ReadonlyMap<string, Node>): boolean {
   }
 }
 
-/** No statement, or one `try` with a `catch`. */
+/** No statement, or a single `try` with a `catch`. */
 function catchesAll(body: Node): boolean {
   const statements = body.body as Node[] | undefined
   if (body.type !== 'BlockStatement' || statements === undefined) return false
@@ -136,7 +138,7 @@ function catchesAll(body: Node): boolean {
 
 const MAY_THROW = /^(?:New|Await|Yield|Throw|Tagged|Binary|Update|Import|Class)/
 
-/** Local names and our own private members, and calls of what is safe itself: there is nothing in it that throws. */
+/** Only local names, our own private members and calls that are safe: nothing in it throws. */
 function throwsNothing(body: Node, known: ReadonlyMap<string, Node>): boolean {
   let nothing = true
   visit(body, node => {
@@ -152,7 +154,7 @@ function throwsNothing(body: Node, known: ReadonlyMap<string, Node>): boolean {
   return nothing
 }
 
-/** What functions, constants, fields and methods are, by name; two of one name are known as neither. */
+/** Functions, constants, fields and methods by name; a name that occurs twice counts as unknown. */
 function definitions(program: Node): Map<string, Node> {
   const known = new Map<string, Node>()
   const twice = new Set<string>()

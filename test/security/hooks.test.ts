@@ -1,5 +1,5 @@
 // @module-tag slow
-/** P1: whatever hook of an embedder throws or rejects costs at most its exchange. Each hook, in each way and moment. */
+/** P1: an embedder's hook that throws or rejects costs at most its exchange. Each hook, in each way, at each moment. */
 import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createServer as createHttp2Server } from 'node:http2'
 import type { AddressInfo, Server } from 'node:net'
@@ -23,7 +23,7 @@ const WAYS = [
   ['rejects', rejecting],
 ] as const
 
-/** What is thrown need not be an error, nor have a text. */
+/** The thrown value need not be an error or have a text. */
 const UNREADABLE: readonly (readonly [string, () => unknown])[] = [
   ['an object without a text', () => Object.create(null)],
   [
@@ -93,7 +93,7 @@ const ALL_AT_ONCE = ODD_WAYS.map<[string, Hooks]>(([way, call]) => {
   return [`each ${way}`, { client: { ...both, on: onAll(call) }, server: { ...both, record: call as never } }]
 })
 
-/** Answers `/` at once, and `/slow` never: its caller has to leave. */
+/** Answers `/` at once and `/slow` never, so that caller has to leave. */
 const patient = (request: Request) =>
   new URL(request.url).pathname === '/slow' ? new Promise<Response>(() => {}) : new Response('served')
 
@@ -113,7 +113,7 @@ async function served(from: Pair, runtime = 'demo'): Promise<number> {
 
 const atRest = (tunnel: Tunnel) => until(() => tunnel.stats().exchanges.live === 0, 'the exchange is over')
 
-/** A caller who leaves while the exchange is under way. */
+/** A caller that leaves during the exchange. */
 async function leaves(from: Pair, method = 'GET'): Promise<void> {
   const before = from.tunnel.stats().exchanges.total
   const caller = await Http1Caller.connect(from.place)
@@ -123,9 +123,9 @@ async function leaves(from: Pair, method = 'GET'): Promise<void> {
   await atRest(from.tunnel)
 }
 
-describe('P1 hooks of embedders', () => {
+describe("P1 embedders' hooks", () => {
   test.each([...HOOKS, ...ALL_AT_ONCE])(
-    '%s: for a whole exchange, for a caller who leaves, for a drain',
+    '%s: for a whole exchange, for a caller that leaves, for a drain',
     async (_name, hooks) => {
       const all = await begin(hooks)
       for (const name of ['session', 'ready', 'sessionEnded', 'refused'] as const) all.server.on(name, rejecting)
@@ -139,7 +139,7 @@ describe('P1 hooks of embedders', () => {
     },
   )
 
-  test.each(WAYS)('a token source that %s once the client runs, and later gives one', async (_way, call) => {
+  test.each(WAYS)('a token source that %s while the client runs, and later returns a token', async (_way, call) => {
     let broken = false
     const all = await begin({ client: { token: () => (broken ? call() : secrets.token('demo')) } })
     broken = true
@@ -165,7 +165,7 @@ describe('P1 hooks of embedders', () => {
     expect(await served(all)).toBe(200)
   })
 
-  test('a directory that throws when it is told that an instance has gone: its sessions end all the same', async () => {
+  test('a directory that throws on hearing that an instance has gone: its sessions still end', async () => {
     const directory = new MemoryDirectory()
     directory.gone = throwing
     const all = await begin({ server: { directory } })
@@ -176,7 +176,7 @@ describe('P1 hooks of embedders', () => {
     expect(await served(all)).toBe(200)
   })
 
-  test('cors of a target that throws once the client runs: its next sessions say what the last ones said', async () => {
+  test("a target's cors that throws while the client runs: new sessions announce what the last ones announced", async () => {
     let broken = false
     const { handler } = createRouter({ routes: { routes: [] } })
     const all = await begin({ target: { handler, cors: () => (broken ? throwing() : []) } })
@@ -191,7 +191,7 @@ describe('P1 hooks of embedders', () => {
 const CALLBACKS = ['onRequestStart', 'onResponseStart', 'onResponseData', 'onResponseEnd', 'onResponseError'] as const
 const CASES = WAYS.flatMap(([way, call]) => CALLBACKS.map(name => [name, way, call] as const))
 
-describe('P1 callbacks of the dispatcher', () => {
+describe('P1 dispatcher callbacks', () => {
   test.each(CASES)('%s that %s ends its own request', async (name, _way, call) => {
     const all = await begin({
       target: request => (request.url.endsWith('/slow') ? patient(request) : new Response('ok')),
@@ -213,7 +213,7 @@ describe('P1 callbacks of the dispatcher', () => {
     all.server
       .dispatcher('demo')
       .dispatch({ origin: 'https://demo.test', path, method: 'GET' }, { ...done, [name]: own } as never)
-    // A promise rejects a moment later: a small answer may be whole by then.
+    // A promise rejects a moment later: a small answer may be complete by then.
     const late = call === rejecting && own !== broken ? ['whole'] : []
     expect([own === broken ? name : 'thrown on purpose', ...late]).toContain(await told.promise)
     await atRest(all.tunnel)
@@ -221,7 +221,7 @@ describe('P1 callbacks of the dispatcher', () => {
     expect(all.server.stats().sessionsEnded).toBe(0)
   })
 
-  test('the callback of close', async () => {
+  test('the close callback', async () => {
     const all = await begin({})
     all.server.dispatcher('demo').close(throwing)
     expect(await served(all)).toBe(200)
@@ -248,7 +248,7 @@ const answerPart = (response: ResponseSink) => {
   response.responseData(Buffer.from('part'))
 }
 
-describe('P1 handlers of embedders', () => {
+describe("P1 embedders' handlers", () => {
   test.each<[string, HandlerTarget, 'told' | 'cut']>([
     ['that throws', { handler: throwing }, 'told'],
     ['that throws with an answer begun', { handler: (_request, response) => throwing(answerPart(response)) }, 'cut'],
@@ -257,7 +257,7 @@ describe('P1 handlers of embedders', () => {
     ['whose sink throws at the end', targetOf({ requestEnd: throwing }), 'told'],
     ['whose sink throws at the end, with an answer begun', targetOf({ requestEnd: throwing }, answerPart), 'cut'],
     ['whose sink throws when bytes are taken', targetOf({ responseConsumed: throwing }, answerPart), 'cut'],
-  ])('a handler %s costs its exchange, which is counted out and forgotten', async (_name, target, outcome) => {
+  ])('a handler %s costs its exchange, which is then counted and forgotten', async (_name, target, outcome) => {
     const all = await begin({ target })
     const caller = await Http1Caller.connect(all.place)
     const asked = caller.ask({ method: 'POST', path: '/', body: 'body' })
@@ -265,7 +265,7 @@ describe('P1 handlers of embedders', () => {
       reply => reply.status,
       () => 0,
     )
-    // What was begun may have left, or not.
+    // The bytes that were begun may have left or not.
     expect(outcome === 'told' ? [502] : [502, 0]).toContain(answered)
     await atRest(all.tunnel)
     expect(all.server.stats().sessionsEnded).toBe(0)
@@ -290,7 +290,7 @@ describe('P1 handlers of embedders', () => {
     await until(() => all.server.stats().quotaExchanges === 0, 'nothing is counted any more')
   })
 
-  test.each(UNREADABLE)('a body that a caller in the process breaks off with %s', async (_what, make) => {
+  test.each(UNREADABLE)('a body that an in-process caller aborts with %s', async (_what, make) => {
     const all = await begin({ target: async request => new Response(await request.text()) })
     const body = new ReadableStream({ pull: controller => controller.error(make()) })
     const request = new Request('https://demo.test/', { method: 'POST', body, duplex: 'half' })
@@ -305,7 +305,7 @@ describe('P1 handlers of embedders', () => {
     expect(all.server.stats().sessionsEnded).toBe(0)
   })
 
-  test('a server of node:http whose listener throws', async () => {
+  test('a node:http server whose listener throws', async () => {
     const all = await begin({ target: createHttpServer(throwing) })
     expect(await served(all)).toBe(502)
     await atRest(all.tunnel)
@@ -313,7 +313,7 @@ describe('P1 handlers of embedders', () => {
   })
 })
 
-/** What stands between a router and the end that it answers. */
+/** What can be placed between a router and the end that it answers. */
 const SAYS = [
   'responseInformational',
   'responseHead',
@@ -324,7 +324,7 @@ const SAYS = [
 ] as const
 const BEHIND = ['http', 'h2c', 'down'] as const
 
-describe('P1 ends that embedders put in front of a router', () => {
+describe("P1 embedders' layers in front of a router", () => {
   const upstreams: Server[] = []
   const urls = { http: '', h2c: '', down: 'http://127.0.0.1:1' }
   const answer = (request: IncomingMessage, response: ServerResponse) => {
@@ -344,7 +344,7 @@ describe('P1 ends that embedders put in front of a router', () => {
   })
 
   test.each(SAYS.flatMap(name => BEHIND.map(behind => [name, behind] as const)))(
-    '%s throws, before an upstream of the kind %s: it costs its exchange',
+    '%s throws before an upstream of the kind %s: it costs its exchange',
     async (name, behind) => {
       const match = { name: 'all', match: {}, target: urls[behind], timeouts: { headMs: 500 } }
       const router = createRouter({ routes: { routes: [match] } })
@@ -370,8 +370,8 @@ describe('P1 ends that embedders put in front of a router', () => {
   )
 })
 
-describe('P1 hooks of a router service', () => {
-  test.each(WAYS)('onExchange and logger that %s, for an answer and for a caller who leaves', async (_way, call) => {
+describe("P1 a router service's hooks", () => {
+  test.each(WAYS)('onExchange and logger that %s, for an answer and for a caller that leaves', async (_way, call) => {
     const upstream = createHttpServer((request, response) => void (request.url === '/' && response.end('served')))
     await new Promise<void>(resolve => upstream.listen(0, '127.0.0.1', resolve))
     const target = `http://127.0.0.1:${(upstream.address() as { port: number }).port}`

@@ -1,4 +1,4 @@
-/** J2, J3, J6 and W6 with traffic: keys that rotate, clocks that differ, under requests of which none may be lost. */
+/** J2, J3, J6 and W6 under traffic: keys rotate and clocks differ, and no request may be lost. */
 import { once } from 'node:events'
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { createServer as createHttps } from 'node:https'
@@ -35,7 +35,7 @@ async function startKeyed(
   return pair
 }
 
-/** Asks until told to stop; each request has to be answered. */
+/** Sends requests until told to stop; each must be answered. */
 async function traffic(pair: Pair) {
   const caller = await Http1Caller.connect(pair.place)
   const statuses = new Map<number, number>()
@@ -59,7 +59,10 @@ const tokenOf = async (keys: TokenKeys, ttl = '1h', now = Date.now()) =>
 
 const setOf = (...keys: TokenKeys[]) => JSON.stringify({ keys: keys.flatMap(({ jwks }) => jwks.keys) })
 
-/** Each session now lives by `token`, which is said again until the server has seen the key: a file is noticed after a moment. */
+/**
+ * Puts each session on `token`, sending it again until the server knows the key: a changed file is noticed after a
+ * moment.
+ */
 async function renewed({ server, tunnel }: Pair, token: string, after: number): Promise<void> {
   const isRenewed = () => {
     tunnel.setToken(token)
@@ -69,7 +72,7 @@ async function renewed({ server, tunnel }: Pair, token: string, after: number): 
 }
 
 describe('keys rotate without a lost request', () => {
-  /** The steps of a rotation: both keys, tokens of the new one, the new key alone. */
+  /** The steps of a rotation: both keys, tokens signed with the new one, then the new key alone. */
   async function rotate(auth: AuthOptions, secrets: Secrets, old: TokenKeys, publish: (set: string) => Promise<void>) {
     const fresh = await createKeys()
     let token = await tokenOf(old)
@@ -82,7 +85,7 @@ describe('keys rotate without a lost request', () => {
     await publish(setOf(fresh))
     await stop()
     expect(pair.server.stats()).toMatchObject({ sessionsEnded: 0 })
-    // A stranger's key makes the server look again; then the old one opens nothing any more, and the new one does.
+    // A stranger's key makes the server look again; from then on the old key opens nothing and the new one does.
     const pairs = [await createKeys(), old].map(keys => eventually(() => expectRefused(pair, secrets, keys)))
     await Promise.all(pairs)
     await pair.connect('demo', () => new Response('new'), { token: () => tokenOf(fresh) })
@@ -116,7 +119,7 @@ describe('keys rotate without a lost request', () => {
   })
 })
 
-/** A client with a token of these keys is not let in. */
+/** A client with a token of these keys is refused. */
 async function expectRefused(pair: Pair, secrets: Secrets, keys: TokenKeys): Promise<void> {
   const over = new AbortController()
   const outcome = Promise.withResolvers<number | 'connected'>()
@@ -140,7 +143,7 @@ async function expectRefused(pair: Pair, secrets: Secrets, keys: TokenKeys): Pro
 }
 
 describe('clocks that are 60 s apart', () => {
-  test.each([-60_000, 60_000])('J6 the server is %d ms off: a token in force serves', async offMs => {
+  test.each([-60_000, 60_000])('J6 the server is %d ms off: a valid token works', async offMs => {
     const secrets = await makeSecrets()
     const keys = await createKeys()
     const pair = await startKeyed(

@@ -1,4 +1,4 @@
-/** No stranger writes lines of the log as fast as he can make connections or requests. */
+/** No stranger can write log lines as fast as it can open connections or send requests. */
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
@@ -11,7 +11,7 @@ import { startServer } from '../server/fixture.ts'
 
 const FLOOD = 3 * LINES_PER_PERIOD
 
-/** Counts lines by what they say. */
+/** Counts lines by their message. */
 class Lines {
   readonly said = new Map<string, number>()
   readonly addresses = new Map<string, string>()
@@ -27,7 +27,7 @@ class Lines {
   }
 }
 
-/** Says the same on many connections, one after the other in ten rows, and waits until each is closed. */
+/** Sends the same on many connections, in ten parallel rows, and waits until each is closed. */
 async function flood(port: number, bytes: string | Buffer): Promise<void> {
   const row = async () => {
     for (let i = 0; i < FLOOD / 10; i++) {
@@ -104,7 +104,7 @@ describe('A10: a flood of', () => {
   ]
 
   let lines: Lines
-  test.each(floods)('%s is told within bounds', async (_what, line, start) => {
+  test.each(floods)('%s is logged within bounds', async (_what, line, start) => {
     lines = new Lines()
     await start(lines.logger)
     expect(lines.said.get(line)).toBeGreaterThan(0)
@@ -112,7 +112,7 @@ describe('A10: a flood of', () => {
   })
 })
 
-test('whoever asks for all exchanges gets all', () => {
+test('an access log of all exchanges has them all', () => {
   const lines = new Lines()
   const log = accessLog(lines.logger, 'all')
   for (let i = 0; i < FLOOD; i++) log({ status: 503, cut: false, durationMs: 1 } as never)

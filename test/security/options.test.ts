@@ -1,4 +1,7 @@
-/** C7: every number that an embedder gives has a documented meaning, or is a TypeError that names it; nothing listens. */
+/**
+ * C7: every number that an embedder can pass has a documented meaning or is a TypeError that names it, before anything
+ * listens.
+ */
 import { afterEach, describe, expect, test } from 'vitest'
 import { BACKOFF_LIMITS } from '../../client/dial/backoff.ts'
 import { type ClientOptions, createTunnel } from '../../client/index.ts'
@@ -44,7 +47,7 @@ const router = (more: object) => {
   open.push(() => made.close())
 }
 
-/** Tables of options, and what takes one of them. */
+/** Tables of options, and a function that uses one of them. */
 const GROUPS: [string, Limits, (name: string, value: number) => unknown][] = [
   ['createServer limits.', SERVER_LIMITS, (name, value) => server({ limits: { [name]: value } })],
   ['createServer hold.', HOLD_LIMITS, (name, value) => server({ hold: { [name]: value } })],
@@ -61,7 +64,7 @@ const GROUPS: [string, Limits, (name: string, value: number) => unknown][] = [
   ['createRouter ', UPSTREAM_LIMITS, (name, value) => router({ [name]: value })],
 ]
 
-/** What stands alone. */
+/** Options outside the tables. */
 const SINGLE: [string, Limit, Take][] = [
   ['createServer public.port', PORT, port => server({ public: { port } })],
   ['createServer public.fd', DESCRIPTOR, fd => server({ public: { port: 0, fd } })],
@@ -101,12 +104,12 @@ describe.each(rows)('C7: %s', (where, limit, take) => {
     else expect(() => take(value)).toThrow(new RegExp(`^${name} must be .*from `))
   })
 
-  test('0 means something, or is refused', () => {
+  test('0 has a meaning or is refused', () => {
     expect(isIn(limit, 0)).toBe(limit.zero !== undefined)
   })
 })
 
-/** These listen where the number is good: of each, the bad ones alone. */
+/** These listen if the number is good, so only bad ones are tried. */
 describe.each([
   ...Object.entries({ ...HTTP_LIMITS }).map(([name, limit]): [string, Limit, object] => [`limits.${name}`, limit, {}]),
   ...Object.entries({ ...LISTENER_LIMITS, ...UPSTREAM_LIMITS }).map(([name, limit]): [string, Limit, object] => [
@@ -125,14 +128,14 @@ describe.each([
   })
 })
 
-test('C7: a listener by itself says which limit it does not know', async () => {
+test('C7: listen by itself names the limit that it does not know', async () => {
   const limits = { headMS: 1 } as object
   await expect(listen({ port: 0, handler: () => undefined as never, limits })).rejects.toThrow(
     'limits.headMS is unknown',
   )
 })
 
-test('C7: serveRouter takes limits of callers and of upstreams side by side, and no name means both', () => {
+test('C7: serveRouter takes caller limits and upstream limits side by side, and no name is in both', () => {
   const both = Object.keys(LISTENER_LIMITS).filter(name => Object.hasOwn(UPSTREAM_LIMITS, name))
   expect(both).toEqual([])
 })

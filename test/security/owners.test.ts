@@ -1,4 +1,7 @@
-/** P1: what throws inside ends its owner, an exchange, a connection or a session; the process and all others go on. */
+/**
+ * P1: an internal exception ends its owner (an exchange, a connection or a session), and the process and everything
+ * else go on.
+ */
 import { once } from 'node:events'
 import { rm, writeFile } from 'node:fs/promises'
 import { request, ServerResponse } from 'node:http'
@@ -59,7 +62,7 @@ const boom = (): never => {
   throw new Error('thrown on purpose')
 }
 
-/** The next call of a step inside throws; returns whether it has. */
+/** The next call of an internal step throws; returns whether it has. */
 function trip<Of extends object>(prototype: Of, step: keyof Of & string): () => boolean {
   const spy = vi.spyOn(prototype as never, step as never) as unknown as ReturnType<typeof vi.fn>
   spy.mockImplementationOnce(boom)
@@ -95,7 +98,7 @@ describe('P1 a connection over HTTP/1.1', () => {
   })
 })
 
-describe('P1 a connection as it is taken', () => {
+describe('P1 a connection while it is accepted', () => {
   test.each([
     ['plain', false, 'onConnection'],
     ['before its handshake', true, 'onConnection'],
@@ -183,11 +186,11 @@ describe('P1 over HTTP/2', () => {
     const [victim, other] = [dialled(), dialled()]
     expect(await status(victim)).toBe(200)
     expect(await status(other)).toBe(200)
-    // One is not counted behind an answer.
+    // The first ping after an answer is not counted.
     await new Promise<void>(resolve => victim.ping(() => resolve()))
     const hasThrown = trip(TokenBucket.prototype, 'take')
     const closed = new Promise(resolve => victim.once('close', resolve))
-    // The first one behind a piece of an answer is not counted.
+    // The first one after a piece of an answer is not counted.
     for (let i = 0; i < 2; i++) victim.ping(() => {})
     await closed
     expect(hasThrown()).toBe(true)
@@ -195,7 +198,7 @@ describe('P1 over HTTP/2', () => {
   })
 })
 
-describe('P1 a session of yamux', () => {
+describe('P1 a yamux session', () => {
   test.each([
     ['as it reads', () => trip(FrameDecoder.prototype, 'push')],
     ['as it writes', () => trip(Outgoing.prototype, 'flush')],
@@ -219,7 +222,7 @@ describe('P1 a session of yamux', () => {
   })
 })
 
-test('P1 a session of yamux as it writes early, for the many streams of one turn', async () => {
+test('P1 a yamux session that flushes early because one turn writes to many streams', async () => {
   const [left, right] = memoryPair()
   const [session, peer] = [createSession(left, { role: 'client' }), createSession(right, { role: 'server' })]
   open.push(() => session.close('the test is over'))
@@ -282,7 +285,7 @@ test('P1 a link to another replica', async () => {
   }
   const other = linkOf('other~1', () => {})
   await until(() => other.up, 'the other link is up')
-  // Once at this end, and once at the other one; each time another connection follows.
+  // Once at this end and once at the other; each time another connection follows.
   onReplica.mockImplementationOnce(boom)
   const onUp = vi.fn().mockImplementationOnce(boom)
   const victim = linkOf('victim~1', onUp)
@@ -329,7 +332,7 @@ test('P1 a connection to the admin listener', async () => {
 })
 
 describe('P1 timers', () => {
-  test('a watch ends its owner, and no other', async () => {
+  test('a watch ends only its owner', async () => {
     const threw = vi.fn()
     const checks = vi.fn(() => 1)
     const other = new DeadlineWatch(checks, { threw: boom })
@@ -341,7 +344,7 @@ describe('P1 timers', () => {
     await until(() => checks.mock.calls.length > before + 1, 'the other goes on')
   })
 
-  test('the clock of the sessions calls all the same who comes after', async () => {
+  test("the sessions' clock still calls the timers that follow", async () => {
     const error = vi.fn()
     const clock = new TickClock({ ...noLogger, error })
     const after = vi.fn()
@@ -351,7 +354,7 @@ describe('P1 timers', () => {
     expect(error).toHaveBeenCalledOnce()
   })
 
-  test('who is told of changed files is told of the next change', async () => {
+  test('a file watcher still reports the next change', async () => {
     const changed = vi.fn().mockImplementationOnce(boom)
     const error = vi.fn()
     const file = join(tmpdir(), `sallyport-owners-${process.pid}`)

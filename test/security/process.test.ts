@@ -1,4 +1,4 @@
-/** What throws where it should not costs its own exchange or session; the process, and everybody else, go on. */
+/** An exception where none should be costs its own exchange or session; the process and everybody else go on. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { type Pair, type PairOptions, startPair } from '../support/pair.ts'
@@ -10,7 +10,7 @@ const thrown = () => {
   throw new Error('thrown on purpose')
 }
 
-/** Some chunks, and then an exception. */
+/** Some chunks, then an exception. */
 function breaking(): ReadableStream<Uint8Array> {
   let chunks = 0
   return new ReadableStream({

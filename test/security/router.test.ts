@@ -29,11 +29,11 @@ async function service(routes: Route[], more: Partial<RouterServiceOptions> = {}
 }
 
 const status = (answer: string) => Number(answer.split(' ')[1])
-/** Value of the last such field in what an upstream recorded. */
+/** The value of the last such field in what an upstream recorded. */
 const field = (text: string, name: string) => new RegExp(`^${name}: (.*)\r$`, 'im').exec(text)?.[1]
 
 describe('R1 hop-by-hop fields', () => {
-  it('and those that Connection names go to no upstream, and ours cannot be named away', async () => {
+  it('and those that Connection names reach no upstream, and ours cannot be removed by naming them', async () => {
     const up = await upstream()
     const { address } = await service([{ name: 'all', match: {}, target: up.url }])
     const bytes = [
@@ -94,7 +94,7 @@ describe('R1 hop-by-hop fields', () => {
     stops.push(() => server.close())
   })
 
-  it('and those that Connection names come back from no upstream', async () => {
+  it('and those that Connection names do not come back from an upstream', async () => {
     const answer =
       'HTTP/1.1 200 OK\r\nConnection: x-inner\r\nx-inner: 1\r\nKeep-Alive: timeout=9\r\nx-kept: yes\r\ncontent-length: 0\r\n\r\n'
     const up = await upstream(socket => socket.write(answer))
@@ -107,7 +107,7 @@ describe('R1 hop-by-hop fields', () => {
   })
 })
 
-describe('R1 twins of fields of one hop, with underscores or dots', () => {
+describe('R1 hop-by-hop names spelt with underscores or dots', () => {
   const twins = ['Transfer_Encoding', 'transfer.encoding', 'Content_Length', 'Keep_Alive', 'Proxy_Authorization']
 
   it('reach no upstream, in a head or in trailers', async () => {
@@ -118,7 +118,7 @@ describe('R1 twins of fields of one hop, with underscores or dots', () => {
   })
 })
 
-describe('R2 fields that say who the caller is', () => {
+describe('R2 fields that name the caller', () => {
   const forged = [
     'X-Forwarded-For: 6.6.6.6',
     'X-Forwarded-Proto: https',
@@ -133,7 +133,7 @@ describe('R2 fields that say who the caller is', () => {
     'X-Request-Id: evil',
   ]
 
-  it('of an untrusted peer are replaced, underscore twins too', async () => {
+  it('are replaced if the peer is not trusted, underscore spellings too', async () => {
     const up = await upstream()
     const { address } = await service([{ name: 'all', match: {}, target: up.url }])
     await get(address.port, '/', ...forged)
@@ -144,7 +144,7 @@ describe('R2 fields that say who the caller is', () => {
     expect(field(seen, 'x-forwarded-host')).toBe('outer.example')
   })
 
-  it('of a trusted proxy are believed, counted from the right', async () => {
+  it('are believed from a trusted proxy, counted from the right', async () => {
     const up = await upstream()
     const { address } = await service([{ name: 'all', match: {}, target: up.url }], { trustedProxies: ['127.0.0.0/8'] })
     const told = [
@@ -161,7 +161,7 @@ describe('R2 fields that say who the caller is', () => {
     expect(seen).not.toMatch(/6\.6\.6\.6/)
   })
 
-  it('decide who may call a route; IPv4-mapped addresses and an empty list included', async () => {
+  it('decide who may call a route, including IPv4-mapped addresses and an empty list', async () => {
     const up = await upstream()
     const allow = (callers: string[]): Route => ({ name: 'a', match: {}, target: up.url, allow: { callers } })
     const trusted = { trustedProxies: ['127.0.0.1'] }
@@ -214,7 +214,7 @@ describe('R3 one canonical path', () => {
     expect(admin.received).toEqual([])
   })
 
-  it('what passes is forwarded byte for byte, query included', async () => {
+  it('the accepted path is forwarded byte for byte, query included', async () => {
     const up = await upstream()
     const { address } = await service([{ name: 'open', match: { path: '/app' }, target: up.url }])
     for (const path of [
@@ -232,7 +232,7 @@ describe('R3 one canonical path', () => {
 })
 
 describe('R4 the target', () => {
-  it('is moved by nothing in the request: absolute form, //, user info', async () => {
+  it('cannot be changed by anything in the request: absolute form, //, user info', async () => {
     const up = await upstream()
     const evil = await upstream()
     const { address } = await service([{ name: 'all', match: {}, target: up.url }])
@@ -247,7 +247,7 @@ describe('R4 the target', () => {
     expect(evil.received).toEqual([])
   })
 
-  it('redirects are handed on, not followed', async () => {
+  it('redirects are returned, not followed', async () => {
     const evil = await upstream()
     const up = await upstream(socket =>
       socket.write(`HTTP/1.1 302 Found\r\nlocation: ${evil.url}/\r\ncontent-length: 0\r\n\r\n`),
@@ -257,7 +257,7 @@ describe('R4 the target', () => {
     expect(evil.received).toEqual([])
   })
 
-  it('captured names must be DNS labels, allowed, and make a service name', async () => {
+  it('captured names must be allowed DNS labels that form a service name', async () => {
     const up = await upstream()
     const resolve = { 'push-svc.demo.svc:80': `127.0.0.1:${up.port}`, '127.0.0.1:80': `127.0.0.1:${up.port}` }
     const { address } = await service(
@@ -298,7 +298,7 @@ describe('R4 the target', () => {
     ['cuts the path', { rewrite: { stripPrefix: '/way' } }],
     ['forwards to a captured name', { target: 'http://{name}.svc' }],
     ['answers itself', { target: undefined, answer: {} }],
-  ])('a list of captured names holds for a route that %s', async (_, way) => {
+  ])('a list of allowed names applies to a route that %s', async (_, way) => {
     const up = await upstream()
     const match = { path: '/way/{other}/{name}' }
     const route = { name: 'way', match, target: up.url, allow: { name: ['a'] }, ...way }
@@ -308,12 +308,12 @@ describe('R4 the target', () => {
     const forwarded = up.received.length
     const bad = ['o/b', 'o/b/a', 'o/A', 'o/aa', 'o/a%20', 'o/constructor', 'o/__proto__', 'a/b']
     for (const names of bad) expect(await answer(names), names).toBe(404)
-    // The target may read another name out of these.
+    // The target might read a different name from these.
     for (const names of ['b%2fo/a', 'o/a;b', 'o;x/a%2fb', 'o/b;a']) expect(await answer(names), names).toBe(400)
     expect(up.received).toHaveLength(forwarded)
   })
 
-  it('an empty list takes no name', async () => {
+  it('an empty list allows no name', async () => {
     const { address } = await service([{ name: 'none', match: { path: '/{name}' }, answer: {}, allow: { name: [] } }])
     expect(status(await get(address.port, '/a'))).toBe(404)
   })
@@ -365,7 +365,7 @@ describe('R5 and R6 upstream TLS', () => {
 })
 
 describe('R7 nothing is forwarded twice', () => {
-  /** The first connection answers once and is kept; then it dies as the next request arrives. */
+  /** The first connection answers once and is kept; it dies as the next request arrives. */
   const dyingSecond = (socket: Socket, text: string, index: number) => {
     if (index > 0 || text.indexOf('\r\n\r\n') === text.lastIndexOf('\r\n\r\n')) socket.write(OK)
     else socket.resetAndDestroy()
@@ -398,7 +398,7 @@ describe('R7 nothing is forwarded twice', () => {
     expect(up.received.join('').match(/second/g)).toHaveLength(2)
   })
 
-  it('a GET that breaks on a fresh connection, or after a byte of its answer, is not', async () => {
+  it('a GET that breaks on a fresh connection, or after a byte of its answer, is not sent again', async () => {
     const up = await upstream((socket, _, index) => {
       if (index === 0) socket.resetAndDestroy()
       else socket.write('HTTP/1.1 2', () => socket.resetAndDestroy())
@@ -413,7 +413,7 @@ describe('R7 nothing is forwarded twice', () => {
     expect(up.received).toHaveLength(2)
   })
 
-  it('a POST goes again, body and all, only with Idempotency-Key and on a route that accepts it', async () => {
+  it('a POST is sent again, body and all, only with Idempotency-Key and on a route that allows it', async () => {
     const breaking = (socket: Socket, text: string, index: number) => {
       if (!text.endsWith('hi')) return
       if (index !== 1) socket.resetAndDestroy()
@@ -433,7 +433,7 @@ describe('R7 nothing is forwarded twice', () => {
     expect(up.received).toHaveLength(4)
   })
 
-  it('an attempt that never got a connection may be made again, whatever the method', async () => {
+  it('an attempt that never got a connection may be repeated, whatever the method', async () => {
     const http = createHttp((request, response) => {
       request.resume().on('end', () => response.end('ok'))
     })

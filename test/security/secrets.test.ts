@@ -1,4 +1,4 @@
-/** A5: secrets planted wherever a deployment has some, and looked for in everything that it says. */
+/** A5: secrets planted wherever a deployment has any, and searched for in all its output. */
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
@@ -33,7 +33,7 @@ const LOUD = () => [...ADMIN, '--log.level', 'debug', '--log.access', 'all', '--
 const startServer = () => machine.start(machine.serverArgs(...LOUD()))
 const writeToken = (ttl: string, now = Date.now()) => machine.writeToken('token', { runtime: 'demo', ttl, now })
 
-/** What no output may hold: whole secrets, and the secret part of tokens and keys. */
+/** What no output may contain: whole secrets, and the secret part of tokens and keys. */
 function secretParts(tokens: readonly string[]): string[] {
   const pem = (name: string) => readFileSync(file(name), 'utf8').split('\n').slice(1, -2)
   const signatures = tokens.map(token => token.split('.')[2]!)
@@ -73,7 +73,7 @@ const CALLER = {
 }
 
 describe('A5 planted secrets', () => {
-  test('A5: neither logs nor /status nor /metrics of a pair in service, renewals and failures included', async () => {
+  test('A5: are in neither logs nor /status nor /metrics of a running pair, renewals and failures included', async () => {
     const service = createServer((incoming, response) => {
       incoming.resume()
       if (incoming.url?.startsWith('/cut') === true) response.destroy()
@@ -95,7 +95,7 @@ describe('A5 planted secrets', () => {
     for (const path of [`/ok?token=${PLANTED.query}`, `/cut?token=${PLANTED.query}`]) {
       await ask(edge, path, CALLER, PLANTED.body)
     }
-    // Refused at the edge: nothing of it comes back or is logged.
+    // Refused at the edge: nothing of it is returned or logged.
     const refused = await ask(edge, `/x?token=${PLANTED.query}`, { ...CALLER, host: 'nobody.example' }, PLANTED.body)
     tokens.push(await writeToken('2h'))
     await client.line(line => /token/.test(String(line.msg)) && line.level !== 'debug').catch(() => {})
@@ -112,7 +112,7 @@ describe('A5 planted secrets', () => {
     expect(server.lines.some(line => line.msg === 'exchange')).toBe(true)
   })
 
-  test('A5: nor those of a client that is refused, or behind a proxy that is', async () => {
+  test('A5: nor in those of a client that is refused, or whose proxy is', async () => {
     const old = await writeToken('90s', Date.now() - 3_600_000)
     const server = startServer()
     const control = await server.address('control')
@@ -137,7 +137,7 @@ describe('A5 planted secrets', () => {
     }
   })
 
-  test('A5: nor a printed configuration, nor an error about a file or a flag', async () => {
+  test('A5: nor in a printed configuration or an error about a file or a flag', async () => {
     const token = await writeToken('1h')
     writeFileSync(file('bad.yaml'), `token: { fil: "${PLANTED.adminToken}" }\n`)
     writeFileSync(file('key-for-cert.pem'), readFileSync(file('server-key.pem')))
@@ -148,7 +148,7 @@ describe('A5 planted secrets', () => {
       [['config', 'print', 'client'], { SALLYPORT_PROXY: url }],
       [['config', 'validate', 'client', '--proxy', `ftp://user:${PLANTED.proxyPassword}@x`]],
       [['config', 'validate', 'client'], { SALLYPORT_PROXY: `ftp://user:${PLANTED.proxyPassword}@x` }],
-      // A key where a certificate belongs, a certificate where a key does, a key set that is a private key.
+      // A key in place of a certificate, a certificate in place of a key, a key set that is a private key.
       [['server', '--auth.jwks.file', file('jwks.json'), '--domain', 'a.example', ...pair]],
       [['server', '--auth.jwks.file', file('server-key.pem'), '--domain', 'a.example', '--control.plaintext']],
       [['token', 'inspect', file('admin-token')]],
@@ -162,7 +162,7 @@ describe('A5 planted secrets', () => {
     }
   })
 
-  test('A5: nor a line about a URL that does not answer, whose query may be a signature', async () => {
+  test('A5: nor in a line about a URL that does not answer, whose query may be a signature', async () => {
     const lines: object[] = []
     const note = (fields: object, message: string) => void lines.push({ ...fields, message })
     const url = `https://127.0.0.1:1/list?sig=${PLANTED.query}`
@@ -177,9 +177,9 @@ describe('A5 planted secrets', () => {
     expectClean('the log', JSON.stringify(lines), [])
   })
 
-  test('A5: nor what a process says that crashes', { tags: ['slow'] }, async () => {
+  test('A5: nor in the output of a process that crashes', { tags: ['slow'] }, async () => {
     const token = await writeToken('1h')
-    // An exception that nobody catches, in a process that has its secrets at hand.
+    // An uncaught exception in a process that holds its secrets.
     const hook = file('crash.mjs')
     writeFileSync(hook, "process.on('SIGUSR2', () => { throw new Error('an unforeseen error') })\n")
     const server = startServer()

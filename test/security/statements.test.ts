@@ -1,4 +1,4 @@
-/** The table of statements in docs/security.md against the tests that there are. */
+/** Compares the table of statements in docs/security.md with the existing tests. */
 import { globSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -7,10 +7,10 @@ const ROOT = resolve(import.meta.dirname, '../..')
 const read = (path: string) => readFileSync(resolve(ROOT, path), 'utf8')
 
 const ID = /[EHWJMRCDIAPBKT]\d{1,2}/
-/** A name of a test, or of what it stands in, begins with its ids, with commas or an "and" between them. */
+/** The title of a test, or of its group, begins with its ids, separated by commas or "and". */
 const NAME = new RegExp(`['"\`](${ID.source}(?:(?:, | and )${ID.source})*)(?=[: ])`, 'g')
 
-/** Ids by file, as names of tests have them. */
+/** Ids by file, from the titles of tests. */
 function idsIn(file: string): Set<string> {
   const names = [...read(file).matchAll(NAME)].map(([, ids]) => ids!)
   return new Set(names.flatMap(ids => ids.split(/, | and /)))
@@ -20,16 +20,16 @@ const rows = [...read('docs/security.md').matchAll(/^\| ([A-Z]\d+) \| .* \| ([^|
 const table = new Map(rows.map(([, id, files]) => [id!, files!.split(', ').map(file => `test/${file.trim()}.test.ts`)]))
 
 describe('docs/security.md', () => {
-  test('names each statement once, in order, and none is missing', () => {
+  test('names each statement once, in order, with none missing', () => {
     const counts = { E: 18, H: 6, W: 10, J: 9, M: 10, R: 9, C: 7, D: 9, I: 4, A: 10, P: 3, B: 3, K: 1, T: 1 }
     const all = Object.entries(counts).flatMap(([letter, count]) =>
       Array.from({ length: count }, (_, i) => `${letter}${i + 1}`),
     )
-    // The list of statements knows no A6.
+    // The list of statements has no A6.
     expect(rows.map(([, id]) => id)).toEqual(all.filter(id => id !== 'A6'))
   })
 
-  test('each file that is named for a statement has a test with its id', () => {
+  test('each file named for a statement has a test with its id', () => {
     const untrue = [...table].flatMap(([id, files]) =>
       files.filter(file => !idsIn(file).has(id)).map(file => `${id} in ${file}`),
     )

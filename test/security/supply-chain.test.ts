@@ -1,4 +1,4 @@
-/** What comes with an installation, and what may run at it. A new name in these lists is a decision. */
+/** What an installation brings along, and what may run during it. A new name in these lists is a decision. */
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -88,7 +88,7 @@ describe('production dependencies', () => {
     ])
   })
 
-  test('that come with them', () => {
+  test('that they bring along', () => {
     const production = locked
       .filter(([, one]) => !one.dev && !one.optional && !one.devOptional)
       .map(([path]) => name(path))
@@ -97,7 +97,7 @@ describe('production dependencies', () => {
 })
 
 describe('installation', () => {
-  test('runs nothing of ours', () => {
+  test('runs no script of ours', () => {
     const { scripts = {} } = manifest
     const atInstallation = [
       'preinstall',
@@ -111,12 +111,12 @@ describe('installation', () => {
     expect(atInstallation.filter(script => script in scripts)).toEqual([])
   })
 
-  test('runs a script of nobody but bufferutil, which is optional and comes built', () => {
+  test("runs no script but bufferutil's, which is optional and comes prebuilt", () => {
     const withScripts = locked.filter(([, one]) => one.hasInstallScript && !one.dev).map(([path]) => name(path))
     expect(withScripts.sort()).toEqual(['bufferutil'])
   })
 
-  test('takes what the lockfile names, from a registry, by its hash', () => {
+  test('installs what the lockfile names, from a registry, by its hash', () => {
     const loose = locked.filter(([, one]) => one.integrity?.startsWith('sha512-') !== true)
     expect(loose.map(([path]) => path)).toEqual([])
     const elsewhere = locked.filter(([, one]) => one.resolved !== undefined && !one.resolved.startsWith('https://'))

@@ -69,13 +69,13 @@ describe('J1 algorithms and keys', () => {
     expect(await one.verify(await sign(key, alg))).toMatchObject({ runtime: 'demo', expiresAt: NOW_S + 60 })
   })
 
-  test('none is refused', async () => {
+  test('`none` is refused', async () => {
     const unsigned = `${base64url.encode('{"alg":"none"}')}.${base64url.encode(JSON.stringify(CLAIMS))}.`
     expect(await check(verifier(keys).verify(unsigned))).toBe('form')
     expect(await check(verifier(keys).verify(`${unsigned}AAAA`))).toBe('algorithm')
   })
 
-  test('a public key is no HMAC secret', async () => {
+  test('a public key does not work as an HMAC secret', async () => {
     const rsa = await pair('RS256')
     const secret = Buffer.from(JSON.stringify(rsa.jwk))
     const forged = await new SignJWT(CLAIMS).setProtectedHeader({ alg: 'HS256', kid: 'RS256' }).sign(secret)
@@ -110,7 +110,7 @@ describe('J1 algorithms and keys', () => {
     expect(await check(verifier(keys).verify(await sign(ed, 'EdDSA', CLAIMS, { kid: kid as string })))).toBe('header')
   })
 
-  test('a set of over 64 keys is none', async () => {
+  test('a set of more than 64 keys is refused', async () => {
     const { jwk } = await pair('ES256')
     const set = (count: number) => ({ keys: Array.from({ length: count }, (_, i) => ({ ...jwk, kid: `${i}` })) })
     expect(() => buildKeySet(set(64))).not.toThrow()
@@ -123,7 +123,7 @@ describe('J1 algorithms and keys', () => {
   ])('with several keys of %s', (_name, kid) => {
     const several = (count: number) => Promise.all(Array.from({ length: count }, () => pair('ES256', { kid })))
 
-    test('each is tried, whatever has an id of its own', async () => {
+    test('each is tried, even beside others with their own ids', async () => {
       const all = await several(8)
       const others = await Promise.all(['a', 'b', 'c'].map(other => pair('ES256', { kid: other })))
       const one = verifier(givenKeys({ keys: [...others, ...all].map(key => key.jwk) }))
@@ -132,7 +132,7 @@ describe('J1 algorithms and keys', () => {
       expect(await check(one.verify(await by(await pair('ES256'))))).toBe('signature')
     })
 
-    test('more than may be tried are refused where the set is read', async () => {
+    test('more than may be tried are refused when the set is read', async () => {
       const jwks = { keys: (await several(9)).map(key => key.jwk) }
       const problem = 'the key set has over 8 keys of one kind and one kid, or none: give each its own'
       expect(() => buildKeySet(jwks)).toThrow(problem)
@@ -216,20 +216,20 @@ describe('J2, J3 key sets from a URL', () => {
       'a page',
       () => ({ status: 200, headers: { 'content-type': 'text/html' }, body: '<html><body>Sign in</body></html>' }),
     ],
-  ])('%s is no key set: until there is one nobody is judged', async (_name, bad) => {
+  ])('%s is no key set: until there is one, no token can be judged', async (_name, bad) => {
     reply = bad
     const keys = await open()
     expect(requests).toBe(1)
     await expect(verifier(keys).verify(await sign(ed, 'EdDSA'))).rejects.toThrow(KeysUnavailable)
   })
 
-  test('a server that is not there is no key set, and no error', async () => {
+  test('an unreachable server gives no key set, and no error', async () => {
     requests = 0
     source = await urlKeys({ url: 'https://127.0.0.1:1/jwks', ca }, noLogger, () => 0)
     await expect(verifier(source).verify(await sign(ed, 'EdDSA'))).rejects.toThrow(KeysUnavailable)
   })
 
-  test('a server that stops in the middle is left after 5 s', async () => {
+  test('a server that stops in the middle is abandoned after 5 s', async () => {
     reply = () => ({ status: 200, hang: true })
     await eventually(async () => {
       const startedAt = performance.now()
@@ -239,7 +239,7 @@ describe('J2, J3 key sets from a URL', () => {
     })
   })
 
-  test('a server that has no set asks again by itself', async () => {
+  test('after a failed fetch the set is fetched again without being asked', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     reply = () => ({ status: 500 })
     const keys = await open()
@@ -262,7 +262,7 @@ describe('J2, J3 key sets from a URL', () => {
     expect(await check(verifier(keys).verify(await sign(ed, 'EdDSA')))).toBe('accepted')
   })
 
-  test('a flood of unknown kids makes one fetch a cool-down', async () => {
+  test('a flood of unknown kids causes one fetch per cool-down', async () => {
     let now = 0
     reply = good
     const keys = await open(() => now)
@@ -281,7 +281,7 @@ describe('J2, J3 key sets from a URL', () => {
     expect(requests).toBe(2)
   })
 
-  test('a rotated key is found at its first token', async () => {
+  test('a rotated key is found with its first token', async () => {
     let now = 0
     reply = good
     const keys = await open(() => now)
@@ -309,13 +309,13 @@ describe('J2, J3 key sets from a URL', () => {
       expect(await check(one.verify(await sign(old, 'ES256', CLAIMS, header)))).toBe('accepted')
       reply = () => set(show(fresh))
       now = 30_000
-      // Several at once wait for the one fetch.
+      // Several at once wait for the same fetch.
       const all = await Promise.all(
         [1, 2, 3].map(async () => check(one.verify(await sign(fresh, 'ES256', CLAIMS, header)))),
       )
       expect(all).toEqual(['accepted', 'accepted', 'accepted'])
       expect(requests).toBe(2)
-      // Forged ones make one fetch a cool-down.
+      // Forged ones cause one fetch per cool-down.
       const flood = () =>
         Promise.all([...Array(50)].map(async () => check(one.verify(await sign(forged, 'ES256', CLAIMS, header)))))
       expect(new Set(await flood())).toEqual(new Set(['signature']))
@@ -336,7 +336,7 @@ describe('J2, J3 key sets from a URL', () => {
     })
   })
 
-  test('a live tunnel outlives the key server, and new clients are told to come again', async () => {
+  test('a live tunnel outlives the key server, and new clients are told to try again', async () => {
     const made = await makeWorld()
     reply = () => ({ status: 200, body: JSON.stringify(made.keys.jwks) })
     const server = await startServer({ auth: { jwks: { url, ca } } })
@@ -510,18 +510,18 @@ describe('J6 claims', () => {
     expect(outcome({ ...good, ...change })).toBe(expected)
   })
 
-  test('another claim may name the runtime', () => {
+  test('the runtime may be named by another claim', () => {
     expect(readClaims({ ...good, rt: 'prod' }, { ...rules, runtimeClaim: 'rt' }, NOW).runtime).toBe('prod')
     expect(() => readClaims(good, { ...rules, runtimeClaim: 'constructor' }, NOW)).toThrow(TokenRefused)
   })
 
-  test('a skew of over 60 s cannot be configured', async () => {
+  test('a skew of more than 60 s cannot be configured', async () => {
     const { keys: made } = await makeWorld()
     const auth = { jwks: made.jwks, clockToleranceS: 61 }
     await expect(createServer({ control: 'off', domains: [], auth })).rejects.toThrow(TypeError)
   })
 
-  test('a payload that is no object is refused', async () => {
+  test('a payload that is not an object is refused', async () => {
     for (const payload of ['[]', '"x"', 'null', '{', '\xff']) {
       const bytes = Buffer.from(payload, 'latin1')
       const signed = await new CompactSign(bytes).setProtectedHeader({ alg: 'EdDSA', kid: 'EdDSA' }).sign(ed.privateKey)
@@ -536,8 +536,8 @@ test('J7 a token over 8 KiB is refused at once', async () => {
   expect(await check(verifier(keys).verify(long))).toBe('length')
 })
 
-describe('J8 what the wire and the log say', () => {
-  test('every refusal is the same 401 with an id, and the log names the check, never the token', async () => {
+describe('J8 what the wire and the log reveal', () => {
+  test('every refusal is the same 401 with an id, and the log names the check but never the token', async () => {
     const made = await makeWorld()
     const lines: string[] = []
     const note = (fields: object, message: string) => lines.push(JSON.stringify({ ...fields, message }))

@@ -1,6 +1,6 @@
 /**
- * H6 at our upstream end: whatever may end a stream, in every state of it, ends its exchange once and rightly; the next
- * request is answered, and at rest nothing is left.
+ * H6 at our upstream end: whatever ends a stream, in every state, ends its exchange once and with the right outcome.
+ * The next request is answered, and nothing is left over.
  */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
@@ -11,7 +11,7 @@ import { createUpstreams, type Upstreams } from '../../router/upstream/upstreams
 import { Http2Upstream, type UpstreamStream } from '../support/http2-upstream.ts'
 import { until } from '../support/until.ts'
 
-/** Hears an answer; takes of it what it is told to. */
+/** Receives an answer, and consumes as much of it as it is told to. */
 class Answer implements ResponseSink {
   sink: RequestSink | undefined
   head_: ResponseHead | undefined
@@ -67,7 +67,7 @@ const post: UpstreamRequest = {
 const LARGE = 300_000
 /** More than a reader holds before it pauses its stream, less than the stream's window. */
 const WAITING = 'x'.repeat(65_000)
-/** Of what waits for a slow caller, behind what it has taken. */
+/** The length of what waits for a slow caller, including what it has consumed. */
 const WHOLE_LENGTH = WAITING.length + 500
 
 let upstream: Http2Upstream
@@ -99,17 +99,17 @@ async function begin(request: Partial<UpstreamRequest> = {}): Promise<{ answer: 
 interface State {
   name: string
   request?: Partial<UpstreamRequest>
-  /** What the upstream has said when the event comes; false: it goes with the event, in one piece. */
+  /** What the upstream has sent before the event; false: it goes out together with the event, in one piece. */
   say(stream: UpstreamStream): void
-  /** The state is reached. */
+  /** Whether the state is reached. */
   reached(answer: Answer, stream: UpstreamStream): boolean
   body?: number
   takes?: boolean
-  /** What the exchange ends with, if END_STREAM does not. */
+  /** How the exchange ends, unless with END_STREAM. */
   cut: 'whole' | 'upstream-broken'
-  /** What it ends with at END_STREAM. */
+  /** How it ends with END_STREAM. */
   end?: 'whole' | 'upstream-broken'
-  /** Bytes of a whole body. */
+  /** The length of a whole body, in bytes. */
   length?: number
 }
 
@@ -259,9 +259,9 @@ const states: State[] = [
 
 interface End {
   name: string
-  /** The session goes with it. */
+  /** The session ends with it. */
   session: boolean
-  /** A request that was not answered has not been begun: `router/upstream/refused.test.ts`. */
+  /** A request without any answer was not begun: see `router/upstream/refused.test.ts`. */
   refuses?: boolean
   do(stream: UpstreamStream): void
 }
@@ -298,7 +298,7 @@ function feed(state: State, answer: Answer): void {
   if (state.request?.bodyBytes === undefined || state.body === undefined) answer.sink!.requestEnd([])
 }
 
-/** An answer to a request of no import, on whatever connection. */
+/** Gets an answer to an ordinary request, on whatever connection. */
 async function answered(): Promise<void> {
   upstream.onWhole = stream => {
     stream.head(200)
@@ -345,7 +345,7 @@ async function play(state: State, end: End, atOnce: boolean): Promise<void> {
   expect(answer.ends).toEqual([state.cut])
   if (state.cut === 'whole') expect(answer.body).toHaveLength(state.length!)
   if (state.body !== undefined) await until(() => answer.taken === state.body, 'credit for all of the request')
-  // What is sent before the news comes goes to the old session.
+  // What is sent before we hear of it goes to the old session.
   if (end.session) await until(() => upstreams.stats().connections === 0, 'the session gone')
   await answered()
   expect(answer.ends).toHaveLength(1)
@@ -357,7 +357,7 @@ describe.each(states)('H6 upstream, $name', state => {
   const those = ends.filter(({ refuses = false }) => !(refuses && state.name === 'before the head'))
   it.each(those)('$name', end => play(state, end, false))
 
-  // In one piece with what came before, Node tells of the end first.
+  // If it arrives in one piece with earlier frames, Node reports the end first.
   it.each(those.filter(({ name }) => name !== 'a TCP reset'))('$name, in one piece with it', end =>
     play(state, end, true),
   )
@@ -393,7 +393,7 @@ describe('H6 upstream, a connection that is reset', () => {
       const answer = send()
       answer.sink!.requestEnd([])
       await until(() => answer.ends.length > 0, 'an end')
-      // A reset that comes with the connection is a refusal to the system.
+      // The system reports a reset during connect as a refusal.
       expect([['upstream-broken'], ['upstream-refused']]).toContainEqual(answer.ends)
       upstream.onConnection = undefined
       await until(() => upstreams.stats().connections === 0, 'the session gone')
@@ -404,8 +404,8 @@ describe('H6 upstream, a connection that is reset', () => {
   })
 })
 
-describe('H6 upstream, a session that is silent', () => {
-  it('after it has said that it goes away', async () => {
+describe('H6 upstream, a silent session', () => {
+  it('after it has announced that it goes away', async () => {
     upstream.onEnd = () => {}
     const { answer, stream } = await begin()
     answer.sink!.requestEnd([])
@@ -415,7 +415,7 @@ describe('H6 upstream, a session that is silent', () => {
     expect(answer.ends).toEqual(['whole'])
   })
 
-  it('is left behind after one request got no answer', async () => {
+  it('is abandoned after one request got no answer', async () => {
     await answered()
     upstream.connections[0]!.silent = true
     const first = send({}, 50)
@@ -427,7 +427,7 @@ describe('H6 upstream, a session that is silent', () => {
     await answered()
     expect(upstream.connections).toHaveLength(2)
     expect(other.ends).toEqual([])
-    // The one that was left behind goes with its last exchange.
+    // The abandoned session closes with its last exchange.
     other.sink!.requestAbort(new SallyportError('cancelled'))
     await until(() => upstreams.stats().connections === 1, 'the silent session gone')
     await restsWith(1)

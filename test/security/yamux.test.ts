@@ -1,4 +1,4 @@
-/** Statements M1 to M10 of the security notes: a hostile yamux peer ends its own session, never the process. */
+/** Statements M1 to M10 in security.md: a hostile yamux peer ends its own session, never the process. */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { Flag, FrameType, GoAwayCode } from '../../protocol/wire/yamux/frame.ts'
@@ -19,7 +19,7 @@ import { until } from '../support/until.ts'
 
 const KIB = 1024
 
-/** What the session does to `frames`: it must say go-away with a protocol error and close with 1002. */
+/** How the session reacts to `frames`: it must send go-away with a protocol error and close with 1002. */
 async function expectProtocolError(
   frames: Uint8Array[],
   reason: RegExp,
@@ -60,7 +60,7 @@ describe('M1 bad version, type, flags or ids: go-away and close', () => {
     ['credit for a stream that we never opened', frame(FrameType.windowUpdate, 0, 7, 5), /nobody opened/],
   ])('M1 %s', (_, bytes, reason) => expectProtocolError([bytes], reason))
 
-  test('M1 any bytes at all: the process never throws, the session is open or was closed in order', async () => {
+  test('M1 any bytes at all: the process never throws, and the session stays open or closes in order', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.uint8Array({ minLength: 1, maxLength: 200 }), { maxLength: 8 }), async chunks => {
         const { session, peer, closings } = sessionWithRawPeer({ role: 'client', onStream: echo })
@@ -105,7 +105,7 @@ test('M2 a first frame longer than the window: protocol error before any payload
 })
 
 describe('M3 window overflow: protocol error', () => {
-  test('M3 credit beyond what 32 bits can hold', async () => {
+  test('M3 credit beyond 32 bits', async () => {
     await expectProtocolError([open(2), frame(FrameType.windowUpdate, 0, 2, 0xffff_ffff)], /window overflow/)
   })
   test('M3 credit in the SYN', async () => {
@@ -120,20 +120,20 @@ describe('M3 window overflow: protocol error', () => {
 })
 
 describe('M4 a peer that stops reading', () => {
-  test('M4 bounded queue, session closed at the write deadline', async () => {
+  test('M4 the queue is bounded, and the session closes at the write deadline', async () => {
     const clock = new FakeClock()
     const { session, peer, closings } = sessionWithRawPeer({ role: 'server', clock })
     peer.transport.pause()
     const streams = Array.from({ length: 20 }, () => session.open())
     for (const stream of streams) stream.write(pattern(200 * KIB))
     await clock.advance(5_000)
-    // What has left the queues is what may be under way; the rest waits where its writer sees it.
+    // What has left the queues may be under way; the rest waits where its writer can see it.
     expect(session.bytesOut).toBeLessThanOrEqual(300 * KIB)
     await clock.advance(6_000)
     expect(closings).toMatchObject([{ reason: expect.stringMatching(/stopped reading/) }])
   })
 
-  test('M4 a flood of pings whose answers are not read', async () => {
+  test('M4 a flood of pings from a peer that does not read the answers', async () => {
     const { session, peer, closings } = sessionWithRawPeer({ role: 'client' })
     peer.transport.pause()
     peer.answersPings = false
@@ -170,13 +170,13 @@ describe('M5 stream floods', () => {
     expect(session.closed).toBe(false)
   })
 
-  test('M5 at most 256 of ours unacknowledged', () => {
+  test('M5 at most 256 of our streams are unacknowledged', () => {
     const { session } = sessionWithRawPeer({ role: 'server' })
     for (let i = 0; i < 256; i++) session.open().write(Buffer.from('x'))
     expect(() => session.open()).toThrow(expect.objectContaining({ reason: 'overloaded' }))
   })
 
-  test('M5 rapid resets are counted; each stream learns of its own', async () => {
+  test('M5 rapid resets are counted, and each stream hears of its own', async () => {
     const recorders: StreamRecorder[] = []
     const { session, peer, closings } = sessionWithRawPeer({
       role: 'client',
@@ -196,7 +196,7 @@ describe('M5 stream floods', () => {
   test.each([
     ['by the session', undefined],
     ['by its owner', (stream: Stream) => stream.reset('refused')],
-  ])('M5 opens that are refused %s are counted too', async (_, onStream) => {
+  ])('M5 opens that are refused %s count, too', async (_, onStream) => {
     const clock = new FakeClock()
     const { session, peer, closings } = sessionWithRawPeer({ role: 'server', clock, onStream, resetBurst: 50 })
     for (let i = 0; i < 60; i++) peer.send(open(2 * i + 1))
@@ -204,7 +204,7 @@ describe('M5 stream floods', () => {
     expect(closings).toMatchObject([{ reason: expect.stringMatching(/opened and reset/) }])
   })
 
-  test('M5 `reset` messages count unless they are the first for a stream that is open', async () => {
+  test('M5 `reset` messages count, except the first for an open stream', async () => {
     const onStream = (stream: Stream) => new StreamRecorder(stream)
     const clock = new FakeClock()
     const { session, peer, closings } = sessionWithRawPeer({ role: 'client', clock, onStream, resetBurst: 50 })
@@ -221,7 +221,7 @@ describe('M5 stream floods', () => {
     expect(closings).toMatchObject([{ reason: expect.stringMatching(/opened and reset/) }])
   })
 
-  test('M5 resets at a pace that callers can cause do no harm', async () => {
+  test('M5 resets at a rate that callers can cause do no harm', async () => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'client', onStream: () => {}, clock, resetBurst: 20 })
     for (let i = 1; i <= 200; i++) {
@@ -236,7 +236,7 @@ describe('M6 wrong parity, reused or falling ids: refused', () => {
   test('M6 wrong parity', () => expectProtocolError([open(3)], /parity/))
   test('M6 an id in use', () => expectProtocolError([open(2), open(2)], /used before/))
   test('M6 a falling id', () => expectProtocolError([open(6), open(4)], /used before/))
-  test('M6 the id of a stream that is over', () =>
+  test('M6 the id of a finished stream', () =>
     expectProtocolError([open(2), frame(FrameType.windowUpdate, Flag.rst, 2, 0), open(2)], /used before/))
 })
 
@@ -255,12 +255,12 @@ describe('M7 a byte over the window: error, never buffered', () => {
     expect(seen.reduce((sum, bytes) => sum + bytes, 0)).toBe(256 * KIB)
   })
 
-  test('M7 a frame that announces more than the window has left', () =>
+  test('M7 a frame that announces more than is left of the window', () =>
     expectProtocolError([open(2, pattern(200 * KIB)), frame(FrameType.data, 0, 2, pattern(100 * KIB))], /exceeded/, {
       onStream: stream => new StreamRecorder(stream, false),
     }))
 
-  test('M7 on a stream that is over: any length within a window is dropped, a longer one is an error', () =>
+  test('M7 on a finished stream, any length within a window is dropped, a longer one is an error', () =>
     expectProtocolError(
       [
         open(2),
@@ -296,7 +296,7 @@ describe('M8 stray ACK, RST, FIN', () => {
     expect(session.closed).toBe(false)
   })
 
-  test('M8 half-close keeps the other direction; FIN with data delivers the data', async () => {
+  test('M8 a half-close keeps the other direction open; FIN with data delivers the data', async () => {
     const recorders: StreamRecorder[] = []
     const { session, peer } = sessionWithRawPeer({
       role: 'client',

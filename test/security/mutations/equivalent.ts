@@ -1,4 +1,4 @@
-/** Refusals without which nothing would be different: others stand before them, or what they guard does not fail. */
+/** Refusals that make no difference if removed: others come first, or what they guard cannot fail. */
 export interface Equivalent {
   readonly file: string
   /** How the refusal begins. */

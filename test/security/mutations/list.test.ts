@@ -6,7 +6,7 @@ import { MUTATIONS } from './list.ts'
 
 const ROOT = resolve(import.meta.dirname, '../../..')
 
-test('each defence of the list stands in the sources, once', () => {
+test('each defence on the list occurs exactly once in the sources', () => {
   const astray = MUTATIONS.flatMap(({ defence, edits }) =>
     edits
       .filter(([file, find]) => readFileSync(resolve(ROOT, file), 'utf8').split(find).length !== 2)
@@ -15,7 +15,7 @@ test('each defence of the list stands in the sources, once', () => {
   expect(astray).toEqual([])
 })
 
-test('each refusal that is said to be no loss stands in the sources', () => {
+test('each refusal that is listed as harmless to remove is in the sources', () => {
   const gone = EQUIVALENT.filter(({ file, text }) => !readFileSync(resolve(ROOT, file), 'utf8').includes(text))
   expect(gone).toEqual([])
 })

@@ -1,11 +1,11 @@
 /**
- * Defences, and how each is taken away: the text of the sources that is replaced stands there exactly once. Where two
- * lines defend the same thing, both go.
+ * Defences, and how to remove each. The text that is replaced occurs exactly once in the sources. Where two lines
+ * defend the same thing, both go.
  */
 export interface Mutation {
   readonly defence: string
   readonly edits: readonly (readonly [file: string, find: string, replace: string])[]
-  /** Where the tests that have to fail are. */
+  /** The tests that must fail. */
   readonly tests: readonly string[]
 }
 

@@ -1,17 +1,17 @@
 /**
- * Takes out every refusal in the sources, one at a time, and shows which no test misses:
+ * Removes every refusal in the sources, one at a time, and shows which of them no test misses:
  *
  *     npm run mutants                      all of them; takes hours
  *     npm run mutants -- --reach           only which refusals no test reaches: one run of the tests
- *     npm run mutants -- protocol/yamux    those in files whose path holds that text, or at FILE:LINE
- *     npm run mutants -- --part 2/6        every sixth, from the second on
- *     npm run mutants -- --tests test/cli  with these tests alone; more of them with more --tests
- *     npm run mutants -- --known FILE      what reaches what stands in FILE, or is put there for the next call
+ *     npm run mutants -- protocol/yamux    those in files whose path contains that text, or at FILE:LINE
+ *     npm run mutants -- --part 2/6        every sixth, starting with the second
+ *     npm run mutants -- --tests test/cli  with only these tests; repeat --tests for more
+ *     npm run mutants -- --known FILE      reads what reaches what from FILE, or writes it there for the next run
  *
- * A refusal is a `throw` of something made there, or a call of `violated`, `refuse`, `fail` and the like as a statement of
- * its own. It works in a copy of the checkout, in which each asks first whether it is the one that is taken out. One run
- * of the tests tells which tests reach which refusals, so that for each only these run, nearest and quickest first; what
- * comes through that meets the whole files. Exits 1 if one is missed.
+ * A refusal is a `throw` of something created there, or a call of `violated`, `refuse`, `fail` and the like as a
+ * statement. It works in a copy of the checkout, where each refusal first asks whether it is the removed one. One run
+ * of the tests records which tests reach which refusals, so that only those run for each refusal, the nearest and
+ * quickest first. A refusal that survives them meets the whole files. Exits 1 if no test misses one of them.
  */
 import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -25,13 +25,13 @@ import { EQUIVALENT } from './equivalent.ts'
 
 const ROOT = resolve(import.meta.dirname, '../../..')
 const SOURCES = ['protocol', 'server', 'client', 'router']
-/** Processes of a test tell what they reach as the test does; suites that load or break things would take too long. */
+/** A test's processes report what they reach just as the test does. Suites for load and chaos would take too long. */
 const TESTS = ['certs', 'client', 'protocol', 'router', 'security', 'server'].map(folder => `test/${folder}/`)
 const NOT_COPIED = new Set(['node_modules', '.git', 'dist', 'coverage'])
 const CALLED = /^#?(?:violated|refuse|refused|fail|failed|reject|protocolError|malformed|fault)$/
 const DEADLINE_MS = 300_000
 
-/** In every process of a test: tells once which refusals are reached, and takes out the one that is asked for. */
+/** Loaded into every process of a test: reports once which refusals are reached, and removes the chosen one. */
 const RUNTIME = `
 import { appendFileSync } from 'node:fs'
 const told = new Set()
@@ -46,7 +46,7 @@ globalThis.refuses = id => {
 }
 `
 
-/** In front of every file of tests: tells whose turn it is. Between tests it is nobody's, which means the whole file. */
+/** Runs before every test file: reports which test is running. Between tests it is none, which means the whole file. */
 const SETUP = `
 import { appendFileSync } from 'node:fs'
 import { afterEach, beforeEach } from 'vitest'
@@ -77,7 +77,7 @@ interface Refusal {
 /** The tests of one file that reach a refusal. */
 interface Reaching {
   readonly file: string
-  /** Undefined where some of it is reached outside of a test, for instance by a process that many share. */
+  /** Undefined where some of it is reached outside a test, for instance by a process that many tests share. */
   readonly names: readonly string[] | undefined
   readonly ms: number
 }
@@ -98,9 +98,9 @@ const { values, positionals } = parseArgs({
   },
   allowPositionals: true,
 })
-/** Where no one test fails, but their file does, or does not end. */
+/** Stands for the whole file, where no single test fails but the file does, or does not end. */
 const WHOLE = 'as a whole'
-/** Of what failed without a refusal, whether it passes with it. */
+/** Whether each test that failed without a refusal passes with it. */
 const passing = new Map<string, Promise<boolean>>()
 
 const copy = await mkdtemp(join(tmpdir(), 'sallyport-refusals-'))
@@ -154,7 +154,7 @@ function prepare(): Refusal[] {
       { at: node.start, what: `{if (globalThis.refuses?.(${first + n}) ?? true) ` },
       { at: node.end, what: '}' },
     ])
-    // From the end on, so that places hold.
+    // From the end, so that positions stay valid.
     for (const { at, what } of inserted.sort((a, b) => b.at - a.at)) text = text.slice(0, at) + what + text.slice(at)
     writeFileSync(path, text)
   }
@@ -212,27 +212,29 @@ async function reach(refusals: readonly Refusal[]): Promise<Map<number, Reaching
   return new Map([...reached].map(([id, files]) => [id, reachings(files)]))
 }
 
-/** Tests of the same place first: they are the ones that are meant to miss it. Among them, the quickest. */
+/** Tests of the same folder first, since they are meant to miss it; among them, the quickest first. */
 function nearest(reaching: readonly Reaching[], { file }: Refusal): Reaching[] {
   const folders = [`test/${dirname(file)}/`, `test/${file.split('/')[0]}/`, 'test/security/', '']
   const distance = (test: string) => folders.findIndex(folder => test.startsWith(folder))
   return reaching.toSorted((a, b) => distance(a.file) - distance(b.file) || a.ms - b.ms)
 }
 
-/** What misses the refusal; undefined if nothing does. A test that fails with it as well tells nothing. */
+/**
+ * What misses the refusal; undefined if nothing does. A test that also fails with the refusal in place proves nothing.
+ */
 async function tryWithout({ id }: Refusal, reaching: readonly Reaching[]): Promise<string | undefined> {
   const few = reaching.filter(({ names }) => names !== undefined)
   for (const { file, names } of [...few, ...reaching.map(({ file }) => ({ file, names: undefined }))]) {
     const failed = await failure(file, names, { REFUSALS_OUT: String(id) })
     if (failed === undefined) continue
-    // Of a whole file it may have been any test, for a reason of its own: then all of it has to pass.
+    // In a whole file, any test may have failed for its own reason, so all of it must pass.
     const isOne = names !== undefined && failed !== WHOLE
     if (await passes(file, isOne ? [failed] : names)) return `${file} (${failed})`
   }
   return undefined
 }
 
-/** Whether these pass where nothing is taken out. */
+/** Whether these pass with nothing removed. */
 function passes(file: string, names: readonly string[] | undefined): Promise<boolean> {
   const key = `${file} ${names?.join(' ')}`
   const known = passing.get(key) ?? failure(file, names, {}).then(failed => failed === undefined)
@@ -240,7 +242,7 @@ function passes(file: string, names: readonly string[] | undefined): Promise<boo
   return known
 }
 
-/** The first test that fails of those with these names, or of all. */
+/** The first test that fails, of those with these names or of all. */
 async function failure(
   file: string,
   names: readonly string[] | undefined,
@@ -259,7 +261,7 @@ interface FileReport {
   readonly assertionResults: readonly { readonly status: string; readonly fullName: string }[]
 }
 
-/** Undefined where the tests do not end. */
+/** Undefined if the tests do not end. */
 async function runTests(
   filters: readonly string[],
   env: Record<string, string>,

@@ -1,11 +1,11 @@
 /**
- * Takes one defence away at a time and shows that a test fails:
+ * Removes one defence at a time and shows that a test fails:
  *
  *     node test/security/mutations/run.ts             all of them, as rows of a table
- *     node test/security/mutations/run.ts fragment    those whose name holds that text
- *     node test/security/mutations/run.ts --part 2/6  every sixth, from the second on
+ *     node test/security/mutations/run.ts fragment    those whose name contains that text
+ *     node test/security/mutations/run.ts --part 2/6  every sixth, starting with the second
  *
- * It works in a copy of the checkout, which goes when it ends. Exits 1 if a defence is missed by nobody.
+ * It works in a copy of the checkout, which is deleted at the end. Exits 1 if no test misses one of the defences.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -71,7 +71,7 @@ async function tryWithout({ edits, tests }: Mutation): Promise<Failed[]> {
   }
 }
 
-/** The tests that fail, the first of them at least: where a whole file hangs, the file. */
+/** The tests that fail, or at least the first of them; the file, if all of it hangs. */
 async function failures(tests: readonly string[]): Promise<Failed[]> {
   const report = join(copy, 'report.json')
   await rm(report, { force: true })
