@@ -94,6 +94,7 @@ export class Inbox {
           ...{ store, mac, logger, now, attemptMs: limits.attemptMs, tracing },
         }),
       onProgress: (message, outcome, progress) => this.#recordProgress(message, outcome, progress),
+      onGivenUp: (message, reason) => this.#recordDeath(message, reason),
     })
     const shared = { store, mac, logger, now, ledger: this.#ledger, lanes: this.#lanes }
     this.#intake = new WebhookIntake({ ...shared, limits })
@@ -162,7 +163,7 @@ export class Inbox {
   #recordProgress(message: Message, { kind, reason }: Outcome, progress: Progress): void {
     const { id, runtime, attempts, route } = message
     const fields = { runtime, inboxId: id, route, attempt: attempts, reason: progress.reason ?? reason }
-    if (reason !== 'poison') this.#attempts[kind]++
+    this.#attempts[kind]++
     if (progress.state === 'delivered') {
       this.#ledger.add(runtime, -1, -message.bytes)
       this.#ledger.move('waiting', 'delivered')

@@ -10,7 +10,7 @@
  */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { isSuspect, longestWaitMs, type Outcome, progressOf } from './retry.ts'
+import { isSuspect, longestWaitMs, MAX_TESTS, type Outcome, progressOf, progressOfTest } from './retry.ts'
 import { type InboxStore, type LaneCount, type LaneEvent, type Message, type Progress, StoreError } from './store.ts'
 
 /** After an outage, lanes start at random times within this span, so that they do not all start at once. */
@@ -52,6 +52,8 @@ interface LanesOptions {
   deliver(message: Message): Promise<Outcome>
   /** Called after each attempt. */
   onProgress(message: Message, outcome: Outcome, progress: Progress): void
+  /** Called when a message became a dead letter without another attempt. */
+  onGivenUp(message: Message, reason: string): void
 }
 
 export class Lanes {
@@ -373,16 +375,22 @@ export class Lanes {
       if (lane.arrivals === arrivals) lane.waiting = 0
       return
     }
+    const leftMs = first.expires - now()
+    if (leftMs <= 0) {
+      this.#decrement(lane, 1)
+      await this.#giveUp(first, 'expired')
+      return
+    }
     const waitMs = first.next - now()
     if (waitMs > 0 && waitMs <= longestWaitMs(first)) {
-      this.#schedule(lane, waitMs)
+      this.#schedule(lane, Math.min(waitMs, leftMs))
       return
     }
     const startedMs = now()
     const { outcome, progress } = await this.#attempt(first)
     if (progress.state !== undefined) this.#decrement(lane, 1)
     else if (outcome.kind === 'offline') this.#park(lane)
-    else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#test(lane, first, second)
+    else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#test(lane, first)
     if (lane.paced && lane.waiting > 0 && lane.timer === undefined)
       this.#schedule(lane, PACE_MS - Math.min(PACE_MS, Math.max(0, now() - startedMs)))
     if (lane.waiting === 0) lane.paced = false
@@ -395,28 +403,44 @@ export class Lanes {
     this.#schedule(lane, STORE_RETRY_MS)
   }
 
-  /** Tries the next message once, to find out whether the first message is at fault or the receiver. */
-  async #test(lane: Lane, first: Message, second: Message): Promise<void> {
-    const { outcome } = await this.#attempt(second, true)
-    if (outcome.kind !== 'delivered') return
-    this.#decrement(lane, 2)
-    const progress: Progress = { state: 'dead', reason: 'poison' }
-    await this.#write(first, progress)
-    this.#options.onProgress(first, { kind: 'failed', reason: 'poison' }, progress)
+  /**
+   * Tries the messages behind the first one, to find out whether it is at fault or the receiver. A message is tried only if all
+   * before it are suspect. So if it succeeds, they are all at fault, and none of them comes late.
+   */
+  async #test(lane: Lane, first: Message): Promise<void> {
+    const { store, now } = this.#options
+    const [head, ...others] = (await store.next(lane.runtime, lane.key, 1 + MAX_TESTS)) ?? []
+    if (head?.id !== first.id) return
+    const suspects = [first]
+    for (const message of others) {
+      const { outcome, progress } = await this.#attempt(message, progressOfTest)
+      if (progress.state === 'delivered') {
+        this.#decrement(lane, 1 + suspects.length)
+        for (const suspect of suspects) await this.#giveUp(suspect, 'poison')
+        return
+      }
+      if (progress.state === 'dead') this.#decrement(lane, 1)
+      else if (outcome.kind === 'offline' || !isSuspect({ ...message, ...progress }, now())) return
+      else suspects.push(message)
+    }
   }
 
-  /** With `test`, only a success is recorded. */
-  async #attempt(message: Message, test = false): Promise<{ outcome: Outcome; progress: Progress }> {
+  async #giveUp(message: Message, reason: 'expired' | 'poison'): Promise<void> {
+    await this.#write(message, { state: 'dead', reason })
+    this.#options.onGivenUp(message, reason)
+  }
+
+  async #attempt(message: Message, next = progressOf): Promise<{ outcome: Outcome; progress: Progress }> {
     const tried = { ...message, attempts: message.attempts + 1 }
     await this.#write(message, { attempts: tried.attempts })
     const outcome = await this.#options.deliver(tried)
-    return { outcome, progress: await this.#record(tried, outcome, test) }
+    return { outcome, progress: await this.#record(tried, outcome, next) }
   }
 
-  async #record(message: Message, outcome: Outcome, test = false): Promise<Progress> {
+  async #record(message: Message, outcome: Outcome, next = progressOf): Promise<Progress> {
     const { now, random } = this.#options
-    const progress = test && outcome.kind !== 'delivered' ? {} : progressOf(message, outcome, now(), random())
-    if (Object.keys(progress).length > 0) await this.#write(message, progress)
+    const progress = next(message, outcome, now(), random())
+    await this.#write(message, progress)
     this.#options.onProgress(message, outcome, progress)
     return progress
   }

@@ -31,6 +31,8 @@ const MAX_REFUSALS = REFUSED_STEPS_MS.length + 1
 /** After this, the next message of the lane is tried, to find out whether the receiver or the message is at fault. */
 const SUSPECT_FAILURES = 10
 const SUSPECT_MS = 30 * 60_000
+/** How many messages behind the first one are tried at most, each once those before it are suspect. */
+export const MAX_TESTS = 8
 
 /** Statuses that say nothing about the message itself. */
 const PASSING: ReadonlySet<number> = new Set([408, 425, 429])
@@ -73,6 +75,12 @@ export function progressOf(message: Message, outcome: Outcome, now: number, rand
   const step = STEPS_MS[Math.min(failures, STEPS_MS.length) - 1]!
   const asked = Math.min(Math.max(outcome.retryAfterMs ?? 0, step), 2 * step)
   return { failures, failedSince, reason, next: now + spread(asked, random) }
+}
+
+/** The same if it was tried before its turn. It then waits for its turn, not for a time. */
+export function progressOfTest(message: Message, outcome: Outcome, now: number, random: number): Progress {
+  const { next: _, ...progress } = progressOf(message, outcome, now, random)
+  return progress
 }
 
 /** The longest possible wait for the next attempt. A longer one means that the clock has been set back since. */

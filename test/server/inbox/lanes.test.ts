@@ -39,7 +39,14 @@ class Memory {
 
 function make(says: (message: Message) => Outcome) {
   const store = new Memory()
-  const ground = { store, live: true, tried: [] as string[], active: new Set<string>(), most: 0 }
+  const ground = {
+    store,
+    live: true,
+    tried: [] as string[],
+    delivered: [] as string[],
+    active: new Set<string>(),
+    most: 0,
+  }
   const lanes = new Lanes({
     store: store as unknown as InboxStore,
     logger: noLogger,
@@ -55,9 +62,12 @@ function make(says: (message: Message) => Outcome) {
       ground.most = Math.max(ground.most, ground.active.size)
       await Promise.resolve()
       ground.active.delete(message.lane)
-      return ground.live ? says(message) : { kind: 'offline', reason: 'runtime-offline' }
+      const outcome: Outcome = ground.live ? says(message) : { kind: 'offline', reason: 'runtime-offline' }
+      if (outcome.kind === 'delivered') ground.delivered.push(message.id)
+      return outcome
     },
     onProgress: () => {},
+    onGivenUp: () => {},
   })
   const add = (id: string, lane = 'l', more: Partial<Message> = {}) => {
     const now = Date.now()
@@ -150,17 +160,78 @@ describe('lanes', () => {
     vi.useRealTimers()
   })
 
-  test('a receiver that is down is no reason to give a message up', async () => {
+  const SEALED: Outcome = { kind: 'failed', reason: 'inbox-sealed' }
+  test.each<[string, readonly (Outcome | undefined)[], number, string]>([
+    ['two in a row', [DOWN, DOWN], 2, 'poison poison'],
+    ['three for a lost key', [SEALED, SEALED, SEALED], 3, 'poison poison poison'],
+    ['as many as are tested', Array.from({ length: 8 }, () => DOWN), 6, 'poison '.repeat(8).trim()],
+    ['one that is refused behind it', [DOWN, { kind: 'refused', reason: '400' }], 2, 'poison refused: 400'],
+    ['one that is refused for good behind it', [DOWN, { kind: 'gone', reason: '410' }], 2, 'poison refused: 410'],
+    ['one that is damaged behind it', [DOWN, { kind: 'damaged', reason: 'damaged' }], 2, 'poison damaged'],
+    ['one that is delivered between two', [DOWN, undefined, DOWN], 2, 'poison 200 poison'],
+  ])('poison, %s: the lane goes on, in order', async (_what, outcomes, hours, reasons) => {
+    vi.useFakeTimers()
+    const { add, lanes, store, delivered } = make(({ id }) => outcomes[Number(id)] ?? OK)
+    for (let i = 0; i < outcomes.length + 3; i++) add(`${i}`)
+    await pass(hours * 3_600_000)
+    expect(store.messages.map(({ reason }) => reason)).toEqual([
+      ...reasons.split(/ (?!\d)|(?<!:) /),
+      '200',
+      '200',
+      '200',
+    ])
+    expect(delivered).toEqual(store.messages.flatMap(({ id, state }) => (state === 'delivered' ? [id] : [])))
+    expect(lanes.size).toBe(0)
+    vi.useRealTimers()
+  })
+
+  test('a receiver that is down is no reason to give a message up, and they arrive in order', async () => {
     vi.useFakeTimers()
     let down = true
-    const { add, store, tried } = make(() => (down ? DOWN : OK))
-    for (const id of ['a', 'b', 'c']) add(id)
-    await pass(12 * 3_600_000)
-    expect(store.messages.map(({ state }) => state)).toEqual(['waiting', 'waiting', 'waiting'])
-    expect(tried).not.toContain('c')
+    const { add, store, tried, delivered } = make(() => (down ? DOWN : OK))
+    const ids = Array.from({ length: 12 }, (_, i) => `m${i}`)
+    for (const id of ids) add(id)
+    for (const hours of [1, 12, 12]) {
+      tried.length = 0
+      await pass(hours * 3_600_000)
+      expect(store.messages.map(({ state }) => state)).toEqual(ids.map(() => 'waiting'))
+      expect(tried).not.toContain('m9')
+    }
     down = false
-    await pass(3_600_000)
-    expect(store.messages.map(({ state }) => state)).toEqual(['delivered', 'delivered', 'delivered'])
+    await pass(15 * 60_000)
+    expect(delivered).toEqual(ids)
+    vi.useRealTimers()
+  })
+
+  test('a receiver that is back between two tests gets all of them, in order', async () => {
+    vi.useFakeTimers()
+    const { add, delivered, store } = make(({ id }) => (Date.now() - from < 3 * 3_600_000 || id === '0' ? DOWN : OK))
+    const from = Date.now()
+    for (let i = 0; i < 6; i++) add(`${i}`)
+    await pass(5 * 3_600_000)
+    expect(store.messages[0]).toMatchObject({ state: 'dead', reason: 'poison' })
+    expect(delivered).toEqual(['1', '2', '3', '4', '5'])
+    vi.useRealTimers()
+  })
+
+  test('what is too old is not tried, and holds up nothing', async () => {
+    vi.useFakeTimers()
+    const { add, ground, lanes, state, tried } = make(({ id }) => (id === 'fails' ? DOWN : OK))
+    ground.live = false
+    add('old', 'l', { expires: Date.now() + 60_000 })
+    add('fails', 'l', { expires: Date.now() + 20 * 60_000 })
+    add('good')
+    await pass(120_000)
+    ground.live = true
+    lanes.wake('demo')
+    await pass(18 * 60_000 + 100)
+    expect(tried).not.toContain('old')
+    expect([state('old'), state('fails')]).toMatchObject([
+      { state: 'dead', reason: 'expired' },
+      { state: 'dead', reason: 'expired' },
+    ])
+    expect(state('good')).toMatchObject({ state: 'delivered' })
+    expect(lanes.size).toBe(0)
     vi.useRealTimers()
   })
 
@@ -227,7 +298,13 @@ test('lanes of a runtime that has left take no turn from those of another', asyn
   const { promise, resolve } = Promise.withResolvers<Outcome>()
   const lanes = new Lanes({
     ...{ store: store as unknown as InboxStore, logger: noLogger, now: Date.now, random: () => 0.5 },
-    ...{ lanesPerRuntime: 2, lanes: 1, isLive: runtime => live.has(runtime), onProgress: () => {} },
+    ...{
+      lanesPerRuntime: 2,
+      lanes: 1,
+      isLive: runtime => live.has(runtime),
+      onProgress: () => {},
+      onGivenUp: () => {},
+    },
     deliver: ({ runtime }) => {
       tried.push(runtime)
       return runtime === 'gone' ? promise : Promise.resolve(OK)
@@ -264,6 +341,7 @@ test('a turn costs the same, however many lanes wait for theirs', async () => {
     isLive: () => true,
     deliver: () => Promise.resolve(OK),
     onProgress: () => {},
+    onGivenUp: () => {},
   })
   for (const lane of [...waiting]) {
     lanes.expect('demo', lane)
@@ -278,7 +356,7 @@ test('runtimes whose receivers are silent leave a place for another', async () =
   const tried: string[] = []
   const lanes = new Lanes({
     ...{ store: store as unknown as InboxStore, logger: noLogger, now: Date.now, random: () => 0 },
-    ...{ lanesPerRuntime: 4, lanes: 8, isLive: () => true, onProgress: () => {} },
+    ...{ lanesPerRuntime: 4, lanes: 8, isLive: () => true, onProgress: () => {}, onGivenUp: () => {} },
     deliver: ({ runtime }) => {
       tried.push(runtime)
       return runtime === 'here' ? Promise.resolve(OK) : new Promise(() => {})
