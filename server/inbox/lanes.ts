@@ -10,7 +10,7 @@
  */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { isSuspect, longestWaitMs, MAX_TESTS, type Outcome, progressOf, progressOfTest } from './retry.ts'
+import { isSuspect, longestWaitMs, MAX_TESTS, type Outcome, progressOf, progressOfTest, TESTS_MS } from './retry.ts'
 import { type InboxStore, type LaneCount, type LaneEvent, type Message, type Progress, StoreError } from './store.ts'
 
 /** After an outage, lanes start at random times within this span, so that they do not all start at once. */
@@ -412,7 +412,9 @@ export class Lanes {
     const [head, ...others] = (await store.next(lane.runtime, lane.key, 1 + MAX_TESTS)) ?? []
     if (head?.id !== first.id) return
     const suspects = [first]
+    const endsMs = now() + TESTS_MS
     for (const message of others) {
+      if (now() >= endsMs) return
       const { outcome, progress } = await this.#attempt(message, progressOfTest)
       if (progress.state === 'delivered') {
         this.#decrement(lane, 1 + suspects.length)

@@ -33,6 +33,8 @@ const SUSPECT_FAILURES = 10
 const SUSPECT_MS = 30 * 60_000
 /** How many messages behind the first one are tried at most, each once those before it are suspect. */
 export const MAX_TESTS = 8
+/** They all begin within this time. If the receiver recovered between the first attempt and the last, the messages would be blamed. */
+export const TESTS_MS = 10_000
 
 /** Statuses that say nothing about the message itself. */
 const PASSING: ReadonlySet<number> = new Set([408, 425, 429])

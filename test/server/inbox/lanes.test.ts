@@ -37,7 +37,7 @@ class Memory {
   }
 }
 
-function make(says: (message: Message) => Outcome) {
+function make(says: (message: Message) => Outcome, takesMs = 0) {
   const store = new Memory()
   const ground = {
     store,
@@ -60,7 +60,7 @@ function make(says: (message: Message) => Outcome) {
       expect(ground.active.has(message.lane)).toBe(false)
       ground.active.add(message.lane)
       ground.most = Math.max(ground.most, ground.active.size)
-      await Promise.resolve()
+      await (takesMs === 0 ? Promise.resolve() : new Promise(done => setTimeout(done, takesMs)))
       ground.active.delete(message.lane)
       const outcome: Outcome = ground.live ? says(message) : { kind: 'offline', reason: 'runtime-offline' }
       if (outcome.kind === 'delivered') ground.delivered.push(message.id)
@@ -200,6 +200,15 @@ describe('lanes', () => {
     down = false
     await pass(15 * 60_000)
     expect(delivered).toEqual(ids)
+    vi.useRealTimers()
+  })
+
+  test('a receiver that is silent for long is tried with two messages a round, as it may be back meanwhile', async () => {
+    vi.useFakeTimers()
+    const { add, tried } = make(() => DOWN, 60_000)
+    for (let i = 0; i < 6; i++) add(`${i}`)
+    await pass(24 * 3_600_000)
+    expect([...new Set(tried)]).toEqual(['0', '1'])
     vi.useRealTimers()
   })
 
