@@ -2,6 +2,7 @@
 import { type FSWatcher, watch } from 'node:fs'
 import { realpath } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
 import { detached, logGuard } from './guard.ts'
 import type { Logger } from './log.ts'
 import { inTurn, markOf } from './plain-file.ts'
@@ -15,29 +16,43 @@ const SETTLE_MS = 100
 const LOOK_MS = 5_000
 /** What has changed may change again within this time and bear the same time of change. */
 const GRAIN_MS = 1_000
+/** Whoever writes a file in place has finished once nothing has changed for this long. */
+const QUIET_MS = 1_000
+/** A file that keeps changing is reported after this time. */
+const WRITING_MS = 5_000
 
 /**
- * Calls `changed` when one of the files may be another than when it was read, before or after this call. Their folders are
- * watched, since a rename over a file, and the symbolic link that a ConfigMap swaps, are seen only there; those of the files
- * that links lead to as well. The files themselves are looked at every 5 s, and the first look tells in any case: file systems
- * over a network tell nothing, and the system may have no watch to give. A look opens them, so that one that could not be opened
- * for a while is told of again once it can. What else happens in a folder, such as a log that grows, is not told. Keeps no process
- * alive.
+ * Calls `changed` when one of the files may have changed since it was read, before or after this call. Their folders are
+ * watched, since a rename over a file, and the symbolic link that a ConfigMap swaps, are seen only there; so are the folders of the
+ * files that links lead to. The files themselves are looked at every 5 s, and the first look reports a change in any case: network file
+ * systems send no events, and the system may have no watch to give. A look opens the files, so one that could not be opened for a
+ * while is reported once it can. Other changes in a folder, such as a growing log, are not reported. A rename is reported at once. A
+ * file that is written in place is reported when nothing has changed for a second, since half of a list or table may be valid. Keeps
+ * no process alive.
  */
 export function watchFiles(files: readonly string[], logger: Logger, changed: () => void): FilesWatch {
-  let seen: string | undefined
+  let seen: readonly string[] | undefined
   let newAt = Number.NEGATIVE_INFINITY
+  let writtenSince: number | undefined
   let settling: NodeJS.Timeout | undefined
   let closed = false
   const guard = logGuard(logger, 'changed files could not be read')
   const tell = async () => {
     settling = undefined
     // First, so that what changes while it is read is found by the next look.
+    const before = seen
     const marks = await marksOf(files)
     const now = performance.now()
-    if (marks !== seen) newAt = now
+    if (!isDeepStrictEqual(marks, before)) newAt = now
     seen = marks
-    if (!closed && now - newAt < GRAIN_MS) changed()
+    if (closed) return
+    if (isWritten(marks, before)) writtenSince ??= now
+    const isQuiet = now - newAt >= QUIET_MS || now - (writtenSince ?? now) >= WRITING_MS
+    if (writtenSince !== undefined && !isQuiet) soon()
+    else if (writtenSince !== undefined || now - newAt < GRAIN_MS) {
+      writtenSince = undefined
+      changed()
+    }
   }
   const told = guard(() => detached(logger, 'changed files could not be read', tell()))
   const soon = () => {
@@ -67,7 +82,7 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   const look = async () => {
     if (looking) return
     looking = true
-    if ((await marksOf(files)) !== seen) soon()
+    if (!isDeepStrictEqual(await marksOf(files), seen)) soon()
     looking = false
   }
   const round = guard(() => detached(logger, 'files could not be looked at', look()))
@@ -82,6 +97,15 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   }
 }
 
-async function marksOf(files: readonly string[]): Promise<string> {
-  return (await Promise.all(files.map(markOf))).join()
+function marksOf(files: readonly string[]): Promise<string[]> {
+  return Promise.all(files.map(markOf))
+}
+
+/** Whether a file has changed without being replaced. Before the first look, nobody knows. */
+function isWritten(marks: readonly string[], before: readonly string[] | undefined): boolean {
+  return before === undefined || marks.some((mark, i) => mark !== before[i] && inodeOf(mark) === inodeOf(before[i]!))
+}
+
+function inodeOf(mark: string): string {
+  return mark.split(' ')[0]!
 }

@@ -182,7 +182,7 @@ describe('C7: routes that do not fit into a hello', () => {
     await eventually(() =>
       expect(server.sessions().filter(({ id, active }) => active && id !== session!.id)).toHaveLength(1),
     )
-    expect(errors).toContain('the rules of the target cannot be published; the old ones stay')
+    expect(errors).toContain('the rules of the target cannot be published; the old ones stay in force')
     const answer = await call(server, `nobody.${DOMAIN}`)
     expect(answer.status).toBe(503)
   })

@@ -1,4 +1,13 @@
-import { appendFileSync, mkdirSync, mkdtempSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
@@ -56,6 +65,26 @@ test('a change before the first look is told, where nothing else tells of it', a
   startWatching('cert')
   mkdirSync(folder)
   await until(() => told === 1)
+})
+
+test('a file that is written in place is told of once it is complete, a rename at once', async () => {
+  const file = join(folder, 'table')
+  const told: string[] = []
+  watching = watchFiles([file], logger, () => told.push(readFileSync(file, 'utf8')))
+  const parts = ['a', 'b', 'c', 'd']
+  for (const part of parts) {
+    appendFileSync(file, part)
+    await new Promise(resolve => setTimeout(resolve, 300))
+  }
+  await until(() => told.length > 0)
+  expect(told).toEqual(['abcd'])
+  for (const part of parts) {
+    const before = told.length
+    writeFileSync(`${file}.new`, part)
+    renameSync(`${file}.new`, file)
+    await until(() => told.length > before)
+    expect(told.at(-1)).toBe(part)
+  }
 })
 
 test('nothing is told once it is closed', async () => {
