@@ -130,7 +130,7 @@ async function issue(authority: CertificateAndKey, leaf: Issue): Promise<Certifi
   return { certificate: `${certificate.toString('pem')}\n`, key: await privateKeyToPem(keys.privateKey) }
 }
 
-/** The certificate that the key fits: while one authority follows another, both stand there. */
+/** The authority's certificate that matches its key. While authorities are being rotated, the file has both. */
 function signerOf(authority: CertificateAndKey): string {
   const key = createPrivateKey(authority.key)
   const signer = certificatesIn(authority.certificate).find(one => new X509Certificate(one).checkPrivateKey(key))

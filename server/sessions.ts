@@ -253,7 +253,7 @@ export class Sessions {
   }
 
   /** Ends the sessions whose token a revocation covers. */
-  judge(): void {
+  endRevoked(): void {
     for (const session of this.#all) if (this.#options.authenticator.covers(session.identity)) this.#revoked(session)
   }
 

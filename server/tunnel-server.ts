@@ -160,7 +160,7 @@ export class TunnelServer implements Server {
       urlOf: runtime => publicUrl(settings.public, settings.domains, this.publicAddress?.port, runtime),
     })
     if (replicas.peers !== undefined) replicas.peers.returned = this.#sessions.returned
-    revocations.onChange = () => this.#sessions.judge()
+    revocations.onChange = () => this.#sessions.endRevoked()
     this.#hosts = new Hosts(settings.domains, settings.control?.hostName?.toLowerCase(), this.#ownHosts)
     this.#edge = createEdge({
       hosts: this.#hosts,

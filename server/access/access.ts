@@ -104,12 +104,12 @@ class CheckedExchange extends StrippedExchange {
 
   check(rules: CallerRules, request: HttpRequest, sent: HeaderList, next: Handler, corsOf: CorsOf): this {
     const guard = guardWith(error => this.responseAbort(toSallyportError(error)))
-    const judged = guard((verdict: SallyportError | Denied | undefined) => {
+    const checked = guard((verdict: SallyportError | Denied | undefined) => {
       const handler: Handler = verdict === undefined ? next : (...exchange) => deny(verdict, corsOf, ...exchange)
       this.pass(handler, request)
     })
     const failed = guard((error: unknown) => this.responseAbort(toSallyportError(error)))
-    rules.judge(request, sent, this.#gone.signal).then(judged, failed)
+    rules.check(request, sent, this.#gone.signal).then(checked, failed)
     return this
   }
 

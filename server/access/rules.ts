@@ -54,7 +54,7 @@ export class CallerRules {
   }
 
   /** Resolves to `undefined` if the request may pass. Never rejects. */
-  async judge(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<SallyportError | Denied | undefined> {
+  async check(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<SallyportError | Denied | undefined> {
     try {
       if (this.#certificates && request.certified !== true) {
         throw new TokenRefused('missing', 'the caller showed no valid certificate')

@@ -23,7 +23,7 @@ export class Authenticator {
   readonly #keys: KeySource
   readonly #verifier: TokenVerifier
   readonly #revocations: RevocationStore
-  #saidMs = Number.NEGATIVE_INFINITY
+  #loggedMs = Number.NEGATIVE_INFINITY
   /** Failures of the hook since the last log line about them. */
   #failures = 0
 
@@ -88,9 +88,9 @@ export class Authenticator {
   /** Logs at a limited rate, since the hook is called for each live session in each check. */
   #hookFailed(error: unknown): void {
     this.#failures++
-    if (performance.now() - this.#saidMs < LOG_EVERY_MS) return
+    if (performance.now() - this.#loggedMs < LOG_EVERY_MS) return
     this.#settings.logger.error({ err: error, times: this.#failures }, 'the revocation hook failed; live sessions stay')
-    this.#saidMs = performance.now()
+    this.#loggedMs = performance.now()
     this.#failures = 0
   }
 

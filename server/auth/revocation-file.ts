@@ -35,7 +35,7 @@ export class RevocationFile {
   /** Rejects if the file is missing or invalid: to go on without it would forget what was revoked. */
   async start(): Promise<void> {
     try {
-      this.#take(await this.#readText())
+      this.#apply(await this.#readText())
     } catch (error) {
       const hint = (error as NodeJS.ErrnoException).code === 'ENOENT' ? '; an empty file is an empty list' : ''
       throw new Error(`auth.revocations.file: ${(error as Error).message}${hint}`, { cause: error })
@@ -55,7 +55,7 @@ export class RevocationFile {
       try {
         const text = await this.#readText()
         if (text === this.#text) return
-        this.#take(text)
+        this.#apply(text)
         this.#logger.info({ file: this.#file }, 'revocations read')
       } catch (error) {
         this.#logger.error({ file: this.#file, err: error }, 'the list of revocations is bad; the old one stays')
@@ -65,7 +65,7 @@ export class RevocationFile {
     })
   }
 
-  #take(text: string): void {
+  #apply(text: string): void {
     const rules = parseRevocations(text)
     this.#text = text
     this.#hasRules = rules.length > 0
@@ -87,7 +87,7 @@ export class RevocationFile {
     const unwritten = this.#unwritten
     const text = (await this.#textAfter(change, unwritten)) ?? (await this.#readText())
     this.#unwritten = this.#unwritten.filter(rule => !unwritten.includes(rule))
-    this.#take(text)
+    this.#apply(text)
   }
 
   /** Makes the change and resolves to the file's new text. `undefined` if there is nothing to change. */

@@ -40,7 +40,7 @@ import { TargetQuestions, type TargetsAnswer } from './target-questions.ts'
 /** A session whose token has expired drains for this long, then is cut. With all delays that is within the promised 60 s. */
 const EXPIRY_GRACE_MS = 50_000
 /** For this long, a session that refused an exchange gets no others while another session is healthy. */
-const TIRED_MS = 1000
+const REFUSAL_PAUSE_MS = 1000
 /** How many notices are logged in a burst, and per second in the long run. */
 const NOTICE_BURST = 20
 const NOTICES_PER_SECOND = 0.5
@@ -103,7 +103,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   #tellsOfTargets = false
   /** Created when an operator asks. */
   #questions: TargetQuestions | undefined
-  #tiredUntil = ZERO
+  #pausedUntil = ZERO
   readonly #credentials: Credentials
   /** Created when the session begins to drain, to save memory: there are many sessions, and most never do. */
   #sessionDrain: SessionDrain | undefined
@@ -209,7 +209,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   }
 
   get overdue(): boolean {
-    return this.full || this.#session.overdue || (this.#tiredUntil > 0 && performance.now() < this.#tiredUntil)
+    return this.full || this.#session.overdue || (this.#pausedUntil > 0 && performance.now() < this.#pausedUntil)
   }
 
   claims(host: string): boolean {
@@ -217,7 +217,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   }
 
   refused(): void {
-    this.#tiredUntil = performance.now() + TIRED_MS
+    this.#pausedUntil = performance.now() + REFUSAL_PAUSE_MS
   }
 
   get state(): State {

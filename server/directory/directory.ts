@@ -105,7 +105,7 @@ export const MAX_INSTANCES = 32
 /** If a client presents a higher epoch, it counts as none. */
 const MAX_EPOCH = 2 ** 48
 /** Later epochs from other replicas are ignored. No real epoch gets this high, and there is still room to count above it. */
-export const MAX_TOLD_EPOCH = 2 * MAX_EPOCH
+export const MAX_REPORTED_EPOCH = 2 * MAX_EPOCH
 /** Epochs from here on cannot be the result of counting, so they are invalid. `scripts.ts` has the same number. */
 export const EPOCHS_END = 1e15
 

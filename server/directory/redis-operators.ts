@@ -72,7 +72,7 @@ export class RedisOperators implements SharedOperators {
         { channel: this.#channel, key: this.#key },
         DEADLINE_MS,
         {
-          message: text => this.#heard(text),
+          message: text => this.#receive(text),
           closed: () => this.#lost(),
         },
         this.#opening.signal,
@@ -114,7 +114,7 @@ export class RedisOperators implements SharedOperators {
     this.#questions.set(id, question)
     const timer = setTimeout(resolve, ANSWER_MS)
     try {
-      const listeners = await this.#say({ id, from: this.#options.replica, what, body })
+      const listeners = await this.#publish({ id, from: this.#options.replica, what, body })
       question.expected = listeners - 1
       if (question.answers.length < question.expected) await promise
       const { answers, expected } = question
@@ -126,7 +126,7 @@ export class RedisOperators implements SharedOperators {
     }
   }
 
-  async #say(message: Message): Promise<number> {
+  async #publish(message: Message): Promise<number> {
     const text = JSON.stringify(message)
     if (text.length > MAX_MESSAGE_CHARS)
       throw new RangeError(`the message has ${text.length} characters, which is too long: ask the replica itself`)
@@ -134,10 +134,10 @@ export class RedisOperators implements SharedOperators {
     return await this.#link.publish(this.#channel, text)
   }
 
-  #heard(text: string): void {
+  #receive(text: string): void {
     const message = parse(text)
     if (message === undefined || message.from === this.#options.replica) return
-    if (message.what !== undefined) this.#detached(this.#answered(message))
+    if (message.what !== undefined) this.#detached(this.#answerQuestion(message))
     else this.#questions.get(message.id)?.answers.push(message.answer)
     const question = this.#questions.get(message.id)
     if (question !== undefined && question.answers.length >= question.expected) question.done()
@@ -147,16 +147,16 @@ export class RedisOperators implements SharedOperators {
     detached(this.#options.logger, 'forwarding questions of operators failed', work)
   }
 
-  async #answered({ id, from, what, body }: Message): Promise<void> {
+  async #answerQuestion({ id, from, what, body }: Message): Promise<void> {
     const { replica, logger } = this.#options
     try {
       const answer = await this.answer?.(what!, body ?? {}, from)
-      if (answer !== undefined) await this.#say({ id, from: replica, answer })
+      if (answer !== undefined) await this.#publish({ id, from: replica, answer })
     } catch (error) {
       logger.warn({ from, what, err: error }, "could not answer another replica's question")
       const answer = problemOf(`replica ${replica} could not answer: ${(error as Error).message}`.slice(0, MAX_PROBLEM))
       // If this fails, too, the other replica reports that this one did not answer.
-      await this.#say({ id, from: replica, answer }).catch(() => {})
+      await this.#publish({ id, from: replica, answer }).catch(() => {})
     }
   }
 

@@ -64,7 +64,7 @@ export class RedisRevocations implements SharedRevocations {
   /** Rules that Redis has, or should have. */
   #known: Rules = new Map()
   /** The rules of the last call of `onList`. */
-  #told: Rules = new Map()
+  #reported: Rules = new Map()
   #link: RedisLink | undefined
   #batch: Batch | undefined
   /** One exchange at a time, since each answer is the whole list, and Redis buffers only a few of these for a client. */
@@ -77,7 +77,7 @@ export class RedisRevocations implements SharedRevocations {
   readable = true
   odd: readonly string[] = []
   /** The entries among them that are not valid UTF-8, by their text as shown. */
-  #torn: ReadonlyMap<string, readonly Buffer[]> = new Map()
+  #nonUtf8: ReadonlyMap<string, readonly Buffer[]> = new Map()
   /** Called with all rules whenever one is added or removed. */
   onList: (rules: readonly Revocation[]) => void = () => {}
 
@@ -100,19 +100,19 @@ export class RedisRevocations implements SharedRevocations {
     const guard = logGuard(this.#options.logger, REFRESH_FAILED)
     const due = guard(() => {
       if (++this.#rounds % FETCH_ROUNDS === 0) this.#stale = true
-      this.#again()
+      this.#refresh()
     })
     this.#timer = setTimeout(due, REFRESH_MS).unref()
   }
 
   /** A replica of a release without versions announces a change with an empty one. */
-  #heard(version: string): void {
+  #notified(version: string): void {
     if (version === '') this.#stale = true
     else if (version === this.#version) return
-    this.#again()
+    this.#refresh()
   }
 
-  #again(): void {
+  #refresh(): void {
     detached(this.#options.logger, REFRESH_FAILED, this.open())
   }
 
@@ -134,7 +134,7 @@ export class RedisRevocations implements SharedRevocations {
   }
 
   async remove(isRemoved: (text: string) => boolean): Promise<void> {
-    // Whoever wrote a rule by hand may have spelt it in another way.
+    // A rule that was written by hand may have a different spelling.
     const rules = [...this.#known].filter(([, rule]) => isRemoved(formatRule(rule)))
     const texts = [...rules.map(([text]) => text), ...this.odd.filter(isRemoved)]
     if (texts.length === 0) return
@@ -143,7 +143,7 @@ export class RedisRevocations implements SharedRevocations {
       return
     }
     const until = Math.floor(this.#options.now() / 1000) + KEEP_REMOVED_S
-    const entries = texts.flatMap((text): readonly EntryText[] => this.#torn.get(text) ?? [text])
+    const entries = texts.flatMap((text): readonly EntryText[] => this.#nonUtf8.get(text) ?? [text])
     await this.#share(entries.flatMap(entry => [entry, `removed ${until}`]))
   }
 
@@ -182,12 +182,12 @@ export class RedisRevocations implements SharedRevocations {
     if (String(kind) === 'same') return this.#known
     this.#version = String(version)
     if (String(kind) === 'long') {
-      this.#take(this.#known, [LONG])
+      this.#adopt(this.#known, [LONG])
       return new Map()
     }
     const { rules, odd, removed } = this.#read(there)
     const lost = [...this.#known].filter(([text, rule]) => !rules.has(text) && !removed.has(text) && this.#isKept(rule))
-    this.#take(new Map([...rules, ...lost]), odd)
+    this.#adopt(new Map([...rules, ...lost]), odd)
     if (lost.length > 0 && again) await this.#exchange('fill', entriesOf(lost), false)
     return rules
   }
@@ -214,11 +214,11 @@ export class RedisRevocations implements SharedRevocations {
         odd.push(text)
       }
     }
-    this.#torn = Map.groupBy(torn, String)
-    return { rules, odd: [...odd, ...this.#torn.keys()], removed }
+    this.#nonUtf8 = Map.groupBy(torn, String)
+    return { rules, odd: [...odd, ...this.#nonUtf8.keys()], removed }
   }
 
-  #take(rules: Rules, odd: readonly string[]): void {
+  #adopt(rules: Rules, odd: readonly string[]): void {
     this.#known = rules
     this.odd = odd
     this.readable = odd.length === 0
@@ -230,8 +230,8 @@ export class RedisRevocations implements SharedRevocations {
         error,
       )
     }
-    if (isSame(rules, this.#told)) return
-    this.#told = rules
+    if (isSame(rules, this.#reported)) return
+    this.#reported = rules
     this.onList([...rules.values()])
   }
 
@@ -252,7 +252,7 @@ export class RedisRevocations implements SharedRevocations {
       { channel: this.#channel, key: this.#key },
       DEADLINE_MS,
       {
-        message: version => this.#heard(version),
+        message: version => this.#notified(version),
         closed: () => {
           this.#link = undefined
         },

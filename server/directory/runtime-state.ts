@@ -20,20 +20,23 @@ export function parseRuntimeState(text: string, nowMs: number): RuntimeState {
   }
 }
 
-/** Whether this can be the name of an instance, or of a replica (which is URL-escaped). No other names can be passed on. `scripts.ts` checks the same. */
+/**
+ * Whether this can be the name of an instance, or of a replica (which is URL-escaped). No other names can be passed on. `scripts.ts`
+ * has the same check.
+ */
 function isOurs(name: string): boolean {
   return /^[\w.~%!*'()-]{1,512}$/.test(name)
 }
 
 /** Most instances in one message, and the maximum size of one, as each instance may have 1,000 replicas. */
-const MAX_TOLD = 16
+const MAX_INSTANCES_SENT = 16
 export const MAX_RUNTIME_STATE_BYTES = 1_200_000
 
 /** Writes a state for another replica, which reads it with {@link parseRuntimeState}. The active instance comes first. */
 export function formatRuntimeState(state: RuntimeState, nowMs: number): string {
   const { runtime, epoch, active, version, instances, changedMs } = state
   const list = [runtime, epoch, active, version, Math.max(0, Math.floor(nowMs - changedMs))].map(String)
-  const told = [...instances].sort(([, a], [, b]) => b.epoch - a.epoch).slice(0, MAX_TOLD)
+  const told = [...instances].sort(([, a], [, b]) => b.epoch - a.epoch).slice(0, MAX_INSTANCES_SENT)
   let bytes = 0
   for (const [name, { epoch, replicas }] of told) {
     const held = [epoch, ...replicas].join(' ')

@@ -13,7 +13,7 @@ import {
   type DirectoryListener,
   type DirectoryState,
   type DirectoryStats,
-  MAX_TOLD_EPOCH,
+  MAX_REPORTED_EPOCH,
   presentedEpoch,
   type Registration,
   type RuntimeState,
@@ -56,7 +56,7 @@ export class SharedDirectory implements Directory {
   readonly #lookups: Lookups
   #listener: DirectoryListener | undefined
   /** Somebody asked while the directory was lost. */
-  #missed = false
+  #askedWhileLost = false
   /** The latest version of any record that the store reported, on this link or the one before it. */
   #latest = 0
 
@@ -86,7 +86,7 @@ export class SharedDirectory implements Directory {
         closed: atMs => this.#lease.closed(atMs),
         absent: atMs => this.#lease.absent(atMs),
         unreachable: () => this.#lease.unreachable(),
-        judge: () => this.#judge(),
+        updateState: () => this.#updateState(),
       },
     )
     this.#upkeep = new Upkeep(
@@ -98,7 +98,7 @@ export class SharedDirectory implements Directory {
         refresh: runtime => this.refresh(runtime),
         toldAll: () => {
           this.#known.completed()
-          this.#judge()
+          this.#updateState()
         },
       },
     )
@@ -108,10 +108,10 @@ export class SharedDirectory implements Directory {
       find: runtime => this.find(runtime),
     })
     witnesses.listen({
-      heard: (state, teller) => this.#heard(state, teller),
+      heard: (state, teller) => this.#receive(state, teller),
       reached: () => this.#listener?.regained(),
       states: () => this.#known.all(),
-      changed: () => this.#judge(),
+      changed: () => this.#updateState(),
     })
   }
 
@@ -145,7 +145,7 @@ export class SharedDirectory implements Directory {
   find(runtime: string): RuntimeState | 'unknown' | undefined {
     const { state } = this
     if (state !== 'lost') return this.#known.find(runtime, state === 'presumed')
-    this.#missed = true
+    this.#askedWhileLost = true
     return 'unknown'
   }
 
@@ -201,7 +201,7 @@ export class SharedDirectory implements Directory {
     const [seen, seenActive] = [before?.epoch ?? 0, before?.active ?? '']
     const answer = await this.#connection.change({ operation, runtime, instance, presented, seen, seenActive })
     if (answer === null) return undefined
-    const state = this.#told(answer)
+    const state = this.#parse(answer)
     if (state.epoch > seen) this.#witnesses.tell(state, true)
     // If nothing was learned meanwhile, the store's answer is the latest state.
     const certain = before === this.#known.last(runtime)
@@ -210,7 +210,7 @@ export class SharedDirectory implements Directory {
     return this.#known.last(runtime)
   }
 
-  #told(text: string): RuntimeState {
+  #parse(text: string): RuntimeState {
     const state = parseRuntimeState(text, this.#now())
     this.#latest = Math.max(this.#latest, state.version)
     return state
@@ -236,10 +236,10 @@ export class SharedDirectory implements Directory {
   // What others tell
 
   /** Another replica has told a state. */
-  #heard(state: RuntimeState, teller: string): void {
+  #receive(state: RuntimeState, teller: string): void {
     const { runtime, epoch } = state
     const known = this.#known.last(runtime)
-    if (epoch > MAX_TOLD_EPOCH) return
+    if (epoch > MAX_REPORTED_EPOCH) return
     // The teller does not know the later epoch.
     if (known !== undefined && epoch < known.epoch) this.#witnesses.tell(known, true)
     if (!this.#connection.isOpen) {
@@ -252,10 +252,10 @@ export class SharedDirectory implements Directory {
   #notice(text: string): void {
     try {
       if (text.length > MAX_NOTICE_CHARS) throw new TypeError(`it is ${text.length} characters long`)
-      const state = this.#told(text)
+      const state = this.#parse(text)
       const { runtime, epoch } = state
       if (!this.#known.wants(runtime)) return
-      const isOdd = epoch > MAX_TOLD_EPOCH || this.#known.older(state)
+      const isOdd = epoch > MAX_REPORTED_EPOCH || this.#known.older(state)
       if (!isOdd) this.#learn(state)
       if (isOdd || !this.#isServed(state)) this.#upkeep.doubt(runtime)
     } catch (error) {
@@ -274,26 +274,26 @@ export class SharedDirectory implements Directory {
       this.#known.confirmed()
       this.#options.record?.('renewed', '', '', 0)
     }
-    this.#judge()
+    this.#updateState()
   }
 
   // The state of the directory
 
   /** Logs and reports a change of state. */
-  #judge(): void {
+  #updateState(): void {
     try {
-      this.#judgeState()
+      this.#applyState()
     } catch (error) {
       tellDefect(this.#logger, 'reporting the state of the directory failed', error)
     }
   }
 
-  #judgeState(): void {
+  #applyState(): void {
     const { state, young } = this
     const { isOpen, failure } = this.#connection
     this.#witnesses.watch(state !== 'connected' || !isOpen || young || !this.#known.isWhole)
-    const regained = this.#missed && state !== 'lost'
-    if (regained) this.#missed = false
+    const regained = this.#askedWhileLost && state !== 'lost'
+    if (regained) this.#askedWhileLost = false
     this.#stateLog.say(state, isOpen && young, this.#lease.replicas, failure)
     if (regained) this.#listener?.regained()
   }

@@ -11,7 +11,7 @@ const WORDS: Record<DirectoryState | 'young', string> = {
 
 export class StateLog {
   readonly #logger: Logger
-  #said: DirectoryState | 'young' | undefined
+  #logged: DirectoryState | 'young' | undefined
 
   constructor(logger: Logger) {
     this.#logger = logger
@@ -20,8 +20,8 @@ export class StateLog {
   /** `isYoung`: the store answers, but may not know all sessions yet. `failure`: why there is no link. */
   say(state: DirectoryState, isYoung: boolean, replicas: number, failure: Error | undefined): void {
     const said = state === 'lost' && isYoung ? 'young' : state
-    if (said === this.#said) return
-    this.#said = said
+    if (said === this.#logged) return
+    this.#logged = said
     const level = said === 'lost' ? 'error' : said === 'presumed' ? 'warn' : 'info'
     const err = level === 'info' ? undefined : failure
     this.#logger[level]({ state, replicas, err }, WORDS[said])

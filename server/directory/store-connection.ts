@@ -33,13 +33,13 @@ interface ConnectionOwner {
   /** The link was lost or could not be opened, for another reason. */
   unreachable(): void
   /** Called after any of these. */
-  judge(): void
+  updateState(): void
 }
 
 const RETRY_MS = 1000
 /** How long an answer of the store may take. */
-const LEAST_DEADLINE_MS = 250
-const MOST_DEADLINE_MS = 2000
+const MIN_DEADLINE_MS = 250
+const MAX_DEADLINE_MS = 2000
 
 export class StoreConnection {
   readonly #options: ConnectionOptions
@@ -63,7 +63,7 @@ export class StoreConnection {
   constructor(options: ConnectionOptions, owner: ConnectionOwner) {
     this.#options = options
     this.#owner = owner
-    this.#deadlineMs = Math.min(MOST_DEADLINE_MS, Math.max(LEAST_DEADLINE_MS, options.leaseMs / 4))
+    this.#deadlineMs = Math.min(MAX_DEADLINE_MS, Math.max(MIN_DEADLINE_MS, options.leaseMs / 4))
   }
 
   get isOpen(): boolean {
@@ -92,7 +92,7 @@ export class StoreConnection {
       logger.debug({ err: error }, 'the directory is not reachable')
       this.#again()
     }
-    this.#owner.judge()
+    this.#owner.updateState()
   }
 
   async #openLink(): Promise<StoreLink> {
@@ -124,7 +124,7 @@ export class StoreConnection {
       this.#owner.unreachable()
       this.#again()
     }
-    this.#owner.judge()
+    this.#owner.updateState()
   }
 
   #again(): void {

@@ -14,7 +14,7 @@ interface UpkeepOptions {
 }
 
 /** What it needs from the directory. */
-interface Told {
+interface UpkeepOwner {
   /** The sessions that are live here. */
   live(): Iterable<Registration>
   ready(registration: Registration): Promise<unknown>
@@ -31,7 +31,7 @@ const MAX_LEAVING = 100_000
 
 export class Upkeep {
   readonly #options: UpkeepOptions
-  readonly #told: Told
+  readonly #owner: UpkeepOwner
   /** Instances that left without the store knowing. */
   readonly #leaving = new Map<string, { readonly runtime: string; readonly instance: string }>()
   /** Runtimes with an odd notice. */
@@ -41,9 +41,9 @@ export class Upkeep {
   /** The round that tells the store what it may have forgotten, until it is done. A later round replaces it. */
   #telling: object | undefined
 
-  constructor(options: UpkeepOptions, told: Told) {
+  constructor(options: UpkeepOptions, owner: UpkeepOwner) {
     this.#options = options
-    this.#told = told
+    this.#owner = owner
   }
 
   /** An instance left, and the store could not be told. False if there are too many; then it stays in the record until that expires. */
@@ -75,32 +75,32 @@ export class Upkeep {
   async run(mayHaveForgotten: boolean, isCurrent: () => boolean): Promise<void> {
     const round = {}
     if (mayHaveForgotten) this.#telling = round
-    this.#tellLeft()
-    await this.#lookInto(isCurrent)
-    const live = [...this.#told.live()]
+    this.#reportLeft()
+    await this.#recheckDoubted(isCurrent)
+    const live = [...this.#owner.live()]
     await this.#confirmAll(mayHaveForgotten ? this.#all(live) : this.#due(live), isCurrent)
     if (this.#telling !== round || !isCurrent()) return
     this.#telling = undefined
-    this.#told.toldAll()
+    this.#owner.toldAll()
   }
 
-  #tellLeft(): void {
+  #reportLeft(): void {
     const left = [...this.#leaving.values()]
     this.#leaving.clear()
-    for (const { runtime, instance } of left) this.#told.gone(runtime, instance)
+    for (const { runtime, instance } of left) this.#owner.gone(runtime, instance)
   }
 
-  async #lookInto(isCurrent: () => boolean): Promise<void> {
+  async #recheckDoubted(isCurrent: () => boolean): Promise<void> {
     const doubted = [...this.#doubted]
     this.#doubted.clear()
     for (let at = 0; at < doubted.length && isCurrent(); at += BATCH) {
-      await Promise.all(doubted.slice(at, at + BATCH).map(runtime => this.#told.refresh(runtime)))
+      await Promise.all(doubted.slice(at, at + BATCH).map(runtime => this.#owner.refresh(runtime)))
     }
   }
 
   async #confirmAll(sessions: readonly Registration[], isCurrent: () => boolean): Promise<void> {
     for (let at = 0; at < sessions.length && isCurrent(); at += BATCH) {
-      await Promise.all(sessions.slice(at, at + BATCH).map(each => this.#told.ready(each).catch(() => {})))
+      await Promise.all(sessions.slice(at, at + BATCH).map(each => this.#owner.ready(each).catch(() => {})))
     }
   }
 

@@ -276,7 +276,7 @@ export class DeliveredExchange implements RequestSink {
     }
     const next = this.#policy.next()
     if (next !== undefined) this.#try(next)
-    // A session that is not full tells nobody of room. Another replica is asked again, after a rest.
+    // A session that refuses although it is not full would never wake us. Another replica is tried again after its cooldown.
     else if (error.reason === 'overloaded' && carrier.hops === 0 && !this.#isFull()) this.fail(error)
     else this.#wait(error)
   }

@@ -48,7 +48,7 @@ interface CaptureOptions {
 /** Most webhooks are answered within this time, so until then the body stays in the buffers that it was read into. */
 const MOMENT_MS = 250
 
-/** A receiver that reads nothing for this long has stopped reading. Of the 10 s that senders wait, 2 s are left by default. */
+/** A receiver that reads nothing for this long counts as stuck. By default, 2 s are then left of the 10 s that senders wait. */
 const STUCK_MS = 500
 
 const late = stepOf<Capture>(capture => capture.late())
@@ -99,7 +99,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #keptBytes = 0
   #creditedBytes = 0
   #receivedBytes = 0
-  /** Those that had been forwarded when the receiver was last checked. */
+  /** Bytes that had been consumed when the receiver was last checked. */
   #checkedBytes = -1
 
   constructor(
@@ -299,7 +299,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     }
   }
 
-  /** @internal The sender of an incomplete webhook does not have to wait for a receiver that has stopped reading. */
+  /** @internal Ends the attempt if its receiver is stuck, so that the sender of an incomplete webhook need not wait for it. */
   checkReceiver(): void {
     if (this.#phase !== 'capturing' || this.#next === undefined) return
     const isStuck = this.#checkedBytes === this.#forwardedBytes && this.#forwardedBytes < this.#receivedBytes

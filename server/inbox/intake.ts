@@ -104,7 +104,7 @@ export class WebhookIntake {
     this.#release(capture)
   }
 
-  /** The store is open again. */
+  /** Call it when the store is open again. */
   forgetOrphans(): void {
     for (const id of this.#orphans) detached(this.logger, FORGET_FAILED, this.#forgetParts(id))
   }

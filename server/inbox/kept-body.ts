@@ -11,7 +11,7 @@ const PART_BYTES = 512 * 1024
 /** The same as for bodies that are kept for a replay. */
 const MIN_SHARE = 1 / 2
 
-/** Whom bytes count for: a runtime, and one network's part of it. */
+/** The two accounts that bytes count against: the runtime's, and that of the network within the runtime. */
 type Payers = readonly [runtime: string, network: string]
 
 /** Limits the bytes that all bodies together have in memory. */
@@ -25,8 +25,8 @@ export class BodyBudget {
   }
 
   /**
-   * A runtime gets at most as much as it leaves free, which is half of the total if it is alone, and a network at most as much of that as
-   * it leaves free. So none can take everything.
+   * A runtime gets at most as much as it leaves free, which is half of the total if it is alone. Of that, a network gets at most as much
+   * as it leaves free. So none can take everything.
    */
   isFull([runtime, network]: Payers): boolean {
     const left = this.#maxBytes - this.used - (this.#byPayer.get(runtime) ?? 0)

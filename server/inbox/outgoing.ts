@@ -21,7 +21,7 @@ import { type Outcome, outcomeOf } from './retry.ts'
 import { tracedDelivery } from './spans.ts'
 import { type InboxStore, type Message, StoreError } from './store.ts'
 
-/** Head and beginning of the body leave together, as they do of any request: who has the head may answer at once. */
+/** Head and first part of the body are sent together, as in any request, since a receiver may answer as soon as it has the head. */
 const FIRST_PARTS = 2
 /** How long the rest of an answer may take after its status. */
 export const REST_MS = 10_000

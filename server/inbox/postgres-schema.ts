@@ -87,11 +87,11 @@ export async function prepare(client: Client): Promise<void> {
 }
 
 async function create(client: Client): Promise<void> {
-  if (await isThere(client)) return
+  if (await schemaExists(client)) return
   await client.query('BEGIN')
   try {
     await client.query('SELECT pg_advisory_xact_lock($1)', [LOCK])
-    if (!(await isThere(client))) await client.query(TABLES)
+    if (!(await schemaExists(client))) await client.query(TABLES)
     await client.query('COMMIT')
   } catch (error) {
     await client.query('ROLLBACK')
@@ -99,7 +99,7 @@ async function create(client: Client): Promise<void> {
   }
 }
 
-async function isThere(client: Client): Promise<boolean> {
+async function schemaExists(client: Client): Promise<boolean> {
   const { rows } = await client.query<{ there: boolean }>(`SELECT to_regnamespace('${SCHEMA}') IS NOT NULL AS there`)
   return rows[0]!.there
 }

@@ -173,7 +173,7 @@ export class PostgresStore extends GroupedStore {
     })
     const heard = this.guard((news: Notification) => this.#handleNotification(news.payload ?? ''))
     for (const connection of [connections.writer, connections.listener]) connection.on('error', broken)
-    // The pool replaces one that breaks while it is idle.
+    // The pool replaces connections that break while they are idle.
     connections.readers.on('error', () => {})
     connections.listener.on('notification', heard)
     try {
@@ -241,7 +241,7 @@ export class PostgresStore extends GroupedStore {
     this.#beatTimer = setTimeout(again, this.#leaseMs / BEATS_PER_LEASE).unref()
   }
 
-  /** Balancers and firewalls forget connections that are idle, and the next webhook would be refused. */
+  /** Uses the connection regularly. Load balancers and firewalls forget idle connections, and the next webhook would be refused. */
   #keepAlive(connections: Connections): void {
     const failed = this.guard((error: unknown) => {
       if (this.#connections === connections) this.#failed(error)

@@ -43,8 +43,8 @@ const NEVER: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE'])
 export class Rules {
   readonly #entries: readonly Entry[]
 
-  constructor(rules: readonly InboxRule[], mostAgeMs: number) {
-    this.#entries = rules.map(rule => entryOf(rule, mostAgeMs)).sort(inOrder)
+  constructor(rules: readonly InboxRule[], ageLimitMs: number) {
+    this.#entries = rules.map(rule => entryOf(rule, ageLimitMs)).sort(inOrder)
   }
 
   find(request: HttpRequest): Rule | undefined {
@@ -82,7 +82,7 @@ function inOrder(one: Entry, other: Entry): number {
   return slash || Number(one.methods === undefined) - Number(other.methods === undefined)
 }
 
-function entryOf(given: InboxRule, mostAgeMs: number): Entry {
+function entryOf(given: InboxRule, ageLimitMs: number): Entry {
   const { route, hosts, path, methods, headers = [], mode, lane = 'path' } = given
   const segments = segmentsOf(path)
   const open = segments.at(-1) === ''
@@ -92,7 +92,7 @@ function entryOf(given: InboxRule, mostAgeMs: number): Entry {
     mode === 'off'
       ? undefined
       : {
-          ...{ route, mode, answerWithinMs, maxAgeMs: Math.min(maxAgeMs, mostAgeMs), lane },
+          ...{ route, mode, answerWithinMs, maxAgeMs: Math.min(maxAgeMs, ageLimitMs), lane },
           verifier: given.verify && announcedVerifier(given.verify),
           timestamps: given.timestamps === true,
         }

@@ -178,7 +178,7 @@ export class SqliteFile {
     return identityOf(this.#path) !== this.#identity
   }
 
-  /** The same for its write-ahead log, whose content goes into the file when that is closed. */
+  /** The same for its write-ahead log, whose content goes into the file when the file is closed. */
   isLogGone(): boolean {
     return identityOf(`${this.#path}-wal`) !== this.#log
   }

@@ -43,7 +43,7 @@ function leave(): string | undefined {
   return rescued
 }
 
-/** Throws if what is written would be lost with this process. The file is then opened again. */
+/** Throws if writes would be lost when this process ends. The file is then opened again. */
 function check(file: SqliteFile): void {
   if (file.isGone() || file.isLogGone()) throw new Error('the file or its write-ahead log was deleted or replaced')
 }

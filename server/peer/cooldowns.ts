@@ -6,11 +6,11 @@ import { type Guard, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { AgedMap } from '../aged-map.ts'
 
-const REST_MS = 250
+const COOLDOWN_MS = 250
 /** If there are more, the oldest ones end early. */
-const MAX_RESTS = 10_000
+const MAX_COOLDOWNS = 10_000
 
-interface Rest {
+interface Cooldown {
   readonly runtime: string
   readonly version: number
   readonly untilMs: number
@@ -21,7 +21,7 @@ export class Cooldowns {
   readonly #onOver: (runtime: string) => void
   readonly #guard: Guard
   /** The oldest first. */
-  readonly #cooldowns = new AgedMap<Rest>()
+  readonly #cooldowns = new AgedMap<Cooldown>()
   #timer: NodeJS.Timeout | undefined
 
   /** `onOver` is called when a replica may be tried again. */
@@ -35,14 +35,14 @@ export class Cooldowns {
   begin(replica: string, runtime: string, version: number): void {
     const key = keyOf(replica, runtime)
     this.#cooldowns.delete(key)
-    if (this.#cooldowns.size >= MAX_RESTS) this.#endOldest()
-    this.#cooldowns.put(key, { runtime, version, untilMs: this.#now() + REST_MS })
-    this.#timer ??= this.#later(REST_MS)
+    if (this.#cooldowns.size >= MAX_COOLDOWNS) this.#endOldest()
+    this.#cooldowns.put(key, { runtime, version, untilMs: this.#now() + COOLDOWN_MS })
+    this.#timer ??= this.#later(COOLDOWN_MS)
   }
 
   has(replica: string, runtime: string, version: number): boolean {
-    const rest = this.#cooldowns.get(keyOf(replica, runtime))
-    return rest !== undefined && rest.version === version && this.#now() < rest.untilMs
+    const cooldown = this.#cooldowns.get(keyOf(replica, runtime))
+    return cooldown !== undefined && cooldown.version === version && this.#now() < cooldown.untilMs
   }
 
   #endOldest(): void {

@@ -34,7 +34,7 @@ interface LinkOptions {
 const CONNECT_MS = 3000
 const RETRY_MS = 1000
 /** The same for a replica that is probably dead. */
-const RETRY_SOUGHT_MS = 10_000
+const RETRY_DEAD_MS = 10_000
 /** Most questions without an answer. */
 const MAX_ASKED = 8
 /** Replicas agree on how long ago something was, except for the time that messages take. */
@@ -65,7 +65,7 @@ export class PeerLink {
   /** When the last answered question was sent. */
   #toldMs = Number.NEGATIVE_INFINITY
   /** Its lease had ended before it was dialled, and it has not answered. Its word is not needed to vouch. */
-  isSought = false
+  isPresumedDead = false
   /** Since when the directory no longer lists it. */
   missedMs: number | undefined
   exchanges = 0
@@ -213,7 +213,7 @@ export class PeerLink {
       return
     }
     this.departed = false
-    this.isSought = false
+    this.isPresumedDead = false
     this.#next = undefined
     this.#spent?.close('replaced by another connection')
     this.#spent = this.#session
@@ -291,7 +291,7 @@ export class PeerLink {
   #dialLater(): void {
     if (this.#closed || this.#next !== undefined) return
     clearTimeout(this.#timer)
-    const retryMs = this.isSought ? RETRY_SOUGHT_MS : RETRY_MS
+    const retryMs = this.isPresumedDead ? RETRY_DEAD_MS : RETRY_MS
     this.#timer = setTimeout(this.#dialNow, retryMs * (0.5 + Math.random() / 2)).unref()
   }
 

@@ -151,7 +151,7 @@ export class PeerListener {
         guest.asks = false
         return
       case 'bye':
-        guest.warned = true
+        guest.confirmed = true
         guest.check(session)
         return
       default:
@@ -200,7 +200,7 @@ class Guest {
   /** It cannot reach the directory. */
   asks = false
   /** It has confirmed that this replica stops, and hands over no more exchanges. */
-  warned = false
+  confirmed = false
   readonly #left = Promise.withResolvers<void>()
 
   /** Resolves when it has confirmed and no stream is open, or after too long a time. */
@@ -212,7 +212,7 @@ class Guest {
   }
 
   check({ streams }: Session): void {
-    if (this.warned && streams === 0) this.leave()
+    if (this.confirmed && streams === 0) this.leave()
   }
 
   leave(): void {

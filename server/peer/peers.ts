@@ -66,7 +66,7 @@ const LIMITS = {
 const PROBE_MS = 500
 const MAX_PEERS = 1000
 /** Most replicas that are dialled although their leases have ended. */
-const MAX_SOUGHT = 16
+const MAX_DEAD = 16
 /** Most replicas that one log line names. */
 const MAX_NAMED = 8
 /** How long a missing replica is dialled. */
@@ -110,7 +110,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
       logger: options.logger,
       pick: options.pick,
       states: agoMs => this.#states(agoMs),
-      onReplica: (name, address) => this.#meet(name, address),
+      onReplica: (name, address) => this.#connect(name, address),
     })
     const guard = logGuard(options.logger, 'probing other replicas failed')
     const probe = guard(() => this.#probe())
@@ -186,15 +186,15 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
       if (name === this.#options.replica || leftMs < 0) continue
       alive.add(name)
       addresses.add(address)
-      if (!this.#meet(name, address)) unreachable.push(name)
+      if (!this.#connect(name, address)) unreachable.push(name)
     }
-    const sought = soughtAmong(replicas.filter(({ address }) => !addresses.has(address)))
-    for (const { name, address } of sought) this.#seek(name, address)
-    const names = new Set(sought.map(({ name }) => name))
+    const dead = lastToDie(replicas.filter(({ address }) => !addresses.has(address)))
+    for (const { name, address } of dead) this.#dialDead(name, address)
+    const names = new Set(dead.map(({ name }) => name))
     this.#warn(unreachable.sort().slice(0, MAX_NAMED).join(' '))
     for (const [name, link] of this.#links) {
-      if (alive.has(name) || link.up || (link.isSought && names.has(name))) link.missedMs = undefined
-      else this.#miss(name, link, sentMs !== undefined)
+      if (alive.has(name) || link.up || (link.isPresumedDead && names.has(name))) link.missedMs = undefined
+      else this.#dropMissing(name, link, sentMs !== undefined)
     }
   }
 
@@ -202,17 +202,17 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
    * Dials a replica whose lease has ended. It may be dead. Or it may only be cut off from the directory and act on what it knew, in
    * which case we must tell it what we are granted.
    */
-  #seek(name: string, address: string): void {
-    if (this.#links.has(name) || !this.#meet(name, address)) return
+  #dialDead(name: string, address: string): void {
+    if (this.#links.has(name) || !this.#connect(name, address)) return
     const link = this.#links.get(name)
-    if (link !== undefined) link.isSought = true
+    if (link !== undefined) link.isPresumedDead = true
   }
 
   /**
    * The directory does not list the replica (any more). For a while it may come back and be granted something, unless its lease has ended
    * and nobody listens at its address. `lapsed`: the directory has forgotten nothing, so the lease has really ended.
    */
-  #miss(name: string, link: PeerLink, lapsed: boolean): void {
+  #dropMissing(name: string, link: PeerLink, lapsed: boolean): void {
     const now = this.#now()
     link.missedMs ??= now
     const isGone = link.departed || (lapsed && link.refused)
@@ -222,13 +222,13 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   }
 
   /** Connects to a replica. False if it announces no address that can be dialled. */
-  #meet(name: string, text: string): boolean {
+  #connect(name: string, text: string): boolean {
     // Ignores our own name: an old entry with our address may lead us to ourselves.
     if (name === this.#options.replica) return true
     const address = readDialled(text)
     if (address === undefined) return false
     const link = this.#links.get(name)
-    const isThere = link?.address === formatAddress(address) && !link.isSought
+    const isThere = link?.address === formatAddress(address) && !link.isPresumedDead
     if (this.#closed || isThere) return true
     if (link === undefined && this.#links.size >= MAX_PEERS) return false
     link?.close()
@@ -251,7 +251,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
       session: this.#session,
       logger: this.#logger,
       now: this.#now,
-      onStanding: text => this.#heard(text, name),
+      onStanding: text => this.#receive(text, name),
       onSpans: report => this.returned?.take(hopId(name), report),
       onUp: () => {
         if (this.#watching) this.#ask()
@@ -263,7 +263,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     })
   }
 
-  #heard(text: string, teller: string): void {
+  #receive(text: string, teller: string): void {
     try {
       this.#witness?.heard(parseRuntimeState(text, this.#now()), teller)
     } catch (error) {
@@ -294,7 +294,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     if (this.#unreachable !== '') return Number.NEGATIVE_INFINITY
     let untilMs = Number.POSITIVE_INFINITY
     for (const link of this.#links.values()) {
-      if (link.departed || link.isSought) continue
+      if (link.departed || link.isPresumedDead) continue
       untilMs = Math.min(untilMs, link.vouchedMs + this.#options.leaseMs)
     }
     return untilMs
@@ -318,7 +318,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     let { streams } = this.#listener
     for (const link of this.#links.values()) {
       if (link.up) connected++
-      if (!link.isSought) known++
+      if (!link.isPresumedDead) known++
       streams += link.streams
     }
     const { taken } = this.#listener
@@ -342,9 +342,9 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
 }
 
 /** The dead replicas whose leases ended last. */
-function soughtAmong(replicas: readonly ReplicaLease[]): readonly ReplicaLease[] {
+function lastToDie(replicas: readonly ReplicaLease[]): readonly ReplicaLease[] {
   const dead = replicas.filter(({ leftMs }) => leftMs < 0)
-  return dead.sort((a, b) => b.leftMs - a.leftMs).slice(0, MAX_SOUGHT)
+  return dead.sort((a, b) => b.leftMs - a.leftMs).slice(0, MAX_DEAD)
 }
 
 function cost(link: PeerLink): number {
