@@ -14,7 +14,7 @@ interface Value {
 
 export const CHART = 'deploy/helm/sallyport'
 
-/** Settings that are no values, since the templates set them, or a pod has no file or port for them. */
+/** Settings that are not chart values, because the templates set them or a pod has no file or port for them. */
 export const OF_TEMPLATES: Readonly<Record<ComponentName, readonly string[]>> = {
   server: [
     ...['public.listen', 'public.tls.cert', 'public.tls.key', 'public.plaintext', 'reuse-address'],
@@ -41,13 +41,13 @@ const choice = (words: readonly string[], fallback: string, about: string) => va
 const whole = (minimum: number, fallback: number, about: string) => value({ type: 'integer', minimum }, fallback, about)
 const list = (items: Schema, fallback: readonly unknown[], about: string) =>
   value({ type: 'array', items }, fallback, about)
-/** At least one item, since Kubernetes takes an empty list for everything. */
+/** At least one item, since to Kubernetes an empty list means everything. */
 const some = (items: Schema, fallback: readonly unknown[], about: string) =>
   value({ type: 'array', items, minItems: 1 }, fallback, about)
 const words = (about: string) => value({ type: 'object', additionalProperties: { type: 'string' } }, {}, about)
 
 const TEXT = { type: 'string', minLength: 1 }
-/** A URL that everybody can read in the manifest. */
+/** A URL that appears in the manifest, where anybody can read it. */
 const WITHOUT_PASSWORD = { type: 'string', pattern: '^[^@]*$' }
 const PORT = { type: 'integer', minimum: 1, maximum: 65_535 }
 const object = (properties: Readonly<Record<string, Schema>>, required: readonly string[] = []): Schema => ({
@@ -101,7 +101,7 @@ const part = (name: ComponentName, replicas: number, grace: number, more: Readon
         tolerationSeconds: { type: 'integer' },
       }),
       [],
-      'Taints of nodes that are tolerated.',
+      'Node taints to tolerate.',
     ),
     podAnnotations: words('Annotations of the pods.'),
   }
@@ -133,7 +133,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
   'monitoring.podMonitors': flag(false, 'Install PodMonitors, for the Prometheus operator.'),
   'monitoring.rules': flag(false, 'Install the alerts, as a PrometheusRule.'),
   'monitoring.dashboards': flag(false, "Install the dashboards, in a ConfigMap for Grafana's sidecar."),
-  'monitoring.labels': words('Labels of these, by which Prometheus and Grafana select them.'),
+  'monitoring.labels': words('Labels for these, by which Prometheus and Grafana select them.'),
   ...part('server', 1, 60, {
     'tls.secret': value(
       TEXT,
@@ -146,7 +146,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
     ),
     'tls.issuer.kind': choice(['Issuer', 'ClusterIssuer'], 'ClusterIssuer', 'Kind of the issuer.'),
     'jwks.secret': value(TEXT, 'sallyport-jwks', 'Secret with `jwks.json`. Not used with `auth.jwks.url`.'),
-    'inbox.kind': choice(['volume', 'postgresql', 'none'], 'volume', 'Where webhooks are kept while a client is away.'),
+    'inbox.kind': choice(['volume', 'postgresql', 'none'], 'volume', 'Where webhooks are kept while a client is offline.'),
     'inbox.volume.size': value(
       TEXT,
       '6Gi',

@@ -19,7 +19,7 @@ const EXCHANGES: readonly Panel[] = [
     },
   },
   {
-    title: 'Failures of ours by code',
+    title: "Sallyport's own failures by code",
     unit: 'reqps',
     queries: {
       [`sum by (error_type) (rate(sallyport_exchanges_total{${JOB}, error_type!=""}[$__rate_interval]))`]:
@@ -37,7 +37,7 @@ const EXCHANGES: readonly Panel[] = [
     },
   },
   {
-    title: 'Bytes of bodies a second',
+    title: 'Body bytes per second',
     unit: 'bytes',
     queries: {
       [`sum(rate(sallyport_request_bytes_total{${JOB}}[$__rate_interval]))`]: 'requests',
@@ -49,7 +49,7 @@ const EXCHANGES: readonly Panel[] = [
 const SESSIONS: readonly Panel[] = [
   { title: 'Sessions', unit: 'none', queries: { [`sallyport_sessions{${JOB}}`]: '{{instance}}' } },
   {
-    title: 'Changes of sessions',
+    title: 'Session changes',
     unit: 'none',
     queries: { [`sum by (change) (increase(sallyport_state_changes_total{${JOB}}[5m]))`]: '{{change}}' },
   },
@@ -59,7 +59,7 @@ const SESSIONS: readonly Panel[] = [
 
 const PROCESS: readonly Panel[] = [
   {
-    title: 'Time until certificates end',
+    title: 'Time until certificates expire',
     unit: 's',
     queries: { [`sallyport_certificate_expiry_timestamp_seconds{${JOB}} - time()`]: '{{instance}} {{use}}' },
   },
@@ -70,7 +70,7 @@ const PROCESS: readonly Panel[] = [
   },
   { title: 'Memory', unit: 'bytes', queries: { [`process_memory_usage_bytes{${JOB}}`]: '{{instance}}' } },
   {
-    title: 'Delay of the event loop, p99',
+    title: 'Event loop delay, p99',
     unit: 's',
     queries: { [`nodejs_eventloop_delay_p99_seconds{${JOB}}`]: '{{instance}}' },
   },
@@ -81,7 +81,7 @@ export const DASHBOARDS: Readonly<Record<string, readonly Panel[]>> = {
     ...EXCHANGES,
     ...SESSIONS,
     {
-      title: 'Requests that wait for a client',
+      title: 'Requests waiting for a client',
       unit: 'none',
       queries: { [`sallyport_requests_waiting{${JOB}}`]: '{{instance}}' },
     },
@@ -112,7 +112,7 @@ export const DASHBOARDS: Readonly<Record<string, readonly Panel[]>> = {
     },
     { title: 'Active: 1, standby: 0', unit: 'none', queries: { [`sallyport_active{${JOB}}`]: '{{instance}}' } },
     {
-      title: 'Time until the token ends',
+      title: 'Time until the token expires',
       unit: 's',
       queries: { [`sallyport_token_expiry_timestamp_seconds{${JOB}} - time()`]: '{{instance}}' },
     },
@@ -140,13 +140,13 @@ export const DASHBOARDS: Readonly<Record<string, readonly Panel[]>> = {
       queries: { [`sum by (state) (sallyport_inbox_messages{${JOB}})`]: '{{state}}' },
     },
     {
-      title: 'Age of the oldest',
+      title: 'Age of the oldest webhook',
       unit: 's',
       queries: { [`sallyport_inbox_oldest_age_seconds{${JOB}}`]: '{{instance}}' },
     },
     { title: 'Stored', unit: 'bytes', queries: { [`sallyport_inbox_bytes{${JOB}}`]: '{{instance}}' } },
     {
-      title: 'Store works: 1',
+      title: 'Store: 1 up, 0 down',
       unit: 'none',
       queries: { [`sallyport_inbox_store_up{${JOB}}`]: '{{instance}}' },
     },

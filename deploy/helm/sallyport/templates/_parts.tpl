@@ -8,14 +8,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ print .repository (empty .digest | ternary (print ":" .tag) (print "@" .digest)) | quote }}
 {{- end }}
 
-{{/* Settings as the variables that the command reads: lists with commas. */}}
+{{/* Settings as environment variables, with lists joined by commas. */}}
 {{- define "sallyport.settings" -}}
 {{- range $name, $value := . }}
 SALLYPORT_{{ $name | upper | replace "." "_" | replace "-" "_" }}: {{ if kindIs "slice" $value }}{{ join "," $value | quote }}{{ else if kindIs "string" $value }}{{ $value | quote }}{{ else }}{{ $value | toJson | quote }}{{ end }}
 {{- end }}
 {{- end }}
 
-{{/* The ports of the URLs among a component's settings, at whatever address. */}}
+{{/* The ports of all URLs in a component's settings, whatever the address. */}}
 {{- define "sallyport.fetches" -}}
 {{- $ports := list }}
 {{- range list "auth.jwks.url" "auth.revocations.url" "access.jwt.jwks.url" "access.forward-auth.url" "tracing.endpoint" }}
@@ -29,7 +29,7 @@ SALLYPORT_{{ $name | upper | replace "." "_" | replace "-" "_" }}: {{ if kindIs 
 {{- end }}
 {{- end }}
 
-{{/* What every pod has; OpenShift gives user and group ids by itself. */}}
+{{/* What every pod has. OpenShift assigns user and group ids itself. */}}
 {{- define "sallyport.pod" -}}
 enableServiceLinks: false
 {{- with .Values.image.pullSecrets }}
@@ -54,7 +54,7 @@ readinessProbe: { httpGet: { path: /readyz, port: health }, periodSeconds: 2 }
 livenessProbe: { httpGet: { path: /livez, port: health }, periodSeconds: 10, failureThreshold: 6 }
 {{- end }}
 
-{{/* Over the nodes, and onto those that may be used. Of (dict "name" and "part"). */}}
+{{/* Spreads the pods over the nodes that they may use. Takes a dict of "name" and "part". */}}
 {{- define "sallyport.spread" -}}
 topologySpreadConstraints:
   - maxSkew: 1
@@ -72,7 +72,7 @@ tolerations: {{ toJson . }}
 {{- end }}
 {{- end }}
 
-{{/* Volumes have numbers: the name of a Secret may be too long for one, taken, or there twice. */}}
+{{/* Volumes are numbered, since a Secret's name may be too long for a volume, taken already, or listed twice. */}}
 {{- define "sallyport.mounts" -}}
 {{- range $i, $mount := .mounts }}
 - { name: mount-{{ $i }}, mountPath: {{ $mount.path | quote }}, readOnly: true }
@@ -118,8 +118,8 @@ spec:
 {{- end }}
 
 {{/*
-`helm test` runs `sallyport check` where the component runs, with what it has. The pod has its label too, so that the same
-NetworkPolicies hold; nobody sets the condition that it waits for, so no Service sends anything to it. Of (dict "root" "name" "part").
+`helm test` runs `sallyport check` where the component runs, with the same files. The pod also has the component's label, so that the
+same NetworkPolicies apply. Its readiness gate is never set, so no Service sends traffic to it. Takes a dict of "root", "name" and "part".
 */}}
 {{- define "sallyport.check" -}}
 {{- $hook := dict "helm.sh/hook" "test" "helm.sh/hook-delete-policy" "before-hook-creation,hook-succeeded" -}}
@@ -138,7 +138,7 @@ spec:
   activeDeadlineSeconds: 300
   readinessGates: [{ conditionType: sallyport/takes-no-traffic }]
   {{- if eq (dig "inbox" "kind" "" .part) "volume" }}
-  # Its volume is on a single node.
+  # The server's volume can be mounted on one node only.
   affinity:
     podAffinity:
       requiredDuringSchedulingIgnoredDuringExecution:
