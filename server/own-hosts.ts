@@ -327,11 +327,12 @@ export class OwnHosts implements DirectoryListener {
     if (status === 'held') logger.info({ host, runtime }, 'a host is served')
     if (status === 'taken') {
       this.#conflicts++
-      logger.warn({ host, runtime, holder }, 'a host is claimed that another runtime has; that one keeps it')
+      logger.warn({ host, runtime, holder }, 'a runtime claims a host that another runtime has; the other one keeps it')
       for (const claimant of claim.claimants) tellTaken(claimant, host)
     }
     if (status === 'held' && claim.status === 'taken') {
-      for (const claimant of claim.claimants) claimant.tell('host-served', `the host ${host} is this runtime's now`)
+      for (const claimant of claim.claimants)
+        claimant.tell('host-served', `the host ${host} now belongs to this runtime`)
     }
     // For a moment between two holders nobody has the host. A refused claim stays refused until then.
     if (status !== 'waiting' || claim.status === 'held') claim.status = status
@@ -361,7 +362,7 @@ export class OwnHosts implements DirectoryListener {
 }
 
 function tellTaken(claimant: Claimant, host: string): void {
-  claimant.tell('host-taken', `the host ${host} is another runtime's, which keeps it`)
+  claimant.tell('host-taken', `the host ${host} belongs to another runtime, which keeps it`)
 }
 
 /** The runtime that has the host and a session for it. */

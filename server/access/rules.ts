@@ -79,7 +79,7 @@ export class CallerRules {
     if (gone.aborted) return new SallyportError('cancelled')
     this.#stats.failed++
     if (error instanceof SallyportError) return error
-    this.#logger.error({ runtime, requestId, err: error }, 'who calls could not be checked')
+    this.#logger.error({ runtime, requestId, err: error }, 'checking a caller failed')
     return new SallyportError('access-unavailable')
   }
 

@@ -48,7 +48,7 @@ END`,
     `--resolve hooks.customer.example:${port}:127.0.0.1 https://hooks.customer.example:${port}/`
   await until(() => running.said().includes('a host is served'))
   expect(await shell.run(curl)).toBe('from inside\n')
-  await shell.keep(client('rival'), "the host hooks.customer.example is another runtime's, which keeps it")
+  await shell.keep(client('rival'), 'the host hooks.customer.example belongs to another runtime, which keeps it')
   await until(() => running.said().includes('"runtime":"rival","holder":"demo"'))
   expect(await shell.run(curl)).toBe('from inside\n')
 })

@@ -67,12 +67,12 @@ describe('a host of a runtime', () => {
     const second = await join(server, 'b', [HOST, 'b.customer.example'])
     expect(await second.message('notice')).toMatchObject({
       code: 'host-taken',
-      message: `the host ${HOST} is another runtime's, which keeps it`,
+      message: `the host ${HOST} belongs to another runtime, which keeps it`,
     })
     expect([await whose(server), await whose(server, 'b.customer.example')]).toEqual(['a', 'b'])
     expect(server.stats().hosts).toEqual({ held: 2, contested: 1, conflicts: 1 })
     expect(lines).toEqual([
-      `a host is claimed that another runtime has; that one keeps it {"host":"${HOST}","runtime":"b","holder":"a"}`,
+      `a runtime claims a host that another runtime has; the other one keeps it {"host":"${HOST}","runtime":"b","holder":"a"}`,
     ])
     await leave(server, first)
     expect(await second.message('notice')).toMatchObject({ code: 'host-served' })
