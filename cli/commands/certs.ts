@@ -1,5 +1,5 @@
-import { existsSync } from 'node:fs'
-import { dirname, join, resolve } from 'node:path'
+import { existsSync, realpathSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { type CertificateAndKey, createAuthority } from '../../certs/authority.ts'
 import { parseDurationMs } from '../../certs/duration.ts'
 import type { OutputFile } from '../../certs/files.ts'
@@ -46,7 +46,7 @@ export const certsClient: Run = async (args, io) => {
   const { authority, where } = readAuthority(args, out)
   const client = await checked(() => createClientCertificate(authority, { runtime, ...validity(args) }), where)
   const files = pair(out, runtime, client)
-  const own = files.find(({ path }) => ['ca.pem', 'ca-key.pem'].some(name => resolve(path) === resolve(where, name)))
+  const own = files.find(({ path }) => isAuthority(path, where))
   if (own !== undefined) throw configurationError(`${own.path} is the authority: give another --out`)
   await writeOutput(files, hasSwitch(args, 'force'), io)
   return EXIT.ok
@@ -72,9 +72,14 @@ export const certsRenew: Run = async (args, io) => {
     return EXIT.ok
   }
   const keyFile = optionalFlag(args, 'key') ?? keyBeside(path)
-  // Where none is, that of the certificate is elsewhere, and would fit it no more.
-  readInput(keyFile, 'the key (--key)')
+  // If there is no key, it is elsewhere, and would no longer fit the certificate.
+  if (!readInput(keyFile, 'the key (--key)').includes('PRIVATE KEY-----')) {
+    throw configurationError(`${keyFile} holds no private key: give another --key`)
+  }
+  if (isSameFile(keyFile, path))
+    throw configurationError(`${path} holds both certificate and key: split it into two files`)
   const signer = readAuthority(args, dirname(path))
+  if (isAuthority(keyFile, signer.where)) throw configurationError(`${keyFile} is the authority: give another --key`)
   const made = await checked(() => likewise(signer.authority, report!, validity(args)), signer.where)
   // The key first: who reads them in between finds a pair that does not fit, and keeps the old one.
   const key = { path: keyFile, text: made.key, secret: true }
@@ -120,6 +125,15 @@ function readAuthority(args: Arguments, out: string): { authority: CertificateAn
     authority: { certificate, key: readInput(join(folder, 'ca-key.pem'), "the authority's key") },
     where: folder,
   }
+}
+
+function isAuthority(path: string, folder: string): boolean {
+  return ['ca.pem', 'ca-key.pem'].some(name => isSameFile(path, join(folder, name)))
+}
+
+/** Whether both paths lead to one file, which exists. */
+function isSameFile(one: string, other: string): boolean {
+  return existsSync(one) && existsSync(other) && realpathSync(one) === realpathSync(other)
 }
 
 function pair(folder: string, name: string, { certificate, key }: CertificateAndKey): OutputFile[] {

@@ -1,6 +1,16 @@
 /** `sallyport keys add|list|retire`, `certs renew` and what `certs client` may write over. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -138,6 +148,21 @@ describe('certs renew', () => {
     expect((await sallyport(['certs', 'renew', file('server.pem'), '--key', file('other.key')])).code).toBe(0)
     expect(new X509Certificate(read('server.pem')).checkPrivateKey(createPrivateKey(read('other.key')))).toBe(true)
   })
+
+  test.each([
+    ['the authority', 'ca-key.pem', 'is the authority'],
+    ['the authority, by another path', 'link.pem', 'is the authority'],
+    ['a key for tokens', 'private.jwk', 'holds no private key'],
+    ['the certificate itself', 'server.pem', 'holds both certificate and key'],
+  ])('writes no key over %s', async (_, key, problem) => {
+    await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
+    await sallyport(['keys', 'create', '--out', folder])
+    symlinkSync('ca-key.pem', file('link.pem'))
+    writeFileSync(file('server.pem'), read('server.pem') + read('server-key.pem'))
+    const before = [read(key), read('server.pem')]
+    const { code, notes } = await sallyport(['certs', 'renew', file('server.pem'), '--key', file(key)])
+    expect([code, notes, [read(key), read('server.pem')]]).toEqual([3, expect.stringContaining(problem), before])
+  })
 })
 
 test.each(['ca', 'ca-key'])(
@@ -149,6 +174,9 @@ test.each(['ca', 'ca-key'])(
     const args = ['certs', 'client', '--ca', folder, '--runtime', runtime, '--force', '--out']
     const { code, notes } = await sallyport([...args, folder])
     expect([code, notes, authority()]).toEqual([3, expect.stringContaining('is the authority'), before])
+    symlinkSync(folder, file('link'))
+    expect((await sallyport([...args, file('link')])).notes).toContain('is the authority')
     expect((await sallyport([...args, file('clients')])).code).toBe(0)
+    expect(authority()).toEqual(before)
   },
 )
