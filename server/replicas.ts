@@ -15,8 +15,9 @@ import type { Opened } from './opened.ts'
 import type { ResolvedServerOptions } from './options.ts'
 import { Peers } from './peer/peers.ts'
 import type { SpliceOwner } from './peer/splice.ts'
+import type { PeerTls } from './peer/tls.ts'
 import type { PeerOptions } from './replica-options.ts'
-import { loadTls, TlsKeeper } from './tls.ts'
+import { loadTls, TlsKeeper, type TlsPair } from './tls.ts'
 
 const DEFAULT_PREFIX = 'sallyport'
 
@@ -81,10 +82,9 @@ async function openPeers(
   opened: Opened,
 ) {
   const tls = await loadTls(peer.tls)
-  const { ca = [] } = tls
   const peers = new Peers({
     ...ourselves,
-    tls: { ...tls, ca },
+    tls: withAuthorities(tls),
     bufferBytes: limits.processBufferBytes,
     bufferBytesPerRuntime: limits.bufferBytesPerRuntime || limits.processBufferBytes,
     maxWindowBytes: limits.maxWindowBytes,
@@ -93,8 +93,13 @@ async function openPeers(
   opened.add(peers)
   const bound = await peers.bind({ host: peer.host, port: peer.port, fd: peer.fd }, peer.advertise)
   logger.info({ name: 'peer', address: formatAddress(bound) }, 'listening')
-  const keeper = opened.add(new TlsKeeper(peer.tls, tls, pair => peers.setTls({ ...pair, ca }), logger))
+  const keeper = opened.add(new TlsKeeper(peer.tls, tls, pair => peers.setTls(withAuthorities(pair)), logger))
   return { peers, keeper }
+}
+
+/** Never without authorities, since then those of the system would count. */
+function withAuthorities({ ca = [], ...pair }: TlsPair): PeerTls {
+  return { ...pair, ca }
 }
 
 /** The revocations that replicas share, if there is a shared directory. */

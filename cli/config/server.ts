@@ -164,7 +164,10 @@ export const serverSettings = {
     'Certificate (PEM) for `replica.sallyport.internal`, for server and client use. Reloaded when the file changes.',
   ),
   'peer.tls.key': optional(kinds.file, 'Private key of that certificate (PEM).'),
-  'peer.tls.ca': optional(kinds.file, 'Authority (PEM) that issues certificates to the replicas and to nothing else.'),
+  'peer.tls.ca': optional(
+    kinds.file,
+    'Authorities (PEM) that issue certificates to the replicas and to nothing else. Reloaded when the file changes; open connections stay.',
+  ),
   inbox: setting(
     kinds.inboxOrOff,
     'off',

@@ -128,7 +128,7 @@ function peer(config: ServerConfig, sockets: GivenSockets): ServerOptions['peer'
     ...listen,
     fd: sockets.get('peer'),
     advertise: advertise && formatAddress(advertise),
-    tls: { ...files, ca: readInput(config['peer.tls.ca']!, 'the authority of the replicas') },
+    tls: { ...files, ca: { file: config['peer.tls.ca']! } },
   }
 }
 

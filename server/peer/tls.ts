@@ -4,15 +4,15 @@
  */
 import type { TLSSocket } from 'node:tls'
 import { ASKING, MODERN } from '../../protocol/base/tls-profile.ts'
-import type { Pem, TlsFiles, TlsPair } from '../tls.ts'
+import type { Authorities, Pem, TlsFiles, TlsPair } from '../tls.ts'
 
 /** The name in the certificates of replicas, as a DNS subject alternative name. */
 export const PEER_NAME = 'replica.sallyport.internal'
 const ALPN = 'sallyport-peer/1'
 
 export interface PeerTlsFiles extends TlsFiles {
-  /** Authority of the replicas' certificates (PEM). */
-  readonly ca: Pem
+  /** Authorities of the replicas' certificates (PEM, or a file, which is watched). */
+  readonly ca: Authorities
 }
 
 export interface PeerTls extends TlsPair {

@@ -1,10 +1,18 @@
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from 'node:tls'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
-import { createServerCertificate } from '../../certs/index.ts'
+import {
+  type CertificateAndKey,
+  createAuthority,
+  createReplicaCertificate,
+  createServerCertificate,
+} from '../../certs/index.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { createTracer } from '../../protocol/trace/tracer.ts'
@@ -52,6 +60,22 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect([answered.status, answered.text]).toEqual([200, 'POST /path?query a body'])
     expect([near.stats().peers!.sent, far.stats().peers!.taken]).toEqual([1, 1])
     expect(far.sessions()[0]!.exchanges).toBe(0)
+  })
+
+  test('D3 while one authority of replicas follows another, both count, without a restart', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'sallyport-peers-'))
+    const [old, next] = [await createAuthority(), await createAuthority()]
+    const ca = { file: join(folder, 'ca.pem') }
+    const add = async (authority: CertificateAndKey) => {
+      const { certificate: cert, key } = await createReplicaCertificate(authority)
+      await replicas.add({ peer: { port: 0, tls: { cert, key, ca } } })
+    }
+    await writeFile(ca.file, old.certificate)
+    await add(old)
+    await add(old)
+    await writeFile(ca.file, old.certificate + next.certificate)
+    await add(next)
+    await rm(folder, { recursive: true })
   })
 
   test('and its trace says so; the client is told the span of the hop, and what it tells comes back', async () => {
