@@ -19,7 +19,10 @@ export interface AdminListenerSettings extends ListenAddress {
 }
 
 export interface AdminOptions extends AdminListenerSettings {
-  /** The current token. Called for each request that needs it, so that a changed file takes effect at once. Concurrent requests share one call. */
+  /**
+   * The current token. Called for each request that needs it, so that a changed file takes effect at once. Concurrent requests share
+   * one call.
+   */
   token(): string | Promise<string>
   /** Gets the audit line of each action. */
   logger: Logger

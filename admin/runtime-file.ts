@@ -101,7 +101,10 @@ export function removeRuntimeFile(path: string): void {
   rmSync(path, { force: true })
 }
 
-/** Runtime directories of the systemd units. Only root can create them, each for its service's user, and root reads what those users wrote. */
+/**
+ * Runtime directories of the systemd units. Only root can create them, each for its service's user, and root reads what those users
+ * wrote.
+ */
 const UNIT_DIRECTORIES = ['server', 'client', 'router'].map(component => `/run/sallyport-${component}`)
 
 /** The components running on this machine whose files this user can read and trust. */

@@ -83,7 +83,10 @@ async function writeAtomically(file: OutputFile, force: boolean, keepRights: boo
   }
 }
 
-/** Keeps owner, group and mode as far as possible. Only root may give files away; others may at least keep the group. Never makes a secret readable by everybody. */
+/**
+ * Keeps owner, group and mode as far as possible. Only root may give files away; others may at least keep the group. Never makes a
+ * secret readable by everybody.
+ */
 async function giveRightsOf({ uid, gid, mode }: Stats, path: string, secret: boolean): Promise<void> {
   const given = chown(path, uid, gid).catch(() => chown(path, -1, gid))
   const isGiven = await given.then(

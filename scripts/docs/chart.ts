@@ -1,4 +1,7 @@
-/** The values of `deploy/helm/sallyport`, from which `values.yaml`, `values.schema.json` and the README's table are generated. Also copies files from other folders. */
+/**
+ * The values of `deploy/helm/sallyport`, from which `values.yaml`, `values.schema.json` and the README's table are generated. Also
+ * copies files from other folders.
+ */
 import { stringify } from 'yaml'
 import { COMPONENTS, type ComponentName } from '../../cli/config/components.ts'
 import type { Settings } from '../../cli/config/setting.ts'
@@ -146,7 +149,11 @@ export const VALUES: Readonly<Record<string, Value>> = {
     ),
     'tls.issuer.kind': choice(['Issuer', 'ClusterIssuer'], 'ClusterIssuer', 'Kind of the issuer.'),
     'jwks.secret': value(TEXT, 'sallyport-jwks', 'Secret with `jwks.json`. Not used with `auth.jwks.url`.'),
-    'inbox.kind': choice(['volume', 'postgresql', 'none'], 'volume', 'Where webhooks are kept while a client is offline.'),
+    'inbox.kind': choice(
+      ['volume', 'postgresql', 'none'],
+      'volume',
+      'Where webhooks are kept while a client is offline.',
+    ),
     'inbox.volume.size': value(
       TEXT,
       '6Gi',

@@ -253,7 +253,10 @@ export class ControlEndpoint {
   }
 }
 
-/** Answers bytes that are not an HTTP request, or one with too large a head. Node itself would destroy the socket before the answer is sent. */
+/**
+ * Answers bytes that are not an HTTP request, or one with too large a head. Node itself would destroy the socket before the answer
+ * is sent.
+ */
 function refuseBytes(error: NodeJS.ErrnoException, socket: Duplex): void {
   if (error.code?.startsWith('HPE_') !== true || !socket.writable) {
     socket.destroy()

@@ -44,7 +44,10 @@ const REFUSAL_PAUSE_MS = 1000
 /** How many notices are logged in a burst, and per second in the long run. */
 const NOTICE_BURST = 20
 const NOTICES_PER_SECOND = 0.5
-/** Control messages in a burst, and per second in the long run. Stream resets have their own limit. A normal client sends a handful per hour. */
+/**
+ * Control messages in a burst, and per second in the long run. Stream resets have their own limit. A normal client sends a handful
+ * per hour.
+ */
 const CONTROL_BURST = 300
 const CONTROLS_PER_SECOND = 20
 /** What a session needs from the rest of the server. */

@@ -97,7 +97,10 @@ export class KnownRuntimes {
     return this.#put(state, this.#connection)
   }
 
-  /** The same for a state that does not come from the directory. If its epoch is already known, it does not prove that there is no later one. */
+  /**
+   * The same for a state that does not come from the directory. If its epoch is already known, it does not prove that there is no
+   * later one.
+   */
   add(state: RuntimeState): boolean {
     const known = this.#entries.get(state.runtime)
     return this.#put(state, known?.state.epoch === state.epoch ? known.connection : this.#connection)

@@ -79,7 +79,10 @@ export class Lease {
     return !isYoung
   }
 
-  /** The store closed the link, and the next attempt follows at once. Ignored if the process was suspended meanwhile, as we cannot know when that was. */
+  /**
+   * The store closed the link, and the next attempt follows at once. Ignored if the process was suspended meanwhile, as we cannot know
+   * when that was.
+   */
   closed(atMs: number): void {
     if (atMs < this.#contactUntilMs) this.#absence.closed(atMs)
   }

@@ -20,7 +20,10 @@ export interface WitnessListener {
  */
 export interface Witnesses {
   listen(listener: WitnessListener): void
-  /** The directory answered a renewal sent at `sentMs` (undefined: it may have forgotten) and named all replicas. */
+  /**
+   * The directory answered a renewal that was sent at `sentMs`, and named all replicas. `sentMs` is `undefined` if the directory may
+   * have forgotten something.
+   */
   confirmed(sentMs: number | undefined, replicas: readonly ReplicaLease[]): void
   /** Starts or stops asking the others. */
   watch(on: boolean): void

@@ -120,8 +120,8 @@ export class WebhookIntake {
   }
 
   /**
-   * Resolves once the webhook is durable. {@link refusal} turns a rejection into the sender's answer. The webhook is complete: none waits
-   * behind one whose sender may never finish.
+   * Resolves once the webhook is durable. {@link refusal} turns a rejection into the sender's answer. Call it only for a complete webhook,
+   * so that no other one waits behind a sender that may never finish.
    */
   async store(capture: Capture, captured: Captured, underWay: Promise<Outcome> | undefined): Promise<ChangeResult> {
     const { request, lane } = capture

@@ -31,7 +31,7 @@ const MAX_REFUSALS = REFUSED_STEPS_MS.length + 1
 /** After this, the next message of the lane is tried, to find out whether the receiver or the message is at fault. */
 const SUSPECT_FAILURES = 10
 const SUSPECT_MS = 30 * 60_000
-/** How many messages behind the first one are tried at most, each once those before it are suspect. */
+/** Most messages behind the first one that are tried. Each is tried only if all messages before it are suspect. */
 export const MAX_TESTS = 8
 /** They all begin within this time. If the receiver recovered between the first attempt and the last, the messages would be blamed. */
 export const TESTS_MS = 10_000
@@ -79,7 +79,7 @@ export function progressOf(message: Message, outcome: Outcome, now: number, rand
   return { failures, failedSince, reason, next: now + spread(asked, random) }
 }
 
-/** The same if it was tried before its turn. It then waits for its turn, not for a time. */
+/** The same for a message that was tried before its turn. It then waits for its turn, not for a time. */
 export function progressOfTest(message: Message, outcome: Outcome, now: number, random: number): Progress {
   const { next: _, ...progress } = progressOf(message, outcome, now, random)
   return progress

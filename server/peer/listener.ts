@@ -170,7 +170,7 @@ export class PeerListener {
     say(session, { type: 'told', number })
   }
 
-  /** With `all`, this replica was granted the state, and tells everybody. Otherwise only replicas are told that cannot learn it elsewhere. */
+  /** With `all`, this replica was granted the state, and tells everybody. Otherwise it tells only replicas that cannot learn it elsewhere. */
   tell(state: () => string, all: boolean): void {
     for (const [session, { asks }] of this.#guests) {
       if (all || asks) say(session, { type: 'standing', standing: state() })
