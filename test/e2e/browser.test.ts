@@ -10,7 +10,7 @@ import { needs } from '../support/needs.ts'
 import { type Pair, startPair } from '../support/pair.ts'
 import { DOMAIN } from '../support/secrets.ts'
 
-/** Runs in the page. Each entry is the outcome of one try, or the name of the error that it threw. */
+/** Runs in the page. Each entry is the outcome of one attempt, or the name of the error that it threw. */
 async function tries(base: string, offline: string): Promise<Record<string, unknown>> {
   const attempt = async (work: () => Promise<unknown>) => {
     try {
@@ -123,7 +123,7 @@ describe.runIf(needs('chromium'))('a page in a real browser', () => {
     expect([seen.json, seen.protocol]).toEqual([{ hello: 'browser' }, 'h2'])
   })
 
-  it('sends what needs a preflight, which the upstream answers', () => {
+  it('sends a request that needs a preflight, which the upstream answers', () => {
     expect(seen.preflighted).toBe('PUT {}')
   })
 
@@ -144,12 +144,12 @@ describe.runIf(needs('chromium'))('a page in a real browser', () => {
     expect(seen.socket).toEqual(['echo.v1', 1000, 'hello', true])
   })
 
-  it('gets each event as it comes: the next is sent when it has the last', () => {
+  it('receives each event as it arrives: the next one is sent only after it has the last', () => {
     expect(seen.events).toEqual(['1', '2', '3'])
   })
 })
 
-/** Stands for App-Proxy: it answers for its own CORS. */
+/** Stands in for App-Proxy, which handles its own CORS. */
 function appProxy(origin: string): Server {
   let events: ServerResponse | undefined
   let sent = 0

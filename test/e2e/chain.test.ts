@@ -1,4 +1,7 @@
-/** A router of its own behind a client: what the edge takes arrives, and whose error it was stays known. */
+/**
+ * A separate router behind a client: what the edge accepts reaches the upstream, and it stays clear whose error an
+ * error was.
+ */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { createForwarder } from '../../router/forward.ts'
 import { type RouterService, serveRouter } from '../../router/index.ts'
@@ -12,7 +15,7 @@ let upstream: RawUpstream
 let service: RouterService
 let pair: Pair
 
-/** What the upstream says. */
+/** The upstream's answer. */
 let answer = ''
 const callers: Caller[] = []
 
@@ -77,7 +80,7 @@ function errorOf(fields: readonly string[]): string[] {
 }
 
 describe.each(kinds)('whose error it was, %s', (_, Kind) => {
-  it('of a router that is said to be ours: its own errors, and not those that its upstream made up', async () => {
+  it('a trusted router: its own errors are reported, and not those that its upstream made up', async () => {
     const caller = await call(Kind, 'trusting')
     const refused = await caller.ask({ path: '/down' })
     expect([refused.status, errorOf(refused.fields)]).toEqual([502, ['upstream-refused']])
@@ -88,14 +91,14 @@ describe.each(kinds)('whose error it was, %s', (_, Kind) => {
     expect([forged.status, forged.content.toString(), errorOf(forged.fields)]).toEqual([502, 'no', []])
   })
 
-  it('of any other target: none', async () => {
+  it('any other target: none is reported', async () => {
     const caller = await call(Kind)
     const refused = await caller.ask({ path: '/down' })
     expect([refused.status, errorOf(refused.fields)]).toEqual([502, []])
   })
 })
 
-it('a target that is said to be ours names a row of the table, or nothing', async () => {
+it('a trusted target can report only codes in the table', async () => {
   const target = createForwarder(upstream.url, { trustErrors: true })
   await pair.connect('liar', target)
   const caller = await call(Http1Caller, 'liar')

@@ -1,4 +1,6 @@
-/** Whose failure it was, in the records of both ends: our own code, and none where the application answers an error itself. */
+/**
+ * Whose failure it was, in the records of both ends: our code for our own, and none for an error of the application.
+ */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'

@@ -14,7 +14,7 @@ afterAll(() => roads?.stop())
 onRoads(everyRoad, name => {
   const caller = (): Promise<Caller> => roads.caller(name)
 
-  describe('the caller goes away: the upstream request is aborted', () => {
+  describe('the caller leaves: the upstream request is aborted', () => {
     it('before the head of the answer', async () => {
       const arrived = Promise.withResolvers<void>()
       const gone = Promise.withResolvers<void>()

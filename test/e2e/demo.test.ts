@@ -1,4 +1,4 @@
-/** What `npm start` runs, as a person starts it. */
+/** What `npm start` runs, started the way a person would. */
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
@@ -15,10 +15,10 @@ import { needs } from '../support/needs.ts'
 
 const COMMAND = resolve(import.meta.dirname, '../../bin/sallyport.js')
 
-/** Takes the port, if nobody has it. */
+/** Takes the port if it is free. */
 async function take(port: number): Promise<Server> {
   const server = createServer().listen(port, '127.0.0.1')
-  // Where somebody has it, this rejects.
+  // If the port is taken, this rejects.
   await once(server, 'listening').catch(() => {})
   return server
 }
@@ -36,12 +36,12 @@ function startDemo(...args: string[]) {
   child.stderr.on('data', text => {
     errors += text
   })
-  // The pipes close when no process holds them any more.
+  // The pipes close once no process holds them.
   const done = once(child, 'close').then(([code]) => ({ code, lines, errors }))
   return { child, lines, printed, done }
 }
 
-it('--check: every kind of traffic on three roads, also where the usual ports are taken; exit 0', {
+it('--check: every kind of traffic on three roads, even where the usual ports are taken; exit 0', {
   tags: ['slow'],
 }, async () => {
   const taken = await Promise.all([8080, 8443, 8081, 8082, 3017, 12_000].map(take))
@@ -57,9 +57,9 @@ it('--check: every kind of traffic on three roads, also where the usual ports ar
 it.each([
   ['SIGINT', 0, []],
   ['SIGTERM', 130, ['--check']],
-] as const)('%s while it makes its files ends it with %s, before anything starts', async (signal, code, args) => {
+] as const)('%s while it creates its files ends it with %s, before anything starts', async (signal, code, args) => {
   const demo = startDemo(...args)
-  // What it prints next, it prints once its files are there.
+  // It prints its next line once its files exist.
   await once(demo.child.stdout, 'data')
   demo.child.kill(signal)
   expect(await demo.done).toEqual({ code, lines: [expect.stringMatching(/^Making/)], errors: '' })

@@ -13,7 +13,7 @@ beforeAll(async () => {
 })
 afterAll(() => roads?.stop())
 
-/** Holds an error answer to its form, and returns its code. */
+/** Checks the form of an error answer and returns its code. */
 function problemOf(reply: Reply & { content: Buffer }): string {
   expect(value(reply.fields, 'content-type')).toBe('application/problem+json')
   const problem = JSON.parse(reply.content.toString())
@@ -80,7 +80,7 @@ onRoads(['tunnel, HTTP/1.1', 'tunnel, HTTP/2'], name => {
     ['head-too-large', 431, '/nobody-there', many],
     ['head-too-large', 431, '/nobody-there', ['x-a', 'x'.repeat(17_000)]],
   ] as const)(
-    'a head that goes nowhere: %s %i, with CORS for the origin of its route',
+    'a head that gets no further: %s %i, with CORS for the origin of its route',
     async (code, status, path, more) => {
       const caller = await roads.caller(name)
       const reply = await caller.ask({ path, fields: ['origin', UI_ORIGIN, ...more] })
@@ -94,11 +94,11 @@ onRoads(['tunnel, HTTP/1.1', 'tunnel, HTTP/2'], name => {
 })
 
 describe('the public edge', () => {
-  it('a host under no domain of ours: 404 unknown-host', async () => {
+  it('a host outside our domains: 404 unknown-host', async () => {
     const caller = await Http1Caller.connect({ ...roads.pair.place, authority: 'demo.elsewhere.test' }).catch(
       () => undefined,
     )
-    // The certificate does not name it either; a caller that does not check gets the error.
+    // The certificate does not name it either; a caller that does not check still gets the error.
     expect(caller).toBeUndefined()
     const ours = await Http1Caller.connect(roads.pair.place)
     ours.socket.write('GET / HTTP/1.1\r\nhost: demo.elsewhere.test\r\n\r\n')
@@ -107,7 +107,7 @@ describe('the public edge', () => {
     ours.close()
   })
 
-  it('a runtime that never came: 503 runtime-offline with Retry-After', async () => {
+  it('a runtime that has never connected: 503 runtime-offline with Retry-After', async () => {
     const caller = await Http1Caller.connect(roads.pair.placeOf('nobody'))
     const reply = await caller.ask({ path: '/app-proxy' })
     expect([reply.status, problemOf(reply)]).toEqual([503, 'runtime-offline'])
@@ -115,7 +115,7 @@ describe('the public edge', () => {
     caller.close()
   })
 
-  it('a runtime that went: 503 with the CORS policy that it had published, and its preflights are answered', async () => {
+  it('a runtime that has left: 503 with the CORS policy that it had published, and its preflights are answered', async () => {
     const cors = { origins: [UI_ORIGIN], credentials: true }
     const target = createRouter({
       routes: { routes: [{ name: 'a', match: { path: '/app-proxy' }, target: 'http://127.0.0.1:1', cors }] },
@@ -133,7 +133,7 @@ describe('the public edge', () => {
     caller.close()
   })
 
-  it(`a name under ${DOMAIN} that is no DNS label: 404`, async () => {
+  it(`a name under ${DOMAIN} that is not a DNS label: 404`, async () => {
     const caller = await Http1Caller.connect(roads.pair.place)
     caller.socket.write(`GET / HTTP/1.1\r\nhost: a.b.${DOMAIN}\r\n\r\n`)
     const reply = await caller.ask({ path: '/' })

@@ -69,7 +69,7 @@ for (const [name, place] of Object.entries(ROADS)) {
     })
     afterAll(() => caller?.close())
 
-    it('App-Proxy sees the real address, https and the outer host; what the caller forged is gone', async () => {
+    it("App-Proxy sees the real address, https and the outer host; the caller's forgeries are gone", async () => {
       const reply = await caller.ask({ path: '/', fields: FORGED })
       expect(reply.status).toBe(200)
       const { authority } = place()
@@ -83,7 +83,7 @@ for (const [name, place] of Object.entries(ROADS)) {
       expect(values(seen, 'host')).toEqual([authority])
     })
 
-    it('Host is the target, where the route says so', async () => {
+    it("Host is the target's if the route says so", async () => {
       await caller.ask({ path: '/own-host' })
       expect(values(seen, 'host')).toEqual([`127.0.0.1:${upstream.port}`])
       expect(values(seen, 'x-forwarded-host')).toEqual([place().authority])
@@ -98,7 +98,7 @@ for (const [name, place] of Object.entries(ROADS)) {
 }
 
 describe('proxies in front of the public edge', () => {
-  it('a trusted one is believed, counted from the right', async () => {
+  it('a trusted proxy is believed, counted from the right', async () => {
     const behind = await startPair({
       target: createRouter({ routes: table() }),
       secrets: pair.secrets,
@@ -117,7 +117,7 @@ describe('proxies in front of the public edge', () => {
     await behind.stop()
   })
 
-  it('allow.callers judges the address that the server determined, not a forged one', async () => {
+  it('allow.callers checks the address that the server determined, not a forged one', async () => {
     const tunnel = await connect({
       url: `wss://127.0.0.1:${pair.server.controlAddress?.port}`,
       token: () => pair.secrets.token('closed'),

@@ -1,4 +1,4 @@
-/** gRPC from an HTTP/2 edge to an h2c upstream, and gRPC-web, which is a body like any other. */
+/** gRPC from an HTTP/2 edge to an h2c upstream, and gRPC-web, whose body is like any other. */
 
 import { once } from 'node:events'
 import {
@@ -132,7 +132,7 @@ onRoads(http2Roads, name => {
     expect(seen.trailing?.get('x-raw-bin')).toEqual([Buffer.from([0, 255, 1])])
   })
 
-  it('a failure has its status and its details', async () => {
+  it('a failure keeps its status and details', async () => {
     const error = await new Promise<{ code: number; details: string } | null>(resolve =>
       echo.fail(Buffer.from('x'), resolve),
     )
@@ -160,7 +160,7 @@ onRoads(http2Roads, name => {
 })
 
 onRoads(everyRoad, name => {
-  it('gRPC-web: frames in both bodies pass as they are, each as it comes', async () => {
+  it('gRPC-web: frames pass unchanged in both directions, each as it arrives', async () => {
     const frame = (kind: number, text: string) => {
       const head = Buffer.alloc(5)
       head[0] = kind

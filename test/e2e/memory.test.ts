@@ -1,4 +1,4 @@
-/** Large bodies and stopped readers, with each part as a process: what a process holds is bounded. */
+/** Large bodies and stopped readers, with each part in its own process: what a process holds is bounded. */
 import { createHash } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -13,9 +13,9 @@ const MIB = 1024 * 1024
 const BODY_BYTES = long ? 1024 * MIB : 200 * MIB
 const GROWTH_BYTES = 64 * MIB
 const STOPPED_GROWTH_BYTES = 16 * MIB
-/** How long the reader stands still. */
+/** How long the reader stops. */
 const STOPPED_MS = long ? 30_000 : 3_000
-/** Of the others meanwhile. */
+/** The pace of the other callers meanwhile. */
 const PACE_MS = 20
 
 let upstream: Upstream
@@ -34,7 +34,7 @@ afterEach(async () => {
   await upstream?.stop()
 })
 
-/** Resident bytes of each of our processes after a handful of requests; peaks count from here. */
+/** Resident bytes of each of our processes after a few requests; peaks count from here. */
 async function idle(): Promise<Map<Part, number>> {
   const path = upstream.on('first', request => request.answer(200, 'first'))
   const caller = await Http1Caller.connect(processes.place)
@@ -43,7 +43,7 @@ async function idle(): Promise<Map<Part, number>> {
   return sizes()
 }
 
-/** Resident bytes of each process now; its peak counts anew. */
+/** Resident bytes of each process now; its peak starts again from here. */
 function sizes(): Map<Part, number> {
   return new Map(
     [processes.server, processes.client, processes.router].map(part => {
@@ -53,7 +53,7 @@ function sizes(): Map<Part, number> {
   )
 }
 
-/** By how many MiB each process has grown at most. */
+/** By how many MiB any process has grown at most. */
 function growth(before: Map<Part, number>): Record<string, number> {
   return Object.fromEntries(
     [...before].map(([part, bytes]) => [part.name, (residentBytes(part.pid ?? 0).peak - bytes) / MIB]),
@@ -100,7 +100,7 @@ describe.runIf(process.platform === 'linux')('resident memory', () => {
     expectBelow(growth(before), GROWTH_BYTES)
   })
 
-  it(`a reader that stops for ${STOPPED_MS / 1000} s: growth under 16 MiB from there, others go on, and it finishes`, {
+  it(`a reader that stops for ${STOPPED_MS / 1000} s: growth stays under 16 MiB, others go on, and it finishes`, {
     tags: ['slow'],
   }, async () => {
     const quick = upstream.on('quick', request => request.answer(200, 'quick'))
@@ -114,7 +114,7 @@ describe.runIf(process.platform === 'linux')('resident memory', () => {
     const reply = await stopped.begin({ path }).reply
     const hash = createHash('sha256')
     const body = reply.body[Symbol.asyncIterator]()
-    // A part of the body has flowed; from here the windows are as wide as they get.
+    // Part of the body has been read; from here on the windows are as wide as they get.
     for (let bytes = 0; bytes < BODY_BYTES / 8; ) {
       const { value } = (await body.next()) as { value: Buffer }
       hash.update(value)

@@ -12,7 +12,7 @@ beforeAll(async () => {
 })
 afterAll(() => roads?.stop())
 
-/** Fields of an upstream's answer that a caller has to see, without those that we or a proxy add. */
+/** The fields of an upstream's answer that a caller must see, without those that we or a proxy add. */
 function picked(fields: readonly string[], ...names: string[]): string[] {
   return fields.filter((_, i) => names.includes((fields[i - (i % 2)] ?? '').toLowerCase()))
 }
@@ -34,7 +34,7 @@ onRoads(ourRoads, name => {
     expect(roads.upstream.connections).toBe(before)
   })
 
-  it('chunked down: the body arrives whole, in order', async () => {
+  it('chunked down: the body arrives whole and in order', async () => {
     const path = roads.upstream.on('chunked-down', async request => {
       await request.write('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n')
       for (let i = 0; i < 50; i++) await request.write(chunk(Buffer.alloc(i * 37 + 1, i)))
@@ -210,7 +210,7 @@ onRoads(ourRoads, name => {
     expect(reply.content.toString()).toBe(`${base}${rest}`)
   })
 
-  it("an answer before the request's end arrives whole, and the connection or stream ends in order", async () => {
+  it("an answer before the request's end arrives whole, and the connection or stream ends cleanly", async () => {
     const path = roads.upstream.on('early', request => request.answer(413, 'too much', ['connection', 'close']))
     const exchange = caller.begin({ method: 'POST', path, stream: true })
     await exchange.write(Buffer.from('the first bytes of many'))
@@ -223,7 +223,7 @@ onRoads(ourRoads, name => {
     expect((await caller.ask({ path: next })).content.toString()).toBe('fine')
   })
 
-  it('traceparent passes; X-Request-Id is made and told to both sides', async () => {
+  it('traceparent passes; X-Request-Id is created and sent to both sides', async () => {
     let seen: string[] = []
     const path = roads.upstream.on('trace', request => {
       seen = request.fields
@@ -238,7 +238,7 @@ onRoads(ourRoads, name => {
 })
 
 onRoads(http1Roads, name => {
-  it('pipelining: answers in the order of the requests, though the upstream ends them in another', async () => {
+  it('pipelining: answers arrive in the order of the requests, though the upstream finishes them in another', async () => {
     const place = roads.place(name)
     const base = roads.upstream.on('pipelined', () => {})
     let second = () => {}
@@ -246,7 +246,7 @@ onRoads(http1Roads, name => {
       second = resolve
     })
     roads.upstream.answers.set(`${base}/1`, async request => {
-      // Where the edge sends only one at a time, the second never begins before the first has ended.
+      // Where the edge sends one at a time, the second request never begins before the first has ended.
       await Promise.race([secondDone, new Promise(resolve => setImmediate(resolve))])
       await request.answer(200, 'first')
     })

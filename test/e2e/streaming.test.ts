@@ -75,7 +75,7 @@ onRoads(everyRoad, name => {
     expect(count).toBe(25)
   })
 
-  it('a body up, by cause: the caller sends the next only when the upstream has the last', async () => {
+  it('a body up, step by step: the caller sends the next only when the upstream has the last', async () => {
     const turns = new Turns()
     const path = roads.upstream.on('up-by-cause', async request => {
       let bytes = 0

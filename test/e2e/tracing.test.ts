@@ -1,4 +1,7 @@
-/** One waterfall of both sides, over real TLS, WSS and upstreams: what server, client and router tell of one request. */
+/**
+ * One waterfall of both sides, over real TLS, WSS and upstreams: what server, client and router report about one
+ * request.
+ */
 
 import { once } from 'node:events'
 import { createServer } from 'node:http'
@@ -18,7 +21,7 @@ afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
 })
 
-/** An upstream, and what it was told of traces. */
+/** An upstream, and the trace headers that it received. */
 async function startUpstream() {
   const told: unknown[] = []
   const server = createServer((request, response) => {
@@ -58,8 +61,8 @@ const table = (target: string): RouteTable => ({
   ],
 })
 
-describe('server and client each tell their part', () => {
-  test('a request to a route: the upstream is told the span of the call', async () => {
+describe('server and client each report their part', () => {
+  test('a request to a route: the upstream receives the span of the call', async () => {
     const both = new Spans()
     const { upstream, ask } = await traced(table, both, both)
     expect((await ask('/orders/7?secret=1')).status).toBe(200)
@@ -76,7 +79,7 @@ describe('server and client each tell their part', () => {
     expect(JSON.stringify(both.finished)).not.toContain('secret')
   })
 
-  test('an upstream that is away', async () => {
+  test('an upstream that is unreachable', async () => {
     const both = new Spans()
     const { ask } = await traced(table, both, both)
     expect((await ask('/away')).status).toBe(502)
@@ -89,7 +92,7 @@ describe('server and client each tell their part', () => {
     ])
   })
 
-  test('a fixed answer has no upstream, and what is no route has no name', async () => {
+  test('a fixed answer has no upstream, and a path without a route has no name', async () => {
     const client = new Spans()
     const { ask } = await traced(table, new Spans(), client)
     await ask('/fixed')
@@ -101,7 +104,7 @@ describe('server and client each tell their part', () => {
     ])
   })
 
-  test('what is not recorded is told on, and nothing is kept', async () => {
+  test('an unsampled trace is passed on, and nothing is recorded', async () => {
     const both = new Spans()
     const { upstream, ask } = await traced(table, both, both)
     await ask('/orders/7', '00')
@@ -110,7 +113,7 @@ describe('server and client each tell their part', () => {
   })
 })
 
-test('a client does not follow what its server does not vouch for', async () => {
+test('a client does not follow a trace that its server does not vouch for', async () => {
   const client = new Spans()
   const { upstream, ask } = await traced(table, undefined, client)
   await ask('/orders/7')
@@ -119,7 +122,7 @@ test('a client does not follow what its server does not vouch for', async () => 
 })
 
 describe('the client returns its spans to the server', () => {
-  test('one waterfall has both sides, each part within the one that it is of, and says who reported it', async () => {
+  test('one waterfall has both sides, each part within its parent, and says who reported it', async () => {
     const server = new Spans()
     const { upstream, ask } = await traced(table, server, 'server')
     expect((await ask('/orders/7?secret=1')).status).toBe(200)
@@ -142,7 +145,7 @@ describe('the client returns its spans to the server', () => {
     expect(JSON.stringify(server.finished)).not.toContain('secret')
   })
 
-  test('a server that does not trace gets none', async () => {
+  test('a server that does not trace receives none', async () => {
     const { upstream, ask } = await traced(table, undefined, 'server')
     expect((await ask('/orders/7')).status).toBe(200)
     expect(upstream.told).toEqual([`00-${TRACE}-${PARENT}-01`])

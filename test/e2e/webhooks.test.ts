@@ -58,7 +58,7 @@ onRoads(everyRoad, name => {
     caller = await roads.caller(name)
   })
 
-  it("GitHub's published vector verifies behind the road", async () => {
+  it("GitHub's published vector verifies at the end of the road", async () => {
     const fields = ['x-github-event', 'push', 'x-hub-signature-256', GITHUB.signature]
     const reply = await caller.ask({ method: 'POST', path, fields, body: GITHUB.body })
     expect([reply.status, reply.content.toString()]).toEqual([200, 'success'])
@@ -113,15 +113,15 @@ onRoads(everyRoad, name => {
     expect(delivered.body.equals(Buffer.concat(parts))).toBe(true)
   })
 
-  it('a namespace outside the list is 404', async () => {
+  it('a namespace outside the list gets 404', async () => {
     const elsewhere = await caller.ask({ method: 'POST', path: '/webhooks/kube-system/push/github', body: 'x' })
     expect([elsewhere.status, value(elsewhere.fields, 'sallyport-error')]).toEqual([404, 'no-route'])
   })
 })
 
-// nginx does not read an answer that comes while it still sends the body.
+// nginx does not read an answer that arrives while it is still sending the body.
 onRoads(ourRoads, name => {
-  it('one byte over the limit is 413', async () => {
+  it('one byte over the limit gets 413', async () => {
     const caller = await roads.caller(name)
     const path = '/webhooks/demo/push/github'
     const big = await caller.ask({ method: 'POST', path, body: Buffer.alloc(BODY_LIMIT + 1) })

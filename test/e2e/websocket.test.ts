@@ -83,7 +83,7 @@ onRoads(everyRoad, name => {
     ws.terminate()
   })
 
-  it('ping and pong go end to end, both ways', async () => {
+  it('ping and pong go end to end, in both directions', async () => {
     const ws = await caller.webSocket('/ws')
     ws.ping('from caller')
     const [pong] = await once(ws, 'pong')
@@ -97,7 +97,7 @@ onRoads(everyRoad, name => {
     ws.terminate()
   })
 
-  it('close codes and reasons pass both ways', async () => {
+  it('close codes and reasons pass in both directions', async () => {
     const first = await caller.webSocket('/ws')
     first.send('close me 4321')
     const [code, reason] = await once(first, 'close')
@@ -109,7 +109,7 @@ onRoads(everyRoad, name => {
     expect(await upstreamClosed).toBe('4000 my own')
   })
 
-  it('an upstream that breaks is no clean close', async () => {
+  it('an upstream that breaks is not a clean close', async () => {
     const ws = await caller.webSocket('/ws')
     ws.on('error', () => {})
     ws.send('break')
@@ -117,7 +117,7 @@ onRoads(everyRoad, name => {
     expect(code).toBe(1006)
   })
 
-  it('messages of 10 MB, both ways', async () => {
+  it('messages of 10 MB, in both directions', async () => {
     const ws = await caller.webSocket('/ws')
     const message = Buffer.alloc(MESSAGE_BYTES, 'a message of ten megabytes. ')
     ws.send(message)
@@ -141,7 +141,7 @@ onRoads(everyRoad, name => {
     )
   })
 
-  it('the subprotocol is chosen by the upstream', async () => {
+  it('the upstream chooses the subprotocol', async () => {
     const ws = await caller.webSocket('/ws', { protocols: ['graphql-ws', 'graphql-transport-ws'] })
     expect(ws.protocol).toBe('graphql-transport-ws')
     ws.terminate()
@@ -149,7 +149,7 @@ onRoads(everyRoad, name => {
 })
 
 onRoads(http1Roads, name => {
-  it('extensions are negotiated end to end: compressed frames pass untouched', async () => {
+  it('extensions are negotiated end to end: compressed frames pass unchanged', async () => {
     const caller = await roads.caller(name)
     const ws = await caller.webSocket('/ws', { perMessageDeflate: true })
     expect(ws.extensions).toContain('permessage-deflate')
@@ -159,7 +159,7 @@ onRoads(http1Roads, name => {
     ws.terminate()
   })
 
-  it('an upstream that says no is heard, and nothing sent behind the handshake reaches it', async () => {
+  it('an upstream that declines is heard, and nothing sent behind the handshake reaches it', async () => {
     const place = roads.place(name)
     const socket = await dial(place)
     const key = Buffer.alloc(16, 7).toString('base64')

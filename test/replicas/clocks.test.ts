@@ -1,5 +1,5 @@
 // @module-tag slow
-/** D6: clocks step, of Redis's machine and of the replicas', in each state of the lease; nothing stops for longer than one. */
+/** D6: clocks step, Redis's and the replicas', in each state of the lease; nothing stops for longer than one lease. */
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { Script } from '../../server/directory/scripts.ts'
 import type { Server } from '../../server/server.ts'
@@ -29,7 +29,7 @@ describe.runIf(needs('redis'))('D6: a clock steps', () => {
     await replicas.redis.command('FLUSHALL')
   })
 
-  /** The directory is young; it is born now, by Redis's clock. */
+  /** The directory is young: by Redis's clock, it is created now. */
   async function begin(): Promise<void> {
     await replicas.redis.command('FLUSHALL')
     near = await replicas.add()
@@ -42,13 +42,13 @@ describe.runIf(needs('redis'))('D6: a clock steps', () => {
     await dial(far, { hello: { instance: 'one' }, handler: always('one') })
   }
 
-  /** Both replicas have renewed their leases, some times from now on. */
+  /** Both replicas have renewed their leases several times from now on. */
   async function renewed(): Promise<void> {
     const before = [near, far].map(server => server.stats().directory.operations)
     await until(() => [near, far].every((server, i) => server.stats().directory.operations > before[i]! + 5))
   }
 
-  /** Both are connected, and serve; a newer instance takes over; one that dies is missed. */
+  /** Both are connected and serve, a newer instance takes over, and a dead one is noticed. */
   async function lives(): Promise<void> {
     await renewed()
     for (const server of [near, far]) {
@@ -74,7 +74,7 @@ describe.runIf(needs('redis'))('D6: a clock steps', () => {
   const hours = steps.slice(1, 3)
 
   test.each(steps)(
-    "Redis's, %s: no lease ends, and no epoch is granted for it",
+    "Redis's, %s: no lease ends, and no epoch is granted because of it",
     { tags: ['slow'] },
     async (_name, seconds) => {
       await start()
@@ -107,7 +107,7 @@ describe.runIf(needs('redis'))('D6: a clock steps', () => {
     await lives()
   })
 
-  test.each(hours)("Redis's, %s, while it is away from the replicas", { tags: ['slow'] }, async (_name, seconds) => {
+  test.each(hours)("Redis's, %s, while the replicas cannot reach it", { tags: ['slow'] }, async (_name, seconds) => {
     await start()
     await call(near, HOST)
     await setClock(replicas.redis, seconds)
@@ -119,7 +119,7 @@ describe.runIf(needs('redis'))('D6: a clock steps', () => {
     await lives()
   })
 
-  test.each(hours)("Redis's, %s, and it is empty as well: what it says then counts", async (_name, seconds) => {
+  test.each(hours)("Redis's, %s, when it is also emptied: what it says from then on counts", async (_name, seconds) => {
     await start()
     await dial(near, { hello: { instance: 'one' }, handler: always('one') })
     await call(near, HOST)
@@ -144,7 +144,7 @@ describe.runIf(needs('redis'))('D6: a clock steps', () => {
   })
 
   test.each(hours)(
-    'a replica that died is missed after a lease, though the clock stepped %s',
+    'the loss of a replica is noticed after a lease, though the clock stepped %s',
     async (_name, seconds) => {
       await start()
       const dead = `${Date.now() + 3_600_000}0000`

@@ -1,7 +1,7 @@
 // @module-tag slow
 /**
- * What callers lose when Redis, the path to it, or the path between replicas fails. Two replicas, an instance with a
- * session at each or at one of them, and callers at both all the time.
+ * What callers lose when Redis, the path to it, or the path between replicas fails. Two replicas, an instance with
+ * sessions at one or both of them, and callers at both all the time.
  */
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
@@ -12,10 +12,10 @@ import { until } from '../support/until.ts'
 import { LEASE_MS, peerOptions, ReplicaGroup } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
-/** How long a fault lasts: some leases, and in the long run a minute. */
+/** How long a fault lasts: a few leases, or a minute in the long run. */
 const FAULT_MS = long ? 60_000 : 2 * LEASE_MS
 
-/** Callers at every replica, one request after the other each. */
+/** Callers at every replica, each sending one request after the other. */
 class Callers {
   readonly answers: { replica: number; status: number; text: string; atMs: number; tookMs: number }[] = []
   #stopped = false
@@ -35,7 +35,7 @@ class Callers {
     }
   }
 
-  /** Says what came of them; returns how many were lost, per replica. */
+  /** Checks their answers; returns how many were lost, per replica. */
   async stop(name: string): Promise<number[]> {
     this.#stopped = true
     await Promise.all(this.#loops)
@@ -66,7 +66,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
     await Promise.all(relays.splice(0).map(relay => relay.stop()))
   })
 
-  /** The second replica reaches Redis, and each the other, through a relay. */
+  /** The second replica reaches Redis, and each replica the other, through a relay. */
   async function start(): Promise<void> {
     replicas = await ReplicaGroup.start()
     const relay = async (port: number) => {
@@ -100,7 +100,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
     ['of one replica', [0]],
     ['of both', [0, 1]],
   ])('the client has sessions %s, and', (where, at) => {
-    // The harder case is always tested: every request of the other replica's callers takes the hop.
+    // Always tests the harder case: every request of the other replica's callers takes the hop.
     const testAll = test.runIf(long || at.length === 1)
 
     async function serve(): Promise<void> {
@@ -109,7 +109,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
       for (const index of at) await dial(servers[index]!, { hello: { instance: 'one', connection: index } })
     }
 
-    test('Redis is killed, and comes back empty', async () => {
+    test('Redis is killed and comes back empty', async () => {
       await serve()
       const callers = new Callers([first, second])
       await sleep(200)
@@ -173,7 +173,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
     })
   })
 
-  test('replicas cannot reach each other, where both have sessions', async () => {
+  test('replicas cannot reach each other, and both have sessions', async () => {
     await start()
     for (const server of [first, second]) await dial(server, { hello: { instance: 'one' } })
     const callers = new Callers([first, second])
@@ -184,7 +184,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
     expect(await callers.stop('replicas cut off from each other')).toEqual([0, 0])
   })
 
-  test('(not so) replicas cannot reach each other, where one alone has sessions: held, then told', async () => {
+  test('(exception) replicas cannot reach each other, and only one has sessions: requests are held, then refused', async () => {
     await start()
     await dial(first, { hello: { instance: 'one' } })
     const callers = new Callers([first, second])
@@ -199,7 +199,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
     expect(callers.answers.at(-1)!.status).toBe(200)
   })
 
-  test('Redis stands still, and a third replica was killed a moment before', async () => {
+  test('Redis freezes, a moment after a third replica was killed', async () => {
     await start()
     await dial(second, { hello: { instance: 'one' } })
     // What it leaves behind: the rest of a lease, and an address where nobody listens.
@@ -220,7 +220,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
   })
 
   describe('and what must not be routed is not', () => {
-    test('a replica cut off from Redis hears of a newer instance by the other one', async () => {
+    test('a replica cut off from Redis hears of a newer instance from the other one', async () => {
       await start()
       await dial(second, { hello: { instance: 'one' }, handler: always('one') })
       paths.redis.silent = true
@@ -230,7 +230,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
       for (let i = 0; i < 10; i++) expect((await call(second, HOST)).text).toBe('two')
     })
 
-    test('one that has been cut off from Redis for long hears of a newer instance by a replica that is new', async () => {
+    test('a replica that has long been cut off from Redis hears of a newer instance from a new replica', async () => {
       await start()
       await dial(second, { hello: { instance: 'one' }, handler: always('one') })
       await until(async () => (await call(second, HOST)).text === 'one')
@@ -243,7 +243,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
       expect(second.stats().directory.state).toBe('presumed')
     })
 
-    test('a replica cut off from everybody stops at the end of its lease, and goes on when it is back', async () => {
+    test('a replica cut off from everybody stops at the end of its lease, and goes on once it is back', async () => {
       await start()
       await dial(second, { hello: { instance: 'one' }, handler: always('one') })
       for (const relay of [paths.redis, ...paths.peers]) relay.silent = true
@@ -267,7 +267,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
       expect(late).toEqual([])
     })
 
-    test('no instance becomes active while nobody can grant it; one that comes back is served at once', async () => {
+    test('no instance becomes active while no epoch can be granted; one that comes back is served at once', async () => {
       await start()
       const one = await dial(second, { hello: { instance: 'one' }, handler: always('one') })
       await replicas.redis.kill()
@@ -281,7 +281,7 @@ describe.runIf(needs('redis'))('with two replicas, callers lose nothing while', 
       for (const server of [first, second]) expect((await call(server, HOST)).text).toBe('back')
       await replicas.redis.start()
       await settled('connected')
-      // Both are still there: the newer one takes over, now that it can be granted an epoch.
+      // Both are still connected: the newer one takes over, now that it can be granted an epoch.
       await until(async () => (await call(second, HOST)).text === 'two')
     })
   })

@@ -1,4 +1,4 @@
-/** Several servers in this process, on one real Redis, that know each other. */
+/** Several servers in this process that know each other through one real Redis. */
 import { createReplicaCertificate } from '../../certs/index.ts'
 import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
@@ -9,14 +9,14 @@ import { until } from '../support/until.ts'
 
 export const LEASE_MS = unhurried(1000)
 
-/** What a replica is given to speak with the others. */
+/** What a replica needs to talk to the others. */
 export async function peerOptions(port = 0): Promise<NonNullable<ServerOptions['peer']>> {
   const { authority } = await makeWorld()
   const made = await createReplicaCertificate(authority)
   return { port, tls: { cert: made.certificate, key: made.key, ca: authority.certificate } }
 }
 
-/** A set of replicas that goes with its test. */
+/** A set of replicas that ends with its test. */
 export class ReplicaGroup {
   readonly servers: Server[] = []
   readonly redis: Redis
@@ -48,7 +48,7 @@ export class ReplicaGroup {
     await Promise.all(this.servers.splice(0).map(server => server.close({ graceMs: 0 })))
   }
 
-  /** Between tests: no server, and a directory that is empty and not young. */
+  /** Between tests: no servers, and a directory that is empty and not young. */
   async clear(): Promise<void> {
     this.redis.resume()
     await this.closeServers()

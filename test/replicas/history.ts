@@ -10,19 +10,18 @@ export interface Entry {
   readonly epoch: number
 }
 
-/** Events of one turn of the event loop have the same time, or nearly. */
+/** Events of one turn of the event loop have nearly the same time. */
 const TOLERANCE_MS = 5
 
 /**
- * What is wrong with a history, in words; empty: it is legal. No stream is opened on an epoch by a replica that has
- * learned of a later one, nor by any replica later than a lease after that one was granted (which is when the first
- * replica learned of it).
+ * What is wrong with a history, in words; empty if it is legal. No replica opens a stream on an epoch after it has
+ * heard of a later one, or later than a lease after that one was granted (which is when the first replica heard of it).
  */
 export function judge(history: readonly Entry[], leaseMs: number): string[] {
   const wrong: string[] = []
-  /** By runtime: epoch and when it was granted. */
+  /** By runtime: each epoch and when it was granted. */
   const granted = new Map<string, Map<number, number>>()
-  /** By replica and runtime: the latest epoch that it knows of. */
+  /** By replica and runtime: the latest epoch that it knows. */
   const known = new Map<string, number>()
   for (const { atMs, replica, deed, runtime, epoch } of history) {
     const grants = granted.get(runtime) ?? new Map<number, number>()

@@ -78,7 +78,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     await rm(folder, { recursive: true })
   })
 
-  test('and its trace says so; the client is told the span of the hop, and what it tells comes back', async () => {
+  test('and its trace shows it; the client receives the span of the hop, and its own spans come back', async () => {
     const spans = new Spans()
     near = await replicas.add({ trustedProxies: ['127.0.0.1'], tracing: { tracer: spans.tracer } })
     far = await replicas.add({ tracing: { tracer: createTracer(() => {}) } })
@@ -91,7 +91,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
         return ignoring(response)
       },
     })
-    // From then on it is known where the client is.
+    // From then on, the replica knows where the client is.
     await call(near, HOST)
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
     await call(near, HOST, '/', { headers: { traceparent } })
@@ -110,7 +110,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect(far.stats().spansReturned).toEqual({ taken: 0, refused: 0 })
   })
 
-  test('not where there is a session of its own', async () => {
+  test('takes none where the replica has its own session', async () => {
     await start()
     await dial(far)
     await dial(near)
@@ -137,7 +137,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect([near.stats(), far.stats()].map(({ bufferedBytes }) => bufferedBytes)).toEqual([0, 0])
   })
 
-  test('the client hears the address of the caller, and who may not call is told so by the replica that he called', async () => {
+  test("the client sees the caller's address, and a caller that may not call is refused by the replica that it reached", async () => {
     await start()
     const seen: HttpRequest[] = []
     await dial(far, {
@@ -172,13 +172,13 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     const ws = new WebSocket(`ws://${host}:${port}/`, { headers: { host: HOST } })
     await once(ws, 'open')
     ws.close(4000, 'as agreed')
-    // The echo is unmasked by nobody: the frame comes back as it was sent, which is an error to a client.
+    // Nobody unmasks the echo: the frame comes back as it was sent, which a client treats as an error.
     await once(ws, 'error')
     expect(near.stats().peers!.sent).toBe(1)
     client.ws.terminate()
   })
 
-  test('whose runtime holds more here than one may is cut, before it takes anything from the others', async () => {
+  test('is cut if its runtime holds more here than it may, before it takes anything from the others', async () => {
     near = await replicas.add({ limits: { bufferBytesPerRuntime: 100_000 } })
     far = await replicas.add()
     const aborted = new Promise<string>(resolve => {
@@ -203,7 +203,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     caller.destroy()
   })
 
-  test('who goes away is gone at the client too', async () => {
+  test('is aborted at the client, too, when its caller leaves', async () => {
     await start()
     const gone = Promise.withResolvers<string>()
     const begun = Promise.withResolvers<void>()
@@ -222,7 +222,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     await until(() => far.sessions()[0]!.exchanges === 0)
   })
 
-  test('whose session dies goes to another session of the instance, wherever that is', async () => {
+  test('goes to another session of the instance, wherever it is, when its session dies', async () => {
     await start()
     const victim = hanging()
     const first = await dial(far, { handler: victim.handler, hello: { instance: 'one' } })
@@ -233,7 +233,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect((await calling).text).toBe('the other')
   })
 
-  test('whose session dies goes to another session of the same replica', async () => {
+  test('goes to another session of the same replica when its session dies', async () => {
     await start()
     const victim = hanging()
     const first = await dial(far, { handler: victim.handler, hello: { instance: 'one' } })
@@ -253,7 +253,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     }
     const first = await dial(far, { handler: refuse, hello: { instance: 'one' } })
     const body = 'b'.repeat(200_000)
-    // A client far away: what it refuses, it refuses after more than a moment.
+    // A distant client takes more than a moment to refuse.
     first.ws.pause()
     const calling = call(near, HOST, '/', { method: 'POST', body })
     await until(() => far.stats().streams > 0)
@@ -264,7 +264,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect(refusals).toBeGreaterThan(0)
   })
 
-  test('whose replica dies is sent again if it is safe; the runtime stays reachable', async () => {
+  test('is sent again if that is safe when its replica dies; the runtime stays reachable', async () => {
     await start()
     const third = await replicas.add()
     const victim = hanging()
@@ -276,11 +276,11 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect((await calling).text).toBe('third')
   })
 
-  test('that a replica cannot serve after all is refused there; the first asks the directory and goes on', async () => {
+  test('is refused by a replica that turns out not to serve it; the first asks the directory and goes on', async () => {
     await start()
     const client = await dial(far, { hello: { instance: 'one' } })
     await call(near, HOST)
-    // `near` does not hear of it: its knowledge is one change old.
+    // `near` does not hear of it, so its knowledge is one change behind.
     const stale = await dial(far, { hello: { instance: 'two' }, handler: always('two', 200) })
     const answers = await Promise.all(Array.from({ length: 5 }, () => call(near, HOST)))
     for (const { status, text } of answers) expect([status, text]).toEqual([200, 'two'])
@@ -288,7 +288,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     stale.ws.terminate()
   })
 
-  test('is held by the replica that the caller reached, until a session comes anywhere', async () => {
+  test('is held by the replica that the caller reached until a session appears anywhere', async () => {
     await start()
     const client = await dial(far)
     await call(near, HOST)
@@ -301,7 +301,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect((await calling).text).toBe('back')
   })
 
-  test('is held where the session has no room, and goes on once it has', async () => {
+  test('is held while the session has no room, and goes on once it has', async () => {
     near = await replicas.add({ hold: { holdMs: 30_000 } })
     far = await replicas.add()
     const begun: ResponseSink[] = []
@@ -345,7 +345,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     await relay.stop()
   })
 
-  test('that its replica took while it stops has time to end, however long callers stay there', async () => {
+  test('has time to end at a replica that is stopping, however long callers stay there', async () => {
     await start()
     const endless = hanging()
     const posted = hanging()
@@ -370,7 +370,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     await Promise.all([staying, closing])
   })
 
-  test('for a runtime that nobody knows fails at once', async () => {
+  test('fails at once for a runtime that nobody knows', async () => {
     await start()
     const startedMs = performance.now()
     expect((await call(near, `nobody.${DOMAIN}`)).status).toBe(503)
@@ -378,8 +378,8 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     console.log(`an unknown runtime was told so after ${Math.round(performance.now() - startedMs)} ms`)
   })
 
-  describe('what other replicas may do', () => {
-    /** A session with a replica, as another one has it. */
+  describe('between replicas', () => {
+    /** A session with a replica, as another replica opens it. */
     async function asReplica(
       server: Server,
       certificate?: { cert: string; key: string },
@@ -398,7 +398,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       return createSession(new PeerTransport(socket), { role: 'client', ...options })
     }
 
-    /** As soon as the directory has it, which may take more than the first attempt. */
+    /** As soon as the directory has it, which may take more than one attempt. */
     async function peerAddress(server: Server): Promise<string> {
       const { replica } = server.stats()
       let entry: string | undefined
@@ -439,7 +439,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       })
     }
 
-    test('D5, D3: one hop, of the runtime and epoch that are served here; everything else is refused unprocessed', async () => {
+    test('D5, D3: one hop, for a runtime and epoch that are served here; everything else is refused unprocessed', async () => {
       await start()
       await dial(far)
       const session = await asReplica(far)
@@ -452,7 +452,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       session.close('done')
     })
 
-    test('read the last answer of a session that drains as slowly as they like: it waits', async () => {
+    test('they may read the last answer of a draining session as slowly as they like: it waits', async () => {
       await start()
       const bytes = 400_000
       const client = await dial(far, {
@@ -495,42 +495,45 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       await closing
     })
 
-    test.each([0, 100_000])('refuse for a moment is asked again with %i bytes, without any news', async bytes => {
-      near = await replicas.add()
-      const { tls } = await peerOptions()
-      const replica = createTlsServer({ ...peerTlsOptions(tls as never), requestCert: true })
-      let refusals = 2
-      replica.on('secureConnection', socket => {
-        const session: Session = createSession(new PeerTransport(socket), {
-          role: 'server',
-          onStream: stream =>
-            acceptExchange(stream, (_preamble, _request, response) => {
-              if (refusals-- > 0) return 'not-here'
-              response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
-              response.responseEnd([])
-              return ignoring(response)
-            }),
+    test.each([0, 100_000])(
+      'a request with %i bytes that they refuse for a moment is sent again, without any news',
+      async bytes => {
+        near = await replicas.add()
+        const { tls } = await peerOptions()
+        const replica = createTlsServer({ ...peerTlsOptions(tls as never), requestCert: true })
+        let refusals = 2
+        replica.on('secureConnection', socket => {
+          const session: Session = createSession(new PeerTransport(socket), {
+            role: 'server',
+            onStream: stream =>
+              acceptExchange(stream, (_preamble, _request, response) => {
+                if (refusals-- > 0) return 'not-here'
+                response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
+                response.responseEnd([])
+                return ignoring(response)
+              }),
+          })
+          session.control({ type: 'replica', name: 'r9~1', address: '' })
         })
-        session.control({ type: 'replica', name: 'r9~1', address: '' })
-      })
-      replica.listen(0, '127.0.0.1')
-      await once(replica, 'listening')
-      const { port } = replica.address() as { port: number }
-      await enter('r9~1', port)
-      await until(() => near.stats().peers!.connected === 1)
-      const body = 'x'.repeat(bytes)
-      const headers = { 'content-length': `${bytes}` }
-      expect((await call(near, HOST, '/', { method: 'POST', body, headers })).status).toBe(204)
-      expect(near.stats().peers!.sent).toBe(3)
-      // So many that nobody of this network may ask for another one; this one is known.
-      await Promise.all(Array.from({ length: 300 }, (_, i) => call(near, `made-up-${i}.${DOMAIN}`)))
-      expect((await call(near, `made-up.${DOMAIN}`)).status).toBe(429)
-      refusals = 2
-      expect((await call(near, HOST, '/', { method: 'POST', body, headers })).status).toBe(204)
-      replica.close()
-    })
+        replica.listen(0, '127.0.0.1')
+        await once(replica, 'listening')
+        const { port } = replica.address() as { port: number }
+        await enter('r9~1', port)
+        await until(() => near.stats().peers!.connected === 1)
+        const body = 'x'.repeat(bytes)
+        const headers = { 'content-length': `${bytes}` }
+        expect((await call(near, HOST, '/', { method: 'POST', body, headers })).status).toBe(204)
+        expect(near.stats().peers!.sent).toBe(3)
+        // So many that nobody in this network may ask for another one; this one is known.
+        await Promise.all(Array.from({ length: 300 }, (_, i) => call(near, `made-up-${i}.${DOMAIN}`)))
+        expect((await call(near, `made-up.${DOMAIN}`)).status).toBe(429)
+        refusals = 2
+        expect((await call(near, HOST, '/', { method: 'POST', body, headers })).status).toBe(204)
+        replica.close()
+      },
+    )
 
-    /** Writes another replica into the directory, which has a session of the runtime. */
+    /** Adds another replica to the directory, with a session of the runtime. */
     async function enter(name: string, port: number): Promise<void> {
       const untilMs = Date.now() + 60_000
       await replicas.redis.command('HSET', '{sallyport}:replicas', name, `${untilMs} 127.0.0.1:${port}`)
@@ -538,7 +541,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       await replicas.redis.command('HSET', '{sallyport}:runtime:demo', ...record)
     }
 
-    test('hand over while it stops is refused, until they say that they have heard it', async () => {
+    test('what they hand to a stopping replica is refused until they confirm that they have heard', async () => {
       far = await replicas.add()
       const refused = Promise.withResolvers<string>()
       const closed = Promise.withResolvers<void>()
@@ -558,7 +561,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       await Promise.all([closing, closed.promise])
     })
 
-    test('D3: a forged entry leads nowhere: who listens there must show the certificate of a replica', {
+    test("D3: a forged entry leads nowhere: whoever listens there must present a replica's certificate", {
       tags: ['slow'],
     }, async () => {
       near = await replicas.add()

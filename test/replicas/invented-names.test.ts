@@ -1,5 +1,5 @@
 // @module-tag slow
-/** D9: names that strangers make up cost the directory, and the memory of a replica, a bounded amount. */
+/** D9: names that strangers make up cost the directory, and a replica's memory, a bounded amount. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { always, call, DOMAIN, dial } from '../server/fixture.ts'
@@ -23,7 +23,7 @@ describe.runIf(needs('redis'))('D9: made-up names', () => {
   }
 
   let made = 0
-  /** Requests for so many names, one for each; resolves to how often each status came. */
+  /** Requests each of these names once; resolves to how often each status was returned. */
   async function invent(count: number, address: string): Promise<Record<number, number>> {
     const statuses: Record<number, number> = {}
     const ask = async () => {
@@ -35,27 +35,27 @@ describe.runIf(needs('redis'))('D9: made-up names', () => {
     return statuses
   }
 
-  test('who asks for too many is refused, and costs the directory nothing; others find what is there', async () => {
+  test('a caller that asks for too many is refused and costs the directory nothing; others still find existing runtimes', async () => {
     await start()
     await dial(far, { runtime: 'real', handler: always('real') })
     const begunMs = performance.now()
     const statuses = await invent(1500, '192.0.2.1')
     const seconds = (performance.now() - begunMs) / 1000
     expect(Object.keys(statuses)).toEqual(['429', '503'])
-    // What may be asked at once, what comes to it a second, and what was under way.
+    // The burst, the refill per second, and what was in progress.
     expect(statuses[503]).toBeLessThanOrEqual(200 + 20 * seconds + 50)
-    // And what renews a lease meanwhile.
+    // Plus the lease renewals meanwhile.
     expect(near.stats().directory.operations).toBeLessThan(statuses[503]! + 200 + 20 * seconds)
     const host = `real.${DOMAIN}`
     const found = await call(near, host, '/', { headers: { host, 'x-forwarded-for': '192.0.2.2' } })
     expect([found.status, found.text]).toEqual([200, 'real'])
-    // Known by now: who asked in vain may call it, too.
+    // It is known by now, so a caller that asked in vain may call it, too.
     expect((await call(near, host, '/', { headers: { host, 'x-forwarded-for': '192.0.2.1' } })).text).toBe('real')
   })
 
-  test('addresses of one IPv6 network are one', async () => {
+  test('the addresses of one IPv6 /64 count as one', async () => {
     await start()
-    // Each address asks for less than one may. What is asked while the directory is away is not counted.
+    // Each address asks for fewer than it may. What is asked while the directory is offline does not count.
     let refused = 0
     for (let i = 0; i < 100 && refused === 0; i++) refused = (await invent(50, `2001:db8::${i}`))[429] ?? 0
     expect(refused).toBeGreaterThan(0)
@@ -74,7 +74,7 @@ describe.runIf(needs('redis'))('D9: made-up names', () => {
     expect(answers.every(({ status }) => status === 200)).toBe(true)
   })
 
-  test('while Redis is away nothing of them stays, and what sessions tell has room', async () => {
+  test('while Redis is offline no made-up name is kept, and there is room for what sessions announce', async () => {
     await start()
     replicas.redis.pause()
     await until(() => near.stats().directory.state !== 'connected')

@@ -1,6 +1,6 @@
 /**
- * Leases and epochs, by what replicas did: random schedules with faults, and a checker that says whether the history was
- * legal. `TEST_SEED` begins with a given seed.
+ * Leases and epochs, judged by what replicas did: random schedules with faults, and a checker that decides whether the
+ * history was legal. `TEST_SEED` sets the first seed.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createAuthority, createReplicaCertificate } from '../../certs/index.ts'
@@ -12,12 +12,12 @@ import { type Entry, judge } from './history.ts'
 import { type ModelRun, Schedule } from './schedule.ts'
 
 const SCHEDULES = 200
-/** In the normal run as many as fit. */
+/** As many as fit into the normal run. */
 const BUDGET_MS = long ? Number.POSITIVE_INFINITY : short ? 4_000 : 10_000
 const LANES = 3
 /**
- * Short, so that many schedules fit. On a busy machine answers come too late for it, again and again, and then nobody ever agrees:
- * the same schedule is done more slowly, up to the longest.
+ * Short, so that many schedules fit. On a busy machine, answers may keep arriving too late for it, and nobody ever
+ * agrees: then the same schedule runs more slowly, up to the longest.
  */
 const LEASE_MS = 500
 const LONGEST_LEASE_MS = 4000

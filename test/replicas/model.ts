@@ -1,4 +1,4 @@
-/** Replicas without sockets for callers and clients: directory, peers and registry as they are, and sessions that are none. */
+/** Replicas without sockets for callers and clients: real directory, peers and registry, and stand-ins for sessions. */
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Grant } from '../../server/directory/directory.ts'
 import { RedisStore } from '../../server/directory/redis-store.ts'
@@ -12,7 +12,7 @@ import type { Entry } from './history.ts'
 
 export const RUNTIME = 'demo'
 
-/** A session of an instance, as the registry sees it. */
+/** An instance's session, as the registry sees it. */
 class FakeSession implements RegisteredSession {
   readonly id: string
   readonly runtime = RUNTIME
@@ -37,7 +37,7 @@ class FakeSession implements RegisteredSession {
   }
 }
 
-/** What an instance remembers: the epoch that it was told last. */
+/** What an instance remembers: the last epoch that it was told. */
 export interface FakeInstance {
   readonly id: string
   epoch: number
@@ -121,7 +121,7 @@ export class ModelReplica {
     if (session !== undefined) this.registry.remove(session)
   }
 
-  /** A request comes: recorded where a session of this replica takes it. A runtime that is not known is asked for. */
+  /** A request arrives: recorded if a session of this replica takes it. An unknown runtime is looked up. */
   route(): void {
     if (this.registry.pick(RUNTIME) === undefined) this.registry.ask(RUNTIME, false)
   }

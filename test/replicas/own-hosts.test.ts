@@ -1,5 +1,5 @@
 // @module-tag slow
-/** Hosts of runtimes' own over several servers: all agree on who has one, also while Redis or a server is away. */
+/** Runtimes' own hosts over several servers: all agree on who has one, even while Redis or a server is offline. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { always, call, dial, event, type TestClient, token } from '../server/fixture.ts'
@@ -9,7 +9,7 @@ import { LEASE_MS, ReplicaGroup } from './fixture.ts'
 
 const HOST = 'hooks.customer.example'
 
-describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
+describe.runIf(needs('redis'))('a host of its own, over replicas', () => {
   let replicas: ReplicaGroup
   let near: Server
   let far: Server
@@ -38,7 +38,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
 
   const held = (server: Server) => server.stats().hosts!.held
 
-  test('leads to it from a replica that has no session of it', async () => {
+  test('leads to its runtime from a replica that has no session of it', async () => {
     await start()
     await join(far, 'a')
     await until(() => held(far) === 1)
@@ -49,7 +49,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     ])
   })
 
-  test('leads to a runtime that is away, also from a replica that has heard of neither', async () => {
+  test('leads to an offline runtime, even from a replica that has heard of neither', async () => {
     await start(0)
     const client = await join(far, 'a')
     await until(() => held(far) === 1)
@@ -65,7 +65,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     expect(runtimes).toEqual(['a'])
   })
 
-  test('stays with the first, wherever the second comes in, which has it when the first is gone', async () => {
+  test('stays with the first runtime, wherever the second connects, and goes to the second when the first has gone', async () => {
     await start(0)
     const first = await join(far, 'a')
     await until(() => held(far) === 1)
@@ -78,7 +78,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     expect(await whose(near)).toBe('b')
   })
 
-  test('goes to the second when the server of the first has gone', async () => {
+  test("goes to the second runtime when the first one's server has gone", async () => {
     await start()
     await join(far, 'a')
     await until(() => held(far) === 1)
@@ -103,7 +103,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     expect(near.stats().hosts).toEqual({ held: 1, contested: 1, conflicts: 1 })
   })
 
-  test('that a fresh token claims no longer is free on all of them', async () => {
+  test('is free on all servers once a fresh token no longer claims it', async () => {
     await start()
     const client = await join(far, 'a')
     await until(() => held(far) === 1)
@@ -116,7 +116,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     await until(async () => (await whose(far)) === 'b')
   })
 
-  test('moves to and fro as fresh tokens say, and waits for no lease', async () => {
+  test('moves to and fro as fresh tokens say, without waiting for a lease', async () => {
     await start(60_000, 600_000)
     const renew = async (client: TestClient, runtime: string, hosts: string[] = []) => {
       client.session.control({ type: 'reauth', token: await token(runtime, { hosts }) })
@@ -134,7 +134,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     await until(async () => (await whose(near)) === 'a')
   })
 
-  test('that is taken away while Redis is away is taken away', async () => {
+  test('that is taken away while Redis is offline stays taken away', async () => {
     await start()
     const client = await join(far, 'a')
     await until(() => held(far) === 1)
@@ -148,7 +148,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     await replicas.redis.start()
   })
 
-  test('is written back to a Redis that was emptied, and is still of the first', async () => {
+  test('is written back to an emptied Redis and still belongs to the first runtime', async () => {
     await start()
     await join(far, 'a')
     await until(() => held(far) === 1)
@@ -159,12 +159,12 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
     expect([await whose(near), await whose(far)]).toEqual(['a', 'a'])
   })
 
-  test('passes to one who lost a race for it, also if Redis was emptied in between', async () => {
+  test('goes to a runtime that lost the race for it, even if Redis was emptied in between', async () => {
     await start(0)
     const before = [near, far].map(server => server.stats().directory.operations)
     replicas.redis.pause()
     const joining = [join(near, 'a'), join(far, 'b')]
-    // Both runtimes are told of, and both ask who has the host: nobody, they will hear.
+    // Both runtimes are announced, and both ask who has the host: nobody, but they will hear.
     await until(() => [near, far].every((server, i) => server.stats().directory.operations >= before[i]! + 2))
     replicas.redis.resume()
     const clients = await Promise.all(joining)
@@ -193,7 +193,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
   })
 
   test.each(['hop', 'here'])(
-    'D3: whoever writes to Redis leads it to no runtime whose token does not name it: %s',
+    'D3: anyone who writes to Redis can lead it only to a runtime whose token names it: %s',
     async to => {
       await start()
       const asked: Array<string | undefined> = []
@@ -206,7 +206,7 @@ describe.runIf(needs('redis'))('a host of a runtime, over replicas', () => {
       await join(to === 'hop' ? far : third, 'evil', ['evil.example'])
       await until(async () => (await whose(third, 'evil.example')) === 'evil')
       const key = (name: string) => `{sallyport}:runtime:${name}`
-      // As if evil had claimed it. Its own replica puts that right once it hears of it.
+      // As if evil had claimed it. Its own replica corrects that once it hears of it.
       const forge = () => replicas.redis.command('COPY', key('evil.example'), key(HOST), 'REPLACE')
       const said = new Set<string>()
       await until(async () => {

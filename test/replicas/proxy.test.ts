@@ -1,6 +1,6 @@
 /**
- * Replicas behind a real nginx, as processes of their own, under the traffic of the chaos runs: what each fault costs.
- * The table of faults has the same for two replicas; here are three, and the faults that the table has not.
+ * Replicas behind a real nginx, in separate processes, under the traffic of the chaos runs: what each fault costs. The
+ * table of faults covers two replicas; here there are three, and the faults that the table lacks.
  */
 import { describe, expect, test } from 'vitest'
 import { killServer, pauseServer, updateServers } from '../chaos/faults.ts'

@@ -1,7 +1,8 @@
 // @module-tag slow
 /**
- * What stands in Redis comes from whoever may write there, or is torn: each field of each record is missing, of another
- * kind, negative, huge, no text, an address where nobody can be. No replica stops for it, and what was lost is told again.
+ * What is stored in Redis may be written by anyone with access, or torn: each field of each record is missing, of
+ * another type, negative, huge, not text, or an address where nobody can be. No replica stops because of it, and lost
+ * records are written again.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
@@ -39,7 +40,7 @@ const ADDRESSES = [
 
 type Case = readonly [name: string, lua: string]
 
-/** What is done in Redis, as Lua. */
+/** What is done to Redis, as Lua. */
 const set = (key: string, field: string, value: string) => `redis.call('HSET', '${key}', '${field}', '${value}')`
 const unset = (key: string, field: string) => `redis.call('HDEL', '${key}', '${field}')`
 const of = (key: string, field: string): Case[] => [
@@ -76,7 +77,7 @@ const OF_RUNTIME: Case[] = [
   ),
 ]
 
-describe.runIf(needs('redis'))('P1: what comes out of the directory is checked as what strangers say', () => {
+describe.runIf(needs('redis'))("P1: records from the directory are checked as strictly as strangers' input", () => {
   let replicas: ReplicaGroup
   let servers: Server[]
   beforeAll(async () => {
@@ -91,7 +92,7 @@ describe.runIf(needs('redis'))('P1: what comes out of the directory is checked a
     async (_name, lua) => {
       await replicas.redis.command('EVAL', lua, '0')
       const operations = servers.map(server => server.stats().directory.operations)
-      // Each has read it, at its next renewals.
+      // Each has read it, with its next renewals.
       await until(() => servers.every((server, i) => server.stats().directory.operations > operations[i]! + 2))
       await serve()
     },
@@ -107,7 +108,7 @@ describe.runIf(needs('redis'))('P1: what comes out of the directory is checked a
     20_000,
   )
 
-  /** A session makes each change the record, and all is as it was. */
+  /** A new session makes each replica rewrite the record, which restores it. */
   async function serve(): Promise<void> {
     const two = await dial(servers[0]!, { hello: { instance: 'two' }, handler: always('two') })
     two.session.close('the test')
@@ -119,7 +120,7 @@ describe.runIf(needs('redis'))('P1: what comes out of the directory is checked a
   }
 })
 
-describe.runIf(needs('redis'))('a replica that can be reached nowhere', () => {
+describe.runIf(needs('redis'))('a replica that nobody can reach', () => {
   test.each([
     '127.0.0.1:99999',
     '127.0.0.1:0',
@@ -135,7 +136,7 @@ describe.runIf(needs('redis'))('a replica that can be reached nowhere', () => {
     await expect(start).rejects.toThrow('peer.advertise must be host:port')
   })
 
-  test('vouches for nothing while Redis is away: the others do not presume', async () => {
+  test('vouches for nothing while Redis is offline, so the others presume nothing', async () => {
     const replicas = await ReplicaGroup.start()
     const server = await replicas.add()
     await replicas.redis.command('HSET', REPLICAS, 'odd~1', `${Date.now() + 600_000} unix:/tmp/x`)

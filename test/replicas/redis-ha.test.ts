@@ -1,5 +1,8 @@
 // @module-tag slow
-/** D8: Redis as a cluster, with standbys, and behind Sentinels: found, found again after a failover, or refused in words. */
+/**
+ * D8: Redis as a cluster, with standbys, and behind Sentinels: found, found again after a failover, or refused with a
+ * reason.
+ */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -44,7 +47,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
 
   const connected = () => until(() => servers.every(server => server.stats().directory.state === 'connected'))
 
-  /** Two replicas see each other, a session of one is found by the other, and a revocation and a question reach both. */
+  /** Two replicas see each other, each finds the other's sessions, and a revocation and a query reach both. */
   async function works(instance: string): Promise<void> {
     const [near, far] = [servers[0]!, servers[1]!]
     await connected()
@@ -67,7 +70,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     for (const server of servers) server.answerOthers(async what => (what === '/who' ? {} : undefined))
   }
 
-  /** All slots at the first, the second is its standby, and the third has nothing. */
+  /** The first has all slots, the second is its standby, and the third has nothing. */
   async function cluster(): Promise<[Redis, Redis, Redis]> {
     const made: Redis[] = []
     for (let i = 0; i < 3; i++) {
@@ -91,7 +94,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     return [first, standby, other]
   }
 
-  test('a cluster: any node leads to the one that has the keys, before a failover and after', {
+  test('a cluster: any node leads to the one that has the keys, before and after a failover', {
     tags: ['slow'],
   }, async () => {
     const [first, standby, other] = await cluster()
@@ -100,7 +103,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     answering()
     await works('one')
     expect(await first.command('EXISTS', '{sallyport}:replicas')).toBe(1)
-    // Handed over, and then taken over from a node that is dead.
+    // First handed over, then taken over from a dead node.
     expect(await standby.command('CLUSTER', 'FAILOVER')).toBe('OK')
     await until(async () => /role:master/.test(String(await standby.command('INFO', 'replication'))))
     await works('two')
@@ -110,7 +113,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     await works('three')
   })
 
-  test('a cluster in which the key of the replicas is of another kind: it is made anew', async () => {
+  test("a cluster in which the replicas' key has another type: it is created anew", async () => {
     const alone = await node('cluster-enabled yes', `cluster-port ${await freePort()}`)
     await alone.command('CLUSTER', 'ADDSLOTSRANGE', '0', '16383')
     await until(async () => String(await alone.command('CLUSTER', 'INFO')).includes('cluster_state:ok'))
@@ -122,7 +125,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     await connected()
   })
 
-  test('Sentinels: the primary is found, and the next one after it died', async () => {
+  test('Sentinels: the primary is found, and so is the next one after it dies', async () => {
     const primary = await node()
     const standby = await node(`replicaof 127.0.0.1 ${primary.port}`)
     await until(async () => /master_link_status:up/.test(String(await standby.command('INFO', 'replication'))))
@@ -142,7 +145,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     answering()
     await works('one')
     await primary.kill()
-    // Who promotes it cuts its connections.
+    // Whoever promotes it cuts its connections.
     const role = () => standby.command('INFO', 'replication').catch(() => '')
     await until(async () => /role:master/.test(String(await role())))
     await works('two')
@@ -151,7 +154,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
   test.each([
     ['', 'default'],
     ['operator', 'operator'],
-  ])('Sentinels with a password: asked with it (user %j), and without it told so', async (user, name) => {
+  ])('Sentinels with a password: accepted with it (user %j), and reported without it', async (user, name) => {
     const primary = await node()
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-sentinel-'))
     const file = join(folder, 'password')
@@ -176,7 +179,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     await rm(folder, { recursive: true })
   })
 
-  test('a password for Sentinels is refused where there are none', async () => {
+  test('a password for Sentinels is refused if there are none', async () => {
     const directory = { url: 'redis://127.0.0.1', sentinel: { password: 'x' } }
     await expect(startServer({ directory })).rejects.toThrow('directory.sentinel needs redis+sentinel://')
   })
@@ -199,7 +202,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
       (url: string) => `${url.replace('redis:', 'redis+sentinel:')}/other`,
       'not watched',
     ],
-  ])('%s is told so', async (_name, change, words) => {
+  ])('%s is reported', async (_name, change, words) => {
     const sentinel = await Redis.start({ sentinel: true })
     nodes.push(sentinel)
     const said: string[] = []
@@ -209,7 +212,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     expect(said.join('\n')).toContain(words)
   })
 
-  test('a standby alone is told so; beside its primary it is passed over', {
+  test('a standby alone is reported; beside its primary it is skipped', {
     tags: ['slow'],
   }, async () => {
     const primary = await node()

@@ -1,4 +1,4 @@
-/** A random schedule: instances come and go, callers come all the time, and everything between the replicas fails. */
+/** A random schedule: instances come and go, callers arrive all the time, and everything between the replicas fails. */
 import type { PeerTls } from '../../server/peer/tls.ts'
 import type { Redis } from '../support/redis.ts'
 import type { Entry } from './history.ts'
@@ -6,7 +6,7 @@ import { type FakeInstance, ModelReplica, RUNTIME } from './model.ts'
 
 const REPLICAS = 3
 const STEPS = 30
-/** A bound, so that a schedule that never comes to rest is told with its seed. */
+/** A bound, so that a schedule that never settles is reported with its seed. */
 const AGREE_LEASES = 20
 
 /** mulberry32: small, and the same everywhere. */
@@ -25,7 +25,7 @@ export interface ModelRun {
   /** What was done, in words, in order. */
   readonly steps: readonly string[]
   readonly routed: number
-  /** After the last fault all replicas came to agree. */
+  /** All replicas agreed again after the last fault. */
   readonly agreed: boolean
 }
 
@@ -33,7 +33,7 @@ export class Schedule {
   readonly #random: () => number
   readonly #redis: Redis
   readonly #tls: PeerTls
-  /** All else takes as long as it does in proportion. */
+  /** Everything else takes time in proportion to this. */
   readonly #leaseMs: number
   readonly #history: Entry[] = []
   readonly #steps: string[] = []
@@ -42,11 +42,11 @@ export class Schedule {
   #agreed = true
   #named = 0
   #paused = false
-  /** When Redis was emptied, or a replica was cut off last behind that; until all have written back what they know. */
+  /** When Redis was emptied, or a replica was last cut off after that; until all have written back what they know. */
   #emptiedMs: number | undefined
-  /** A replica died and another one started, since all paths were there last. */
+  /** A replica died and another one started since all paths were last intact. */
   #replaced = false
-  /** Those that died are still being taken apart. */
+  /** Those that died and are still being closed. */
   readonly #dead: Promise<void>[] = []
 
   constructor(seed: number, redis: Redis, tls: PeerTls, leaseMs: number) {
@@ -165,8 +165,8 @@ export class Schedule {
   }
 
   /**
-   * It dies, and another one starts. Not where Redis was emptied as well while one is cut off: who starts then may not learn
-   * what those know, nor they of it (docs/scaling.md says what that means).
+   * It dies, and another one starts. Not if Redis was also emptied while a replica is cut off: the new one may not
+   * learn what those know, nor they what it knows (docs/scaling.md explains this).
    */
   async #crash(replica: ModelReplica): Promise<void> {
     if (this.#emptiedMs !== undefined && this.#cutOff) return
@@ -177,7 +177,7 @@ export class Schedule {
     await this.#add()
   }
 
-  /** It hears nothing for a while, and then acts before it has heard anything. */
+  /** It hears nothing for a while, then acts before it has heard anything. */
   #stall(replica: ModelReplica): void {
     this.#steps.push(`${replica.name} stands still`)
     const relays = Object.values(replica.paths)

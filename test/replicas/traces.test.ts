@@ -1,4 +1,7 @@
-/** Whose trace a client follows where some servers of a directory trace, and others do not: the word is that of the edge, over any hop. */
+/**
+ * Which trace a client follows where some servers of a directory trace and others do not: the edge decides, over any
+ * hop.
+ */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { connect } from '../../client/index.ts'
 import type { Server } from '../../server/server.ts'
@@ -29,7 +32,7 @@ describe.runIf(needs('redis'))('a request over a hop', () => {
     return replicas.add({ trustedProxies: [PROXY], ...(spans && { tracing: { tracer: spans.tracer } }) })
   }
 
-  /** Says what its target is told of traces. */
+  /** Says what its target received of traces. */
   async function addClient(server: Server, runtime: string, spans: Spans | 'server') {
     const told: (string | null)[] = []
     const { authority } = await makeWorld()
@@ -70,11 +73,11 @@ describe.runIf(needs('redis'))('a request over a hop', () => {
       await ask(runtime, CALLERS.proxy)
     }
     expect(near.stats().peers!.sent).toBe(4)
-    // What is told to the holder is for the edge.
+    // What the holder is told is meant for the edge.
     expect(far.stats().spansReturned).toEqual(holderTraces ? { taken: 0, refused: 0 } : undefined)
     expect(holder.finished).toEqual([])
     if (!edgeTraces) {
-      // As without tracing: it passes, and nobody believes it.
+      // As without tracing: it passes, and nobody trusts it.
       expect(told).toEqual({ own: [traceparent, traceparent], returned: [traceparent, traceparent] })
       expect([...edge.finished, ...client.finished]).toEqual([])
       return
