@@ -1,5 +1,6 @@
 import { existsSync, realpathSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
 import { type CertificateAndKey, createAuthority } from '../../certs/authority.ts'
 import { parseDurationMs } from '../../certs/duration.ts'
 import type { OutputFile } from '../../certs/files.ts'
@@ -81,10 +82,21 @@ export const certsRenew: Run = async (args, io) => {
   const signer = readAuthority(args, dirname(path))
   if (isAuthority(keyFile, signer.where)) throw configurationError(`${keyFile} is the authority: give another --key`)
   const made = await checked(() => likewise(signer.authority, report!, validity(args)), signer.where)
+  const [fresh] = inspectCertificates(made.certificate)
+  if (!isDeepStrictEqual(identityOf(fresh!), identityOf(report!))) {
+    throw configurationError(
+      `${path} has names or uses that \`sallyport certs\` does not issue: renew it where it came from`,
+    )
+  }
   // The key first: who reads them in between finds a pair that does not fit, and keeps the old one.
   const key = { path: keyFile, text: made.key, secret: true }
   await rewriteOutput([key, { path, text: made.certificate, secret: false }], io)
   return EXIT.ok
+}
+
+/** Whom a certificate names, and for what, in whatever order. */
+function identityOf({ names, usages }: CertificateReport): unknown {
+  return [names.map(name => name.toLowerCase()).sort(), [...usages].sort()]
 }
 
 /** A certificate of the same kind and for the same names. */

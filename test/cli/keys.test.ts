@@ -14,7 +14,8 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { inspectCertificates } from '../../certs/index.ts'
+import { inspectCertificates, REPLICA_NAME } from '../../certs/index.ts'
+import { type OddCertificate, oddCertificate } from '../support/odd-certificates.ts'
 import { sallyport } from './run.ts'
 
 let folder: string
@@ -85,6 +86,10 @@ describe('keys', () => {
   })
 })
 
+const URI = { type: 'url', value: 'spiffe://a/b' } as const
+const RUNTIME = { type: 'url', value: 'urn:sallyport:runtime:demo' } as const
+const REPLICA = { type: 'dns', value: REPLICA_NAME } as const
+
 describe('certs renew', () => {
   const read = (name: string) => readFileSync(file(name), 'utf8')
   const report = (name: string) => inspectCertificates(read(name))[0]!
@@ -147,6 +152,25 @@ describe('certs renew', () => {
     expect([code, notes, read('server.pem')]).toEqual([3, expect.stringContaining('the key (--key)'), before])
     expect((await sallyport(['certs', 'renew', file('server.pem'), '--key', file('other.key')])).code).toBe(0)
     expect(new X509Certificate(read('server.pem')).checkPrivateKey(createPrivateKey(read('other.key')))).toBe(true)
+  })
+
+  test.each<[string, OddCertificate]>([
+    ['a second use', { usage: ['serverAuth', 'clientAuth'], names: [{ type: 'dns', value: 'a.example.com' }] }],
+    ['a name of another type', { usage: 'serverAuth', names: [{ type: 'dns', value: 'a.example.com' }, URI] }],
+    ['a host beside the runtime', { names: [RUNTIME, { type: 'dns', value: 'demo.internal' }] }],
+    [
+      'a host beside the name of replicas',
+      { usage: ['serverAuth', 'clientAuth'], names: [REPLICA, { type: 'dns', value: 'a' }] },
+    ],
+    ['the name of replicas, for one use', { usage: 'serverAuth', names: [REPLICA] }],
+  ])('makes no certificate anew that would lose something: %s', async (_, options) => {
+    await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
+    const odd = await oddCertificate({ certificate: read('ca.pem'), key: read('ca-key.pem') }, options)
+    writeFileSync(file('odd.pem'), odd.certificate)
+    writeFileSync(file('odd-key.pem'), odd.key)
+    const { code, notes } = await sallyport(['certs', 'renew', file('odd.pem')])
+    expect([code, notes]).toEqual([3, expect.stringContaining('odd.pem has names or uses')])
+    expect([read('odd.pem'), read('odd-key.pem')]).toEqual([odd.certificate, odd.key])
   })
 
   test.each([
