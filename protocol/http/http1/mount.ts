@@ -26,7 +26,7 @@ import { removeHeader, setHeader, stripHopByHop, stripTrailers } from '../header
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
-import { addMount, destroyAtTurn } from './mounts.ts'
+import { addMount, destroyAtTurn, whenClosed } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
 import { lookMs, WriteProgress } from './write-progress.ts'
@@ -182,7 +182,7 @@ class MountedResponse implements ResponseSink, Failing {
       if (!wasOver) sink.requestAbort(new SallyportError('cancelled'))
       else this.#leaves(this.#waiting)
     })
-    this.#response.once('close', onClose)
+    whenClosed(this.#response, onClose)
     if (!hasBody) {
       sink.requestEnd([])
       this.#request.resume()

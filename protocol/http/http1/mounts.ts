@@ -3,6 +3,7 @@
  * taken back in any order.
  */
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { listTokens } from '../headers.ts'
 
@@ -39,6 +40,33 @@ export function addMount(server: HttpServer, mounted: Mounted): () => void {
 export function destroyAtTurn(response: ServerResponse): void {
   if (response.socket === null) response.assignSocket = socket => socket.destroy()
   else response.destroy()
+}
+
+/** What the end of a connection calls for the responses that wait there behind others. */
+const waiting = new WeakMap<Socket, Set<() => void>>()
+
+/**
+ * Calls `onClose` when the response is over or its connection has closed, perhaps twice. Node 22 does not tell a response that waits
+ * behind others that its connection has closed, and no version does so once {@link destroyAtTurn} was called.
+ */
+export function whenClosed(response: ServerResponse, onClose: () => void): void {
+  response.once('close', onClose)
+  if (response.socket !== null) return
+  const closings = closingsOf(response.req.socket)
+  closings.add(onClose)
+  response.once('close', () => closings.delete(onClose))
+}
+
+/** One listener for all of them, since Node warns of many. */
+function closingsOf(socket: Socket): Set<() => void> {
+  const known = waiting.get(socket)
+  if (known !== undefined) return known
+  const closings = new Set<() => void>()
+  waiting.set(socket, closings)
+  socket.once('close', () => {
+    for (const onClose of closings) onClose()
+  })
+  return closings
 }
 
 class Mounts {

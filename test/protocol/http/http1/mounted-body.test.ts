@@ -202,6 +202,58 @@ test('B1: an answer whose caller leaves before its turn is held no longer', asyn
   await eventually(() => expect(consumed).toEqual({ '/never': 0, '/whole': 3 }))
 })
 
+describe('an answer that waits behind others when their connection closes', () => {
+  /** Two requests at once, of which the first is never answered. Its caller leaves after `answers` has begun the second answer. */
+  async function leave(answers: (response: ResponseSink) => void) {
+    const heard = { consumed: 0, aborted: [] as string[] }
+    let leaves = () => {}
+    const handler: Handler = ({ path }, response) => {
+      if (path === '/second') queueMicrotask(() => answers(response))
+      if (path === '/second') setImmediate(() => leaves())
+      return {
+        requestData() {},
+        requestEnd() {},
+        requestAbort: error => heard.aborted.push(`${path} ${error.reason}`),
+        responseConsumed: bytes => {
+          heard.consumed += bytes
+        },
+      }
+    }
+    const server = createServer()
+    mount(server, { handler, serves: () => true, logger: noLogger })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const caller = connect((server.address() as AddressInfo).port, '127.0.0.1')
+    caller.on('error', () => {})
+    closers.push(
+      () => server.close(),
+      () => caller.destroy(),
+    )
+    leaves = () => caller.destroy()
+    caller.write('GET /first HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\nHost: a\r\n\r\n')
+    await eventually(() => expect(heard.aborted).toContain('/first cancelled'))
+    return heard
+  }
+
+  const begin = (response: ResponseSink) => {
+    response.responseHead({ status: 200, headers: [], bodyBytes: 2 * ABC.length })
+    response.responseData(ABC)
+  }
+
+  test('E16: ends its exchange if it is not', async () => {
+    const heard = await leave(begin)
+    await eventually(() => expect(heard.aborted).toEqual(['/first cancelled', '/second cancelled']))
+  })
+
+  test('B1: and has been cut, holds nothing any more', async () => {
+    const heard = await leave(response => {
+      begin(response)
+      response.responseAbort(new SallyportError('session-lost'))
+    })
+    await eventually(() => expect(heard.consumed).toBe(ABC.length))
+  })
+})
+
 describe('an answer that a layer of an embedder made wrong', () => {
   const head = (headers: string[], bodyBytes: number, chunks: Buffer[], trailers: string[] = []) => ({
     '/': (response: ResponseSink) => {
