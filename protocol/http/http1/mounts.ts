@@ -5,6 +5,7 @@
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
+import { guardWith, ignore } from '../../base/guard.ts'
 import { listTokens } from '../headers.ts'
 
 export interface Mounted {
@@ -46,8 +47,8 @@ export function destroyAtTurn(response: ServerResponse): void {
 const waiting = new WeakMap<Socket, Set<() => void>>()
 
 /**
- * Calls `onClose` when the response is over or its connection has closed, perhaps twice. Node 22 does not tell a response that waits
- * behind others that its connection has closed, and no version does so once {@link destroyAtTurn} was called.
+ * Calls `onClose` when the response is over or its connection has closed, perhaps twice; it must not throw. Node 22 does not tell a
+ * response that waits behind others that its connection has closed, and no version does so once {@link destroyAtTurn} was called.
  */
 export function whenClosed(response: ServerResponse, onClose: () => void): void {
   response.once('close', onClose)
@@ -63,9 +64,11 @@ function closingsOf(socket: Socket): Set<() => void> {
   if (known !== undefined) return known
   const closings = new Set<() => void>()
   waiting.set(socket, closings)
-  socket.once('close', () => {
+  const guard = guardWith(ignore)
+  const onClosed = guard(() => {
     for (const onClose of closings) onClose()
   })
+  socket.once('close', onClosed)
   return closings
 }
 
