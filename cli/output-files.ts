@@ -1,3 +1,4 @@
+import { statSync } from 'node:fs'
 import { FileExistsError, type OutputFile, type WriteOptions, writeFiles } from '../certs/files.ts'
 import type { Io } from './command.ts'
 import { configurationError, fileProblem } from './failure.ts'
@@ -22,4 +23,14 @@ async function write(files: readonly OutputFile[], options: WriteOptions, io: Io
     throw configurationError(`cannot write ${files.map(file => file.path).join(', ')}: ${fileProblem(error)}`, error)
   }
   for (const file of files) io.out(`${file.path}\n`)
+}
+
+/** Whether both paths lead to the same existing file. */
+export function isSameFile(one: string, other: string): boolean {
+  try {
+    const [a, b] = [statSync(one), statSync(other)]
+    return a.dev === b.dev && a.ino === b.ino
+  } catch {
+    return false
+  }
 }

@@ -1,4 +1,4 @@
-import { existsSync, realpathSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { type CertificateAndKey, createAuthority } from '../../certs/authority.ts'
@@ -17,7 +17,7 @@ import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalCount, optionalFlag, readInput, requiredFlag } from '../options.ts'
-import { rewriteOutput, writeOutput } from '../output-files.ts'
+import { isSameFile, rewriteOutput, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
 
@@ -141,11 +141,6 @@ function readAuthority(args: Arguments, out: string): { authority: CertificateAn
 
 function isAuthority(path: string, folder: string): boolean {
   return ['ca.pem', 'ca-key.pem'].some(name => isSameFile(path, join(folder, name)))
-}
-
-/** Whether both paths lead to one file, which exists. */
-function isSameFile(one: string, other: string): boolean {
-  return existsSync(one) && existsSync(other) && realpathSync(one) === realpathSync(other)
 }
 
 function pair(folder: string, name: string, { certificate, key }: CertificateAndKey): OutputFile[] {

@@ -5,9 +5,9 @@ import { formatDuration } from '../../protocol/base/durations.ts'
 import { HOSTS_CLAIM } from '../../protocol/base/names.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
-import { configurationError, EXIT } from '../failure.ts'
+import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, optionalFlag, readInput, requiredFlag } from '../options.ts'
-import { writeOutput } from '../output-files.ts'
+import { isSameFile, writeOutput } from '../output-files.ts'
 import { plainText } from '../plain-text.ts'
 import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
@@ -17,8 +17,9 @@ export const tokenCreate: Run = async (args, io) => {
   const runtime = requiredFlag(args, 'runtime')
   await checked(() => checkRuntimeName(runtime))
   const options: TokenOptions = { key: readKey(keyFile), runtime, ...claims(args) }
-  const { token, expiresAt } = await checked(() => createToken(options))
   const out = optionalFlag(args, 'out')
+  if (out !== undefined && isSameFile(out, keyFile)) throw usageError(`${out} is the key: give another --out`)
+  const { token, expiresAt } = await checked(() => createToken(options))
   if (out === undefined) io.out(`${token}\n`)
   else await writeOutput([{ path: out, text: `${token}\n`, secret: true }], true, { ...io, out: () => {} })
   io.note(`token for ${runtime}, holds until ${new Date(expiresAt).toISOString()}`)

@@ -1,4 +1,4 @@
-/** `sallyport keys add|list|retire`, `certs renew` and what `certs client` may write over. */
+/** `sallyport keys add|list|retire`, `certs renew`, and what `certs client` and `token create` may overwrite. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import {
   chmodSync,
@@ -187,6 +187,18 @@ describe('certs renew', () => {
     const { code, notes } = await sallyport(['certs', 'renew', file('server.pem'), '--key', file(key)])
     expect([code, notes, [read(key), read('server.pem')]]).toEqual([3, expect.stringContaining(problem), before])
   })
+})
+
+test('token create does not write over the key that signs it', async () => {
+  await sallyport(['keys', 'create', '--out', folder])
+  const before = readFileSync(file('private.jwk'), 'utf8')
+  symlinkSync('private.jwk', file('link'))
+  for (const name of ['private.jwk', 'link']) {
+    const args = ['token', 'create', '--key', file('private.jwk'), '--runtime', 'demo', '--out', file(name)]
+    const { code, notes } = await sallyport(args)
+    expect([code, notes]).toEqual([2, expect.stringContaining('is the key')])
+  }
+  expect(readFileSync(file('private.jwk'), 'utf8')).toBe(before)
 })
 
 test.each(['ca', 'ca-key'])(
