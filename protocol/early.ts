@@ -1,4 +1,4 @@
-/** The next end of an exchange until there is one: what is said to it waits. The caller's credit bounds the body. */
+/** Stands in for the next end of an exchange until there is one, and collects the calls to it. The caller's credit bounds the body. */
 import type { SallyportError } from './base/errors.ts'
 import { GatheredChunks } from './base/gathered.ts'
 import type { HeaderList, RequestSink } from './exchange.ts'
@@ -7,7 +7,7 @@ export class Early implements RequestSink {
   readonly #chunks = new GatheredChunks()
   #trailers: HeaderList | undefined
   #consumed = 0
-  /** The caller has left. */
+  /** Set if the caller has left. */
   error: SallyportError | undefined
 
   requestData(chunk: Uint8Array): void {
@@ -28,7 +28,7 @@ export class Early implements RequestSink {
     this.#consumed += bytes
   }
 
-  /** All of it in order, and what is said in the meantime; nothing of it is kept. */
+  /** Passes everything on in order, including calls that arrive meanwhile, and keeps nothing. */
   handTo(sink: RequestSink): void {
     do {
       for (let chunk = this.#chunks.shift(); chunk !== undefined; chunk = this.#chunks.shift()) sink.requestData(chunk)

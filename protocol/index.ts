@@ -1,6 +1,6 @@
 /**
- * The wire, for those who write an end of their own: sessions and streams over a transport, exchanges on streams, control
- * messages, preambles. SPEC.md says what they look like in bytes.
+ * The wire protocol, for writing a client or server of your own: sessions and streams over a transport, exchanges on
+ * streams, control messages, preambles. SPEC.md specifies the bytes.
  *
  * @example
  * ```ts

@@ -1,18 +1,18 @@
 /**
- * What stands between the two ends of an exchange: functions from a {@link Handler} to a {@link Handler}, read from the
- * outside in. A layer answers by itself, hands the exchange on as it is, or puts an object of its own between the ends,
- * which is a {@link PassThrough} where it only wants to see or change a part.
+ * Layers between the two ends of an exchange: functions from a {@link Handler} to a {@link Handler}, listed from the outside
+ * in. A layer answers a request itself, passes the exchange on unchanged, or puts an object of its own between the ends. That
+ * object extends {@link PassThrough} if it only watches or changes a part.
  */
 import type { SallyportError } from './base/errors.ts'
 import { discarding } from './base/guard.ts'
 import { Early } from './early.ts'
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from './exchange.ts'
 
-/** Given what comes behind it, a layer is a handler itself. Called once, when the parts are put together. */
+/** Takes the next handler and returns a handler in front of it. Called once, when the layers are composed. */
 export type Layer = (next: Handler) => Handler
 
 /**
- * `layers` in the order in which a request meets them, in front of `handler`.
+ * Puts `layers` in front of `handler`, in the order in which a request passes them.
  *
  * @example
  * ```ts
@@ -27,8 +27,8 @@ export function compose(layers: readonly Layer[], handler: Handler): Handler {
 }
 
 /**
- * One object between the two ends, which passes everything on. A layer extends it and overrides what it wants to see or
- * change, calling `super` for what goes on; `over` is called once, when the exchange has ended in both directions.
+ * An object between the two ends that passes everything on. A layer extends it and overrides the calls that it wants to watch
+ * or change, calling `super` to pass them on. `over` is called once, when the exchange has ended in both directions.
  *
  * @example
  * ```ts
@@ -47,21 +47,22 @@ export function compose(layers: readonly Layer[], handler: Handler): Handler {
 export class PassThrough implements RequestSink, ResponseSink {
   readonly #response: ResponseSink
   #request: RequestSink | undefined
-  /** What is said to the next end before there is one. */
+  /** Collects calls to the next end until there is one. */
   #early: Early | undefined
   #status = 0
   #requestEnded = false
   #responseEnded = false
   #over = false
 
-  /** `response`: the end that the layer was given. */
+  /** `response` is the sink that the layer was given. */
   constructor(response: ResponseSink) {
     this.#response = response
   }
 
   /**
-   * Hands the exchange on, once; a layer that has to ask somebody first does so later. What comes of the request until
-   * then waits; if the caller leaves, the request goes no further. The next handler may answer before it returns.
+   * Passes the exchange on to `next`. Call it once; a layer that has to wait for something first may call it later. Until then
+   * the request's data waits, and if the caller leaves, the request goes no further. The next handler may answer before it
+   * returns.
    */
   pass(next: Handler, request: HttpRequest): this {
     if (this.#early?.error !== undefined) return this
@@ -77,7 +78,7 @@ export class PassThrough implements RequestSink, ResponseSink {
     return this.#early
   }
 
-  /** Status of the response's head, or of the error that came in its place; 0 before. */
+  /** Status of the response, or of the error in its place; 0 before that. */
   get status(): number {
     return this.#status
   }
@@ -87,14 +88,14 @@ export class PassThrough implements RequestSink, ResponseSink {
     return this.#over
   }
 
-  /** Asks the next end nothing more, and drops what still comes of the request. */
+  /** Stops calling the next end, and discards the rest of the request. */
   protected detach(): void {
     this.#request = discarding(this.#response)
   }
 
   /**
-   * The exchange is over. `error`: why it failed, or `cancelled` where the caller left; `cut`: a response had begun, and did
-   * not come whole.
+   * The exchange has ended. `error` says why it failed, with `cancelled` if the caller left. `cut`: a response had begun but
+   * is not complete.
    */
   protected over(_error: SallyportError | undefined, _cut: boolean): void {}
 
@@ -147,7 +148,7 @@ export class PassThrough implements RequestSink, ResponseSink {
 
   responseEnd(trailers: HeaderList): void {
     this.#responseEnded = true
-    // Of an upgraded connection the other half is still open.
+    // The other half of an upgraded connection is still open.
     if (this.#status !== 101 || this.#requestEnded) this.#end(undefined, false)
     this.#response.responseEnd(trailers)
   }

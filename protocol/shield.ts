@@ -1,4 +1,4 @@
-/** Layers of an embedder, between two of ours: what one of them throws costs its exchange, and reaches neither end nor another layer. */
+/** Shields our layers from those of an embedder: an error that one throws fails its exchange, and reaches neither end nor another layer. */
 import { type ErrorCode, SallyportError, toSallyportError } from './base/errors.ts'
 import { callHandler, discarding, tellDefect } from './base/guard.ts'
 import type { Logger } from './base/log.ts'
@@ -14,9 +14,9 @@ import type {
 import { compose, type Layer, PassThrough } from './layer.ts'
 
 /**
- * `handler`, which does not throw, behind `layers`; without any it is `handler` itself. What its sink throws costs the exchange, for
- * `reason`. Each layer has a shield of its own: one that
- * is late calls the others out of a promise or timer of its own, where nobody would catch what they throw.
+ * Puts `layers` in front of `handler`, which must not throw; without layers, returns `handler` itself. An error of the handler's
+ * sink fails the exchange with `reason`. Each layer has its own shield, because an asynchronous layer calls the others from its
+ * own promise or timer, where nobody would catch their errors.
  */
 export function shielded(
   layers: readonly Layer[],
@@ -53,12 +53,12 @@ function threw(cause: unknown): SallyportError {
   return new SallyportError('internal', 'a layer threw', { cause })
 }
 
-/** In front of a layer: calls into it with what the caller says. */
+/** In front of a layer: passes calls from the caller into it. */
 class Front extends PassThrough {
   readonly #logger: Logger
-  /** Those that are under way. */
+  /** The exchanges that the layer has passed on and that have not ended. */
   readonly #backs = new Set<Back>()
-  /** Why nobody waits for an answer of the layers any more: the caller has left, or they failed. */
+  /** Set when nobody waits for the layer's answer any more: the caller has left, or the layer failed. */
   gone: SallyportError | undefined
 
   constructor(response: ResponseSink, logger: Logger) {
@@ -87,7 +87,7 @@ class Front extends PassThrough {
     tellDefect(this.#logger, 'a layer threw', error)
   }
 
-  /** A layer threw: everything behind it ends, whatever it still does. */
+  /** A layer threw. Everything after it ends, whatever the layer still does. */
   fail(cause: unknown): void {
     if (this.gone !== undefined) return
     const wasOver = this.isOver
@@ -97,7 +97,7 @@ class Front extends PassThrough {
     if (!wasOver) this.responseAbort(error)
   }
 
-  /** Nothing more is asked of the layers but to end. */
+  /** Tells the layer to end, and calls it no more. */
   #leave(error: SallyportError): void {
     this.gone = error
     try {
@@ -129,7 +129,7 @@ class Front extends PassThrough {
     this.#guard(() => super.responseConsumed(bytes))
   }
 
-  // What the layer says. What cannot be said is its fault, and would be thrown into whatever calls it.
+  // Calls from the layer. An invalid one is the layer's fault, and its error must not reach the code that called the layer.
 
   override responseInformational(status: number, headers: HeaderList): void {
     this.#guard(() => super.responseInformational(status, headers))
@@ -143,7 +143,7 @@ class Front extends PassThrough {
     })
   }
 
-  /** For nobody there is no credit to come. */
+  /** If nobody waits for the answer, there is no credit either, so the layers after this one are stopped. */
   override responseData(chunk: Uint8Array): void {
     this.#guard(() => {
       if (this.gone !== undefined) this.#stop(this.gone)
@@ -177,18 +177,18 @@ class Front extends PassThrough {
   }
 }
 
-/** Anything else would be in the accounts of the session, and of the process, for good. */
+/** A wrong number would stay in the accounts of the session and the process for good. */
 function checkedCredit(bytes: number): number {
   if (Number.isSafeInteger(bytes) && bytes >= 0) return bytes
-  throw new RangeError(`a layer gave back ${bytes} bytes`)
+  throw new RangeError(`a layer consumed ${bytes} bytes`)
 }
 
-/** Behind a layer: calls into it with what the sessions or the target say. */
+/** Behind a layer: passes calls from the sessions or the target into it. */
 class Back extends PassThrough {
   readonly #logger: Logger
-  /** Undefined where a layer made a request of its own. */
+  /** Undefined if a layer made a request of its own. */
   readonly #front: Front | undefined
-  /** Of what is behind, where it throws. */
+  /** The error code if the next handler throws. */
   readonly #reason: ErrorCode
 
   constructor(response: ResponseSink, logger: Logger, front: Front | undefined, reason: ErrorCode) {
@@ -198,7 +198,7 @@ class Back extends PassThrough {
     this.#reason = reason
   }
 
-  /** An exchange that nobody waits for is not begun. */
+  /** Passes the exchange on, unless nobody waits for it any more. */
   begin(handler: Handler, request: HttpRequest): RequestSink {
     const gone = this.#front?.gone
     if (gone === undefined) {
@@ -241,7 +241,7 @@ class Back extends PassThrough {
     }
   }
 
-  /** What is behind ends, once. */
+  /** Ends the exchange after this layer. */
   stop(error: SallyportError): void {
     try {
       super.requestAbort(error)
@@ -275,14 +275,14 @@ class Back extends PassThrough {
     this.#guard(() => super.requestConsumed(bytes))
   }
 
-  // What the layer says.
+  // Calls from the layer.
 
   override requestData(chunk: Uint8Array): void {
-    this.#say(() => super.requestData(chunk))
+    this.#forward(() => super.requestData(chunk))
   }
 
   override requestEnd(trailers: HeaderList): void {
-    this.#say(() => super.requestEnd(trailers))
+    this.#forward(() => super.requestEnd(trailers))
   }
 
   override requestAbort(error: SallyportError): void {
@@ -294,12 +294,12 @@ class Back extends PassThrough {
   override responseConsumed(bytes: number): void {
     this.#guard(() => {
       const checked = checkedCredit(bytes)
-      this.#say(() => super.responseConsumed(checked))
+      this.#forward(() => super.responseConsumed(checked))
     })
   }
 
-  /** What is behind is no layer: where it throws, they hear of it as of any other failure. */
-  #say(step: () => void): void {
+  /** The next handler is not a layer. If it throws, the layers see that as any other failure. */
+  #forward(step: () => void): void {
     try {
       step()
     } catch (thrown) {

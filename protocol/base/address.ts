@@ -2,7 +2,7 @@
 import { Buffer } from 'node:buffer'
 import { isIPv4, isIPv6 } from 'node:net'
 
-/** 4 or 16 bytes; an IPv4-mapped IPv6 address is 4. A zone (`%eth0`) is dropped. Undefined if it is no address. */
+/** 4 or 16 bytes; an IPv4-mapped IPv6 address is 4. A zone (`%eth0`) is dropped. Undefined if it is not an address. */
 function parseAddress(text: string): Uint8Array | undefined {
   if (isIPv4(text)) return parseIPv4(text)
   const zone = text.indexOf('%')
@@ -42,7 +42,7 @@ function isMapped(bytes: Uint8Array): boolean {
   return bytes[10] === 0xff && bytes[11] === 0xff
 }
 
-/** Canonical text; an IPv4-mapped IPv6 address is written as IPv4. Empty if it is no address. */
+/** Canonical text; an IPv4-mapped IPv6 address is written as IPv4. Empty if it is not an address. */
 export function canonicalAddress(text: string): string {
   if (isIPv4(text)) return text
   const bytes = parseAddress(text)
@@ -70,7 +70,7 @@ function formatIPv6(bytes: Uint8Array): string {
   return `${hex.slice(0, runStart).join(':')}::${hex.slice(runStart + runLength).join(':')}`
 }
 
-/** What one host can have to itself, as a key: an IPv4 address, or the /64 of an IPv6 address. */
+/** The network that one host may have to itself, as a key: an IPv4 address, or the /64 of an IPv6 address. */
 export function networkOf(address: string): string {
   if (!address.includes(':')) return address
   const bytes = parseAddress(address)
@@ -87,8 +87,8 @@ interface Cidr {
 export type Cidrs = readonly Cidr[]
 
 /**
- * Parses networks such as `10.0.0.0/8`, `::1` or `2001:db8::/32`; an address alone is a network of one. Mapped
- * addresses are read as IPv4. Throws TypeError at the first that is none.
+ * Parses networks such as `10.0.0.0/8`, `::1` or `2001:db8::/32`; a bare address is a network of one. Mapped addresses are
+ * read as IPv4. Throws TypeError at the first entry that is not a network.
  */
 export function parseCidrs(list: readonly string[]): Cidrs {
   return list.map(parseCidr)
@@ -106,7 +106,7 @@ function parseCidr(text: string): Cidr {
   return { bytes, bits }
 }
 
-/** Whether the address stands in one of the networks. What is no address stands in none. */
+/** Whether the address is in one of the networks. False for anything that is not an address. */
 export function cidrsContain(cidrs: Cidrs, address: string): boolean {
   if (cidrs.length === 0) return false
   const bytes = parseAddress(address)
@@ -127,8 +127,8 @@ function samePrefix(cidr: Cidr, bytes: Uint8Array): boolean {
 const LOOPBACK = parseCidrs(['127.0.0.0/8', '::1'])
 
 /**
- * Whether a host is this machine: 127.0.0.0/8 and ::1, however they are written, and `localhost` with the names under it
- * (RFC 6761). Brackets as in a URL are allowed.
+ * Whether a host is this machine: 127.0.0.0/8 and ::1 in any notation, and `localhost` with the names under it (RFC 6761).
+ * Brackets as in a URL are allowed.
  */
 export function isLoopback(host: string): boolean {
   const bare = host.startsWith('[') && host.endsWith(']') ? host.slice(1, -1) : host

@@ -1,8 +1,8 @@
-/** What was read of bytes not long ago: most services begin every answer alike, and the same bytes cost one comparison. */
+/** Caches what was parsed from bytes. Most services begin every answer alike, and then parsing costs only one comparison. */
 import { Buffer } from 'node:buffer'
 
 const PLACES = 64
-/** Longer ones are rarely the same. */
+/** Longer ones rarely repeat. */
 const MAX_BYTES = 512
 
 interface Seen<T> {
@@ -11,11 +11,11 @@ interface Seen<T> {
   readonly value: T
 }
 
-/** What was read of at most 64 byte strings of 512 bytes; a new one takes the place of another of its length. */
+/** Caches values for at most 64 byte strings of up to 512 bytes. A new one replaces another of the same length. */
 export class ByteCache<T> {
   readonly #places: (Seen<T> | undefined)[] = new Array(PLACES).fill(undefined)
 
-  /** What was kept for the same bytes; it is not the caller's own. */
+  /** The cached value for these bytes. It is shared, so the caller must not change it. */
   find(bytes: Uint8Array, at: number, end: number): T | undefined {
     const length = end - at
     const seen = this.#places[length % PLACES]

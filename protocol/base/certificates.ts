@@ -1,11 +1,11 @@
-/** Certificates in a PEM text: all that stand in it, or none. */
+/** Reads all certificates of a PEM text, or fails. */
 import { X509Certificate } from 'node:crypto'
 
 const BLOCK = /-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----[^-]+-----END \1-----/g
 
 /**
- * Each certificate of the text, as Node writes it. Throws a TypeError if there is none, or one is cut or damaged. OpenSSL would be content
- * with those in front of it, and overlooks one that does not begin on a line of its own.
+ * Every certificate of the text, in the form that Node writes. Throws TypeError if there is none, or one is cut or damaged.
+ * OpenSSL would silently use only those before it, and overlooks one that does not begin on a new line.
  */
 export function certificatesIn(pem: string | Buffer): string[] {
   const text = String(pem)

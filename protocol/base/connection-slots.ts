@@ -1,23 +1,24 @@
 /**
- * Places at a door that strangers can fill, shared by network: an IPv4 address, or an IPv6 /64, which one host can have to
- * itself. Where all are taken, the network that has most loses one first, so that nobody can close a door to others.
+ * A bounded number of slots for connections that strangers can open, shared out by network: an IPv4 address, or an IPv6 /64,
+ * which one host can have to itself. When all are taken, the network with the most slots loses one first, so that nobody can
+ * lock others out.
  */
 import { networkOf } from './address.ts'
 
-/** Who has a place. */
+/** A connection that has a slot. */
 export interface SlotHolder {
   /** Canonical text. */
   readonly address: string
-  /** Whether nothing is lost with it: it has said nothing yet, or waits for its next request. */
+  /** Whether nothing is lost if it ends: it has sent nothing yet, or waits for its next request. */
   readonly idle: boolean
-  /** Its place is needed for somebody else. */
+  /** Called when its slot is needed for another connection. */
   destroy(): void
 }
 
 export class ConnectionSlots {
   readonly #total: number
   readonly #perNetwork: number
-  /** By network, each in the order in which they came. */
+  /** Holders by network, in order of arrival. */
   readonly #networks = new Map<string, Set<SlotHolder>>()
   #size = 0
 
@@ -31,9 +32,9 @@ export class ConnectionSlots {
   }
 
   /**
-   * Whether one more holder from this address may come in. Somebody else may have to leave for it: the oldest of the
-   * greediest network's idle holders, which had most time to say something; else, where that network has more than the
-   * newcomer's, its newest one, which has lost least.
+   * Whether one more connection from this address may have a slot. Another one may have to make room: the oldest idle one of
+   * the network with the most slots, since it had the most time to send something. If none is idle and that network has more
+   * slots than the newcomer's, its newest connection goes, since it loses the least.
    */
   makeRoom(address: string): boolean {
     const own = this.#networks.get(networkOf(address)) ?? NOBODY
@@ -52,7 +53,7 @@ export class ConnectionSlots {
     this.#size++
   }
 
-  /** Does nothing for one that has no place any more. */
+  /** Does nothing if it no longer has a slot. */
   delete(holder: SlotHolder): void {
     const network = networkOf(holder.address)
     const holders = this.#networks.get(network)

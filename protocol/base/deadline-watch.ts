@@ -1,11 +1,11 @@
 /**
- * One timer for all deadlines of a connection. `within(ms)` makes sure that `check` is called in at most that time;
- * `check` looks at what is really due and says when to look again. Setting a later deadline costs no timer call.
+ * One timer for all deadlines of a connection. `within(ms)` makes sure that `check` is called within that time. `check` acts on
+ * what is really due and returns when to look again. Setting a later deadline costs no timer call.
  */
 import { performance } from 'node:perf_hooks'
 import { type Failing, heardFirst, stepOf } from './guard.ts'
 
-/** How often a connection is checked for what no event tells, such as the end of a caller that is not read. */
+/** How often a connection is checked for things that no event reports, such as the end of a caller that we do not read from. */
 export const LOOK_MS = 2000
 
 export class DeadlineWatch implements Failing {
@@ -15,7 +15,7 @@ export class DeadlineWatch implements Failing {
   #timer: NodeJS.Timeout | undefined
   #dueAt = Number.POSITIVE_INFINITY
 
-  /** `check` returns the time in ms until the nearest deadline, or Infinity if there is none. What it throws ends `owner`. */
+  /** `check` returns the time in ms until the nearest deadline, or Infinity if there is none. If it throws, `owner` ends. */
   constructor(check: (now: number) => number, owner: Failing) {
     this.#check = check
     this.#owner = owner
@@ -52,7 +52,7 @@ export class DeadlineWatch implements Failing {
   }
 }
 
-/** Time until `ms` have passed since `since`; 0 once they have. 0 ms: never. */
+/** Time until `ms` have passed since `since`; 0 once they have. `ms` 0 means never. */
 export function timeLeft(since: number, ms: number, now: number): number {
   return ms === 0 ? Number.POSITIVE_INFINITY : timeUntil(since + ms, now)
 }
@@ -64,7 +64,7 @@ export function timeUntil(at: number, now: number): number {
   return left > 0.5 ? left : 0
 }
 
-/** Calls `act` if `ms` have passed since `since`; else returns the time that is left. 0 ms: never. */
+/** Calls `act` if `ms` have passed since `since`; else returns the remaining time. `ms` 0 means never. */
 export function due(since: number, ms: number, now: number, act: () => void): number {
   const left = timeLeft(since, ms, now)
   if (left > 0) return left

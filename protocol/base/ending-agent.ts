@@ -1,6 +1,7 @@
 /**
- * An agent of undici that leaves nothing behind: connections that are being opened as it ends, end too, and not at their deadline. Each
- * has a signal of its own. A socket of Node's stays on the signal that it was given, so that one for all would keep every socket.
+ * An undici agent that leaves nothing behind: when it ends, connections that are being opened end at once, not only at their
+ * deadline. Each connection has its own abort signal, because a Node socket stays registered with the signal it was given, and
+ * a shared signal would keep every socket in memory.
  */
 import { Agent, buildConnector } from 'undici'
 

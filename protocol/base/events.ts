@@ -3,9 +3,9 @@ import type { Logger } from './log.ts'
 
 type Listener = (event: never) => unknown
 
-/** Typed events of a handle: `Map` has the name and the argument of each. A listener that throws or rejects harms nobody. */
+/** Typed events of a handle. `Map` maps names to arguments. A listener that throws or rejects affects nothing else. */
 export class Events<Map extends object> {
-  /** Each listener as it was given, and as it is called. */
+  /** By event: each listener as given, mapped to its guarded form. */
   readonly #listeners = new globalThis.Map<keyof Map, globalThis.Map<Listener, Listener>>()
   readonly #logger: Logger
 
@@ -20,7 +20,7 @@ export class Events<Map extends object> {
     else known.set(listener as Listener, safe)
   }
 
-  /** As `on`, for each listener that is given. */
+  /** Registers all given listeners, as with `on`. */
   onAll(listeners: { readonly [Name in keyof Map]?: ((event: Map[Name]) => void) | undefined }): void {
     for (const name of Object.keys(listeners) as (keyof Map)[]) {
       const listener = listeners[name]

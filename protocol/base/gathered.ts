@@ -2,18 +2,18 @@ import { Buffer } from 'node:buffer'
 import { writeLatin1 } from './latin1.ts'
 import { ownBytes } from './own-bytes.ts'
 
-/** Pieces from here on are kept as they are: they cost little more than their bytes. */
+/** Pieces of at least this size are kept as they are, since they cost little more than their bytes. */
 export const SMALL_PIECE_BYTES = 1024
 const LEAST_ROOM_BYTES = 256
 const MOST_ROOM_BYTES = 4 * 1024
 
-/** Small pieces, bytes or latin1 text, one behind the other in one buffer: an object for each would cost far more than its bytes. */
+/** Gathers small pieces, bytes or latin1 text, in one buffer, since an object for each would cost far more than its bytes. */
 export class Gathered {
   /** Bytes of the pieces. */
   length: number
   #buffer: Buffer
 
-  /** Begins with `piece`. The room for others is about as much as waits already, `waitingBytes`. */
+  /** Begins with `piece`, and leaves room for about as many bytes as already wait (`waitingBytes`). */
   constructor(piece: Uint8Array | string, waitingBytes: number) {
     const room = Math.min(Math.max(waitingBytes, LEAST_ROOM_BYTES), MOST_ROOM_BYTES)
     this.#buffer = Buffer.allocUnsafeSlow(Math.max(room, piece.length))
@@ -21,7 +21,7 @@ export class Gathered {
     this.add(piece)
   }
 
-  /** False: there is no room for it. */
+  /** Returns false if there is no room for the piece. */
   add(piece: Uint8Array | string): boolean {
     if (this.#buffer.length - this.length < piece.length) return false
     if (typeof piece === 'string') writeLatin1(this.#buffer, piece, this.length)
@@ -30,7 +30,7 @@ export class Gathered {
     return true
   }
 
-  /** Nothing is added any more: gives back the room if most of it is empty. */
+  /** Call it when nothing more will be added. Frees the unused room if that is most of it. */
   close(): void {
     if (this.length < this.#buffer.length / 2) {
       const buffer = Buffer.allocUnsafeSlow(this.length)
@@ -39,7 +39,7 @@ export class Gathered {
     }
   }
 
-  /** All of it, without copying; nothing is added any more. */
+  /** All bytes, without copying. Nothing may be added after this. */
   get bytes(): Uint8Array {
     return this.#buffer.subarray(0, this.length)
   }
@@ -50,12 +50,12 @@ export class Gathered {
   }
 }
 
-/** Chunks that wait, in their order: small ones are gathered, and none keeps much more memory than its own. */
+/** A queue of chunks. Small ones are gathered, and none keeps much more memory than its own bytes. */
 export class GatheredChunks implements Iterable<Uint8Array> {
   readonly #chunks: (Uint8Array | Gathered)[] = []
-  /** The last of them, if it takes more small ones. */
+  /** The last chunk, if it has room for more small ones. */
   #open: Gathered | undefined
-  /** Of all that was added, and not taken by `shift`. */
+  /** Bytes that were added and not removed by `shift`. */
   bytes = 0
 
   add(chunk: Uint8Array): void {
@@ -81,7 +81,7 @@ export class GatheredChunks implements Iterable<Uint8Array> {
     this.bytes = 0
   }
 
-  /** Takes the oldest bytes; undefined if fewer than `least` would be left, or there are none. */
+  /** Removes the oldest bytes. Undefined if there are none, or if fewer than `least` would remain. */
   shift(least = 0): Uint8Array | undefined {
     const first = this.#chunks[0]
     if (first === undefined || this.bytes - first.length < least) return undefined
@@ -91,10 +91,10 @@ export class GatheredChunks implements Iterable<Uint8Array> {
     return first instanceof Gathered ? first.bytes : first
   }
 
-  /** What is added meanwhile comes as well. */
+  /** Also yields chunks that are added during the iteration. */
   *[Symbol.iterator](): Generator<Uint8Array, void> {
     for (const chunk of this.#chunks) {
-      // What was handed over takes no more.
+      // Nothing may be added to a chunk that was handed out.
       this.#open = undefined
       yield chunk instanceof Gathered ? chunk.bytes : chunk
     }

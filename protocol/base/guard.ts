@@ -1,19 +1,19 @@
 /**
- * The one place where calls that enter our code are caught. Node calls us through events, timers and promises, an embedder
- * through hooks, listeners and handlers; what is thrown out of such a call would end the process. Each entry says what ends
- * in its place, and that is never more than a connection or a session:
+ * The one place where errors of calls into our code are caught. Node calls us through events, timers and promises; an embedder
+ * calls us through hooks, listeners and handlers. An error that escapes such a call would end the process. Each kind of entry
+ * names what ends instead, which is never more than a connection or a session:
  *
  * | entry                                       | goes through                    | what ends                        |
  * |---------------------------------------------|---------------------------------|----------------------------------|
  * | event, timer, promise of Node               | a {@link Guard} of its owner    | the owner: connection, session   |
  * | the same, once per request                  | a {@link stepOf} of its module  | the owner: exchange              |
- * | the same, where nothing can end             | a {@link logGuard}              | nothing; the log tells           |
- * | promise of ours that nobody waits for       | {@link detached}                | nothing; the log tells           |
+ * | the same, where nothing can end             | a {@link logGuard}              | nothing; it is logged            |
+ * | promise of ours that nobody waits for       | {@link detached}                | nothing; it is logged            |
  * | handler of requests, and its sink           | {@link callHandler}             | its exchange                     |
- * | hook or listener of an embedder             | {@link hook}                    | nothing; the log tells           |
+ * | hook or listener of an embedder             | {@link hook}                    | nothing; it is logged            |
  * | logger of an embedder                       | {@link safeLogger}              | nothing                          |
  *
- * `test/security/entries.test.ts` finds entries that go around it.
+ * `test/security/entries.test.ts` finds entries that bypass this file.
  */
 
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../exchange.ts'
@@ -21,14 +21,14 @@ import { type ErrorCode, errorOf, SallyportError } from './errors.ts'
 import { type Logger, noLogger } from './log.ts'
 import { PacedLogger } from './paced-logger.ts'
 
-/** Wraps a function that Node calls. If it throws, the guard's owner ends. One wrapper per listener, none per event. */
+/** Wraps a function that Node calls. If it throws, the guard's owner ends. Costs one wrapper per listener, and none per event. */
 export type Guard = <Args extends readonly [a?: unknown, b?: unknown, c?: unknown]>(
   step: (...args: Args) => void,
 ) => (...args: Args) => void
 
-/** A guard whose owner ends through `failed`, which must not throw, and may be called again after the end. */
+/** A guard that calls `failed` to end its owner. `failed` must not throw, and may be called again after the end. */
 export function guardWith(failed: (error: unknown) => void): Guard {
-  // Plain parameters: an array for the rest would be made for each event. No event of Node that we hear has more.
+  // Plain parameters, since rest parameters would allocate an array per event. No Node event that we listen to has more.
   const guard = (step: (a: unknown, b: unknown, c: unknown) => void) => (a: unknown, b: unknown, c: unknown) => {
     try {
       step(a, b, c)
@@ -39,14 +39,14 @@ export function guardWith(failed: (error: unknown) => void): Guard {
   return guard as unknown as Guard
 }
 
-/** A guard for work that has nothing to end, such as a listening server. The log says that `what` failed. */
+/** A guard for work that has nothing to end, such as a listening server. Logs that `what` failed. */
 export function logGuard(logger: Logger, what: string): Guard {
   return guardWith(error => tellDefect(logger, what, error))
 }
 
 /**
- * The end of an owner whose own code threw: the log tells of it, and of the steps to the end each is taken, whatever one
- * before it threw. For `failed` of {@link guardWith}, and for {@link Failing}.
+ * Ends an owner whose own code threw: logs the error and runs every step, even if an earlier one throws. For `failed` of
+ * {@link guardWith}, and for {@link Failing}.
  */
 export function endFor(error: unknown, logger: Logger, what: string, ...steps: readonly (() => void)[]): void {
   tellDefect(logger, what, error)
@@ -59,14 +59,14 @@ export function endFor(error: unknown, logger: Logger, what: string, ...steps: r
   }
 }
 
-/** Something that ends when code of its own throws: as `failed` of {@link guardWith}. */
+/** An object that ends when its own code throws; `threw` is like `failed` of {@link guardWith}. */
 export interface Failing {
   threw(error: unknown): void
 }
 
 /**
- * As a {@link Guard}, for what happens once per request: made once per module and given its owner, so that it costs no
- * closure: `setTimeout(late, ms, this)`.
+ * Like a {@link Guard}, for steps that happen once per request. It is made once per module and gets its owner as an argument,
+ * so it costs no closure: `setTimeout(late, ms, this)`.
  */
 export function stepOf<Owner extends Failing>(step: (owner: Owner) => void): (owner: Owner) => void {
   return owner => {
@@ -79,8 +79,8 @@ export function stepOf<Owner extends Failing>(step: (owner: Owner) => void): (ow
 }
 
 /**
- * For a timer: the step is taken behind what the sockets have by then. Timers come first, and if this process stood still, all that came in
- * time, or was taken, waits there. The step is taken even if the timer was cleared meanwhile.
+ * For a timer: runs the step only after all socket events that are pending by then. Node runs timers first, so if this process
+ * stood still, data that arrived in time would still be waiting. The step runs even if the timer was cleared meanwhile.
  */
 export function heardFirst<Owner>(guarded: (owner: Owner) => void): (owner: Owner) => void {
   return owner => {
@@ -88,14 +88,14 @@ export function heardFirst<Owner>(guarded: (owner: Owner) => void): (owner: Owne
   }
 }
 
-/** Starts work that nobody waits for. If it fails, that is logged and ends nothing. */
+/** For work that nobody waits for. If it fails, that is logged and ends nothing. */
 export function detached(logger: Logger, what: string, work: Promise<unknown>): void {
   work.catch((error: unknown) => tellDefect(logger, what, error))
 }
 
 /**
- * An embedder's function as we call it. What it throws, or what its promise rejects with, is logged under its name and ends
- * nothing. One that is absent stays absent.
+ * Wraps an embedder's function. If it throws or its promise rejects, that is logged under its name and ends nothing. Undefined
+ * stays undefined.
  */
 export function hook<Args extends readonly unknown[]>(
   name: string,
@@ -114,7 +114,7 @@ export function hook<Args extends readonly unknown[]>(
 ): ((...args: Args) => void) | undefined {
   if (call === undefined) return undefined
   const failed = (error: unknown) => tellDefect(logger, `${name} threw`, error)
-  // Plain parameters, as above: no hook has more.
+  // Plain parameters, as above. No hook has more.
   const plain = call as unknown as (a: unknown, b: unknown) => unknown
   const hooked = (a: unknown, b: unknown) => {
     try {
@@ -126,15 +126,15 @@ export function hook<Args extends readonly unknown[]>(
   return hooked as unknown as (...args: Args) => void
 }
 
-/** Handles the rejection if a hook that should return nothing returned a promise. */
+/** Handles the rejection if a function that should return nothing returned a promise. */
 export function followed(result: unknown, failed: (error: unknown) => void): void {
   if (typeof result !== 'object' || result === null) return
   if ('then' in result && typeof result.then === 'function') result.then(undefined, failed)
 }
 
 /**
- * An embedder's logger: what it throws reaches nobody, since there is nobody left to tell; and no line comes more often than
- * {@link PacedLogger} has it.
+ * Wraps an embedder's logger. Errors that it throws are dropped, since there is nowhere left to report them, and
+ * {@link PacedLogger} limits how often each line is written.
  */
 export function safeLogger(logger: Logger | undefined): Logger {
   if (logger === undefined || logger === noLogger || logger instanceof PacedLogger) return logger ?? noLogger
@@ -161,7 +161,7 @@ export function tellDefect(logger: Logger, what: string, error: unknown): void {
   logger.error({ err: { message: known.message, stack: known === error ? known.stack : undefined } }, what)
 }
 
-/** A handler never throws; one that does nevertheless, or gives no sink, costs its own exchange, for `reason`. */
+/** Calls a handler. If it throws, which it should not, or returns no sink, its exchange fails with `reason`. */
 export function callHandler(
   handler: Handler,
   request: HttpRequest,
@@ -185,8 +185,7 @@ export function callHandler(
 }
 
 /**
- * The end of a request that nobody takes: it gives credit for what still comes, and is all that a handler that has answered needs to
- * return.
+ * A sink that discards a request and gives credit for it. A handler that has already answered can return it.
  *
  * @example
  * ```ts
@@ -208,5 +207,5 @@ export function discarding(response: ResponseSink): RequestSink {
   }
 }
 
-/** For what may fail, and is told elsewhere. */
+/** For errors that are reported elsewhere. */
 export function ignore(): void {}

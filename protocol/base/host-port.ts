@@ -8,11 +8,11 @@ export interface HostPort {
   readonly port: number
 }
 
-/** Addresses to listen on. Dialling one would reach the dialling machine itself. */
+/** Wildcard addresses to listen on. Dialling one would reach the dialling machine itself. */
 export const EVERYWHERE = /^(?:0\.0\.0\.0|::)$/
 const HOST = /^[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_.])?$/i
 
-/** Undefined if nobody can be dialled there. Check what others say of themselves: anybody may have written it. */
+/** Undefined if the address cannot be dialled. Use it for addresses that others advertise, since anyone may have written them. */
 export function readDialled(text: string): HostPort | undefined {
   const match = /^(?:\[([^[\]]{2,60})\]|([^:[\]]{1,253})):(\d{1,5})$/.exec(text)
   if (match === null) return undefined

@@ -1,9 +1,9 @@
-/** Random ids. Many are cut from one text, which is made of the system's random bytes when it is used up. */
+/** Random ids. Many are cut from one string, which is made from the system's random bytes whenever it is used up. */
 import { Buffer } from 'node:buffer'
 import { randomFillSync } from 'node:crypto'
 import { latin1 } from './latin1.ts'
 
-/** The system is asked seldom: beside requests its code has left the processor's caches, and a call takes 20 us instead of 2. */
+/** Few large calls: between requests, the code of the system call leaves the CPU caches, and a call takes 20 µs instead of 2. */
 const RANDOM_BYTES = 32 * 1024
 const ID_BYTES = 16
 const EXCHANGE_IDS = 256
@@ -31,7 +31,7 @@ function cutFrom(makeText: () => string, chars: number): () => string {
 const random = Buffer.allocUnsafeSlow(RANDOM_BYTES)
 let randomUsed = RANDOM_BYTES
 
-/** A view of bytes that nobody else gets; used up before the next call. */
+/** A view of fresh random bytes. Use it up before the next call. */
 function randomBytes(count: number): Buffer {
   if (randomUsed + count > random.length) {
     randomFillSync(random)
@@ -42,13 +42,13 @@ function randomBytes(count: number): Buffer {
   return random.subarray(start, randomUsed)
 }
 
-/** 16 random bytes, as latin1 text. */
+/** 16 random bytes, as a latin1 string. */
 export const newExchangeId = cutFrom(() => latin1(randomBytes(EXCHANGE_IDS * ID_BYTES)), ID_BYTES)
 
-/** 32 random hex digits, of a trace. */
+/** 32 random hex digits, for a trace. */
 export const newTraceId = cutFrom(() => randomBytes(SPAN_IDS * ID_BYTES).toString('hex'), 2 * ID_BYTES)
 
-/** 16 random hex digits, of a span. */
+/** 16 random hex digits, for a span. */
 export const newSpanId = cutFrom(() => randomBytes(SPAN_IDS * SPAN_ID_BYTES).toString('hex'), 2 * SPAN_ID_BYTES)
 
 /** An exchange id as text, for logs. */
@@ -57,8 +57,8 @@ export function exchangeIdText(id: string): string {
 }
 
 /**
- * A random UUID (RFC 9562 section 5.4). `randomUUID` of Node joins twenty strings for each, a tenth of all that a small request
- * leaves to the collector.
+ * A random UUID (RFC 9562 section 5.4). Node's `randomUUID` joins twenty strings for each, a tenth of all the garbage of a
+ * small request.
  */
 export const newRequestId = cutFrom(() => uuids(randomBytes(UUIDS * ID_BYTES)), UUID_CHARS)
 

@@ -1,7 +1,7 @@
-/** Bytes as text, one character a byte: heads are put together and taken apart as text, which is faster than in place. */
+/** Bytes as latin1 strings, one character per byte. Heads are built and parsed as strings, which is faster than in place. */
 import { Buffer } from 'node:buffer'
 
-/** What `toString` and `write` of a Buffer come down to, without their look-up of the encoding. */
+/** The methods behind `toString` and `write` of a Buffer, without their look-up of the encoding. */
 interface Latin1 {
   latin1Slice(start: number, end: number): string
   latin1Write(text: string, at: number, length: number): number
@@ -13,10 +13,10 @@ export function latin1(bytes: Uint8Array, at = 0, end = bytes.length): string {
   return (buffer as unknown as Latin1).latin1Slice(at, end)
 }
 
-/** Up to here a call would cost more than the bytes. */
+/** Up to this length, a native call would cost more than a loop. */
 const SHORT_CHARS = 8
 
-/** Writes `text` at `at`; there must be room for it. */
+/** Writes `text` at `at`. There must be room for it. */
 export function writeLatin1(target: Buffer, text: string, at: number): void {
   if (text.length > SHORT_CHARS) (target as unknown as Latin1).latin1Write(text, at, text.length)
   else for (let i = 0; i < text.length; i++) target[at + i] = text.charCodeAt(i)

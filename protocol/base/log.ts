@@ -1,4 +1,4 @@
-/** The part of pino's interface that the library uses: an object of fields, then one sentence. */
+/** The part of pino's interface that the library uses: an object with fields, then one sentence. */
 export interface Logger {
   debug(fields: object, message: string): void
   info(fields: object, message: string): void
@@ -8,5 +8,5 @@ export interface Logger {
 
 const silent = () => {}
 
-/** The default of every `logger` option: says nothing. */
+/** Logs nothing. The default of every `logger` option. */
 export const noLogger: Logger = { debug: silent, info: silent, warn: silent, error: silent }

@@ -1,4 +1,4 @@
-/** Remembers the last text that `make` made, and its argument. The next request is often like the one before it. */
+/** Remembers the last result of `make` and its arguments. The next request is often like the previous one. */
 export function memoizeLast<A, B, C>(make: (a: A, b: B, c: C) => string): (a: A, b: B, c: C) => string {
   let text: string | undefined
   let lastA: A

@@ -1,4 +1,4 @@
-/** What a runtime may be called. The name stands in host names, tokens, certificates, directories and logs. */
+/** Names of runtimes. They appear in host names, tokens, certificates, directories and logs. */
 const DNS_LABEL = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
 
 /**
@@ -19,8 +19,8 @@ export function isRuntimeName(name: string): boolean {
 const HOST_NAME = /^(?=.{4,253}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?$/
 
 /**
- * Whether `name` can be a host of a runtime's own: a DNS name in lower case with a dot, without one at its end. No address
- * and no wildcard is.
+ * Whether `name` can be a host of a runtime's own: a lower-case DNS name with a dot, but no trailing one. Addresses and
+ * wildcards cannot.
  */
 export function isHostName(name: string): boolean {
   return HOST_NAME.test(name)
@@ -31,12 +31,12 @@ export function isBelow(host: string, name: string): boolean {
   return host === name || host.endsWith(`.${name}`)
 }
 
-/** Hosts that one token may claim. */
+/** Most hosts that one token may claim. */
 export const MAX_CLAIMED_HOSTS = 32
 /** The claim that names them. */
 export const HOSTS_CLAIM = 'sallyport_hosts'
 
-/** A DNS label as Kubernetes has it: lower case, at most 63 characters. */
+/** Whether `text` is a DNS label as in Kubernetes: lower case, at most 63 characters. */
 export function isDnsLabel(text: string): boolean {
   return DNS_LABEL.test(text)
 }

@@ -1,6 +1,6 @@
-/** The known word that a mistyped one most likely meant. */
+/** Finds the known word that a mistyped one most likely means. */
 
-/** Undefined if none is near: at most 2 edits, or 1 for words of up to 4 letters. */
+/** Undefined if no word is near enough: at most 2 edits, or 1 for words of up to 4 letters. */
 export function nearest(word: string, known: Iterable<string>): string | undefined {
   let best: string | undefined
   let least = word.length <= 4 ? 2 : 3
@@ -14,7 +14,7 @@ export function nearest(word: string, known: Iterable<string>): string | undefin
   return best
 }
 
-/** Edits (insert, delete, replace, swap of neighbours) between two words; `limit` if there are as many or more. */
+/** Edits (insert, delete, replace, swap of neighbours) between two words; `limit` if there are that many or more. */
 function distance(a: string, b: string, limit: number): number {
   if (Math.abs(a.length - b.length) >= limit) return limit
   let beforeLast: number[] = []

@@ -1,12 +1,12 @@
 import { Buffer } from 'node:buffer'
 
-/** Default: a chunk that has so large a part of its memory may keep it. */
+/** Default share: a chunk that uses at least this part of its memory may keep it. */
 const LEAST_SHARE = 1 / 4
 
 /**
- * The bytes for somebody who keeps them for longer than a turn, in memory of their own if they are a small part of theirs: Node
- * reads TLS into slabs of 64 KiB (from 26 on) and cuts small buffers from pools of that size, so that a hundred bytes that wait would
- * keep all of it, and what waits would be six hundred times as much as is counted.
+ * Returns bytes that are to be kept for longer than a turn, copied if they are a small part of their memory. Node reads TLS into
+ * slabs of 64 KiB (since 26) and cuts small buffers from pools of that size. A hundred waiting bytes could keep a whole slab
+ * alive, and the memory in use would be six hundred times what is counted.
  */
 export function ownBytes(bytes: Uint8Array, leastShare: number = LEAST_SHARE): Uint8Array {
   if (bytes.length >= bytes.buffer.byteLength * leastShare) return bytes

@@ -1,13 +1,13 @@
-/** Paces log lines that strangers can cause at will, so that they neither fill a disk nor bury other lines. */
+/** Limits log lines that strangers can cause at will, so that they neither fill a disk nor bury other lines. */
 import type { Logger } from './log.ts'
 
 export const PERIOD_MS = 10_000
-/** Lines of a kind within that time. */
+/** Most lines of a kind within that time. */
 export const LINES_PER_PERIOD = 100
 
 type Level = 'info' | 'warn' | 'error'
 
-/** Kinds that are told apart within the time: what is info is of some runtime, and there are as many of these as sessions. */
+/** Most kinds to track within that time. Info lines are counted per runtime, and there may be as many runtimes as sessions. */
 const MOST_KINDS: Readonly<Record<Level, number>> = { info: 20_000, warn: 200, error: 200 }
 const OTHERS = 'lines of other kinds'
 
@@ -17,9 +17,9 @@ interface Kind {
 }
 
 /**
- * Passes {@link LINES_PER_PERIOD} lines of a kind, and then one that says as `unsaid` how many there were besides. What went
- * wrong is one kind for each message, whoever caused it. What went well is one for each message and runtime: the sessions of
- * one runtime hide no other's.
+ * Writes at most {@link LINES_PER_PERIOD} lines of a kind, and then one whose `unsaid` says how many were left out. Warnings and
+ * errors are one kind per message, whoever caused them. Info lines are one kind per message and runtime, so that the sessions of
+ * one runtime do not hide those of another.
  */
 export class PacedLogger implements Logger {
   readonly #logger: Logger
@@ -32,7 +32,7 @@ export class PacedLogger implements Logger {
     this.#now = now
   }
 
-  /** Whoever wants these wants all. */
+  /** Not limited: anyone who turns on debug lines wants all of them. */
   debug(fields: object, message: string): void {
     this.#logger.debug(fields, message)
   }

@@ -1,8 +1,8 @@
 /**
- * Files that are read while we serve. What stands in the place of one may be a pipe that nobody writes to, a device without an end,
- * or a mount that has stopped answering. None of them may hold up the process: only plain files are read, up to a bound and for a
- * limited time. A call that does not come back keeps its thread of Node's pool, which has four, so that few are made at once, and of
- * one folder, which is mostly one mount, a single one.
+ * Reads files while we serve. A path may lead to a pipe that nobody writes to, an endless device, or a mount that has stopped
+ * answering. None of them may hold up the process, so only plain files are read, up to a size and within a time limit. A call
+ * that never returns occupies one of the four threads of Node's pool. So only a few calls run at once, and only one per folder,
+ * since a folder is usually on one mount.
  */
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
@@ -10,18 +10,18 @@ import { dirname } from 'node:path'
 import { detached, guardWith } from './guard.ts'
 import { noLogger } from './log.ts'
 
-/** More than any certificate, key or password has. */
+/** Larger than any certificate, key or password. */
 const MAX_BYTES = 1024 * 1024
 const CHUNK_BYTES = 64 * 1024
-/** How long a file may take, with its wait for others: in seconds during which this process ran, not those in which it stood still. */
+/** How long a file may take, including the wait for others. Counts only seconds during which this process ran. */
 const PATIENCE_S = 10
-/** Folders in which calls are made at once; resolvers and ciphers need threads too. */
+/** Most folders with a call in progress, since resolvers and ciphers need threads, too. */
 const MAX_FOLDERS = 2
 
-/** Whoever opens a pipe so does not wait for its writer. Windows has no such flag. */
+/** With O_NONBLOCK, opening a pipe does not wait for its writer. Windows has no such flag. */
 const FLAGS = constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)
 
-/** The bytes of a plain file. Rejects if it is none, longer than `maxBytes` (default 1 MiB), or not read in 10 s. */
+/** Reads a plain file. Rejects if it is not one, is longer than `maxBytes` (default 1 MiB), or is not read within 10 s. */
 export function readPlain(file: string, maxBytes: number = MAX_BYTES): Promise<Buffer> {
   return inTurn(file, async () => {
     const handle = await open(file, FLAGS)
@@ -34,7 +34,7 @@ export function readPlain(file: string, maxBytes: number = MAX_BYTES): Promise<B
   })
 }
 
-/** The same, synchronously, for callers that cannot wait. Nothing bounds its time. */
+/** The same, synchronously, for callers that cannot wait. It has no time limit. */
 export function readPlainSync(file: string, maxBytes: number = MAX_BYTES): Buffer {
   const descriptor = openSync(file, FLAGS)
   try {
@@ -52,12 +52,12 @@ export function readPlainSync(file: string, maxBytes: number = MAX_BYTES): Buffe
   }
 }
 
-/** What tells one state of a file from another without reading it, or why it cannot be read. */
+/** A mark that changes whenever the file does, without reading it, or the reason why it cannot be opened. */
 export function markOf(file: string): Promise<string> {
   const mark = inTurn(file, async () => {
     const handle = await open(file, FLAGS)
     try {
-      // The time of change is nobody's to set.
+      // Unlike the modification time, nobody can set the change time.
       const { ino, ctimeNs, size } = await handle.stat({ bigint: true })
       return `${ino} ${ctimeNs} ${size}`
     } finally {
@@ -82,7 +82,7 @@ async function readAll(handle: FileHandle, maxBytes: number): Promise<Buffer> {
 
 function demandPlain(stat: Stats): void {
   if (stat.isDirectory()) throw problem('EISDIR', 'it is a directory')
-  if (!stat.isFile()) throw problem('EFTYPE', 'it is no plain file')
+  if (!stat.isFile()) throw problem('EFTYPE', 'it is not a plain file')
 }
 
 function tooLong(maxBytes: number): Error {
@@ -102,8 +102,7 @@ const busy = new Set<string>()
 const waiting = new Set<Turn>()
 
 /**
- * Does `work`, which calls the file system for `file`, when it is its turn. Rejects after 10 s; what has begun by then may still be
- * done.
+ * Runs `work`, which accesses `file`, when it is its turn. Rejects after 10 s; work that has begun by then may still complete.
  */
 export function inTurn<T>(file: string, work: () => Promise<T>): Promise<T> {
   const folder = dirname(file)

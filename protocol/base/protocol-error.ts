@@ -1,8 +1,8 @@
 import { type ErrorCode, SallyportError } from './errors.ts'
 
 /**
- * What a peer sent breaks the protocol (SPEC.md). It ends the stream or the session that carried it and nothing else.
- * `message` is for our own log.
+ * A peer violated the protocol (SPEC.md). This ends the stream or session that it happened on, and nothing else. `message` is
+ * for our own log.
  */
 export class ProtocolError extends SallyportError {
   constructor(message: string, reason: ErrorCode = 'upstream-broken') {

@@ -1,4 +1,4 @@
-/** All bytes of a body; undefined if there are more than `maxBytes`: then the rest is given up. */
+/** Reads a whole body. Undefined if it has more than `maxBytes`; the rest is then not read. */
 export async function readAtMost(body: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer | undefined> {
   const chunks: Buffer[] = []
   let length = 0

@@ -1,6 +1,6 @@
 /**
- * Listeners of this process that no request may be forwarded to: what answers there trusts whoever is on this machine. They and the
- * upstreams know nothing of each other, so this is the one list of the process.
+ * Listeners of this process that no request may be forwarded to, because they trust everyone on this machine. Listeners and
+ * upstreams do not know each other, so this list belongs to the process.
  */
 import { canonicalAddress, isLoopback } from './address.ts'
 
@@ -11,7 +11,7 @@ interface Reserved {
 
 const reserved = new Set<Reserved>()
 
-/** From now on nothing of this process is forwarded there, until the function that it returns is called. */
+/** Stops this process from forwarding requests to the address, until the returned function is called. */
 export function reserveAddress({ host, port }: Reserved): () => void {
   const entry = { host: canonicalAddress(host), port }
   reserved.add(entry)
@@ -27,7 +27,7 @@ interface Connection {
   readonly localAddress?: string | undefined
 }
 
-/** Whether it leads to such a listener, by whatever name or address it was dialled. */
+/** Whether a connection leads to such a listener, whatever name or address was dialled. */
 export function isReserved({ remoteAddress = '', remotePort, localAddress = '' }: Connection): boolean {
   if (reserved.size === 0) return false
   const remote = canonicalAddress(remoteAddress)

@@ -9,11 +9,11 @@ interface Resettable {
 }
 
 /**
- * Ends a connection whose peer is given up, by a reset: what the kernel holds for a peer that does not read goes at once,
- * and not when the kernel gives up itself. Under TLS it is the connection below that is reset.
+ * Resets a connection whose peer is given up. The kernel then drops what it holds for a peer that does not read at once,
+ * instead of when it gives up by itself. With TLS, the underlying connection is reset.
  *
- * While our half is being closed, libuv may have a shutdown under way. It refuses to reset then, and
- * Node would keep the descriptor for ever; such a connection is closed as usual.
+ * While our half is being closed, libuv may have a shutdown in progress. It then refuses to reset, and Node would keep the
+ * descriptor forever, so such a connection is closed as usual.
  */
 export function resetSocket(socket: Duplex): void {
   const top = socket as unknown as Resettable

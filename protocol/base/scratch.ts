@@ -1,12 +1,12 @@
 /**
- * Small pieces of one read are put together here before they are passed on: an object for each would cost far more than its
- * bytes. The room is shared by all, so nothing stays in it: whoever gathers takes what he has before anybody else is called.
+ * Joins small pieces of one read before they are passed on, since an object for each would cost far more than its bytes. The
+ * buffer is shared, so the pieces must be taken out before any other code runs.
  */
 import { Buffer } from 'node:buffer'
 
 let room = Buffer.allocUnsafeSlow(64 * 1024)
 
-/** Puts a piece behind `length` bytes; returns how many there are then. */
+/** Appends a piece to the first `length` bytes, and returns the new length. */
 export function gather(length: number, bytes: Uint8Array, start: number, end: number): number {
   const most = length + end - start
   if (most > room.length) {
@@ -19,7 +19,7 @@ export function gather(length: number, bytes: Uint8Array, start: number, end: nu
   return most
 }
 
-/** What was gathered, in memory of its own. */
+/** A copy of the gathered bytes. */
 export function gathered(length: number): Buffer {
   return Buffer.from(room.subarray(0, length))
 }

@@ -1,9 +1,9 @@
-/** What TCP knows about a peer beyond what reading shows. */
+/** Detects the end of a TCP peer that reading does not show. */
 import type { Duplex } from 'node:stream'
 
 /**
- * For every socket that we accept, as options of `net.createServer`. A peer that vanished without a word is noticed on a quiet
- * connection after some 40 s: 30 s of silence, then (libuv) ten probes, one a second.
+ * Options of `net.createServer` for every socket that we accept. A peer that vanished is noticed on an idle connection after
+ * about 40 s: 30 s of silence, then ten probes (libuv), one per second.
  */
 export const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelay: 30_000 } as const
 
@@ -12,8 +12,8 @@ interface Wrap {
 }
 
 /**
- * Whether the kernel has seen the end of the connection: a reset, or probes without an answer. A socket that is not read (it
- * is paused, or its peer's FIN has come) says nothing of that by itself. One system call; false where the system does not tell.
+ * Whether the kernel has seen the end of the connection: a reset, or unanswered probes. A socket that is not read (it is
+ * paused, or its peer has sent FIN) does not report that by itself. Costs one system call. False if the system does not tell.
  */
 export function isBroken(socket: Duplex): boolean {
   const handle = (socket as unknown as Wrap)._handle

@@ -1,4 +1,4 @@
-/** What our TLS ends speak: Mozilla's server-side guidelines, version 5.0, at two of their levels. */
+/** TLS settings: two levels of Mozilla's server-side guidelines, version 5.0. */
 import { constants } from 'node:crypto'
 import type { SecureContextOptions } from 'node:tls'
 
@@ -6,23 +6,23 @@ type TlsProfile = Required<
   Pick<SecureContextOptions, 'minVersion' | 'ciphers' | 'ecdhCurve' | 'honorCipherOrder' | 'secureOptions'>
 >
 
-/** Callers choose, all suites being good; a peer may not make us begin anew (TLS 1.2, CVE-2011-1473). */
+/** Callers choose the suite, since all are good. Peers may not renegotiate (TLS 1.2, CVE-2011-1473). */
 const SHARED = { honorCipherOrder: false, secureOptions: constants.SSL_OP_NO_RENEGOTIATION } as const
 
 /**
- * For servers that ask for certificates. Nothing is resumed there: OpenSSL would not look at the certificate again, and let in one that has
- * ended since.
+ * For servers that request client certificates. Sessions are not resumed there, because OpenSSL would not check the certificate
+ * again, and would admit one that has expired since.
  */
 export const ASKING = { requestCert: true, secureOptions: SHARED.secureOptions | constants.SSL_OP_NO_TICKET } as const
 
 const SUITES = ['TLS_AES_128_GCM_SHA256', 'TLS_AES_256_GCM_SHA384', 'TLS_CHACHA20_POLY1305_SHA256']
 
-/** The hybrid group is younger than the guidelines: its post-quantum half only adds to X25519. OpenSSL has it from 3.5. */
+/** The hybrid group is newer than the guidelines. Its post-quantum half only adds to X25519. OpenSSL has it since 3.5. */
 const [major = 0, minor = 0] = process.versions.openssl.split('.').map(Number)
 const HYBRID = major > 3 || (major === 3 && minor >= 5) ? ['X25519MLKEM768'] : []
 const GROUPS = [...HYBRID, 'X25519', 'prime256v1', 'secp384r1'].join(':')
 
-/** For clients of today: TLS 1.3 alone. */
+/** For modern clients: only TLS 1.3. */
 export const MODERN: TlsProfile = { ...SHARED, minVersion: 'TLSv1.3', ciphers: SUITES.join(':'), ecdhCurve: GROUPS }
 
 /** For callers of all kinds: TLS 1.3, and 1.2 with forward secrecy and AEAD. */

@@ -1,6 +1,6 @@
 import { performance } from 'node:perf_hooks'
 
-/** A bucket of tokens, refilled with time: that of a clock that never goes back, and by default of the process. */
+/** A token bucket that refills over time. `now` must come from a monotonic clock, by default that of the process. */
 export class TokenBucket {
   readonly #burst: number
   readonly #perMs: number
@@ -13,7 +13,7 @@ export class TokenBucket {
     this.#perMs = perSecond / 1000
   }
 
-  /** False, and nothing is taken, if the bucket does not have so many. */
+  /** Returns false, and takes nothing, if the bucket does not have enough tokens. */
   take(now = performance.now(), tokens = 1): boolean {
     this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#at) * this.#perMs)
     this.#at = now

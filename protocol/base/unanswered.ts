@@ -1,11 +1,11 @@
 /**
- * The addresses of a name that Node gave up too early. It gives each but the last half a second, which a first packet that is lost or a
- * path by satellite takes. Where the last one is of a family that has no path, nothing would be left.
+ * Finds the addresses of a name that Node gave up on too early. Node allows each address but the last half a second, which a
+ * lost first packet or a satellite link already takes. If the last address is of a family without a route, none would be left.
  */
 import type { LookupAddress } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
 
-/** Of `error`, with which connecting to a name of several addresses ended: those of which nothing is known. */
+/** From the error of connecting to a name with several addresses: those that may still answer. */
 export function unanswered(error: Error): LookupAddress[] {
   const errors: (NodeJS.ErrnoException & { address?: string })[] = error instanceof AggregateError ? error.errors : []
   return errors
@@ -14,7 +14,7 @@ export function unanswered(error: Error): LookupAddress[] {
     .filter(({ family }) => family !== 0)
 }
 
-/** A lookup that leads to these, whatever the name. */
+/** A lookup that returns these addresses for any name. */
 export function leadingTo(addresses: readonly LookupAddress[]): LookupFunction {
   return (_name, { all }, answer) => {
     const [first] = addresses

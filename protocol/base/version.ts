@@ -8,19 +8,19 @@ interface Package {
 
 let found: { readonly folder: string; readonly version: string } | undefined
 
-/** The version of this package, from the sources or from dist/; `unknown` if its package.json was not shipped. */
+/** The version of this package, whether run from the sources or from dist/; `unknown` if its package.json is missing. */
 export function packageVersion(): string {
   found ??= find()
   return found.version
 }
 
-/** The folder of package.json, beside which the files stand that are no code. */
+/** The folder of package.json, where the files that are not code are, too. */
 export function packageFolder(): string {
   found ??= find()
   return found.folder
 }
 
-/** Name and version, as the ends of a session tell each other. */
+/** Name and version, as the two ends of a session tell each other. */
 export function softwareName(): string {
   return `sallyport/${packageVersion()}`
 }

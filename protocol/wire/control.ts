@@ -1,6 +1,6 @@
 /**
- * Control messages: JSON text beside the yamux bytes (SPEC.md, "Control messages"). Unknown types and members are
- * ignored and counted; a known member that is missing or malformed breaks the session.
+ * Control messages: JSON text beside the yamux bytes (SPEC.md, "Control messages"). Unknown types and members are ignored
+ * and counted. A known member that is missing or malformed ends the session.
  */
 import { Buffer } from 'node:buffer'
 import { isRuntimeName } from '../base/names.ts'
@@ -8,94 +8,94 @@ import { ProtocolError } from '../base/protocol-error.ts'
 import type { AttributeValue, SpanKind } from '../trace/span.ts'
 import type { AnnouncedWebhook } from '../webhook/verify.ts'
 
-/** WebSocket subprotocol; it changes only when an old peer could not go on. */
+/** WebSocket subprotocol. It changes only if old peers could not work with the change. */
 export const SUBPROTOCOL = 'sallyport.v1'
-/** Where a client dials. */
+/** Path that a client dials. */
 export const CONNECT_PATH = '/tunnel/v1/connect'
-/** Counts additions within `sallyport.v1`. A peer with another minor version is served too. */
+/** Counts additions within `sallyport.v1`. A peer with another minor version is served, too. */
 export const MINOR_VERSION = 0
 /** The longest control message, in bytes of UTF-8. A longer one ends the session. */
 export const MAX_CONTROL_BYTES = 16_384
 
-/** What `hello` can carry of CORS. Checked where a table is read, since a peer can only end the session. */
+/** Limits on the CORS rules in `hello`. Checked when a table is read, since a peer could only end the session. */
 export const CORS_LIMITS = {
   rules: 64,
   origins: 64,
   methods: 32,
-  /** The same holds for `exposeHeaders`. */
+  /** Also of `exposeHeaders`. */
   headers: 64,
-  /** Of one path, origin, method or header, which are ASCII without spaces. */
+  /** Length of one path, origin, method or header, which are ASCII without spaces. */
   wordChars: 256,
   /** Seconds. */
   maxAge: 86_400,
-  /** Of all rules as JSON: the rest of the message needs room. */
+  /** Size of all rules as JSON, since the rest of the message needs room. */
   bytes: 12 * 1024,
 } as const
 
-/** What both ends may offer. Each holds where `hello` and `welcome` have it. */
+/** Features that both ends may offer. Each applies if both `hello` and `welcome` list it. */
 export const FEATURE = {
-  /** The server takes what the client tells of recorded requests: `spans`. */
+  /** The client returns the spans of recorded requests to the server: `spans`. */
   spans: 'spans',
-  /** The client tells which targets of its routes take connections: `check` and `checked`. */
+  /** The client checks which targets of its routes accept connections: `check` and `checked`. */
   checks: 'checks',
-  /** The client opens kept webhooks whose keys come of one agreement. */
+  /** The client can open stored webhooks whose keys come from one shared key agreement. */
   sharedSeals: 'shared-seals',
 } as const
 
-/** What `spans` can carry. */
+/** Limits of `spans`. */
 export const SPANS_LIMITS = {
   requests: 64,
   /** Spans of one request. */
   ofRequest: 8,
   attributes: 16,
-  /** Of a name and of a text. */
+  /** Length of a name and of a text value. */
   chars: 256,
   /** A day. */
   micros: 86_400_000_000,
 } as const
 
-/** What `checked` can carry. */
+/** Limits of `checked`. */
 export const CHECKED_LIMITS = {
   targets: 20,
-  /** Those besides. */
+  /** Targets that were not tried. */
   more: 1_000_000,
 } as const
 
-/** Whether a target took a connection; where it is, the client keeps for itself. */
+/** Whether a target accepted a connection. The client does not reveal its address. */
 export interface CheckedRoute {
-  /** The route that leads there. */
+  /** The route with this target. */
   route: string
-  /** How long it took. */
+  /** How long the connection took, in ms. */
   ms: number
-  /** Absent: it took the connection; else why not, as callers are told. */
+  /** Error code, as callers would get it. Absent if the target accepted the connection. */
   code?: string
 }
 
-/** A part of what became of a request at the client. */
+/** A span of a request at the client. */
 export interface ReturnedSpan {
-  /** 16 hex digits, as its parent's: another one of the request, or the one that the client was given in `traceparent`. */
+  /** 16 hex digits, like those of its parent: another span of the request, or the one in the client's `traceparent`. */
   id: string
   parent: string
   name: string
   kind: SpanKind
-  /** Microseconds since the request came, and how many it took. */
+  /** Start, in microseconds since the request arrived, and duration. */
   at: number
   took: number
   attributes?: Record<string, AttributeValue>
   failed?: boolean
 }
 
-/** What the client tells of one request. */
+/** The spans of one request at the client. */
 export interface ReturnedRequest {
   /** Id of the span that the client was given in `traceparent`. */
   of: string
   spans: ReturnedSpan[]
 }
 
-/** Longest time that a message can name: a day, in ms. */
+/** Longest duration in a message: a day, in ms. */
 export const MAX_DURATION_MS = 86_400_000
 
-/** How errors made at the edge are shown to browsers, for paths under `path`. */
+/** CORS policy for error answers of the edge, for paths below `path`. */
 export interface CorsRule {
   path: string
   origins: string[]
@@ -106,62 +106,62 @@ export interface CorsRule {
   maxAge?: number
 }
 
-/** What `hello` can carry of the inbox. Checked where a table is read, like {@link CORS_LIMITS}. */
+/** Limits on the inbox rules in `hello`. Checked when a table is read, like {@link CORS_LIMITS}. */
 export const INBOX_LIMITS = {
   rules: 64,
   hosts: 16,
   methods: 32,
-  /** Conditions on fields. */
+  /** Header conditions. */
   headers: 16,
-  /** Longest patience with an answer, in ms. */
+  /** Longest wait for an answer, in ms. */
   answerWithinMs: 60_000,
-  /** Shortest and longest time that a webhook is tried, in ms: 1 s to 30 days. */
+  /** Shortest and longest time for which a webhook is retried, in ms: 1 s to 30 days. */
   minAgeMs: 1000,
   maxAgeMs: 30 * 86_400_000,
-  /** Of one rule. */
+  /** Secrets of one rule. */
   secrets: 4,
-  /** Of one secret as base64. */
+  /** Length of one secret as base64. */
   secretChars: 6000,
 } as const
 
-/** Which requests of a runtime the edge may keep when they cannot be delivered at once, and on what terms. */
+/** Which requests of a runtime the edge may store when they cannot be delivered at once, and how. */
 export interface InboxRule {
   /** Name of the route. */
   route: string
-  /** Exact names, or `*.example.com` for exactly one label more; absent: any. */
+  /** Exact names, or `*.example.com` for exactly one more label. Absent: any host. */
   hosts?: string[]
   /**
-   * Prefix of whole segments, of which `{name}` stands for any one. The most specific host decides, then the longest path, then
-   * a name before `{name}`, then the most conditions on fields, then the method.
+   * Prefix of whole segments; `{name}` matches any one segment. Precedence: the most specific host, then the longest path, then
+   * a literal before `{name}`, then the most header conditions, then the method.
    */
   path: string
-  /** Names and values of fields that a request must have, in turn; `*` is any value. Only of `off`. */
+  /** Header fields that a request must have: name, value, name, value ...; `*` is any value. Only for `off`. */
   headers?: string[]
   /** Absent: every method. */
   methods?: string[]
-  /** `off`: a route without an inbox that takes some requests before one that has it. */
+  /** `off`: a route without an inbox that takes some requests before one with an inbox. */
   mode: 'fallback' | 'always' | 'off'
   answerWithinMs?: number
   maxAgeMs?: number
   lane?: 'path' | 'route' | 'none'
-  /** Late deliveries may carry a signature that covers the time of sending: the client checks or renews it. */
+  /** The signature covers the time of sending, but late deliveries are fine: the client checks it or signs again. */
   timestamps?: boolean
-  /** How the edge checks signatures; absent: it does not. */
+  /** How the edge checks signatures. Absent: it does not. */
   verify?: AnnouncedWebhook
 }
 
-/** What `hello` asks for and `welcome` grants: window and number of streams. */
+/** Limits that `hello` asks for and `welcome` grants. */
 export interface PeerLimits {
   /**
-   * Initial yamux window of every stream, in both directions. The client asks for it; what `welcome` says holds, and
-   * where that names none, yamux's 262,144.
+   * Initial yamux window of every stream, in both directions. The client asks for it, and the value in `welcome` applies. If
+   * that has none, it is yamux's 262,144.
    */
   windowBytes?: number
-  /** How many streams at once its sender takes; absent: 1,000. */
+  /** How many streams the sender accepts at once. Absent: 1,000. */
   streams?: number
 }
 
-/** Client to server, first. */
+/** First message, from the client. */
 export interface Hello {
   type: 'hello'
   minor: number
@@ -169,46 +169,46 @@ export interface Hello {
   software: string
   /** The same for every session of one running client: 1 to 64 of `A-Z a-z 0-9 . _ -`. */
   instance: string
-  /** When the instance started, ms since 1970; a later one is the newer instance. */
+  /** When the instance started, ms since 1970. The instance with the later time is the newer one. */
   startedMs: number
-  /** Epoch that the instance held last; 0 for none. */
+  /** Last epoch of the instance; 0 for none. */
   lastEpoch: number
   /** Which of the instance's connections this is, from 0. */
   connection: number
   limits?: PeerLimits
   features?: string[]
   cors?: CorsRule[]
-  /** CIDRs that may call the runtime; absent: all, empty: none. */
+  /** CIDRs that may call the runtime. Absent: all. Empty: none. */
   allowCallers?: string[]
-  /** What may be kept for the runtime while it cannot be reached; absent: nothing. */
+  /** Which webhooks may be stored for the runtime. Absent: none. */
   inbox?: InboxRule[]
-  /** X25519 key, 32 bytes as base64url, that what is kept is sealed for; absent: the client cannot open anything. */
+  /** X25519 public key that stored webhooks are sealed for, 32 bytes as base64url. Absent: the client cannot open any. */
   inboxKey?: string
 }
 
-/** Server to client, the answer. */
+/** The server's answer to `hello`. */
 export interface Welcome {
   type: 'welcome'
   minor: number
   software: string
   /** Id of this session, for the logs of both ends. */
   session: string
-  /** Id of the replica that serves it. */
+  /** Id of the replica that serves the session. */
   replica: string
   /** The runtime that the token names. */
   runtime: string
-  /** Epoch of the instance, if it has one already; else 0. */
+  /** Epoch of the instance; 0 if it has none yet. */
   epoch: number
   limits?: PeerLimits
-  /** Those of `hello` that the server has too. */
+  /** The features of `hello` that the server also has. */
   features?: string[]
-  /** Where callers reach the runtime, as far as the server knows. */
+  /** URL at which callers reach the runtime, if the server knows it. */
   url?: string
 }
 
 /**
- * Client to server: it can serve (routes loaded, an echo has crossed). Server to client, as the answer and whenever it
- * changes: whether the instance is active, and its epoch.
+ * From the client: it can serve (routes are loaded, a ping was answered). From the server, as the answer and on every change:
+ * whether the instance is active, and its epoch.
  */
 export interface Ready {
   type: 'ready'
@@ -222,20 +222,20 @@ export interface Reauth {
   token: string
 }
 
-/** The server took the fresh token. */
+/** The server accepted the fresh token. */
 export interface ReauthOk {
   type: 'reauth-ok'
-  /** When the new token ends, ms since 1970. */
+  /** When the new token expires, ms since 1970. */
   expiresMs: number
 }
 
-/** The old token stays in force. Only the server's log has the reason, under `requestId`. */
+/** The server did not accept the fresh token. The old one stays in force. Only the server's log has the reason, under `requestId`. */
 export interface ReauthRefused {
   type: 'reauth-refused'
   requestId?: string
 }
 
-/** Either side: open no new streams from `afterMs` from now on; what is open has until `deadlineMs` from now. */
+/** From either side: after `afterMs`, open no new streams. Open ones may continue until `deadlineMs` from now. */
 export interface Drain {
   type: 'drain'
   reason: string
@@ -249,27 +249,27 @@ export interface Drained {
   lastStream: number
 }
 
-/** Precedes a yamux RST and says why. Unknown codes count as `cancelled`. */
+/** Precedes a yamux RST and gives the reason. Unknown codes count as `cancelled`. */
 export interface Reset {
   type: 'reset'
   stream: number
   code: string
 }
 
-/** A notice for the peer's log, for a person to read. */
+/** A notice for a person, written to the peer's log. */
 export interface Notice {
   type: 'notice'
   message: string
   code?: string
 }
 
-/** Client to server, where both offer the feature `spans`: what became of requests whose trace is recorded. */
+/** From the client, with the feature `spans`: the spans of requests whose trace is recorded. */
 export interface SpansReturned {
   type: 'spans'
   requests: ReturnedRequest[]
 }
 
-/** Server to client, where both offer the feature `checks`: which targets of the routes take connections? */
+/** From the server, with the feature `checks`: asks which targets of the routes accept connections. */
 export interface CheckAsked {
   type: 'check'
   id: number
@@ -278,10 +278,10 @@ export interface CheckAsked {
 /** The answer to `check`. */
 export interface CheckAnswered {
   type: 'checked'
-  /** That of the question. */
+  /** Id of the `check` that it answers. */
   id: number
   targets: CheckedRoute[]
-  /** Targets that were not tried, besides these. */
+  /** Number of targets that were not tried. */
   more: number
 }
 
@@ -291,7 +291,7 @@ export interface Bye {
   reason?: string
 }
 
-/** Any message that either end may send beside the streams, told apart by `type`. */
+/** Any control message. `type` tells them apart. */
 export type ControlMessage =
   | Hello
   | Welcome
@@ -308,7 +308,7 @@ export type ControlMessage =
   | CheckAnswered
   | Bye
 
-/** Counts what was ignored, for the metrics. */
+/** Counts of ignored types and members, for the metrics. */
 export interface UnknownCount {
   types: number
   members: number
@@ -349,17 +349,17 @@ const TOKEN = /^[\x21-\x7e]{1,8192}$/
 const token = matching(TOKEN)
 const word: Check = isWord
 
-/** Text that `hello` can carry: ASCII without spaces, 1 to 256 characters. */
+/** Whether `hello` can carry this as a word: ASCII without spaces, 1 to 256 characters. */
 export function isWord(value: unknown): value is string {
   return typeof value === 'string' && value.length <= CORS_LIMITS.wordChars && /^[\x21-\x7e]+$/.test(value)
 }
 
-/** Text of a field that `hello` can carry: at most 256 characters, without control characters. */
+/** Whether `hello` can carry this as a field value: at most 256 characters, without control characters. */
 export function isText(value: string): boolean {
   return text(value)
 }
 
-/** Whether a `reauth`, and a header, can carry this as a token. */
+/** Whether both `reauth` and a header can carry this as a token. */
 export function isTokenText(text: string): boolean {
   return TOKEN.test(text)
 }
@@ -369,7 +369,7 @@ export function isId(name: unknown): name is string {
   return typeof name === 'string' && ID.test(name)
 }
 
-/** Checks an object member by member; unknown ones pass. */
+/** Checks an object member by member. Unknown members pass. */
 function shape(members: Record<string, Member>): Check {
   const entries = Object.entries(members)
   return value => {
@@ -396,7 +396,7 @@ const oneOf =
   value =>
     words.includes(value as string)
 const secret = matching(new RegExp(`^[A-Za-z0-9+/]{1,${INBOX_LIMITS.secretChars}}={0,2}$`))
-/** The server knows which schemes there are: of one that it does not know, it keeps nothing. */
+/** Any scheme passes here. The server stores nothing for a scheme that it does not know. */
 const announcedWebhook = shape({
   scheme: must(word),
   secrets: must(list(secret, INBOX_LIMITS.secrets)),
@@ -502,7 +502,7 @@ const TABLE: Table = {
   bye: { reason: may(text) },
 }
 
-/** @internal The members of each type, for the test that holds SPEC.md to them; optional ones end with `?`. */
+/** @internal The members of each type, for the test that compares them with SPEC.md. Optional ones end with `?`. */
 export function controlMembers(): Record<string, string[]> {
   return Object.fromEntries(
     Object.entries(TABLE).map(([type, members]) => [
@@ -513,10 +513,10 @@ export function controlMembers(): Record<string, string[]> {
 }
 
 /**
- * Parses one control message; `undefined` for a type that we do not know.
+ * Parses one control message. Returns `undefined` for an unknown type.
  *
- * @throws ProtocolError if it is no JSON object with a `type`, is longer than {@link MAX_CONTROL_BYTES} or a member that
- * we know is missing or malformed.
+ * @throws ProtocolError if it is not a JSON object with a `type`, is longer than {@link MAX_CONTROL_BYTES}, or a known member
+ * is missing or malformed.
  *
  * @example
  * ```ts
@@ -564,7 +564,7 @@ function parseObject(message: string): Record<string, unknown> {
 }
 
 /**
- * What both ends can do: those of `offered` that `ours` has, each once.
+ * The features of `offered` that `ours` also has, each once.
  *
  * @example
  * ```ts

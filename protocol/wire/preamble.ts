@@ -5,8 +5,8 @@
  *     | kind (i) | length (i) | type | length | value | type |
  *     +----------+------------+------+--------+-------+------+-- ...
  *
- * An unknown odd type refuses the stream unprocessed, an unknown even one is skipped. None of this travels as a header
- * field, so no caller can forge it.
+ * A stream with an unknown odd type is refused unprocessed; an unknown even type is skipped. None of this is a header field, so
+ * no caller can forge it.
  */
 import { isIP } from 'node:net'
 import { latin1 } from '../base/latin1.ts'
@@ -42,32 +42,32 @@ const MAX_HOST_BYTES = 255
 /** The part of a stream before the head of its request. */
 export interface Preamble {
   kind: StreamKind
-  /** 16 random bytes as latin1 text, made at the edge, kept over all attempts. */
+  /** 16 random bytes as a latin1 string, made at the edge, the same over all attempts. */
   exchangeId: string
   /** 0 for the first. */
   attempt: number
   runtime: string
   epoch: number
-  /** How long the edge still waits for the response head; 0: as long as it takes. */
+  /** How long the edge will still wait for the head of the response; 0 for no limit. */
   timeLeftMs: number
   /** IP address of the caller in canonical form. */
   callerAddress: string
   callerScheme: 'http' | 'https'
-  /** Host that the caller asked for, where it is not the request's authority. */
+  /** Host that the caller asked for, if it differs from the request's authority. */
   callerHost?: string | undefined
   /** How many replicas the stream has passed through: 0 or 1. */
   hops: number
   /** 0: no body; n: exactly n bytes; {@link BODY_UNKNOWN}. */
   bodyBytes: number
-  /** The edge follows traces: `traceparent` is its own, or that of a proxy that it trusts. Else it may be anybody's. */
+  /** The edge vouches for `traceparent`: it is its own, or that of a trusted proxy. Otherwise anyone may have written it. */
   traced?: boolean | undefined
-  /** Id of the hop's span, 16 hex digits: the replica on the other side wants the client's spans of this exchange. */
+  /** Id of the hop's span, 16 hex digits. Set if the replica at the other end wants the client's spans of this exchange. */
   span?: string | undefined
-  /** The runtime's own host that the caller asked for; only over a hop. The session's token must name it. */
+  /** The host of the runtime's own that the caller asked for, only on a hop. The session's token must name it. */
   ownHost?: string | undefined
 }
 
-/** The stream is refused as `unsupported`: its sender needs something that this end does not know. */
+/** The stream is refused as `unsupported`, because its sender needs something that this end does not know. */
 export class UnsupportedError extends ProtocolError {}
 
 const key = (type: number) => String.fromCharCode(type)
@@ -91,7 +91,7 @@ const OWN_HOST = key(ENTRY.ownHost)
 
 const HOP_ENTRIES = [numberEntry(HOPS, 0), numberEntry(HOPS, 1)]
 
-/** The preamble's bytes, as latin1 text. */
+/** The bytes of the preamble, as a latin1 string. */
 export function preambleText(preamble: Preamble): string {
   const host = preamble.callerHost
   const entries =
@@ -110,7 +110,7 @@ export function preambleText(preamble: Preamble): string {
   return varintText(preamble.kind) + varintText(entries.length) + entries
 }
 
-/** What the streams of a session have in common. */
+/** The entries that the streams of a session have in common. */
 const sessionEntries = memoizeLast(
   (attempt: number, runtime: string, epoch: number) =>
     numberEntry(ATTEMPT, attempt) + textEntry(RUNTIME, runtime) + numberEntry(EPOCH, epoch),
@@ -133,7 +133,7 @@ function bodyEntry(bytes: number): string {
 }
 
 /**
- * Where the preamble that begins at `at` ends, or -1 if `bytes` up to `end` do not hold all of it.
+ * The end of the preamble that begins at `at`, or -1 if `bytes` up to `end` do not contain all of it.
  *
  * @throws ProtocolError if it is too long.
  */
@@ -168,7 +168,7 @@ function bits(...types: number[]): number {
 /**
  * Decodes the preamble that begins at `at` and ends at `end` (see {@link preambleEnd}).
  *
- * @throws UnsupportedError for a kind or an odd type that is not known; ProtocolError if it is malformed.
+ * @throws UnsupportedError for an unknown kind or odd type; ProtocolError if the preamble is malformed.
  */
 export function decodePreamble(bytes: Uint8Array, at: number, end: number): Preamble {
   const kind = readVarint(bytes, at)
@@ -241,11 +241,11 @@ function decodeEntry(preamble: Preamble, type: number, bytes: Uint8Array, at: nu
       preamble.callerHost = decodeHost(bytes, at, end)
       return
     case ENTRY.traced:
-      if (at !== end) throw new ProtocolError('malformed entry of traces')
+      if (at !== end) throw new ProtocolError('malformed trace entry')
       preamble.traced = true
       return
     case ENTRY.span:
-      if (end - at !== SPAN_BYTES) throw new ProtocolError('malformed id of a span')
+      if (end - at !== SPAN_BYTES) throw new ProtocolError('malformed span id')
       preamble.span = Buffer.from(bytes.subarray(at, end)).toString('hex')
       return
     case ENTRY.ownHost:
@@ -272,7 +272,7 @@ function wholeVarint(bytes: Uint8Array, at: number, end: number): number {
 
 type DecodeText = (bytes: Uint8Array, at: number, end: number) => string
 
-/** Streams of a session share most of their texts. The text that came last needs no new string and no new check. */
+/** Streams of a session share most of their texts. If a text equals the last one, it needs no new string and no new check. */
 function remembering(decode: DecodeText): DecodeText {
   let last: string | undefined
   return (bytes, at, end) => {

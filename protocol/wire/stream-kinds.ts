@@ -1,7 +1,7 @@
 /**
- * What a stream may carry. Streams of every kind begin with a preamble, are opened by the server (or by another replica, which
- * hands them to the server with the session), are answered by the client, and count against `maxStreams` and `backlog` of
- * `SESSION_LIMITS`. The row of a kind says how it differs. SPEC.md has the same table.
+ * The kinds of streams. Streams of every kind begin with a preamble, are opened by the server (or by another replica, through
+ * the server that has the session), are answered by the client, and count against `maxStreams` and `backlog` of
+ * `SESSION_LIMITS`. The row of a kind defines how it differs. SPEC.md has the same table.
  */
 
 /** What a stream carries: its first byte. */
@@ -10,7 +10,7 @@ export const STREAM_KIND = { exchange: 1, upgrade: 2, raw: 3 } as const
 export type StreamKind = (typeof STREAM_KIND)[keyof typeof STREAM_KIND]
 
 export interface StreamRules {
-  /** False: reserved, and refused as `unsupported`. */
+  /** False if the kind is reserved, and refused as `unsupported`. */
   readonly answered: boolean
   /** The only method that its request may have. Absent: any but CONNECT. */
   readonly method?: string

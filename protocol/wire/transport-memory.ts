@@ -3,8 +3,8 @@ import { noLogger } from '../base/log.ts'
 import type { Transport, TransportHandler } from './transport.ts'
 
 /**
- * One end of an in-memory pair. What is sent arrives in a later turn of the event loop; `pause` makes it a peer that
- * does not read.
+ * One end of an in-memory pair. What is sent arrives in a later turn of the event loop. `pause` simulates a peer that does not
+ * read.
  */
 export class MemoryTransport implements Transport {
   readonly peer = 'memory'
@@ -50,7 +50,7 @@ export class MemoryTransport implements Transport {
     setImmediate(lost)
   }
 
-  /** Holds back what arrives, as a peer that has stopped reading does. */
+  /** Holds back what arrives, like a peer that has stopped reading. */
   pause(): void {
     this.#paused = true
   }
@@ -86,7 +86,7 @@ export class MemoryTransport implements Transport {
     }
   })
 
-  /** What goes wrong as something arrives ends both ends. */
+  /** An error while something is delivered ends both ends. */
   #threw(error: unknown): void {
     endFor(error, noLogger, '', () => this.terminate())
   }
@@ -100,7 +100,7 @@ export class MemoryTransport implements Transport {
 }
 
 /**
- * Two transports, each the other's peer. For tests, benchmarks and ends in one process.
+ * Two connected transports, for tests, benchmarks, and sessions within one process.
  *
  * @example
  * ```ts

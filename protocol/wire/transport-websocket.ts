@@ -12,7 +12,7 @@ import { TokenBucket } from '../base/token-bucket.ts'
 import { HEADROOM_BYTES, MAX_MESSAGE_BYTES, type Transport, type TransportHandler } from './transport.ts'
 import { type ReaderOwner, WebSocketReader } from './websocket-reader.ts'
 
-/** Frames that carry no bytes (pings, pongs, empty messages): the burst, and the rate per second. */
+/** Frames without payload (pings, pongs, empty messages): most in a burst, and per second. */
 const EMPTY_BURST = 1000
 const EMPTY_PER_SECOND = 100
 
@@ -37,8 +37,8 @@ export interface OpenWebSocket extends EventEmitter {
 }
 
 /**
- * A WebSocket as a {@link Transport}. Its owner makes it with `maxPayload` {@link MAX_MESSAGE_BYTES}, `maxFragments`
- * 16 and `perMessageDeflate` off. It must be open. Nothing throws: a broken socket shows as `closed`.
+ * Makes a {@link Transport} of a WebSocket, which must be open. Create it with `maxPayload` {@link MAX_MESSAGE_BYTES},
+ * `maxFragments` 16 and `perMessageDeflate` off. Nothing throws: a broken socket is reported as `closed`.
  *
  * @example
  * ```ts
@@ -57,7 +57,7 @@ export function webSocketTransport(ws: OpenWebSocket): Transport {
 }
 
 interface WsReceiver {
-  /** State of its parser: 0 between two frames. */
+  /** State of the parser: 0 between two frames. */
   readonly _state: number
   readonly _bufferedBytes: number
   /** Not 0 inside a message of several frames. */
@@ -110,7 +110,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
     ws.on('close', closed)
   }
 
-  /** Reads the socket in place of `ws`, unless `ws` is in the middle of a message or others listen too. */
+  /** Reads the socket instead of `ws`, unless `ws` is in the middle of a message or others listen, too. */
   #takeOver(): void {
     const socket = this.#socket
     const receiver = this.#receiver
@@ -140,7 +140,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
   empty(): boolean {
     this.#empty ??= new TokenBucket(EMPTY_BURST, EMPTY_PER_SECOND)
     if (this.#empty.take()) return true
-    this.#threw(new Error('too many frames that bring nothing'))
+    this.#threw(new Error('too many frames without payload'))
     return false
   }
 
@@ -191,7 +191,7 @@ class WebSocketTransport implements Transport, ReaderOwner {
     this.#ws.terminate()
   }
 
-  /** If the socket broke, `sent` is not called: `closed` is, and nobody knows what the kernel still reads. */
+  /** If the socket broke, `closed` is called instead of `sent`, because the kernel may still read the buffer. */
   #send(chunk: Uint8Array, sent: (() => void) | undefined): void {
     if (this.#ws.readyState !== this.#ws.OPEN) return
     this.#cork()

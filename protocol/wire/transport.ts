@@ -1,9 +1,9 @@
-/** Bytes that a sender of {@link Transport.pooled} leaves free in front, for the head of a message. */
+/** Bytes that the caller of {@link Transport.pooled} leaves free at the start, for the head of a message. */
 export const HEADROOM_BYTES = 14
 
-/** The largest message with bytes of the yamux stream. */
+/** The largest message of yamux bytes. */
 export const MAX_MESSAGE_BYTES = 128 * 1024
-/** Both ends open their WebSocket with these. An incomplete message waits in as many chunks as it was read in. */
+/** Options of the WebSocket at both ends. An incomplete message waits in as many chunks as it was read in. */
 export const WEBSOCKET_OPTIONS = {
   perMessageDeflate: false,
   maxPayload: MAX_MESSAGE_BYTES,
@@ -16,24 +16,24 @@ export const CLOSE = {
   normal: 1000,
   goingAway: 1001,
   protocolError: 1002,
-  /** Never sent. It means that no Close frame came. */
+  /** Never sent. It means that no Close frame arrived. */
   abnormal: 1006,
   tryLater: 1013,
   /** The token has expired or was revoked. */
   refused: 4401,
 } as const
 
-/** What a session needs of its carrier. WebSocket is one; an in-memory pair, for tests and benchmarks, is another. */
+/** What a session needs to run on: a WebSocket or, for tests and benchmarks, an in-memory pair. */
 export interface Transport {
   /**
-   * Sends bytes of the yamux stream, in order. `chunk` must not change until `sent` is called: then the kernel has it and
-   * the buffer may be used again. If the transport breaks, `sent` is not called, since the kernel may still read the buffer.
-   * The transport cuts messages as it likes, each at most {@link MAX_MESSAGE_BYTES}.
+   * Sends yamux bytes, in order. `chunk` must not change until `sent` is called. Then the kernel has it, and the buffer may be
+   * reused. If the transport breaks, `sent` is not called, since the kernel may still read the buffer. The transport may split
+   * the bytes into messages as it likes, each at most {@link MAX_MESSAGE_BYTES}.
    */
   bytes(chunk: Uint8Array, sent: () => void): void
   /**
-   * As `bytes`, for a buffer of the sender's own which the transport may write into: the bytes from
-   * {@link HEADROOM_BYTES} to `end`, at most {@link MAX_MESSAGE_BYTES}. Optional; it saves a copy where messages are masked.
+   * Like `bytes`, for a buffer that the transport may write into. Sends the bytes from {@link HEADROOM_BYTES} to `end`, at most
+   * {@link MAX_MESSAGE_BYTES}. Optional. It saves a copy if messages are masked.
    */
   pooled?(buffer: Buffer, end: number, sent: () => void): void
   /** Whether `bytes` copies its chunk. If so, a sender should copy into a buffer for `pooled` instead. */
@@ -50,11 +50,11 @@ export interface Transport {
   handler: TransportHandler | undefined
 }
 
-/** What a {@link Transport} tells its user. */
+/** Receives the events of a {@link Transport}. */
 export interface TransportHandler {
-  /** Any cut of the byte stream. The chunk belongs to the receiver. */
+  /** The next yamux bytes, split anywhere. The chunk belongs to the receiver. */
   bytes(chunk: Uint8Array): void
   control(text: string): void
-  /** Called once, and last. `error` is absent if the peer closed cleanly (1000 or 1001). */
+  /** Called once, as the last event. `error` is undefined if the peer closed cleanly (1000 or 1001). */
   closed(code: number, reason: string, error: Error | undefined): void
 }

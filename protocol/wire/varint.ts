@@ -8,8 +8,8 @@ export const MAX_VARINT = Number.MAX_SAFE_INTEGER
 const ONE_BYTE = Array.from({ length: 64 }, (_, value) => String.fromCharCode(value))
 
 /**
- * The shortest encoding of `value` as a latin1 string, one character a byte. Heads are put together as strings and
- * become bytes in a single call, which is several times as fast as writing each field into a buffer.
+ * The shortest encoding of `value` as a latin1 string, one character per byte. Heads are built as strings and become bytes in
+ * a single call, which is several times as fast as writing each field into a buffer.
  */
 export function varintText(value: number): string {
   if (value < 0x40) return ONE_BYTE[value] ?? longText(value)
@@ -28,7 +28,7 @@ function longText(value: number): string {
   )
 }
 
-/** How many bytes {@link varintText} makes of `value`. */
+/** Length of {@link varintText} of `value`. */
 export function varintLength(value: number): number {
   return value < 0x40 ? 1 : value < 0x4000 ? 2 : value < 0x40000000 ? 4 : 8
 }
@@ -39,8 +39,8 @@ export function varintSize(firstByte: number): number {
 }
 
 /**
- * The varint at `at`, all of whose {@link varintSize} bytes must be there. Values over 2^53 - 1 come out as
- * `Infinity`, so that every limit refuses them.
+ * Reads the varint at `at`. All its {@link varintSize} bytes must be there. Values over 2^53 - 1 become `Infinity`, so that
+ * every limit refuses them.
  */
 export function readVarint(bytes: Uint8Array, at: number): number {
   const first = bytes[at]!

@@ -1,6 +1,6 @@
 /**
- * Follows the frames of a WebSocket (RFC 6455 section 5.2) through raw bytes without touching them, so that a session
- * that leaves can put a Close frame between two of them.
+ * Tracks the frames of a WebSocket (RFC 6455 section 5.2) in raw bytes without changing them, so that a session that leaves can
+ * insert a Close frame between two of them.
  */
 import { Buffer } from 'node:buffer'
 import { randomBytes } from 'node:crypto'
@@ -9,13 +9,13 @@ const CLOSE = 0x8
 const MASKED = 0x80
 
 export class FrameFollower {
-  /** Bytes of the header under way, and how many it has as far as is known. */
+  /** Bytes of the current header so far, and its size as far as it is known. */
   #headerBytes = 0
   #headerSize = 2
   #lengthBytes = 0
   #payload = 0
   #payloadLeft = 0
-  /** A Close frame has begun to pass: nothing may be put behind it. */
+  /** Whether a Close frame has begun to pass. Nothing may follow it. */
   closed = false
 
   /** Whether the bytes so far end between two frames. */
@@ -23,7 +23,7 @@ export class FrameFollower {
     return this.#headerBytes === 0 && this.#payloadLeft === 0
   }
 
-  /** Follows `chunk`; with `untilBoundary` no further than the first end of a frame. Returns how far. */
+  /** Tracks `chunk`, with `untilBoundary` only up to the first end of a frame. Returns how far it got. */
   push(chunk: Uint8Array, untilBoundary = false): number {
     let at = 0
     while (at < chunk.length) {

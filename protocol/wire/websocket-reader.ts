@@ -1,7 +1,7 @@
 /**
- * Reads the socket of a WebSocket. A binary message of one frame, as our ends send them, is passed on as it arrives and
- * unmasked in place. By itself, `ws` would collect it in a buffer first, and so copy each byte of large bodies. Every other
- * frame goes to `ws` unchanged, and the checks and limits of `ws` hold.
+ * Reads the socket of a WebSocket. Binary messages of one frame, which are the ones that we send, are passed on as they arrive
+ * and unmasked in place. `ws` itself would first collect each in a buffer, and so copy every byte of large bodies. All other
+ * frames go to `ws` unchanged, so its checks and limits apply.
  */
 import { Buffer } from 'node:buffer'
 
@@ -35,7 +35,7 @@ export class WebSocketReader {
   #payloadLeft = 0
   #mask = 0
   #isOther = false
-  /** `ws` reads a message of several frames, and gets the rest of it too. */
+  /** `ws` is reading a message of several frames, and also gets the rest of it. */
   #isFragmented = false
   /** The current frame is a Close frame: the last one. */
   #isClose = false
@@ -79,7 +79,7 @@ export class WebSocketReader {
     return at
   }
 
-  /** The head is whole: decides who gets the frame. */
+  /** The head is complete. Decides who gets the frame. */
   #begin(bytes: Buffer, at: number, size: number): void {
     const first = bytes[at]!
     const isMasked = (bytes[at + 1]! & MASKED) !== 0
@@ -123,7 +123,7 @@ export class WebSocketReader {
   }
 }
 
-/** Length of the head at `start`, as far as its bytes up to `end` show it. */
+/** Length of the head at `start`, as far as the bytes up to `end` show it. */
 function headSize(bytes: Buffer, start: number, end: number): number {
   if (end - start < 2) return 2
   const second = bytes[start + 1]!
@@ -137,7 +137,7 @@ function payloadLength(bytes: Buffer, at: number): number {
   return short === 126 ? bytes.readUInt16BE(at + 2) : bytes.readUInt32BE(at + 2) * 2 ** 32 + bytes.readUInt32BE(at + 6)
 }
 
-/** The mask for bytes that begin so many bytes later. */
+/** The mask for bytes that begin `by` bytes later. */
 function rotated(mask: number, by: number): number {
   return by === 0 ? mask : ((mask << (8 * by)) | (mask >>> (32 - 8 * by))) >>> 0
 }

@@ -337,12 +337,12 @@ describe('W4 what breaks the WebSocket ends only that session', () => {
 })
 
 test.each<[string, number[], string]>([
-  ['pongs', [0x8a, 0x80, 1, 2, 3, 4], 'too many frames that bring nothing'],
-  ['messages without a byte', [0x82, 0x80, 1, 2, 3, 4], 'too many frames that bring nothing'],
+  ['pongs', [0x8a, 0x80, 1, 2, 3, 4], 'too many frames without payload'],
+  ['messages without a byte', [0x82, 0x80, 1, 2, 3, 4], 'too many frames without payload'],
   [
     'answers to no ping',
     [0x82, 0x8c, 0, 0, 0, 0, 0, 2, 0, 2, 0, 0, 0, 0, 0, 0, 0, 7],
-    'yamux: too many answers to no ping',
+    'yamux: too many answers to pings that were never sent',
   ],
 ])('W4 a flood of %s ends only its session; a few hundred do no harm', async (_name, frame, reason) => {
   await startControl()

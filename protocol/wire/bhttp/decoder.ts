@@ -1,6 +1,6 @@
 /**
- * Incremental decoder of one Binary HTTP message and of what goes before it on the stream. Content is passed on as it
- * comes; heads and trailers are held until they are whole, at most {@link MAX_HEAD_BYTES} of them.
+ * Incremental decoder of one Binary HTTP message and of the prefix before it on the stream. Content is passed on as it arrives.
+ * Heads and trailers are held until they are complete, at most {@link MAX_HEAD_BYTES} of them.
  *
  *     request:   prefix | 2 | control data | fields 0 | (length chunk)* 0 | trailers 0
  *     response:  prefix | 3 | (status fields 0)* | (length chunk)* 0 | trailers 0
@@ -20,14 +20,14 @@ import { decodeSection, MAX_HEAD_BYTES, sectionEnd } from './fields.ts'
 
 export const MAX_INFORMATIONAL = 32
 
-/** Receiver of the parts of a message: of a request, or of a response. */
+/** Receives the parts of a request or of a response. */
 export interface MessageVisitor {
-  /** Reads what goes before the message; returns its end, or -1 if `bytes` do not hold all of it up to `end`. */
+  /** Reads the prefix before the message. Returns its end, or -1 if `bytes` up to `end` do not contain all of it. */
   prefix(bytes: Uint8Array, at: number, end: number): number
-  /** A request's head; returns how many bytes of content must follow, or BODY_UNKNOWN. */
+  /** The head of a request. Returns how many bytes of content must follow, or BODY_UNKNOWN. */
   request?(method: string, scheme: string, authority: string, path: string, headers: HeaderList): number
   informational?(status: number, headers: HeaderList): void
-  /** A response's final head; returns as {@link request} does. */
+  /** The final head of a response. Returns the same as {@link request}. */
   response?(status: number, headers: HeaderList): number
   content(chunk: Uint8Array): void
 }
@@ -56,7 +56,7 @@ const MAX_ITEM_BYTES = MAX_HEAD_BYTES + 64
 
 /** Control data of a request (RFC 9292 section 3.4). */
 interface RequestLine {
-  /** The encoded line, lengths included. */
+  /** The encoded line, including lengths. */
   readonly text: string
   readonly method: string
   readonly scheme: string
@@ -65,7 +65,7 @@ interface RequestLine {
 }
 
 const NO_LINE: RequestLine = { text: '', method: '', scheme: '', authority: '', path: '' }
-/** The last one. Most requests have the same, and comparing the same strings costs nothing from here on. */
+/** The previous one. Most requests have the same, and comparing identical strings later costs nothing. */
 let lastLine = NO_LINE
 
 export class MessageDecoder {
@@ -80,7 +80,7 @@ export class MessageDecoder {
   #status = 0
   #informational = 0
   #line = NO_LINE
-  /** What is left of the current chunk, and of the announced content. */
+  /** Bytes left of the current chunk, and of the announced content. */
   #chunkLeft = 0
   #contentLeft = BODY_UNKNOWN
   /** Bytes of small pieces that were gathered and not passed on yet. */
@@ -88,7 +88,7 @@ export class MessageDecoder {
   #delivered = 0
   /** Set by `end` of the trailers. */
   trailers: HeaderList = []
-  /** A 101 stands in the place of the framing indicator: the answer to an upgrade (SPEC.md, "Upgrades"). */
+  /** Whether a 101 may replace the framing indicator, as the answer to an upgrade (SPEC.md, "Upgrades"). */
   upgrade = false
 
   constructor(visitor: MessageVisitor, side: 'request' | 'response') {
@@ -96,17 +96,17 @@ export class MessageDecoder {
     this.#framing = FRAMING_INDICATOR[side]
   }
 
-  /** The whole message has arrived, with its trailers. */
+  /** Whether the whole message has arrived, including trailers. */
   get complete(): boolean {
     return this.#state === STATE.complete
   }
 
-  /** Memory held for an item that is not complete. */
+  /** Memory held for an incomplete item. */
   get heldBytes(): number {
     return this.#held.length
   }
 
-  /** Takes what follows the head under way as raw bytes; called from the visitor. */
+  /** Treats everything after the current head as raw bytes. Called from the visitor. */
   raw(): void {
     this.#state = STATE.raw
   }
@@ -120,20 +120,20 @@ export class MessageDecoder {
   }
 
   /**
-   * Takes the next bytes of the stream. Returns how many of them were not content: their credit can go back at once.
+   * Takes the next bytes of the stream. Returns how many of them were not content, so that credit for them can go back at once.
    *
    * @throws ProtocolError if they break the format or a limit.
    */
   push(chunk: Uint8Array): number {
     this.#delivered = 0
-    // Clears what a fault left behind.
+    // Clears what an earlier error may have left behind.
     this.#smallLength = 0
     const start = this.#heldLength === 0 ? 0 : this.#resume(chunk)
     if (start >= 0) this.#run(chunk, start)
     return chunk.length - this.#delivered
   }
 
-  /** Completes the held item with bytes of `chunk`; returns where in `chunk` it ends, or -1 if it is still not whole. */
+  /** Completes the held item with bytes of `chunk`. Returns where in `chunk` it ends, or -1 if it is still incomplete. */
   #resume(chunk: Uint8Array): number {
     const before = this.#heldLength
     this.#hold(chunk, 0, Math.min(chunk.length, MAX_ITEM_BYTES))
@@ -177,7 +177,7 @@ export class MessageDecoder {
     if (this.#smallLength > 0) this.#flushSmall()
   }
 
-  /** Takes one item of structure; returns its end, or -1 if `bytes` do not hold all of it. */
+  /** Reads one structural item. Returns its end, or -1 if `bytes` do not contain all of it. */
   #step(bytes: Uint8Array, at: number, end: number): number {
     switch (this.#state) {
       case STATE.prefix:
@@ -197,7 +197,7 @@ export class MessageDecoder {
       case STATE.trailers:
         return this.#trailerSection(bytes, at, end)
       default:
-        throw new ProtocolError('bytes behind the end of the message')
+        throw new ProtocolError('bytes after the end of the message')
     }
   }
 

@@ -1,6 +1,6 @@
 /**
- * Binary HTTP messages (RFC 9292), indeterminate-length form, as latin1 text: one character a byte, made into bytes in
- * a single call by the writer of the stream.
+ * Binary HTTP messages (RFC 9292), indeterminate-length form, as latin1 strings: one character per byte. The writer of the
+ * stream turns them into bytes in a single call.
  */
 
 import { memoizeLast } from '../../base/memoize-last.ts'

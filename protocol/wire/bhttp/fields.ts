@@ -1,6 +1,6 @@
 /**
- * Field sections of Binary HTTP (RFC 9292 section 3.6), indeterminate-length form: field lines, each name and value
- * with its length before it, then a zero byte.
+ * Field sections of Binary HTTP (RFC 9292 section 3.6), indeterminate-length form: field lines, in which each name and value
+ * is preceded by its length, then a zero byte.
  */
 
 import { latin1 } from '../../base/latin1.ts'
@@ -16,7 +16,7 @@ import { readVarint, varintSize, varintText } from '../varint.ts'
 export const MAX_HEAD_BYTES = INNER_LIMITS.headBytes
 export const MAX_FIELDS = INNER_LIMITS.headFields
 
-/** Field lines as latin1 text, without the terminator. */
+/** Field lines as a latin1 string, without the terminator. */
 export function fieldsText(headers: HeaderList): string {
   let text = ''
   for (let i = 0; i < headers.length; i += 2) {
@@ -28,8 +28,8 @@ export function fieldsText(headers: HeaderList): string {
 }
 
 /**
- * Where the field section that begins at `at` ends, its terminator included, or -1 if `bytes` up to `end` do not hold
- * all of it.
+ * The end of the field section that begins at `at`, including its terminator, or -1 if `bytes` up to `end` do not contain all
+ * of it.
  *
  * @throws ProtocolError if it is longer than `limit` or has more than {@link MAX_FIELDS} fields.
  */
@@ -50,7 +50,7 @@ export function sectionEnd(bytes: Uint8Array, at: number, end: number, limit: nu
 /**
  * The fields of a section found by {@link sectionEnd}.
  *
- * @throws ProtocolError for a name that is no lower-case token, a value with control characters or outer white space,
+ * @throws ProtocolError for a name that is not a lower-case token, a value with control characters or surrounding white space,
  * and fields that belong to one connection.
  */
 export function decodeSection(bytes: Uint8Array, at: number, end: number): HeaderList {

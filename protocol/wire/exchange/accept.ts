@@ -1,5 +1,5 @@
 /**
- * The end that answers a stream: receives the request, sends the response.
+ * The answering end of a stream: receives the request, sends the response.
  *
  *     stream ──▶ preamble, head, content ──▶ request sink
  *     stream ◀── answer, head, content ◀── response sink
@@ -35,8 +35,8 @@ export type ExchangeHandler = (
 ) => RequestSink | RefusalCode
 
 /**
- * Reads one exchange from `stream`, which the peer just opened, and hands it to `onExchange` when its head is whole.
- * What cannot be read is refused unprocessed. A handler that throws ends its own exchange, and `logger` is told.
+ * Reads one exchange from `stream`, which the peer has just opened, and calls `onExchange` once its head is complete. An exchange
+ * that cannot be parsed is refused unprocessed. If the handler throws, its exchange ends and `logger` logs it.
  *
  * @example
  * ```ts
@@ -63,7 +63,7 @@ const isHost = remembering(isAuthority)
 const MESSAGE = varintText(ANSWER.message)
 const FIRST = MESSAGE + RESPONSE_START
 
-/** What the stream and the upstream end call. */
+/** Receives the calls of the stream and of the upstream end. */
 class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, Failing {
   static readonly #early = stepOf<AcceptedExchange>(exchange => exchange.#stopEarly())
   readonly #stream: Stream
@@ -72,22 +72,22 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   readonly #writer: MessageWriter
   readonly #decoder: MessageDecoder
   #preamble: Preamble | undefined
-  /** The rules of its kind; those of an exchange until the preamble has arrived. */
+  /** The rules of the stream's kind; those of `exchange` until the preamble has arrived. */
   #rules: StreamRules = STREAM_RULES[STREAM_KIND.exchange]
   #sink: RequestSink | undefined
-  /** Part of the response has been written. */
+  /** Whether part of the response has been written. */
   #begun = false
   #headSent = false
-  /** 101 was sent: both directions carry raw bytes. */
+  /** Whether 101 was sent, so that both directions carry raw bytes. */
   #raw = false
-  /** FIN has arrived. */
+  /** Whether FIN has arrived. */
   #requestEnded = false
-  /** Reset, or refused: nothing more is said to the sink. */
+  /** Whether it was reset or refused, so that the sink must not be called any more. */
   #over = false
-  /** Why it failed while the handler had not returned yet. */
+  /** Set if it failed before the handler returned. */
   #failure: SallyportError | undefined
   #earlyTimer: NodeJS.Timeout | undefined
-  /** Bytes that the upstream end has taken and keeps. */
+  /** Bytes that the upstream end has consumed but keeps. */
   #keptBytes = 0
 
   constructor(stream: Stream, onExchange: ExchangeHandler, logger: Logger) {
@@ -98,7 +98,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     this.#decoder = new MessageDecoder(this, 'request')
   }
 
-  // The request comes in
+  // Request, from the stream
 
   data(chunk: Uint8Array): void {
     let framing = chunk.length
@@ -131,7 +131,8 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     if (!isHost(authority)) throw new ProtocolError('malformed authority')
     if (!isPath(path)) throw new ProtocolError('malformed path')
     const announced = contentLength(headers)
-    if (announced !== -1 && announced !== preamble.bodyBytes) throw new ProtocolError('two lengths of the body')
+    if (announced !== -1 && announced !== preamble.bodyBytes)
+      throw new ProtocolError('two different lengths of the body')
     this.#checkKind(method, preamble.bodyBytes, headers)
     this.#handOver(preamble, {
       method,
@@ -185,7 +186,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     } else if (this.#decoder.complete) {
       this.#sink!.requestEnd(this.#decoder.trailers)
     } else {
-      this.#fail(new ProtocolError('the request ended before its time'))
+      this.#fail(new ProtocolError('the request ended too early'))
     }
   }
 
@@ -204,7 +205,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     this.#keptBytes = bytes
   }
 
-  // The response goes out
+  // Response, to the stream
 
   responseInformational(status: number, headers: HeaderList): void {
     if (this.#over || this.#headSent || this.#rules.switches) return
@@ -269,7 +270,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     if (content > 0) this.#sink?.responseConsumed(content)
   }
 
-  /** The response is complete before the request is. The peer stops within 5 s. */
+  /** The response is complete before the request. The peer should stop sending within 5 s. */
   #endEarly(): void {
     if (this.#requestEnded) return
     this.#earlyTimer = setTimeout(AcceptedExchange.#early, EARLY_ANSWER_MS, this)

@@ -1,7 +1,7 @@
 import { ProtocolError } from '../../base/protocol-error.ts'
 import type { HeaderList } from '../../exchange.ts'
 
-/** What the answering direction of a stream begins with, a varint. */
+/** First value of the answering direction of a stream, a varint. */
 export const ANSWER = {
   /** A response follows. */
   message: 1,
@@ -9,10 +9,10 @@ export const ANSWER = {
   refused: 2,
 } as const
 
-/** How long an end that answered early goes on taking the rest of the request. */
+/** How long an end that answered early continues to read the rest of the request. */
 export const EARLY_ANSWER_MS = 5_000
 
-/** Each hop makes these fields of a WebSocket handshake itself, so no upgrade on the wire has them. */
+/** Refuses fields of a WebSocket handshake that each hop makes itself, so that no upgrade on the wire may have them. */
 export function checkUpgradeFields(headers: HeaderList): void {
   for (let i = 0; i < headers.length; i += 2) {
     const name = headers[i]!

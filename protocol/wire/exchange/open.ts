@@ -1,5 +1,5 @@
 /**
- * The end that opens a stream: sends a request, receives the response.
+ * The opening end of a stream: sends a request, receives the response.
  *
  *     request sink ──▶ preamble, head, content ──▶ stream
  *     response sink ◀── answer, head, content ◀── stream
@@ -29,17 +29,17 @@ const GOING_AWAY = 1001
 const FAREWELL = 'this connection is being moved: connect again'
 const NO_CONTENT = messageEndText([])
 
-/** What the preamble of an exchange says beyond the request. */
+/** Values of the preamble that are not part of the request. */
 export interface OpenOptions {
   runtime: string
   epoch: number
   /** 0 for the first. */
   attempt: number
-  /** Replicas that the exchange went through before this one. */
+  /** How many replicas the exchange has passed through before. */
   hops: number
-  /** How long the caller's edge still waits for the response head; 0: as long as it takes. */
+  /** How long the edge will still wait for the head of the response; 0 for no limit. */
   timeLeftMs: number
-  /** `traceparent` is the edge's own, or that of a proxy that it trusts. */
+  /** See {@link Preamble.traced}. */
   traced?: boolean | undefined
   /** See {@link Preamble.span}. */
   span?: string | undefined
@@ -48,8 +48,8 @@ export interface OpenOptions {
 }
 
 /**
- * Sends `request` on `stream`, which was just opened, and the response to `response`. Returns where the request's body
- * goes. A peer that refuses the exchange unprocessed comes out as `responseAbort(RefusedError)`.
+ * Sends `request` on `stream`, which was just opened, and passes its response to `response`. Returns the sink for the request
+ * body. If the peer refuses the exchange unprocessed, that is reported as `responseAbort(RefusedError)`.
  *
  * @example
  * ```ts
@@ -73,14 +73,14 @@ export function openExchange(
   try {
     exchange.start(request, options)
   } catch (error) {
-    // The request cannot be encoded. Nobody else knows of the stream yet.
+    // The request cannot be encoded. The peer does not know of the stream yet.
     stream.reset(resetCodeOf(toSallyportError(error)))
     throw error
   }
   return exchange
 }
 
-/** What the downstream end and the stream call. */
+/** Receives the calls of the downstream end and of the stream. */
 class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
   readonly #stream: Stream
   readonly #response: ResponseSink
@@ -88,16 +88,16 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
   readonly #decoder: MessageDecoder
   readonly #upgrade: boolean
   readonly #head: boolean
-  /** 101 has arrived: both directions carry raw bytes. */
+  /** Whether 101 has arrived, so that both directions carry raw bytes. */
   #raw = false
   #out: RawDirection | undefined
   #in: RawDirection | undefined
   #leaving = false
-  /** The peer took the exchange. */
+  /** Whether the peer has accepted the exchange. */
   #answered = false
-  /** The response has ended, or the exchange has. */
+  /** Whether the response or the whole exchange has ended. */
   #over = false
-  /** The response is complete. What still waits of it belongs to the caller. */
+  /** The response is complete. Bytes of it that still wait belong to the caller. */
   keeps = false
 
   constructor(stream: Stream, request: HttpRequest, response: ResponseSink) {
@@ -140,7 +140,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
     else this.#writer.text(preamble + head)
   }
 
-  // The request goes out
+  // Request, to the stream
 
   requestData(chunk: Uint8Array): void {
     if (this.#over || this.#writer.ended) this.#response.requestConsumed(chunk.length)
@@ -161,7 +161,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
 
   requestAbort(error: SallyportError): void {
     if (this.#over) {
-      // What had come whole, and waits to be passed on, will not be.
+      // Drops a complete response that waits to be passed on.
       this.#stream.discard()
       return
     }
@@ -182,7 +182,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
     if (content > 0) this.#response.requestConsumed(content)
   }
 
-  // The response comes in
+  // Response, from the stream
 
   data(chunk: Uint8Array): void {
     let framing = chunk.length
@@ -265,7 +265,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
     if (this.#over) return
     if (this.#raw) this.#endRaw()
     else if (this.#decoder.complete) this.#complete()
-    else this.#fail(new ProtocolError('the response ended before its time'))
+    else this.#fail(new ProtocolError('the response ended too early'))
   }
 
   #endRaw(): void {
@@ -291,13 +291,13 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
     this.#response.responseAbort(refused ? new RefusedError('overloaded') : errorOfResetResponse(code))
   }
 
-  /** A caller that does not read its response is in the way of others. */
+  /** Drops the response of a caller that does not read it, to make room for others. */
   shed(): void {
     this.#finish()
     this.#response.responseAbort(errorOfResetResponse('limit'))
   }
 
-  /** The whole response is here, so the rest of the request is not wanted. */
+  /** The response is complete, so the rest of the request is not needed. */
   #complete(): void {
     const early = !this.#writer.ended || this.#stream.queuedBytes > 0
     const unsent = this.#writer.contentBytes

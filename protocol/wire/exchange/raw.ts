@@ -9,10 +9,10 @@ export class RawDirection {
   readonly #pass: (chunk: Uint8Array) => void
   readonly #close: () => void
   #leaving = false
-  /** {@link leave} has closed it. Later bytes are discarded. */
+  /** Whether {@link leave} has closed it. Later bytes are discarded. */
   left = false
 
-  /** `close` sends a Close frame after what was passed, and ends the direction. */
+  /** `close` sends a Close frame after the bytes that were passed on, and ends the direction. */
   constructor(pass: (chunk: Uint8Array) => void, close: () => void) {
     this.#pass = pass
     this.#close = close
@@ -32,7 +32,7 @@ export class RawDirection {
     this.#closeAtBoundary()
   }
 
-  /** A Close frame of the endpoint's own passed in the meantime: the rest follows it. */
+  /** If a Close frame of the endpoint itself has passed meanwhile, the rest follows it. */
   #rest(chunk: Uint8Array, passed: number): number {
     if (passed < chunk.length) {
       const rest = chunk.subarray(passed)

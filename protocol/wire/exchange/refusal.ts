@@ -1,23 +1,23 @@
 import { type ErrorCode, SallyportError } from '../../base/errors.ts'
 
-/** Why a stream was answered "refused": nothing of it was forwarded. The numbers stand in SPEC.md. */
+/** Why a stream was refused, with nothing of it forwarded. SPEC.md has the same numbers. */
 export const REFUSALS = {
-  /** Preamble or head cannot be read. */
+  /** The preamble or the head cannot be parsed. */
   malformed: 1,
   /** A kind, or an odd preamble entry, that the answerer does not know. */
   unsupported: 2,
-  /** The runtime, or its epoch, is not served here. */
+  /** The runtime or the epoch is not served here. */
   'not-here': 3,
-  /** The instance began to forward this exchange before, and its method is not safe. */
+  /** The instance has already begun to forward this exchange, and its method is not safe. */
   'already-begun': 4,
-  /** Opened behind the last stream of a drain. */
+  /** The stream was opened after the last stream of a drain. */
   draining: 5,
   overloaded: 6,
   /** The attempt is older than the instance's memory of exchanges. */
   'too-late': 7,
   /** Between replicas: the runtime's client does not allow this caller. */
   'caller-not-allowed': 8,
-  /** Between replicas: no session's token names the host of the runtime's own that the caller asked for. */
+  /** Between replicas: no session has a token that names the host of its own that the caller asked for. */
   'not-its-host': 9,
 } as const
 /** Why an exchange was refused unprocessed: a key of {@link REFUSALS}. */
@@ -25,7 +25,7 @@ export type RefusalCode = keyof typeof REFUSALS
 
 const CODES = new Map<number, RefusalCode>((Object.keys(REFUSALS) as RefusalCode[]).map(code => [REFUSALS[code], code]))
 
-/** Unknown numbers come from a newer peer. They mean only that nothing was forwarded. */
+/** Unknown numbers come from a newer peer, and mean only that nothing was forwarded. */
 export function refusalOf(value: number): RefusalCode {
   return CODES.get(value) ?? 'not-here'
 }

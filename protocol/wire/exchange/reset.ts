@@ -29,7 +29,7 @@ const OPENER: Record<ResetCode, ErrorCode> = {
   protocol: 'upstream-broken',
 }
 
-/** What a reset by the peer means to the end that opened the stream: the response breaks off. */
+/** A reset by the peer, as an error at the end that opened the stream: the response is cut. */
 export function errorOfResetResponse(code: ResetCode): SallyportError {
   return new SallyportError(OPENER[code], `the stream was reset: ${code}`)
 }
@@ -44,7 +44,7 @@ const ANSWERER: Record<ResetCode, ErrorCode> = {
   protocol: 'cancelled',
 }
 
-/** What a reset by the peer means to the end that answers the stream: the caller has gone. */
+/** A reset by the peer, as an error at the end that answers the stream: the caller has gone. */
 export function errorOfResetRequest(code: ResetCode): SallyportError {
   return new SallyportError(ANSWERER[code], `the stream was reset: ${code}`)
 }

@@ -6,23 +6,23 @@ import type { Stream } from '../yamux/stream.ts'
 /** Writes one message onto a stream, which sends it at the end of each turn. */
 export class MessageWriter {
   readonly #stream: Stream
-  /** Bytes of framing that the stream was given and that are not known to have left. */
+  /** Bytes of framing that were given to the stream and may not have left yet. */
   #framingBytes = 0
   #contentBytes = 0
-  /** Nothing more is to be written. */
+  /** Whether everything was written. */
   ended = false
 
   constructor(stream: Stream) {
     this.#stream = stream
   }
 
-  /** Adds framing, latin1 text. */
+  /** Adds framing, as a latin1 string. */
   text(framing: string): void {
     this.#framingBytes += framing.length
     this.#stream.write(framing)
   }
 
-  /** Adds a chunk of content with its length; one of length 0 would end it. */
+  /** Adds a chunk of content with its length. An empty chunk is skipped, since it would end the content. */
   content(chunk: Uint8Array): void {
     if (chunk.length === 0) return
     this.text(varintText(chunk.length))
@@ -47,12 +47,12 @@ export class MessageWriter {
     this.#stream.end()
   }
 
-  /** Nothing more is written. */
+  /** Stops writing. */
   drop(): void {
     this.ended = true
   }
 
-  /** How much content has left when the stream says that `bytes` have left. Framing counts first. */
+  /** How much content has left when the stream reports that `bytes` have left. Framing counts first. */
   left(bytes: number): number {
     const framing = Math.min(bytes, this.#framingBytes)
     this.#framingBytes -= framing

@@ -2,9 +2,9 @@ import { ZERO } from './clock.ts'
 import { SPEC_WINDOW_BYTES } from './frame.ts'
 import type { ReceiveWindow } from './receive-window.ts'
 
-/** On shorter paths windows grow fast anyway, and credit in advance would only cost one more frame for each stream. */
+/** On shorter paths, windows grow fast anyway, and credit in advance would only cost one more frame per stream. */
 const LONG_PATH_MS = 5
-/** What was learned is forgotten after one to two of these spans. */
+/** What was learned is forgotten after one to two of these periods. */
 const MEMORY_MS = 30_000
 
 /**
@@ -23,7 +23,7 @@ export class CreditAdvance {
     this.#limitBytes = limitBytes
   }
 
-  /** Notes the measured need of the window, and whether it has thereby earned its advance. */
+  /** Records the measured need of the window. If it has now earned its advance, that is released. */
   learn(window: ReceiveWindow, now: number): void {
     const { neededBytes } = window
     if (now - this.#spanBegan >= MEMORY_MS) {
@@ -51,7 +51,7 @@ export class CreditAdvance {
     return bytes
   }
 
-  /** The window has earned its advance, or is gone. */
+  /** Call it when the window has earned its advance, or is gone. */
   release(window: ReceiveWindow): void {
     this.#advancedBytes -= window.advancedBytes
     window.advancedBytes = 0

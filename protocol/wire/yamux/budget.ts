@@ -1,37 +1,37 @@
-/** A member of a ceiling: a session, or a group of them. */
+/** A member of a budget: a session, or a group of sessions. */
 export interface BudgetMember {
   readonly usedBytes: number
-  /** Lets go of so many bytes, or a few more: its greediest streams are reset. Returns how many it let go. */
+  /** Frees at least this many bytes, if it can, by resetting its greediest streams. Returns how many it freed. */
   shed(bytes: number): number
 }
 
-/** From this share of a ceiling on, no window grows and stalled streams get no credit. */
+/** Above this share of a ceiling, no window grows and stalled streams get no credit. */
 export const PRESSURE = 0.75
-/** The least share of a ceiling to shed at a time. Searching for the greediest member for each chunk would cost too much. */
+/** The least share of a ceiling to shed at a time, since searching for the greediest member for each chunk would cost too much. */
 export const SHED_SHARE = 1 / 16
 
 /**
- * The ceiling on bytes that all sessions of a process, or of a group of them, hold for receivers that have not taken them
- * yet. Whoever fills it pays: at the ceiling, the greediest session or group sheds.
+ * The ceiling on bytes that all sessions of a process, or of a group, hold for receivers that have not consumed them yet. At
+ * the ceiling, the greediest session or group sheds.
  */
 export interface BufferBudget extends BudgetMember {
   readonly limitBytes: number
-  /** From three quarters of the ceiling on, or of one above it. */
+  /** Whether three quarters of this ceiling, or of one above it, are used. */
   readonly pressed: boolean
   join(member: BudgetMember): void
   /** Removes a member that holds nothing and never will again. */
   leave(member: BudgetMember): void
   release(bytes: number): void
   take(bytes: number): void
-  /** Sheds until the ceiling holds, and those above it. */
+  /** Sheds until this ceiling and those above it are kept. */
   enforce(): void
 }
 
 /**
- * A ceiling of `limitBytes`, 256 MiB by default, that is shared by the sessions it is given to.
+ * Creates a ceiling of `limitBytes`, 256 MiB by default, for the sessions that share it.
  *
- * @param parent the ceiling that this group and others are under together
- * @param onEmpty its last member has left
+ * @param parent the ceiling that this group shares with others
+ * @param onEmpty called when the last member has left
  *
  * @example
  * ```ts
@@ -98,7 +98,7 @@ class SharedBudget implements BufferBudget {
     this.#parent?.enforce()
   }
 
-  /** The greediest member sheds until it is no longer that, and then the next. */
+  /** The greediest member sheds until it is no longer the greediest, and then the next. */
   shed(bytes: number): number {
     const before = this.#usedBytes
     for (let left = bytes; left > 0; left = bytes - (before - this.#usedBytes)) {

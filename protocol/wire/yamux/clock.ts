@@ -1,14 +1,14 @@
-/** Time, as a session sees it; tests pass their own. */
+/** The clock of a session. Tests pass their own. */
 import { performance } from 'node:perf_hooks'
 import type { Failing } from '../../base/guard.ts'
 
 export interface Clock {
-  /** Milliseconds of a clock that never goes back. */
+  /** Monotonic time, in ms. */
   now(): number
-  /** `guarded`: the caller catches what the callback throws, and ends because of it. */
+  /** `guarded` must catch what it throws, and end its owner. */
   setTimeout(guarded: () => void, ms: number): unknown
   clearTimeout(handle: unknown): void
-  /** Restarts a timer that has fired, for the same time. A new one each time would be garbage. */
+  /** Restarts a timer that has fired, for the same time. A new timer each time would be garbage. */
   refresh(handle: unknown): void
 }
 
@@ -21,12 +21,12 @@ export const systemClock: Clock = {
   },
 }
 
-/** It ends if its callback throws. */
+/** Owner of a timer. It ends if its callback throws. */
 export interface TimerOwner extends Failing {
   due(now: number, lateMs: number): void
 }
 
-/** One timer for many deadlines: it fires at the earliest time asked for, and its owner then asks again. */
+/** One timer for many deadlines. It fires at the earliest time that was asked for, and then its owner asks again. */
 export class DeadlineTimer {
   readonly #clock: Clock
   readonly #owner: TimerOwner
@@ -63,7 +63,7 @@ export class DeadlineTimer {
   }
 }
 
-/** A wait of a fixed length that is started again and again. */
+/** A wait of fixed length that is started again and again. */
 export class Delay {
   readonly #clock: Clock
   readonly #ms: number
@@ -72,7 +72,7 @@ export class Delay {
   #handle: unknown
   #waits = false
 
-  /** What `over` throws ends `owner`. */
+  /** If `over` throws, `owner` ends. */
   constructor(clock: Clock, ms: number, over: () => void, owner: Failing) {
     this.#clock = clock
     this.#ms = ms

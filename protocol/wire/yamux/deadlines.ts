@@ -6,24 +6,24 @@ import type { StreamChain } from './stream-chain.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
 export interface DeadlineOwner {
-  /** It is time for a sign of life. */
+  /** It is time to send a ping. */
   keepAlive(): void
-  /** Asks whether the peer is there. */
+  /** The peer should be pinged early, since it owes an answer. */
   knock(): void
   /** The peer did not acknowledge the stream in time. */
   expired(stream: YamuxStream): void
-  /** The peer owes something for too long: the session is over. */
+  /** The peer has owed something for too long. The session is over. */
   lost(reason: string): void
   failed(error: unknown): void
 }
 
-/** How long an ACK waits for a frame that can carry it. */
+/** How long an ACK waits for a frame that it can go with. */
 const ACK_DELAY_MS = 20
 /** A peer that pings in batches may be late by this much. */
 const OVERDUE_MS = 500
 /** An answer is overdue after twice the usual round trip, and at least after this time. */
 const LEAST_LATE_MS = 250
-/** If a timer fires this late, the process stood still. The peer gets a moment to be heard. */
+/** If a timer fires this late, the process stood still. What the peer sent meanwhile must be read first. */
 const STOOD_STILL_MS = 2_000
 
 /** The timed work of a session: it sends acknowledgements and pings when they are due, and ends every wait for the peer. */
@@ -35,7 +35,7 @@ export class Deadlines implements TimerOwner {
   readonly #out: Outgoing
   readonly #owner: DeadlineOwner
   readonly #timer: DeadlineTimer
-  /** Only an end that takes streams acknowledges any. */
+  /** Only an end that accepts streams acknowledges any. */
   #acks: Delay | undefined
   #nextPingAt: number
   #closeAt = Number.POSITIVE_INFINITY
@@ -62,7 +62,7 @@ export class Deadlines implements TimerOwner {
     this.#owner.failed(error)
   }
 
-  /** Whether an answer of the peer is overdue: to a ping, or the acknowledgement of a stream. */
+  /** Whether the peer is late with the answer to a ping or the acknowledgement of a stream. */
   get overdue(): boolean {
     const since = Math.min(this.#pings.oldestAt, this.#oldestOpenAt)
     return since !== Number.POSITIVE_INFINITY && this.#clock.now() - since >= this.#lateMs
@@ -76,34 +76,34 @@ export class Deadlines implements TimerOwner {
     return Math.max(LEAST_LATE_MS, 2 * this.#out.delivery.rttMs)
   }
 
-  /** A stream waits for its acknowledgement. */
+  /** Call it when a stream waits for its acknowledgement. */
   opened(now: number): void {
     this.#timer.by(now + Math.min(this.#lateMs, this.#limits.openDeadlineMs))
   }
 
-  /** An ACK waits for a frame that can carry it. */
+  /** Call it when an ACK waits for a frame that it can go with. */
   acknowledging(): void {
     if (this.#closeAt !== Number.POSITIVE_INFINITY) return
     this.#acks ??= new Delay(this.#clock, ACK_DELAY_MS, () => this.#sendAcks(), this)
     this.#acks.start()
   }
 
-  /** A ping waits for its answer. */
+  /** Call it when a ping waits for its answer. */
   pinging(): void {
     this.#timer.by(this.#pings.deadline)
   }
 
-  /** The peer's ping takes the place of ours. */
+  /** Call it when the peer has pinged, so that we need not. */
   pinged(): void {
     this.#nextPingAt = this.#clock.now() + this.#limits.pingIntervalMs + OVERDUE_MS
   }
 
-  /** Bytes wait for the peer to read. */
+  /** Call it when bytes wait for the peer to read. */
   writing(now: number): void {
     this.#timer.by(now + this.#limits.writeDeadlineMs)
   }
 
-  /** All that matters now is that the peer closes. It gets as long as for a write. */
+  /** From now on, only the peer's close matters. It gets as long as for a write. */
   closing(): void {
     this.#acks?.stop()
     this.#closeAt = this.#clock.now() + this.#limits.writeDeadlineMs

@@ -1,20 +1,20 @@
 import { FrameType, HEADER_BYTES, readUint32, VERSION } from './frame.ts'
 
-/** Receiver of what a {@link FrameDecoder} reads. */
+/** Receives what a {@link FrameDecoder} reads. */
 export interface FrameSink {
-  /** One header. For a data frame its payload and `payloadEnd` follow. */
+  /** One header. For a data frame, its payload and `payloadEnd` follow. */
   frame(type: FrameType, flags: number, id: number, length: number): void
-  /** A part of the payload of the last data frame; never empty. */
+  /** A part of the payload of the current data frame. Never empty. */
   payload(chunk: Uint8Array): void
-  /** The data frame is complete (at once if it had no payload). */
+  /** The data frame is complete. Called at once if it has no payload. */
   payloadEnd(): void
   /** The bytes are not yamux, and the decoder reads no more. */
   broken(reason: string): void
 }
 
 /**
- * Reads frames from a byte stream that is cut anywhere. Payload is passed on as it comes and never collected; the only
- * memory is one header.
+ * Reads frames from a byte stream that may be split anywhere. Payload is passed on as it arrives and never collected. It holds
+ * at most one header.
  */
 export class FrameDecoder {
   readonly #sink: FrameSink

@@ -1,15 +1,15 @@
 import { ZERO } from './clock.ts'
 
-/** Bytes that may always be under way, however slow the session is. */
+/** Bytes that may always be in flight, however slow the session is. */
 export const MIN_UNDELIVERED_BYTES = 256 * 1024
-/** Bytes that may be under way at most, however fast the session is. */
+/** Most bytes that may be in flight, however fast the session is. */
 export const MAX_UNDELIVERED_BYTES = 16 * 1024 * 1024
 /**
- * Room above the bandwidth-delay product. It is small, because whatever is above it is a queue in which small requests wait.
- * It is larger while the rate grows from one round trip to the next, and largest until the rate first stops growing.
+ * Factor on the bandwidth-delay product. It is small, because whatever exceeds that product is a queue in which small requests
+ * wait. It is larger while the rate grows from one round trip to the next, and largest until the rate first stops growing.
  */
 const HEADROOM = { steady: 1.1, growing: 1.25, starting: 2 } as const
-/** Growth within a round trip which shows that the path has more to give. */
+/** Growth within a round trip that shows that the path can carry more. */
 const GROWTH = { growing: 1.05, starting: 1.25 } as const
 /** The start is over after this many round trips without such growth. */
 const FLAT_ROUND_TRIPS = 2
@@ -21,12 +21,12 @@ const PACE = 1.25
 const BURST_BYTES = 128 * 1024
 /** Longest wait between two looks: clocks that batch deadlines are exact only below 10 ms. */
 const LONGEST_WAIT_MS = 8
-/** How many pings are placed within what may be under way, and the fewest bytes between two. */
+/** How many pings are placed within the bytes in flight, and the fewest bytes between two. */
 const MARKS_PER_LIMIT = 16
 const MIN_MARK_BYTES = 64 * 1024
-/** The least round trip is forgotten after one to two of these spans, since paths change. */
+/** The least round trip is forgotten after one to two of these periods, since paths change. */
 const LEAST_RTT_SPAN_MS = 30_000
-/** The highest rate is forgotten after one to two spans of this many round trips. */
+/** The highest rate is forgotten after one to two periods of this many round trips. */
 const RATE_SPAN_ROUND_TRIPS = 10
 
 /** What was known when a ping was placed after the bytes sent so far. */
@@ -37,15 +37,15 @@ export interface DeliveryMark {
   readonly deliveredAt: number
   /** When the last ping that was answered by then was placed. */
   readonly deliveredPlacedAt: number
-  /** The writer had more to send, so the sample shows what the path can do. */
+  /** Whether the writer had more to send, so that the sample shows what the path can carry. */
   readonly limited: boolean
 }
 
 /**
- * How much a session may have under way: `max(256 KiB, 1.1 x delivery rate x least round trip)`. The kernel swallows
- * megabytes before it pushes back; what is kept back here can still be overtaken by a small request.
+ * How many bytes a session may have in flight: `max(256 KiB, 1.1 x delivery rate x least round trip)`. The kernel accepts
+ * megabytes before it pushes back, but a small request can still overtake what is held back here.
  *
- * Pure: the owner says what was sent, when pings were placed and when their answers came.
+ * Pure: the owner reports what was sent, when pings were placed, and when they were answered.
  */
 export class Delivery {
   sentBytes = ZERO
@@ -60,14 +60,14 @@ export class Delivery {
   #spanBegan = ZERO
   #smoothedRttMs = ZERO
   #limitBytes = MIN_UNDELIVERED_BYTES
-  /** When the path was first kept half empty, to measure its round trip without our own queue; 0: it is not. */
+  /** When the path was first kept half empty, to measure its round trip without our own queue; 0 if it is not. */
   #probeBegan = ZERO
   #headroom: number = HEADROOM.starting
   /** A round trip ends with the answer to a ping that was placed after its beginning; the rate is compared at each. */
   #roundBegan = ZERO
   #roundBytesPerMs = ZERO
   #flatRounds = 0
-  /** When the path will have taken what was sent, at the pace; and how much of `sentBytes` counts in it. */
+  /** When the path will have taken what was sent, at this pace, and how much of `sentBytes` is included. */
   #pacedAt = ZERO
   #pacedBytes = ZERO
 
@@ -84,7 +84,7 @@ export class Delivery {
     return this.#probeBegan === 0 ? this.#limitBytes : Math.max(MIN_UNDELIVERED_BYTES, this.#limitBytes >>> 1)
   }
 
-  /** When to check again whether bodies may go on, if the path has not taken yet what was sent; 0: they may now. */
+  /** How long bodies must wait, because the path has not taken what was sent; 0 if they may continue now. */
   waitMs(now: number): number {
     const bytesPerMs = PACE * Math.max(this.#bytesPerMs, this.#olderBytesPerMs)
     const bytes = this.sentBytes - this.#pacedBytes
@@ -105,7 +105,7 @@ export class Delivery {
     return Number.isFinite(least) ? least : 0
   }
 
-  /** Hardly anything was under way until now, so the time before says nothing about the path. */
+  /** Call it when hardly anything was in flight until now, so the time before says nothing about the path. */
   begin(now: number): void {
     this.#deliveredAt = now
     this.#deliveredPlacedAt = now
@@ -131,7 +131,7 @@ export class Delivery {
     this.#deliveredPlacedAt = mark.placedAt
     const bytesPerMs = Math.max(this.#bytesPerMs, this.#olderBytesPerMs)
     if (mark.limited && mark.placedAt >= this.#roundBegan) this.#endRound(bytesPerMs, now)
-    // Bytes that no ping covers yet count as under way though they may have arrived, so they are added.
+    // Bytes that no ping covers yet count as in flight although they may have arrived, so they are added.
     const wanted = Math.floor(this.#headroom * bytesPerMs * this.leastRttMs + this.markEveryBytes)
     this.#limitBytes = Math.min(MAX_UNDELIVERED_BYTES, Math.max(MIN_UNDELIVERED_BYTES, wanted))
   }

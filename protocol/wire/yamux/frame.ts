@@ -1,5 +1,5 @@
 /**
- * The yamux frame, as https://github.com/hashicorp/yamux/blob/master/spec.md has it. All numbers are big endian.
+ * The yamux frame, according to https://github.com/hashicorp/yamux/blob/master/spec.md. All numbers are big endian.
  *
  *      0        1        2                 4                          8                         12
  *     +--------+--------+-----------------+--------------------------+-------------------------+

@@ -9,9 +9,9 @@ export interface HeldOwner {
 }
 
 /**
- * The ledger of a session: bytes that arrived on its streams and that receivers have not taken. A byte counts from its
- * arrival until it has left its receiver, is discarded, or its receiver is gone. The end of its stream or session does not
- * change that.
+ * The ledger of a session: bytes that arrived on its streams and that receivers have not consumed. A byte counts from its
+ * arrival until it has left its receiver or is discarded, or until its receiver is gone. The end of its stream or session does
+ * not change that.
  */
 export class Held implements BudgetMember {
   usedBytes = 0
@@ -20,7 +20,7 @@ export class Held implements BudgetMember {
   /** Set if the session serves many runtimes. */
   readonly #runtimes: RuntimeCeilings | undefined
   readonly #owner: HeldOwner
-  /** Streams that are over, and whose bytes wait. */
+  /** Streams that are over but whose bytes still wait. */
   readonly #over = new StreamChain()
   #closed = false
 
@@ -33,7 +33,7 @@ export class Held implements BudgetMember {
     runtimes?.join(this)
   }
 
-  /** Streams that are over, and whose bytes wait. */
+  /** Streams that are over but whose bytes still wait. */
   get streamsOver(): number {
     return this.#over.size
   }
@@ -67,7 +67,7 @@ export class Held implements BudgetMember {
     this.#add(stream, more)
   }
 
-  /** At most what the stream holds; returns how many that is. */
+  /** Releases at most what the stream holds. Returns how many bytes that is. */
   release(stream: YamuxStream, bytes: number): number {
     const taken = stream.receive.consume(bytes)
     if (taken === 0) return 0
@@ -82,13 +82,13 @@ export class Held implements BudgetMember {
     this.release(stream, stream.unreadBytes)
   }
 
-  /** The stream is over. What arrived may wait for long, except parts of a head that will not be completed. */
+  /** The stream is over. What arrived may go on waiting, except for parts of a head that will never be complete. */
   streamOver(stream: YamuxStream): void {
     if (stream.keptBytes > 0) this.keep(stream, 0)
     if (stream.unreadBytes > 0) this.#over.add(stream)
   }
 
-  /** Sheds until the ceilings hold. */
+  /** Sheds until the ceilings are kept. */
   enforce({ runtime }: YamuxStream): void {
     this.#runtimes?.enforce(runtime)
     const limitBytes = this.#limitBytes
@@ -113,7 +113,7 @@ export class Held implements BudgetMember {
     yield* this.#over
   }
 
-  /** The session is over: it is under its ceilings until the last byte has gone. */
+  /** The session is over. It counts against its ceilings until the last byte has gone. */
   close(): void {
     this.#closed = true
     this.#leave()

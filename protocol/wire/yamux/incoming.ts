@@ -3,12 +3,12 @@ import { ALL_FLAGS, Flag, FrameType } from './frame.ts'
 import { MAX_WINDOW_BYTES } from './limits.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
-/** What the frames of the peer do to their session. */
+/** The session, as incoming frames act on it. */
 export interface IncomingOwner {
   find(id: number): YamuxStream | undefined
-  /** Whether `id` has belonged to a stream, of either end. */
+  /** Whether `id` has belonged to a stream of either end. */
   wasUsed(id: number): boolean
-  /** The peer opens `id`; undefined if it was refused, or if the session failed over it. */
+  /** The peer opens `id`. Undefined if that was refused, or if the session failed because of it. */
   opened(id: number): YamuxStream | undefined
   acknowledged(stream: YamuxStream): void
   credited(stream: YamuxStream, bytes: number): void
@@ -40,7 +40,7 @@ export class Incoming implements FrameSink {
   frame(type: FrameType, flags: number, id: number, length: number): void {
     const ofStream = type === FrameType.data || type === FrameType.windowUpdate
     if ((flags & ~ALL_FLAGS) !== 0) this.#owner.violated('unknown flags')
-    else if (ofStream !== (id !== 0)) this.#owner.violated('a frame type that does not go with its stream id')
+    else if (ofStream !== (id !== 0)) this.#owner.violated('a frame type that does not match its stream id')
     else if (ofStream) this.#streamFrame(type, flags, id, length)
     else if (type === FrameType.ping) this.#ping(flags, length)
     else if (flags !== 0) this.#owner.violated('go-away with flags')
@@ -75,7 +75,7 @@ export class Incoming implements FrameSink {
     if (stream === undefined) this.#withoutStream(type, id, length)
     else if (flags & Flag.rst) this.#owner.resetReceived(stream)
     else {
-      // Credit alone proves nothing: a peer must not hold up a stream by giving credit without ever taking it.
+      // Credit alone proves nothing: a peer must not keep a stream waiting by giving credit without ever accepting it.
       if (!stream.acknowledged && (type === FrameType.data || (flags & TAKES) !== 0)) this.#owner.acknowledged(stream)
       if (type === FrameType.data) this.#dataFrame(stream, flags, length)
       else this.#windowUpdate(stream, flags, length)

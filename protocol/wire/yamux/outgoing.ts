@@ -13,7 +13,7 @@ import type { YamuxStream } from './yamux-stream.ts'
 /** The most that one frame carries: alone, and while other streams wait. */
 const ALONE_BYTES = 64 * 1024
 const SHARED_BYTES = LARGE_CHUNK_BYTES
-/** The part of the limit on bytes under way that bodies leave to heads. */
+/** The part of the limit on bytes in flight that bodies leave to heads. */
 const HEADS_BYTES = 32 * 1024
 /** Room for the headers around a last frame: its own, the SYN of an older stream, FIN, and the ping after it. */
 const OVERHEAD_BYTES = 4 * HEADER_BYTES
@@ -22,14 +22,14 @@ const OVERHEAD_BYTES = 4 * HEADER_BYTES
  * one turn and each took a large buffer, the pool could not keep them.
  */
 const SMALL_BYTES = 256
-/** After this many small messages they leave before the end of the turn, so that the peer can work on them meanwhile. */
+/** After this many small messages, they are sent before the end of the turn, so that the peer can work on them meanwhile. */
 const EARLY_STREAMS = 8
 /**
- * The most that the transport is given to keep. A peer that stops reading holds this much of our memory, however fast its path
- * is. Everything beyond waits with its senders, under their own bounds.
+ * Most bytes that the transport may hold. A peer that stops reading ties up this much of our memory, however fast its path is.
+ * Everything else waits at its sender, within limits of its own.
  */
 const MAX_UNSENT_BYTES = 512 * 1024
-/** The transport gets more when it has this little left. That keeps the kernel busy until then. */
+/** The transport gets more when it has this little left, which keeps the kernel busy until then. */
 const RESUME_BYTES = MAX_UNSENT_BYTES / 2
 /** A frame is not cut smaller than this to fit the limit. */
 const LEAST_ROOM_BYTES = 4 * 1024
@@ -41,7 +41,7 @@ export interface OutgoingOwner {
   finSent(stream: YamuxStream): void
   /** Takes the credit that the stream's receiver owes its peer. */
   takeCredit(stream: YamuxStream): number
-  /** The peer makes us answer more than it reads. */
+  /** The peer makes us send more answers than it reads. */
   clogged(): void
   /** The transport has something to take from now on. */
   writing(now: number): void
@@ -63,15 +63,15 @@ export class Outgoing {
   /** How many streams were added to `#fresh` since the last flush. */
   #freshStreams = 0
   readonly #acks: YamuxStream[] = []
-  /** Streams whose receivers have taken enough for a credit. */
+  /** Streams whose receivers have consumed enough for a credit. */
   readonly #credits: YamuxStream[] = []
   /** Streams whose SYN has not left, in the order of their ids. */
-  readonly #unborn: YamuxStream[] = []
+  readonly #unopened: YamuxStream[] = []
   #buffer: Buffer | undefined
   #used = 0
   #round = 0
   #scheduled = false
-  /** Bodies wait for the pace of the path. */
+  /** Whether bodies wait for the pace of the path. */
   #pacing = false
   #stopped = false
   readonly #unsent: Unsent
@@ -94,11 +94,11 @@ export class Outgoing {
 
   /** Adds a stream of ours. Its SYN leaves with its first frame, or before that of a later stream. */
   opened(stream: YamuxStream): void {
-    while (this.#unborn[0]?.closed) this.#unborn.shift()
-    this.#unborn.push(stream)
+    while (this.#unopened[0]?.closed) this.#unopened.shift()
+    this.#unopened.push(stream)
   }
 
-  /** Queues the stream, unless it waits already or may not send now. */
+  /** Queues the stream, unless it is queued already or may not send now. */
   wants(stream: YamuxStream): void {
     if (stream.listed || !canSend(stream)) return
     stream.listed = true
@@ -190,7 +190,7 @@ export class Outgoing {
     if (!this.#stopped) this.#handOver()
   }
 
-  /** Sends everything that the windows allow, past the limit on what is under way, for a graceful end. */
+  /** Sends everything that the windows allow, ignoring the limit on bytes in flight, for a graceful end. */
   flushAll(): void {
     if (this.#stopped) return
     for (let stream = this.#take(true); stream !== undefined; stream = this.#take(true)) {
@@ -205,11 +205,11 @@ export class Outgoing {
     this.#unsent.forget()
     this.#acks.length = 0
     this.#credits.length = 0
-    this.#unborn.length = 0
+    this.#unopened.length = 0
     this.#buffer = undefined
   }
 
-  /** The answer has come to a ping that was placed after bytes. */
+  /** A ping that was placed after bytes has been answered. */
   answered(mark: DeliveryMark, now: number): void {
     this.#pingsOut--
     this.delivery.answered(mark, now)
@@ -239,7 +239,7 @@ export class Outgoing {
     }
   }
 
-  /** Whether bodies wait until the path has taken what was sent. They go on by themselves. */
+  /** Whether bodies wait until the path has taken what was sent. They then continue by themselves. */
   #isPaced(): boolean {
     if (this.#pacing || this.#bulk.first === undefined) return this.#pacing
     const waitMs = this.delivery.waitMs(this.#clock.now())
@@ -253,7 +253,7 @@ export class Outgoing {
     return this.#fresh.shift() ?? (bodies ? this.#bulk.shift() : undefined)
   }
 
-  /** Sends one frame of the stream, or what it says without payload. The stream then goes to the end of the queue. */
+  /** Sends one frame of the stream, with or without payload. The stream then goes to the end of the queue. */
   #send(stream: YamuxStream, roomBytes: number): void {
     stream.listed = false
     if (stream.closed) return
@@ -299,7 +299,7 @@ export class Outgoing {
   }
 
   #takeFlags(stream: YamuxStream): number {
-    if (stream.synDue) this.#bearOlder(stream)
+    if (stream.synDue) this.#openOlder(stream)
     const flags = (stream.synDue ? Flag.syn : 0) | (stream.ackDue ? Flag.ack : 0)
     stream.synDue = false
     stream.ackDue = false
@@ -307,9 +307,9 @@ export class Outgoing {
   }
 
   /** Ids must rise on the wire, so older streams that are still silent send their SYN alone first. */
-  #bearOlder(stream: YamuxStream): void {
+  #openOlder(stream: YamuxStream): void {
     for (;;) {
-      const older = this.#unborn.shift()
+      const older = this.#unopened.shift()
       if (older === undefined || older === stream) return
       if (older.closed) continue
       older.synDue = false
@@ -338,8 +338,8 @@ export class Outgoing {
   }
 
   /**
-   * Places a ping after what was sent, once that is enough. At the limit, half is enough, since bytes that no ping covers
-   * count as under way until a later one is answered.
+   * Places a ping after what was sent, once that is enough. At the limit, half is enough, since bytes that no ping covers count
+   * as in flight until a later ping is answered.
    */
   #markDelivery(): void {
     const { delivery } = this
@@ -376,7 +376,7 @@ export class Outgoing {
     this.#used = HEADROOM_BYTES
   }
 
-  /** The transport has taken so little that even control frames wait. */
+  /** Whether the transport has taken so little that even control frames must wait. */
   #clogged(): boolean {
     return this.#unsent.bytes > Math.min(this.delivery.limitBytes, MAX_UNSENT_BYTES) + 4 * POOL_BUFFER_BYTES
   }

@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto'
 import type { DeliveryMark } from './delivery.ts'
 
 const MAX_PINGS_OUT = 64
-/** A ping that is never answered ends the session after this many time-outs, even if the peer goes on sending. */
+/** A ping that is never answered ends the session after this many time-outs, even if the peer keeps sending. */
 const PATIENCE = 4
 /** After this time a round trip is measured again, if windows may grow by it. */
 const STALE_MS = 1_000
@@ -19,12 +19,12 @@ interface Ping {
   readonly callbacks: ((rttMs: number) => void)[]
 }
 
-/** The unanswered pings of one session, and what they say about the peer. */
+/** The unanswered pings of one session, and what they show about the peer. */
 export class Pings {
   readonly #timeoutMs: number
   /** The least time that a ping gets for its answer, however long the silence has been. */
   readonly #leastWaitMs: number
-  /** Oldest first. It is not a `Map`, since pings that pass through one leave old tables behind until a full collection. */
+  /** Oldest first. It is not a `Map`, since a `Map` with constant turnover leaves old tables behind until a full collection. */
   readonly #out: Ping[] = []
   #heardAt: number
   #measuredAt = Number.NEGATIVE_INFINITY
@@ -35,7 +35,7 @@ export class Pings {
     this.#heardAt = now
   }
 
-  /** Whether so many wait that another one would show nothing new. */
+  /** Whether so many pings wait that another one would show nothing new. */
   get full(): boolean {
     return this.#out.length >= MAX_PINGS_OUT
   }
@@ -51,12 +51,12 @@ export class Pings {
     return value
   }
 
-  /** Adds a callback to the last ping that waits. */
+  /** Adds a callback to the latest ping that waits. */
   share(callback: (rttMs: number) => void): void {
     this.#out.at(-1)?.callbacks.push(callback)
   }
 
-  /** The ping that `value` answers, once; undefined if there is none. */
+  /** Removes and returns the ping that `value` answers. Undefined if there is none. */
   answered(value: number, now: number): Ping | undefined {
     const index = this.#find(value)
     if (index < 0) return undefined
@@ -75,7 +75,7 @@ export class Pings {
     return true
   }
 
-  /** Something came from the peer. */
+  /** Call it when anything has arrived from the peer. */
   heard(now: number): void {
     this.#heardAt = now
   }
@@ -85,12 +85,12 @@ export class Pings {
     return now >= this.deadline
   }
 
-  /** When the ping that waits longest was placed; infinity if none waits. */
+  /** When the oldest waiting ping was placed; infinity if none waits. */
   get oldestAt(): number {
     return this.#out[0]?.mark.placedAt ?? Number.POSITIVE_INFINITY
   }
 
-  /** When `dead` should be asked again. */
+  /** When to call `dead` again. */
   get deadline(): number {
     const oldest = this.#out[0]
     if (oldest === undefined) return Number.POSITIVE_INFINITY

@@ -1,13 +1,13 @@
-/** Size of every buffer of a pool: the largest frame that we send, with its header and frames of control beside it. */
+/** Size of each buffer in a pool: the largest frame that we send, with its header and some control frames. */
 import { Buffer } from 'node:buffer'
 export const POOL_BUFFER_BYTES = 65 * 1024
 
-/** Outgoing buffers that are used again: a fresh one per write keeps the garbage collector busy. */
+/** Reuses outgoing buffers, since a fresh one per write would keep the garbage collector busy. */
 export class BufferPool {
   readonly #free: Buffer[] = []
   readonly #maxFree: number
 
-  /** @param maxFree buffers kept while nobody uses them; more are left to the collector. Default 16 (1 MiB). */
+  /** @param maxFree most unused buffers to keep; any more are left to the collector. Default 16 (1 MiB). */
   constructor(maxFree = 16) {
     this.#maxFree = maxFree
   }
@@ -20,7 +20,7 @@ export class BufferPool {
     if (this.#free.length < this.#maxFree) this.#free.push(buffer)
   }
 
-  /** Forgets all but `keep` of the free buffers. */
+  /** Drops all but `keep` of the free buffers. */
   trim(keep = 0): void {
     if (this.#free.length > keep) this.#free.length = keep
   }

@@ -1,6 +1,6 @@
 /**
- * The receiving window of one stream: what the peer may still send, what arrived and nobody took, and what we owe the peer.
- * These are plain numbers; the caller sends the credit.
+ * The receive window of one stream: what the peer may still send, what has arrived and is not consumed, and the credit that we
+ * owe the peer. These are plain numbers; the caller sends the credit.
  */
 export class ReceiveWindow {
   /** What the peer may still send. */
@@ -11,7 +11,7 @@ export class ReceiveWindow {
   owedBytes = 0
   /** The whole window: open, unread and owed together. */
   sizeBytes: number
-  /** The part of the window that was advanced. */
+  /** The part of the window that was granted in advance. */
   advancedBytes = 0
   /** Twice the bandwidth-delay product, as last measured. */
   neededBytes = 0
@@ -23,7 +23,7 @@ export class ReceiveWindow {
     this.openBytes = sizeBytes
   }
 
-  /** Books `bytes` as consumed, never more than are unread; returns how many that is. */
+  /** Counts `bytes` as consumed, but never more than are unread. Returns how many that is. */
   consume(bytes: number): number {
     const taken = Math.min(bytes, this.unreadBytes)
     this.unreadBytes -= taken
@@ -36,7 +36,7 @@ export class ReceiveWindow {
     return this.owedBytes * 4 >= this.sizeBytes
   }
 
-  /** Takes the credit that is owed, plus what the window grows; the caller sends it. */
+  /** Takes the credit that is owed, plus the growth of the window. The caller sends it. */
   credit(growthBytes: number): number {
     const credit = this.owedBytes + growthBytes
     this.owedBytes = 0

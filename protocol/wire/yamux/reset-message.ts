@@ -1,8 +1,8 @@
 import { RESET_CODES, type ResetCode } from './stream.ts'
 
 /**
- * Reads the control message `{"type":"reset","stream":2,"code":"limit"}`, which says why the RST behind it comes. An
- * unknown code means `cancelled`. Undefined for every other text.
+ * Reads the control message `{"type":"reset","stream":2,"code":"limit"}`, which gives the reason of the RST that follows it. An
+ * unknown code means `cancelled`. Undefined for any other text.
  */
 export function parseReset(text: string): { stream: number; code: ResetCode } | undefined {
   if (!text.includes('"reset"')) return undefined

@@ -4,19 +4,19 @@ import type { YamuxStream } from './yamux-stream.ts'
 
 /** The ledger of a session that serves many runtimes. */
 interface SharedLedger {
-  /** Those that are open, and those that are over and whose bytes wait. */
+  /** Open streams, and streams that are over but whose bytes still wait. */
   streams(): Iterable<YamuxStream>
 }
 
 /**
- * The ceilings of runtimes that share sessions. A ceiling bounds the bytes of its runtime that all these sessions hold for
- * receivers that have not taken them, so that one runtime takes nothing from the others. At the ceiling, whoever of the runtime
- * holds most sheds, in whichever session.
+ * The ceilings of runtimes that share sessions. A ceiling limits the bytes of one runtime that all these sessions hold for
+ * receivers that have not consumed them, so that no runtime uses up the room of others. At the ceiling, the greediest caller of
+ * that runtime sheds, in whichever session.
  */
 export class RuntimeCeilings {
   readonly #limitBytes: number
   readonly #ledgers = new Set<SharedLedger>()
-  /** Runtimes of which anything is held. */
+  /** Held bytes by runtime. */
   readonly #usedBytes = new Map<string, number>()
 
   constructor(limitBytes: number) {
@@ -32,7 +32,7 @@ export class RuntimeCeilings {
     this.#ledgers.delete(ledger)
   }
 
-  /** Below 0: this many bytes are no longer held. */
+  /** Adds held bytes. A negative number means that they are no longer held. */
   add(runtime: string, bytes: number): void {
     const usedBytes = this.usedBytes(runtime) + bytes
     if (usedBytes > 0) this.#usedBytes.set(runtime, usedBytes)
@@ -57,7 +57,7 @@ export class RuntimeCeilings {
     return this.usedBytes(runtime) >= this.#limitBytes * PRESSURE
   }
 
-  /** Sheds until the ceiling of the runtime holds. */
+  /** Sheds until the ceiling of the runtime is kept. */
   enforce(runtime: string): void {
     if (this.usedBytes(runtime) <= this.#limitBytes) return
     const shares = new Shares()

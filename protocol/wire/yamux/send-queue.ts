@@ -5,12 +5,12 @@ import { ownBytes } from '../../base/own-bytes.ts'
 
 /** Chunks of this size or more are sent as they are. Smaller ones are copied into the outgoing buffer. */
 export const LARGE_CHUNK_BYTES = 16 * 1024
-/** Chunks up to this size are kept as text, which costs less than a view of bytes that must be kept too. */
+/** Chunks up to this size are kept as strings, which cost less than a view plus the bytes that it keeps alive. */
 const TINY_CHUNK_BYTES = 64
 
 /**
- * A head and a small body (its length, its bytes, what ends it) leave in the turn that they came in; chunks behind
- * them are likely to wait.
+ * A head and a small body (length, bytes, terminator) are sent in the turn in which they were queued. Chunks beyond that are
+ * likely to wait.
  */
 const PASSING_CHUNKS = 5
 
@@ -20,10 +20,10 @@ type Chunk = Given | Gathered
 const EMPTY = ''
 const COMPACT_AT = 64
 
-/** Chunks of one stream that wait to be sent. Heads and framing are latin1 text until they stand in the outgoing buffer. */
+/** Chunks of one stream that wait to be sent. Heads and framing are latin1 strings until they are copied into the outgoing buffer. */
 export class SendQueue {
   bytes = 0
-  /** Room for a small message. An empty array that grows by `push` takes room for seventeen, for each stream. */
+  /** Room for a small message. An empty array that grows by `push` would allocate room for seventeen elements, per stream. */
   readonly #chunks: Chunk[] = [EMPTY, EMPTY, EMPTY, EMPTY, EMPTY]
   #first = 0
   #end = 0
@@ -53,7 +53,7 @@ export class SendQueue {
     this.bytes = 0
   }
 
-  /** Bytes that can go into the next frame of at most `maxBytes`: of one large chunk, or of small ones in a row. */
+  /** Bytes that can go into the next frame of at most `maxBytes`: of one large chunk, or of consecutive small ones. */
   run(maxBytes: number): number {
     const first = this.#chunks[this.#first]!
     let run = first.length - this.#offset
@@ -67,7 +67,7 @@ export class SendQueue {
     return Math.min(run, most)
   }
 
-  /** Takes `bytes` of the first chunk without copying; `run` said that they are there, and more than a small chunk has. */
+  /** Takes `bytes` of the first chunk without copying. `run` must have returned them, and more than a small chunk has. */
   slice(bytes: number): Uint8Array {
     const chunk = this.#chunks[this.#first] as Uint8Array
     const begin = this.#offset
@@ -75,7 +75,7 @@ export class SendQueue {
     return begin === 0 && bytes === chunk.length ? chunk : chunk.subarray(begin, begin + bytes)
   }
 
-  /** Copies `bytes` into `target` at `at`; `run` said that they are there. */
+  /** Copies `bytes` into `target` at `at`. `run` must have returned them. */
   copy(target: Buffer, at: number, bytes: number): void {
     let left = bytes
     while (left > 0) {

@@ -24,8 +24,8 @@ class Share {
 }
 
 /**
- * Counts who holds how many of the bytes that wait in a session, so that whoever fills it pays. It finds the runtime that holds
- * most, the caller of it that holds most (by network, as quotas count them), and the largest stream of that caller.
+ * Counts who holds how many of the waiting bytes of a session, so that whoever fills it loses them. It finds the runtime that
+ * holds the most, its caller that holds the most (by network, as for quotas), and the largest stream of that caller.
  */
 export class Shares {
   readonly #runtimes = new Map<string, Map<string, Share>>()
@@ -46,7 +46,7 @@ export class Shares {
     share.add(stream)
   }
 
-  /** The stream to be reset next; it is not named again. */
+  /** Removes and returns the stream to be reset next. */
   take(): YamuxStream | undefined {
     const callers = greediest(this.#runtimes.values(), bytesOf)
     return callers && greediest(callers.values(), share => share.bytes)?.take()

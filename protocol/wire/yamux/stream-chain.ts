@@ -2,7 +2,7 @@ import type { YamuxStream } from './yamux-stream.ts'
 
 /**
  * Streams of a session, oldest first, as a list linked through the streams themselves. A stream is in one list at a time:
- * first among those that the peer has not acknowledged, and when it is over, among those whose bytes still wait.
+ * first that of unacknowledged streams, and once it is over, that of streams whose bytes still wait.
  */
 export class StreamChain {
   size = 0

@@ -5,9 +5,9 @@ const LEAST_SLOTS = 16
 const KEPT_SLOTS = 256
 
 /**
- * The open streams of a session by id: a hash table with open addressing. A `Map` replaces its table whenever that fills up.
- * With thousands of streams a second, old tables would keep the streams that they held, and everything those refer to,
- * alive until the next full collection.
+ * The open streams of a session by id, in a hash table with open addressing. A `Map` replaces its table whenever that fills up.
+ * With thousands of streams per second, the old tables would keep their streams, and everything those refer to, alive until the
+ * next full collection.
  */
 export class StreamTable {
   size = 0
@@ -46,12 +46,12 @@ export class StreamTable {
     slots[hole] = undefined
   }
 
-  /** A copy: streams may come and go while it is walked through. */
+  /** A copy, since streams may come and go during the iteration. */
   all(): YamuxStream[] {
     return this.#slots.filter(stream => stream !== undefined)
   }
 
-  /** The slot of the stream, or the free one where it would stand. */
+  /** The slot of the stream, or the free one where it would go. */
   #find(id: number): number {
     const slots = this.#slots
     const last = slots.length - 1

@@ -3,7 +3,7 @@ import { type Logger, noLogger } from '../../base/log.ts'
 import type { Clock } from './clock.ts'
 
 const TICK_MS = 250
-/** A shorter wait is not a deadline but the pace of a writer, and gets its own timer. */
+/** A shorter wait paces a writer rather than being a deadline, and gets its own timer. */
 const EXACT_MS = 10
 
 interface Entry {
@@ -13,8 +13,8 @@ interface Entry {
 }
 
 /**
- * A clock for many sessions whose deadlines need no precision: callbacks are called in batches, one every 250 ms, at or up
- * to that long after their time. So thousands of sessions have one timer among them, and their pings leave together.
+ * A clock for many sessions whose deadlines need no precision. Callbacks run in batches every 250 ms, so up to that much later
+ * than asked for. Thousands of sessions then share one timer, and their pings are sent together.
  */
 export class TickClock implements Clock {
   readonly #ticks = new Map<number, Set<Entry>>()
@@ -22,7 +22,7 @@ export class TickClock implements Clock {
   #timer: NodeJS.Timeout | undefined
   readonly #logger: Logger
 
-  /** `logger` is told what a callback throws and its owner does not catch. */
+  /** `logger` logs errors of callbacks that their owners do not catch. */
   constructor(logger: Logger = noLogger) {
     this.#logger = logger
   }
@@ -72,7 +72,7 @@ export class TickClock implements Clock {
     this.#timer = setInterval(tick, TICK_MS).unref()
   }
 
-  /** Calls what is due. A tick that comes late makes up for those that were missed. */
+  /** Calls whatever is due. A late tick makes up for those that were missed. */
   #tick(): void {
     const last = Math.floor(this.now() / TICK_MS)
     for (; this.#next <= last; this.#next++) {

@@ -2,12 +2,12 @@ import type { Buffer } from 'node:buffer'
 import { type Clock, ZERO } from './clock.ts'
 import type { BufferPool } from './pool.ts'
 
-/** Buffers that the transport was given and has not taken, oldest first. Those of the pool return to it once taken. */
+/** Buffers that were given to the transport and not taken yet, oldest first. Those of the pool return to it once taken. */
 export class Unsent {
   bytes = 0
   readonly #pool: BufferPool
   readonly #clock: Clock
-  /** `undefined` stands for a buffer that is not the pool's. */
+  /** `undefined` stands for a buffer that does not belong to the pool. */
   readonly #buffers: (Buffer | undefined)[] = []
   readonly #sizes: number[] = []
   #progressAt = ZERO
@@ -17,7 +17,7 @@ export class Unsent {
     this.#clock = clock
   }
 
-  /** Since when the transport has taken nothing though there is something to take; undefined if there is nothing. */
+  /** Since when the transport has taken nothing although something waits; undefined if nothing waits. */
   get stalledSince(): number | undefined {
     return this.bytes > 0 ? this.#progressAt : undefined
   }
@@ -29,7 +29,7 @@ export class Unsent {
     this.#sizes.push(bytes)
   }
 
-  /** The transport has taken the oldest; returns its size, 0 if all was forgotten. */
+  /** The transport has taken the oldest buffer. Returns its size; 0 if all were forgotten. */
   taken(): number {
     const bytes = this.#sizes.shift()
     if (bytes === undefined) return 0

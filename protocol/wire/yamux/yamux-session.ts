@@ -24,13 +24,13 @@ import { StreamChain } from './stream-chain.ts'
 import { StreamTable } from './stream-table.ts'
 import { type StreamOwner, YamuxStream } from './yamux-stream.ts'
 
-/** Ids above are not used, so that a peer with signed numbers is safe. */
+/** Higher ids are not used, for the sake of peers with signed numbers. */
 const LAST_ID = 0x7fff_ffff
 /** How many ids before the last one the session asks for its replacement. */
 const IDS_LOW = 1 << 20
 
 /**
- * A session over `transport`, which it owns from now on.
+ * Starts a session over `transport`, which it owns from now on.
  *
  * @example
  * ```ts
@@ -46,7 +46,7 @@ export function createSession(transport: Transport, options: SessionOptions): Se
   return new YamuxSession(transport, options)
 }
 
-/** Published as {@link Session}. */
+/** The implementation of {@link Session}. */
 export class YamuxSession implements StreamOwner {
   readonly #transport: Transport
   readonly #options: SessionOptions
@@ -251,13 +251,13 @@ export class YamuxSession implements StreamOwner {
     this.#guarded(() => (handler.shed === undefined ? handler.reset('limit') : handler.shed()))
   }
 
-  /** From three quarters of a ceiling on, no window grows, and a stream that is not read gets nothing. */
+  /** Above three quarters of a ceiling, no window grows, and a stream that is not read gets no credit. */
   #takeCredit(stream: YamuxStream): number {
     const { receive } = stream
     const pressed = this.#held.pressed(stream)
     if (pressed && receive.unreadBytes * 2 >= receive.sizeBytes) return 0
     const now = this.#clock.now()
-    // A receiver sends no bodies, so nothing else tells it the round trip by which its windows grow.
+    // A receiver sends no bodies, so nothing else would measure the round trip that its windows grow by.
     if (this.#pings.stale(now)) this.#sendPing(this.#out.mark(false), undefined)
     const { maxWindowBytes } = this.#limits
     const growth = receive.growth(now, this.rttMs, maxWindowBytes)
@@ -268,7 +268,7 @@ export class YamuxSession implements StreamOwner {
 
   #refusal(): string | undefined {
     if (this.#state !== 'open') return 'the session is closed'
-    if (this.#goAwayReceived) return 'the peer takes no new streams'
+    if (this.#goAwayReceived) return 'the peer accepts no new streams'
     if (this.#fullOf !== undefined) return `too many streams ${this.#fullOf}`
     if (this.#nextId > LAST_ID) return 'the session has no stream ids left'
     return undefined
@@ -305,7 +305,7 @@ export class YamuxSession implements StreamOwner {
     return stream
   }
 
-  /** The stream's first frame carries the ACK, or it leaves after a moment with others. */
+  /** The ACK goes with the stream's first frame, or after a moment together with others. */
   #acknowledgeSoon(stream: YamuxStream): void {
     if (this.#out.acknowledgeSoon(stream)) this.#out.schedule()
     this.#deadlines.acknowledging()
@@ -341,13 +341,13 @@ export class YamuxSession implements StreamOwner {
     if (!this.#resets.take(this.#clock.now())) this.#fail('too-many-requests', excess)
   }
 
-  /** The code goes before its RST; a bare RST means `cancelled`. */
+  /** The code precedes its RST. A bare RST means `cancelled`. */
   #sendReset(id: number, code: ResetCode): void {
     if (code !== 'cancelled') this.#sendControl({ type: 'reset', stream: id, code })
     this.#out.control(FrameType.windowUpdate, Flag.rst, id, 0)
   }
 
-  /** The stream is over, whatever ended it. What arrived on it waits for its receiver. */
+  /** The stream is over, whatever ended it. What arrived on it still waits for its receiver. */
   #forget(stream: YamuxStream): void {
     stream.closed = true
     stream.queue.clear()
@@ -357,7 +357,7 @@ export class YamuxSession implements StreamOwner {
     if (onIdle !== undefined && this.#streams.size === 0 && this.#state === 'open') this.#guarded(onIdle)
   }
 
-  /** A reset tells the receiver to drop what it was given. */
+  /** After a reset, the receiver drops what it was given, unless it keeps it. */
   #dropUnlessKept(stream: YamuxStream): void {
     if (stream.handler.keeps !== true) this.#held.drop(stream)
   }
@@ -373,7 +373,7 @@ export class YamuxSession implements StreamOwner {
   /** Which limit on streams is reached; undefined if none is. */
   get #fullOf(): string | undefined {
     if (this.#streams.size >= this.#mostStreams) return 'in the session'
-    if (this.#unacknowledged.size >= this.#backlog) return 'that the peer has not taken'
+    if (this.#unacknowledged.size >= this.#backlog) return 'that the peer has not acknowledged'
     return undefined
   }
 
@@ -397,7 +397,7 @@ export class YamuxSession implements StreamOwner {
     const now = this.#clock.now()
     const ping = this.#pings.answered(value, now)
     if (ping === undefined) {
-      this.#countReset('too many answers to no ping')
+      this.#countReset('too many answers to pings that were never sent')
       return
     }
     this.#out.answered(ping.mark, now)
@@ -407,7 +407,7 @@ export class YamuxSession implements StreamOwner {
   #goneAway(code: number): void {
     if (this.#goAwayReceived) return
     this.#goAwayReceived = true
-    if (code !== GoAwayCode.normal) this.#logger.warn({ code }, 'the peer sent go-away for an error of ours')
+    if (code !== GoAwayCode.normal) this.#logger.warn({ code }, 'the peer sent go-away because of an error on our side')
     this.#options.onGoAway?.()
   }
 
@@ -434,7 +434,7 @@ export class YamuxSession implements StreamOwner {
     }
   }
 
-  /** Handles `{"type":"reset"}`: the code of the RST that follows, to a stream that is open. False for any other message. */
+  /** Handles `{"type":"reset"}`, which has the code of the RST that follows. Returns false for any other message. */
   #takeReset(text: string): boolean {
     const message = parseReset(text)
     if (message === undefined) return false
@@ -450,7 +450,7 @@ export class YamuxSession implements StreamOwner {
     if (this.#streams.size === 0 && this.#options.pool === undefined) this.#pool.trim()
   }
 
-  /** The peer broke a rule or a limit. Go-away tells it so, and the session ends. */
+  /** The peer violated a rule or a limit. We send go-away, and the session ends. */
   #fail(reason: 'bad-request' | 'overloaded' | 'too-many-requests', message: string): void {
     if (this.#state !== 'open') return
     this.#state = 'ending'
@@ -460,7 +460,7 @@ export class YamuxSession implements StreamOwner {
     this.#shut(1002, message, new SallyportError('session-lost', `yamux: ${message}`, { cause: reason }))
   }
 
-  /** A handler threw. That is a bug of ours, and ends this session alone. */
+  /** A handler threw. That is a bug of ours, and ends only this session. */
   #failed(error: unknown): void {
     tellDefect(this.#logger, 'yamux: internal error', error)
     this.destroy(new SallyportError('internal', 'yamux: internal error', { cause: error }))
@@ -490,7 +490,7 @@ export class YamuxSession implements StreamOwner {
     this.#out.stop()
   }
 
-  /** Tells everybody who waits for something from this session, once. */
+  /** Notifies everyone who waits for something from this session, once. */
   #settle(error: SallyportError | undefined, reason: string): void {
     if (this.#settled) return
     this.#settled = true
@@ -515,8 +515,8 @@ export class YamuxSession implements StreamOwner {
   }
 
   /**
-   * What the parts of a session ask of it. It is one object with methods, since twenty closures for each of many idle sessions
-   * would cost memory.
+   * The session, as its parts see it. It is one object with methods, since twenty closures for each of many idle sessions would
+   * cost memory.
    */
   static readonly #Inside = class implements TransportHandler, IncomingOwner, OutgoingOwner, DeadlineOwner, HeldOwner {
     readonly #session: YamuxSession
@@ -604,7 +604,7 @@ export class YamuxSession implements StreamOwner {
     }
 
     clogged(): void {
-      this.#session.#fail('overloaded', 'the peer asks for more answers than it reads')
+      this.#session.#fail('overloaded', 'the peer causes more answers than it reads')
     }
 
     writing(now: number): void {
@@ -625,7 +625,7 @@ export class YamuxSession implements StreamOwner {
 
     expired(stream: YamuxStream): void {
       this.#session.resetStream(stream, 'timeout')
-      // For its owner it is lost: nobody knows whether the peer has begun it.
+      // The owner must treat it as lost, since nobody knows whether the peer has begun it.
       stream.handler.reset('session-lost')
     }
 

@@ -5,14 +5,14 @@ import type { ResetCode, Stream, StreamHandler } from './stream.ts'
 
 /** The session, as its streams see it. */
 export interface StreamOwner extends Session {
-  /** There is something to send, if the window allows it. */
+  /** The stream has something to send, if the window allows it. */
   wantsToSend(stream: YamuxStream): void
   acknowledge(stream: YamuxStream): void
   consumed(stream: YamuxStream, bytes: number): void
   keep(stream: YamuxStream, bytes: number): void
   resetStream(stream: YamuxStream, code: ResetCode): void
   handOver(stream: YamuxStream, runtime: string): void
-  /** Resets the stream, if it is open, and tells its handler that its bytes are dropped. */
+  /** Resets the stream if it is open, and tells its handler that its bytes are dropped. */
   shedStream(stream: YamuxStream): void
 }
 
@@ -27,17 +27,17 @@ export class YamuxStream implements Stream {
   runtime = ''
   caller = ''
 
-  /** What the peer allows us to send. */
+  /** Bytes that the peer allows us to send. */
   sendWindowBytes: number
   readonly queue = new SendQueue()
   readonly receive: ReceiveWindow
   /** See `keep`. */
   keptBytes = 0
-  /** SYN must go with the next frame. */
+  /** Whether the next frame must have SYN. */
   synDue: boolean
-  /** ACK must go with the next frame. */
+  /** Whether the next frame must have ACK. */
   ackDue: boolean
-  /** The peer has acknowledged the stream (or opened it). */
+  /** Whether the peer has acknowledged the stream, or opened it. */
   acknowledged: boolean
   /** Nothing more will be written. */
   ended = false
@@ -45,17 +45,17 @@ export class YamuxStream implements Stream {
   finReceived = false
   /** Over: reset, or ended in both directions. */
   closed = false
-  /** The code of a `reset` message whose RST has not come yet. */
+  /** The code of a `reset` message whose RST has not arrived yet. */
   resetCode: ResetCode | undefined = undefined
   readonly openedAt: number
-  /** The writer's list: the next stream, whether this one stands in it, and the last round it sent in. */
+  /** For the list of the writer: the next stream, whether this one is in it, and the last round it sent in. */
   next: YamuxStream | undefined = undefined
   listed = false
   lastRound = -2
   /** Its neighbours in a {@link StreamChain}. */
   older: YamuxStream | undefined = undefined
   newer: YamuxStream | undefined = undefined
-  /** Its credit leaves at the end of this turn. */
+  /** Whether its credit is sent at the end of this turn. */
   creditListed = false
 
   constructor(session: StreamOwner, id: number, windowBytes: number, openedByUs: boolean, openedAt: number) {

@@ -39,7 +39,7 @@ describe('P3 answers to pings that nobody reads', () => {
   test('end the session once', async () => {
     const { session, peer, closings, said } = startLogged()
     await flood(session, peer)
-    expect(closings.map(({ reason }) => reason)).toEqual(['the peer asks for more answers than it reads'])
+    expect(closings.map(({ reason }) => reason)).toEqual(['the peer causes more answers than it reads'])
     expect(said).toHaveLength(1)
   })
 
