@@ -8,7 +8,7 @@ import { optionalFlag, readInput } from './options.ts'
 import { plainText } from './plain-text.ts'
 import { asRow } from './table.ts'
 
-/** How long an answer may take, and be. */
+/** Limits on the time and size of an answer. */
 interface Bounds {
   readonly deadlineMs: number
   readonly maxBytes: number
@@ -16,16 +16,16 @@ interface Bounds {
 
 const BOUNDS: Bounds = { deadlineMs: 15_000, maxBytes: 512 * 1024 * 1024 }
 
-/** Where a component listens, and the token that opens it. */
+/** The admin listener of a component, and its token. */
 export interface Endpoint {
   readonly url: string
-  /** Undefined where nobody said. */
+  /** Undefined if it is not known. */
   readonly component?: string | undefined
   /** Throws a {@link Failure} if it cannot be read. */
   readonly token: () => string | undefined
 }
 
-/** The one of `--admin`, or every component of this user on this machine; with `component` only those. */
+/** The component of `--admin`, or all components of this user on this machine, optionally of one kind. */
 export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['component']): Endpoint[] {
   const files = findRuntimeFiles(io.environment)
   const admin = optionalFlag(args, 'admin')
@@ -39,10 +39,10 @@ export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['
   const found = files.filter(file => component === undefined || file.component === component)
   if (found.length === 0) {
     const what = component ?? 'server, client or router'
-    throw new Failure(EXIT.runtime, `no ${what} of this user runs here; --admin URL asks another one`)
+    throw new Failure(EXIT.runtime, `no ${what} of this user is running here; --admin URL asks another one`)
   }
   if (given !== undefined && found.some(file => file.writtenBy !== undefined)) {
-    throw usageError('--admin.token.file needs --admin URL here: the address that was found is of another user')
+    throw usageError('--admin.token.file needs --admin URL here: the address that was found belongs to another user')
   }
   return found.map(file => ({ url: file.url, component: file.component, token: () => given ?? ownToken(file) }))
 }
@@ -52,14 +52,15 @@ export function findServer(args: Arguments, io: Io): Endpoint {
   return findOne(args, io, 'server')
 }
 
-/** As {@link findServer}, of a client. */
+/** Like {@link findServer}, for a client. */
 export function findClient(args: Arguments, io: Io): Endpoint {
   return findOne(args, io, 'client')
 }
 
 function findOne(args: Arguments, io: Io, component: 'server' | 'client'): Endpoint {
   const [one, ...others] = findEndpoints(args, io, component)
-  if (others.length > 0) throw new Failure(EXIT.runtime, `several ${component}s run here; --admin URL says which one`)
+  if (others.length > 0)
+    throw new Failure(EXIT.runtime, `several ${component}s are running here; choose one with --admin URL`)
   return one!
 }
 
@@ -81,10 +82,10 @@ function ownToken(file: FoundFile): string | undefined {
   }
 }
 
-/** What is none is neither sent nor shown. */
+/** Checks the token. Anything that is not a token is neither sent nor shown. */
 function plainToken(token: string | undefined): string | undefined {
   if (token === undefined || /^[!-~]{1,8192}$/.test(token)) return token
-  throw configurationError('the file of the admin token holds something else: expected one line without spaces')
+  throw configurationError('the admin token file has something else in it: expected one line without spaces')
 }
 
 /** Reads a view, such as `/status`. */
@@ -98,14 +99,14 @@ export async function requestAction(endpoint: Endpoint, path: string, body: obje
   return await ask(endpoint, path, { method: 'POST', headers, body: JSON.stringify(body) })
 }
 
-/** The data of each event that comes, until the component ends. */
+/** Yields the data of each event, until the component ends. */
 export async function follow({ url, token }: Endpoint, path: string): Promise<AsyncIterable<unknown>> {
   const bearer = token()
   const headers: Record<string, string> = bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }
   const response = await fetch(`${url}${path}`, { headers, redirect: 'error' }).catch(() => undefined)
   if (response?.ok !== true || response.body === null) {
     await response?.body?.cancel()
-    throw new Failure(EXIT.runtime, `${url} has no ${path}: does its client run with --inspect?`)
+    throw new Failure(EXIT.runtime, `${url} has no ${path}: is its client running with --inspect?`)
   }
   return events(response.body.pipeThrough(new TextDecoderStream()))
 }
@@ -123,18 +124,18 @@ async function* events(texts: AsyncIterable<string>): AsyncGenerator<unknown> {
   }
 }
 
-/** Asks for an action. Each replica says what it did. */
+/** Asks for an action. Each replica reports what it did. */
 export async function askForAction(endpoint: Endpoint, path: string, body: object): Promise<unknown> {
   const answer = await requestAction(endpoint, path, body)
   if (Array.isArray(asRow(answer).replicas)) return answer
-  throw new Failure(EXIT.runtime, `${endpoint.url} does not say that it did anything: it is no server`)
+  throw new Failure(EXIT.runtime, `${endpoint.url} did not report any action: it is not a server`)
 }
 
-/** A code that opens the page once. */
+/** Requests a code that opens the page once. */
 export async function issueCode(endpoint: Endpoint): Promise<string> {
   const { code } = asRow(await ask(endpoint, '/ui/codes', { method: 'POST' }))
   if (typeof code === 'string' && /^[\w-]{22}$/.test(code)) return code
-  throw new Failure(EXIT.runtime, `${endpoint.url} has no page: it is an older component`)
+  throw new Failure(EXIT.runtime, `${endpoint.url} has no page: it is an older version`)
 }
 
 async function ask(
@@ -160,11 +161,11 @@ async function ask(
     )
   }
   if (response.status === 401 || response.status === 403) {
-    throw configurationError(`${url} wants its admin token: give --admin.token.file`)
+    throw configurationError(`${url} requires its admin token: give --admin.token.file`)
   }
   if (response.status === 404) {
-    const what = path.startsWith('/inspect') ? 'client that runs with --inspect' : 'server, or an older one'
-    throw new Failure(EXIT.runtime, `${url} has no ${path}: it is no ${what}`)
+    const what = path.startsWith('/inspect') ? 'client that runs with --inspect' : 'server, or an older version'
+    throw new Failure(EXIT.runtime, `${url} has no ${path}: it is not a ${what}`)
   }
   if (response.ok) return parseAnswer(url, text)
   throw new Failure(EXIT.runtime, `${url} answered ${response.status}: ${plainText(text.trim().slice(0, 200))}`)
@@ -185,11 +186,11 @@ function parseAnswer(url: string, text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    throw new Failure(EXIT.runtime, `${url} does not answer in JSON: it is no admin listener of Sallyport`)
+    throw new Failure(EXIT.runtime, `${url} does not answer with JSON: it is not an admin listener of Sallyport`)
   }
 }
 
-/** For the audit line of the component. */
+/** The operator's name, for the audit log of the component. */
 function operator(): string {
   let user = 'unknown'
   try {

@@ -4,7 +4,7 @@ import { suggestion } from './suggest.ts'
 /** A flag, as far as the command line and `--help` are concerned. */
 export interface CommandFlag {
   readonly about: string
-  /** What stands for its value; empty for a switch. */
+  /** Placeholder of its value; empty for a switch. */
   readonly placeholder: string
   /** May be given more than once. */
   readonly list?: boolean
@@ -15,15 +15,15 @@ export interface CommandFlag {
 export type Flags = Readonly<Record<string, CommandFlag>>
 
 export interface Arguments {
-  /** Values by the flag's name, in order; a switch has `true` or `false`. */
+  /** Values by flag, in order. A switch has `true` or `false`. */
   readonly flags: ReadonlyMap<string, readonly string[]>
   readonly positionals: readonly string[]
 }
 
-/** Of commands that have a log. */
+/** Short flags of commands that have a log. */
 export const SHORT: Readonly<Record<string, string>> = { '-q': '--log.level=warn', '-v': '--log.level=debug' }
 
-/** Splits `args` into flags and positionals. An unknown flag, or a value too few or too many, is a usage error. */
+/** Splits `args` into flags and positionals. An unknown flag, or a missing or surplus value, is a usage error. */
 export function parseArguments(args: readonly string[], known: Flags): Arguments {
   const flags = new Map<string, string[]>()
   const positionals: string[] = []

@@ -3,27 +3,27 @@ import type { ComponentName } from './config/components.ts'
 
 /** Input and output of a command; tests pass their own. */
 export interface Io {
-  /** For data. */
+  /** Writes data. */
   out(text: string): void
-  /** For everything that people read. */
+  /** Writes messages for people. */
   note(text: string): void
   readonly environment: Readonly<Record<string, string | undefined>>
   readStdin(): Promise<string>
 }
 
-/** A subcommand as `--help` and the dispatcher see it; its code is loaded only when it runs. */
+/** A subcommand, as `--help` and the dispatcher see it. Its code is loaded only when it runs. */
 export interface Command {
   /** As typed: `certs init`. */
   readonly name: string
   readonly about: string
-  /** A line that works, shown first. */
+  /** A working example, shown first. */
   readonly example: string
   /** Names of the positional arguments, such as `FILE` or `[FILE]`. */
   readonly positionals?: readonly string[]
   readonly flags: Flags
-  /** Whose settings it takes besides, as flags, variables and `--config`. */
+  /** Component whose settings it also takes, as flags, variables and `--config`. */
   readonly component?: ComponentName
-  /** Hands all arguments on unread. */
+  /** Passes all arguments on without parsing them. */
   readonly raw?: boolean
   readonly load: () => Promise<Run>
 }

@@ -1,6 +1,6 @@
 /**
- * What a shell offers after TAB. The shells ask the program itself (`sallyport completion words`), so that what they
- * offer is what it takes: cobra's way, and clap's.
+ * Shell completion. The shells ask the program itself (`sallyport completion words`), so that they offer exactly what it
+ * accepts, as cobra and clap do.
  */
 import type { Flags } from './args.ts'
 import type { Command } from './command.ts'
@@ -12,16 +12,16 @@ interface Continuation {
   readonly about: string
 }
 
-/** `'files'` leaves the word to the shell, which knows paths better. */
+/** `'files'` leaves the completion to the shell, which completes paths better. */
 type Continuations = readonly Continuation[] | 'files'
 
-/** What `sallyport completion words -- WORD...` prints: a candidate a line, a tab and what it is; `:files` asks for paths. */
+/** What `sallyport completion words -- WORD...` prints: one candidate per line, with a tab and its description; `:files` asks for paths. */
 export function completionLines(words: readonly string[]): string {
   const found = complete(words)
   return found === 'files' ? ':files\n' : found.map(({ word, about }) => `${word}\t${about}\n`).join('')
 }
 
-/** `words` are those after `sallyport`; the last is the one under the cursor, and may be empty. */
+/** `words` are those after `sallyport`. The last one is under the cursor, and may be empty. */
 export function complete(words: readonly string[]): Continuations {
   const before = words.slice(0, -1)
   const start = words.at(-1) ?? ''
@@ -59,7 +59,7 @@ function nextWords(before: readonly string[]): readonly Continuation[] {
   return [...found].map(([word, about]) => ({ word, about }))
 }
 
-/** What stands for the value of the flag that `word` is; undefined if it is none, or a switch. */
+/** Placeholder of the flag `word`. Undefined if it is not a flag, or is a switch. */
 function wanted(word: string | undefined, flags: Flags): string | undefined {
   const name = word?.startsWith('--') ? word.slice(2) : ''
   return Object.hasOwn(flags, name) ? flags[name]!.placeholder || undefined : undefined
@@ -71,7 +71,7 @@ function values(placeholder: string): Continuations {
   return words.map(word => ({ word, about: '' }))
 }
 
-/** `longer`: what makes a longer command of it. */
+/** `longer`: words that make a longer command. */
 function positional({ positionals = [] }: Command, longer: readonly Continuation[]): Continuations {
   return positionals.some(name => /FILE|DIR/.test(name)) ? 'files' : longer
 }

@@ -1,16 +1,16 @@
 import { messageOf } from '../protocol/base/errors.ts'
-import { withoutHeld } from './held-text.ts'
+import { maskSecrets } from './held-text.ts'
 
 /** Exit codes of the command. */
 export const EXIT = { ok: 0, runtime: 1, usage: 2, configuration: 3, refused: 4, checkFailed: 5 } as const
 
-/** Ends the command with one line on stderr, which quotes no token and no private key; nothing else of ours throws on purpose. */
+/** Ends the command with one line on stderr. The line must not quote tokens or private keys. No other error is thrown on purpose. */
 export class Failure extends Error {
   override readonly name = 'Failure'
   readonly exitCode: number
 
   constructor(exitCode: number, message: string, options?: { cause?: unknown }) {
-    super(withoutHeld(message), options)
+    super(maskSecrets(message), options)
     this.exitCode = exitCode
   }
 }
@@ -25,12 +25,12 @@ export function configurationError(message: string, cause?: unknown): Failure {
   return new Failure(EXIT.configuration, message, { cause })
 }
 
-/** The library throws a TypeError that names the bad option; what else is thrown stays as it is. */
+/** Turns a TypeError of the library, which names the bad option, into a configuration error. Leaves other errors alone. */
 export function ofMisuse(error: unknown): unknown {
   return error instanceof TypeError ? configurationError(error.message, error) : error
 }
 
-/** Why a file cannot be used, for people: `no such file`, `permission denied`. */
+/** Explains why a file cannot be used: `no such file`, `permission denied`. */
 export function fileProblem(error: unknown): string {
   switch ((error as NodeJS.ErrnoException).code) {
     case 'ENOENT':
@@ -42,9 +42,9 @@ export function fileProblem(error: unknown): string {
       return 'it is a directory'
     case 'ENOSPC':
     case 'EDQUOT':
-      return 'no room is left on the disk'
+      return 'no space is left on the disk'
     case 'ENOTDIR':
-      return 'a part of its path is no directory'
+      return 'a part of its path is not a directory'
     case 'ENAMETOOLONG':
       return 'it is too long for a path'
     default:

@@ -14,12 +14,12 @@ export function helpAll(group?: string): string {
     `Usage: sallyport ${group ? `${group} ` : ''}COMMAND [FLAGS]\n`,
     'Commands:',
     columns(rows),
-    '\n`sallyport COMMAND --help` says more; `sallyport --version` is the version.',
-    'Settings are flags, variables (--auth.jwks.url is SALLYPORT_AUTH_JWKS_URL) and YAML (--config FILE).\n',
+    '\n`sallyport COMMAND --help` describes a command; `sallyport --version` prints the version.',
+    'Settings can be flags, environment variables (--auth.jwks.url is SALLYPORT_AUTH_JWKS_URL) or YAML (--config FILE).\n',
   ].join('\n')
 }
 
-/** The three components of a `config` action are one line. */
+/** Shows the three components of a `config` action in one line. */
 function shorten(commands: readonly Command[]): { name: string; about: string }[] {
   return commands
     .filter(({ name }) => !/^config \w+ (client|router)$/.test(name))
@@ -37,7 +37,7 @@ export function helpCommand(command: Command): string {
   ].join('\n')
 }
 
-/** What the first word of a setting is about: the headings of `--help`, in this order. */
+/** The headings of `--help`, in order, with the first words of the settings below each. */
 const HEADINGS: readonly (readonly [heading: string, firstWords: string])[] = [
   ['Connection', 'server connect-to token ca ca-only tls audience connections proxy exit-on-refusal'],
   ['Callers', 'domain own-hosts public access trusted-proxies listen cors'],
@@ -54,7 +54,7 @@ const HEADINGS: readonly (readonly [heading: string, firstWords: string])[] = [
 
 type Rows = (readonly [left: string, right: string])[]
 
-/** The flags of a component by heading; those of other commands are few. */
+/** The flags of a component by heading. Other commands have few. */
 function flagGroups(command: Command): (readonly [heading: string, rows: Rows])[] {
   const flags = flagsOf(command)
   if (command.component === undefined) return [['Flags', [...flagRows(flags), HELP]]]

@@ -15,15 +15,15 @@ const io: Io = {
   readStdin,
 }
 
-// A reader such as `head` that has seen enough is no failure.
+// If a reader such as `head` has seen enough, that is not a failure.
 process.stdout.on('error', error => process.exit((error as NodeJS.ErrnoException).code === 'EPIPE' ? EXIT.ok : 1))
 
-// Nobody reads the logs any more: no reason to stop serving.
+// If nobody reads the log any more, that is no reason to stop serving.
 process.stderr.on('error', () => {})
 
-// Node would end with 0, as if all had been well.
+// Node would exit with 0, as if everything had succeeded.
 process.once('beforeExit', () => {
-  io.note('sallyport: what it waits for will never come')
+  io.note('sallyport: ended early: nothing is left that it could wait for')
   exit(EXIT.runtime)
 })
 
@@ -32,7 +32,7 @@ run(process.argv.slice(2), io).then(exit, error => {
   exit(EXIT.runtime)
 })
 
-/** The full disk of `token create > FILE` is a failure; Node's stream would tell of it too late, and of a part that was written never. */
+/** A full disk in `token create > FILE` must be a failure. Node's stream would report it too late, and a partial write never. */
 function toFile(text: string): void {
   try {
     writeFileSync(STDOUT, text)
@@ -46,9 +46,9 @@ function isFile(descriptor: number): boolean {
   return stat.isFile() || (stat.isCharacterDevice() && !isatty(descriptor))
 }
 
-/** Ends once stdout has everything; whatever is still open, a second signal or a failed start must not keep us. */
+/** Ends once stdout has everything. Whatever is still open after a second signal or a failed start must not keep us. */
 function exit(code: number): void {
-  // A terminal that was stopped holds up whoever writes to it, be it nothing.
+  // A stopped terminal blocks even an empty write.
   if (process.stdout.writableLength === 0) void endProcess(code)
   else process.stdout.write('', () => void endProcess(code))
 }

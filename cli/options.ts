@@ -25,18 +25,18 @@ export function hasSwitch(args: Arguments, name: string): boolean {
 export function optionalCount(args: Arguments, name: string): number | undefined {
   const text = optionalFlag(args, name)
   if (text === undefined) return undefined
-  if (!/^[1-9]\d{0,5}$/.test(text)) throw usageError(`--${name}: ${JSON.stringify(text)} is no whole number from 1`)
+  if (!/^[1-9]\d{0,5}$/.test(text)) throw usageError(`--${name}: ${JSON.stringify(text)} is not a whole number from 1`)
   return Number(text)
 }
 
-/** The name, in lower case, and the value that `--header` gives. */
+/** The name, in lower case, and the value of a `--header`. */
 export function parseHeader(text: string): [string, string] {
   const colon = text.indexOf(':')
   if (colon < 1) throw usageError(`--header ${JSON.stringify(text)}: expected "NAME: VALUE"`)
   return [text.slice(0, colon).trim().toLowerCase(), text.slice(colon + 1).trim()]
 }
 
-/** Whether `start` is the beginning of `id`. An empty text, as of a variable that is not set, means none. */
+/** Whether `id` begins with `start`. An empty `start`, as from an unset shell variable, matches nothing. */
 export function beginsId(start: string, id: unknown): boolean {
   return start !== '' && typeof id === 'string' && id.startsWith(start)
 }
@@ -51,15 +51,15 @@ export function optionalGrace(args: Arguments, name = 'grace'): number | undefin
   }
 }
 
-/** Text of a file that the user named; `what` says which, for the message. */
+/** Reads a text file that the user named. `what` describes it in the error message. */
 export function readInput(path: string, what: string): string {
   return readInputBytes(path, what).toString('utf8')
 }
 
-/** As {@link readInput}, where other bytes than those of the file must not be sent. */
+/** Like {@link readInput}, but fails for text that is not UTF-8, whose bytes would change. */
 export function readUtf8(path: string, what: string): string {
   const bytes = readInputBytes(path, what)
-  if (!isUtf8(bytes)) throw usageError(`${what} ${path} is no UTF-8 text`)
+  if (!isUtf8(bytes)) throw usageError(`${what} ${path} is not UTF-8 text`)
   return bytes.toString('utf8')
 }
 
@@ -71,7 +71,7 @@ export function readInputBytes(path: string, what: string): Buffer {
   }
 }
 
-/** An address that requests go to. What lets them in belongs into a header field: everybody can read a command line. */
+/** Reads a URL to send requests to. Credentials belong in a header field, since anyone can read a command line. */
 export function readUrl(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined
   if (url === undefined || !/^https?:$/.test(url.protocol)) throw usageError(`${text}: expected an http(s) URL`)
@@ -79,7 +79,7 @@ export function readUrl(text: string): URL {
   return url
 }
 
-/** Turns the library's complaint about a value into a usage error, or with `what` into one about that input. */
+/** Turns an error of the library about a value into a usage error, or with `what` into an error about that input. */
 export async function checked<T>(work: () => T | Promise<T>, what?: string): Promise<T> {
   try {
     return await work()

@@ -8,7 +8,7 @@ export function writeOutput(files: readonly OutputFile[], force: boolean, io: Io
   return write(files, { force }, io)
 }
 
-/** Writes files anew that were read before, and leaves to whoever could read them that they can. */
+/** Rewrites existing files, keeping their permissions. */
 export function rewriteOutput(files: readonly OutputFile[], io: Io): Promise<void> {
   return write(files, { keepRights: true }, io)
 }
@@ -18,7 +18,7 @@ async function write(files: readonly OutputFile[], options: WriteOptions, io: Io
     await writeFiles(files, options)
   } catch (error) {
     if (error instanceof FileExistsError) {
-      throw configurationError(`${error.path} exists and is not overwritten (--force overwrites it)`)
+      throw configurationError(`${error.path} already exists (--force overwrites it)`)
     }
     throw configurationError(`cannot write ${files.map(file => file.path).join(', ')}: ${fileProblem(error)}`, error)
   }

@@ -4,7 +4,7 @@ import { EXIT } from './failure.ts'
 import { hasSwitch } from './options.ts'
 import { terminalJson } from './plain-text.ts'
 
-/** What a command found: as JSON with `--json`, otherwise as text for people. Returns the exit code of success. */
+/** Prints the result of a command: as JSON with `--json`, otherwise as text. Returns the exit code for success. */
 export function printResult(args: Arguments, io: Io, value: unknown, text: () => string): number {
   if (hasSwitch(args, 'json')) return printJson(io, value)
   io.out(text())

@@ -1,8 +1,8 @@
 import type { Io } from './command.ts'
 import { asRow, asRows, printable } from './table.ts'
 
-/** Says what is missing in an answer from several replicas, so that a partial answer does not look complete. */
-export function noteProblems(io: Io, answer: unknown): void {
+/** Reports replicas that did not answer, so that a partial answer does not look complete. */
+export function reportMissingReplicas(io: Io, answer: unknown): void {
   const { problems, replicas } = asRow(answer)
   const all = [
     ...(Array.isArray(problems) ? problems : []),

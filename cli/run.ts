@@ -6,7 +6,7 @@ import { EXIT, Failure, usageError } from './failure.ts'
 import { helpAll, helpCommand } from './help.ts'
 import { suggestion } from './suggest.ts'
 
-/** Runs one command line; resolves to the exit code. Everything that can fail on purpose is told on stderr. */
+/** Runs one command line. Resolves to the exit code. Expected failures are reported on stderr. */
 export async function run(args: readonly string[], io: Io): Promise<number> {
   try {
     return await dispatch(args, io)
@@ -44,17 +44,17 @@ function asksHelp(args: readonly string[]): boolean {
   return args.slice(0, end < 0 ? undefined : end).some(isHelp)
 }
 
-/** `config validate` of `config validate --help`; without `--help` nothing. */
+/** The words before `--help`, such as `config validate`; empty without `--help`. */
 function wordsBeforeHelp(args: readonly string[]): string {
   return args.slice(0, Math.max(0, args.findIndex(isHelp))).join(' ')
 }
 
-/** One that is a command itself, such as `diag`, is that. */
+/** Whether `word` is a group. A word that is also a command itself, such as `diag`, is not. */
 function isGroup(word: string): boolean {
   return COMMANDS.some(({ name }) => name.startsWith(`${word} `)) && !COMMANDS.some(({ name }) => name === word)
 }
 
-/** `sallyport sessions` is `sallyport sessions list`. */
+/** Whether the group has a `list` command, which is then its default: `sallyport sessions`. */
 function hasList(group: string): boolean {
   return COMMANDS.some(({ name }) => name === `${group} list`)
 }
@@ -69,7 +69,7 @@ function findCommand(args: readonly string[]): { command: Command; rest: readonl
   throw unknownCommand(args)
 }
 
-/** Looks at one word after the other, so that the first wrong one is named. */
+/** Checks word by word, so that the error names the first wrong one. */
 function unknownCommand(args: readonly string[]): Failure {
   let known = ''
   for (const word of args) {

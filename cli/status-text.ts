@@ -14,7 +14,7 @@ import {
   table,
 } from './table.ts'
 
-/** `/status` of one component as text for people; `--json` has all of it. */
+/** The `/status` of one component as text for people. `--json` shows all of it. */
 export function describeStatus(answer: unknown, { now = Date.now() }: { now?: number } = {}): string {
   const status = asRow(answer)
   const rest =
@@ -137,7 +137,7 @@ function eventLines(status: Row, now: number): string[] {
   return ['', ...table(events, columns)]
 }
 
-/** Plain values of a component that has no sessions. */
+/** Plain values of a component without sessions. */
 function plainLines(status: Row): string[] {
   const known = new Set(['component', 'version', 'ready', 'startedAt'])
   return Object.entries(status)
@@ -145,7 +145,7 @@ function plainLines(status: Row): string[] {
     .map(([name, value]) => `${printable(name)} ${printable(value)}`)
 }
 
-/** `runtimes` of 1 is `1 runtime`. */
+/** Adds the number to each name, in the singular for 1: `1 runtime`. */
 function counted(status: Row, names: readonly string[]): string {
   return names
     .map(name => [count(status[name]) ?? '0', name] as const)

@@ -1,16 +1,16 @@
-/** Tables for terminals, and the words in them. */
+/** Tables for terminals, and the format of their values. */
 import { formatDuration } from '../protocol/base/durations.ts'
 import { plainText } from './plain-text.ts'
 
 export type Row = Readonly<Record<string, unknown>>
 
-/** The title of a column, and what it shows of a row. A column that is empty everywhere is left out. */
+/** Columns: title and value for a row. A column that is empty in every row is left out. */
 export type Columns = Readonly<Record<string, (row: Row) => string | undefined>>
 
 const GAP = '  '
 const NOTHING = '-'
 
-/** One line for the titles and one for each row; none without rows. */
+/** One line with the titles and one for each row. Empty without rows. */
 export function table(rows: readonly Row[], columns: Columns): string[] {
   const filled = Object.entries(columns)
     .map(([title, show]) => ({ title, cells: rows.map(row => show(row) ?? NOTHING) }))
@@ -29,13 +29,13 @@ export function tableText(rows: readonly Row[], columns: Columns, nothing: strin
   return rows.length === 0 ? `${nothing}\n` : `${table(rows, columns).join('\n')}\n`
 }
 
-/** One line for each name and its value; `width` is that of the first column, with its gap. */
+/** One line for each name and value. `width` is that of the first column, including the gap. */
 export function facts(rows: readonly (readonly [name: string, value: string])[], width?: number): string {
   const column = width ?? Math.max(...rows.map(([name]) => name.length)) + GAP.length
   return rows.map(([name, value]) => `${name.padEnd(column)}${value}\n`).join('')
 }
 
-/** Text from a peer must not control the terminal. */
+/** A value as text that cannot control the terminal. */
 export function printable(value: unknown): string {
   if (value === undefined || value === null || value === '') return NOTHING
   return plainText(String(value))
@@ -58,7 +58,7 @@ export function size(value: unknown): string | undefined {
   return `${unit === 0 || rest >= 100 ? Math.round(rest) : Math.round(rest * 10) / 10} ${UNITS[unit]}`
 }
 
-/** `0.4 ms`, `87 ms`; nothing before the first measurement. */
+/** `0.4 ms`, `87 ms`; undefined before the first measurement. */
 export function milliseconds(value: unknown): string | undefined {
   if (typeof value !== 'number' || value <= 0) return undefined
   return `${value < 10 ? Math.max(0.1, Math.round(value * 10) / 10) : Math.round(value)} ms`

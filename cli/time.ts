@@ -2,8 +2,8 @@ import { parseDurationMs } from '../certs/duration.ts'
 import { usageError } from './failure.ts'
 
 /**
- * A moment as one writes it, in seconds since 1970: `now`, seconds since 1970, ISO 8601 (`2026-11-21T08:00Z`), or how long
- * from now (`+90d`) or ago (`-1h`).
+ * Reads a time: `now`, seconds since 1970, ISO 8601 (`2026-11-21T08:00Z`), or relative to now (`+90d`, `-1h`). Returns seconds
+ * since 1970.
  */
 export function readTimeS(flag: string, text: string, nowMs: number = Date.now()): number {
   if (text === 'now') return nowMs / 1000

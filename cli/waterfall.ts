@@ -1,10 +1,10 @@
-/** Traces as text: a line for each span below its parent, with a bar for when it was. */
+/** Traces as text: one line per span, below its parent, with a bar that shows when it ran. */
 import { asRow, asRows, milliseconds, printable, type Row } from './table.ts'
 
 const BAR_CHARS = 24
 const MAX_DEPTH = 8
 
-/** One trace as `/traces` shows it. */
+/** Formats one trace of `/traces`. */
 export function waterfall(trace: Row): string {
   const spans = asRows(trace.spans).toSorted((a, b) => Number(a.startMs) - Number(b.startMs))
   const from = Math.min(...spans.map(({ startMs }) => Number(startMs)))
@@ -18,7 +18,7 @@ export function waterfall(trace: Row): string {
   return [`trace ${printable(trace.id)}`, ...texts.map(text => text.trimEnd()), ''].join('\n')
 }
 
-/** Each below its parent; one whose parent is elsewhere begins. */
+/** Orders spans below their parents. A span whose parent is not in the list is a root. */
 function ordered(spans: readonly Row[]): { span: Row; depth: number }[] {
   const ids = new Set(spans.map(({ id }) => id))
   const lines: { span: Row; depth: number }[] = []
@@ -48,14 +48,15 @@ function took({ startMs, endMs }: Row): string {
   return (Number.isFinite(ms) && milliseconds(ms)) || '0 ms'
 }
 
-/** Who says so, where, and what came of it. */
+/** Side, route, place and result of a span. */
 function aboutOf(span: Row): string {
-  const said = asRow(span.attributes)
-  const side = said['sallyport.reported_by'] === 'client' ? 'client' : 'server'
-  const route = said['sallyport.route'] === undefined ? undefined : `route "${String(said['sallyport.route'])}"`
-  const place = said['url.full'] ?? said['url.path']
-  const failure = span.failed === true ? said['error.type'] : undefined
-  const words = [side, said['http.response.status_code'], route, place, said['sallyport.reason'], failure]
+  const attributes = asRow(span.attributes)
+  const side = attributes['sallyport.reported_by'] === 'client' ? 'client' : 'server'
+  const route =
+    attributes['sallyport.route'] === undefined ? undefined : `route "${String(attributes['sallyport.route'])}"`
+  const place = attributes['url.full'] ?? attributes['url.path']
+  const failure = span.failed === true ? attributes['error.type'] : undefined
+  const words = [side, attributes['http.response.status_code'], route, place, attributes['sallyport.reason'], failure]
   return words
     .filter(word => word !== undefined)
     .map(printable)

@@ -65,11 +65,11 @@ export const certsRenew: Run = async (args, io) => {
   const path = args.positionals[0]!
   const [report] = await checked(() => inspectCertificates(readInput(path, 'the certificate')), path)
   const { validTo, authority } = report!
-  if (authority) throw configurationError(`${path} is an authority: docs/keys.md says how to follow it by another one`)
+  if (authority) throw configurationError(`${path} is an authority: docs/keys.md describes how to replace it`)
   const before = optionalFlag(args, 'before')
   const withinMs = before === undefined ? undefined : await checked(() => parseDurationMs(before), '--before')
   if (withinMs !== undefined && validTo.getTime() - Date.now() > withinMs) {
-    io.note(`${path} ends ${validTo.toISOString()}: nothing to do\n`)
+    io.note(`${path} expires ${validTo.toISOString()}: nothing to do\n`)
     return EXIT.ok
   }
   const keyFile = optionalFlag(args, 'key') ?? keyBeside(path)
@@ -88,7 +88,7 @@ export const certsRenew: Run = async (args, io) => {
       `${path} has names or uses that \`sallyport certs\` does not issue: renew it where it came from`,
     )
   }
-  // The key first: who reads them in between finds a pair that does not fit, and keeps the old one.
+  // The key first: a process that reads them in between finds a pair that does not match, and keeps the old one.
   const key = { path: keyFile, text: made.key, secret: true }
   await rewriteOutput([key, { path, text: made.certificate, secret: false }], io)
   return EXIT.ok
@@ -111,7 +111,7 @@ function likewise(
   if (hosts.length > 0 && usages.includes('serverAuth')) {
     return createServerCertificate(authority, { hosts, ...validity })
   }
-  throw new TypeError('the certificate is none that `sallyport certs` makes')
+  throw new TypeError('the certificate is not one that `sallyport certs` makes')
 }
 
 function keyBeside(certFile: string): string {
@@ -120,7 +120,7 @@ function keyBeside(certFile: string): string {
 
 async function checkedHosts(args: Arguments): Promise<readonly string[]> {
   const hosts = args.flags.get('host')
-  if (!hosts) throw usageError('--host is missing: the names by which the server is reached')
+  if (!hosts) throw usageError('--host is missing: the names that the server is reached by')
   await checked(() => hosts.map(parseHostName))
   return hosts
 }

@@ -26,7 +26,7 @@ export const runClient: Run = async (args, io) => {
   checkClientConfig(loaded.values)
   await checkClientFiles(loaded.values)
   const warnings = [...loaded.warnings, ...proxyWarnings(loaded)]
-  // Somebody watches, and has a service under their hands.
+  // With TARGET on a terminal, a developer is probably watching, so the inspector is on by default.
   const watched = loaded.origins.get('inspect')?.source === 'default' && args.positionals.length > 0
   return runService('client', { ...loaded, warnings }, io, context => {
     const inspect = watched && context.terminal !== undefined ? 'heads' : loaded.values.inspect
@@ -34,7 +34,7 @@ export const runClient: Run = async (args, io) => {
   })
 }
 
-/** `3000`, `localhost:3000` or a URL, in place of `--target`. */
+/** Turns TARGET (`3000`, `localhost:3000` or a URL) into `--target`. */
 export function withTarget({ flags, positionals }: Arguments): Arguments {
   const [text] = positionals
   if (text === undefined) return { flags, positionals }
@@ -44,11 +44,11 @@ export function withTarget({ flags, positionals }: Arguments): Arguments {
   return { flags: new Map([...flags, ['target', [target]]]), positionals: [] }
 }
 
-/** Everybody on the machine can read a command line. */
+/** Warns of secrets on the command line, which anyone on the machine can read. */
 function proxyWarnings({ values, origins }: Loaded<typeof clientSettings>): string[] {
   const isSecret = values.proxy !== undefined && new URL(values.proxy).password !== ''
   const isOpen = isSecret && origins.get('proxy')?.source === 'flag'
-  return isOpen ? ['--proxy shows its password to everybody on this machine; SALLYPORT_PROXY does not'] : []
+  return isOpen ? ['--proxy shows its password to everyone on this machine; SALLYPORT_PROXY does not'] : []
 }
 
 async function start(config: ClientConfig, context: ServiceContext): Promise<Service> {
@@ -74,7 +74,7 @@ async function start(config: ClientConfig, context: ServiceContext): Promise<Ser
   const tunnel = createTunnel({
     ...options,
     on: {
-      // A session that lives has a token that is still in force.
+      // A live session means that its token is still valid.
       refused: () => config['exit-on-refusal'] && !tunnel.ready() && ended.resolve(EXIT.refused),
     },
   })

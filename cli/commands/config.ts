@@ -41,7 +41,7 @@ export async function validate(component: ComponentName, args: Arguments, io: Io
   return EXIT.ok
 }
 
-/** `sallyport config print COMPONENT`: each value with its source; rules between values are left to `validate`. */
+/** `sallyport config print COMPONENT`: each value with its source. Rules between settings are left to `validate`. */
 export async function print(component: ComponentName, args: Arguments, io: Io): Promise<number> {
   const loaded: Loaded<Settings> = await loadFromCommandLine(component, args, io)
   warn(loaded.warnings, io)

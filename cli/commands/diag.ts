@@ -17,7 +17,7 @@ import { writeOutput } from '../output-files.ts'
 import { asRow } from '../table.ts'
 import { withTarget } from './client.ts'
 
-/** A component answers when its checks are through. */
+/** A component answers when its checks are done. */
 const DEADLINE_MS = 60_000
 const MAX_COMPONENTS = 16
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -31,7 +31,7 @@ export async function diag(args: Arguments, io: Io): Promise<number> {
   const endpoints = running.slice(0, MAX_COMPONENTS)
   if (running.length > MAX_COMPONENTS)
     io.note(
-      `sallyport: of ${running.length} components here, ${MAX_COMPONENTS} are asked; --admin URL asks another one`,
+      `sallyport: only ${MAX_COMPONENTS} of ${running.length} components here are asked; --admin URL asks another one`,
     )
   const asked = await Promise.allSettled(
     endpoints.map(endpoint =>
@@ -55,7 +55,7 @@ function findRunning(args: Arguments, io: Io): Endpoint[] {
     return findEndpoints(args, io)
   } catch (error) {
     if (!(error instanceof Failure) || error.exitCode !== EXIT.runtime) throw error
-    const hint = '`sallyport diag client --out F.zip` and its flags look at one that does not run'
+    const hint = 'for one that is not running, use `sallyport diag client --out F.zip` with its flags'
     throw new Failure(EXIT.runtime, `${error.message}; ${hint}`)
   }
 }
@@ -73,23 +73,25 @@ export async function diagOf(component: ComponentName, args: Arguments, io: Io):
     archive.add(asRow(await diagnosisOf(component, readValues(settings, said), io.environment)))
   } catch (error) {
     if (!(error instanceof Failure)) throw error
-    // It quotes what was given in the place of a value.
+    // The message may quote a secret that was given as a value.
     archive.add({ component, problem: error.message.replaceAll(/"(?:[^"\\]|\\.)*"/g, '"***"') })
     io.note(`sallyport: ${error.message}`)
   }
   const log = optionalFlag(args, 'log.file')
   if (log !== undefined && isCleaned) archive.addLog(await logTail(log))
   else if (log !== undefined)
-    io.note('sallyport: the log is left out: only the configuration tells which secrets it may hold')
+    io.note(
+      'sallyport: the log is left out, because the secrets that it may contain are only known from a valid configuration',
+    )
   await write(archive, out, args, io)
   return EXIT.ok
 }
 
-/** Refuses what exists before anything is asked. */
+/** Refuses an existing file before any component is asked. */
 function newFile(args: Arguments): string {
   const out = requiredFlag(args, 'out')
   if (hasSwitch(args, 'force') || !existsSync(out)) return out
-  throw configurationError(`${out} exists and is not overwritten (--force overwrites it)`)
+  throw configurationError(`${out} already exists (--force overwrites it)`)
 }
 
 async function write(archive: Archive, path: string, args: Arguments, io: Io): Promise<void> {

@@ -13,5 +13,5 @@ export const drain: Run = async (args, io) => {
 
 function describe({ replica, sessions }: Row): string {
   const moved = Array.isArray(sessions) ? sessions.length : 0
-  return `replica ${printable(replica)} drains: not ready, no new connections, ${moved} sessions asked to move\n`
+  return `replica ${printable(replica)} is draining: not ready, no new connections, ${moved} sessions asked to move\n`
 }

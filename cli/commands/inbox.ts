@@ -5,7 +5,7 @@ import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
 import { terminalJson } from '../plain-text.ts'
 import { printJson, printResult } from '../print.ts'
-import { noteProblems } from '../problems.ts'
+import { reportMissingReplicas } from '../problems.ts'
 import {
   ago,
   asRow,
@@ -57,7 +57,7 @@ export const inboxExport: Run = async (args, given) => {
   for await (const id of idsOf(args, io, server)) {
     const [message] = await read(server, io, '/inbox/message', { id })
     if (message === undefined) continue
-    // Of what was delivered there are facts alone.
+    // Delivered webhooks are listed without head and body.
     const isKept = message.body !== undefined || message.state === 'delivered'
     const storedParts = isKept ? undefined : await partsOf(message, io, server)
     io.out(`${terminalJson({ ...message, storedParts })}\n`)
@@ -73,7 +73,7 @@ export const inboxExport: Run = async (args, given) => {
   return EXIT.ok
 }
 
-/** Head and body as they are stored, base64; undefined: not all of them are there. */
+/** Head and body as stored, in base64. Undefined if a part is missing. */
 async function partsOf({ id, parts }: Row, io: Io, server: Endpoint): Promise<string[] | undefined> {
   const found: string[] = []
   for (let n = 0; n < Number(parts); n++) {
@@ -84,14 +84,14 @@ async function partsOf({ id, parts }: Row, io: Io, server: Endpoint): Promise<st
   return found
 }
 
-/** Of all that are asked for, or of as many as `--limit` says, page by page. */
+/** The ids of all webhooks that match, or of as many as `--limit` allows, page by page. */
 async function* idsOf(args: Arguments, io: Io, server: Endpoint): AsyncGenerator<string> {
   const { limit, ...filter } = filterOf(args)
   const most = Number(limit ?? Number.POSITIVE_INFINITY)
   const seen = new Set<string>()
-  /** The oldest of each replica so far. */
+  /** The oldest id of each replica so far. */
   const oldest = new Map<unknown, string>()
-  // A page whose own end was dropped meanwhile begins anew, and brings nothing new; what is behind it still comes.
+  // If the last webhook of a page was dropped meanwhile, listing starts over. Those already seen are skipped, and the rest follows.
   for (let before = '', last: string | undefined; before !== last; ) {
     const page = { ...filter, ...(before === '' ? {} : { before }), limit: String(EXPORT_PAGE) }
     for (const row of await read(server, io, '/inbox', page)) {
@@ -143,7 +143,7 @@ function filterOf(args: Arguments): Record<string, string> {
 
 async function read(server: Endpoint, io: Io, path: string, query: Record<string, string>): Promise<readonly Row[]> {
   const answer = asRow(await view(server, `${path}?${new URLSearchParams(query)}`))
-  noteProblems(io, answer)
+  reportMissingReplicas(io, answer)
   return asRows(answer.messages)
 }
 
@@ -156,21 +156,21 @@ async function readOne(args: Arguments, io: Io): Promise<Row> {
 
 function idOf(args: Arguments): string {
   const [id] = args.positionals
-  if (id === undefined) throw usageError('which one? give its ID, as `sallyport inbox list` shows it')
+  if (id === undefined) throw usageError('which one? Give its ID, as `sallyport inbox list` shows it')
   return id
 }
 
-/** One by its id, or all that the flags name. */
-async function change(args: Arguments, io: Io, path: string, did: string): Promise<number> {
+/** Changes one webhook by its id, or all that match the flags. */
+async function change(args: Arguments, io: Io, path: string, result: string): Promise<number> {
   const server = findServer(args, io)
   const [id] = args.positionals
   const filter = filterOf(args)
   if (id === undefined && filter.runtime === undefined) throw usageError('give an ID, or --runtime NAME')
   const answer = asRow(await askForAction(server, path, { ...filter, ...(id === undefined ? {} : { id }) }))
-  noteProblems(io, answer)
+  reportMissingReplicas(io, answer)
   if (hasSwitch(args, 'json')) return printJson(io, answer)
   const done = asRows(answer.replicas).flatMap(({ messages }) => (Array.isArray(messages) ? messages : []))
-  for (const message of done) io.out(`webhook ${printable(message)}: ${did}\n`)
+  for (const message of done) io.out(`webhook ${printable(message)}: ${result}\n`)
   if (done.length === 0) throw new Failure(EXIT.runtime, 'there is no such webhook')
   return EXIT.ok
 }
@@ -178,9 +178,9 @@ async function change(args: Arguments, io: Io, path: string, did: string): Promi
 async function pause(args: Arguments, io: Io, path: string): Promise<number> {
   const runtime = requiredFlag(args, 'runtime')
   const answer = asRow(await askForAction(findServer(args, io), path, { runtime }))
-  noteProblems(io, answer)
+  reportMissingReplicas(io, answer)
   const done = asRows(answer.replicas).filter(row => row.paused !== undefined)
-  if (done.length === 0) throw new Failure(EXIT.runtime, 'no server with an inbox has answered')
+  if (done.length === 0) throw new Failure(EXIT.runtime, 'no server with an inbox answered')
   const describe = ({ replica, paused }: Row) =>
     `${printable(runtime)} on replica ${printable(replica)}: ${paused === true ? 'paused' : 'resumed'}\n`
   return printResult(args, io, answer, () => done.map(describe).join(''))

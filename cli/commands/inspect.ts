@@ -22,7 +22,7 @@ export const inspectTail: Run = async (args, io) => {
   }
   const listed = new Set<string>()
   const wordOf = ({ id, state }: InspectedExchange) => `${state} ${id}`
-  // What is open is shown when it is over; of a WebSocket that may be late.
+  // Open exchanges are shown when they end, except for WebSockets, which may stay open for long.
   const isEarly = ({ state, upgrade }: InspectedExchange) => state === 'open' && !upgrade
   const news = await follow(client, '/inspect/events')
   for (const exchange of await list(client)) {
@@ -33,7 +33,7 @@ export const inspectTail: Run = async (args, io) => {
     const exchange = event as InspectedExchange
     if (!listed.delete(wordOf(exchange)) && !isEarly(exchange)) show(exchange)
   }
-  throw new Failure(EXIT.runtime, `${client.url} has ended the list`)
+  throw new Failure(EXIT.runtime, `${client.url} has ended the stream of requests`)
 }
 
 export const inspectShow: Run = async (args, io) => {
@@ -49,7 +49,7 @@ export const inspectReplay: Run = async (args, io) => {
   const method = edits.method ?? first.method
   const unsafe = hasSwitch(args, 'yes')
   if (!unsafe && !['GET', 'HEAD', 'OPTIONS', 'TRACE'].includes(method)) {
-    throw usageError(`${method} ${edits.path ?? first.path} may do something twice: --yes sends it once more`)
+    throw usageError(`${method} ${edits.path ?? first.path} may act on the target twice: --yes sends it again`)
   }
   const { id: replayed } = asRow(await requestAction(client, '/inspect/replay', { id, unsafe, edits }))
   const replay = await read(client, String(replayed))
@@ -62,7 +62,7 @@ export const inspectHar: Run = async (args, io) => {
   const found: InspectedDetail[] = []
   for (const { id } of await list(client)) {
     const exchange = await view(client, `/inspect/${id}`).catch(() => undefined)
-    // It may have made room for another meanwhile.
+    // It may have been dropped meanwhile to make room for another.
     if (exchange !== undefined) found.push(exchange as InspectedDetail)
   }
   const text = `${JSON.stringify(harOf(found), undefined, 2)}\n`
@@ -82,13 +82,13 @@ async function list(client: Endpoint): Promise<readonly InspectedExchange[]> {
 async function read(client: Endpoint, id: string): Promise<InspectedDetail> {
   const known = await list(client)
   if (!known.some(exchange => exchange.id === id))
-    throw new Failure(EXIT.runtime, `there is no exchange ${id}, or no more`)
+    throw new Failure(EXIT.runtime, `there is no exchange ${id}, or no longer`)
   return (await view(client, `/inspect/${id}`)) as InspectedDetail
 }
 
 function idOf(args: Arguments): string {
   const [id] = args.positionals
-  if (id === undefined) throw usageError('which one? give its ID, as `sallyport inspect tail` shows it')
+  if (id === undefined) throw usageError('which one? Give its ID, as `sallyport inspect tail` shows it')
   return id
 }
 

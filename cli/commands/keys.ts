@@ -30,14 +30,14 @@ export const keysAdd: Run = async (args, io) => {
     const { privateJwk, jwks } = await checked(() => createKeys({ alg: algorithm(args) }))
     const text = textOf({ ...set, keys: [...set.keys, ...jwks.keys] })
     await checked(() => parseKeySet(text), path)
-    // The secret first: a key that verifies what nobody can sign would be of no use.
+    // The private key first: a public key is useless if nobody can sign with its private half.
     await writeOutput(
       [{ path: out, text: `${JSON.stringify(privateJwk)}\n`, secret: true }],
       hasSwitch(args, 'force'),
       io,
     )
     await rewriteOutput([{ path, text, secret: false }], io)
-    io.note(`added ${privateJwk.kid}; sign with it once every server has read the set\n`)
+    io.note(`added ${privateJwk.kid}; sign with it once every server has read the key set\n`)
     return EXIT.ok
   })
 }
@@ -62,9 +62,9 @@ export const keysRetire: Run = async (args, io) => {
     if (others.length > 0) throw usageError(`several keys begin with ${start}`)
     const keys = set.keys.filter(key => key !== found)
     if (keys.length === 0)
-      throw configurationError(`${found.kid} is the last key of ${path}: no token would be valid any more`)
+      throw configurationError(`${found.kid} is the last key of ${path}: without it, no token would be valid`)
     await rewriteOutput([{ path, text: textOf({ ...set, keys }), secret: false }], io)
-    io.note(`retired ${found.kid}; what it signed is refused from now on; live sessions stay until their tokens end\n`)
+    io.note(`retired ${found.kid}; its tokens are refused from now on; live sessions last until their tokens expire\n`)
     return EXIT.ok
   })
 }

@@ -5,7 +5,7 @@ import { address, duration } from '../config/kinds.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalCount, optionalFlag, readInput, readUrl } from '../options.ts'
 
-/** Above these somebody has to say that it is meant. */
+/** More than this needs `--yes`. */
 const CAREFUL = { rate: 200, durationMs: 60_000 } as const
 
 export const runLoadTest: Run = async (args, io) => {
@@ -69,7 +69,7 @@ function readHeaders(lines: readonly string[]): Record<string, string> {
 function readRate(text: string): number | undefined {
   if (text === 'max') return undefined
   if (!/^[1-9]\d{0,5}$/.test(text))
-    throw usageError(`--rate: ${JSON.stringify(text)} is no whole number from 1, nor max`)
+    throw usageError(`--rate: ${JSON.stringify(text)} is neither a whole number from 1 nor max`)
   return Number(text)
 }
 
@@ -99,7 +99,7 @@ function checkNames(only: readonly string[] | undefined, known: readonly string[
   if (unknown !== undefined) throw usageError(`--only ${unknown}: there are ${known.join(', ')}`)
 }
 
-/** It is an optional dependency, and only closed loops use it. */
+/** autocannon is an optional dependency, and only closed loops use it. */
 function requireAutocannon(): void {
   try {
     import.meta.resolve('autocannon')
@@ -119,7 +119,7 @@ async function serveUpstream(text: string, io: Io): Promise<number> {
     throw new Failure(EXIT.runtime, `cannot listen on ${text}: ${error.message}`, { cause: error })
   })
   const bound = server.address() as { port: number }
-  io.note(`the upstream of load tests listens on http://${host}:${bound.port}; Ctrl-C ends it`)
+  io.note(`the upstream for load tests is listening on http://${host}:${bound.port}; Ctrl-C ends it`)
   await new Promise(resolve => {
     process.once('SIGINT', resolve)
     process.once('SIGTERM', resolve)

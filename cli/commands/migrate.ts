@@ -11,7 +11,7 @@ import { writeOutput } from '../output-files.ts'
 import { plainText } from '../plain-text.ts'
 
 const MAX_BYTES = 1_048_576
-/** No anchors, since people edit the result. */
+/** No anchors, since people will edit the result. */
 const PLAIN = { aliasDuplicateObjects: false }
 
 export const migrateFromFrp: Run = async (args, io) => {
@@ -19,15 +19,16 @@ export const migrateFromFrp: Run = async (args, io) => {
   const [domain, out] = [readDomain(requiredFlag(args, 'domain')), requiredFlag(args, 'out')]
   const { runtimes, notes } = migrateFrp(await readConfiguration(path), domain)
   for (const note of notes) io.note(plainText(note))
-  if (runtimes.length === 0) throw configurationError(`${path}: no proxy of it can be carried; nothing is written`)
+  if (runtimes.length === 0)
+    throw configurationError(`${path}: none of its proxies can be converted; nothing was written`)
   for (const { name, routes } of runtimes) checkRoutes(name, routes)
-  // The password of a proxy, or a header that lets in: they are as secret as what they were read from.
+  // The files may have a proxy password or a secret header, so they get the permissions of secrets.
   const files = runtimes.flatMap(({ name, client, routes }) => [
     { path: join(out, `${name}.yaml`), text: stringify(client, PLAIN), secret: true },
     { path: join(out, `${name}-routes.yaml`), text: stringify(routes, PLAIN), secret: true },
   ])
   await writeOutput(files, hasSwitch(args, 'force'), io)
-  io.note('\nNext, for each runtime, in that folder, with the private.jwk of `sallyport keys create`:')
+  io.note('\nNext, in that folder, for each runtime, with the private.jwk of `sallyport keys create`:')
   for (const { name } of runtimes) {
     io.note(`  sallyport token create --key private.jwk --runtime ${name} --ttl 90d --out ${name}.token`)
     io.note(`  sallyport client --config ${name}.yaml`)
@@ -43,7 +44,7 @@ function readDomain(text: string): string {
   }
 }
 
-/** TOML, YAML or JSON, as frp reads them. Its older INI is none of these. */
+/** Reads TOML, YAML or JSON, like frp itself. frp's older INI format is not supported. */
 async function readConfiguration(path: string): Promise<unknown> {
   let text: string
   try {
@@ -51,9 +52,11 @@ async function readConfiguration(path: string): Promise<unknown> {
   } catch (error) {
     throw configurationError(`cannot read ${path}: ${fileProblem(error)}`, error)
   }
-  if (text.length > MAX_BYTES) throw configurationError(`${path} is larger than 1 MiB: it is no configuration of frp`)
+  if (text.length > MAX_BYTES) throw configurationError(`${path} is larger than 1 MiB: it is not an frp configuration`)
   if (path.endsWith('.ini'))
-    throw configurationError(`${path}: frp's INI is not read; frp says how to turn it into TOML`)
+    throw configurationError(
+      `${path}: frp's INI format is not supported; the frp documentation describes how to convert it to TOML`,
+    )
   const parse = /\.(ya?ml|json)$/.test(path)
     ? (yaml: string) => parseYaml(yaml, { logLevel: 'error' })
     : await tomlParser()
@@ -61,7 +64,7 @@ async function readConfiguration(path: string): Promise<unknown> {
     return parse(text)
   } catch (error) {
     const [problem = ''] = (error as Error).message.split('\n')
-    throw configurationError(`${path}: ${plainText(problem)} (a template of frp's is to be filled in first)`, error)
+    throw configurationError(`${path}: ${plainText(problem)} (an frp template must be rendered first)`, error)
   }
 }
 
@@ -76,13 +79,13 @@ async function tomlParser(): Promise<(text: string) => unknown> {
   }
 }
 
-/** What was made must be a table that a client takes. */
+/** Checks that a client would accept the generated routes. */
 function checkRoutes(runtime: string, routes: object): void {
   try {
     createRouter({ routes: routes as RouteTable }).close()
   } catch (error) {
     throw configurationError(
-      `the routes of ${runtime} would not be valid, so nothing is written: ${(error as Error).message}`,
+      `the routes of ${runtime} would not be valid, so nothing was written: ${(error as Error).message}`,
       error,
     )
   }

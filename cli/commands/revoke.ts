@@ -4,7 +4,7 @@ import type { Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { beginsId, hasSwitch, optionalFlag } from '../options.ts'
 import { printResult } from '../print.ts'
-import { noteProblems } from '../problems.ts'
+import { reportMissingReplicas } from '../problems.ts'
 import { asRow, asRows, type Columns, count, printable, type Row, tableText } from '../table.ts'
 import { readTimeS } from '../time.ts'
 
@@ -16,11 +16,11 @@ export const revoke: Run = async (args, io) => {
     until: time(args, 'until'),
   }
   if (rule.until !== undefined && rule.until * 1000 <= Date.now()) {
-    throw usageError(`--until ${optionalFlag(args, 'until')} is over: the rule would refuse nobody`)
+    throw usageError(`--until ${optionalFlag(args, 'until')} is in the past: the rule would refuse nobody`)
   }
   const { until: _, ...what } = rule
   if (Object.values(what).every(value => value === undefined)) {
-    throw usageError('what is revoked? give --jti ID, --runtime NAME or --issued-before TIME')
+    throw usageError('what should be revoked? Give --jti ID, --runtime NAME or --issued-before TIME')
   }
   const future = hasSwitch(args, 'future')
   if (future && rule.issuedBefore !== undefined)
@@ -29,10 +29,10 @@ export const revoke: Run = async (args, io) => {
   printResult(args, io, answer, () => {
     const made = asRow(answer.revocation)
     const done = asRows(answer.replicas).map(row => `${describe(row)}\n`)
-    return `${done.join('')}${ruleText(made)}; take it back with: sallyport revocations remove ${printable(made.id)}\n`
+    return `${done.join('')}${ruleText(made)}; undo it with: sallyport revocations remove ${printable(made.id)}\n`
   })
   if (rule.until === undefined) {
-    io.note('the rule has no end, and stays in the list until it is removed: --until TIME gives it one\n')
+    io.note('the rule never expires: it stays in the list until it is removed, unless you give --until TIME\n')
   }
   return EXIT.ok
 }
@@ -40,20 +40,20 @@ export const revoke: Run = async (args, io) => {
 export const revocationsList: Run = async (args, io) => {
   const answer = asRow(await view(findServer(args, io), '/revocations'))
   printResult(args, io, answer, () => tableText(asRows(answer.revocations), COLUMNS, 'no revocations'))
-  noteProblems(io, answer)
+  reportMissingReplicas(io, answer)
   return EXIT.ok
 }
 
 export const revocationsRemove: Run = async (args, io) => {
   const server = findServer(args, io)
   const [start] = args.positionals
-  if (start === undefined) throw usageError('which one? give its ID, as `sallyport revocations list` shows it')
+  if (start === undefined) throw usageError('which one? Give its ID, as `sallyport revocations list` shows it')
   const rule = findRule(asRows(asRow(await view(server, '/revocations')).revocations), start)
   const answer = asRow(await askForAction(server, '/revocations/remove', { id: rule.id }))
-  noteProblems(io, answer)
-  // The others may have heard of it before they were asked.
+  reportMissingReplicas(io, answer)
+  // The other replicas may have learned of it before they were asked.
   const done = asRows(answer.replicas).filter(({ removed }) => removed === true)
-  const describe = ({ replica }: Row) => `taken back on replica ${printable(replica)}: ${ruleText(rule)}\n`
+  const describe = ({ replica }: Row) => `removed on replica ${printable(replica)}: ${ruleText(rule)}\n`
   return printResult(args, io, answer, () => done.map(describe).join(''))
 }
 
@@ -73,13 +73,13 @@ const COLUMNS: Columns = {
 }
 
 function ruleText({ tokenId, runtime, issuedBefore, unreadable }: Row): string {
-  if (unreadable !== undefined) return `everybody: no rule, ${printable(unreadable)}`
+  if (unreadable !== undefined) return `all tokens: unreadable rule, ${printable(unreadable)}`
   return [
     tokenId === undefined ? 'tokens' : `the token ${printable(tokenId)}`,
     runtime === undefined ? '' : ` of ${printable(runtime)}`,
     issuedBefore === undefined
       ? tokenId === undefined
-        ? ', later ones too'
+        ? ', including later ones'
         : ''
       : ` issued before ${moment(issuedBefore)}`,
   ].join('')
@@ -96,6 +96,6 @@ function time(args: Arguments, name: string): number | undefined {
 }
 
 function describe({ replica, ended, kept }: Row): string {
-  const lasts = kept === true ? 'kept over a restart' : 'NOT kept over a restart (give --auth.revocations.file)'
+  const lasts = kept === true ? 'kept across restarts' : 'NOT kept across restarts (give --auth.revocations.file)'
   return `revoked on replica ${printable(replica)}: ${count(ended) ?? '0'} sessions ended; ${lasts}`
 }

@@ -11,7 +11,7 @@ import { printResult } from '../print.ts'
 import { loadRoutes } from '../service/routes.ts'
 import { facts } from '../table.ts'
 
-/** `sallyport route test`: exit code 0 if a route takes the URL, else 1. */
+/** `sallyport route test`: exits with 0 if a route takes the URL, else with 1. */
 export const routeTest: Run = async (args, io) => {
   const config = await routeConfig(args)
   if (config.routes === undefined && config.preset === undefined) throw usageError('--routes is missing')
@@ -27,7 +27,7 @@ export const routeTest: Run = async (args, io) => {
   return result.outcome === 'refuse' ? EXIT.runtime : EXIT.ok
 }
 
-/** Flags of the router that this command takes too; no variable and no file speaks here. */
+/** Settings from the flags that this command shares with the router. Variables and files are ignored. */
 async function routeConfig(args: Arguments): Promise<RouterConfig> {
   const flags = new Map([...args.flags].filter(([name]) => Object.hasOwn(COMPONENTS.router, name)))
   const sources = { flags, environment: {}, configFile: undefined, everyName: [] }

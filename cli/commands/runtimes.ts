@@ -1,7 +1,7 @@
 import { findServer, view } from '../admin-client.ts'
 import type { Run } from '../command.ts'
 import { printResult } from '../print.ts'
-import { noteProblems } from '../problems.ts'
+import { reportMissingReplicas } from '../problems.ts'
 import { asRow, asRows, type Columns, count, printable, shortId, size, tableText } from '../table.ts'
 
 const COLUMNS: Columns = {
@@ -17,7 +17,7 @@ const COLUMNS: Columns = {
 
 export const runtimesList: Run = async (args, io) => {
   const answer = asRow(await view(findServer(args, io), '/runtimes'))
-  noteProblems(io, answer)
+  reportMissingReplicas(io, answer)
   const runtimes = asRows(answer.runtimes)
   return printResult(args, io, runtimes, () => tableText(runtimes, COLUMNS, 'no runtimes'))
 }

@@ -38,7 +38,7 @@ async function start(
   const tracing = recent === undefined ? await openTracing(config, context) : keepRecent(recent, config, context)
   const server = await listen(serverOptions(config, callers, context.sockets), config, context, tracing?.options)
   try {
-    // A socket that is given has an address of its own, whatever the flag says.
+    // A socket that was passed in has its own address, whatever the flag says.
     checkPublicConfig(config, server.publicAddress!)
   } catch (error) {
     await server.close({ graceMs: 0 })

@@ -4,7 +4,7 @@ import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { beginsId, optionalFlag, optionalGrace } from '../options.ts'
 import { printResult } from '../print.ts'
-import { noteProblems } from '../problems.ts'
+import { reportMissingReplicas } from '../problems.ts'
 import { sessionColumns } from '../status-text.ts'
 import { asRow, asRows, facts, printable, type Row, tableText } from '../table.ts'
 
@@ -29,21 +29,21 @@ export const sessionsDrain: Run = async (args, io) => {
 
 export const sessionsClose: Run = async (args, io) => await change(args, io, '/sessions/close', 'closed')
 
-async function change(args: Arguments, io: Io, path: string, did: string, more?: object): Promise<number> {
+async function change(args: Arguments, io: Io, path: string, result: string, more?: object): Promise<number> {
   const server = findServer(args, io)
   const body = { ...(await choice(args, server, io)), reason: optionalFlag(args, 'reason'), ...more }
   const answer = await askForAction(server, path, body)
-  noteProblems(io, answer)
+  reportMissingReplicas(io, answer)
   const done = asRows(asRow(answer).replicas).flatMap(({ replica, sessions }) =>
     (Array.isArray(sessions) ? sessions : []).map(session => ({ replica, session })),
   )
   if (done.length === 0) throw new Failure(EXIT.runtime, 'there is no such session')
   const describe = ({ replica, session }: (typeof done)[number]) =>
-    `session ${printable(session)} on replica ${printable(replica)}: ${did}\n`
+    `session ${printable(session)} on replica ${printable(replica)}: ${result}\n`
   return printResult(args, io, answer, () => done.map(describe).join(''))
 }
 
-/** `--session` may be the beginning of an id. */
+/** The sessions that the flags choose. `--session` may be a prefix of an id. */
 async function choice(args: Arguments, server: Endpoint, io: Io): Promise<object> {
   const [session, runtime] = [optionalFlag(args, 'session'), optionalFlag(args, 'runtime')]
   if ((session === undefined) === (runtime === undefined)) throw usageError('give --session ID or --runtime NAME')
@@ -60,6 +60,6 @@ function findSession(sessions: readonly Row[], start: string | undefined): Row {
 
 async function readSessions(server: Endpoint, io: Io): Promise<readonly Row[]> {
   const answer = asRow(await view(server, '/sessions'))
-  noteProblems(io, answer)
+  reportMissingReplicas(io, answer)
   return asRows(answer.sessions)
 }

@@ -12,7 +12,7 @@ const CLEAR = '\x1b[H\x1b[2J'
 
 export const status: Run = async (args, io) => (hasSwitch(args, 'watch') ? await watch(args, io) : await show(args, io))
 
-/** Asks all at once, shows those that answer, and fails for one that does not. */
+/** Asks all components at once, shows those that answer, and fails if one does not. */
 async function show(args: Arguments, io: Io): Promise<number> {
   const endpoints = findEndpoints(args, io)
   const asked = await Promise.allSettled(endpoints.map(endpoint => view(endpoint, '/status')))
@@ -28,7 +28,7 @@ async function show(args: Arguments, io: Io): Promise<number> {
   return EXIT.ok
 }
 
-/** Runs until a signal ends the process. A component that does not answer now may answer next time, which is what one watches for. */
+/** Runs until a signal ends the process. A component that does not answer now may answer next time, so that is not a failure. */
 async function watch(args: Arguments, io: Io): Promise<never> {
   for (;;) {
     let shown = ''

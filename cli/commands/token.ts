@@ -22,7 +22,7 @@ export const tokenCreate: Run = async (args, io) => {
   const { token, expiresAt } = await checked(() => createToken(options))
   if (out === undefined) io.out(`${token}\n`)
   else await writeOutput([{ path: out, text: `${token}\n`, secret: true }], true, { ...io, out: () => {} })
-  io.note(`token for ${runtime}, holds until ${new Date(expiresAt).toISOString()}`)
+  io.note(`token for ${runtime}, valid until ${new Date(expiresAt).toISOString()}`)
   return EXIT.ok
 }
 
@@ -44,9 +44,9 @@ function readKey(path: string): JWK {
     const key: unknown = JSON.parse(text)
     if (typeof key === 'object' && key !== null && 'kty' in key) return key as JWK
   } catch {
-    // Falls through: the message of the parser would show a part of the key.
+    // Falls through, because the message of the parser would show a part of the key.
   }
-  throw configurationError(`${path} is no private JWK; \`sallyport keys create\` makes one`)
+  throw configurationError(`${path} is not a private JWK; \`sallyport keys create\` makes one`)
 }
 
 export const tokenInspect: Run = async (args, io) => {

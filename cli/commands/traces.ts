@@ -10,11 +10,11 @@ const DEFAULT_LAST = '5'
 
 export const traces: Run = async (args, io) => {
   const last = Number(optionalFlag(args, 'last') ?? DEFAULT_LAST)
-  if (!Number.isInteger(last) || last < 1) throw usageError('--last is a whole number from 1')
+  if (!Number.isInteger(last) || last < 1) throw usageError('--last must be a whole number from 1')
   const answer = asRow(await view(findServer(args, io), '/traces'))
   if (answer.traces === null)
-    throw new Failure(EXIT.runtime, 'that server keeps no traces: it runs without --tracing recent')
+    throw new Failure(EXIT.runtime, 'that server keeps no traces: it is not running with --tracing recent')
   const found = asRows(answer.traces).slice(-last)
-  const text = () => found.map(waterfall).join('\n') || 'no request was traced yet (--tracing.ratio)\n'
+  const text = () => found.map(waterfall).join('\n') || 'no request has been traced yet (--tracing.ratio)\n'
   return printResult(args, io, found, text)
 }

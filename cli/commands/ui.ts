@@ -2,7 +2,7 @@ import { findEndpoints, issueCode } from '../admin-client.ts'
 import type { Run } from '../command.ts'
 import { printResult } from '../print.ts'
 
-/** `sallyport ui`: one link a component, each to be opened once. */
+/** `sallyport ui`: one link per component. Each can be opened once. */
 export const ui: Run = async (args, io) => {
   const endpoints = findEndpoints(args, io)
   const links = await Promise.all(

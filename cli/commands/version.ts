@@ -4,7 +4,7 @@ import { EXIT } from '../failure.ts'
 import { hasSwitch } from '../options.ts'
 import { printJson } from '../print.ts'
 
-/** `sallyport version`; with `--json` what a report of a defect needs. */
+/** `sallyport version`; with `--json`, everything that a bug report needs. */
 export const version: Run = async (args, io) => {
   if (hasSwitch(args, 'json')) {
     const { versions } = await import('../diag/versions.ts')

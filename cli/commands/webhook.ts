@@ -1,4 +1,4 @@
-/** `sallyport webhook send`: one delivery, signed as its sender would. */
+/** `sallyport webhook send`: one delivery, signed as its sender would sign it. */
 import { randomUUID } from 'node:crypto'
 import { lookup } from 'node:dns'
 import type { LookupFunction } from 'node:net'
@@ -20,7 +20,7 @@ const DEADLINE_MS = 60_000
 const MAX_SHOWN_BYTES = 4096
 const BODY = '{"message":"a test delivery of sallyport webhook send"}\n'
 
-/** What each sender sends beside its signature. */
+/** Fields that each sender sends besides the signature. */
 const COMPANIONS: Record<SchemeName, (id: string) => HeaderList> = {
   github: id => ['user-agent', 'GitHub-Hookshot/sallyport', 'x-github-event', 'push', 'x-github-delivery', id],
   gitea: id => ['x-gitea-event', 'push', 'x-gitea-delivery', id],
@@ -118,13 +118,13 @@ async function beginningOf(body: AsyncIterable<Buffer>): Promise<string> {
   return Buffer.concat(chunks).subarray(0, MAX_SHOWN_BYTES).toString()
 }
 
-/** Names under `.localhost` are this machine (RFC 6761), which few resolvers know. */
+/** Names under `.localhost` are this machine (RFC 6761), but few resolvers know that. */
 const lookUp: LookupFunction = (name, options, done) => {
   lookup(/(^|\.)localhost\.?$/i.test(name) ? 'localhost' : name, options, done)
 }
 
 function describe({ status, inboxId, error, tookMs, body }: Answer): string {
-  const kept = inboxId === undefined ? '' : `, kept in the inbox as ${printable(inboxId)}`
+  const kept = inboxId === undefined ? '' : `, stored in the inbox as ${printable(inboxId)}`
   const failed = error === undefined ? '' : `, ${printable(error)}`
   const text = body.trimEnd().split('\n').map(printable).join('\n')
   return `${status} in ${tookMs} ms${kept}${failed}\n${body === '' ? '' : `${text}\n`}`

@@ -3,7 +3,7 @@ import type { HostPort } from '../../protocol/base/host-port.ts'
 import { type Limit, rangeOf } from '../../protocol/base/limit.ts'
 import { isDnsLabel } from '../../protocol/base/names.ts'
 import { readBytes, readDuration } from '../../protocol/base/units.ts'
-import { withoutHeld } from '../held-text.ts'
+import { maskSecrets } from '../held-text.ts'
 
 /**
  * The kinds of value that a setting can have. Each reads what a flag, an environment variable (text) or a YAML file
@@ -77,7 +77,7 @@ export const inboxOrOff: Kind<string> = {
 
 /** Whoever writes a token or a key in the place of its file would find it in a log. */
 function readPath(text: string): string {
-  if (withoutHeld(text) !== text) throw new TypeError('expected the path of a file, not what it holds')
+  if (maskSecrets(text) !== text) throw new TypeError('expected the path of a file, not what it holds')
   return matching(/./s, 'a path')(text)
 }
 

@@ -362,7 +362,7 @@ describe('certs, keys and token', () => {
     [
       ['certs', 'init', '--out', 'FOLDER', '--host', 'a.example'],
       3,
-      'FOLDER/ca.pem exists and is not overwritten (--force overwrites it)',
+      'FOLDER/ca.pem already exists (--force overwrites it)',
     ],
     [['certs', 'init', '--out', 'FOLDER'], 2, '--host is missing: the names by which the server is reached'],
     [
@@ -376,11 +376,7 @@ describe('certs, keys and token', () => {
       '"a b" is not a host name: give a DNS name, "*." and a DNS name, or an IP address',
     ],
     [['certs', 'show', 'FOLDER/nonsense'], 3, 'FOLDER/nonsense: there is no certificate in it'],
-    [
-      ['keys', 'create', '--out', 'FOLDER'],
-      3,
-      'FOLDER/private.jwk exists and is not overwritten (--force overwrites it)',
-    ],
+    [['keys', 'create', '--out', 'FOLDER'], 3, 'FOLDER/private.jwk already exists (--force overwrites it)'],
     [
       ['keys', 'create', '--out', 'FOLDER/x', '--alg', 'HS256'],
       2,
@@ -394,7 +390,7 @@ describe('certs, keys and token', () => {
     [
       ['token', 'create', '--key', 'FOLDER/jwks.json', '--runtime', 'demo'],
       3,
-      'FOLDER/jwks.json is no private JWK; `sallyport keys create` makes one',
+      'FOLDER/jwks.json is not a private JWK; `sallyport keys create` makes one',
     ],
     [
       ['token', 'create', '--key', 'FOLDER/private.jwk', '--runtime', 'a.b'],

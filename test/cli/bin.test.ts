@@ -146,5 +146,5 @@ test('a command whose answer never comes has failed', async () => {
   const hook = 'globalThis.fetch = () => new Promise(() => {})'
   const flags = ['--import', `data:text/javascript,${encodeURIComponent(hook)}`]
   const ended = await run(process.execPath, [...flags, 'bin/sallyport.js', 'status', '--admin', 'http://127.0.0.1:9'])
-  expect(ended).toEqual({ code: 1, out: '', notes: 'sallyport: what it waits for will never come\n' })
+  expect(ended).toEqual({ code: 1, out: '', notes: 'sallyport: ended early: nothing is left that it could wait for\n' })
 })

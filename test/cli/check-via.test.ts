@@ -71,7 +71,7 @@ test('what is missing or wrong on the command line', async () => {
   const wrong = await sallyport(['check', '--via', 'demo', '--admin', `http://${await client.address('admin')}`], {
     environment: machine.environment,
   })
-  expect([wrong.code, wrong.notes]).toEqual([1, expect.stringContaining('has no /runtimes/check: it is no server')])
+  expect([wrong.code, wrong.notes]).toEqual([1, expect.stringContaining('has no /runtimes/check: it is not a server')])
 })
 
 describe.runIf(needs('redis'))('with two replicas', { tags: ['slow'] }, () => {

@@ -319,10 +319,7 @@ describe('the command', () => {
   test('refuses to overwrite, before it asks anybody', async () => {
     writeFileSync(file('report.zip'), 'mine')
     const { code, notes } = await sallyport(['diag', '--out', file('report.zip')], machine)
-    expect([code, notes]).toEqual([
-      3,
-      `sallyport: ${file('report.zip')} exists and is not overwritten (--force overwrites it)\n`,
-    ])
+    expect([code, notes]).toEqual([3, `sallyport: ${file('report.zip')} already exists (--force overwrites it)\n`])
     expect(readFileSync(file('report.zip'), 'utf8')).toBe('mine')
   })
 

@@ -151,7 +151,7 @@ test('tail, show and replay show no secret and no control character, as text and
 test('a replay is asked for where its method is not safe, and what it changes is in no log', async () => {
   const id = send()
   const refused = await inspect('replay', id)
-  expect([refused.code, refused.notes]).toEqual([2, expect.stringContaining('may do something twice: --yes')])
+  expect([refused.code, refused.notes]).toEqual([2, expect.stringContaining('may act on the target twice: --yes')])
   writeFileSync(join(folder, 'body'), `{"token":"${CANARY}"}`)
   const { code } = await inspect('replay', id, '--yes', '--header', `x-note: ${CANARY}`, '--body', join(folder, 'body'))
   expect([code, bodies.at(-1)]).toEqual([0, `{"token":"${CANARY}"}`])
@@ -167,7 +167,7 @@ test('a replay takes a body as long as the inspector keeps, and none that it wou
   expect(bodies.at(-1)).toBe('\x01'.repeat(128 * 1024))
   writeFileSync(join(folder, 'bytes'), Buffer.from([0xff, 0xfe, 0x80]))
   const { code, notes } = await inspect('replay', id, '--yes', '--body', join(folder, 'bytes'))
-  expect([code, notes, bodies.length]).toEqual([2, expect.stringContaining('is no UTF-8 text'), 3])
+  expect([code, notes, bodies.length]).toEqual([2, expect.stringContaining('is not UTF-8 text'), 3])
 })
 
 test('tail tells the end of an exchange that was open when it began', async () => {

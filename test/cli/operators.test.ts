@@ -79,7 +79,7 @@ describe('of several components', () => {
     writeFileSync(join(folder, 'client-3.json'), JSON.stringify(file), { mode: 0o600 })
     const { code, out, notes } = await status()
     expect(out).toMatch(/^client 1: ready/)
-    expect(notes).toContain(`${strange} does not answer in JSON`)
+    expect(notes).toContain(`${strange} does not answer with JSON`)
     expect(notes).toContain(`no token for ${unread}: no such file`)
     expect(code).toBe(3)
     expect(JSON.parse((await status('--json')).out)).toEqual([JSON.parse(GOOD)])
@@ -104,7 +104,7 @@ test.each([['drain'], ['revoke', '--jti', 'x'], ['sessions', 'close', '--runtime
     const url = `http://127.0.0.1:${(listener.address() as AddressInfo).port}`
     const { code, notes } = await sallyport([...words, '--admin', url])
     listener.close().closeAllConnections()
-    expect([code, notes]).toEqual([1, `sallyport: ${url} does not say that it did anything: it is no server\n`])
+    expect([code, notes]).toEqual([1, `sallyport: ${url} did not report any action: it is not a server\n`])
   },
 )
 

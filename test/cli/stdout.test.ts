@@ -41,7 +41,7 @@ describe.runIf(existsSync(FULL))('a disk that is full', () => {
   ])('%j fails', args => {
     expect(run(args, FULL)).toEqual({
       status: 1,
-      stderr: 'sallyport: cannot write the output: no room is left on the disk\n',
+      stderr: 'sallyport: cannot write the output: no space is left on the disk\n',
     })
   })
 })

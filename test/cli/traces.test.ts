@@ -32,7 +32,7 @@ test('one waterfall of both sides, without a receiver', async () => {
     ...['--token.file', file('token'), '--target', target, '--tracing', 'server'],
   ])
   await client.line(({ msg }) => msg === 'connected')
-  expect((await traces(server)).out).toBe('no request was traced yet (--tracing.ratio)\n')
+  expect((await traces(server)).out).toBe('no request has been traced yet (--tracing.ratio)\n')
   const headers = { host: 'demo.tunnels.localhost' }
   const { statusCode, body } = await request(`http://${await server.address('public')}/x?secret=1`, { headers })
   expect([statusCode, await body.text()]).toEqual([200, 'hello'])
@@ -54,7 +54,7 @@ test('one waterfall of both sides, without a receiver', async () => {
 
 test('a server that keeps none says so', async () => {
   const server = machine.start(machine.serverArgs())
-  const says = 'sallyport: that server keeps no traces: it runs without --tracing recent\n'
+  const says = 'sallyport: that server keeps no traces: it is not running with --tracing recent\n'
   // Its token is found a moment after it listens.
   await until(async () => (await traces(server)).notes === says, 'it says so')
   expect((await traces(server)).code).toBe(1)

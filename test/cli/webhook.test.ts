@@ -94,7 +94,7 @@ test('other fields can be given, and the answer is told', async () => {
   status = 202
   expect((await sendOne(...secret)).ran).toMatchObject({
     code: 0,
-    out: expect.stringMatching(/^202 in \d+ ms, kept in the inbox as i-1\n/),
+    out: expect.stringMatching(/^202 in \d+ ms, stored in the inbox as i-1\n/),
   })
   status = 401
   const refused = await sendOne(...secret, '--json')

@@ -84,7 +84,7 @@ it.runIf(needs('curl'))('the printed lines work when pasted; Ctrl-C leaves no pr
   expect(find('/webhooks/')).toEqual(['success', 'success', 'success'])
   const kept = demo.lines.filter(line => /^ {2}(?:kill|npm run .* webhook send) /.test(line)).join('\n')
   const { stdout } = await promisify(execFile)('sh', ['-ec', kept])
-  expect(stdout).toMatch(/^202 in \d+ ms, kept in the inbox as \S+\n/)
+  expect(stdout).toMatch(/^202 in \d+ ms, stored in the inbox as \S+\n/)
   for (const text of find('/nobody-there')) expect(text).toMatch(/access-control-allow-origin: https:\/\/ui/)
   const folder = /--cacert (\S+)\/ca\.pem/.exec(commands[0] ?? '')?.[1] ?? ''
   expect(existsSync(folder)).toBe(true)

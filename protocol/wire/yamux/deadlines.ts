@@ -23,7 +23,7 @@ const ACK_DELAY_MS = 20
 const OVERDUE_MS = 500
 /** An answer is overdue after twice the usual round trip, and at least after this time. */
 const LEAST_LATE_MS = 250
-/** If a timer fires this late, the process stood still. What the peer sent meanwhile must be read first. */
+/** If a timer fires this late, the process stood still. The peer then gets another moment before it counts as dead. */
 const STOOD_STILL_MS = 2_000
 
 /** The timed work of a session: it sends acknowledgements and pings when they are due, and ends every wait for the peer. */

@@ -41,8 +41,8 @@ test.each([0, 9, 10, 65_536, 70_000])('a file of %i bytes is read up to its boun
 })
 
 test.each([
-  ['pipe', 'EFTYPE', 'it is no plain file'],
-  ['endless', 'EFTYPE', 'it is no plain file'],
+  ['pipe', 'EFTYPE', 'it is not a plain file'],
+  ['endless', 'EFTYPE', 'it is not a plain file'],
   ['.', 'EISDIR', 'it is a directory'],
 ])('%s is not read', async (name, code, message) => {
   await expect(readPlain(join(folder, name))).rejects.toMatchObject({ code, message })
