@@ -13,7 +13,7 @@ export async function loadFromCommandLine<C extends ComponentName>(
   return readValues(COMPONENTS[component], await originsFromCommandLine(component, args, io))
 }
 
-/** What they say, whether or not it can hold. */
+/** The origins of the settings, whether or not their values are valid. */
 export function originsFromCommandLine(component: ComponentName, args: Arguments, io: Io): Promise<Origins> {
   return findOrigins(COMPONENTS[component], {
     flags: args.flags,

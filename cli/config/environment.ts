@@ -1,11 +1,11 @@
 import { nearest } from '../../protocol/base/nearest.ts'
 import { environmentName, type Settings } from './setting.ts'
 
-/** What Kubernetes puts into every container for a Service named `sallyport...` (service links). */
+/** Variables that Kubernetes adds to every container for a Service named `sallyport...` (service links). */
 const SERVICE_LINK = /_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$/
 const SERVICE_URL = /^(tcp|udp|sctp):\/\//
 
-/** Variables that have a meaning besides the settings. */
+/** Variables other than settings. */
 const OTHER_NAMES = ['SALLYPORT_CONFIG']
 
 interface EnvironmentValues {
@@ -15,8 +15,8 @@ interface EnvironmentValues {
 }
 
 /**
- * Reads the `SALLYPORT_*` variables that are settings of this component. One that is unknown to every component gives a
- * warning; those that Kubernetes injects are ignored.
+ * Reads the `SALLYPORT_*` variables that are settings of this component. A variable that no component knows causes a warning.
+ * Those that Kubernetes injects are ignored.
  */
 export function readEnvironment(
   settings: Settings,

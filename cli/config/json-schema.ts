@@ -10,7 +10,7 @@ export function jsonSchema(component: string, settings: Settings): Schema {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     title: `sallyport ${component}`,
     ...root,
-    // A key may hold the dots itself.
+    // A key may contain the dots itself.
     properties: { ...Object.fromEntries(dotted), ...(root.properties as Schema) },
   }
 }
@@ -22,7 +22,7 @@ function mapping(settings: Settings, prefix: string): Schema {
   return { type: 'object', additionalProperties: false, properties }
 }
 
-/** A value, a mapping of further settings, or (as `preset`) either. */
+/** A value, a mapping of further settings, or either (such as `preset`). */
 function property(settings: Settings, name: string): Schema {
   const own = settings[name]
   const hasInside = Object.keys(settings).some(candidate => candidate.startsWith(`${name}.`))

@@ -6,14 +6,14 @@ import { readBytes, readDuration } from '../../protocol/base/units.ts'
 import { maskSecrets } from '../held-text.ts'
 
 /**
- * The kinds of value that a setting can have. Each reads what a flag, an environment variable (text) or a YAML file
- * (text, number, boolean, list) says, or throws a `TypeError` that ends "expected ...", and describes itself for
- * JSON Schema. They are plain functions: `--help` must not load a schema library.
+ * The kinds of values that settings can have. Each reads the value of a flag or environment variable (text) or of a YAML file
+ * (text, number, boolean, list), or throws a `TypeError` that says "expected ...". It also describes itself for JSON Schema.
+ * They are plain functions, because `--help` must not load a schema library.
  */
 export interface Kind<T> {
   /** Placeholder for the value in `--help`; empty for a switch. */
   readonly placeholder: string
-  /** Whether the flag may repeat, and its text is a list with commas. */
+  /** Whether the flag may repeat, and its text is a comma-separated list. */
   readonly list: boolean
   readonly read: (value: unknown) => T
   readonly schema: Readonly<Record<string, unknown>>
@@ -52,7 +52,7 @@ const addressSchema = { type: 'string', pattern: ':[0-9]{1,5}$' }
 
 export const address = kind<HostPort>('HOST:PORT', addressSchema, readAddress)
 
-/** An address, or `off`, which reads as `undefined`. YAML 1.1 readers make `off` a boolean. */
+/** An address, or `off`, which YAML 1.1 parsers turn into a boolean. */
 export const addressOrOff: Kind<HostPort | 'off'> = {
   placeholder: 'HOST:PORT|off',
   list: false,
@@ -75,9 +75,9 @@ export const inboxOrOff: Kind<string> = {
   },
 }
 
-/** Whoever writes a token or a key in the place of its file would find it in a log. */
+/** Refuses a token or key that was given instead of its file, since the value could end up in a log. */
 function readPath(text: string): string {
-  if (maskSecrets(text) !== text) throw new TypeError('expected the path of a file, not what it holds')
+  if (maskSecrets(text) !== text) throw new TypeError('expected the path of a file, not its contents')
   return matching(/./s, 'a path')(text)
 }
 
@@ -98,7 +98,7 @@ export const hostName = kind<string>('NAME', { type: 'string', format: 'hostname
   throw new TypeError('expected a DNS name')
 })
 
-/** A name in Kubernetes: `argo-events`. Whoever writes `*` for all names would get none. */
+/** A Kubernetes name: `argo-events`. A wildcard such as `*` is refused, since it would match nothing. */
 export const label = kind<string>('NAME', { type: 'string', format: 'hostname' }, value => {
   if (isDnsLabel(value)) return value
   throw new TypeError('expected a name of a-z, 0-9 and "-"')
@@ -119,7 +119,7 @@ export function url(schemes: readonly string[], options: { credentials?: boolean
   })
 }
 
-/** Hosts that act as one, without credentials: `redis://a:6379,b:6379/0`. */
+/** A URL with one or more hosts and without credentials: `redis://a:6379,b:6379/0`. */
 export function hostsUrl(schemes: readonly string[]): Kind<string> {
   const names = schemes.map(scheme => `${scheme}://`).join(', ')
   const any = schemes.map(scheme => scheme.replaceAll('+', '\\+')).join('|')
@@ -166,7 +166,7 @@ export const share = kind<number>('SHARE', { type: 'number', minimum: 0, maximum
 
 const anySize = kind<number>('SIZE', { type: ['integer', 'string'], pattern: '^[0-9]+ ?([KMG]iB)?$' }, readBytes)
 
-/** Bytes from `least` to `most`, both as one would write them: `65536`, `64KiB`, `4MiB`. */
+/** A size from `least` to `most`, both as written by people: `65536`, `64KiB`, `4MiB`. */
 export function bytesFrom(least: string, most: string): Kind<number> {
   const [leastBytes, mostBytes] = [anySize.read(least), anySize.read(most)]
   return kind<number>('SIZE', anySize.schema, value => {
@@ -178,7 +178,7 @@ export function bytesFrom(least: string, most: string): Kind<number> {
 
 const anyDuration = kind<number>('TIME', { type: 'string', pattern: '^[0-9]+(ms|s|m|h|d)$' }, readDuration)
 
-/** A duration from `least` to `most`, both as one would write them. */
+/** A duration from `least` to `most`, both as written by people. */
 export function durationFrom(least: string, most: string): Kind<number> {
   const [leastMs, mostMs] = [anyDuration.read(least), anyDuration.read(most)]
   return kind<number>('TIME', anyDuration.schema, value => {
@@ -188,13 +188,13 @@ export function durationFrom(least: string, most: string): Kind<number> {
   })
 }
 
-/** The longest time that a timer can hold. */
+/** A duration up to the longest that a timer can hold. */
 export const duration = durationFrom('0s', '24d')
 
-/** The longest time that a message to a client can hold: a day. */
+/** A duration up to the longest that a message to a client can hold: a day. */
 export const grace = durationFrom('0s', '24h')
 
-/** What a limit may be. */
+/** The kind of a declared limit. */
 export function limit(declared: Limit): Kind<number> {
   const { least, most } = rangeOf(declared)
   if (declared.kind === 'duration') return durationFrom(least, most)
@@ -202,7 +202,7 @@ export function limit(declared: Limit): Kind<number> {
   return declared.kind === 'share' ? share : integer(Number(least), Number(most))
 }
 
-/** What names a replica, also to clients. */
+/** Name of a replica, which clients see, too. */
 export const id = kind<string>(
   'NAME',
   { type: 'string', pattern: '^[A-Za-z0-9._-]{1,64}$' },
@@ -217,7 +217,7 @@ export function oneOf<const T extends string>(...values: readonly T[]): Kind<T> 
   })
 }
 
-/** A flag without a value; in the environment and in files `true` or `false`. */
+/** A flag without a value. In the environment and in files: `true` or `false`. */
 export const toggle: Kind<boolean> = {
   placeholder: '',
   list: false,
@@ -229,7 +229,7 @@ export const toggle: Kind<boolean> = {
   },
 }
 
-/** A list of values: a repeated flag, text with commas, or a YAML list. Empty text is the empty list. */
+/** A list of values: a repeated flag, comma-separated text, or a YAML list. Empty text is the empty list. */
 export function list<T>(item: Kind<T>): Kind<readonly T[]> {
   return {
     placeholder: item.placeholder,

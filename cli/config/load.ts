@@ -8,13 +8,13 @@ interface Origin {
   readonly source: 'flag' | 'environment' | 'file' | 'default'
   /** `--domain`, `SALLYPORT_DOMAIN`, `server.yaml:3:1`; empty for a default. */
   readonly where: string
-  /** As it was written. */
+  /** The value as written. */
   readonly raw: unknown
 }
 
 export interface Loaded<S extends Settings> {
   readonly values: Values<S>
-  /** By name; only those that have a value. */
+  /** By name, only for settings that have a value. */
   readonly origins: ReadonlyMap<string, Origin>
   readonly warnings: readonly string[]
 }
@@ -22,9 +22,9 @@ export interface Loaded<S extends Settings> {
 interface LoadSources {
   readonly flags: ReadonlyMap<string, readonly string[]>
   readonly environment: Readonly<Record<string, string | undefined>>
-  /** `--config`; `SALLYPORT_CONFIG` is the next. */
+  /** Value of `--config`. Without it, `SALLYPORT_CONFIG` is used. */
   readonly configFile: string | undefined
-  /** Names of all components' settings: a variable of another component is no mistake. */
+  /** Names of the settings of all components. A variable for another component is not a mistake. */
   readonly everyName: Iterable<string>
 }
 
@@ -35,7 +35,7 @@ export async function loadConfig<S extends Settings>(settings: S, sources: LoadS
   return readValues(settings, await findOrigins(settings, sources))
 }
 
-/** What is said of each setting, whether or not it can hold. */
+/** The origin of each setting, whether or not its value is valid. */
 export async function findOrigins(settings: Settings, sources: LoadSources): Promise<Origins> {
   const environment = readEnvironment(settings, sources.environment, sources.everyName)
   const path = sources.configFile ?? sources.environment.SALLYPORT_CONFIG
@@ -83,7 +83,7 @@ function badValue(setting: Setting, origin: Origin, error: Error): Failure {
   return origin.source === 'flag' ? usageError(message) : configurationError(message, error)
 }
 
-/** A URL that must not have credentials may have been written with them all the same. */
+/** Masks credentials in a URL, in case they were given where none are allowed. */
 function withoutCredentials(text: string): string {
   return text.replaceAll(/"([a-z+.-]+:\/\/)?[^"]*@/gi, '"$1***@')
 }

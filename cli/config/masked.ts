@@ -1,6 +1,6 @@
 import type { Setting } from './setting.ts'
 
-/** A setting's value for everybody to see: no secret, no credentials in a URL, and no query, where keys of an API may stand. */
+/** A setting's value that anyone may see: without secrets, credentials in a URL, or a query, which may have API keys. */
 export function maskedValue(setting: Setting, raw: unknown): string {
   const text = Array.isArray(raw) ? raw.join(',') : String(raw)
   if (setting.secret && !/^https?:\/\/\S+$/.test(text)) return '***'

@@ -4,12 +4,12 @@ import { configurationError, fileProblem } from '../failure.ts'
 import { suggestion } from '../suggest.ts'
 import type { Settings } from './setting.ts'
 
-/** What a configuration file says, by the setting's name, with the place for messages. */
+/** Values of a configuration file by setting, with their place for error messages. */
 type FileValues = ReadonlyMap<string, { readonly value: unknown; readonly where: string }>
 
 /**
  * Reads a YAML configuration file. Mappings nest along the dots of the names (`public: { tls: { cert: ... } }`), and a
- * key may hold dots itself (`public.tls.cert: ...`). A name that is a setting and a prefix of others, such as `preset`,
+ * key may contain dots itself (`public.tls.cert: ...`). A name that is a setting and a prefix of others, such as `preset`,
  * takes its own value under `name`.
  */
 export async function readConfigFile(path: string, settings: Settings): Promise<FileValues> {
@@ -20,7 +20,7 @@ export async function readConfigFile(path: string, settings: Settings): Promise<
     const { line, col } = lines.linePos(offset ?? 0)
     return `${path}:${line}:${col}`
   }
-  // As it is written: as numbers, 007, 12e5 and ids of 20 digits would be other names.
+  // Keep the text as written: as numbers, 007, 12e5 and ids of 20 digits would be different names.
   yaml.visit(document, {
     Scalar: (_, node) => {
       if (typeof node.value === 'number') node.value = node.source
@@ -97,7 +97,7 @@ function noMapping(name: string): string {
 }
 
 function needsMapping(name: string): string {
-  return `${name} holds further settings, such as ${name}: { ... }`
+  return `${name} contains further settings, such as ${name}: { ... }`
 }
 
 function readText(path: string): string {

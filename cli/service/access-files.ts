@@ -8,7 +8,7 @@ const SETTINGS = Object.fromEntries(
   NAMES.map(name => [name, serverSettings[name as keyof typeof serverSettings]]),
 ) as Pick<typeof serverSettings, keyof AccessConfig>
 
-/** All sets of rules for callers: the server's own, and those of its `access.files`. */
+/** All sets of access rules: the server's own, and those of its `access.files`. */
 export async function readAccess(config: ServerConfig): Promise<AccessConfig[]> {
   const read = (config['access.files'] ?? []).map(file => readAccessFile(file, config))
   return [config, ...(await Promise.all(read))]

@@ -5,7 +5,7 @@ import type { Terminal } from '../terminal/terminal.ts'
 
 type Mode = 'errors' | 'all' | 'off'
 
-/** Shows exchanges to somebody who watches. */
+/** Shows exchanges on the terminal. */
 export function watchExchanges(terminal: Terminal, mode: Mode): (exchange: ExchangeRecord) => void {
   return exchange => {
     if (mode === 'all' || (mode === 'errors' && hasFailed(exchange))) terminal.exchange(exchange)
@@ -16,10 +16,10 @@ function hasFailed({ status, cut }: ExchangeRecord): boolean {
   return status >= 500 || cut
 }
 
-/** Logs exchanges that are over: those that failed with 5xx or were cut, as often as may be; all; or none. */
+/** Logs exchanges when they end: all, none, or those that failed with 5xx or were cut, at a limited rate. */
 export function accessLog(logger: Logger, mode: Mode): (exchange: ExchangeRecord) => void {
   if (mode === 'off') return () => {}
-  // Requests for names that nobody serves can fail at any rate, so they are paced; with `all`, nothing is left out.
+  // Requests for names that nobody serves can fail at any rate, so failures are limited. With `all`, nothing is left out.
   const log = mode === 'errors' ? new PacedLogger(logger) : logger
   return exchange => {
     const failed = hasFailed(exchange)

@@ -3,7 +3,7 @@ import { configurationError, fileProblem } from '../failure.ts'
 
 const MIN_TOKEN_LENGTH = 16
 
-/** The token of an admin listener. A short one could be guessed, and opens nothing. */
+/** Reads the token of an admin listener. Short ones are refused, since they could be guessed. */
 export async function readAdminTokenFile(path: string): Promise<string> {
   let token: string
   try {

@@ -17,7 +17,7 @@ import { explainListenError } from './listen-error.ts'
 interface AdminConfig {
   component: 'server' | 'client' | 'router'
   admin: HostPort | 'off'
-  /** Whether the address was given, not a default. */
+  /** Whether the address was given rather than the default. */
   isGiven: boolean
   tokenFile: string | undefined
   health: HostPort | 'off'
@@ -26,31 +26,31 @@ interface AdminConfig {
   reusePort: boolean
   environment: Readonly<Record<string, string | undefined>>
   logger: Logger
-  /** For `/diag`, beside what is given: what else the component tells of itself. */
+  /** For `/diag`: adds what else the component reports about itself. */
   diagnose(more: Readonly<Record<string, unknown>>, profileS: number): Promise<object>
 }
 
-/** What the component tells; set once it is made, because the listeners need not wait for it. */
+/** What the component shows. Set once it exists, because the listeners need not wait for it. */
 export interface AdminView
   extends Pick<AdminSource, 'ready' | 'status' | 'inspector' | 'views' | 'streams' | 'actions'> {
   snapshot(): Snapshot
-  /** Of a server: its live sessions. */
+  /** Live sessions, for servers. */
   readonly sessions?: MetricsOptions['sessions']
 }
 
 interface Admin {
-  /** Counts an exchange that is over, for the metrics and the page. */
+  /** Counts an exchange that has ended, for the metrics and the page. */
   record(exchange: ExchangeRecord): void
-  /** A link to the page that opens it once, within ten minutes; undefined without an admin listener. */
+  /** A link that opens the page once, within ten minutes. Undefined without an admin listener. */
   link(): string | undefined
-  /** From now on `/readyz` and `/status` show the component. */
+  /** From now on, `/readyz` and `/status` show the component. */
   show(view: AdminView): void
-  /** `/readyz` answers 503 from now on. */
+  /** From now on, `/readyz` answers 503. */
   stopping(): void
   close(): Promise<void>
 }
 
-/** Starts the metrics and the listeners that are wanted. */
+/** Starts metrics and the configured listeners. */
 export async function startAdmin(config: AdminConfig): Promise<Admin> {
   const { createMetrics, listenHealth, removeRuntimeFile, Traffic } = await import('../../admin/index.ts')
   let view: AdminView | undefined
@@ -64,7 +64,7 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
   })
   const startedAt = new Date().toISOString()
   let diagnosis: Promise<object> | undefined
-  /** Whoever asks meanwhile gets the same. */
+  /** Concurrent requests share one diagnosis. */
   const diagnose = (query: URLSearchParams) => {
     diagnosis ??= told(Number(query.get('profile'))).finally(() => {
       diagnosis = undefined
@@ -145,7 +145,7 @@ function asObject(value: unknown): object {
 
 interface Opened {
   readonly listener: PageListener
-  /** As this machine reaches it. */
+  /** URL for use on this machine. */
   readonly url: string
   readonly runtimeFile: string | undefined
 }
@@ -169,7 +169,7 @@ async function startListener(config: AdminConfig, address: HostPort, source: Adm
     }),
   )
   try {
-    // A socket that is given has an address of its own, whatever the flag says.
+    // A socket that was passed in has its own address, whatever the flag says.
     checkAdminConfig(listener.address, tokenFile)
   } catch (error) {
     await listener.close()
@@ -183,7 +183,7 @@ async function startListener(config: AdminConfig, address: HostPort, source: Adm
   return { listener, url, runtimeFile: await writeFile(config, url, secret) }
 }
 
-/** A default port that is taken becomes a free one; a given one is the user's own mistake. */
+/** If the default port is taken, uses a free one. A given port that is taken is an error. */
 async function listenOrFree(
   config: AdminConfig,
   address: HostPort,

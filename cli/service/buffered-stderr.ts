@@ -1,38 +1,39 @@
 /**
- * Lines to stderr, written together and later. A reader that is slower than the log, or a disk that is full for a while, loses
- * lines, and is told how many when it reads on; one that has gone gets none. Neither holds up the process, nor its end.
+ * Writes lines to stderr in batches, asynchronously. If the reader is slower than the log, or the disk is full for a while, lines
+ * are dropped, and a line says how many once there is room again. A reader that has gone gets nothing. Neither holds up the
+ * process or its end.
  */
 import { write, writeSync } from 'node:fs'
 import { guardWith } from '../../protocol/base/guard.ts'
 
 const STDERR = 2
 const MAX_BYTES = 4 * 1024 * 1024
-/** A full pipe is tried again after this time, and whatever else may pass, such as a full disk, after that one. */
+/** A full pipe is retried after the first time; other temporary errors, such as a full disk, after the second. */
 const PAUSE_MS = 50
 const LONG_PAUSE_MS = 1000
-/** Set when the reader is gone for good. */
+/** Errors that mean that the reader is gone for good. */
 const GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'ECONNRESET', 'ENOTCONN', 'EBADF'])
 /** How long the process may wait at its end for a reader to take what is left. */
 const LAST_MS = 500
 /** How long a write in flight may take to precede the rest. */
 const MOMENT_MS = 10
-/** What has been in flight for so long is at a terminal that was stopped, or a full pipe: it would hold up the rest, too. */
+/** A write that takes this long is stuck at a stopped terminal or a full pipe, and the rest would get stuck, too. */
 const STUCK_MS = 100
 
 export class BufferedStderr {
   #lines: string[] = []
   #length = 0
-  /** How many lines were dropped for lack of room. */
+  /** Number of lines that were dropped for lack of room. */
   #dropped = 0
   readonly #tell: (dropped: number) => void
-  /** The write in progress; what was not accepted of it is written again. */
+  /** The write in progress. Whatever is not accepted is written again. */
   #text: Uint8Array | undefined
   #gone = false
   #inFlight = false
   #inFlightSince = 0
   readonly #guard = guardWith(() => this.#lose())
 
-  /** `tell` writes a line about lines that were dropped. */
+  /** `tell` must write a line about the dropped lines. */
   constructor(tell: (dropped: number) => void = () => {}) {
     this.#tell = tell
   }
@@ -62,7 +63,7 @@ export class BufferedStderr {
     return text
   }
 
-  /** There is room again, and the line stands where the others are missing. */
+  /** Writes the line about dropped lines in their place, once there is room again. */
   #tellDropped(): void {
     const dropped = this.#dropped
     this.#dropped = 0
@@ -98,11 +99,11 @@ export class BufferedStderr {
     this.#text = undefined
   }
 
-  /** Writes what is left at the end of the process, as long as somebody takes it. */
+  /** Writes what is left at the end of the process, as long as it is accepted. */
   flushSync(): void {
     if (this.#inFlight && performance.now() - this.#inFlightSince > STUCK_MS) return
     const deadline = performance.now() + LAST_MS
-    // What is in flight belongs to the system already.
+    // A write in flight already belongs to the system.
     if (this.#inFlight && this.#lines.length > 0) pause(MOMENT_MS)
     let text = this.#inFlight ? undefined : this.#text
     for (text ??= this.#take(); text !== undefined; text = this.#take()) {

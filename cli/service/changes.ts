@@ -1,4 +1,4 @@
-/** What happened to a component's sessions: counted for the metrics, and the last of it kept for the status. */
+/** Events of a component's sessions: counted for the metrics, with the latest kept for the status. */
 
 interface Change {
   /** ISO 8601. */
@@ -20,7 +20,7 @@ export class Changes {
     this.#now = now
   }
 
-  /** `event` is one of a fixed set: it becomes the label of a metric. */
+  /** `event` must come from a fixed set, since it becomes the label of a metric. */
   note(event: string, more: Omit<Change, 'at' | 'event'> = {}): void {
     this.#counts[event] = (this.#counts[event] ?? 0) + 1
     this.#recent.unshift({ at: new Date(this.#now()).toISOString(), event, ...more })

@@ -10,7 +10,7 @@ import { watchText } from './watch.ts'
 
 type ClientTrust = Pick<ClientOptions, 'ca'> & { readonly tls: TlsPair | undefined }
 
-/** The authorities and the client certificate that the configuration names. Rejects if a file is no good. */
+/** Loads the authorities and the client certificate of the configuration. Rejects if a file cannot be used. */
 export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
   const { 'tls.cert': cert, 'tls.key': key } = config
   return {
@@ -19,13 +19,13 @@ export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
   }
 }
 
-/** The texts of those files, read before they are loaded: what changes meanwhile is another text to {@link watchTrust}. */
+/** Texts of those files, read before they are loaded, so that {@link watchTrust} notices changes in between. */
 export async function readTrust(config: ClientConfig): Promise<ReadonlyMap<string, string>> {
   const files = [...(config.ca ?? []), config['tls.cert'], config['tls.key']].filter(file => file !== undefined)
   return new Map(await Promise.all(files.map(async file => [file, String(await readPlain(file))] as const)))
 }
 
-/** Loads them again when one of the files is another than that of `texts`; bad ones are logged, and the old ones stay in force. */
+/** Reloads them when one of the files differs from `texts`. Bad files are logged, and the old ones stay in force. */
 export function watchTrust(
   config: ClientConfig,
   texts: ReadonlyMap<string, string>,
@@ -41,11 +41,14 @@ export function watchTrust(
       trust = fresh
       logger.info({}, 'certificates reloaded')
     } catch (error) {
-      logger.error({ err: error }, 'the new certificates are bad; the old ones stay')
+      logger.error({ err: error }, 'the new certificates cannot be used; the old ones stay in force')
     }
   }
   const refuse = (file: string, error: unknown) =>
-    logger.error({ file, err: { message: fileProblem(error) } }, 'certificates cannot be read; the old ones stay')
+    logger.error(
+      { file, err: { message: fileProblem(error) } },
+      'certificates cannot be read; the old ones stay in force',
+    )
   const soon = () => detached(logger, 'certificates', reload())
   const watching = [...texts].map(([file, text]) => watchText(file, text, soon, error => refuse(file, error)))
   return {

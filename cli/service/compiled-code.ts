@@ -1,19 +1,19 @@
 /**
- * Keeps compiled code through quiet moments. Eight seconds after a collection, and thirty after the start of the process, V8
- * begins to save memory where little is allocated: it drops the shapes of objects that live as long as a request, all code that
- * was compiled for them, and most of the young generation. The next second of requests then costs twice as much. Ten minutes are
- * quiet enough for that. For processes of our own; a library leaves its host's heap alone.
+ * Keeps compiled code during quiet periods. Eight seconds after a collection, and thirty after the start of the process, V8
+ * begins to save memory if little is allocated: it drops the shapes of objects that live as long as a request, all code compiled
+ * for them, and most of the young generation. The next second of requests then costs twice as much. We let V8 do so only after
+ * ten quiet minutes. This is for our own processes; a library leaves the heap of its host alone.
  */
 import { setFlagsFromString } from 'node:v8'
 import { logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 
 const QUIET_MS = 10 * 60_000
-/** The timer that V8 sets when it starts has run out by then; how long it takes cannot be changed any more. */
+/** By then, the timer that V8 sets at its start has run out. Its length can no longer be changed. */
 const START_MS = 60_000
-/** V8's own number. */
+/** V8's default. */
 const COLLECTIONS = 2
-/** Older ones do not know the flags. */
+/** Older versions do not know the flags. */
 const LEAST_NODE = 26
 
 export function keepCompiledCode(logger: Logger): void {

@@ -14,12 +14,12 @@ export interface EmbeddedTarget {
   close(): Promise<void>
 }
 
-/** The sources of the client's router, and who may call. Its hello carries both. */
+/** The routes of the client's router, and who may call. `hello` carries both. */
 export interface EmbeddedConfig extends RouteConfig {
   readonly 'allow.callers': readonly string[] | undefined
 }
 
-/** Throws if a hello cannot carry these routes beside the list of callers. */
+/** Throws if `hello` cannot carry these routes together with the list of callers. */
 export function checkPublishedRules(table: RouteTable, config: EmbeddedConfig): RouteTable {
   const rules = publishedRules(table.routes).map(({ path, cors }) => ({ path, ...cors }))
   try {
@@ -30,7 +30,7 @@ export function checkPublishedRules(table: RouteTable, config: EmbeddedConfig): 
   return table
 }
 
-/** The router inside the client: its table from the file, which is watched, or from the preset. */
+/** Creates the router inside the client, with a table from the file, which is watched, or from the preset. */
 export async function embedRouter(config: EmbeddedConfig, logger: Logger): Promise<EmbeddedTarget> {
   if (config.routes === undefined) {
     const router = createRouter({ routes: checkPublishedRules(await loadRoutes(config, logger), config), logger })

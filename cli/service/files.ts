@@ -12,7 +12,7 @@ import { checkInboxKeys } from './inbox-key.ts'
 import { loadRoutes } from './routes.ts'
 import { splitCommand } from './token-command.ts'
 
-/** Reads every file that the configuration names, so that a bad one is told in one line before anything listens. */
+/** Reads every file that the configuration names, so that a bad one is reported in one line before anything listens. */
 
 export async function checkServerFiles(config: ServerConfig, callers: readonly AccessConfig[]): Promise<void> {
   await checkPair('public.tls', config['public.tls.cert'], config['public.tls.key'], config['public.tls.ocsp'])
@@ -99,7 +99,7 @@ async function checkPair(prefix: string, cert?: string, key?: string, ocsp?: str
   }
 }
 
-/** A broken certificate in it stops no start, but a folder that is not there does. */
+/** A broken certificate in the folder does not prevent a start, but a missing folder does. */
 async function checkFolder(flag: string, folder: string | undefined): Promise<void> {
   if (folder === undefined) return
   const { findPairs } = await import('../../server/certificate-folder.ts')
@@ -116,11 +116,11 @@ async function checkAuthorities(flag: string, file: string | undefined): Promise
   try {
     inspectCertificates(text)
   } catch (error) {
-    throw configurationError(`--${flag} ${file}: there is no valid certificate in it`, error)
+    throw configurationError(`--${flag} ${file}: it has no valid certificate`, error)
   }
 }
 
-/** Reads it as the server does. */
+/** Reads a document as the server does. */
 async function checkDocument(
   flag: string,
   file: string,
@@ -134,7 +134,7 @@ async function checkDocument(
   }
 }
 
-/** Splits the command into words; throws if it is malformed. */
+/** Splits the command into words. Throws if it is malformed. */
 export function checkTokenCommand(command: string | undefined): string[] | undefined {
   if (command === undefined) return undefined
   try {

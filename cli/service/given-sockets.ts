@@ -1,13 +1,13 @@
 /**
- * Listening sockets that the process was started with (sd_listen_fds(3)): systemd keeps them over restarts, so that callers
- * wait where they would be refused.
+ * Listening sockets that were passed to the process at its start (sd_listen_fds(3)). systemd keeps them open across restarts, so
+ * that callers wait instead of being refused.
  */
 import { configurationError } from '../failure.ts'
 
-/** By the name of the listener, as the log says it: the number of the socket. */
+/** Socket numbers by the name of the listener, as in the log. */
 export type GivenSockets = ReadonlyMap<string, number>
 
-/** The first of them, by convention. */
+/** Number of the first socket, by convention. */
 const FIRST = 3
 const NAMES = {
   server: ['public', 'control', 'peer', 'admin', 'health'],
@@ -31,7 +31,7 @@ export function givenSockets(
   for (const [index, name] of names.entries()) {
     const known: readonly string[] = NAMES[component]
     if (!known.includes(name)) {
-      throw configurationError(`a socket is given for "${name}", which is none of ${known.join(', ')}`)
+      throw configurationError(`a socket is given for "${name}", which is not one of ${known.join(', ')}`)
     }
     if (sockets.has(name)) throw configurationError(`two sockets are given for "${name}"`)
     sockets.set(name, FIRST + index)
@@ -39,7 +39,7 @@ export function givenSockets(
   return sockets
 }
 
-/** One on which nobody listens would take connections, and leave them waiting. */
+/** Refuses sockets without a listener: they would accept connections and leave them waiting. */
 export function demandListeners(sockets: GivenSockets, listens: Readonly<Record<string, boolean>>): void {
   for (const [name, isListening] of Object.entries(listens)) {
     if (sockets.has(name) && !isListening) {
@@ -48,7 +48,7 @@ export function demandListeners(sockets: GivenSockets, listens: Readonly<Record<
   }
 }
 
-/** Programs that we start must not take them for theirs. */
+/** Removes the variables, so that programs that we start do not take the sockets for theirs. */
 export function forgetSockets(environment: Record<string, string | undefined>): void {
   for (const name of ['LISTEN_FDS', 'LISTEN_PID', 'LISTEN_FDNAMES']) delete environment[name]
 }

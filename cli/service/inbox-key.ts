@@ -1,4 +1,4 @@
-/** The key file of a client's inbox: made at the first start, and never overwritten. */
+/** The inbox key file of a client. It is created at the first start and never overwritten. */
 import { createPrivateKey, type KeyObject, randomBytes } from 'node:crypto'
 import {
   closeSync,
@@ -18,7 +18,7 @@ import { configurationError, fileProblem } from '../failure.ts'
 
 const BLOCK = /-----BEGIN PRIVATE KEY-----[^-]+-----END PRIVATE KEY-----/g
 
-/** The keys of the file, PEM: the first seals, the others still open what they were used for. Makes the file if there is none. */
+/** Reads the keys of the file (PEM). Webhooks are sealed for the first; the others still open older ones. Creates the file if it does not exist. */
 export function loadInboxKeys(path: string): readonly string[] {
   try {
     return read(path)
@@ -28,13 +28,13 @@ export function loadInboxKeys(path: string): readonly string[] {
   try {
     make(path)
   } catch (error) {
-    // Another client may have made it in this moment.
+    // Another client may have created it just now.
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw explained(path, error)
   }
   return read(path)
 }
 
-/** Throws for a file with which a client would not start, and makes none. */
+/** Throws for a file that would prevent a client from starting. Does not create one. */
 export function checkInboxKeys(path: string): void {
   try {
     read(path)
@@ -44,7 +44,7 @@ export function checkInboxKeys(path: string): void {
   }
 }
 
-/** Under a name of its own until it is whole: nobody reads half of it, and a full disk leaves none behind. */
+/** Writes under a temporary name, so that nobody reads half a file, and a full disk leaves none behind. */
 function make(path: string): void {
   const fresh = `${path}.${randomBytes(6).toString('hex')}`
   try {
@@ -61,12 +61,12 @@ function make(path: string): void {
   }
 }
 
-/** Never over a file that is there. */
+/** Never replaces an existing file. */
 function putInPlace(fresh: string, path: string): void {
   try {
     linkSync(fresh, path)
   } catch (error) {
-    // Some file systems have no links.
+    // Some file systems have no hard links.
     if (!['EPERM', 'ENOTSUP', 'ENOSYS'].includes((error as NodeJS.ErrnoException).code!)) throw error
     copyFileSync(fresh, path, constants.COPYFILE_EXCL)
   }
@@ -75,10 +75,10 @@ function putInPlace(fresh: string, path: string): void {
 function read(path: string): readonly string[] {
   const text = String(readPlainSync(path))
   const blocks = text.match(BLOCK) ?? []
-  if (blocks.length === 0) throw configurationError(`--inbox.key.file ${path} holds no private key (PEM)`)
-  // Passed over, another key would seal, and nobody could open what was sealed for this one.
+  if (blocks.length === 0) throw configurationError(`--inbox.key.file ${path} has no private key (PEM)`)
+  // If it were skipped, webhooks would be sealed for another key, and nobody could open those sealed for this one.
   if (/PRIVATE KEY/.test(text.replace(BLOCK, ''))) {
-    throw configurationError(`--inbox.key.file ${path} holds a private key that is cut, encrypted or not PEM (PKCS #8)`)
+    throw configurationError(`--inbox.key.file ${path} has a private key that is cut, encrypted or not PEM (PKCS #8)`)
   }
   for (const block of blocks) checkKey(path, block)
   return blocks
@@ -89,10 +89,10 @@ function checkKey(path: string, block: string): void {
   try {
     key = createPrivateKey(block)
   } catch (error) {
-    throw configurationError(`--inbox.key.file ${path} holds a key that cannot be read`, error)
+    throw configurationError(`--inbox.key.file ${path} has a key that cannot be read`, error)
   }
   if (key.asymmetricKeyType !== 'x25519') {
-    throw configurationError(`--inbox.key.file ${path}: ${key.asymmetricKeyType} is no X25519 key`)
+    throw configurationError(`--inbox.key.file ${path}: ${key.asymmetricKeyType} is not an X25519 key`)
   }
 }
 

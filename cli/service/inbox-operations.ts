@@ -1,4 +1,4 @@
-/** What an operator may see and do with the webhooks that one server keeps. */
+/** Operations on the webhooks that one server stores. */
 import type { Body } from '../../admin/actions.ts'
 import type { Server } from '../../server/index.ts'
 
@@ -6,26 +6,26 @@ type Filter = Parameters<NonNullable<Server['inbox']>['list']>[0]
 type Messages = Awaited<ReturnType<NonNullable<Server['inbox']>['list']>>
 
 const STATES = ['waiting', 'dead', 'delivered'] as const
-/** How many are changed at a time. */
+/** How many webhooks are changed at a time. */
 const PAGE = 10_000
-/** Replicas tell each other no more in one message. */
+/** Most webhooks in one message between replicas. */
 const MOST_LISTED = 4000
-/** What an answer holds well. */
+/** Default number of webhooks in an answer. */
 const LISTED = 200
-/** Characters of the ids that a page of the list goes on behind: one of each replica. */
+/** Most characters of the ids that a page of the list continues after, one per replica. */
 const MOST_BEFORE = 8192
-/** Bodies that are longer are not shown, and are asked for part by part. */
+/** Longer bodies are not shown. They must be requested part by part. */
 const SHOWN_BYTES = 512 * 1024
-/** As many parts as the longest body may have, and more. */
+/** More parts than the longest body may have. */
 const MOST_PARTS = 10_000
 
-/** Those that were asked for; none where there is no inbox. */
+/** The webhooks that match. Empty without an inbox. */
 export async function listMessages(server: Server, body: Body): Promise<object[]> {
   const limit = Math.min(Number(body.limit ?? LISTED) || LISTED, MOST_LISTED)
   return ((await server.inbox?.list({ ...filterOf(body), limit })) ?? []).map(message => shown(server, message))
 }
 
-/** One, with head and body if these are not too long. */
+/** One webhook, with head and body if these are not too long. */
 export async function readMessage(server: Server, body: Body): Promise<object[]> {
   const [message] = (await server.inbox?.list({ ...chosen(body), limit: 1 })) ?? []
   if (message === undefined) return []
@@ -35,16 +35,16 @@ export async function readMessage(server: Server, body: Body): Promise<object[]>
   return [{ ...shown(server, message), head, sealedHead, body: parts && Buffer.from(parts.body).toString('base64') }]
 }
 
-/** One part of one message, named by its whole id: 0 the head, then the body. */
+/** One part of a webhook, by its full id: 0 is the head, then the body follows. */
 export async function readPart(server: Server, body: Body): Promise<object[]> {
   const [id, n] = [text(body, 'id'), Number(body.part)]
   if (id === undefined) throw new TypeError('give an id')
-  if (!Number.isInteger(n) || n < 0 || n > MOST_PARTS) throw new TypeError(`part is a number up to ${MOST_PARTS}`)
+  if (!Number.isInteger(n) || n < 0 || n > MOST_PARTS) throw new TypeError(`part must be a number up to ${MOST_PARTS}`)
   const bytes = await server.inbox?.readPart(id, n)
   return bytes === undefined ? [] : [{ part: Buffer.from(bytes).toString('base64') }]
 }
 
-/** Of those that wait, first, and of dead letters, behind however many were delivered since. */
+/** Replays first the webhooks that wait, then dead letters, however many were delivered since. */
 export async function replayMessages(server: Server, body: Body, page: number = PAGE): Promise<string[]> {
   const { state, ...filter } = await one(server, chosen(body))
   const done: string[] = []
@@ -57,7 +57,7 @@ export async function dropMessages(server: Server, body: Body, page: number = PA
   return await inPages(server, 'drop', { ...(await one(server, chosen(body))), limit: page })
 }
 
-/** All that the filter fits, of which each page is listed at once. */
+/** Changes all webhooks that match, page by page. */
 async function inPages(server: Server, change: 'replay' | 'drop', filter: Filter): Promise<string[]> {
   const done: string[] = []
   for (let page = filter; ; ) {
@@ -68,7 +68,7 @@ async function inPages(server: Server, change: 'replay' | 'drop', filter: Filter
   }
 }
 
-/** The beginning of an id must say which one is meant. */
+/** A prefix of an id must be unambiguous. */
 async function one(server: Server, filter: Omit<Filter, 'limit'>): Promise<Omit<Filter, 'limit'>> {
   if (filter.id === undefined) return filter
   const found = (await server.inbox?.list({ ...filter, limit: 2 })) ?? []
@@ -104,9 +104,9 @@ function chosen(body: Body): Omit<Filter, 'limit'> {
 function filterOf(body: Body): Omit<Filter, 'limit'> {
   const { state, since } = body
   if (state !== undefined && !STATES.includes(state as never))
-    throw new TypeError(`state is one of ${STATES.join(', ')}`)
+    throw new TypeError(`state must be one of ${STATES.join(', ')}`)
   const sinceMs = since === undefined ? undefined : Number(since)
-  if (Number.isNaN(sinceMs)) throw new TypeError('since is a number of milliseconds since 1970')
+  if (Number.isNaN(sinceMs)) throw new TypeError('since must be a number of milliseconds since 1970')
   return {
     ...{ runtime: text(body, 'runtime'), lane: text(body, 'lane'), id: text(body, 'id') },
     ...{ state: state as Filter['state'], since: sinceMs, before: text(body, 'before', MOST_BEFORE)?.split(',') },
@@ -116,5 +116,5 @@ function filterOf(body: Body): Omit<Filter, 'limit'> {
 function text(body: Body, name: string, most = 256): string | undefined {
   const value = body[name]
   if (value === undefined || (typeof value === 'string' && value !== '' && value.length <= most)) return value
-  throw new TypeError(`${name} is a text of 1 to ${most} characters`)
+  throw new TypeError(`${name} must be a string of 1 to ${most} characters`)
 }

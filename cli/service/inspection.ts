@@ -4,10 +4,10 @@ import { hook } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { AdminView } from './admin.ts'
 
-/** A body of 128 KiB in JSON, each byte of it escaped, and the rest. */
+/** Enough for a body of 128 KiB in JSON with every byte escaped, and the rest. */
 const MAX_REPLAY_BYTES = 1024 * 1024
 
-/** Nothing without an inspector. */
+/** Empty without an inspector. */
 export function inspection(
   inspector: Inspector | undefined,
 ): Pick<AdminView, 'inspector' | 'views' | 'streams' | 'actions'> {
@@ -36,16 +36,16 @@ export function inspection(
   }
 }
 
-/** Throws TypeError for settings that make no sense. */
+/** Throws TypeError for invalid options. */
 function replayOptions({ edits = {}, unsafe = false, ...others }: Record<string, unknown>): ReplayOptions {
   const [unknown] = Object.keys(others)
   if (unknown !== undefined) throw new TypeError(`there is no option ${JSON.stringify(unknown)}`)
-  if (typeof unsafe !== 'boolean') throw new TypeError('unsafe is true or false')
-  if (!isObject(edits)) throw new TypeError('edits is an object')
+  if (typeof unsafe !== 'boolean') throw new TypeError('unsafe must be true or false')
+  if (!isObject(edits)) throw new TypeError('edits must be an object')
   const { method, path, headers, body, ...rest } = edits
   const [other] = Object.keys(rest)
   if (other !== undefined) throw new TypeError(`${JSON.stringify(other)} cannot be edited`)
-  if (headers !== undefined && !isObject(headers)) throw new TypeError('edits.headers is an object')
+  if (headers !== undefined && !isObject(headers)) throw new TypeError('edits.headers must be an object')
   return {
     unsafe,
     edits: {

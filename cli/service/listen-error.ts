@@ -7,7 +7,7 @@ export function explainListenError(error: unknown, flag: string, address: string
   if (code === 'EADDRINUSE') return configurationError(`--${flag} ${address} is in use by another process`, error)
   if (code === 'EACCES')
     return configurationError(
-      `--${flag} ${address}: permission denied; below 1024 it takes root or a socket of systemd, above, such as 8443, neither`,
+      `--${flag} ${address}: permission denied; ports below 1024 need root or a systemd socket, higher ones, such as 8443, do not`,
       error,
     )
   if (code === 'EADDRNOTAVAIL')

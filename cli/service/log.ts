@@ -10,7 +10,7 @@ import { RecentLines } from './recent-lines.ts'
 interface LogOptions {
   component: string
   level: 'debug' | 'info' | 'warn' | 'error'
-  /** Whether the level was given: what is worth a line to a person otherwise, the terminal says itself. */
+  /** Whether the level was given. If not, the terminal itself shows what matters to a person. */
   levelGiven: boolean
   format: 'auto' | 'json' | 'text'
   environment: Readonly<Record<string, string | undefined>>
@@ -18,15 +18,15 @@ interface LogOptions {
 
 interface Log {
   readonly logger: Logger
-  /** Where somebody watches. */
+  /** Set if the log goes to a terminal. */
   readonly terminal: Terminal | undefined
   readonly recent: RecentLines
 }
 
-/** The log of a running component: on stderr, JSON lines or text, or for somebody who watches. */
+/** Opens the log of a component: JSON lines or text on stderr, or the display on a terminal. */
 export async function openLog(options: LogOptions): Promise<Log> {
   const { pino } = await import('pino')
-  const stderr = bufferedStderr(lines => log.warn({ lines }, 'lines were dropped here: nobody read the log'))
+  const stderr = bufferedStderr(lines => log.warn({ lines }, 'lines were dropped here: nothing was reading the log'))
   const terminal = openTerminal({ ...options, write: text => stderr.write(text) })
   const isText = options.format === 'text' || (options.format === 'auto' && process.stderr.isTTY === true)
   const recent = new RecentLines()
@@ -65,7 +65,7 @@ function bufferedStderr(tell: (dropped: number) => void): BufferedStderr {
   return stderr
 }
 
-/** An error as log lines show it: what failed and why, without a stack. */
+/** An error as log lines show it: what failed and why, without a stack trace. */
 function describeError(error: unknown): unknown {
   if (!(error instanceof Error)) return error
   const { message, cause } = error

@@ -1,4 +1,4 @@
-/** The last of a log, for `sallyport diag`. */
+/** The latest lines of a log, for `sallyport diag`. */
 const MAX_CHARACTERS = 256 * 1024
 
 export class RecentLines {
@@ -11,7 +11,7 @@ export class RecentLines {
     while (this.#length > MAX_CHARACTERS) this.#length -= this.#lines.shift()!.length
   }
 
-  /** Each with its end of line. */
+  /** Each line includes its line break. */
   get all(): readonly string[] {
     return this.#lines
   }

@@ -1,11 +1,11 @@
-/** The last traced requests, kept in the process for `sallyport traces`: no receiver is needed. */
+/** The latest traced requests, kept in memory for `sallyport traces`, so that no receiver is needed. */
 import type { FinishedSpan } from '../../protocol/trace/span.ts'
 
 const MAX_TRACES = 100
-/** Of one trace; later ones are dropped. */
+/** Most spans of one trace. Later ones are dropped. */
 const MAX_SPANS = 32
 const MAX_CHARS = 256
-/** What is kept of a span, besides its name and times. */
+/** Attributes of a span that are kept, besides its name and times. */
 const KEPT = [
   ...['http.response.status_code', 'error.type', 'url.path', 'url.full', 'sallyport.runtime', 'sallyport.route'],
   ...['sallyport.reason', 'sallyport.carrier', 'sallyport.reported_by'],
@@ -24,7 +24,7 @@ interface KeptSpan {
 }
 
 export class RecentTraces {
-  /** By trace id, the oldest first. */
+  /** By trace id, oldest first. */
   readonly #traces = new Map<string, KeptSpan[]>()
 
   readonly add = (span: FinishedSpan): void => {
@@ -39,7 +39,7 @@ export class RecentTraces {
     return spans
   }
 
-  /** The oldest first. */
+  /** Oldest first. */
   list(): object[] {
     return [...this.#traces].map(([id, spans]) => ({ id, spans }))
   }

@@ -3,7 +3,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import type { RouteTable } from '../../router/table.ts'
 import { configurationError } from '../failure.ts'
 
-/** The settings that say where requests go, of the client and of the router. */
+/** The routing settings of the client and the router. */
 export interface RouteConfig {
   readonly routes: string | undefined
   readonly preset: 'gitops-runtime' | undefined
@@ -12,11 +12,11 @@ export interface RouteConfig {
   readonly 'preset.cluster-domain': string
   readonly 'preset.app-proxy': string
   readonly 'preset.workflows': string
-  /** Of a client alone. */
+  /** Only for clients. */
   readonly 'preset.inbox'?: 'off' | 'fallback' | 'always'
 }
 
-/** The table of the file or of the preset; a bad file is a configuration error with every problem in it. */
+/** Loads the table from the file or the preset. A bad file is a configuration error that lists every problem. */
 export async function loadRoutes(config: RouteConfig, logger?: Logger): Promise<RouteTable> {
   if (config.routes === undefined) return presetRoutes(config, logger)
   const { readRoutes } = await import('../../router/table-file.ts')

@@ -20,7 +20,7 @@ interface CommonConfig {
   readonly 'admin.listen': HostPort | 'off'
   readonly 'admin.token.file': string | undefined
   readonly 'health.listen': HostPort | 'off'
-  /** Of servers. */
+  /** Only for servers. */
   readonly 'reuse-address'?: boolean
   readonly 'log.level': 'debug' | 'info' | 'warn' | 'error'
   readonly 'log.format': 'auto' | 'json' | 'text'
@@ -30,28 +30,28 @@ interface CommonConfig {
 /** A running component. */
 export interface Service extends AdminView {
   close(options: { graceMs: number }): Promise<void>
-  /** Resolves with an exit code if it ends by itself. */
+  /** Resolves with an exit code if the component ends by itself. */
   readonly ended?: Promise<number>
 }
 
 export interface ServiceContext {
   readonly component: 'server' | 'client' | 'router'
   readonly environment: Readonly<Record<string, string | undefined>>
-  /** Whether a setting is more than its default. */
+  /** Whether a setting was given, rather than its default. */
   readonly isGiven: (name: string) => boolean
   readonly logger: Logger
-  /** Where somebody watches. */
+  /** Set if stderr is a terminal that shows the component. */
   readonly terminal: Terminal | undefined
   /** For the component's `onExchange`: access log and metrics. */
   readonly onExchange: (exchange: ExchangeRecord) => void
   readonly sockets: GivenSockets
-  /** Aborted at the first signal; a start that takes its time is to end then. */
+  /** Aborted at the first signal. A start that is still in progress should end then. */
   readonly stopping: AbortSignal
 }
 
 /**
- * The life of a long-running command: logger, admin listeners, the component, and on the first signal the graceful end:
- * `/readyz` turns 503, the component drains, everything closes. A second signal ends at once.
+ * Runs a long-running command: starts logger, admin listeners and component. The first signal stops it gracefully: `/readyz`
+ * turns 503, the component drains, and everything closes. A second signal stops it at once.
  */
 export async function runService(
   component: 'server' | 'client' | 'router',
@@ -114,7 +114,7 @@ export async function runService(
     if (link !== undefined) terminal?.banner('page', link)
     const ended = await Promise.race([stop.stopped.then(() => EXIT.ok), service.ended ?? new Promise<never>(() => {})])
     admin.stopping()
-    terminal?.note(`stopping: open requests have ${formatDuration(values.grace)}; Ctrl-C again ends at once`)
+    terminal?.note(`stopping: open requests have ${formatDuration(values.grace)} to finish; Ctrl-C again stops at once`)
     await unlessNow(service.close({ graceMs: values.grace }), stop.now)
     if (stop.now.aborted) return EXIT.runtime
     logger.info({}, 'stopped')

@@ -5,8 +5,8 @@ import type { Logger } from '../../protocol/base/log.ts'
 const AFTER_MS = 30_000
 
 /**
- * Says once an outage, in one line, at which step the way to the server ends: 30 s after the last session has gone, or the start.
- * `options`: those in force, since certificates may have changed.
+ * Logs, once per outage and in one line, which step towards the server fails: 30 s after the last session was lost, or after the
+ * start. `options` must return the current options, since certificates may have changed.
  */
 export function checkWhenAway(
   tunnel: Tunnel,
@@ -15,7 +15,7 @@ export function checkWhenAway(
   afterMs: number = AFTER_MS,
 ): { close(): void } {
   const stopping = new AbortController()
-  const guard = logGuard(logger, 'the way to the server could not be checked')
+  const guard = logGuard(logger, 'the connection to the server could not be checked')
   let timer: NodeJS.Timeout | undefined
   const look = async () => {
     const probes = await diagnose({ ...options(), signal: stopping.signal })
@@ -24,9 +24,10 @@ export function checkWhenAway(
     for (const { code, what, found, hint } of failed.slice(0, 1)) {
       logger.warn({ code }, `no session for ${afterMs / 1000} s; ${code} of ${what}: ${found}. ${hint}`.trimEnd())
     }
-    if (failed.length === 0) logger.warn({}, 'no session, though a check goes through to the server; its log says more')
+    if (failed.length === 0)
+      logger.warn({}, 'no session, although a check gets through to the server; the log of the server says more')
   }
-  const begin = guard(() => detached(logger, 'the check of the way to the server', look()))
+  const begin = guard(() => detached(logger, 'the check of the connection to the server', look()))
   const wait = guard(() => {
     clearTimeout(timer)
     if (!tunnel.ready()) timer = setTimeout(begin, afterMs).unref()

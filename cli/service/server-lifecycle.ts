@@ -1,4 +1,4 @@
-/** What an operator may see and do on a running server, by hand: sessions, runtimes, revocations, the drain of it all. */
+/** Operations on a running server by hand: sessions, runtimes, revocations, inbox, drain. */
 import type { Body } from '../../admin/actions.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import { detached } from '../../protocol/base/guard.ts'
@@ -6,7 +6,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
 import { dropMessages, listMessages, pauseRuntime, readMessage, readPart, replayMessages } from './inbox-operations.ts'
 
-/** A session as operators see it; times are ISO 8601. */
+/** A session as operators see it, with times in ISO 8601. */
 export function sessionStatus({ connectedAt, tokenEndsAt, ...session }: SessionInfo) {
   return {
     ...session,
@@ -15,7 +15,7 @@ export function sessionStatus({ connectedAt, tokenEndsAt, ...session }: SessionI
   }
 }
 
-/** What one replica shows and does. The operator gets a row for each replica. */
+/** The operations of one replica. The operator gets one row per replica. */
 type Operations = Readonly<Record<string, (body: Body) => Row | Promise<Row>>>
 type Row = Readonly<Record<string, unknown>>
 
@@ -40,7 +40,7 @@ function operationsOf(server: Server, logger: Logger): Operations {
   }
 }
 
-/** What an action has in its answer where it did something. */
+/** Members of an answer that show that an action did something. */
 const DONE = ['sessions', 'messages', 'instances']
 const VIEWS: ReadonlySet<string> = new Set([
   '/sessions',
@@ -51,7 +51,7 @@ const VIEWS: ReadonlySet<string> = new Set([
   '/inbox/part',
 ])
 
-/** The same on all replicas that share the directory, this one first. */
+/** Runs an operation on all replicas that share the directory, this one first. */
 class Everywhere {
   readonly #server: Server
   readonly #operations: Operations
@@ -70,7 +70,7 @@ class Everywhere {
 
   async ask(what: string, body: Body = {}): Promise<Row[]> {
     const here = await this.#here(what, body)
-    // Servers that share an inbox see and do the same.
+    // Servers that share an inbox would all do the same.
     if (what.startsWith('/inbox') && this.#server.inbox?.shared === true) return [here]
     const others = await this.#server.askOthers(what, body).catch(error => [{ problem: (error as Error).message }])
     return [here, ...(others as Row[])]
@@ -81,7 +81,7 @@ class Everywhere {
   }
 }
 
-/** What the admin listener of a server shows and does by hand. */
+/** Views and actions for the admin listener of a server. */
 export function serverLifecycle(server: Server, logger: Logger): Required<Pick<AdminSource, 'views' | 'actions'>> {
   const everywhere = new Everywhere(server, logger)
   const gathered = async (name: 'sessions' | 'runtimes' | 'messages', path = `/${name}`, query?: URLSearchParams) => {
@@ -123,12 +123,12 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
   }
 }
 
-/** One replica: this one, unless another is named. If all drained at once, nobody would serve. */
+/** Drains one replica: this one, unless another is named. If all drained at once, nobody would serve. */
 async function drainOne(server: Server, everywhere: Everywhere, body: Body): Promise<Row[]> {
   const replica = text(body, 'replica') ?? server.stats().replica
   const rows = await everywhere.ask('/drain', { ...body, replica })
   const done = rows.filter(row => 'sessions' in row)
-  if (done.length === 0) throw new TypeError(`no replica ${replica} has answered`)
+  if (done.length === 0) throw new TypeError(`no replica ${replica} answered`)
   return done
 }
 
@@ -191,7 +191,7 @@ function chosen(server: Server, body: Body): string[] {
     .map(({ id }) => id)
 }
 
-/** A runtime alone means tokens issued until now: `revoke` is mostly for runtimes that may come back. */
+/** Only a runtime means tokens issued up to now, since `revoke` is mostly for runtimes that may come back. */
 function readRevocation(body: Body): Revocation {
   const tokenId = text(body, 'tokenId')
   const runtime = text(body, 'runtime')
@@ -233,11 +233,11 @@ function runtimeOf(body: Body): string {
 function text(body: Body, name: string): string | undefined {
   const value = body[name]
   if (value === undefined || (typeof value === 'string' && value !== '' && value.length <= 256)) return value
-  throw new TypeError(`${name} is a text of 1 to 256 characters`)
+  throw new TypeError(`${name} must be a string of 1 to 256 characters`)
 }
 
 function number(body: Body, name: string): number | undefined {
   const value = body[name]
   if (value === undefined || (typeof value === 'number' && Number.isFinite(value) && value >= 0)) return value
-  throw new TypeError(`${name} is a number from 0`)
+  throw new TypeError(`${name} must be a number from 0`)
 }

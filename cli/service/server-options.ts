@@ -11,7 +11,7 @@ import { limitOptions } from '../config/setting.ts'
 import { readInput } from '../options.ts'
 import type { GivenSockets } from './given-sockets.ts'
 
-/** What `createServer` is given, but for what runs around it. */
+/** Options of `createServer`, without those of the process around it. */
 export function serverOptions(
   config: ServerConfig,
   callers: readonly AccessConfig[],
@@ -47,7 +47,7 @@ export function serverOptions(
       revocations: {
         file: config['auth.revocations.file'],
         url: config['auth.revocations.url'],
-        ca: authorities(config['auth.revocations.ca'], 'the authorities of the list of revocations'),
+        ca: authorities(config['auth.revocations.ca'], 'the authorities of the revocation list'),
       },
       issuer: config['auth.issuer'],
       audience: config['auth.audience'],
@@ -96,13 +96,13 @@ function callerTokens(config: AccessConfig, audience: string) {
 function forwardAuth(config: AccessConfig, url: string) {
   return {
     url,
-    ca: authorities(config['access.forward-auth.ca'], 'the authorities of the service that says who may call'),
+    ca: authorities(config['access.forward-auth.ca'], 'the authorities of the forward-auth service'),
     headers: config['access.forward-auth.headers'],
     timeoutMs: config['access.forward-auth.timeout'],
   }
 }
 
-/** How the directory is reached; undefined without one. */
+/** How to connect to the directory. Undefined without one. */
 export function directoryOptions(config: ServerConfig): RedisOptions | undefined {
   const url = config.directory
   if (url === undefined) return undefined

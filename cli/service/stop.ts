@@ -3,13 +3,13 @@ import { isatty } from 'node:tty'
 import { logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 
-/** A terminal sends its Ctrl-C to a whole group of processes, and some of them pass it on; it says more than once that it is gone. */
+/** Within this time, a repeated signal counts as the same: Ctrl-C goes to a whole group of processes, some of which pass it on, and a closing terminal signals more than once. */
 const ECHO_MS = 100
 const ECHOED: readonly string[] = ['SIGINT', 'SIGHUP']
 
 const ENDING = ['SIGTERM', 'SIGINT']
-/** They ask other programs to read their files anew, or to open their logs. Without a handler they end us, or open a debugger. */
-const UNHEEDED = ['SIGHUP', 'SIGUSR1', 'SIGUSR2']
+/** Signals that make other programs reload files or reopen logs. Without a handler, they would end us or open a debugger. */
+const IGNORED = ['SIGHUP', 'SIGUSR1', 'SIGUSR2']
 
 export interface StopSignal {
   /** Resolves at the first SIGTERM or SIGINT, or the SIGHUP of a terminal. */
@@ -18,14 +18,14 @@ export interface StopSignal {
   readonly first: AbortSignal
   /** Aborted at the second signal. */
   readonly now: AbortSignal
-  /** Lets the first signal end the process, as it does where nobody listens for it. */
+  /** Ends the process by the first signal, as if there were no handler. */
   die(): void
   close(): void
 }
 
 /**
- * The first signal asks for a graceful end, a second one for the end at once. `hasTerminal`: somebody sits at one, and when it is
- * gone nobody is left who would end us.
+ * The first signal asks for a graceful stop, and a second one for an immediate one. `hasTerminal`: the process runs at a
+ * terminal, and should stop when that closes, since nobody would be left to stop it.
  */
 export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   const now = new AbortController()
@@ -35,7 +35,7 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   const stopped = new Promise<string>(done => {
     resolve = done
   })
-  const guard = logGuard(logger, 'a signal was not heeded')
+  const guard = logGuard(logger, 'a signal could not be handled')
   const onSignal = guard((signal: string) => {
     if (first === undefined) {
       first = { signal, at: performance.now() }
@@ -51,7 +51,7 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
     logger.info({ signal }, 'this signal does nothing: changed files are reloaded automatically'),
   )
   const ending = hasTerminal ? [...ENDING, 'SIGHUP'] : ENDING
-  const others = UNHEEDED.filter(signal => !ending.includes(signal))
+  const others = IGNORED.filter(signal => !ending.includes(signal))
   for (const signal of ending) process.on(signal, onSignal)
   for (const signal of others) process.on(signal, onOther)
   const close = () => {
@@ -66,18 +66,19 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   return { stopped, first: begun.signal, now: now.signal, die, close }
 }
 
-/** How long the rest may take to end after giving up: the directory is told, and has 2 s to answer. */
+/** How long the rest may take after giving up. The directory is notified, and has 2 s to answer. */
 const GIVE_UP_MS = 3000
-/** How long the log may take to say so. */
+/** How long the log may take to write its last lines. */
 const LAST_WORDS_MS = 50
 
 /**
- * What `starting` gives, or undefined if it failed after the first signal. If it does not end soon after that, or a second one
- * comes, the signal ends the process: it waits for a file or a name, and `process.exit` would wait for these as well.
+ * Returns the result of `starting`, or undefined if it failed after the first signal. If it does not end soon after that, or a
+ * second signal arrives, the signal ends the process. The start then waits for a file or a name, which `process.exit` would
+ * wait for, too.
  */
 export async function unlessGivenUp<T>(starting: Promise<T>, stop: StopSignal, logger: Logger): Promise<T | undefined> {
   const { promise: late, resolve } = Promise.withResolvers<void>()
-  const guard = logGuard(logger, 'a signal was not heeded')
+  const guard = logGuard(logger, 'a signal could not be handled')
   let timer: NodeJS.Timeout | undefined
   const onFirst = guard(() => {
     timer = setTimeout(resolve, GIVE_UP_MS)
@@ -92,7 +93,7 @@ export async function unlessGivenUp<T>(starting: Promise<T>, stop: StopSignal, l
     return undefined
   })
   const died = late.then(async () => {
-    logger.warn({}, 'the start does not end: the signal ends the process')
+    logger.warn({}, 'the start is stuck: the signal ends the process')
     await pause(LAST_WORDS_MS)
     stop.die()
     return undefined

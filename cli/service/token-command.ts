@@ -3,15 +3,15 @@ import { guardWith } from '../../protocol/base/guard.ts'
 
 const DEADLINE_MS = 10_000
 const MAX_BYTES = 16_384
-/** A group of its own: one signal reaches the program and whatever it started. */
+/** The program gets its own process group, so that one signal reaches it and everything that it started. */
 const HAS_GROUPS = process.platform !== 'win32'
 
-/** Why the command gave no token. Says nothing of what it printed. */
+/** The command gave no token. The message never quotes its output. */
 class TokenCommandError extends Error {
   override readonly name = 'TokenCommandError'
 }
 
-/** Splits `PROG ARG "ARG WITH SPACES"` into words; there is no shell and nothing is expanded. */
+/** Splits `PROG ARG "ARG WITH SPACES"` into words. There is no shell, and nothing is expanded. */
 export function splitCommand(text: string): string[] {
   const words: string[] = []
   const pattern = /\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s"']+))(?=\s|$)/y
@@ -26,8 +26,9 @@ export function splitCommand(text: string): string[] {
 }
 
 /**
- * Runs the command; its standard output, trimmed, is the token. At most 10 s and 16 KiB; its output is never logged. What it started
- * ends with it: a shell's programs would outlive the shell, and each attempt would leave some.
+ * Runs the command. Its trimmed standard output is the token. It may take 10 s and print 16 KiB; its output is never logged. All
+ * processes that it started are ended with it. Otherwise the children of a shell would outlive it, and each attempt leave some
+ * behind.
  */
 export function runTokenCommand(
   words: readonly string[],

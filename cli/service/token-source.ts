@@ -8,16 +8,16 @@ import { runTokenCommand } from './token-command.ts'
 import { watchText } from './watch.ts'
 
 interface OpenTokenSource {
-  /** For the tunnel: called at the start, and again when a third of the life of the last token is left. */
+  /** For the tunnel: called at the start, and again when a third of the last token's lifetime is left. */
   source(): Promise<string>
-  /** From now on tells of each new token in the file. */
+  /** From now on, calls `onToken` for each new token in the file. */
   follow(onToken: (token: string) => void): void
   close(): void
 }
 
 /**
- * The token's file or command. A file that is not there yet is waited for, as a Kubernetes Secret that a job will fill;
- * one that may not be read, or with `--exit-on-refusal` is not there, is a configuration error.
+ * Opens the token's file or command. If the file does not exist yet, we wait for it, as for a Kubernetes Secret that a job will
+ * fill. A file that may not be read, or that is missing with `--exit-on-refusal`, is a configuration error.
  */
 export async function openTokenSource(config: ClientConfig, logger: Logger): Promise<OpenTokenSource> {
   const file = config['token.file']
@@ -62,7 +62,7 @@ function fileSource(file: string, first: string | undefined, logger: Logger): Op
       const onGone = (error: unknown) =>
         logger.warn(
           { file, err: { message: fileProblem(error) } },
-          'the token file cannot be read; the old token stays',
+          'the token file cannot be read; the old token stays in force',
         )
       watching = watchText(file, first, onText, onGone)
     },

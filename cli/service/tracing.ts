@@ -1,4 +1,4 @@
-/** Where the spans of a component go, by its settings and the variables of OpenTelemetry. */
+/** Configures where the spans of a component go, from its settings and the OpenTelemetry variables. */
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import { packageVersion } from '../../protocol/base/version.ts'
 import type { TracingOptions } from '../../protocol/trace/sampling.ts'
@@ -10,7 +10,7 @@ import type { RecentTraces } from './recent-traces.ts'
 interface TracingConfig {
   readonly tracing: string
   readonly 'tracing.endpoint': string | undefined
-  /** Not of a client. */
+  /** Not for clients. */
   readonly 'tracing.ratio'?: number
 }
 
@@ -18,22 +18,22 @@ interface TracingContext {
   readonly component: string
   readonly logger: Logger
   readonly environment: Readonly<Record<string, string | undefined>>
-  /** Whether a setting is more than its default. */
+  /** Whether a setting was given, rather than its default. */
   readonly isGiven: (name: string) => boolean
 }
 
 interface OpenTracing {
   readonly options: TracingOptions
-  /** Undefined: nothing is sent. */
+  /** Undefined if nothing is exported. */
   stats(): ExporterStats | undefined
-  /** Sends what waits. */
+  /** Sends the spans that wait. */
   close(): Promise<void>
 }
 
-/** Collectors take it there. */
+/** Where collectors listen by default. */
 const DEFAULT_URL = 'http://127.0.0.1:4318/v1/traces'
 
-/** Undefined: it is off. Throws TypeError. */
+/** Undefined if tracing is off. Throws TypeError. */
 export async function openTracing(config: TracingConfig, context: TracingContext): Promise<OpenTracing | undefined> {
   if (config.tracing !== 'otlp') return undefined
   const { createExporter, readOtelEnvironment } = await import('../../tracing/index.ts')
@@ -41,13 +41,13 @@ export async function openTracing(config: TracingConfig, context: TracingContext
   const { logger } = context
   const { disabled, sampler, resource, url, headers, timeoutMs } = readOtelEnvironment(context.environment)
   if (disabled) {
-    logger.warn({}, 'tracing is off: a variable of OpenTelemetry says so')
+    logger.warn({}, 'tracing is off: an OpenTelemetry variable disables it')
     return undefined
   }
   const endpoint = config['tracing.endpoint']
   const exporter = createExporter({
     url: endpoint === undefined ? (url ?? DEFAULT_URL) : tracesUrl(endpoint),
-    // They are for whom the same variables name.
+    // These headers belong to the endpoint of the same variables, and may be secret.
     headers: endpoint === undefined ? headers : {},
     timeoutMs,
     resource: { 'service.name': `sallyport-${context.component}`, 'service.version': packageVersion(), ...resource },
@@ -63,7 +63,7 @@ export async function openTracing(config: TracingConfig, context: TracingContext
   }
 }
 
-/** Throws what {@link openTracing} would. */
+/** Throws whatever {@link openTracing} would throw. */
 export async function checkTracing(config: TracingConfig, environment: TracingContext['environment']): Promise<void> {
   const context = { component: '', logger: noLogger, environment, isGiven: () => false }
   await openTracing(config, context).then(
@@ -74,7 +74,7 @@ export async function checkTracing(config: TracingConfig, environment: TracingCo
   )
 }
 
-/** Nothing leaves the process, so the variables of OpenTelemetry say nothing here. */
+/** Keeps spans in memory. Nothing leaves the process, so the OpenTelemetry variables do not apply. */
 export function keepRecent(
   recent: RecentTraces,
   { 'tracing.ratio': ratio }: Pick<TracingConfig, 'tracing.ratio'>,

@@ -3,7 +3,7 @@ import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
 import type { ClientConfig } from '../config/client.ts'
 import { limitOptions } from '../config/setting.ts'
 
-/** What `connect` is given, but for what has to be opened first. */
+/** Options of `connect`, without those that have to be opened first. */
 export function tunnelOptions(config: ClientConfig): Omit<ClientOptions, 'token' | 'target'> {
   return {
     url: config.server ?? [],

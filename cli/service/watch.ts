@@ -4,8 +4,8 @@ import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
 
 /**
- * Calls `onText` with the file's text whenever it is another than before, and `onGone` once it cannot be read any more
- * (see {@link watchFiles}). The file need not be there yet.
+ * Calls `onText` with the text of the file whenever it changes, and `onGone` once when it can no longer be read (see
+ * {@link watchFiles}). The file need not exist yet.
  */
 export function watchText(
   path: string,

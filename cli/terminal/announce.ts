@@ -1,4 +1,4 @@
-/** The first lines on a terminal, which say what runs, and lines on what happens to its sessions. */
+/** The first lines on a terminal, which show what is running, and lines about its sessions. */
 import { connect } from 'node:net'
 import type { Tunnel } from '../../client/index.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
@@ -19,7 +19,7 @@ export function announceClient(terminal: Terminal, tunnel: Tunnel, config: Clien
     away = false
     if (seen) return
     seen = true
-    terminal.banner('public', tunnel.url ?? `runtime ${runtime}; its server does not say where callers find it`)
+    terminal.banner('public', tunnel.url ?? `runtime ${runtime}; the server does not know its URL`)
     announceTarget(terminal, config)
   })
   tunnel.on('disconnected', () => {
@@ -27,12 +27,12 @@ export function announceClient(terminal: Terminal, tunnel: Tunnel, config: Clien
   })
   let active = true
   tunnel.on('standing', event => {
-    if (event.active !== active) terminal.note(event.active ? 'this client has the traffic now' : STANDBY)
+    if (event.active !== active) terminal.note(event.active ? 'this client gets the traffic now' : STANDBY)
     active = event.active
   })
 }
 
-const STANDBY = 'standing by: another client of this runtime has the traffic'
+const STANDBY = 'on standby: another client of this runtime gets the traffic'
 
 function announceTarget(terminal: Terminal, config: ClientConfig): void {
   const { target } = config
@@ -40,13 +40,13 @@ function announceTarget(terminal: Terminal, config: ClientConfig): void {
     terminal.banner('target', `routes of ${config.routes ?? `the preset ${config.preset}`}`)
     return
   }
-  whetherAnswers(new URL(target), answers =>
-    terminal.banner('target', answers ? target : `${target}: nothing listens there yet, start the service`),
+  probeTarget(new URL(target), answers =>
+    terminal.banner('target', answers ? target : `${target}: nothing is listening there yet, start the service`),
   )
 }
 
-/** Whether something takes connections there. */
-function whetherAnswers(url: URL, tell: (answers: boolean) => void): void {
+/** Finds out whether something accepts connections there. */
+function probeTarget(url: URL, tell: (answers: boolean) => void): void {
   const port = Number(url.port) || (url.protocol === 'https:' ? 443 : 80)
   const socket = connect({ host: url.hostname.replace(/^\[|\]$/g, ''), port, timeout: PROBE_MS })
   const guard = guardWith(() => socket.destroy())
@@ -83,5 +83,5 @@ export function announceServer(terminal: Terminal, server: Server, config: Serve
       `${config['control.plaintext'] ? 'ws' : 'wss'}://${config['control.host'] ?? formatAddress(controlAddress)}`,
     )
   server.on('ready', ({ runtime }) => terminal.note(`${runtime} is connected`))
-  server.on('sessionEnded', ({ runtime, reason }) => terminal.note(`a session of ${runtime} has ended: ${reason}`))
+  server.on('sessionEnded', ({ runtime, reason }) => terminal.note(`a session of ${runtime} ended: ${reason}`))
 }

@@ -1,4 +1,4 @@
-/** Lines for a terminal, as pieces with a colour each: cut to its width, and nothing in them that it would obey. */
+/** Lines for a terminal, made of coloured pieces. They are cut to its width and have no control characters. */
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { plainText } from '../plain-text.ts'
 import { milliseconds, size } from '../table.ts'
@@ -9,9 +9,9 @@ type Colour = keyof typeof SGR
 
 export type Piece = readonly [text: string, colour: Colour]
 
-/** Room behind the aligned columns: for a count and a code in words, such as `x12  upstream refused`. */
+/** Room after the aligned columns for a count and an error code in words, such as `x12  upstream refused`. */
 const WORDS_WIDTH = 23
-/** The columns but for the path, and their gaps. */
+/** The columns without the path, and their gaps. */
 const FIXED_WIDTH = '00:00:00  200 OPTIONS '.length + ' 9999 ms  1023 KiB  '.length
 const PATH_WIDTH = { least: 10, most: 60 }
 
@@ -20,7 +20,7 @@ export function timeOfDay(date: Date): string {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map(part => String(part).padStart(2, '0')).join(':')
 }
 
-/** Time, status, method, path, duration, bytes of the response, how often; and of a failure of ours its code in words. */
+/** Time, status, method, path, duration, bytes of the response and count; for our own failures, also the code in words. */
 export function exchangeLine(exchange: ExchangeRecord, time: string, columns: number, times: number): Piece[] {
   const room = columns - FIXED_WIDTH - WORDS_WIDTH
   const width = Math.min(PATH_WIDTH.most, Math.max(PATH_WIDTH.least, room))
@@ -43,13 +43,13 @@ function statusColour(status: number, cut: boolean): Colour {
   return status >= 300 ? 'cyan' : 'green'
 }
 
-/** Exactly so wide. */
+/** Pads or cuts the text to exactly this width. */
 function column(text: string, width: number): string {
   const plain = plainText(text)
   return plain.length > width ? `${plain.slice(0, width - 1)}…` : plain.padEnd(width)
 }
 
-/** Rows of `text` no wider than `width`, broken at spaces if there are any. */
+/** Wraps `text` into rows of at most `width`, at spaces if possible. */
 export function wrapped(text: string, width: number): string[] {
   const rows: string[] = []
   let rest = plainText(text)
@@ -62,7 +62,7 @@ export function wrapped(text: string, width: number): string[] {
   return [...rows, rest]
 }
 
-/** Whether letters may be wider than one column, or have no width. Anything not known to be narrow counts. */
+/** Whether any character may be wider than one column, or have no width. Anything not known to be narrow counts. */
 export function hasWide(text: string): boolean {
   return /[\u0300-\u2025\u2027-\uffff]/.test(text)
 }

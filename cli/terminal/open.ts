@@ -7,7 +7,7 @@ interface TerminalOptions {
   write(text: string): void
 }
 
-/** The terminal on stderr; undefined if there is none, if it gets another format, or if it cannot move its cursor. */
+/** The terminal on stderr. Undefined if there is none, if another log format was chosen, or if it cannot move its cursor. */
 export function openTerminal({ format, level, environment, write }: TerminalOptions): Terminal | undefined {
   const { stderr } = process
   if (format !== 'auto' || stderr.isTTY !== true || environment.TERM === 'dumb') return undefined

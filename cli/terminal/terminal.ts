@@ -1,6 +1,6 @@
 /**
- * What somebody at a terminal sees of a running component: what runs, one line a request, and what goes wrong, once and with
- * what to do. A line that says the same as the one before is written over it, with a count.
+ * What a person at a terminal sees of a running component: what is running, one line per request, and failures, with advice. A
+ * line that repeats the previous one replaces it, with a count.
  */
 import { Causes } from '../../client/causes.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
@@ -11,14 +11,14 @@ import { exchangeLine, hasWide, type Piece, paint, timeOfDay, wrapped } from './
 
 interface Screen {
   write(text: string): void
-  /** Width now; a window may be resized. */
+  /** Current width. A window may be resized. */
   readonly columns: number
   readonly colours: boolean
-  /** `all`: with the fields of log lines; `failures`: nothing but what goes wrong. */
+  /** `all`: with the fields of log lines. `failures`: only failures. */
   readonly shows: 'all' | 'most' | 'failures'
 }
 
-/** As pino writes it. */
+/** A log line, as pino writes it. */
 interface LogEntry {
   readonly time?: unknown
   readonly level?: unknown
@@ -27,25 +27,25 @@ interface LogEntry {
   readonly [field: string]: unknown
 }
 
-/** Lines that nobody could read are counted: so many at once pass, and so many per second in the long run. */
+/** More lines than a person can read are only counted. This many are shown in a burst, and per second in the long run. */
 const BURST = 60
 const LINES_PER_SECOND = 20
-/** A count on the screen changes so often. */
+/** How often a count on the screen is updated. */
 const REFRESH_MS = 100
 const INDENT = '          '
 const LEVEL_COLOURS = { debug: 'dim', info: 'cyan', warn: 'yellow', error: 'red' } as const
 
-/** What stands at the end of the screen, and may be said again. */
-interface Said {
-  /** What makes the next one a repeat; '' never is one. */
+/** The line at the end of the screen, which may be repeated. */
+interface LastLine {
+  /** A line with the same key is a repeat. An empty key never is. */
   readonly key: string
   readonly times: number
-  /** As it was written: rows, and the width of the window. */
+  /** The rows as written, and the width of the window at that time. */
   readonly rows: readonly string[]
   readonly columns: number
 }
 
-const NOTHING: Said = { key: '', times: 0, rows: [], columns: 0 }
+const NOTHING: LastLine = { key: '', times: 0, rows: [], columns: 0 }
 
 export class Terminal {
   readonly #screen: Screen
@@ -55,9 +55,9 @@ export class Terminal {
   /** The advice below the last line. */
   #advice: readonly string[] = []
   #last = NOTHING
-  /** Rows that are to stand in the place of the last ones. */
+  /** Rows that will replace the last ones. */
   #next: readonly string[] | undefined
-  /** Requests that had no line. */
+  /** Requests that were only counted. */
   #unsaid = 0
   #timer: NodeJS.Timeout | undefined
 
@@ -66,18 +66,18 @@ export class Terminal {
     this.#now = now
   }
 
-  /** What runs: `label` in a column of its own. */
+  /** Shows what is running, with `label` in a separate column. */
   banner(label: string, text: string): void {
     if (this.#screen.shows !== 'failures')
       this.#show('', () => this.#rows([[label.padEnd(INDENT.length), 'bold']], text))
   }
 
-  /** Something has happened. */
+  /** Shows an event. */
   note(text: string): void {
     if (this.#screen.shows !== 'failures') this.#say(text, [[`${this.#time}  `, 'dim']], text)
   }
 
-  /** One line of the log. */
+  /** Shows a log line. */
   log(entry: LogEntry): void {
     const { time: _, level, msg, err, component: __, ...fields } = entry
     const name = String(level) as keyof typeof LEVEL_COLOURS
@@ -106,20 +106,20 @@ export class Terminal {
     this.#show(key, times => [this.#line(exchange, times), ...this.#advice])
   }
 
-  /** Once a minute. */
+  /** Advice on a failure, at most once a minute. */
   #adviceOn(code: string | undefined): readonly string[] {
     const advice = ADVICE[code as keyof typeof ADVICE]
     const isNews = advice !== undefined && this.#advised.isNews(code!, performance.now())
     return isNews ? this.#rows([[INDENT, 'plain']], advice) : []
   }
 
-  /** Writes what waits. */
+  /** Writes what is still pending. */
   close(): void {
     this.#flush()
   }
 
   get #width(): number {
-    // A row as wide as the window would end in the next one.
+    // A row that is as wide as the window would move the cursor to the next one.
     return Math.max(40, this.#screen.columns) - 1
   }
 
@@ -139,7 +139,7 @@ export class Terminal {
     this.#show(key, times => this.#rows(head, times > 1 ? `${text} (x${times})` : text))
   }
 
-  /** `text` behind `head`, wrapped below its beginning. */
+  /** `text` after `head`, wrapped and aligned with its beginning. */
   #rows(head: readonly Piece[], text: string): string[] {
     const [first = '', ...more] = wrapped(text, this.#width - head.reduce((sum, [{ length }]) => sum + length, 0))
     const rest = wrapped(more.join(' '), this.#width - INDENT.length)
@@ -161,7 +161,7 @@ export class Terminal {
     this.#last = { key, times, rows, columns: this.#screen.columns }
   }
 
-  /** Where the rows are as many as the window shows: it was not resized, and no letter in them is wider than another. */
+  /** Whether the last rows can be replaced: the window was not resized, and no character may be wide, so the row count is right. */
   #canRewrite(): boolean {
     const { rows, columns } = this.#last
     return this.#unsaid === 0 && columns === this.#screen.columns && !rows.some(hasWide)
@@ -172,7 +172,7 @@ export class Terminal {
     this.#timer ??= setTimeout(due, REFRESH_MS).unref()
   }
 
-  /** There is no other place to tell of it. */
+  /** There is nowhere else to report an error. */
   readonly #guard = guardWith(() => {})
 
   #flush(): void {

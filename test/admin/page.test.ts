@@ -189,7 +189,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     await page.press('ArrowRight')
     await page.press('j')
     await page.press('Enter')
-    await page.until(`document.querySelector('.detail')?.innerText.includes('Nothing listens at the target')`)
+    await page.until(`document.querySelector('.detail')?.innerText.includes('Nothing is listening at the target')`)
     await page.press('Escape')
     await page.until(`document.querySelector('.detail') === null`)
     await page.press('?')

@@ -71,11 +71,7 @@ describe('server', () => {
       '--control.tls: the key FOLDER/ca-key.pem does not match the certificate FOLDER/server.pem',
     ],
     ['control.tls.client-ca', 'missing', '--control.tls.client-ca FOLDER/missing: no such file'],
-    [
-      'control.tls.client-ca',
-      'nonsense',
-      '--control.tls.client-ca FOLDER/nonsense: there is no valid certificate in it',
-    ],
+    ['control.tls.client-ca', 'nonsense', '--control.tls.client-ca FOLDER/nonsense: it has no valid certificate'],
     ['auth.jwks.file', 'missing', '--auth.jwks.file FOLDER/missing: no such file'],
     ['auth.jwks.file', 'nonsense', '--auth.jwks.file FOLDER/nonsense: the key set is not JSON'],
     [
@@ -182,7 +178,7 @@ describe('what a file holds, in the place of its path, is not repeated', () => {
         ['client'],
       ]) {
         const { code, out, notes } = await sallyport([...command, ...args], { environment })
-        expect(out + notes).toContain('expected the path of a file, not what it holds')
+        expect(out + notes).toContain('expected the path of a file, not its contents')
         expect(code).toBe(command[0] === 'check' ? 5 : 3)
         expectHidden(out + notes, secret)
       }
@@ -278,7 +274,7 @@ test('a check of callers that is set by half is refused', async () => {
 describe('client and router', () => {
   test.each<[string, string, string, string]>([
     ['client', 'ca', 'missing', '--ca FOLDER/missing: no such file'],
-    ['client', 'ca', 'empty', '--ca FOLDER/empty: there is no valid certificate in it'],
+    ['client', 'ca', 'empty', '--ca FOLDER/empty: it has no valid certificate'],
     ['client', 'routes', 'missing', 'cannot read FOLDER/missing (ENOENT)'],
     ['client', 'routes', 'typo.yaml', 'FOLDER/typo.yaml:2:25: unknown key "pathh"; did you mean "path"?'],
     ['router', 'routes', 'typo.yaml', 'FOLDER/typo.yaml:2:25: unknown key "pathh"; did you mean "path"?'],

@@ -104,7 +104,7 @@ describe.runIf(needs('chromium'))('the page says why a webhook fails', () => {
     await connected(await startClient('--target', 'http://127.0.0.1:9'))
     expect(await post()).toBe(502)
     const told = await firstFailure('client')
-    expect(told).toContain('Nothing listens at the target: start the service, or give another target.')
+    expect(told).toContain('Nothing is listening at the target: start the service, or give another target.')
     expect(await firstFailure('server')).toContain('upstream-refused')
   })
 
@@ -121,7 +121,7 @@ describe.runIf(needs('chromium'))('the page says why a webhook fails', () => {
     expect(await post()).toBe(504)
     const told = await firstFailure('client')
     expect(told).toContain('upstream-timeout')
-    expect(told).toContain('The target is slow or hangs: its own log may say why.')
+    expect(told).toContain('The target is slow or hangs. Its own log may say why.')
   })
 
   test('the token has expired', async () => {

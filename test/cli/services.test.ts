@@ -113,7 +113,7 @@ describe('server and client', () => {
     const client = startClient(await server.address('control'), 'http://127.0.0.1:9', ...pair)
     await client.line(line => line.msg.startsWith('the server refused this client'))
     writeFileSync(file('mine.pem'), 'nonsense')
-    await client.line(line => line.msg === 'the new certificates are bad; the old ones stay')
+    await client.line(line => line.msg === 'the new certificates cannot be used; the old ones stay in force')
     use('demo')
     await client.line(line => line.msg === 'connected')
   })

@@ -63,7 +63,7 @@ test('a reader that was away is told how many lines it has missed, where they ar
     const { msg, lines: dropped, path } = JSON.parse(line) as { msg: string; lines?: number; path?: string }
     if (path !== undefined) read++
     if (dropped === undefined) return
-    expect(msg).toBe('lines were dropped here: nobody read the log')
+    expect(msg).toBe('lines were dropped here: nothing was reading the log')
     told += dropped
     child!.kill('SIGTERM')
   })

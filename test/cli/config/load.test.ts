@@ -171,7 +171,7 @@ describe('file', () => {
     ['public:\n  tsl: { cert: a }', 'x.yaml:2:3: unknown key public.tsl; did you mean public.tls?'],
     ['public: { tls: { crt: a } }', 'x.yaml:1:18: unknown key public.tls.crt; did you mean public.tls.cert?'],
     ['domain: { a: b }', 'x.yaml:1:1: domain takes a value, not a mapping'],
-    ['public: yes', 'x.yaml:1:1: public holds further settings, such as public: { ... }'],
+    ['public: yes', 'x.yaml:1:1: public contains further settings, such as public: { ... }'],
     ['- a', 'x.yaml:1:1: expected settings, such as "domain: ..."'],
     ['domain: a.b\ndomain: c.d', 'x.yaml:2:1: Map keys must be unique'],
     [

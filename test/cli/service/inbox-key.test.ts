@@ -62,6 +62,6 @@ test.each([
   expect(loadInboxKeys(path).map(key => `${key}\n`)).toEqual([one, other])
   for (const text of [`${spoil(String(one))}${other}`, `${other}${spoil(String(one))}`]) {
     await writeFile(path, text)
-    expect(() => loadInboxKeys(path)).toThrow('holds a private key that is cut, encrypted or not PEM')
+    expect(() => loadInboxKeys(path)).toThrow('has a private key that is cut, encrypted or not PEM')
   }
 })

@@ -146,7 +146,7 @@ describe.runIf(needs('script'))('at a terminal', () => {
     service.closeAllConnections()
     expect(await get('/gone')).toEqual([502])
     await typed.says(/502.*\/gone.*upstream refused/)
-    await typed.says(/Nothing listens at the target: start the service/)
+    await typed.says(/Nothing is listening at the target: start the service/)
     expect(typed.text).not.toMatch(/[{]"/)
     expect(await typed.interrupt()).toBe(0)
     expect(typed.text).toContain('stopping: open requests have 30 s')

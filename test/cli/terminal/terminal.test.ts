@@ -55,11 +55,11 @@ test('one aligned line a request, and of a failure its code in words and what to
   expect(screen.rows).toEqual([
     `09:08:07  200 GET     ${path('/a')}   12 ms    2 KiB`,
     `09:08:07  502 POST    ${path('/b')}  1.4 ms    2 KiB  upstream refused`,
-    '          Nothing listens at the target: start the service, or give another target.',
+    '          Nothing is listening at the target: start the service, or give another target.',
     `09:08:07  404 GET     ${path('/c')} 1234 ms      7 B`,
     `09:08:07  502 GET     ${path('/d')}   12 ms    2 KiB  upstream refused`,
     `09:08:07  502 GET     ${path('/e')}   12 ms    2 KiB  upstream refused`,
-    '          Nothing listens at the target: start the service, or give another target.',
+    '          Nothing is listening at the target: start the service, or give another target.',
   ])
 })
 
