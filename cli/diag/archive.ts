@@ -2,14 +2,14 @@ import type { Row } from '../table.ts'
 import { Cleaner, withoutSecrets } from './clean.ts'
 import { versions } from './versions.ts'
 
-/** Of each file; what is longer is left out. */
+/** Most characters of a file. Longer ones are left out. */
 const MAX_FILE_CHARACTERS = 8 * 1024 * 1024
 
-const CONTENTS = `What \`sallyport diag\` has found. docs/diag.md says what each file holds and what is left out.
+const CONTENTS = `The results of \`sallyport diag\`. docs/diag.md describes what each file contains and what is left out.
 Secrets are replaced. Names of runtimes, hosts and files, and addresses, are still there: look before you send it to anybody.
 `
 
-/** What a component may tell, and the file that it goes to. */
+/** What a component may report, and the file for it. */
 const FILES: Readonly<Record<string, string>> = {
   versions: 'versions.json',
   configuration: 'configuration.json',
@@ -23,18 +23,18 @@ const FILES: Readonly<Record<string, string>> = {
   problem: 'problem.txt',
 }
 
-/** Texts by path, cleaned as they come. */
+/** Texts by path, without secrets. */
 export class Archive {
   readonly files = new Map([['README.txt', CONTENTS]])
   readonly #cleaner = new Cleaner()
-  /** What else must be nowhere in it. */
+  /** Secrets that must not be anywhere in it. */
   secrets: readonly string[] = []
 
   constructor() {
     this.#put('versions.json', versions())
   }
 
-  /** A file for each thing that a component has told. */
+  /** Adds a file for each thing that a component has reported. */
   add({ component, ...parts }: Row): void {
     const name = /^(?:server|client|router)$/.test(String(component)) ? String(component) : 'component'
     const folders = new Set([...this.files.keys()].map(path => path.split('/')[0]))

@@ -1,10 +1,10 @@
-/** Takes secrets out of what goes into an archive. */
+/** Removes secrets from what goes into an archive. */
 import { Redactor } from '../../client/inspect/redactor.ts'
 import { PRIVATE_KEY } from '../held-text.ts'
 
-/** As the inspector says it. */
+/** The same text as in the inspector. */
 const GONE = '[redacted]'
-/** A header field in a text. What stands before such a name is bounded: of a long run of letters each would begin a search. */
+/** A header field in a text. The prefix before the name is bounded, or each letter of a long run would start a search. */
 const FIELD =
   /((?:proxy-)?authorization|(?:set-)?cookie|api-?key|-(?:token|secret))(["']?\s{0,16}[:=]\s{0,16})[^\r\n]+/gi
 const ASSIGNED =
@@ -12,12 +12,12 @@ const ASSIGNED =
 const SCHEME = /\b(basic|bearer|digest|negotiate) {1,16}[\w.~+/=-]{6,}/gi
 const MEMBER = /(?:passw(?:or)?d|secret|token|authorization|cookie|api[-_]?key|private[-_]?key)$/i
 
-/** Known ones, wherever they stand; JSON values stay JSON values. */
+/** Known secrets, anywhere. JSON values remain valid JSON. */
 export function withoutSecrets<Value>(value: Value, secrets: readonly string[]): Value {
   return mapTexts(value, text => secrets.reduce((left, secret) => left.replaceAll(secret, GONE), text)) as Value
 }
 
-/** Those that nobody knows, by what they look like and what stands before them. */
+/** Unknown secrets, recognised by their form and by the name before them. */
 export class Cleaner {
   readonly #redactor = new Redactor()
 
@@ -25,7 +25,7 @@ export class Cleaner {
     return mapTexts(value, (text, member) => (MEMBER.test(member) ? GONE : this.text(text)))
   }
 
-  /** Of a log: JSON, or whatever it is. */
+  /** Cleans a log: JSON lines, or any text. */
   line(line: string): string {
     let value: unknown
     try {
@@ -42,7 +42,7 @@ export class Cleaner {
   }
 }
 
-/** A copy in which each text, also the name of a member, is another one. `member`: what the text is the value of. */
+/** A copy with every string replaced, including member names. `member` is the name that a string is the value of. */
 function mapTexts(value: unknown, change: (text: string, member: string) => string, member = ''): unknown {
   if (typeof value === 'string') return change(value, member)
   if (Array.isArray(value)) return value.map(one => mapTexts(one, change, member))

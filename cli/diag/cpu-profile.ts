@@ -4,7 +4,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 export const MAX_PROFILE_S = 30
 const SAMPLE_US = 1000
 
-/** What this process spends its time on, as Chrome's DevTools read it (`.cpuprofile`): names of functions and of our files. */
+/** A CPU profile of this process for Chrome's DevTools (`.cpuprofile`): names of functions and of our files. */
 export async function cpuProfile(seconds: number): Promise<object> {
   const session = new Session()
   session.connect()

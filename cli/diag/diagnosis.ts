@@ -1,4 +1,4 @@
-/** What a component tells of itself for `sallyport diag`: JSON, without the secrets that it knows of. */
+/** What a component reports about itself for `sallyport diag`: JSON, without the secrets that it knows. */
 import { setTimeout as pause } from 'node:timers/promises'
 import { messageOf } from '../../protocol/base/errors.ts'
 import { checkComponent, checkReport } from '../check/component.ts'
@@ -12,7 +12,7 @@ import { processReport } from './process-report.ts'
 import { secretsOf } from './secrets.ts'
 import { versions } from './versions.ts'
 
-/** For the checks: they have deadlines of their own. */
+/** Time for the checks, which also have deadlines of their own. */
 const CHECK_MS = 45_000
 
 export interface Diagnosis {
@@ -28,7 +28,7 @@ export interface Diagnosis {
 export type LoadedSettings = Pick<Loaded<Settings>, 'origins' | 'warnings'> & { readonly values: unknown }
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** Of this process; `profileS`: how long to sample what it does, in seconds. */
+/** The diagnosis of this process. `profileS`: length of the CPU profile, in seconds. */
 export async function diagnosisOf(
   component: ComponentName,
   loaded: LoadedSettings,
@@ -47,7 +47,7 @@ export async function diagnosisOf(
   return { ...withoutSecrets(told, secrets), ...processReport(), profile }
 }
 
-/** Each setting with the value in force, and where it is from. */
+/** Each setting with its current value and origin. */
 function configurationOf(component: ComponentName, { origins }: LoadedSettings): object {
   const settings: Settings = COMPONENTS[component]
   const rows = [...origins].map(([name, { source, where, raw }]) => {

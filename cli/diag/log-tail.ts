@@ -5,7 +5,7 @@ import { configurationError, fileProblem } from '../failure.ts'
 const MAX_BYTES = 1024 * 1024
 const DEADLINE_MS = 10_000
 
-/** The last 1 MiB of a log, in lines. `-` is stdin, which is read for at most 10 s. */
+/** The last 1 MiB of a log, in whole lines. `-` is stdin, which is read for at most 10 s. */
 export async function logTail(path: string): Promise<string[]> {
   let kept: Buffer = Buffer.alloc(0)
   let read = 0
@@ -23,12 +23,12 @@ export async function logTail(path: string): Promise<string[]> {
   return read > MAX_BYTES ? lines.slice(1) : lines
 }
 
-/** A file from a little more than its last 1 MiB on, so that the line which that begins amid is known to be cut. */
+/** Reads a little more than the last 1 MiB of a file, so that a line that is cut at the start can be recognised. */
 function sourceOf(path: string): Readable {
-  // A read of its descriptor fails while a pipe has nothing yet.
+  // Reading the descriptor directly would fail while a pipe is empty.
   if (path === '-') return process.stdin
   const stat = statSync(path)
-  // To open a pipe that nobody writes to would take for ever.
-  if (!stat.isFile()) throw new Error('it is no plain file; give its text on stdin, and -')
+  // Opening a pipe that nobody writes to would take forever.
+  if (!stat.isFile()) throw new Error('it is not a plain file; pass its text on stdin and give -')
   return createReadStream(path, { start: Math.max(0, stat.size - MAX_BYTES - 1) })
 }

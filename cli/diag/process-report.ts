@@ -1,4 +1,4 @@
-/** What Node tells of this process, by a list of what may be told: neither variables, arguments, paths nor addresses. */
+/** The parts of Node's process report that may be shared: no variables, arguments, paths or addresses. */
 import { availableParallelism, totalmem } from 'node:os'
 import { getHeapStatistics } from 'node:v8'
 
@@ -40,20 +40,20 @@ export function processReport(): { report: object; limits: object } {
   }
 }
 
-/** Node looks at each handle, and all else waits meanwhile: 100 ms with 3,000 of them. */
+/** Node visits each handle and blocks meanwhile, for 100 ms with 3,000 of them. */
 function tellsAll(): boolean {
   return process.getActiveResourcesInfo().length <= MAX_HANDLES
 }
 
-/** Undefined outside of a container, for which Node says 0 or a number that no machine has. */
+/** Undefined outside a container, where Node reports 0 or an impossible number. */
 function containerMemory(): number | undefined {
   const bytes = process.constrainedMemory()
   return bytes > 0 && bytes < totalmem() ? bytes : undefined
 }
 
-/** Without what asks the resolver for the name of each peer, which would hold up the process. */
+/** Excludes network details, since Node would look up the name of each peer and block the process. */
 function readReport(): Report {
-  // The types of Node lack `excludeNetwork`.
+  // Node's type definitions lack `excludeNetwork`.
   const report: NodeJS.ProcessReport & { excludeNetwork?: boolean } = process.report
   const { excludeNetwork, excludeEnv } = report
   try {

@@ -1,4 +1,4 @@
-/** What must be nowhere in an archive, wherever it turns up: what files of secrets hold, and what settings and variables do. */
+/** Collects everything that must not be anywhere in an archive: contents of secret files, and secrets in settings and variables. */
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { secretFilesOf } from '../../router/table-file.ts'
 import type { Origins } from '../config/load.ts'
@@ -6,15 +6,15 @@ import { SECRET_FILE, type Settings } from '../config/setting.ts'
 
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** What is shorter is a word of many texts. */
+/** Shorter secrets could be ordinary words. */
 const MIN_LENGTH = 6
 const MAX_FILE_BYTES = 64 * 1024
 const SECRET_VARIABLE =
   /SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|COOKIE|DSN|(?:^|_)(?:PASS|PWD|KEYS?|AUTH|HEADERS)(?:_|$)/i
-/** Variables that name the place of a secret, our own settings, and the folder of the shell. */
+/** Variables that are not secrets themselves: paths of secrets, our own settings, and the shell's folder. */
 const NO_SECRET = /_(?:FILE|PATH|DIR|URL|SOCK)$|^SALLYPORT_|^PWD$/
 
-/** As they stand, and as they stand in JSON and in a URL. */
+/** The secrets as they are, and as written in JSON and in a URL. */
 export async function secretsOf(
   settings: Settings,
   { origins }: Pick<Origins, 'origins'>,
@@ -33,7 +33,7 @@ export async function secretsOf(
     found.push(...credentialsOf(value))
   }
   const long = found.map(text => text.trim()).filter(text => text.length >= MIN_LENGTH)
-  // One that begins with another is replaced whole.
+  // Longest first, so that a secret that begins with another one is replaced in full.
   return [...new Set(long.flatMap(formsOf))].sort((a, b) => b.length - a.length)
 }
 
@@ -41,7 +41,7 @@ function formsOf(text: string): string[] {
   return [text, JSON.stringify(text).slice(1, -1), encodeURIComponent(text.toWellFormed())]
 }
 
-/** `OTEL_EXPORTER_OTLP_HEADERS`: `name=value,name=value`, percent-encoded; of `Bearer ...` the last word. */
+/** Values of `OTEL_EXPORTER_OTLP_HEADERS` (`name=value,name=value`, percent-encoded); for `Bearer ...`, the last word. */
 function fieldsOf(name: string, value: string): string[] {
   if (!/HEADERS$/i.test(name)) return []
   return value.split(',').flatMap(pair => {
@@ -55,7 +55,7 @@ async function linesOf(file: string): Promise<string[]> {
   return text.split('\n').filter(line => !line.startsWith('-----'))
 }
 
-/** `user:password@` of URLs, and of a proxy without a scheme, as written and as meant. */
+/** `user:password@` of URLs, even without a scheme, both as written and decoded. */
 function credentialsOf(text: string): string[] {
   return Array.from(text.matchAll(/(?:^(?=[^@/]*:)|:\/\/)([^\s/]*)@/g), ([, pair]) => pair!).flatMap(pair => {
     const password = pair.slice(pair.indexOf(':') + 1)

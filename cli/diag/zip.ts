@@ -1,4 +1,4 @@
-/** A ZIP archive (PKWARE APPNOTE 6.3.3) of few and small texts: deflated, names in UTF-8, without ZIP64. */
+/** Writes a ZIP archive (PKWARE APPNOTE 6.3.3) of a few small texts: deflated, with names in UTF-8, without ZIP64. */
 import { crc32, deflateRawSync } from 'node:zlib'
 
 const VERSION = 20
@@ -28,7 +28,7 @@ export function zip(files: ReadonlyMap<string, string>, at: Date): Buffer {
       [2, 0],
     )
     const head = Buffer.concat([fields([4, 0x04034b50]), facts, name])
-    // Comment, disk and internal attributes are none.
+    // No comment, disk number or internal attributes.
     const rest = fields([2, 0], [2, 0], [2, 0], [4, PLAIN_FILE_0600], [4, offset])
     directory.push(fields([4, 0x02014b50], [2, BY_UNIX | VERSION]), facts, rest, name)
     parts.push(head, packed)

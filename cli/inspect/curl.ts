@@ -1,8 +1,8 @@
-/** An exchange as a command line of curl, for a POSIX shell. What is redacted is for its reader to fill in. */
+/** An exchange as a curl command for a POSIX shell. The reader has to fill in what was redacted. */
 import type { InspectedDetail } from '../../client/index.ts'
 import { plainText } from '../plain-text.ts'
 
-/** Made by curl, or by the network. */
+/** Fields that curl sets itself, or that belong to the connection. */
 const OWN = new Set(['content-length', 'host', 'content-encoding', 'expect', 'transfer-encoding', 'connection'])
 
 export function curlOf({ method, scheme, host, path, request }: InspectedDetail): string {
@@ -11,18 +11,18 @@ export function curlOf({ method, scheme, host, path, request }: InspectedDetail)
   const data = isBinary ? ['--data-binary @-'] : body?.text === undefined ? [] : [`--data-raw ${quoted(body.text)}`]
   const fields = headers.filter(([name]) => !OWN.has(name) && !/^(?:sallyport|x-forwarded)-/.test(name))
   const words = [
-    // Nothing in the path is for curl to read.
+    // Keeps curl from interpreting anything in the path.
     `curl --globoff --path-as-is -X ${quoted(method)} ${quoted(`${scheme}://${host}${path}`)}`,
     ...fields.map(([name, value]) => `-H ${quoted(value === '' ? `${name};` : `${name}: ${value}`)}`),
     ...data,
   ]
   const command = words.join(' \\\n  ')
   const why = body?.omitted ?? (body?.truncated === true ? 'only its beginning was kept' : undefined)
-  const comment = why === undefined ? '' : `# The body is not whole: ${plainText(why)}\n`
+  const comment = why === undefined ? '' : `# The body is not complete: ${plainText(why)}\n`
   return comment + (isBinary ? `printf %s ${quoted(body.base64!)} | base64 -d | ${command}\n` : `${command}\n`)
 }
 
-/** One word of the shell; nothing in it controls a terminal. */
+/** One word for the shell, without characters that control a terminal. */
 function quoted(text: string): string {
   if (plainText(text) === text) return `'${text.replaceAll("'", `'\\''`)}'`
   const escaped = Array.from(text, char => {

@@ -2,7 +2,7 @@
 import type { InspectedBody, InspectedDetail, InspectedFields } from '../../client/index.ts'
 import { packageVersion } from '../../protocol/base/version.ts'
 
-/** -1 stands for what is not known. */
+/** -1 means unknown. */
 const UNKNOWN = -1
 
 export function harOf(exchanges: readonly InspectedDetail[]): object {
@@ -21,7 +21,7 @@ function entryOf(exchange: InspectedDetail): object {
     cache: {},
     timings: { blocked: hold, dns: UNKNOWN, connect: UNKNOWN, ssl: UNKNOWN, send, wait, receive },
     ...{ _id: id, _code: code, _route: route, _replayOf: replayOf },
-    // As Chromium writes them.
+    // In the form that Chromium writes.
     ...(messages.length === 0
       ? {}
       : { _webSocketMessages: messages.map(message => webSocketMessage(exchange, message)) }),
@@ -53,7 +53,7 @@ function requestOf({ method, scheme, host, path, request }: InspectedDetail): ob
             mimeType: fieldOf(headers, 'content-type'),
             params: [],
             text: body.text ?? body.base64 ?? '',
-            // The format knows no encoding here.
+            // The format has no encoding here.
             ...(body.base64 === undefined ? {} : { _encoding: 'base64' }),
             ...commentOf(body),
           },
@@ -69,7 +69,7 @@ function responseOf({ response, status, upgrade, code }: InspectedDetail): objec
     statusText: '',
     redirectURL: fieldOf(headers, 'location'),
     content: {
-      // Decoded; where that is not known, as transferred.
+      // Decoded size, or as transferred if that is not known.
       size: body?.decodedBytes ?? body?.bytes ?? 0,
       ...(body?.decodedBytes === undefined ? {} : { compression: body.decodedBytes - body.bytes }),
       mimeType: fieldOf(headers, 'content-type') || 'x-unknown',
@@ -81,7 +81,7 @@ function responseOf({ response, status, upgrade, code }: InspectedDetail): objec
   }
 }
 
-/** Cookies are secrets, and stand redacted in the fields. */
+/** Cookies are secrets. They are in the fields, redacted. */
 function common(headers: InspectedFields, body: InspectedBody | undefined, upgrade: boolean): object {
   return {
     httpVersion: 'HTTP/1.1',

@@ -1,6 +1,6 @@
 /**
- * What a configuration of frp's client (github.com/fatedier/frp, `frpc.toml`) becomes here. Each key of it is carried, or is named
- * as one that is not, with the reason: nothing is left out without a word.
+ * Converts the configuration of an frp client (github.com/fatedier/frp, `frpc.toml`). Each key is converted, or is
+ * reported with the reason why not. Nothing is left out silently.
  */
 import { isDnsLabel } from '../../protocol/base/names.ts'
 
@@ -15,11 +15,11 @@ interface MigratedRuntime {
 
 interface Migration {
   readonly runtimes: readonly MigratedRuntime[]
-  /** What is different here, or is not carried; a line each. */
+  /** What is different here, or is not converted; a line each. */
   readonly notes: readonly string[]
 }
 
-/** A table of a configuration, which remembers what of it was carried. */
+/** A table of the configuration, which tracks which of its keys were converted. */
 class Table {
   readonly #values: Readonly<Record<string, unknown>>
   readonly #read = new Set<string>()
@@ -59,7 +59,7 @@ class Table {
     return inner
   }
 
-  /** All of its members that are text. */
+  /** All members that are strings. */
   texts(): Record<string, string> {
     const entries = Object.keys(this.#values).map(key => [key, this.text(key)] as const)
     return Object.fromEntries(entries.filter((entry): entry is [string, string] => entry[1] !== undefined))
@@ -76,7 +76,7 @@ class Table {
     return value
   }
 
-  /** What was not carried; of tables that were looked into, and of `transport`, member by member. */
+  /** What was not converted; of tables that were looked into, and of `transport`, member by member. */
   get unread(): string[] {
     if (isTable(this.#own('transport'))) this.table('transport')
     const keys = Object.keys(this.#values).filter(key => !this.#read.has(key))
@@ -88,32 +88,32 @@ function isTable(value: unknown): value is object {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Why a key is not carried, by its beginning; the first that fits. */
+/** Why a key is not converted, by its beginning; the first that fits. */
 const REASONS: readonly (readonly [start: string, reason: string])[] = [
-  ['annotations', 'nothing here reads it'],
-  ['metadatas', 'nothing here reads it'],
-  ['auth', 'a runtime has a token of its own, made by `sallyport token create`'],
-  ['healthCheck', 'the target is tried by each request; docs/errors.md says what callers get while it is away'],
-  ['dnsServer', 'the resolver of the system is asked'],
+  ['annotations', 'Sallyport does not use it'],
+  ['metadatas', 'Sallyport does not use it'],
+  ['auth', 'each runtime has its own token, made by `sallyport token create`'],
+  ['healthCheck', 'every request tries the target; docs/errors.md lists what callers get while it is down'],
+  ['dnsServer', 'the resolver of the system is used'],
   ['includes', 'convert each file'],
-  ['loadBalancer', 'a second client of one runtime stands by for the first, and takes over'],
+  ['loadBalancer', 'a second client of a runtime is a standby for the first, and takes over'],
   ['log.', 'the log goes to stderr (--log.level, --log.format)'],
-  ['loginFailExit', 'a client goes on trying; --exit-on-refusal ends it when the token is refused'],
+  ['loginFailExit', 'a client keeps trying; --exit-on-refusal ends it when the token is refused'],
   ['natTraversal', 'all traffic goes through the server'],
   ['routeByHTTPUser', 'routes are chosen by host, path, method and header'],
-  ['transport.bandwidthLimit', '`--limits.byte-rate-per-runtime` of the server bounds a runtime'],
-  ['transport.poolCount', 'one session carries all requests; --connections says how many sessions'],
-  ['transport.protocol', 'a client dials WSS, and nothing else'],
-  ['transport.proxyProtocolVersion', 'the target reads the caller from Forwarded and X-Forwarded-For'],
-  ['transport.useCompression', 'bytes pass as they are'],
+  ['transport.bandwidthLimit', '`--limits.byte-rate-per-runtime` of the server limits a runtime'],
+  ['transport.poolCount', 'one session carries all requests; --connections sets the number of sessions'],
+  ['transport.protocol', 'a client only dials WSS'],
+  ['transport.proxyProtocolVersion', 'the target gets the caller in Forwarded and X-Forwarded-For'],
+  ['transport.useCompression', 'bytes pass unchanged'],
   ['transport.useEncryption', 'a session is always TLS'],
-  ['transport.proxyURL', 'a client goes through proxies of http:// and https:// alone'],
-  ['transport.tls.certFile', 'the token says who a client is; --tls.cert shows a certificate besides'],
-  ['transport.tls.keyFile', 'the token says who a client is; --tls.key goes with --tls.cert'],
+  ['transport.proxyURL', 'a client only supports http:// and https:// proxies'],
+  ['transport.tls.certFile', 'the token identifies a client; --tls.cert adds a client certificate'],
+  ['transport.tls.keyFile', 'the token identifies a client; --tls.key goes with --tls.cert'],
   ['transport.tls', 'a session is always TLS'],
-  ['user', 'the token of a runtime says whose it is'],
-  ['webServer', 'status and metrics are at the admin listener (--admin.listen)'],
-  ['', 'nothing here corresponds to it'],
+  ['user', 'the token names the runtime'],
+  ['webServer', 'status and metrics are on the admin listener (--admin.listen)'],
+  ['', 'Sallyport has no counterpart'],
 ]
 
 const RAW_TYPES: Readonly<Record<string, string>> = {
@@ -141,10 +141,10 @@ export function migrateFrp(configuration: unknown, domain: string): Migration {
   for (const proxy of all.tables('proxies')) {
     const off = whyOff(proxy, started)
     if (off === undefined) migrateProxy(proxy, domain, routes, notes)
-    else notes.push(`proxy ${nameOf(proxy)}: not carried: ${off}`)
+    else notes.push(`proxy ${nameOf(proxy)}: not converted: ${off}`)
   }
   for (const visitor of all.tables('visitors')) {
-    notes.push(`visitor ${visitor.text('name') ?? ''}: not carried: callers need no program, they use HTTPS`)
+    notes.push(`visitor ${visitor.text('name') ?? ''}: not converted: callers need no program; they use HTTPS`)
   }
   const client = clientOf(all, domain, notes)
   notes.push(...left(all.unread))
@@ -171,7 +171,7 @@ function clientOf(all: Table, domain: string, notes: string[]): object {
   const [address, transport, log] = [all.text('serverAddr'), all.table('transport'), all.table('log')]
   all.text('serverPort')
   const server = `wss://connect.${domain}:443`
-  if (address !== undefined) notes.push(`serverAddr ${address} is not carried: a client dials ${server}`)
+  if (address !== undefined) notes.push(`serverAddr ${address} is not converted: a client dials ${server}`)
   const [proxy, ca] = [transport.text('proxyURL'), transport.table('tls').text('trustedCaFile')]
   const isWeb = proxy === undefined || (/^https?:/i.test(proxy) && URL.canParse(proxy))
   // Not its value, which may hold a password.
@@ -197,7 +197,7 @@ function nameOf(proxy: Table): string {
   return proxy.text('name') ?? 'unnamed'
 }
 
-/** Frp serves only what is switched on: what is not must not be open here. */
+/** frp serves only enabled proxies. A disabled one must not become reachable here. */
 function whyOff(proxy: Table, started: readonly string[]): string | undefined {
   if (proxy.flag('enabled') === false) return 'it is switched off (enabled = false)'
   return started.length > 0 && !started.includes(nameOf(proxy)) ? 'start leaves it out' : undefined
@@ -210,18 +210,20 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
     notes.push(`proxy ${name}: ${text}`)
   }
   if (type !== 'http' && type !== 'https') {
-    say(`not carried: ${RAW_TYPES[type] ?? `type ${type}`}, and Sallyport carries HTTP; keep frp for it`)
+    say(`not converted: ${RAW_TYPES[type] ?? `type ${type}`}, and Sallyport carries HTTP; keep frp for it`)
     return
   }
   // Without the password, the protected service would be open.
   if (proxy.text('httpUser') !== undefined || proxy.text('httpPassword') !== undefined) {
-    say('not carried: it asks callers for a password; let the target or an identity proxy ask, then take httpUser out')
+    say(
+      'not converted: it asks callers for a password; let the target or an identity proxy do that, then remove httpUser',
+    )
     return
   }
   const target = targetOf(proxy, type, say)
   if (target === undefined) return
   const hosts = runtimesOf(proxy, domain, say)
-  if (hosts.length === 0) say('not carried: it has neither subdomain nor customDomains')
+  if (hosts.length === 0) say('not converted: it has neither subdomain nor customDomains')
   const paths = proxy.list('locations')
   if (paths.some(path => path !== '/')) say('a path matches whole segments here: /a is /a and /a/..., not /ab')
   const { address, local, ...rest } = target
@@ -230,7 +232,7 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
     const before = found.leads.get(address) ?? local
     if (before !== local) {
       say(
-        `not carried: ${address} of ${runtime}.${domain} leads to ${before} already; hostHeaderRewrite tells them apart`,
+        `not converted: ${address} of ${runtime}.${domain} already leads to ${before}; hostHeaderRewrite tells them apart`,
       )
       continue
     }
@@ -240,7 +242,7 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
       const row = { name: index === 0 ? name : `${name}-${index + 1}`, match: { path }, ...rest }
       const other = found.routes.find(({ match }) => match.path === path)
       if (other === undefined) found.routes.push(row)
-      else say(`not carried: ${other.name} has ${path} of ${runtime}.${domain} already`)
+      else say(`not converted: ${other.name} already has ${path} of ${runtime}.${domain}`)
     }
   }
   notes.push(...left(proxy.unread).map(text => `proxy ${name}: ${text}`))
@@ -263,21 +265,21 @@ function targetOf(proxy: Table, type: string, say: Say): Target | undefined {
   const kind = plugin.text('type')
   const scheme = kind === undefined ? (type === 'https' ? 'https' : 'http') : PLUGINS[kind]
   if (scheme === undefined) {
-    say(`not carried: the plugin ${kind} has no counterpart`)
+    say(`not converted: the plugin ${kind} has no counterpart`)
     return undefined
   }
   if (type === 'https') {
     for (const key of ['crtPath', 'keyPath']) plugin.text(key)
-    say('the server ends TLS, with its own certificate; frp passes it on to the client')
+    say('the server terminates TLS with its own certificate; frp passes it through to the client')
   }
   if (scheme === 'https')
-    say('the certificate of the target is checked, which frp does not do; tls.ca of its route trusts a private one')
+    say('the certificate of the target is checked, unlike in frp; trust a private one with tls.ca of its route')
   const local =
     kind === undefined
       ? `${proxy.text('localIP') ?? '127.0.0.1'}:${proxy.text('localPort') ?? '80'}`
       : plugin.text('localAddr')
   if (local === undefined || !/^[^\s/:]+:\d{1,5}$/.test(local)) {
-    say(`not carried: ${local ?? 'nothing'} is no address of a target`)
+    say(`not converted: ${local ?? 'nothing'} is not an address of a target`)
     return undefined
   }
   const from = kind === undefined ? proxy : plugin
@@ -296,12 +298,12 @@ function targetOf(proxy: Table, type: string, say: Say): Target | undefined {
   }
 }
 
-/** The runtimes that stand for the names under which a proxy is called. */
+/** The runtimes for the names that a proxy is called by. */
 function runtimesOf(proxy: Table, domain: string, say: Say): string[] {
   const runtimes = new Set<string>()
   const add = (label: string, of: string) => {
     if (isDnsLabel(label.toLowerCase())) runtimes.add(label.toLowerCase())
-    else say(`not carried: ${of} gives no name of a runtime`)
+    else say(`not converted: ${of} does not make a runtime name`)
   }
   const subdomain = proxy.text('subdomain')
   if (subdomain !== undefined) add(subdomain, subdomain)
@@ -316,5 +318,5 @@ function runtimesOf(proxy: Table, domain: string, say: Say): string[] {
 }
 
 function left(keys: readonly string[]): string[] {
-  return keys.map(key => `${key} is not carried: ${REASONS.find(([start]) => key.startsWith(start))![1]}`)
+  return keys.map(key => `${key} is not converted: ${REASONS.find(([start]) => key.startsWith(start))![1]}`)
 }

@@ -360,7 +360,7 @@ describe('certs, keys and token', () => {
       3,
       'FOLDER/ca.pem already exists (--force overwrites it)',
     ],
-    [['certs', 'init', '--out', 'FOLDER'], 2, '--host is missing: the names by which the server is reached'],
+    [['certs', 'init', '--out', 'FOLDER'], 2, '--host is missing: the names that the server is reached by'],
     [
       ['certs', 'init', '--out', 'FOLDER/x', '--host', '*.localhost'],
       2,

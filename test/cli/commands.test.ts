@@ -88,7 +88,7 @@ describe('token', () => {
     const { payload } = await jwtVerify(out.trim(), createLocalJWKSet(jwks), { audience: 'edge', issuer: 'me' })
     expect(payload.exp! - payload.iat!).toBe(90)
     expect(out).toMatch(/^[\w-]+\.[\w-]+\.[\w-]+\n$/)
-    expect(notes).toMatch(/^token for demo, holds until 20\d\d-.*Z\n$/)
+    expect(notes).toMatch(/^token for demo, valid until 20\d\d-.*Z\n$/)
   })
 
   test('--out replaces a file in one step, 0600, and stdout stays empty', async () => {

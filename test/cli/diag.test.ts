@@ -350,7 +350,7 @@ describe('the command', () => {
     execFileSync('mkfifo', [file('pipe')])
     const args = ['diag', 'client', '--out', file('report.zip'), '--log.file', file('pipe'), '--connections', 'many']
     const { code, notes } = await sallyport(args)
-    expect([code, notes]).toEqual([3, expect.stringContaining('no plain file; give its text on stdin') as unknown])
+    expect([code, notes]).toEqual([3, expect.stringContaining('not a plain file; pass its text on stdin') as unknown])
   })
 
   test('takes no log without the settings that tell its secrets', async () => {

@@ -244,7 +244,7 @@ test('the file is HAR 1.2, with the sizes of what was sent and of what it says',
   expect(response.content.compression).toBe(response.content.size - response.bodySize)
   expect(request.bodySize).toBe(bodies[0]!.length)
   expect(time).toBeCloseTo(timings.send + timings.wait + timings.receive)
-  expect((await inspect('har', '--out', path)).notes).toContain('is not overwritten')
+  expect((await inspect('har', '--out', path)).notes).toContain('already exists')
 })
 
 /** Chromium's network panel reads a file by this module of its own. */

@@ -44,7 +44,7 @@ describe('keys', () => {
     expect(JSON.stringify(keysOf())).not.toContain(next.d)
     expect(statSync(file('next.jwk')).mode & 0o777).toBe(0o600)
     const again = await add()
-    expect([again.code, again.notes]).toEqual([3, expect.stringContaining('exists and is not overwritten')])
+    expect([again.code, again.notes]).toEqual([3, expect.stringContaining('already exists')])
     expect(keysOf()).toHaveLength(2)
     expect((await sallyport(['keys', 'list', '--jwks', file('jwks.json')])).out).toContain('ES256')
   })

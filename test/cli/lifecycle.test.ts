@@ -146,7 +146,7 @@ describe('by hand', () => {
     const server = startServer('--health.listen', '127.0.0.1:0')
     const client = await startClient(server, 'demo')
     expect(await type(server, 'drain')).toMatch(
-      /^replica \S+ drains: not ready, no new connections, 2 sessions asked to move\n$/,
+      /^replica \S+ is draining: not ready, no new connections, 2 sessions asked to move\n$/,
     )
     await client.line(line => line.msg === 'disconnected')
     expect((await fetch(`http://${await server.address('health')}/readyz`)).status).toBe(503)
@@ -255,7 +255,7 @@ describe.runIf(needs('redis'))('with two replicas', () => {
       expect(row).toMatchObject({ runtime: 'demo', replicas: ['north', 'south'] })
       expect(await type(north, 'revocations', 'remove', row.id)).toContain('removed on replica north')
       expect(await type(south, 'revocations', 'list')).toBe('no revocations\n')
-      expect(await type(north, 'drain', '--replica', 'south')).toMatch(/^replica south drains: /)
+      expect(await type(north, 'drain', '--replica', 'south')).toMatch(/^replica south is draining: /)
       const drains = await Promise.all([audits(north, '/drain'), audits(south, '/drain')])
       expect(drains.map(({ length }) => length)).toEqual([1, 1])
       const nowhere = await typeOn(north, 'drain', '--replica', 'west')

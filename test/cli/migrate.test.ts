@@ -103,21 +103,21 @@ describe('frp', () => {
     expect(notes).toContain('sallyport token create --key private.jwk --runtime shop --ttl 90d --out shop.token')
   })
 
-  test('what is not carried is said, key by key, and no secret with it', async () => {
+  test('what is not converted is said, key by key, and no secret with it', async () => {
     const { notes } = await migrate('frpc.toml', FULL)
     for (const said of [
-      'proxy ssh: not carried: raw TCP',
-      'visitor visitor: not carried',
+      'proxy ssh: not converted: raw TCP',
+      'visitor visitor: not converted',
       'proxy shop: a path matches whole segments here',
-      'proxy shop: healthCheck is not carried: ',
-      'proxy shop: transport.useCompression is not carried: bytes pass as they are',
+      'proxy shop: healthCheck is not converted: ',
+      'proxy shop: transport.useCompression is not converted: bytes pass unchanged',
       'proxy other: www.elsewhere.example is not under tunnels.example.com: callers use www.tunnels.example.com',
-      'proxy secure: the server ends TLS',
-      'serverAddr frp.example.com is not carried: a client dials wss://connect.tunnels.example.com:443',
-      'transport.poolCount is not carried: ',
-      'log.maxDays is not carried',
-      'user is not carried',
-      'auth is not carried: a runtime has a token of its own',
+      'proxy secure: the server terminates TLS',
+      'serverAddr frp.example.com is not converted: a client dials wss://connect.tunnels.example.com:443',
+      'transport.poolCount is not converted: ',
+      'log.maxDays is not converted',
+      'user is not converted',
+      'auth is not converted: each runtime has its own token',
     ]) {
       expect(notes).toContain(said)
     }
@@ -138,7 +138,7 @@ describe('frp', () => {
     ]) {
       const config = { proxies: [{ ...proxy, [key]: key === 'localIP' ? '10.0.0.1' : { group: 'g' } }] }
       const { notes } = await migrate('frpc.json', JSON.stringify(config))
-      expect([key, notes.includes(`proxy a: ${key} is not carried`)]).toEqual([key, !carried.has(key)])
+      expect([key, notes.includes(`proxy a: ${key} is not converted`)]).toEqual([key, !carried.has(key)])
       rmSync(file('out'), { recursive: true })
     }
   })
@@ -157,7 +157,7 @@ describe('frp', () => {
       ...['proxy a: requestHeaders.set.x-list', 'proxy a: requestHeaders.add', 'transport.proxyURL', 'log.to'],
       ...['transport.tls.certFile', 'udpPacketSize', 'whatever'],
     ]) {
-      expect(notes).toContain(`${key} is not carried: `)
+      expect(notes).toContain(`${key} is not converted: `)
     }
     expect(notes + out).not.toContain('hidden')
     expect(code).toBe(0)
@@ -171,12 +171,12 @@ describe('frp', () => {
     const { notes } = await migrate('frpc.json', JSON.stringify(config))
     expect(readdirSync(file('out')).sort()).toEqual(['on-routes.yaml', 'on.yaml'])
     for (const said of [
-      ...['proxy off: not carried: it is switched off', 'proxy left: not carried: start leaves it out'],
-      ...['proxy tls: not carried: start leaves it out', 'proxy odd: not carried: type sse'],
+      ...['proxy off: not converted: it is switched off', 'proxy left: not converted: start leaves it out'],
+      ...['proxy tls: not converted: start leaves it out', 'proxy odd: not converted: type sse'],
     ]) {
       expect(notes).toContain(said)
     }
-    expect(notes).not.toContain('enabled is not carried')
+    expect(notes).not.toContain('enabled is not converted')
   })
 
   test('two targets of one name: each request goes where its own proxy said', async () => {
@@ -191,7 +191,7 @@ describe('frp', () => {
     })
     for (const name of ['two', 'three']) {
       expect(notes).toContain(
-        `proxy ${name}: not carried: app.internal:80 of a.tunnels.example.com leads to 10.0.0.1:80`,
+        `proxy ${name}: not converted: app.internal:80 of a.tunnels.example.com leads to 10.0.0.1:80`,
       )
     }
     expect(yaml('a-routes.yaml').routes).toHaveLength(1)
@@ -215,7 +215,7 @@ describe('frp', () => {
     const proxy = (name: string, path: string) => ({ name, type: 'http', subdomain: 'a', locations: [path] })
     const proxies = [proxy('one', '/'), proxy('two', '/'), proxy('three', '/x')]
     const { notes } = await migrate('frpc.yaml', JSON.stringify({ proxies }))
-    expect(notes).toContain('proxy two: not carried: one has / of a.tunnels.example.com already')
+    expect(notes).toContain('proxy two: not converted: one has / of a.tunnels.example.com already')
     expect(yaml('a-routes.yaml').routes.map(({ name }: { name: string }) => name)).toEqual(['one', 'three'])
   })
 
@@ -223,18 +223,22 @@ describe('frp', () => {
     [
       'a proxy with a password, which would be open',
       '[[proxies]]\ntype="http"\nsubdomain="a"\nhttpUser="u"',
-      'no proxy of',
+      'none of its proxies can be converted',
     ],
     ['no TOML', 'this is = = none', 'Invalid TOML document'],
-    ['a template', '{{- range $k, $v := parseNumberRangePair "1" }}', 'a template of frp’s is to be filled in'],
-    ['only TCP', '[[proxies]]\nname="ssh"\ntype="tcp"', 'no proxy of'],
-    ['no name of a runtime', '[[proxies]]\ntype="http"\nsubdomain="a_b"', 'no proxy of'],
+    ['a template', '{{- range $k, $v := parseNumberRangePair "1" }}', 'an frp template must be rendered first'],
+    ['only TCP', '[[proxies]]\nname="ssh"\ntype="tcp"', 'none of its proxies can be converted'],
+    ['no name of a runtime', '[[proxies]]\ntype="http"\nsubdomain="a_b"', 'none of its proxies can be converted'],
     [
       'a path that no route can have',
       '[[proxies]]\ntype="http"\nsubdomain="a"\nlocations=["~x"]',
       'would not be valid',
     ],
-    ['an address with a path', '[[proxies]]\ntype="http"\nsubdomain="a"\nlocalIP="h/x"', 'no proxy of'],
+    [
+      'an address with a path',
+      '[[proxies]]\ntype="http"\nsubdomain="a"\nlocalIP="h/x"',
+      'none of its proxies can be converted',
+    ],
   ])('%s: refused with a reason, and nothing is written', async (_, text, reason) => {
     const { code, notes, out } = await migrate('frpc.toml', text)
     expect([code, out]).toEqual([3, ''])
@@ -245,6 +249,6 @@ describe('frp', () => {
   test('a file that exists is overwritten with --force alone', async () => {
     expect((await migrate('frpc.toml', FULL)).code).toBe(0)
     const again = await migrate('frpc.toml', FULL)
-    expect([again.code, again.notes]).toEqual([3, expect.stringContaining('exists and is not overwritten')])
+    expect([again.code, again.notes]).toEqual([3, expect.stringContaining('already exists')])
   })
 })

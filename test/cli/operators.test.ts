@@ -66,7 +66,7 @@ describe('of several components', () => {
     for (let number = 1; number <= 17; number++) await found(number, GOOD)
     const diag = () =>
       sallyport(['diag', '--force', '--out', join(folder, 'd.zip')], { environment: { RUNTIME_DIRECTORY: folder } })
-    expect((await diag()).notes).toContain('of 17 components here, 16 are asked; --admin URL asks another one')
+    expect((await diag()).notes).toContain('only 16 of 17 components here are asked; --admin URL asks another one')
     rmSync(join(folder, 'client-17.json'))
     expect((await diag()).notes).toBe('')
   })
@@ -110,7 +110,7 @@ test.each([['drain'], ['revoke', '--jti', 'x'], ['sessions', 'close', '--runtime
 
 test('a rule that is over is refused', async () => {
   const { code, notes } = await sallyport(['revoke', '--jti', 'x', '--until', '2020-01-01'])
-  expect([code, notes]).toEqual([2, 'sallyport: --until 2020-01-01 is over: the rule would refuse nobody\n'])
+  expect([code, notes]).toEqual([2, 'sallyport: --until 2020-01-01 is in the past: the rule would refuse nobody\n'])
 })
 
 test.each([['drain'], ['sessions', 'drain', '--runtime', 'x']])(
