@@ -311,7 +311,7 @@ describe('client and router', () => {
     ],
     ['server', { inbox: 'sqlite:FOLDER/x', 'inbox.mac.file': 'FOLDER/empty' }, 'empty: it has no secret'],
     ['client', { 'inbox.key.file': 'FOLDER/missing/x' }, '--inbox.key.file FOLDER/missing/x: no such file'],
-    ['client', { 'inbox.key.file': 'FOLDER/nonsense' }, '--inbox.key.file FOLDER/nonsense holds no private key'],
+    ['client', { 'inbox.key.file': 'FOLDER/nonsense' }, '--inbox.key.file FOLDER/nonsense has no private key'],
     ['client', { server: 'wss://a.example/?x' }, 'the address of a server has no user, password, query'],
     ['client', { target: 'http://a/x' }, 'target: must be only host and port'],
   ])('%s: %o is refused, as at the start', async (component, more, message) => {

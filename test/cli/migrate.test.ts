@@ -191,7 +191,7 @@ describe('frp', () => {
     })
     for (const name of ['two', 'three']) {
       expect(notes).toContain(
-        `proxy ${name}: not converted: app.internal:80 of a.tunnels.example.com leads to 10.0.0.1:80`,
+        `proxy ${name}: not converted: app.internal:80 of a.tunnels.example.com already leads to 10.0.0.1:80`,
       )
     }
     expect(yaml('a-routes.yaml').routes).toHaveLength(1)
@@ -215,7 +215,7 @@ describe('frp', () => {
     const proxy = (name: string, path: string) => ({ name, type: 'http', subdomain: 'a', locations: [path] })
     const proxies = [proxy('one', '/'), proxy('two', '/'), proxy('three', '/x')]
     const { notes } = await migrate('frpc.yaml', JSON.stringify({ proxies }))
-    expect(notes).toContain('proxy two: not converted: one has / of a.tunnels.example.com already')
+    expect(notes).toContain('proxy two: not converted: one already has / of a.tunnels.example.com')
     expect(yaml('a-routes.yaml').routes.map(({ name }: { name: string }) => name)).toEqual(['one', 'three'])
   })
 

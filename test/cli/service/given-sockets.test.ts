@@ -23,8 +23,8 @@ describe('sockets that a supervisor gives', () => {
   })
 
   test.each([
-    ['a listener that there is not', given('public:edge'), 'a socket is given for "edge", which is none of public'],
-    ['a listener of another component', given('router'), 'a socket is given for "router", which is none of public'],
+    ['a listener that there is not', given('public:edge'), 'a socket is given for "edge", which is not one of public'],
+    ['a listener of another component', given('router'), 'a socket is given for "router", which is not one of public'],
     ['one listener twice', given('public:public'), 'two sockets are given for "public"'],
     ['fewer names than sockets', given('public', 2), 'LISTEN_FDNAMES must name each of the 2 sockets'],
     ['no names', { LISTEN_PID: '42', LISTEN_FDS: '1' }, 'a socket is given for ""'],
