@@ -48,7 +48,7 @@ export const certsClient: Run = async (args, io) => {
   const client = await checked(() => createClientCertificate(authority, { runtime, ...validity(args) }), where)
   const files = pair(out, runtime, client)
   const own = files.find(({ path }) => isAuthority(path, where))
-  if (own !== undefined) throw configurationError(`${own.path} is the authority: give another --out`)
+  if (own !== undefined) throw configurationError(`${own.path} is the authority: give a different --out`)
   await writeOutput(files, hasSwitch(args, 'force'), io)
   return EXIT.ok
 }
@@ -75,12 +75,13 @@ export const certsRenew: Run = async (args, io) => {
   const keyFile = optionalFlag(args, 'key') ?? keyBeside(path)
   // If there is no key, it is elsewhere, and would no longer fit the certificate.
   if (!readInput(keyFile, 'the key (--key)').includes('PRIVATE KEY-----')) {
-    throw configurationError(`${keyFile} holds no private key: give another --key`)
+    throw configurationError(`${keyFile} has no private key: give a different --key`)
   }
   if (isSameFile(keyFile, path))
-    throw configurationError(`${path} holds both certificate and key: split it into two files`)
+    throw configurationError(`${path} has both certificate and key: split it into two files`)
   const signer = readAuthority(args, dirname(path))
-  if (isAuthority(keyFile, signer.where)) throw configurationError(`${keyFile} is the authority: give another --key`)
+  if (isAuthority(keyFile, signer.where))
+    throw configurationError(`${keyFile} is the authority: give a different --key`)
   const made = await checked(() => likewise(signer.authority, report!, validity(args)), signer.where)
   const [fresh] = inspectCertificates(made.certificate)
   if (!isDeepStrictEqual(identityOf(fresh!), identityOf(report!))) {

@@ -1,5 +1,5 @@
-/** Common field names as shared strings, so that a head makes no new string for them, and what the codec does with them. */
-/** What a field is to the codec. */
+/** Common field names as shared strings, so that parsing a head allocates none, and how the codec treats each. */
+/** How the codec treats a field. */
 export const FIELD_KIND = {
   plain: 0,
   host: 1,
@@ -7,14 +7,14 @@ export const FIELD_KIND = {
   transferEncoding: 3,
   connection: 4,
   upgrade: 5,
-  /** Belongs to one hop and has no use on ours. */
+  /** Belongs to one hop, and is dropped. */
   dropped: 6,
   expect: 7,
   webSocketKey: 8,
   webSocketVersion: 9,
   webSocketAccept: 10,
   keepAlive: 11,
-  /** Reads like one of those that belong to one hop, or frame, where `_` and `.` count as `-`. */
+  /** Would be read as a hop-by-hop or framing field by software that treats `_` and `.` as `-`. */
   twin: 12,
 } as const
 
@@ -54,15 +54,15 @@ x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset x-real-ip x-request-id
 const SLOTS = 1024
 const names: (string | undefined)[] = new Array(SLOTS).fill(undefined)
 const kinds = new Uint8Array(SLOTS)
-/** What stands before the value in a head of HTTP/1.1, from the end of the line before it on. */
+/** The text before the value in an HTTP/1.1 head, including the line break before it. */
 const lineStarts: string[] = new Array(SLOTS).fill('')
 
-/** Where a name belongs, by its length and three of its characters in lower case; the next free slot is taken. */
+/** Slot of a name, by its length and three of its characters in lower case. On a collision, the next free slot is used. */
 function slotOf(length: number, first: number, middle: number, last: number): number {
   return (length * 101 + first * 7 + middle * 31 + last * 167) & (SLOTS - 1)
 }
 
-/** The slot that has the name, or the free one where it would stand. */
+/** The slot that has the name, or the free one where it would go. */
 function slotFor(name: string): number {
   const { length } = name
   let slot = slotOf(length, name.charCodeAt(0), name.charCodeAt(length >> 1), name.charCodeAt(length - 1))

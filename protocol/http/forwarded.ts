@@ -1,8 +1,8 @@
 /**
- * Who the caller is, and how an upstream is told.
+ * Determines who the caller is, and tells the upstream.
  *
- * Only the fields of a trusted proxy are believed, counted from the right. `Forwarded` (RFC 7239) is written but never
- * read: most proxies pass a caller's own one on untouched, so that it proves nothing.
+ * Only fields from trusted proxies are believed, counted from the right. `Forwarded` (RFC 7239) is written but never read: most
+ * proxies pass on the caller's own one unchanged, so it proves nothing.
  */
 import { type Cidrs, canonicalAddress, cidrsContain } from '../base/address.ts'
 import { newRequestId } from '../base/ids.ts'
@@ -16,12 +16,12 @@ import { refusing } from './problem.ts'
 export { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from '../base/address.ts'
 
 const REQUEST_ID = /^[A-Za-z0-9][A-Za-z0-9._:+/=@-]{0,127}$/
-/** More proxies than anybody has; what stands further left is not looked at. */
+/** More proxies than anyone has. Entries further left are ignored. */
 const MAX_HOPS = 32
 
 /**
- * Sets `caller`, `believed` and `requestId`, and removes every field that speaks of the caller (see `isForwardedName`); a request
- * id is kept only from a trusted peer, else made, and stands in the headers afterwards.
+ * Sets `caller`, `believed` and `requestId`, and removes every field that describes the caller (see `isForwardedName`). A request
+ * id is kept only from a trusted peer, and otherwise made. It is in the headers afterwards.
  */
 export function resolveCaller(request: HttpRequest, trusted: Cidrs): void {
   const believed = trusted.length > 0 && cidrsContain(trusted, request.peerAddress)
@@ -34,7 +34,7 @@ export function resolveCaller(request: HttpRequest, trusted: Cidrs): void {
   request.headers.push('x-request-id', request.requestId)
 }
 
-/** The layer that says who the caller is, unless that is known already. */
+/** The layer that determines the caller, unless that is known already. */
 export function callers(trusted: Cidrs): Layer {
   return next => (request, response) => {
     if (request.caller === undefined) resolveCaller(request, trusted)
@@ -42,12 +42,12 @@ export function callers(trusted: Cidrs): Layer {
   }
 }
 
-/** `handler`, behind the layers of a listener that is no edge: who calls, and what does not go on. */
+/** `handler` behind the layers of a listener other than the edge: they determine the caller and stop loops. */
 export function believing(handler: Handler, trusted: Cidrs): Handler {
   return compose([callers(trusted), loopGuard(refusing(() => undefined))], handler)
 }
 
-/** Removes the fields that speak of the caller; returns the id to use. */
+/** Removes the fields that describe the caller, and returns the request id to use. */
 function takeRequestId(headers: HeaderList, believed: boolean): string {
   let requestId = ''
   let found = false
@@ -96,7 +96,7 @@ function members(headers: HeaderList, name: string): string[] {
   return list
 }
 
-/** The member that the proxy wrote which also wrote the caller's address; a proxy that replaces writes only one. */
+/** The member that was written by the proxy that also wrote the caller's address. A proxy that replaces the field writes only one. */
 function fromRight(list: readonly string[], hops: number): string {
   return list.length === 0 ? '' : list[Math.max(0, list.length - 1 - hops)]!
 }
@@ -108,7 +108,7 @@ function withoutPort(text: string): string {
   return colon > 0 && colon === text.lastIndexOf(':') ? text.slice(0, colon) : text
 }
 
-/** Tells an upstream who the caller is: `x-forwarded-for`, `-proto`, `-host` and `forwarded`, each with that one caller. */
+/** Adds `x-forwarded-for`, `-proto`, `-host` and `forwarded` for the upstream, each with only this caller. */
 export function appendForwarded(headers: HeaderList, caller: Caller): void {
   const { scheme, host } = caller
   const address = caller.address === '' ? 'unknown' : caller.address

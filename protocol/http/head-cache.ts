@@ -1,8 +1,8 @@
-/** Heads of responses that were written not long ago: a list of the same strings costs one look at each instead of a text. */
+/** Caches encoded response heads. For a list of the same strings, a comparison of each replaces the encoding. */
 import type { HeaderList } from '../exchange.ts'
 
 const PLACES = 64
-/** Longer ones are rarely the same. */
+/** Longer ones rarely repeat. */
 const MAX_CHARS = 1024
 
 interface Seen {
@@ -13,11 +13,11 @@ interface Seen {
   readonly text: string
 }
 
-/** At most 64 heads of 1,024 characters; a new one may take the place of another. */
+/** Caches at most 64 heads of up to 1,024 characters. A new one may replace another. */
 export class HeadCache {
   readonly #places: (Seen | undefined)[] = new Array(PLACES).fill(undefined)
 
-  /** What was kept for a list of the same strings, if all else that the text depends on is the same. */
+  /** The cached text for a list of the same strings, if everything else that it depends on is the same. */
   find(headers: HeaderList, about: number, bodyBytes = 0, date = ''): string | undefined {
     const seen = this.#places[placeOf(headers, about)]
     if (seen === undefined || seen.about !== about || seen.bodyBytes !== bodyBytes || seen.date !== date)

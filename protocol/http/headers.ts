@@ -5,7 +5,7 @@ import { VALUE } from './http1/bytes.ts'
 
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 const BAD_VALUE = /[^\t\x20-\x7e\x80-\xff]/
-/** Shorter ones are looked at here: that costs less than to call the regular expression. */
+/** Shorter values are checked in a loop, which costs less than calling the regular expression. */
 const SHORT_CHARS = 64
 const BAD_PATH = /[^\x21-\x22\x24-\x7e]/
 const AUTHORITY = /^(?:[A-Za-z0-9\-._~!$&'()*+,;=%]+|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?$/
@@ -24,8 +24,8 @@ const HOP_BY_HOP: ReadonlySet<string> = new Set([
 ])
 
 /**
- * Fields of framing, routing, authentication and content, which mean nothing in a trailer section, or harm where somebody
- * merges it into the head (RFC 9110 section 6.5.1).
+ * Fields of framing, routing, authentication and content. They mean nothing in a trailer section, or do harm if it is merged into
+ * the head (RFC 9110 section 6.5.1).
  */
 const NEVER_TRAILERS: ReadonlySet<string> = new Set([
   'content-length',
@@ -62,7 +62,7 @@ export function isPath(text: string): boolean {
   return text.charCodeAt(0) === 0x2f && !BAD_PATH.test(text)
 }
 
-/** The number that 1 to 15 digits say, and nothing but digits; else -1. */
+/** The number of 1 to 15 digits; -1 for anything else. */
 export function plainNumber(text: string): number {
   if (text.length === 0 || text.length > 15) return -1
   let number = 0
@@ -79,13 +79,13 @@ export function isAuthority(text: string): boolean {
   return text.length <= 255 && AUTHORITY.test(text)
 }
 
-/** A port that is not given is the default one (RFC 3986 section 3.2.3); not everybody reads `name:` so. */
+/** Removes an empty port, which means the default one (RFC 3986 section 3.2.3). Not all software reads `name:` that way. */
 export function withoutEmptyPort(authority: string): string {
   const last = authority.length - 1
   return authority.charCodeAt(last) === 0x3a ? authority.slice(0, last) : authority
 }
 
-/** `test`, which remembers the last text that passed: most requests of a connection, and of a session, say the same. */
+/** Wraps `test` to remember the last text that passed, since most requests of a connection or session repeat it. */
 export function remembering(test: (text: string) => boolean): (text: string) => boolean {
   let passed: string | undefined
   return text => {
@@ -114,7 +114,7 @@ export function hasHeader(headers: HeaderList, name: string): boolean {
   return false
 }
 
-/** Removes every field for which `remove` says so, in place. */
+/** Removes, in place, every field for which `remove` returns true. */
 export function removeWhere(headers: HeaderList, remove: (name: string) => boolean): void {
   let kept = 0
   for (let i = 0; i < headers.length; i += 2) {
@@ -133,7 +133,7 @@ export function removeHeader(headers: HeaderList, name: string): void {
   if (hasHeader(headers, name)) removeWhere(headers, other => other === name)
 }
 
-/** Replaces the field where it first stands, or appends it. */
+/** Replaces the first occurrence of the field, or appends it. */
 export function setHeader(headers: HeaderList, name: string, value: string): void {
   for (let i = 0; i < headers.length; i += 2) {
     if (headers[i] !== name) continue
@@ -146,7 +146,7 @@ export function setHeader(headers: HeaderList, name: string, value: string): voi
   headers.push(name, value)
 }
 
-/** Members of a comma-separated list, lower case, empty ones left out. */
+/** Members of a comma-separated list, in lower case, without empty ones. */
 export function listTokens(value: string): string[] {
   const tokens: string[] = []
   for (const part of value.split(',')) {
@@ -157,9 +157,8 @@ export function listTokens(value: string): string[] {
 }
 
 /**
- * Removes what belongs to one hop, and what `Connection` names, in place; for header lists that did not come out of
- * our own parsers. `content-length` cannot be named away: it is part of the framing. `te: trailers` stays if
- * `keepTe` is true.
+ * Removes, in place, hop-by-hop fields and those that `Connection` names. For header lists that do not come from our own parsers.
+ * `content-length` stays even if it is named, since it is part of the framing. `te: trailers` stays if `keepTe` is true.
  */
 export function stripHopByHop(headers: HeaderList, keepTe = false): void {
   const named = namedByConnection(getAllHeaders(headers, 'connection'))
@@ -170,7 +169,7 @@ export function stripHopByHop(headers: HeaderList, keepTe = false): void {
   else removeHeader(headers, 'te')
 }
 
-/** Names that `Connection` values list, without those that cannot be named away. */
+/** Names in `Connection` values, without those that must stay. */
 export function namedByConnection(values: readonly string[]): Set<string> | undefined {
   let named: Set<string> | undefined
   for (const value of values) {
@@ -183,7 +182,7 @@ export function namedByConnection(values: readonly string[]): Set<string> | unde
   return named
 }
 
-/** Removes from a trailer section, in place, what may not stand in one: a caller's word about itself among it. */
+/** Removes from a trailer section, in place, fields that may not be in one, including those that describe the caller. */
 export function stripTrailers(trailers: HeaderList): HeaderList {
   if (trailers.length > 0) removeWhere(trailers, isNoTrailer)
   return trailers
@@ -194,8 +193,8 @@ function isNoTrailer(name: string): boolean {
 }
 
 /**
- * Whether a field speaks of the caller in place of the network: `forwarded`, `x-forwarded-*`, `x-real-ip` and the like,
- * our own internal names, and their twins with underscores or dots (which CGI-like upstreams read as dashes).
+ * Whether a field makes claims about the caller that only the network can prove: `forwarded`, `x-forwarded-*`, `x-real-ip` and the
+ * like, our own internal names, and variants with underscores or dots, which CGI-like upstreams read as dashes.
  */
 export function isForwardedName(name: string): boolean {
   const first = name.charCodeAt(0)
