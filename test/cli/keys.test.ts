@@ -176,7 +176,7 @@ describe('certs renew', () => {
   test.each([
     ['the authority', 'ca-key.pem', 'is the authority'],
     ['the authority, by another path', 'link.pem', 'is the authority'],
-    ['a key for tokens', 'private.jwk', 'holds no private key'],
+    ['a key for tokens', 'private.jwk', 'has no private key'],
     ['the certificate itself', 'server.pem', 'has both certificate and key'],
   ])('writes no key over %s', async (_, key, problem) => {
     await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
