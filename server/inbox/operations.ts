@@ -45,13 +45,17 @@ export class StoredWebhooks implements InboxOperations {
     return await this.#parts.store.list(filter)
   }
 
-  /** The head of a message as JSON, and its body. */
+  /** The head of a message as JSON, and its body. `undefined` if a part is missing, so that no body is shorter than it was. */
   async read(id: string): Promise<{ readonly head: Uint8Array; readonly body: Uint8Array } | undefined> {
     const [message] = await this.#parts.store.list({ id, limit: 1 })
     const head = message === undefined ? undefined : await this.readPart(message.id, 0)
     if (head === undefined) return undefined
     const body: Uint8Array[] = []
-    for (let n = 1; n < message!.parts; n++) body.push((await this.readPart(message!.id, n)) ?? new Uint8Array())
+    for (let n = 1; n < message!.parts; n++) {
+      const part = await this.readPart(message!.id, n)
+      if (part === undefined) return undefined
+      body.push(part)
+    }
     return { head, body: Buffer.concat(body) }
   }
 

@@ -207,7 +207,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     )
     await serve()
     // Nobody is shown them, either.
-    expect(await ground.server.inbox!.read(of.head)).toBeUndefined()
+    for (const id of [of.head, of.body, of.late]) expect(await ground.server.inbox!.read(id)).toBeUndefined()
     expect(await ground.server.inbox!.readPart(of.late, 2)).toBeUndefined()
     expect((await ground.server.inbox!.readPart(of.late, 1))?.length).toBeGreaterThan(500_000)
     await ground.connect()

@@ -52,6 +52,16 @@ test.each([
   expect(ground.server.stats().inbox).toMatchObject({ dead: { damaged: 1 }, messages: { dead: 1 } })
 })
 
+test.each([0, 1, 2])('a webhook that lacks part %i is not shown as whole', async part => {
+  ground = await makeGround()
+  await store(Buffer.alloc(600_000, 'a'))
+  const [message] = await ground.messages()
+  const read = async () => (await ground.server.inbox!.read(message!.id))?.body.length
+  expect(await read()).toBe(600_000)
+  await edit(`DELETE FROM parts WHERE n = ${part}`)
+  expect(await read()).toBeUndefined()
+})
+
 test('rules that cannot be read stop nothing, and are announced again', async () => {
   ground = await makeGround()
   await store('first')
