@@ -1,4 +1,4 @@
-/** security.md, P2: an answer to an error that cannot be sent itself does not lead back into answering. */
+/** security.md, P2: an answer to an error that itself cannot be sent does not lead to another answer. */
 import { connect } from 'node:http2'
 import { expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
@@ -32,7 +32,7 @@ const FAULTS: Record<string, (seen: Seen) => void> = {
 
 async function startFaulty(answer: (seen: Seen) => void): Promise<Listener> {
   const { handler } = recorder(answer)
-  // No such policy passes the checks of a configuration.
+  // No such policy passes a configuration's checks.
   return listen({ port: 0, handler, corsOf: () => ({ origins: ['*'], exposeHeaders: ['a\nb'] }) })
 }
 

@@ -44,7 +44,7 @@ function play(status: number, names: readonly Name[]) {
   return { events, told: watched.told }
 }
 
-/** What is told of an exchange by the rules of protocol/exchange.ts alone; undefined: it is under way. */
+/** What an exchange reports by the rules of protocol/exchange.ts alone; undefined: it is in progress. */
 function outcome(status: number, names: readonly Name[]): string | undefined {
   let head = 0
   const ended = { request: false, response: false }
@@ -64,7 +64,7 @@ const NAMES = Object.keys(STEPS) as Name[]
 
 describe('a pass-through', () => {
   test.each([200, 101])(
-    'of a %i passes everything on in order, and is over once, whatever is said in whatever order',
+    'of a %i passes everything on in order, and ends once, whatever is said in whatever order',
     status => {
       for (const first of NAMES) {
         for (const second of NAMES) {
@@ -82,7 +82,7 @@ describe('a pass-through', () => {
     },
   )
 
-  test('says nothing to an end that it has left, and drops what still comes of the request', () => {
+  test('says nothing to an end that it has left, and drops what still arrives of the request', () => {
     class Leaving extends PassThrough {
       leave(): void {
         this.detach()
@@ -97,11 +97,11 @@ describe('a pass-through', () => {
   })
 })
 
-describe('what a pass-through is told before the next end is there', () => {
+describe('what a pass-through is told before the next end exists', () => {
   const SAID = ['requestData', 'requestEnd', 'responseConsumed', 'requestAbort'] as const
   const TOLD = ['requestData 4', 'requestEnd', 'responseConsumed 4', 'requestAbort cancelled']
 
-  test.each(SAID.map((name, i) => [name, TOLD[i]!] as const))('comes to it later: %s', (name, told) => {
+  test.each(SAID.map((name, i) => [name, TOLD[i]!] as const))('reaches it later: %s', (name, told) => {
     const { events, front, next } = ends()
     const passing = new PassThrough(front)
     STEPS[name](passing)
@@ -112,9 +112,9 @@ describe('what a pass-through is told before the next end is there', () => {
 
   test.each([
     [SAID.slice(0, 3), TOLD.slice(0, 3)],
-    // Who has left waits for nothing.
+    // A caller that has left waits for nothing.
     [SAID, ['responseConsumed 4', 'requestAbort cancelled']],
-  ])('comes to it once it has returned, where it answers before that: %j', (names, told) => {
+  ])('reaches it once it has returned, if it answers before that: %j', (names, told) => {
     const { events, front, next } = ends()
     const passing = new PassThrough(front)
     passing.pass((request, response) => {
@@ -125,7 +125,7 @@ describe('what a pass-through is told before the next end is there', () => {
     expect(events).toEqual(told)
   })
 
-  test('comes in order, with what is said meanwhile', () => {
+  test('arrives in order, with what is said meanwhile', () => {
     const { front, back } = ends()
     const got: string[] = []
     const passing = new PassThrough(front)
@@ -147,7 +147,7 @@ describe('what a pass-through is told before the next end is there', () => {
     expect(got).toEqual(['a', 'B'.repeat(2000), 'c', 'd', 'end', 'e'])
   })
 
-  test('comes with what is said when the credit that waited is given', () => {
+  test('arrives with what is said when the waiting credit is given', () => {
     const { events, front, back } = ends()
     const passing = new PassThrough(front)
     passing.responseConsumed(1)
@@ -162,7 +162,7 @@ describe('what a pass-through is told before the next end is there', () => {
     expect(events).toEqual(['responseConsumed 1', 'requestData 4', 'requestEnd', 'responseConsumed 2'])
   })
 
-  test('is kept by nobody once it was handed on', async () => {
+  test('is kept by nobody once it was passed on', async () => {
     const { front, back } = ends()
     const passing = new PassThrough(front)
     const kept = (() => {
@@ -182,7 +182,7 @@ describe('what a pass-through is told before the next end is there', () => {
   })
 })
 
-test('layers are met in their order', () => {
+test('layers run in their order', () => {
   const met: string[] = []
   const named =
     (name: string): Layer =>

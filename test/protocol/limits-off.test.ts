@@ -1,5 +1,5 @@
 // @module-tag slow
-/** A limit of 0 does not hold: what ends beside it under a small one goes on, over both versions of HTTP. */
+/** A limit of 0 is no limit: what would end under a small one goes on, over both versions of HTTP. */
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Handler } from '../../protocol/exchange.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../../protocol/http/limits.ts'
@@ -25,9 +25,9 @@ interface Row {
   readonly other?: Partial<HttpLimits>
   readonly say: (peer: RawPeer) => void
   readonly answer?: (seen: Seen) => void
-  /** Once the kernel takes no more of the answer. */
+  /** Once the kernel accepts no more of the answer. */
   readonly stuck?: (peer: RawPeer) => void
-  /** What the limit brings about. */
+  /** The limit's effect. */
   readonly fired: (scene: Scene) => boolean
 }
 
@@ -176,7 +176,7 @@ describe.each(Object.entries(ROWS))('%s', (_name, row) => {
   })
 })
 
-test('each duration, and what else may be 0, has its rows', () => {
+test('each duration, and everything else that may be 0, has its rows', () => {
   const limits = Object.keys(DEFAULT_HTTP_LIMITS).filter(name => name.endsWith('Ms') || name === 'http2ControlBytes')
   expect([...new Set(Object.values(ROWS).map(({ limit }) => limit))].toSorted()).toEqual(limits.toSorted())
 })

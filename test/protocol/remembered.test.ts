@@ -6,12 +6,12 @@ import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { requestHeadText } from '../../protocol/wire/bhttp/encode.ts'
 import { type Preamble, preambleText } from '../../protocol/wire/preamble.ts'
 
-/** Each with one part of the second in the first, after the first was there. */
+/** Each with one part of the second in the first, after the first was kept. */
 function variants<T extends object>(first: T, second: T): [before: T, after: T][] {
   return (Object.keys(first) as (keyof T)[]).map(key => [first, { ...first, [key]: second[key] }])
 }
 
-test('forwarded: of its own caller', () => {
+test('forwarded: its own caller', () => {
   const first: Caller = { address: '192.0.2.1', scheme: 'http', host: 'a.example' }
   const second: Caller = { address: '192.0.2.2', scheme: 'https', host: 'b.example' }
   for (const pair of variants(first, second)) {
@@ -23,7 +23,7 @@ test('forwarded: of its own caller', () => {
   }
 })
 
-test('the start of a request: its own method, scheme and authority', () => {
+test("a request's start: its own method, scheme and authority", () => {
   type Start = { method: string; scheme: 'http' | 'https'; authority: string }
   const first: Start = { method: 'GET', scheme: 'http', authority: 'a.example' }
   for (const pair of variants<Start>(first, { method: 'PUT', scheme: 'https', authority: 'b.example' })) {
@@ -54,7 +54,7 @@ test('a preamble: its own attempt, runtime and epoch', () => {
   }
 })
 
-test('request ids are random UUIDs of version 4, each another', () => {
+test('request ids are random version-4 UUIDs, all different', () => {
   const ids = Array.from({ length: 5000 }, newRequestId)
   for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/)
   expect(new Set(ids).size).toBe(ids.length)

@@ -23,7 +23,7 @@ const RESPONSE: Record<string, (sink: ResponseSink) => void> = {
   unwanted: sink => sink.unwanted!(),
 }
 
-/** How a layer hands its request on. */
+/** How a layer passes its request on. */
 const REQUESTS = {
   'as it is': (request: HttpRequest) => request,
   'as a copy': (request: HttpRequest) => ({ ...request }),
@@ -44,7 +44,7 @@ function throwing(method: string, given: Given): Layer {
   }
 }
 
-/** `early`: what the end behind says before it returns. */
+/** `early`: what the next end says before it returns. */
 function begin(layers: Layer | readonly Layer[], early?: (sink: ResponseSink) => void) {
   const defects: unknown[] = []
   const both = ends()
@@ -77,7 +77,7 @@ test.each(CASES)('a layer that throws in %s (its request handed on %s) costs its
   if (name in REQUEST) REQUEST[name]!(played.sink)
   else RESPONSE[name]!(played.response)
   const reason = name === 'requestAbort' ? 'cancelled' : 'internal'
-  // Who makes a request of its own breaks the line by which the end behind would hear of it.
+  // A layer that makes its own request breaks the path by which the next end would hear of it.
   if (name in RESPONSE || given !== 'as one of its own') {
     expect(said(played.events, 'requestAbort')).toEqual([`requestAbort ${reason}`])
   }
@@ -100,7 +100,7 @@ test.each(CASES.filter(([name]) => name in RESPONSE))(
   },
 )
 
-test('a layer that throws when it hears that all is over keeps the end behind from nothing', () => {
+test('a layer that throws when it hears that all is over hides nothing from the next end', () => {
   class Failing extends PassThrough {
     protected override over(): void {
       throw new Error('planned')
@@ -111,7 +111,7 @@ test('a layer that throws when it hears that all is over keeps the end behind fr
   expect(played.events).toEqual(['requestAbort cancelled'])
 })
 
-describe('a layer that hands on late', () => {
+describe('a layer that passes on late', () => {
   const sink = (): RequestSink => ({ requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} })
   function later() {
     let go = () => {}
@@ -130,7 +130,7 @@ describe('a layer that hands on late', () => {
     expect(played.request).toBeUndefined()
   })
 
-  test('meets no exception of the layers behind it', () => {
+  test('meets no exception from the layers behind it', () => {
     const { layer, go } = later()
     const failing: Layer = () => () => {
       throw new Error('planned')
@@ -150,7 +150,7 @@ describe('a layer that hands on late', () => {
   })
 })
 
-describe('a layer that calls the others out of a timer of its own meets no exception of theirs', () => {
+describe('a layer that calls the others from its own timer meets no exception of theirs', () => {
   test.each(Object.keys(REQUEST))('with what the caller said: %s', name => {
     let go = () => {}
     const late: Layer = next => (request, response) => {
@@ -160,7 +160,7 @@ describe('a layer that calls the others out of a timer of its own meets no excep
     }
     const played = begin([late, throwing(name, 'as it is')])
     const steps = [() => REQUEST[name]!(played.sink), go]
-    // Who leaves before it is handed on meets no other layer.
+    // A caller that leaves before the request is passed on meets no other layer.
     for (const step of name === 'requestAbort' ? steps.reverse() : steps) step()
     expect(said(played.events, 'responseAbort')).toEqual(name === 'requestAbort' ? [] : ['responseAbort internal'])
     expect(said(played.events, 'requestAbort')).toHaveLength(1)
@@ -180,7 +180,7 @@ describe('a layer that calls the others out of a timer of its own meets no excep
   })
 })
 
-describe('what a layer says out of a timer of its own, and cannot be said,', () => {
+describe('what a layer says from its own timer, and cannot be said,', () => {
   /** A layer that is called with the ends beside it. */
   function speaking() {
     const beside: { response?: ResponseSink; behind?: RequestSink } = {}
@@ -220,7 +220,7 @@ describe('what a layer says out of a timer of its own, and cannot be said,', () 
     },
   )
 
-  test('to leave with an error that is none of ours is to leave', () => {
+  test('leaving with an error that is not ours is leaving', () => {
     const { layer, beside } = speaking()
     const played = begin(layer)
     beside.behind.requestAbort(new TypeError('planned') as never)
@@ -229,7 +229,7 @@ describe('what a layer says out of a timer of its own, and cannot be said,', () 
   })
 
   const SAID = Object.keys(RESPONSE).filter(name => name !== 'acknowledged' && name !== 'unwanted')
-  test.each(SAID)('costs its exchange where the end in front throws: %s', name => {
+  test.each(SAID)('costs its exchange if the end in front throws: %s', name => {
     const { layer, beside } = speaking()
     const played = begin(layer)
     if (name === 'responseData' || name === 'responseEnd') head(beside.response)
@@ -275,7 +275,7 @@ test.each(['requestData', 'requestEnd', 'responseConsumed'])(
   },
 )
 
-test('a layer that answers, and hands on all the same, has answered once', () => {
+test('a layer that answers and still passes the request on has answered once', () => {
   const played = begin(next => (request, response) => {
     response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
     response.responseEnd([])
@@ -286,7 +286,7 @@ test('a layer that answers, and hands on all the same, has answered once', () =>
   expect(played.defects).toHaveLength(1)
 })
 
-test('a layer that is an async function is answered for, and what its promise rejects with is told', async () => {
+test("an async layer is answered for, and hears its promise's rejection", async () => {
   const layer = () => async () => {
     throw new Error('planned')
   }
@@ -305,7 +305,7 @@ test('a layer that throws as a handler is answered for', () => {
   expect(played.defects).toHaveLength(1)
 })
 
-test('without layers there is nothing between', () => {
+test('without layers there is nothing in between', () => {
   const { next } = ends()
   expect(shielded([], next, noLogger)).toBe(next)
 })

@@ -1,4 +1,7 @@
-/** SPEC.md is held to the code: its examples byte by byte, its tables row by row, its Go lines to the client that runs. */
+/**
+ * SPEC.md must agree with the code: its examples byte by byte, its tables row by row, its Go lines with the client that
+ * runs.
+ */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -31,7 +34,7 @@ function example(name: string): string {
   return hex.join('')
 }
 
-/** Rows of the first table behind `heading`, cells without their back-quotes. */
+/** Rows of the first table behind `heading`, cells without their backquotes. */
 function table(heading: string, columns: string): string[][] {
   const section = spec.slice(spec.indexOf(`\n## ${heading}`))
   const rows = section
@@ -47,7 +50,7 @@ function table(heading: string, columns: string): string[][] {
   )
 }
 
-/** Writes down what a transport sends. */
+/** Records what a transport sends. */
 class Tap implements Transport {
   readonly sent: Buffer[] = []
   readonly texts: string[] = []
@@ -87,7 +90,7 @@ class Tap implements Transport {
     this.#inner.terminate()
   }
 
-  /** All that was sent since it was asked last, as hex. */
+  /** Everything sent since the last call, as hex. */
   take(): string {
     return Buffer.concat(this.sent.splice(0)).toString('hex')
   }
@@ -111,7 +114,7 @@ describe('the examples', () => {
   const ask = (address: string, given: Partial<HttpRequest>): HttpRequest =>
     request({ authority, exchangeId, caller: { address, scheme: 'https', host: authority }, ...given })
 
-  // One after the other: the ids of the streams stand in the examples.
+  // One after the other: the examples contain the streams' ids.
   test('request and response', async () => {
     const headers = ['content-length', '5']
     const sent = ask('192.0.2.1', { method: 'POST', path: '/hi', headers, bodyBytes: 5 })

@@ -1,4 +1,4 @@
-/** What comes in time counts, although this process stands still behind it until the time is up. */
+/** What arrives in time counts, even if this process is then frozen until the deadline is over. */
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
@@ -42,7 +42,7 @@ afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
 })
 
-/** The kernel has what `last` sends before the process stands still. When it goes on, timers are first. */
+/** The kernel has what `last` sends before the process freezes. When it goes on, timers run first. */
 async function standStillBehind(last: () => void): Promise<void> {
   await new Promise<void>(resolve => {
     nextTurn(() => {
@@ -59,7 +59,7 @@ async function standStillBehind(last: () => void): Promise<void> {
 
 interface Row {
   readonly first: string | Buffer
-  /** When the first has been taken, and its timers are set. */
+  /** When the first has been processed, and its timers are set. */
   readonly taken: (scene: Scene) => boolean
   readonly last: string | Buffer
   readonly answered: (scene: Scene) => boolean
@@ -172,7 +172,7 @@ describe('of an upstream', () => {
     expect(asked()).toContain(TYPE.headers)
   })
 
-  test('a connection that it has taken is used', async () => {
+  test('a connection that it has accepted is used', async () => {
     const upstream = await RawUpstream.start()
     open.push(() => upstream.close())
     const told: (SallyportError | Socket | undefined)[] = []
@@ -186,7 +186,7 @@ describe('of an upstream', () => {
   })
 })
 
-test('of a deadline at the edge: it is stopped by what came in time, although it is due first', async () => {
+test('a deadline at the edge: it is stopped by what arrived in time, although it is due first', async () => {
   const late = vi.fn()
   const deadline = new Deadline(performance.now(), 1000, { late, threw() {} })
   await standStillBehind(() => {})

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { Admission, type Candidate } from '../../server/control/admission.ts'
 
-/** What is thrown is seen. */
+/** Records what is thrown. */
 const guard = guardWith(error => {
   throw error
 })
@@ -40,7 +40,7 @@ function candidate(admission: Admission, name: string, address = name[0]!): Test
   return one
 }
 
-/** Comes, and says nothing. */
+/** Connects and says nothing. */
 function come(admission: Admission, name: string): TestCandidate | undefined {
   const one = candidate(admission, name)
   if (admission.add(one)) return one
@@ -48,7 +48,7 @@ function come(admission: Admission, name: string): TestCandidate | undefined {
   return undefined
 }
 
-/** Comes, and speaks at once. */
+/** Connects and speaks at once. */
 function enter(admission: Admission, name: string): void {
   const one = come(admission, name)
   if (one === undefined) return
@@ -61,14 +61,14 @@ function pass(ms: number): void {
   vi.advanceTimersByTime(ms)
 }
 
-/** Eight may be under way at once without a known cost. */
+/** Eight may be in progress at once while their cost is unknown. */
 function fill(admission: Admission): void {
   for (let i = 0; i < 8; i++) enter(admission, `z${i}`)
   admitted = []
 }
 
 describe('the budget', () => {
-  test('lets a few begin at once, and others when their cost is known', () => {
+  test('lets a few begin at once, and others once their cost is known', () => {
     const admission = create()
     for (let i = 0; i < 10; i++) enter(admission, `a${i}`)
     expect(admitted).toHaveLength(8)
@@ -77,7 +77,7 @@ describe('the budget', () => {
     expect(admission.waiting).toBe(1)
   })
 
-  test('once it is used up, the clock fills it again at its share', () => {
+  test('refills with the clock, at its share, once it is used up', () => {
     const admission = create()
     fill(admission)
     enter(admission, 'a1')
@@ -89,7 +89,7 @@ describe('the budget', () => {
     expect(admitted).toEqual(['a1'])
   })
 
-  test('over a long time handshakes take their share and no more', () => {
+  test('over a long time, handshakes take their share and no more', () => {
     const admission = create({ maxWaiting: 10_000, maxPerAddress: 10_000 })
     for (let i = 0; i < 2000; i++) {
       enter(admission, 'a')
@@ -105,8 +105,8 @@ describe('the budget', () => {
   })
 })
 
-describe('the silent', () => {
-  test('keep nobody waiting, however many they are', () => {
+describe('silent connections', () => {
+  test('keep nobody waiting, however many there are', () => {
     const admission = create()
     for (let i = 0; i < 40; i++) come(admission, `a${i}`)
     enter(admission, 'b0')
@@ -114,7 +114,7 @@ describe('the silent', () => {
     expect(admission.waiting).toBe(40)
   })
 
-  test('count for the bounds, and the oldest of them gives way first', () => {
+  test('count towards the bounds, and the oldest of them gives way first', () => {
     const admission = create({ maxWaiting: 4 })
     fill(admission)
     come(admission, 'a0')
@@ -146,11 +146,11 @@ describe('the queue', () => {
     expect(refused).toEqual(['a2'])
     come(admission, 'c0')
     for (const name of ['c1', 'c2']) enter(admission, name)
-    // Whoever says nothing gives way to others of its own address.
+    // A silent connection gives way to others from its own address.
     expect(refused).toEqual(['a2', 'c0'])
   })
 
-  test('is bounded in all: the greediest gives way to a newcomer', () => {
+  test('is bounded in total: the greediest gives way to a newcomer', () => {
     const admission = create({ maxWaiting: 4 })
     fill(admission)
     for (const name of ['a0', 'a1', 'a2', 'a3', 'b0', 'b1', 'c0', 'a4']) enter(admission, name)
@@ -158,7 +158,7 @@ describe('the queue', () => {
     expect(admission.waiting).toBe(4)
   })
 
-  test('who leaves makes room, and closing refuses all', () => {
+  test('one that leaves makes room, and closing refuses all', () => {
     const admission = create({ maxPerAddress: 1 })
     fill(admission)
     admission.remove(come(admission, 'a0')!)

@@ -9,7 +9,7 @@ function* numbers(seed: number): Generator<number, never> {
   }
 }
 
-test('an AgedMap has the entries of a Map, in the order in which they were put', () => {
+test('an AgedMap has the entries of a Map, in insertion order', () => {
   const random = numbers(7)
   const next = (below: number) => random.next().value % below
   const aged = new AgedMap<number>()
@@ -49,7 +49,7 @@ test('an AgedMap has the entries of a Map, in the order in which they were put',
   }
 })
 
-test('the entry at hand may be deleted while an AgedMap is walked', () => {
+test('the current entry may be deleted while iterating over an AgedMap', () => {
   const aged = new AgedMap<number>()
   for (const [i, key] of ['a', 'b', 'c', 'd'].entries()) aged.put(key, i)
   const seen: string[] = []

@@ -1,4 +1,4 @@
-/** Exchanges over sessions that refuse, die, break off or answer early, in any order: what always holds. */
+/** Exchanges over sessions that refuse, die, break off or answer early, in any order: the invariants. */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
@@ -34,7 +34,7 @@ interface Plan {
   readonly leaves: boolean
 }
 
-/** What the client's end of one session does with an exchange. */
+/** What the client's end of a session does with an exchange. */
 function behave(behaviour: Behaviour, die: () => void, began: () => void): ExchangeHandler {
   return (_preamble, request, response) => {
     if (behaviour === 'refuse') return 'draining'
@@ -98,7 +98,7 @@ function fakeSession(behaviour: Behaviour, instance: string, began: () => void) 
   return fake
 }
 
-/** The caller's end: checks the order of what it hears. */
+/** The caller's end: checks the order of its events. */
 class Caller implements ResponseSink {
   heads: number[] = []
   bytes = 0
@@ -208,7 +208,7 @@ async function run(plan: Plan): Promise<void> {
   }
   for (let i = 0; i < 20; i++) await turn()
   expect(records).toHaveLength(1)
-  // That of the test itself.
+  // The test's own window.
   expect(spans.open).toBe(1)
   expect(spans.finished.filter(({ failed }) => !failed).length).toBeLessThanOrEqual(1)
   expect(caller.ends + caller.aborts).toBeLessThanOrEqual(1)
@@ -223,12 +223,12 @@ async function run(plan: Plan): Promise<void> {
     if (caller.ends === 1) expect(caller.credit).toBe(sent)
     if (caller.ends === 1 && caller.heads[0] === 200) expect(caller.bytes).toBe(sent)
   }
-  // Only an instance itself may be asked again about a POST that it may have begun: no other one ever begins it.
+  // Only the same instance may be asked again about a POST that it may have begun: no other one ever begins it.
   if (plan.method === 'POST') expect(begun.size).toBeLessThanOrEqual(1)
   for (const session of sessions) session.session.destroy(new SallyportError('session-lost'))
 }
 
-test('one answer or one cut, all credit given back, nothing left behind', { tags: ['slow'] }, async () => {
+test('one answer or one cut, all credit returned, nothing left behind', { tags: ['slow'] }, async () => {
   const plan: fc.Arbitrary<Plan> = fc.record({
     sessions: fc.array(
       fc.record({ behaviour: fc.constantFrom(...BEHAVIOURS), instance: fc.constantFrom('a', 'b', 'c') }),

@@ -1,4 +1,4 @@
-/** Certificates by server name, from a folder: over real TLS, with files that come, change, break and go. */
+/** Certificates by server name, from a folder: over real TLS, with files that appear, change, break and disappear. */
 import { once } from 'node:events'
 import { mkdir, mkdtemp, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -35,7 +35,7 @@ async function start(options: Partial<ServerOptions> = {}): Promise<void> {
 
 async function put(name: string, hosts: string[], days = 30): Promise<void> {
   const { certificate, key } = await createServerCertificate((await makeWorld()).authority, { hosts, validDays: days })
-  // As who renews a certificate should: the key first, each in one step.
+  // As a renewal should do it: the key first, each file in one step.
   for (const [path, text] of [
     [`${name}.key`, key],
     [`${name}.crt`, certificate],
@@ -45,7 +45,7 @@ async function put(name: string, hosts: string[], days = 30): Promise<void> {
   }
 }
 
-/** Names in the certificate that is shown to who asks for this one. */
+/** Names in the certificate that is shown for this server name. */
 async function shown(servername: string, options: ConnectionOptions = {}): Promise<string> {
   const { host, port } = server.publicAddress!
   const socket: TLSSocket = connect({ host, port, servername, rejectUnauthorized: false, ...options })
@@ -57,7 +57,7 @@ async function shown(servername: string, options: ConnectionOptions = {}): Promi
 
 const isOurs = expect.stringContaining(`*.${DOMAIN}`)
 
-test('each name is shown its own certificate, with TLS 1.2 and 1.3 and in any case; others the one of the listener', async () => {
+test("each name gets its own certificate, with TLS 1.2 and 1.3 and in any case; other names get the listener's", async () => {
   await put('one', ['hooks.customer.example', 'customer.example'])
   await put('wild', ['*.other.example'])
   await mkdir(join(folder, 'mounted'))
@@ -81,7 +81,7 @@ test('each name is shown its own certificate, with TLS 1.2 and 1.3 and in any ca
   }
 })
 
-test('a caller of a host reaches its runtime under its certificate, over HTTP/1.1, also behind the front of --control.host', async () => {
+test("a caller of a host reaches its runtime under the host's certificate, over HTTP/1.1, also on an address shared through --control.host", async () => {
   await put('one', ['hooks.customer.example'])
   const made = await makeWorld()
   const tls = { cert: made.server.certificate, key: made.server.key }
@@ -95,7 +95,7 @@ test('a caller of a host reaches its runtime under its certificate, over HTTP/1.
   expect(Object.keys(server.stats().certificates).sort()).toEqual(['control', 'hosts', 'public'])
 })
 
-test('C4 what comes, changes and goes counts without a restart; what is broken leaves what was before it', async () => {
+test('C4 files that appear, change and disappear take effect without a restart; a broken one leaves the previous one in force', async () => {
   await start()
   expect(await shown('hooks.customer.example')).toEqual(isOurs)
   await put('one', ['hooks.customer.example'])
@@ -113,7 +113,7 @@ test('C4 what comes, changes and goes counts without a restart; what is broken l
   expect(await server.reload()).toBe(true)
 })
 
-test('a volume that Kubernetes swaps is read anew', async () => {
+test('a volume that Kubernetes swaps is read again', async () => {
   await mkdir(join(folder, '..v1'))
   await mkdir(join(folder, '..v2'))
   await put('..v1/tls', ['hooks.customer.example'])
@@ -128,11 +128,11 @@ test('a volume that Kubernetes swaps is read anew', async () => {
   await until(async () => (await shown('v2.example')) === 'hooks.customer.example, v2.example')
 })
 
-test('C4 a folder that cannot be listed for a while leaves the pair that was in it; one that never could is left out', async () => {
+test('C4 a folder that cannot be listed for a while keeps the pair that was in it; one that never could is skipped', async () => {
   const [below, away] = [join(folder, 'below'), join(folder, '.away')]
   await mkdir(below)
   await put('below/tls', ['hooks.customer.example'])
-  // A link to itself is what also root cannot list.
+  // A link to itself is something that even root cannot list.
   await symlink('never', join(folder, 'never'))
   await start()
   expect(errors).toEqual([])
@@ -149,14 +149,14 @@ test('C4 a folder that cannot be listed for a while leaves the pair that was in 
   await until(async () => (await shown('hooks.customer.example')).includes(DOMAIN))
 })
 
-test('of two for one name the one that ends later is shown', async () => {
+test('of two certificates for one name, the one that expires later is shown', async () => {
   await put('a', ['hooks.customer.example', 'later.example'], 60)
   await put('b', ['hooks.customer.example'], 30)
   await start()
   expect(await shown('hooks.customer.example')).toContain('later.example')
 })
 
-test('a server starts with a broken certificate, and says so; without the folder it does not', async () => {
+test('a server starts with a broken certificate and logs it; without the folder it does not start', async () => {
   await writeFile(join(folder, 'one.crt'), 'nonsense')
   await put('two', ['two.example'])
   await start()
@@ -165,7 +165,7 @@ test('a server starts with a broken certificate, and says so; without the folder
   await expect(CertificateFolder.open(join(folder, 'none'), noLogger)).rejects.toThrow('ENOENT')
 })
 
-test('an OCSP response of the listener is not stapled to another certificate', async () => {
+test("the listener's OCSP response is not stapled to another certificate", async () => {
   await put('one', ['hooks.customer.example'])
   const made = await makeWorld()
   const ocsp = Buffer.from('30030a0100', 'hex')

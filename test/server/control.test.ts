@@ -1,4 +1,4 @@
-/** The control endpoint as a client meets it. */
+/** The control endpoint as a client sees it. */
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -18,7 +18,7 @@ test('a client that offers another subprotocol is told ours', async () => {
   expect([refused.status, refused.headers['sec-websocket-protocol']]).toEqual([400, SUBPROTOCOL])
 })
 
-test("the 101 carries the server's date, by which a client judges its clock", async () => {
+test("the 101 carries the server's date, by which a client checks its clock", async () => {
   server = await startServer()
   const seen: Array<string | undefined> = []
   const before = Date.now()
@@ -28,7 +28,7 @@ test("the 101 carries the server's date, by which a client judges its clock", as
   ws.terminate()
 })
 
-test('authorities of clients are loaded again when their file changes; a bad file keeps the old ones', async () => {
+test('client authorities are loaded again when their file changes, and a bad file keeps the old ones', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'sallyport-authorities-'))
   const file = join(folder, 'clients.pem')
   const replace = async (text: string) => {

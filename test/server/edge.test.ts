@@ -56,7 +56,7 @@ describe('which runtime', () => {
     expect((await call(server, host)).status).toBe(200)
   })
 
-  test('a runtime that has no session is offline, and says when to come again', async () => {
+  test('a runtime without a session is offline, and the answer says when to try again', async () => {
     await startEdge()
     const answer = await call(server, HOST)
     expect(answer.status).toBe(503)
@@ -64,7 +64,7 @@ describe('which runtime', () => {
     expect(Number(answer.headers['retry-after'])).toBeGreaterThan(0)
   })
 
-  test('a session that is not ready gets nothing', async () => {
+  test('a session that is not ready gets no exchanges', async () => {
     await startEdge()
     await dial(server, { notReady: true })
     expect((await call(server, HOST)).status).toBe(503)
@@ -89,7 +89,7 @@ describe('CORS on our own errors', () => {
     headers: { origin: ORIGIN, 'access-control-request-method': 'POST' },
   }
 
-  test('comes from what the client published, also when it has left', async () => {
+  test('comes from what the client published, even after it has left', async () => {
     await startEdge()
     const cors = [
       { path: '/', origins: ['https://other.example.com'] },
@@ -111,7 +111,7 @@ describe('CORS on our own errors', () => {
     expect((await call(server, HOST, '/', preflight)).status).toBe(503)
   })
 
-  test('is forgotten after the time for which it is kept', async () => {
+  test('is forgotten when its time is over', async () => {
     await startEdge({ limits: { corsKeepMs: 1000 } })
     const client = await dial(server, { hello: { cors: [{ path: '/', origins: [ORIGIN] }] } })
     const ended = event(server, 'sessionEnded')
@@ -139,7 +139,7 @@ describe('who may call', () => {
     expect([answer.status, answer.headers['sallyport-error']]).toEqual([403, 'caller-not-allowed'])
   })
 
-  test('the address is that of the socket unless the peer is a trusted proxy', async () => {
+  test("the address is the socket's unless the peer is a trusted proxy", async () => {
     await startEdge({ trustedProxies: ['10.0.0.0/8'] })
     await dial(server, { hello: { allowCallers: ['203.0.113.0/24'] } })
     const forged = { headers: { 'x-forwarded-for': '203.0.113.7' } }
@@ -170,7 +170,7 @@ describe('who may call', () => {
   })
 })
 
-describe('sent again or not', () => {
+describe('retries', () => {
   const post = { method: 'POST', body: 'payload' }
 
   test('a request refused unprocessed goes to the other session, body and all', async () => {
@@ -183,7 +183,7 @@ describe('sent again or not', () => {
     await dial(server, { handler: refuse, hello: { connection: 0 } })
     await dial(server, { hello: { connection: 1 } })
     const answers = new Set<string>()
-    // One bad round trip at a busy moment keeps requests from the session for a while.
+    // One bad round trip at a busy moment keeps requests away from the session for a while.
     await until(async () => {
       const more = await Promise.all(Array.from({ length: 20 }, () => call(server, HOST, '/', post)))
       for (const { text } of more) answers.add(text)
@@ -192,7 +192,7 @@ describe('sent again or not', () => {
     expect(answers).toEqual(new Set(['POST / payload']))
   })
 
-  test('a GET whose session dies before an answer goes to another session, of another instance too', async () => {
+  test('a GET whose session dies before an answer goes to another session, even of another instance', async () => {
     await startEdge()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
@@ -221,7 +221,7 @@ describe('sent again or not', () => {
     expect(seen).toEqual([1])
   })
 
-  test('whoever sent a POST that may have begun is never told to come again', async () => {
+  test('the sender of a POST that may have begun is never told to try again', async () => {
     await startEdge()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
@@ -249,14 +249,14 @@ describe('sent again or not', () => {
   test.each([
     [900, 200],
     [2000, 502],
-  ])('of a bound of 1,000 bytes, a body of %i is sent again or not: %i', async (bytes, status) => {
+  ])('with a bound of 1,000 bytes, a body of %i is retried: %i', async (bytes, status) => {
     await startEdge({ limits: { replayBytes: 1000 } })
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler })
     const calling = call(server, HOST, '/', { body: 'x'.repeat(bytes), headers: { 'content-length': `${bytes}` } })
     await victim.begun
     await dial(server, { hello: { connection: 1 } })
-    // What is over the bound is let go as soon as the session has it.
+    // What exceeds the bound is released as soon as the session has it.
     while (server.stats().replayBytes > 1000) await new Promise(resolve => setImmediate(resolve))
     first.ws.terminate()
     const answer = await calling
@@ -278,7 +278,7 @@ describe('sent again or not', () => {
     expect(server.stats()).toMatchObject({ replayBytes: 0, exchanges: 0 })
   })
 
-  test('a body of 60 KB that is sent again arrives whole, and the connection goes on', async () => {
+  test('a retried body of 60 KB arrives whole, and the connection goes on', async () => {
     await startEdge()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler })
@@ -313,7 +313,7 @@ describe('sent again or not', () => {
     ws.terminate()
   })
 
-  test('an answer that began is cut, never ended cleanly and never sent again', async () => {
+  test('an answer that began is cut, never ended cleanly and never retried', async () => {
     const records: ExchangeRecord[] = []
     await startEdge({ onExchange: record => records.push(record) })
     let sent: ResponseSink | undefined
@@ -355,7 +355,7 @@ describe('the record of an exchange', () => {
     expect(records[1]).toMatchObject({ runtime: undefined, status: 404, code: 'unknown-host' })
   })
 
-  test('a hook that throws harms nobody, and a request that cannot be read is recorded too', async () => {
+  test('a hook that throws affects nobody, and an unreadable request is recorded, too', async () => {
     const codes: (string | undefined)[] = []
     await startEdge({
       onExchange: record => {
@@ -370,7 +370,7 @@ describe('the record of an exchange', () => {
     expect(codes).toEqual([undefined, undefined, 'head-too-large'])
   })
 
-  test('a caller who leaves counts as cancelled, and the client is told', async () => {
+  test('a caller that leaves counts as cancelled, and the client is told', async () => {
     const records: ExchangeRecord[] = []
     let aborted: (error: SallyportError) => void
     const gone = new Promise<SallyportError>(resolve => {
@@ -396,7 +396,7 @@ describe('the record of an exchange', () => {
   })
 })
 
-test('a session that is full is overloaded, and says when to come again', async () => {
+test('a full session is overloaded, and the answer says when to try again', async () => {
   await startEdge({ limits: { streams: 1 }, cors: { origins: [ORIGIN] } })
   const { handler, begun } = hanging()
   const client = await dial(server, { handler })
@@ -417,7 +417,7 @@ describe('several sessions', () => {
     await startEdge()
     const counts = [0, 0]
     const both = Promise.withResolvers<void>()
-    // Nobody is answered before both have an exchange: open ones outweigh a round trip that was measured at a bad moment.
+    // Nobody is answered before both have an exchange: open ones outweigh a round trip measured at a bad moment.
     const counting =
       (index: number): ExchangeHandler =>
       (_preamble, _request, response) => {
@@ -442,7 +442,7 @@ describe('several sessions', () => {
     expect(counts[0]).toBe(before)
   })
 
-  test('a newer instance takes over, and the older one comes back when it leaves', async () => {
+  test('a newer instance takes over, and the older one returns when the newer leaves', async () => {
     await startEdge()
     const one = await dial(server, { handler: always('one'), hello: { instance: 'one' } })
     expect((await call(server, HOST)).text).toBe('one')

@@ -6,7 +6,7 @@ import { DOMAIN, dial, hanging, startServer } from './fixture.ts'
 let server: Server
 afterEach(() => server.close({ graceMs: 0 }))
 
-test('an abort of the embedder ends its fetch also when nobody holds the Request any more', async () => {
+test('an abort by the embedder ends its fetch, even after the Request has been garbage-collected', async () => {
   server = await startServer()
   const { handler, begun } = hanging()
   const client = await dial(server, { handler })
@@ -20,8 +20,8 @@ test('an abort of the embedder ends its fetch also when nobody holds the Request
   await expect.poll(() => client.session.streams).toBe(0)
 })
 
-describe('an answer of which more is to come', () => {
-  /** Nothing but what `keep` gives holds the response. */
+describe('an answer with more to come', () => {
+  /** Nothing but what `keep` returns holds the response. */
   const fetchOpen = async <Kept>(keep: (response: Response) => Kept) => {
     server = await startServer()
     const { handler, begun } = hanging()
@@ -58,7 +58,7 @@ describe('an answer of which more is to come', () => {
     ['a reader', ({ body }) => readerOf(body!)],
     ['a promise of all of it', response => promised(response.text())],
     ['a copy', response => promised(response.clone().text())],
-  ])('goes on for who has %s', async (_name, keep) => {
+  ])('goes on for a holder of %s', async (_name, keep) => {
     const { kept, sink } = await fetchOpen(keep)
     for (let i = 0; i < 3; i++) await collect()
     sink.responseData(Buffer.from('b'))

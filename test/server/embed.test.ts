@@ -25,7 +25,7 @@ const ORIGIN = `https://${HOST}`
 let server: Server
 afterEach(() => server.close({ graceMs: 0 }))
 
-/** Answers with what it was asked, head and body, as JSON. */
+/** Answers with the head and body of the request, as JSON. */
 const mirror: ExchangeHandler = (_preamble, request, response) => {
   const chunks: Uint8Array[] = []
   return {
@@ -50,7 +50,7 @@ const mirror: ExchangeHandler = (_preamble, request, response) => {
   }
 }
 
-/** Sends `bytes` bytes, never more than 64 KiB ahead of what was taken. */
+/** Sends `bytes` bytes, never more than 64 KiB ahead of what was consumed. */
 function flood(bytes: number, onSent: (sent: number) => void): ExchangeHandler {
   return (_preamble, _request, response): RequestSink => {
     let left = bytes
@@ -104,20 +104,20 @@ describe('server.fetch', () => {
     expect(await (await server.fetch('demo', path)).json()).toMatchObject({ path, authority: HOST })
   })
 
-  test.each(['a/b', '', 'https://'])('rejects %j, and says what it takes', async text => {
+  test.each(['a/b', '', 'https://'])('rejects %j, and says what it accepts', async text => {
     server = await startServer()
     const problem = `${JSON.stringify(text)} is neither a URL nor a path that begins with a slash`
     await expect(server.fetch('demo', text)).rejects.toThrow(new TypeError(problem))
   })
 
-  test('our refusals are answers', async () => {
+  test('returns our refusals as answers', async () => {
     server = await startServer()
     const response = await server.fetch('demo', ORIGIN)
     expect([response.status, response.headers.get('sallyport-error')]).toEqual([503, 'runtime-offline'])
     expect(await response.json()).toMatchObject({ code: 'runtime-offline' })
   })
 
-  test('forwarded fields of the embedder do not pass', async () => {
+  test("the embedder's forwarded fields do not pass", async () => {
     server = await startServer()
     await dial(server, { handler: mirror })
     const headers = { 'x-forwarded-for': '1.1.1.1', forwarded: 'for=1.1.1.1', 'x-real-ip': '1.1.1.1' }
@@ -126,7 +126,7 @@ describe('server.fetch', () => {
     expect(seen.headers).not.toContain('for=1.1.1.1')
   })
 
-  test('a reader that stops stops the sender', async () => {
+  test('a reader that stops reading stops the sender', async () => {
     server = await startServer()
     let sent = 0
     const size = 20_000_000
@@ -141,7 +141,7 @@ describe('server.fetch', () => {
     let before = -1
     while (before !== sent) {
       before = sent
-      // What is under way has arrived once several echoes have crossed behind it.
+      // What was in flight has arrived once several echoes have crossed behind it.
       for (let i = 0; i < 10; i++) await new Promise(resolve => client.session.ping(resolve))
     }
     expect(sent).toBeLessThan(2_000_000)
@@ -153,7 +153,7 @@ describe('server.fetch', () => {
     expect(got).toBe(size)
   })
 
-  test('an abort rejects, and reaches the client', async () => {
+  test('an abort rejects and reaches the client', async () => {
     server = await startServer()
     let aborted: (error: SallyportError) => void
     const gone = new Promise<SallyportError>(resolve => {
@@ -207,7 +207,7 @@ describe('server.fetch', () => {
     expect(server.stats().exchanges).toBe(0)
   })
 
-  test('a request body of something else than bytes or text rejects, and so does it at the dispatcher', async () => {
+  test('a request body of anything but bytes or text rejects, also at the dispatcher', async () => {
     server = await startServer()
     await dial(server)
     const body = new ReadableStream({ start: into => into.enqueue(7) })
@@ -223,7 +223,7 @@ describe('server.fetch', () => {
     expect(server.stats().exchanges).toBe(0)
   })
 
-  test('a name that is no token is misuse', async () => {
+  test('a name that is not a token is misuse', async () => {
     server = await startServer()
     await expect(server.fetch('demo', ORIGIN, { caller: 'nobody' })).rejects.toThrow(TypeError)
   })
@@ -253,7 +253,7 @@ describe('server.dispatcher', () => {
     ['an iterable', ['a', 'b'], 'ab', -1],
     ['nothing', undefined, '', 0],
     ['an empty buffer', new Uint8Array(0), '', 0],
-  ])('takes %s for a body', async (_name, body, text, bodyBytes) => {
+  ])('accepts %s as a body', async (_name, body, text, bodyBytes) => {
     server = await startServer()
     await dial(server, { handler: mirror })
     const response = await new Promise<string>((resolve, reject) => {
@@ -346,7 +346,7 @@ describe('server.dispatcher', () => {
   })
 
   const CALLBACKS = ['onRequestStart', 'onResponseStart', 'onResponseData', 'onResponseEnd'] as const
-  test.each(CALLBACKS)('what %s throws is told once, as an error that nobody asked for', async name => {
+  test.each(CALLBACKS)('what %s throws is reported once, as an uncaught error', async name => {
     server = await startServer()
     await dial(server)
     const told = vi.fn()
@@ -363,7 +363,7 @@ describe('server.dispatcher', () => {
     await eventually(() => expect(server.stats().exchanges).toBe(0))
   })
 
-  test("undici's retry asks again", async () => {
+  test("undici's retry works", async () => {
     server = await startServer()
     let asked = 0
     const failing: ExchangeHandler = (preamble, request, response) => {
@@ -393,7 +393,7 @@ describe('server.dispatcher', () => {
     expect(trailers).toEqual({ 'x-sum': 'abc' })
   })
 
-  test('an abort of the caller reaches the client; what it cannot carry is an error', async () => {
+  test("a caller's abort reaches the client; what it cannot carry is an error", async () => {
     server = await startServer()
     const { handler, begun } = hanging()
     await dial(server, { handler })
@@ -444,7 +444,7 @@ describe("on the embedder's own http.Server", () => {
     return detach
   }
 
-  test('our hosts are ours, the rest is the app’s', async () => {
+  test('our hosts are ours, and the rest is the app’s', async () => {
     const detach = await attach({ control: 'off' })
     expect((await call(server, HOST)).status).toBe(503)
     expect((await call(server, 'app.example')).text).toBe('the app')
@@ -452,7 +452,7 @@ describe("on the embedder's own http.Server", () => {
     expect((await call(server, HOST)).text).toBe('the app')
   })
 
-  test('one that is taken back leaves the app as it was, also when the server closes', async () => {
+  test('detaching leaves the app as it was, even when the server closes', async () => {
     const detach = await attach({ control: 'off' })
     const other = await startServer({ public: undefined, control: 'off', domains: ['other.example'] })
     other.attach(host)
@@ -465,7 +465,7 @@ describe("on the embedder's own http.Server", () => {
     expect([host.listenerCount('request'), host.listenerCount('upgrade')]).toEqual([1, 0])
   })
 
-  test('a cut answer is cut, a caller who leaves is told of, and a bad target is 400', async () => {
+  test("a cut answer is cut, a caller's departure is reported, and a bad target gets 400", async () => {
     const records: ExchangeRecord[] = []
     await attach({ control: {}, onExchange: record => records.push(record) })
     let sent: ResponseSink | undefined
@@ -494,7 +494,7 @@ describe("on the embedder's own http.Server", () => {
     expect(() => server.attach(host)).toThrow(TypeError)
   })
 
-  test('clients dial in on it, bodies and WebSockets go through', async () => {
+  test('clients dial in on it, and bodies and WebSockets pass', async () => {
     await attach({ control: {} })
     const upgrades: string[] = []
     const both: ExchangeHandler = (preamble, request, response) => {
@@ -527,7 +527,7 @@ describe("on the embedder's own http.Server", () => {
     ws.terminate()
   })
 
-  /** Sends bytes, and reads until the connection ends or `done` is seen. */
+  /** Sends bytes, and reads until the connection ends or `done` appears. */
   async function raw(text: string, done: RegExp): Promise<string> {
     const { host: address, port } = server.publicAddress!
     const ca = (await makeWorld()).authority.certificate
@@ -557,7 +557,7 @@ describe("on the embedder's own http.Server", () => {
     ['a path over 8 KiB', get(`GET /${'p'.repeat(9000)} HTTP/1.1`, ours), 414],
     ['101 fields', get('GET / HTTP/1.1', ours, ...Array.from({ length: 100 }, (_, i) => `x-${i}: 1`)), 431],
     ['100 fields', get('GET / HTTP/1.1', ours, ...Array.from({ length: 99 }, (_, i) => `x-${i}: 1`)), 200],
-  ])('E9: %s is taken as on a listener of ours', async (_name, text, status) => {
+  ])('E9: %s is treated as on a listener of ours', async (_name, text, status) => {
     await attach({ control: {} })
     const seen: string[] = []
     const handler: ExchangeHandler = (preamble, request, response) => {
@@ -569,7 +569,7 @@ describe("on the embedder's own http.Server", () => {
     expect(seen).toHaveLength(status === 200 ? 1 : 0)
   })
 
-  test('hints of an upstream pass as they are, whatever they say, before the answer', async () => {
+  test("an upstream's hints pass unchanged, whatever they say, before the answer", async () => {
     await attach({ control: {} })
     const links = '</a.css>; rel=preload; as=style; title="a, \\"b\\"", </b.js>; rel=preload'
     const hinting: ExchangeHandler = (_preamble, _request, response) => {
@@ -584,14 +584,14 @@ describe("on the embedder's own http.Server", () => {
     const seen = await raw(get('GET / HTTP/1.1', ours), /served/)
     expect(seen.startsWith(`${hints}HTTP/1.1 102 `)).toBe(true)
     expect(seen.match(/HTTP\/1\.1 \d{3}/g)).toEqual(['HTTP/1.1 103', 'HTTP/1.1 102', 'HTTP/1.1 200'])
-    // A caller of HTTP/1.0 knows none.
+    // HTTP/1.0 callers get none.
     expect(await raw(get('GET / HTTP/1.0', ours), /served/)).toMatch(/^HTTP\/1\.[01] 200 /)
   })
 
   test.each([
     ['of known length', ['content-length: 5'], 'hello'],
     ['in chunks', ['transfer-encoding: chunked'], '5\r\nhello\r\n0\r\n\r\n'],
-  ])('the body %s of a request that offers an upgrade is its own', async (_name, fields, body) => {
+  ])('the body %s of a request that offers an upgrade stays its own', async (_name, fields, body) => {
     await attach({ control: {} })
     await dial(server, { handler: mirror })
     const offer = ['connection: upgrade', 'upgrade: h2c']

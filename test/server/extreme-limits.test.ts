@@ -1,4 +1,4 @@
-/** Whatever a limit may be, a server starts with it; with all of them as high as they may be, it serves. */
+/** A server starts with any limit at either end of its range, and serves with all of them at their maximum. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { connect, type Tunnel } from '../../client/index.ts'
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
@@ -18,7 +18,7 @@ afterEach(async () => {
   await server?.close({ graceMs: 0 })
   tunnel = undefined
   server = undefined
-  // Of a timer that cannot hold its time, Node says so and calls it at once.
+  // If a timer cannot hold its time, Node warns and fires it at once.
   expect(warnings.splice(0)).not.toContain('TimeoutOverflowWarning')
 })
 
@@ -29,7 +29,7 @@ function all(schema: Limits, end: 'least' | 'most'): Record<string, number> {
 
 const control = { port: 0, plaintext: true }
 
-test('all as high as they may be', async () => {
+test('all at their maximum', async () => {
   server = await startServer({
     public: { port: 0, limits: all(HTTP_LIMITS, 'most') },
     control,

@@ -1,4 +1,4 @@
-/** One noisy runtime beside a quiet one: what the quiet one notices. Times are told; what is asserted is no time. */
+/** One noisy runtime beside a quiet one: what the quiet one notices. Times are reported; none is asserted. */
 import { Agent } from 'node:http'
 import { afterEach, expect, test } from 'vitest'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
@@ -31,7 +31,7 @@ const blob: ExchangeHandler = (_preamble, _request, response) => {
 interface Measured {
   readonly p50: number
   readonly p99: number
-  /** Bytes that the noisy runtime was given during one quiet request, in the median. */
+  /** Bytes that the noisy runtime received during one quiet request, as a median. */
   readonly beside: number
 }
 
@@ -57,7 +57,7 @@ async function measure(noise: { bytes: number }): Promise<Measured> {
   }
 }
 
-/** Downloads that begin anew as they end, until they are told to stop. */
+/** Downloads that start again as they end, until told to stop. */
 function makeNoise(noise: { bytes: number; refused: number; stop: boolean }): Promise<unknown> {
   const one = async () => {
     while (!noise.stop) {
@@ -72,7 +72,7 @@ function makeNoise(noise: { bytes: number; refused: number; stop: boolean }): Pr
 test.each([
   ['without limits', {}],
   ['with a limit on its exchanges', { exchangesPerRuntime: 2 }],
-])('a quiet runtime beside a noisy one, %s, loses nothing and has its turn', async (name, limits) => {
+])('a quiet runtime beside a noisy one, %s, loses nothing and gets its turn', async (name, limits) => {
   server = await startServer({ limits })
   await Promise.all([
     dial(server, { runtime: 'noisy', handler: blob }),
@@ -91,6 +91,6 @@ test.each([
     `quiet runtime, ${name}: p50 ${ms(alone.p50)} ms alone, ${ms(beside.p50)} beside; ` +
       `p99 ${ms(alone.p99)} alone, ${ms(beside.p99)} beside; ${Math.round(beside.beside / 1024)} KiB beside each request, ${noise.refused} refused`,
   )
-  // It waits for a few turns of the event loop, and not for all that the other one has in its queues.
+  // It waits for a few turns of the event loop, and not for everything in the other one's queues.
   expect(beside.beside).toBeLessThan((DOWNLOADS / 2) * BLOB.length)
 })

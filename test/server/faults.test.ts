@@ -1,4 +1,4 @@
-/** Our own code fails, in one session or one exchange: nobody else notices, least of all the process. */
+/** Our own code fails in one session or exchange: nobody else notices, least of all the process. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { YamuxSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { Credentials } from '../../server/control/credentials.ts'
@@ -15,7 +15,7 @@ let canary: TestClient
 const uncaught: unknown[] = []
 const note = (error: unknown) => void uncaught.push(error)
 
-/** Any method of ours may have a defect: this one throws where `evil` is spoken of. */
+/** Any method of ours may have a defect: this one throws when `evil` is mentioned. */
 function defectIn<Name extends string>(
   type: { readonly prototype: { [Key in Name]: (...args: never[]) => unknown } },
   name: Name,
@@ -40,7 +40,7 @@ beforeEach(() => {
 })
 afterEach(async () => {
   for (const step of undo.splice(0)) step()
-  // The canary's session lived through it all, and nothing went past us to the process.
+  // The canary's session survived it all, and nothing bypassed us to the process.
   expect([canary.session.closed, (await call(server, CANARY)).status]).toEqual([false, 200])
   await new Promise(resolve => setImmediate(resolve))
   expect(uncaught).toEqual([])
@@ -88,7 +88,7 @@ describe('a defect in', () => {
     expect((await client.closed).code).toBeGreaterThan(1001)
   })
 
-  test('the end of a session, in which all its exchanges are told', async () => {
+  test('the end of a session, where all its exchanges are told', async () => {
     await startWithCanary()
     const client = await evil()
     defectIn(Policies, 'touch', ((runtime: string) => runtime === 'evil') as never)
@@ -100,7 +100,7 @@ describe('a defect in', () => {
   })
 })
 
-test('a defect before an exchange has a session: it is answered, and nothing of its quotas stays taken', async () => {
+test('a defect before an exchange has a session: it is answered, and its quotas are released', async () => {
   await startWithCanary({ limits: { exchangesPerRuntime: 1 } })
   await evil()
   defectIn(Registry, 'pick', ((runtime: string) => runtime === 'evil') as never)

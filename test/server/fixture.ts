@@ -1,4 +1,4 @@
-/** A server and small clients for tests of the server: made from the protocol alone, with keys made at run time. */
+/** A server and small clients for tests of the server: built from the protocol alone, with keys made at run time. */
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http'
 import { request as httpsRequest, type RequestOptions } from 'node:https'
 import { type ClientOptions, WebSocket } from 'ws'
@@ -78,7 +78,7 @@ export interface DialOptions {
   readonly token?: string
   readonly runtime?: string
   readonly hello?: Partial<Hello>
-  /** Absent: answers 200 with the method, path and body. */
+  /** If absent, answers 200 with the method, path and body. */
   readonly handler?: ExchangeHandler
   readonly headers?: Record<string, string>
   readonly path?: string
@@ -86,11 +86,11 @@ export interface DialOptions {
   readonly servername?: string
   readonly certificate?: CertificateAndKey | undefined
   readonly maxVersion?: 'TLSv1.2' | 'TLSv1.3'
-  /** Sees the fields of the 101. */
+  /** Receives the fields of the 101. */
   readonly onUpgrade?: (headers: IncomingHttpHeaders) => void
-  /** Do not say that it is ready. */
+  /** Do not send ready. */
   readonly notReady?: boolean
-  /** Do not say hello. */
+  /** Do not send hello. */
   readonly silent?: boolean
 }
 
@@ -98,12 +98,12 @@ export interface TestClient {
   readonly session: Session
   readonly ws: WebSocket
   readonly messages: ControlMessage[]
-  /** Resolves to the next message of this type that has not been waited for, or one that came already. */
+  /** Resolves to the next message of this type that nobody has waited for, or to one that has already arrived. */
   message<Type extends ControlMessage['type']>(type: Type): Promise<Extract<ControlMessage, { type: Type }>>
   readonly closed: Promise<{ code: number; reason: string }>
 }
 
-/** Opens the WebSocket alone; rejects with `{ status, body, headers }` when it is refused. */
+/** Opens only the WebSocket; rejects with `{ status, body, headers }` when it is refused. */
 export async function openWebSocket(server: Server, options: DialOptions = {}): Promise<WebSocket> {
   const { authority } = await makeWorld()
   const { host, port } = server.controlAddress!
@@ -138,7 +138,7 @@ export async function openWebSocket(server: Server, options: DialOptions = {}): 
   })
 }
 
-/** A client that said hello, and unless told otherwise is ready. */
+/** A client that has said hello and, unless told otherwise, is ready. */
 export async function dial(server: Server, options: DialOptions = {}): Promise<TestClient> {
   const ws = await openWebSocket(server, options)
   const messages: ControlMessage[] = []
@@ -193,7 +193,7 @@ export async function dial(server: Server, options: DialOptions = {}): Promise<T
   return client
 }
 
-/** Answers every exchange with what it was asked. */
+/** Answers every exchange with its own request. */
 export function echo(_preamble: unknown, request: HttpRequest, response: ResponseSink): RequestSink {
   const chunks: Uint8Array[] = []
   return {
@@ -229,7 +229,7 @@ export function always(text: string, status = 200): ExchangeHandler {
   }
 }
 
-/** Takes a request body and drops it. */
+/** Reads a request body and discards it. */
 export function ignoring(response: ResponseSink): RequestSink {
   return {
     requestData: chunk => response.requestConsumed(chunk.length),
@@ -247,7 +247,7 @@ export interface Answer {
 
 export interface CallOptions extends RequestOptions {
   readonly body?: string | Buffer
-  /** The head of the answer is there. */
+  /** The head of the answer has arrived. */
   readonly onResponse?: () => void
 }
 
@@ -278,7 +278,7 @@ export function call(server: Server, host: string, path = '/', options: CallOpti
   })
 }
 
-/** Resolves when the server emits the event and `test` holds. */
+/** Resolves when the server emits the event and `test` is true for it. */
 export function event<Name extends 'session' | 'ready' | 'sessionEnded' | 'refused'>(
   server: Server,
   name: Name,
@@ -292,7 +292,7 @@ export function event<Name extends 'session' | 'ready' | 'sessionEnded' | 'refus
   })
 }
 
-/** A handler that lets exchanges begin and answers none; `begun` resolves at the first. */
+/** A handler that lets exchanges begin and answers none; `begun` resolves with the first. */
 export function hanging(): { handler: ExchangeHandler; begun: Promise<ResponseSink>; count: () => number } {
   let count = 0
   let onBegun: (response: ResponseSink) => void

@@ -5,7 +5,7 @@ import { MemoryDirectory } from '../../server/directory/memory.ts'
 export class ForgedDirectory extends MemoryDirectory {
   #forged: [name: string, state: RuntimeState] | undefined
 
-  /** From now on the host is that runtime's. */
+  /** From now on the host belongs to that runtime. */
   says(host: string, runtime: string): void {
     const instances = new Map([[runtime, { epoch: 9, replicas: ['elsewhere'] }]])
     this.#forged = [host, { runtime: host, epoch: 9, active: runtime, instances, version: 9, changedMs: 0 }]

@@ -1,4 +1,7 @@
-/** What a session holds for its callers goes when they have it, or have gone: else its buffers fill up for good. */
+/**
+ * What a session holds for its callers is released when they have it or have left; otherwise its buffers would fill up
+ * for good.
+ */
 import { once } from 'node:events'
 import { type ClientHttp2Session, connect as connectHttp2 } from 'node:http2'
 import { createServer as createHttpsServer } from 'node:https'
@@ -24,7 +27,7 @@ async function serve(bytes: number): Promise<number> {
   return server.publicAddress!.port
 }
 
-/** Connects a caller to an embedder's own `https.Server`, on which the server is. */
+/** Connects a caller to an embedder's own `https.Server`, to which the server is attached. */
 async function attached(): Promise<() => Socket> {
   if (!host.listening) await once(host.listen(0, '127.0.0.1'), 'listening')
   server.attach(host)
@@ -32,7 +35,7 @@ async function attached(): Promise<() => Socket> {
   return () => connectTls({ port, host: '127.0.0.1', ca: authority.certificate, servername: 'localhost' })
 }
 
-/** Resolves once nothing has moved for some looks. */
+/** Resolves once nothing has changed for a few checks. */
 async function still(): Promise<void> {
   for (let looks = 0, last = ''; looks < 5; ) {
     const { streams, bufferedBytes } = server.stats()
@@ -101,8 +104,8 @@ describe('of answers that were read', () => {
   })
 })
 
-describe('of answers that came whole and were not read', () => {
-  test.each(['HTTP/1.1', "an embedder's own server"])('nothing is left: %s, the caller goes', async edge => {
+describe('of answers that arrived whole and were not read', () => {
+  test.each(['HTTP/1.1', "an embedder's own server"])('nothing is left: %s, the caller leaves', async edge => {
     const port = await serve(200 * KIB)
     const dialEdge = edge === 'HTTP/1.1' ? () => connect(port, '127.0.0.1') : await attached()
     const sockets = Array.from({ length: 10 }, () => {
@@ -116,7 +119,9 @@ describe('of answers that came whole and were not read', () => {
     await nothingHeld()
   })
 
-  test('nothing is left: HTTP/1.1, the caller goes, and the kernel had not taken all', { tags: ['slow'] }, async () => {
+  test('nothing is left: HTTP/1.1, the caller leaves before the kernel has accepted everything', {
+    tags: ['slow'],
+  }, async () => {
     let bytes = 2048 * KIB
     server = await startServer()
     await dial(server, {

@@ -21,13 +21,13 @@ const startHolding = async (options: Parameters<typeof startServer>[0] = {}) => 
 }
 afterEach(() => server.close({ graceMs: 0 }))
 
-/** Resolves once so many wait; there is no event for it, as there is none for a caller. */
+/** Resolves once this many wait; there is no event for it, just as there is none for a caller. */
 async function held(count: number): Promise<void> {
   while (server.stats().held !== count) await new Promise(resolve => setImmediate(resolve))
 }
 
 describe('a request waits', () => {
-  test('for the first session of a runtime, in the time after the start', async () => {
+  test("for a runtime's first session, during the time after the start", async () => {
     await startHolding()
     const calling = call(server, HOST, '/', { method: 'POST', body: 'payload' })
     await held(1)
@@ -36,7 +36,7 @@ describe('a request waits', () => {
     expect(server.stats()).toMatchObject({ held: 0, heldBytes: 0, heldOutcomes: { resumed: 1 } })
   })
 
-  test('beside one whose handler aborts it while both are woken: neither hurts the session that came', async () => {
+  test('beside one whose handler aborts it while both are woken: neither affects the new session', async () => {
     await startHolding()
     let second: { abort(reason: Error): void } | undefined
     const statuses: number[] = []
@@ -63,7 +63,7 @@ describe('a request waits', () => {
     expect(server.stats()).toMatchObject({ held: 0, sessions: 1, sessionsEnded: 0 })
   })
 
-  test('for the return of a runtime that had a session a while ago', async () => {
+  test('for a runtime to return that had a session a while ago', async () => {
     await startHolding({ hold: { ...HOLD, startupMs: 0 } })
     const first = await dial(server)
     const ended = event(server, 'sessionEnded')
@@ -75,7 +75,7 @@ describe('a request waits', () => {
     expect((await calling).status).toBe(200)
   })
 
-  test('for a session that has said hello and is not ready yet', async () => {
+  test('for a session that has said hello but is not ready yet', async () => {
     await startHolding({ hold: { ...HOLD, startupMs: 0, forgetMs: 0 } })
     const client = await dial(server, { notReady: true })
     const calling = call(server, HOST)
@@ -84,7 +84,7 @@ describe('a request waits', () => {
     expect((await calling).status).toBe(200)
   })
 
-  test('for room in sessions that are full, in the order of coming', async () => {
+  test('for room in full sessions, in order of arrival', async () => {
     await startHolding({ limits: { streams: 2 } })
     const answers: ResponseSink[] = []
     const arrived: string[] = []
@@ -111,7 +111,7 @@ describe('a request waits', () => {
     expect(server.stats()).toMatchObject({ held: 0, heldOutcomes: { resumed: 8 } })
   })
 
-  test('not for ever: sessions that stay full end it as overloaded', async () => {
+  test('not forever: if sessions stay full, it ends as overloaded', async () => {
     await startHolding({ hold: { ...HOLD, holdMs: 1 }, limits: { streams: 1 } })
     const { handler, begun } = hanging()
     await dial(server, { handler })
@@ -120,7 +120,7 @@ describe('a request waits', () => {
     expect(await call(server, HOST)).toMatchObject({ status: 503, text: expect.stringContaining('overloaded') })
   })
 
-  test('also when it was forwarded and its session died, if it may be repeated', async () => {
+  test('even after its session died, if it may be retried', async () => {
     await startHolding({ hold: { ...HOLD, startupMs: 0 } })
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler })
@@ -132,7 +132,7 @@ describe('a request waits', () => {
     expect((await calling).status).toBe(200)
   })
 
-  test('a POST that may have begun waits for its own instance, and for no other', async () => {
+  test('a POST that may have begun waits for its own instance and no other', async () => {
     await startHolding()
     const victim = hanging()
     const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
@@ -143,14 +143,14 @@ describe('a request waits', () => {
     const other = hanging()
     const second = await dial(server, { handler: other.handler, hello: { instance: 'two' } })
     expect([server.stats().held, other.count()]).toEqual([1, 0])
-    // While the other one is active its own gets no streams.
+    // While the other one is active, its own gets no streams.
     second.ws.terminate()
     await dial(server, { handler: () => 'already-begun', hello: { instance: 'one' } })
     expect((await calling).headers['sallyport-error']).toBe('session-lost')
     expect(other.count()).toBe(0)
   })
 
-  test('an upgrade waits too', async () => {
+  test('an upgrade waits, too', async () => {
     await startHolding()
     const { host, port } = server.publicAddress!
     const ws = new WebSocket(`ws://${host}:${port}/`, { headers: { host: HOST } })
@@ -164,7 +164,7 @@ describe('a request waits', () => {
     expect(await answered).toBe(418)
   })
 
-  test('an embedder waits too', async () => {
+  test("an embedder's request waits, too", async () => {
     await startHolding()
     const calling = server.fetch('demo', 'http://demo/x')
     await held(1)
@@ -172,7 +172,7 @@ describe('a request waits', () => {
     expect(await (await calling).text()).toBe('GET /x ')
   })
 
-  test('in the order of coming, a body of more than may be sent again included', async () => {
+  test('in order of arrival, including a body too large to be retried', async () => {
     await startHolding({ limits: { replayBytes: 1000 } })
     const body = 'x'.repeat(200_000)
     const seen: string[] = []
@@ -228,7 +228,7 @@ describe('a request does not wait', () => {
     expect((await call(server, HOST)).headers['sallyport-error']).toBe('runtime-offline')
   })
 
-  test('where the caller has gone', async () => {
+  test('once the caller has gone', async () => {
     await startHolding()
     const { host, port } = server.publicAddress!
     const socket = connect({ host, port })
@@ -242,7 +242,7 @@ describe('a request does not wait', () => {
     expect(late.count()).toBe(0)
   })
 
-  test('where too many wait for its runtime, and another runtime is not hurt', async () => {
+  test('if too many wait for its runtime, and another runtime is not affected', async () => {
     await startHolding({ hold: { ...HOLD, requestsPerRuntime: 2 } })
     const calls = [call(server, HOST), call(server, HOST)]
     await held(2)
@@ -257,14 +257,14 @@ describe('a request does not wait', () => {
     expect((await Promise.all(calls)).map(answer => answer.status)).toEqual([200, 200])
   })
 
-  test('where too many wait in all', async () => {
+  test('if too many wait in total', async () => {
     await startHolding({ hold: { ...HOLD, requests: 1 } })
     void call(server, HOST).catch(() => {})
     await held(1)
     expect((await call(server, `other.${DOMAIN}`)).headers['sallyport-error']).toBe('overloaded')
   })
 
-  test('where bodies grow too large, the one that grows is told', async () => {
+  test('if bodies grow too large: the one that grows is refused', async () => {
     await startHolding({ hold: { ...HOLD, bytesPerRuntime: 50_000 } })
     const small = call(server, HOST, '/', { method: 'POST', body: 'small' })
     await held(1)
@@ -282,7 +282,7 @@ describe('a request does not wait', () => {
     ['places of all', { requests: 4 }, {}, `other.${DOMAIN}`],
     ['bytes of its runtime', { bytesPerRuntime: 45_000 }, BODY, HOST],
     ['bytes of all', { bytes: 45_000 }, BODY, `other.${DOMAIN}`],
-  ])('B3 where another address has more: the %s are shared', async (_what, limits, sent, host) => {
+  ])('B3 if another address has more: the %s are shared', async (_what, limits, sent, host) => {
     await startHolding({ hold: { ...HOLD, ...limits } })
     const greedy: Promise<Answer>[] = []
     for (let i = 1; i <= 4; i++) {
@@ -292,12 +292,12 @@ describe('a request does not wait', () => {
         await new Promise(resolve => setImmediate(resolve))
       }
     }
-    // It pays itself for what it adds.
+    // It pays for what it adds itself.
     expect((await call(server, HOST, '/', { ...sent, ...GREEDY })).headers['sallyport-error']).toBe('overloaded')
     const modest = [call(server, host, '/', sent), call(server, host, '/', sent)]
     // Its newest have made room.
     for (const last of greedy.slice(2)) expect((await last).headers['sallyport-error']).toBe('overloaded')
-    // With as much as it has nobody takes more from it.
+    // Nobody takes more from it when it has that much.
     expect((await call(server, host, '/', sent)).headers['sallyport-error']).toBe('overloaded')
     expect(server.stats()).toMatchObject({ held: 4, heldOutcomes: { refused: 4 } })
     await dial(server)
@@ -314,10 +314,10 @@ describe('a request does not wait', () => {
   })
 })
 
-describe('nobody has to leave for one who is refused all the same', () => {
+describe('nobody has to leave for a request that is refused anyway', () => {
   const A = '192.0.2.1'
   const B = '192.0.2.2'
-  /** In the order of their entering; each says what became of it. */
+  /** In order of arrival; each reports its outcome. */
   function start(limits: Partial<typeof DEFAULT_HOLD>) {
     const hold = new Hold({ ...DEFAULT_HOLD, ...limits })
     const said: string[] = []
@@ -336,7 +336,7 @@ describe('nobody has to leave for one who is refused all the same', () => {
     return { enter, said, end }
   }
 
-  test('as it enters', () => {
+  test('as it arrives', () => {
     const { enter, said, end } = start({ requestsPerRuntime: 2, bytes: 1000 })
     enter('A1', 'r', A, 0)
     enter('A2', 'r', A, 0)
@@ -361,7 +361,7 @@ describe('nobody has to leave for one who is refused all the same', () => {
     end()
   })
 
-  test('and where there is room in both, those go who have most', () => {
+  test('and if there is room in both, those with the most leave', () => {
     const { enter, said, end } = start({ requestsPerRuntime: 3, requests: 4, bytes: 1000 })
     for (const name of ['A1', 'A2', 'A3']) enter(name, 'r', A, 0)
     enter('A4', 's', A, 1000)
@@ -372,7 +372,7 @@ describe('nobody has to leave for one who is refused all the same', () => {
 })
 
 describe('which runtimes are known', () => {
-  test('all at first, then those that had a session not long ago', () => {
+  test('all at first, then those that recently had a session', () => {
     let now = 0
     const hold = new Hold(DEFAULT_HOLD, () => now)
     expect(hold.knows('a')).toBe(true)
@@ -400,7 +400,7 @@ test('the time left travels with the exchange', async () => {
   expect(seen[0]).toBeLessThanOrEqual(30_000)
 })
 
-test('an answer that does not begin in time is 504, and the exchange is cancelled', async () => {
+test('an answer that does not begin in time becomes 504, and the exchange is cancelled', async () => {
   await startHolding({ limits: { responseHeadMs: 50 } })
   const cancelled = Promise.withResolvers<string>()
   await dial(server, {
@@ -418,7 +418,7 @@ test('an answer that does not begin in time is 504, and the exchange is cancelle
 test.each<[string, number, object]>([
   ['100', 100, { method: 'POST', headers: { expect: '100-continue', 'content-length': '1' }, body: 'x' }],
   ['103', 103, {}],
-])('nor does one that says %s begin', async (_name, status, options) => {
+])('and %s does not count as a beginning', async (_name, status, options) => {
   const records: ExchangeRecord[] = []
   const cors = { origins: ['https://ui.example.com'] }
   await startHolding({ limits: { responseHeadMs: 50 }, onExchange: record => records.push(record), cors })

@@ -5,7 +5,7 @@ import { noLogger } from '../../protocol/base/log.ts'
 import { AcceptQueue } from '../../server/control/accept-queue.ts'
 import { DEFAULT_SERVER_LIMITS } from '../../server/limits.ts'
 
-test('an upgrade on a server of an embedder ends with the intake, which would have been its deadline', async () => {
+test("an upgrade on an embedder's server ends with the intake, which would have been its deadline", async () => {
   const embedder = createServer().listen(0, '127.0.0.1')
   await once(embedder, 'listening')
   const caller = connect((embedder.address() as AddressInfo).port, '127.0.0.1')

@@ -1,4 +1,4 @@
-/** B2: what a session has asked for may be answered behind its end, and then keeps nothing of it. */
+/** B2: an answer may arrive after its session has ended, and then keeps nothing of it alive. */
 import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
@@ -22,7 +22,7 @@ const identity = {
   allowCallers: undefined,
 } as unknown as Identity
 
-/** A session that said hello, and of which a fresh token is being checked. */
+/** A session that said hello and whose fresh token is being checked. */
 async function renewing() {
   const [ours, theirs] = memoryPair()
   const checked = Promise.withResolvers<Identity>()

@@ -74,7 +74,7 @@ describe('misuse is a TypeError, and nothing listens', () => {
     await expect(startServer(options as never)).rejects.toThrow(message)
   })
 
-  test('a key that does not fit its certificate, a file that is missing, a port in use', async () => {
+  test('a key that does not match its certificate, a missing file, a port in use', async () => {
     const made = await makeWorld()
     const tls = { cert: made.server.certificate, key: made.authority.key }
     await expect(startServer({ control: { port: 0, tls } })).rejects.toThrow('does not match')
@@ -101,7 +101,7 @@ test('without TLS only on purpose', async () => {
 })
 
 describe('the life of a session', () => {
-  test('welcome names session, replica and runtime; the window is agreed', async () => {
+  test('welcome names session, replica and runtime, and the window is agreed', async () => {
     server = await startServer({ replica: 'r1' })
     const client = await dial(server, { hello: { limits: { windowBytes: 65_536 }, features: ['from-the-future'] } })
     const [welcome] = client.messages
@@ -116,7 +116,7 @@ describe('the life of a session', () => {
     expect(client.messages[1]).toEqual({ type: 'ready', epoch: 1, active: true })
   })
 
-  test('events tell of it', async () => {
+  test('events report it', async () => {
     server = await startServer()
     const seen: string[] = []
     for (const name of ['session', 'ready', 'sessionEnded'] as const)
@@ -128,7 +128,7 @@ describe('the life of a session', () => {
     expect(seen).toEqual(['session demo', 'ready demo', 'sessionEnded demo'])
   })
 
-  test('two hellos, or anything before hello, end it', async () => {
+  test('a second hello, or anything before hello, ends it', async () => {
     server = await startServer()
     const twice = await dial(server)
     twice.session.control({
@@ -150,7 +150,7 @@ describe('the life of a session', () => {
     expect((await call(server, HOST)).status).toBe(200)
   })
 
-  test('a runtime has a bounded number of sessions, and the server too', async () => {
+  test('the sessions of a runtime and of the server are bounded', async () => {
     server = await startServer({ limits: { sessionsPerRuntime: 1 } })
     await dial(server)
     const told = event(server, 'refused')
@@ -164,7 +164,7 @@ describe('the life of a session', () => {
     await expect(openWebSocket(server, { runtime: 'other' })).rejects.toMatchObject({ status: 503 })
   })
 
-  test('a runtime whose clients say nothing takes the places of no other one', async () => {
+  test('a runtime whose clients say nothing takes no places from others', async () => {
     const running = await startServer({ limits: { sessionsPerRuntime: 2, sessions: 3 } })
     server = running
     const silent = [await openWebSocket(running, {}), await openWebSocket(running, {})]
@@ -205,7 +205,7 @@ describe('the life of a session', () => {
     await eventually(isIn)
   })
 
-  test('drained by its client, it finishes what it has and takes nothing new', async () => {
+  test('drained by its client, it finishes its exchanges and gets no new ones', async () => {
     server = await startServer()
     const { handler, begun } = hanging()
     const client = await dial(server, { handler })
@@ -243,7 +243,7 @@ describe('the life of a session', () => {
     expect((await calling).headers['sallyport-error']).toBe('session-lost')
   })
 
-  test('what costs us work or a log line is paced', async () => {
+  test('messages that cost us work or a log line are paced', async () => {
     const notices: object[] = []
     const logger = { ...noLogger, info: (fields: object) => void ('notice' in fields && notices.push(fields)) }
     server = await startServer({ logger })
@@ -259,7 +259,7 @@ describe('the life of a session', () => {
     await client.message('reauth-refused')
   })
 
-  test('tokens in band are checked at a pace, however patiently they come', async () => {
+  test('tokens in band are checked at a fixed rate, however patiently they arrive', async () => {
     let checked = 0
     const { jwks } = (await makeWorld()).keys
     server = await startServer({ auth: { jwks, isRevoked: async () => ++checked < 0 } })
@@ -267,7 +267,7 @@ describe('the life of a session', () => {
     const fresh = await token('demo')
     const refused = client.message('reauth-refused')
     let sent = 0
-    // Each waits for the answer to the one before. A second gives one more.
+    // Each waits for the answer to the previous one. A second admits one more.
     for (let last = ''; last !== 'reauth-refused'; sent++) {
       expect(sent).toBeLessThan(300)
       client.session.control({ type: 'reauth', token: fresh })
@@ -304,7 +304,7 @@ describe('the end of a server', () => {
     expect(server.stats()).toMatchObject({ sessions: 0, runtimes: 0, streams: 0, exchanges: 0, bufferedBytes: 0 })
   })
 
-  test('cuts what outlives the grace', async () => {
+  test('cuts what outlasts the grace', async () => {
     server = await startServer()
     const { handler, begun } = hanging()
     await dial(server, { handler })
@@ -339,7 +339,7 @@ describe('the end of a server', () => {
     expect(server.stats()).toMatchObject({ held: 0, exchanges: 0 })
   })
 
-  test('a server of the embedder that it was taken off is not kept', async () => {
+  test("an embedder's server from which it was detached can be garbage-collected", async () => {
     server = await startServer({ control: { port: 0, plaintext: true } })
     const attached = new WeakRef(createHttpServer())
     server.attach(attached.deref()!)()
@@ -349,7 +349,7 @@ describe('the end of a server', () => {
     })
   })
 
-  test('nothing listens afterwards, and closing twice is closing once', async () => {
+  test('nothing listens afterwards, and closing twice is the same as closing once', async () => {
     server = await startServer()
     const { publicAddress, controlAddress } = server
     await Promise.all([server.close({ graceMs: 0 }), server.close()])
@@ -357,7 +357,7 @@ describe('the end of a server', () => {
     expect(await dialed(controlAddress!)).toBe('ECONNREFUSED')
   })
 
-  test('nor where it ends in the delay before a drain', async () => {
+  test('nor does it if it ends during the delay before a drain', async () => {
     server = await startServer({ drainDelayMs: 60_000 })
     void server.drain()
     await server.close({ graceMs: 0 })

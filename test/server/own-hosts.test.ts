@@ -1,4 +1,4 @@
-/** Hosts of runtimes' own: who has one, who is told, and when it is given up. A real server, clients over real WSS. */
+/** Runtimes' own hosts: who has one, who is told, and when it is given up. A real server, clients over real WSS. */
 import { afterEach, describe, expect, test } from 'vitest'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { ServerOptions } from '../../server/options.ts'
@@ -44,8 +44,8 @@ async function leave(server: Server, client: TestClient): Promise<void> {
   await ended
 }
 
-describe('a host of a runtime', () => {
-  test('leads to it beside its name under the domain, with any case, port and a dot at the end', async () => {
+describe('a host of its own', () => {
+  test('leads to its runtime beside its name under the domain, in any case, with any port and a trailing dot', async () => {
     const server = await start()
     await join(server, 'a')
     for (const host of [HOST, 'HOOKS.Customer.example:8443', `${HOST}.`, 'a.tunnels.example.com']) {
@@ -58,7 +58,7 @@ describe('a host of a runtime', () => {
     expect(server.sessions()[0]!.hosts).toEqual([HOST])
   })
 
-  test('stays with the first that claimed it; the second is told, is served otherwise, and has it when the first is gone', async () => {
+  test('stays with the first runtime that claimed it; the second is told, is served otherwise, and gets it when the first has gone', async () => {
     const lines: string[] = []
     const told = (fields: object, message: string) => lines.push(`${message} ${JSON.stringify(fields)}`)
     const logger: Logger = { debug() {}, info() {}, warn: told, error: told }
@@ -80,7 +80,7 @@ describe('a host of a runtime', () => {
     expect(server.stats().hosts).toEqual({ held: 2, contested: 0, conflicts: 1 })
   })
 
-  test('is kept while its runtime comes back, and its callers learn that it is away', async () => {
+  test('is kept while its runtime reconnects, and its callers learn that it is offline', async () => {
     const server = await start()
     const first = await join(server, 'a')
     const second = await join(server, 'b')
@@ -102,7 +102,7 @@ describe('a host of a runtime', () => {
     expect(await whose(server)).toBe('a')
   })
 
-  test('stays with a runtime that is gone and that nobody follows', async () => {
+  test('stays with a runtime that has gone if no other claims it', async () => {
     const server = await start({ hold: { ...HOLD, forgetMs: 0 } })
     const client = await join(server, 'a')
     await leave(server, client)
@@ -110,7 +110,7 @@ describe('a host of a runtime', () => {
     expect(server.stats().hosts).toEqual({ held: 0, contested: 0, conflicts: 0 })
   })
 
-  test('is not served for a runtime that is back with a token which does not claim it', async () => {
+  test('is not served for a runtime that returns with a token that does not claim it', async () => {
     const server = await start({ hold: { ...HOLD, forgetMs: 0 } })
     await leave(server, await join(server, 'a'))
     const client = await join(server, 'a', [])
@@ -143,7 +143,7 @@ describe('a host of a runtime', () => {
     expect(new Set(said)).toEqual(new Set(['with']))
   })
 
-  test('of a runtime that comes back without it is not served to those who waited; a fresh token with it is', async () => {
+  test('of a runtime that returns without it is not served to those who waited, but is with a fresh token that names it', async () => {
     const server = await start({ hold: { ...HOLD, holdMs: 60_000 } })
     await leave(server, await join(server, 'a'))
     const waiting = whose(server)
@@ -155,7 +155,7 @@ describe('a host of a runtime', () => {
     expect(await waiting).toBe('a')
   })
 
-  test('does not go to one who claimed it in vain and has left, while another one waits for it', async () => {
+  test('does not go to a runtime that claimed it in vain and has left, while another one waits for it', async () => {
     const server = await start()
     const first = await join(server, 'a')
     const gone = await join(server, 'b')
@@ -186,7 +186,7 @@ describe('a host of a runtime', () => {
     ])
   })
 
-  test('that a fresh token claims no longer leads nowhere, although its runtime is live', async () => {
+  test('that a fresh token no longer claims leads nowhere, although its runtime is live', async () => {
     const server = await start()
     const client = await join(server, 'a')
     client.session.control({ type: 'reauth', token: await token('a') })
@@ -218,7 +218,7 @@ describe('a host of a runtime', () => {
     expect(await whose(server)).toBe('a')
   })
 
-  test('may not be asked for below the domain: such a token lets nobody in', async () => {
+  test('may not be claimed below the domain: such a token lets nobody in', async () => {
     const refusals: string[] = []
     const server = await start()
     server.on('refused', ({ detail }) => refusals.push(detail))
@@ -228,7 +228,7 @@ describe('a host of a runtime', () => {
     ])
   })
 
-  test('is not had where the server takes none; the client is told', async () => {
+  test('is not granted if the server allows none; the client is told', async () => {
     const server = await start({ ownHosts: false })
     const client = await join(server, 'a')
     expect(await client.message('notice')).toMatchObject({ code: 'host-refused' })
@@ -236,7 +236,7 @@ describe('a host of a runtime', () => {
     expect(server.stats().hosts).toBeUndefined()
   })
 
-  test('may come at any moment right after the start of a server: senders are told to try again', async () => {
+  test("may arrive at any moment after the server's start: senders are told to try again", async () => {
     const server = await start({ hold: { holdMs: 0 } })
     expect([await whose(server), await whose(server, '127.0.0.1')]).toEqual(['runtime-offline', 'unknown-host'])
   })

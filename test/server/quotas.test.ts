@@ -1,4 +1,4 @@
-/** What one runtime, or one caller's address, may use; the others do not notice. */
+/** What one runtime, or one caller's address, may use without the others noticing. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { networkOf } from '../../protocol/base/address.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
@@ -22,11 +22,11 @@ function book(limits: Partial<ResolvedLimits>, now: () => number): QuotaBook {
 }
 
 describe('quotas', () => {
-  test('count nothing where nothing is limited', () => {
+  test('count nothing if nothing is limited', () => {
     expect(book({}, () => 0).enter('a', '192.0.2.1')).toBeUndefined()
   })
 
-  test('exchanges at a time: a place is free when one has ended', () => {
+  test('concurrent exchanges: a place is free when one has ended', () => {
     const quotas = book({ exchangesPerRuntime: 2 }, () => 0)
     const first = quotas.enter('a', undefined) as Usage
     expect(quotas.enter('a', undefined)).not.toBe(false)
@@ -36,7 +36,7 @@ describe('quotas', () => {
     expect(quotas.enter('a', undefined)).not.toBe(false)
   })
 
-  test('requests per second: at once as many, then as time goes by', () => {
+  test('requests per second: a burst at once, then at the rate', () => {
     let now = 0
     const quotas = book({ requestRatePerRuntime: 3 }, () => now)
     const enter = () => Array.from({ length: 5 }, () => quotas.enter('a', undefined) !== false)
@@ -45,7 +45,7 @@ describe('quotas', () => {
     expect(enter().filter(Boolean)).toHaveLength(3)
   })
 
-  test('bytes per second: whoever sends more waits, and who owes a second is refused', () => {
+  test('bytes per second: a sender of more waits, and is refused once it owes a second', () => {
     let now = 0
     const quotas = book({ byteRatePerRuntime: 1000 }, () => now)
     const usage = quotas.enter('a', undefined) as Usage
@@ -73,7 +73,7 @@ describe('quotas', () => {
     expect(quotas.enter('b', '192.0.2.1')).not.toBe(false)
   })
 
-  test('an IPv6 caller is his /64', () => {
+  test('an IPv6 caller counts as its /64', () => {
     expect(networkOf('2001:db8:0:1::1')).toBe(networkOf('2001:db8:0:1:ffff::2'))
     expect(networkOf('2001:db8:0:1::1')).not.toBe(networkOf('2001:db8:0:2::1'))
     expect(networkOf('192.0.2.1')).toBe('192.0.2.1')
@@ -92,7 +92,7 @@ describe('quotas', () => {
   })
 })
 
-test('a flood of other names forgets no quota in use, however fast it comes', () => {
+test('a flood of other names evicts no quota in use, however fast it comes', () => {
   const quotas = book({ exchangesPerRuntime: 1 }, () => 0)
   const used = Array.from({ length: 20 }, (_, i) => quotas.enter(`used-${i}`, undefined) as Usage)
   for (let i = 0; i < 150_000; i++) (quotas.enter(`other-${i}`, undefined) as Usage).leave()
@@ -110,7 +110,7 @@ describe('paced credit', () => {
     vi.useRealTimers()
   })
 
-  test('comes at the rate, all of it', () => {
+  test('arrives at the rate, all of it', () => {
     const quotas = new QuotaBook({ ...DEFAULT_SERVER_LIMITS, byteRatePerRuntime: 10_000 }, () => performance.now())
     let given = 0
     const ends = {
@@ -126,7 +126,7 @@ describe('paced credit', () => {
     }
     const request = { runtime: 'a' } as HttpRequest
     const paced = quota(quotas, refuse)(() => ends)(request, ends) as RequestSink & ResponseSink
-    // A sender that keeps 5,000 bytes under way.
+    // A sender that keeps 5,000 bytes in flight.
     let sent = 0
     const send = () => {
       while (sent - given < 5000) {
@@ -144,7 +144,7 @@ describe('paced credit', () => {
   })
 })
 
-test('all runtimes share a ceiling: of the one that holds most, the greediest session pays', () => {
+test('all runtimes share a ceiling: the greediest session of the runtime that holds most pays', () => {
   const budgets = new RuntimeBudgets(1000, 600)
   const shed: string[] = []
   const member = (name: string, budget: BufferBudget) => {
@@ -232,7 +232,7 @@ describe('over real sockets', () => {
     expect(server.stats().exchanges).toBe(0)
   })
 
-  test('requests of one address, whatever the runtime; an embedder has none', async () => {
+  test('requests of one address, whatever the runtime; an embedder has no address', async () => {
     server = await startServer({ limits: { requestRatePerAddress: 2 }, trustedProxies: ['127.0.0.0/8'] })
     await dial(server)
     await dial(server, { runtime: 'other' })

@@ -43,10 +43,10 @@ async function join(registry: Registry<Fake>, member: Fake, lastEpoch = 0): Prom
   return member
 }
 
-/** The directory answers in a microtask or two. */
+/** The directory answers within a microtask or two. */
 const settled = () => new Promise(resolve => setImmediate(resolve))
 
-test('a session is granted what the directory knew before, and tells nobody again', async () => {
+test('a session is granted what the directory already knew, and announces nothing again', async () => {
   const directory = new MemoryDirectory()
   directory.listen = () => {}
   const registry = new Registry<Fake>({ directory, logger: noLogger })
@@ -54,7 +54,7 @@ test('a session is granted what the directory knew before, and tells nobody agai
   expect(member.grants).toEqual([{ epoch: 1, active: true }])
 })
 
-test('who waits for an answer of the directory is told once, however many wait', async () => {
+test("whoever waits for the directory's answer is told once, however many wait", async () => {
   const directory: Directory = new MemoryDirectory()
   let refreshed = 0
   directory.find = () => 'unknown'
@@ -77,7 +77,7 @@ test('who waits for an answer of the directory is told once, however many wait',
   expect([refreshed, told]).toEqual([4, 4])
 })
 
-test('where too many made-up names were asked for, a name that is known waits without another question', async () => {
+test('when too many made-up names were looked up, a known name waits without another query', async () => {
   const directory: Directory = new MemoryDirectory()
   const known = new Set(['demo'])
   const state = { runtime: 'demo', epoch: 1, active: 'a', version: 1, instances: new Map(), changedMs: 0 }
@@ -94,7 +94,7 @@ test('where too many made-up names were asked for, a name that is known waits wi
   expect(registry.ask('demo', true, '192.0.2.2')).toBe(true)
 })
 
-test('a directory that says that an instance is here which is not is corrected', async () => {
+test('a directory that claims an instance here that does not exist is corrected', async () => {
   const directory = new MemoryDirectory()
   const registry = new Registry<Fake>({ directory, logger: noLogger })
   const member = await join(registry, new Fake('1', 'a'))
@@ -118,7 +118,7 @@ describe('picking a session', () => {
     expect(registry.pick('demo')).toBeUndefined()
   })
 
-  test('one that is slow to answer gets none while another is well', async () => {
+  test('a slow session gets none while another is healthy', async () => {
     const registry = create()
     const members = await Promise.all(['1', '2', '3'].map(id => join(registry, new Fake(id, 'a'))))
     members[0]!.overdue = true
@@ -133,7 +133,7 @@ describe('picking a session', () => {
     expect(registry.pick('demo')).toBe(members[1])
   })
 
-  test('the better of two: less round trip times (open exchanges + 1)', async () => {
+  test('the better of two: lower round trip times (open exchanges + 1)', async () => {
     const registry = create()
     const near = await join(registry, new Fake('1', 'a'))
     const far = await join(registry, new Fake('2', 'a'))
@@ -146,7 +146,7 @@ describe('picking a session', () => {
     expect(registry.pick('demo', far)).toBe(near)
   })
 
-  test('never the one that failed, and only of the instance that is asked for', async () => {
+  test('never the one that failed, and only of the requested instance', async () => {
     const registry = create(Math.random)
     const all = await Promise.all(['1', '2', '3'].map(id => join(registry, new Fake(id, 'a'))))
     const other = await join(registry, new Fake('4', 'b'))
@@ -174,7 +174,7 @@ describe('instances', () => {
     expect(back.last).toEqual({ epoch: 1, active: true })
   })
 
-  test('a newer one takes over; the older stands by, and returns when the newer drains', async () => {
+  test('a newer one takes over; the older becomes a standby, and returns when the newer drains', async () => {
     const registry = create()
     const old = await join(registry, new Fake('1', 'a'))
     const fresh = await join(registry, new Fake('2', 'b'))
@@ -214,7 +214,7 @@ describe('instances', () => {
     expect(fresh.last).toEqual({ epoch: 8, active: true })
   })
 
-  test('a session that ends while the directory is asked is not brought back', async () => {
+  test('a session that ends while the directory is queried is not brought back', async () => {
     const registry = create()
     const one = new Fake('1', 'a')
     registry.add(one)

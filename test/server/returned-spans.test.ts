@@ -1,4 +1,4 @@
-/** What a server believes of what its clients tell of traces: what it has given them, once. */
+/** What a server accepts of its clients' trace reports: spans of what it gave them, once. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { getHeader } from '../../protocol/http/headers.ts'
 import type { AttributeValue } from '../../protocol/trace/span.ts'
@@ -18,9 +18,9 @@ afterEach(() => server?.close({ graceMs: 0 }))
 
 interface Peer {
   readonly client: TestClient
-  /** Has a request sent to it, and says of which span that is. */
+  /** Has a request sent to it, and returns the request's span. */
   given(flags?: string): Promise<string>
-  /** Tells, and waits until the server has read that. */
+  /** Reports, and waits until the server has read that. */
   tell(...requests: ReturnedRequest[]): Promise<void>
 }
 
@@ -60,7 +60,7 @@ const span = (parent: string, more: Partial<ReturnedSpan> = {}): ReturnedSpan =>
 const reported = (spans: Spans) =>
   spans.finished.filter(({ attributes }) => attributes['sallyport.reported_by'] === 'client')
 
-test('what its session was given goes on, in its trace, and marked', async () => {
+test('spans of what its session was given go on, in their trace, and marked', async () => {
   const spans = await start()
   const peer = await connect('demo')
   const of = await peer.given()
@@ -128,7 +128,7 @@ describe('is dropped', () => {
     const of = await peer.given()
     await peer.tell(await make(peer, other, of))
     expect(reported(spans)).toEqual([])
-    // The canary: what is its own it may still tell.
+    // The canary: it may still report its own spans.
     const next = await peer.given()
     await peer.tell({ of: next, spans: [span(next)] })
     expect(reported(spans)).toHaveLength(1)
@@ -140,7 +140,7 @@ describe('is dropped', () => {
     ['url.full', [7, false]],
     ['error.type', [7]],
     ['sallyport.cut', ['yes', 1]],
-  ])('%s of another form: a receiver would refuse all that comes with it', async (name, values) => {
+  ])('%s in another form: a receiver would refuse everything that arrives with it', async (name, values) => {
     const spans = await start()
     const peer = await connect('demo')
     for (const value of values) {
@@ -151,7 +151,7 @@ describe('is dropped', () => {
     expect(told).toEqual(values.map(() => [undefined, '/']))
   })
 
-  test('what lies in the future', async () => {
+  test('a span in the future', async () => {
     const spans = await start()
     const peer = await connect('demo')
     const of = await peer.given()
@@ -164,7 +164,7 @@ describe('is dropped', () => {
     expect(told!.endMs).toBeLessThan(attempt.startMs + dayMs)
   })
 
-  test('the second time that it tells of a request', async () => {
+  test('the second report about a request', async () => {
     const spans = await start()
     const peer = await connect('demo')
     const of = await peer.given()
@@ -175,7 +175,7 @@ describe('is dropped', () => {
     expect(server!.stats().spansReturned).toEqual({ taken: 1, refused: 2 })
   })
 
-  test('all that comes without the feature', async () => {
+  test('everything without the feature', async () => {
     const spans = await start()
     const peer = await connect('demo', [])
     const of = await peer.given()
@@ -185,12 +185,12 @@ describe('is dropped', () => {
   })
 })
 
-describe('of an attempt of another replica', () => {
+describe('for an attempt of another replica', () => {
   const of = 'a'.repeat(16)
   const report = (...requests: ReturnedRequest[]) => ({ session: 's', runtime: 'demo', rttMs: 1, requests })
   const good = { of, spans: [span(of)] }
 
-  /** What the other replica was told, where sessions `s` and `t` are here. */
+  /** What the other replica was told, with sessions `s` and `t` here. */
   function relaying() {
     const [own, told] = [[] as unknown[], [] as unknown[]]
     const returned = new ReturnedSpans(span => void own.push(span))
@@ -198,7 +198,7 @@ describe('of an attempt of another replica', () => {
     return { returned, own, told }
   }
 
-  test('goes there as it came, once', () => {
+  test('goes there unchanged, once', () => {
     const { returned, own, told } = relaying()
     returned.take('s', report(good, good))
     returned.take('s', report(good))
@@ -207,7 +207,7 @@ describe('of an attempt of another replica', () => {
     expect(returned.stats).toEqual({ taken: 0, refused: 2 })
   })
 
-  test('is dropped where another session tells of it, or it is no tree', () => {
+  test('is dropped if another session reports it, or it is not a tree', () => {
     const { returned, told } = relaying()
     returned.take('t', report(good))
     returned.take('s', report({ of, spans: [span(of, { id: of })] }))
@@ -215,7 +215,7 @@ describe('of an attempt of another replica', () => {
     expect(returned.stats).toEqual({ taken: 0, refused: 2 })
   })
 
-  test('goes in one message for each replica', () => {
+  test('goes in one message per replica', () => {
     const { returned, told } = relaying()
     const [second, third] = ['b'.repeat(16), 'c'.repeat(16)].map(of => ({ of, spans: [span(of)] }))
     const tell = (report: SpanReport) => void told.push(report)
@@ -224,7 +224,7 @@ describe('of an attempt of another replica', () => {
     expect(told).toEqual([report(good), report(second!, third!)])
   })
 
-  test('is taken there from the hop alone that had the attempt', () => {
+  test('is accepted there only from the hop that had the attempt', () => {
     const { returned, own } = relaying()
     const attempt = new Spans().tracer.start('hop', 'client', undefined)
     returned.give('replica:far~1', attempt)
@@ -262,7 +262,7 @@ describe('ends the session', () => {
   })
 })
 
-test('a server offers it where it traces, and has somewhere to put them', async () => {
+test('a server offers it if it traces and exports spans', async () => {
   const offered = async (tracing: Parameters<typeof startServer>[0]) => {
     server = await startServer(tracing)
     const client = await dial(server, { hello: { features: ['spans'] } })

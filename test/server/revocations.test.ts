@@ -1,4 +1,4 @@
-/** Revocations from a file, from a URL and by hand, as live sessions feel them. */
+/** Revocations from a file, from a URL and by hand, as live sessions notice them. */
 import { chmod, lstat, mkdir, mkdtemp, readFile, rename, rm, rmdir, stat, symlink, writeFile } from 'node:fs/promises'
 import type { RequestListener } from 'node:http'
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https'
@@ -36,7 +36,7 @@ async function startRevoking(revocations: object, clock?: () => number): Promise
   return server
 }
 
-/** Rules as the file and the URL have them. */
+/** Rules in the form of the file and the URL. */
 const listOf = (...revocations: unknown[]) => JSON.stringify({ revocations })
 
 describe('the document', () => {
@@ -68,7 +68,7 @@ describe('the document', () => {
 })
 
 describe('a file', () => {
-  test('must be there, and be good, before anything listens', async () => {
+  test('must exist and be valid before anything listens', async () => {
     await expect(startRevoking({ file })).rejects.toThrow('an empty file is an empty list')
     await writeFile(file, '{')
     await expect(startRevoking({ file })).rejects.toThrow('not JSON')
@@ -98,7 +98,7 @@ describe('a file', () => {
     await expect(openWebSocket(server!, { token: old })).rejects.toMatchObject({ status: 401 })
   })
 
-  test('keeps what is revoked by hand, beside what others wrote, over a restart', async () => {
+  test('keeps manual revocations, beside what others wrote, over a restart', async () => {
     await writeFile(file, listOf({ jti: 'theirs' }, { jti: 'over', until: 1 }))
     await chmod(file, 0o640)
     await startRevoking({ file })
@@ -116,7 +116,7 @@ describe('a file', () => {
     }
   })
 
-  test('that is a link stays one: what it leads to has the rules, and may be edited', async () => {
+  test('that is a link stays one: its target has the rules, and may be edited', async () => {
     const real = join(folder, 'real.json')
     await writeFile(real, '', { mode: 0o666 })
     await chmod(real, 0o666)
@@ -131,7 +131,7 @@ describe('a file', () => {
     expect((await client.closed).code).toBe(4401)
   })
 
-  test('that cannot be written says so, and the rule holds all the same', async () => {
+  test('that cannot be written is reported, and the rule applies anyway', async () => {
     await writeFile(file, '')
     await startRevoking({ file })
     await rm(file)
@@ -143,7 +143,7 @@ describe('a file', () => {
     expect((await client.closed).code).toBe(4401)
   })
 
-  test('D7: is never written longer than what is read back', async () => {
+  test('D7: is never written longer than what can be read back', async () => {
     const rules = Array.from({ length: 9_030 }, (_, i) => ({ jti: `${i}`.padEnd(220, 'x') }))
     await writeFile(file, listOf(...rules))
     await startRevoking({ file })
@@ -163,14 +163,14 @@ describe('a file', () => {
     expect(server!.revocations()).toHaveLength(9_038 - refusals)
   })
 
-  test('D7: takes 10,000 rules, and says so at one more', async () => {
+  test('D7: holds 10,000 rules, and one more is refused', async () => {
     await writeFile(file, listOf(...Array.from({ length: 10_000 }, (_, i) => ({ jti: `t${i}` }))))
     await startRevoking({ file })
     await expect(server!.revoke({ tokenId: 'more' })).rejects.toThrow('there are 10000 revocations: remove some')
     expect(parseRevocations(await readFile(file, 'utf8'))).toHaveLength(10_000)
   })
 
-  test('a rule that could not be written holds when the file changes, and is written then', async () => {
+  test('a rule that could not be written applies when the file changes, and is written then', async () => {
     await writeFile(file, '')
     await startRevoking({ file })
     await rm(file)
@@ -199,7 +199,7 @@ describe('a file', () => {
     })
   })
 
-  test('A9: a rule is taken out of it again', async () => {
+  test('A9: a rule is removed from it again', async () => {
     await writeFile(file, listOf({ jti: 'theirs' }))
     await startRevoking({ file })
     await server!.revoke({ runtime: 'demo' })
@@ -211,7 +211,7 @@ describe('a file', () => {
     await dial(server!, { token: await token('demo', { id: 'theirs' }) })
   })
 
-  describe('on a disk that takes nothing', () => {
+  describe('on a disk that cannot be written', () => {
     const fresh = () => `${file}.next`
     const refused = async (id: string) =>
       await expect(openWebSocket(server!, { token: await token('demo', { id }) })).rejects.toMatchObject({
@@ -219,7 +219,7 @@ describe('a file', () => {
       })
     const idOf = (tokenId: string) => server!.revocations().find(rule => rule.tokenId === tokenId)!.id
 
-    test('A9: a rule that could not be taken out holds, and is taken out later', async () => {
+    test('A9: a rule that could not be removed applies, and is removed later', async () => {
       await writeFile(file, listOf({ jti: 'stolen' }))
       await startRevoking({ file })
       await mkdir(fresh())
@@ -231,7 +231,7 @@ describe('a file', () => {
       expect(parseRevocations(await readFile(file, 'utf8'))).toEqual([])
     })
 
-    test('A9: one that was never written is taken back, the others hold', async () => {
+    test('A9: one that was never written is taken back, and the others apply', async () => {
       const text = `\n${listOf({ jti: 'theirs' })}\n`
       await writeFile(file, text)
       await startRevoking({ file })
@@ -249,7 +249,7 @@ describe('a file', () => {
     })
   })
 
-  test('takes many rules at once', async () => {
+  test('holds many rules at once', async () => {
     await writeFile(file, '')
     await startRevoking({ file })
     await Promise.all(Array.from({ length: 50 }, (_, i) => server!.revoke({ tokenId: `t${i}` })))
@@ -259,7 +259,7 @@ describe('a file', () => {
 })
 
 describe('by hand', () => {
-  test('tokens issued before a time; later ones hold', async () => {
+  test('tokens issued before a time are revoked; later ones work', async () => {
     await startRevoking({})
     const early = await dial(server!)
     const { ended } = await server!.revoke({ runtime: 'demo', issuedBefore: Math.floor(Date.now() / 1000) + 1 })
@@ -305,7 +305,7 @@ describe('a URL', () => {
     return { url: `https://127.0.0.1:${port}/revocations.json`, ca: made.authority.certificate }
   }
 
-  test('is asked for again and again; what it names ends within 10 s, and the last good list is kept', async () => {
+  test('is polled; what it names ends within 10 s, and the last good list is kept', async () => {
     let list = listOf()
     let requests = 0
     let status = 200
@@ -351,14 +351,14 @@ describe('a URL', () => {
     [302, 'text', 'the server answered 302'],
     [304, '', 'the server answered 304'],
     [404, 'text', 'the server answered 404'],
-  ])('that answers %i says what is wrong with it', async (status, body, reason) => {
+  ])('that answers %i reports what is wrong with it', async (status, body, reason) => {
     const { url, ca } = await serve((_request, response) => response.writeHead(status).end(body))
     const download = new Download({ url, ca, accept: '*/*', maxBytes: 100 })
     await expect(download.get()).rejects.toThrow(new Error(reason))
     download.close()
   })
 
-  test('A9: has what can only be taken back there, and says so', async () => {
+  test('A9: has rules that can be taken back only there, and says so', async () => {
     const at = await serve((_request, response) => response.end(listOf({ jti: 'stolen' })))
     await startRevoking(at)
     const [rule] = server!.revocations()

@@ -17,7 +17,7 @@ describe('a request through a session', () => {
     expect(answer.text).toBe('GET /hello?x=1 ')
   })
 
-  test('a body goes along', async () => {
+  test('a body passes along', async () => {
     server = await startServer()
     await dial(server)
     const answer = await call(server, `demo.${DOMAIN}:8080`, '/in', { method: 'POST', body: 'x'.repeat(200_000) })

@@ -1,4 +1,4 @@
-/** The end of a server under steady callers: what was accepted is answered, and what is left ends in order. */
+/** The end of a server under steady callers: what was accepted is answered, and the rest ends in order. */
 import { Agent, request as httpRequest } from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
 import { setTimeout } from 'node:timers/promises'
@@ -10,24 +10,24 @@ import type { Server } from '../../server/server.ts'
 import { unhurried } from '../support/busy.ts'
 import { call, DOMAIN, dial, echo, hanging, openWebSocket, startServer, type TestClient } from './fixture.ts'
 
-/** Callers think between requests: longer than a client needs to leave. */
+/** Callers think between requests, for longer than a client needs to leave. */
 const PACE_MS = 30
 const HOST = `demo.${DOMAIN}`
 
 let server: Server
 afterEach(() => server.close({ graceMs: 0 }))
 
-/** Paths of requests that the server took. */
+/** Paths of requests that the server accepted. */
 const taken = new Set<string>()
 const noting: ExchangeHandler = (preamble, request, response) => {
   taken.add(request.path)
   return echo(preamble, request, response)
 }
 
-/** A connection that the kernel made, and that the server had not seen when it stopped to listen. */
+/** A connection that the kernel accepted, and that the server had not seen when it stopped listening. */
 const nobodyTook = (path: string, code: string | undefined) => code === 'ECONNRESET' && !taken.has(path)
 
-/** A client that leaves when it is told to, as ours does, but has nowhere to go. */
+/** A client that leaves when told to, like ours, but has nowhere to go. */
 async function leaver(hello: Partial<Hello> = {}): Promise<TestClient> {
   const client = await dial(server, { hello, handler: noting })
   void client.message('drain').then(() => client.session.control({ type: 'drained', lastStream: 0 }))
@@ -36,7 +36,7 @@ async function leaver(hello: Partial<Hello> = {}): Promise<TestClient> {
 
 interface Tally {
   answered: number
-  /** Everything but the upstream's own answer; a connection that is refused ends the caller, and is no loss. */
+  /** Everything but the upstream's own answer; a refused connection ends the caller, and is not a loss. */
   readonly lost: string[]
 }
 
@@ -72,7 +72,7 @@ async function callOverHttp1(tally: Tally, method: string, number: number): Prom
   agent.destroy()
 }
 
-/** The same over HTTP/2: after a go-away the next request takes a new connection. */
+/** The same over HTTP/2: after a go-away, the next request uses a new connection. */
 async function callOverHttp2(tally: Tally, number: number): Promise<void> {
   const { port } = server.publicAddress!
   for (let i = 0; ; ) {
@@ -97,14 +97,14 @@ async function callOverHttp2(tally: Tally, number: number): Promise<void> {
       })
       if (outcome === 'over') return
       if (outcome === 'ok') tally.answered++
-      // Not processed, says RFC 9113, section 8.7: it crossed the go-away, and is asked again on a new connection.
+      // Not processed, says RFC 9113, section 8.7: it crossed the go-away, and is sent again on a new connection.
       else if (!outcome.includes('NGHTTP2_REFUSED_STREAM')) tally.lost.push(outcome)
     }
   }
 }
 
 describe('under steady callers', () => {
-  test('every request that was accepted is answered by the upstream', async () => {
+  test('the upstream answers every accepted request', async () => {
     server = await startServer()
     await Promise.all([leaver(), leaver({ connection: 1 })])
     const tally: Tally = { answered: 0, lost: [] }
@@ -118,7 +118,7 @@ describe('under steady callers', () => {
   })
 })
 
-test('it serves on for the delay, not ready, and then takes nobody', async () => {
+test('it goes on serving during the delay, not ready, and then accepts nobody', async () => {
   server = await startServer({ drainDelayMs: unhurried(1000), healthPath: '/lb' })
   await leaver()
   expect((await call(server, HOST, '/lb')).status).toBe(200)
@@ -131,7 +131,7 @@ test('it serves on for the delay, not ready, and then takes nobody', async () =>
   await expect(openWebSocket(server, {})).rejects.toMatchObject({ code: 'ECONNREFUSED' })
 })
 
-test('clients are asked to leave spread over a time, where there is a directory', async () => {
+test('where there is a directory, clients are asked to leave one after the other over a time', async () => {
   server = await startServer({ drainSpreadMs: 10_000, directory: new MemoryDirectory() })
   const clients = await Promise.all(Array.from({ length: 8 }, (_, i) => dial(server, { runtime: `r${i}` })))
   void server.drain({ graceMs: 30_000 })
@@ -140,7 +140,7 @@ test('clients are asked to leave spread over a time, where there is a directory'
   expect(Math.max(...told)).toBeLessThanOrEqual(10_000)
 })
 
-test('alone, it serves callers who come until those have ended who were there, and then asks its clients at once', async () => {
+test('alone, it serves new callers until the earlier ones have finished, and then asks all its clients at once', async () => {
   server = await startServer({ drainSpreadMs: 60_000 })
   const { handler, begun } = hanging()
   const client = await dial(server, {
@@ -159,7 +159,7 @@ test('alone, it serves callers who come until those have ended who were there, a
   expect((await client.closed).code).toBe(1001)
 })
 
-test('a response says that its connection ends', async () => {
+test('a response announces that its connection ends', async () => {
   server = await startServer()
   const { handler, begun } = hanging()
   await dial(server, { handler })

@@ -49,7 +49,7 @@ describe('one address for the edge and the control endpoint', () => {
     expect((await edge(EDGE_NAME)).text).toBe('through')
   })
 
-  test('TLS 1.2 to the edge name works and to the control name fails', async () => {
+  test("TLS 1.2 works for the edge's name and fails for the control name", async () => {
     await startShared()
     const socket = await connect({ servername: EDGE_NAME, maxVersion: 'TLSv1.2' })
     expect(socket.getProtocol()).toBe('TLSv1.2')
@@ -60,16 +60,16 @@ describe('one address for the edge and the control endpoint', () => {
     modern.destroy()
   })
 
-  test('a client certificate is asked for on the control name only', async () => {
+  test('a client certificate is requested on the control name only', async () => {
     const made = await makeWorld()
     await startShared(made.authority.certificate)
     await dial(server, { certificate: await clientCertificate('demo'), handler: always('mutual') })
     expect((await edge(EDGE_NAME)).text).toBe('mutual')
-    // With TLS 1.3 the client learns of the refusal after its own end of the handshake.
+    // With TLS 1.3 the client learns of the refusal after it has finished the handshake.
     await expect(openWebSocket(server, {})).rejects.toThrow()
   })
 
-  test('a request for the control host on another name is 421', async () => {
+  test('a request for the control host on another name gets 421', async () => {
     await startShared()
     const answer = await edge(CONTROL_NAME)
     expect([answer.status, answer.headers['sallyport-error']]).toEqual([421, 'misdirected'])
@@ -81,7 +81,7 @@ describe('one address for the edge and the control endpoint', () => {
     expect((await edge(EDGE_NAME, { servername: '' })).text).toBe('upper')
   })
 
-  test('a ClientHello that comes byte by byte is served', async () => {
+  test('a ClientHello that arrives byte by byte is served', async () => {
     await startShared()
     await dial(server, { handler: always('slow') })
     const { host, port } = server.publicAddress!
@@ -106,7 +106,7 @@ describe('one address for the edge and the control endpoint', () => {
     raw.destroy()
   })
 
-  test('what is no TLS is closed', async () => {
+  test('anything but TLS is closed', async () => {
     await startShared()
     const { host, port } = server.publicAddress!
     const raw = connectTcp({ host, port })
@@ -117,7 +117,7 @@ describe('one address for the edge and the control endpoint', () => {
   })
 })
 
-test('the server name is read at every cut, and bytes that are no ClientHello have none', async () => {
+test('the server name is read at every cut, and bytes that are not a ClientHello have none', async () => {
   const hello = await clientHello('Name.Example.com')
   for (let i = 0; i < hello.length; i++) expect(readServerName(hello.subarray(0, i))).toEqual({ done: false })
   expect(readServerName(hello)).toEqual({ done: true, name: 'name.example.com' })
@@ -126,7 +126,7 @@ test('the server name is read at every cut, and bytes that are no ClientHello ha
   const record = (part: Buffer) => Buffer.concat([Buffer.from([22, 3, 1, part.length >> 8, part.length & 255]), part])
   const split = Buffer.concat([record(hello.subarray(5, cut)), record(hello.subarray(cut))])
   expect(readServerName(split)).toEqual({ done: true, name: 'name.example.com' })
-  // A 32nd record is the last that is looked at: whatever comes later costs nothing.
+  // A 32nd record is the last one that is examined: whatever follows costs nothing.
   const inRecords = (count: number) =>
     Array.from({ length: count }, (_, i) => record(hello.subarray(5 + i, i === count - 1 ? undefined : 6 + i)))
   expect(readServerName(Buffer.concat(inRecords(32)))).toEqual({ done: true, name: 'name.example.com' })

@@ -1,4 +1,4 @@
-/** A start that fails, or is given up, ends soon and leaves nothing behind. */
+/** A start that fails or is aborted ends soon and leaves nothing behind. */
 import { once } from 'node:events'
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { type AddressInfo, createServer as listen, type Server } from 'node:net'
@@ -9,7 +9,7 @@ import { createServer, type ServerOptions } from '../../server/index.ts'
 import { peerOptions } from '../replicas/fixture.ts'
 import { makeWorld } from './fixture.ts'
 
-/** Sockets and files that keep the process alive, and watches of files. */
+/** Sockets and files that keep the process alive, and file watchers. */
 async function whatIsHeld(): Promise<Record<string, number>> {
   const kinds = process.getActiveResourcesInfo().filter(kind => /TCP|TLS|Pipe|FSEvent|GetAddrInfo/.test(kind))
   const watches = await Promise.all(
@@ -46,7 +46,7 @@ describe('a start', () => {
     port = (hole.address() as AddressInfo).port
   })
   afterEach(async () => {
-    // All that is left is the hole itself and its ends of connections that the other end has closed.
+    // All that is left is the black hole itself, and its ends of connections that the other end has closed.
     await expect.poll(whatIsHeld).toEqual({ ...atRest, TCPServerWrap: (atRest.TCPServerWrap ?? 0) + 1 })
     hole.close()
   })
@@ -62,7 +62,7 @@ describe('a start', () => {
     ['a Sentinel', async () => ({ directory: { url: `redis+sentinel://127.0.0.1:${port}/sally` } })],
   ]
 
-  test.each(slow)('that waits for %s is given up at once', async (_name, make) => {
+  test.each(slow)('that waits for %s can be aborted at once', async (_name, make) => {
     const connected = once(hole, 'connection')
     const abort = new AbortController()
     const starting = createServer({ ...options, ...(await make()), signal: abort.signal })
@@ -80,7 +80,7 @@ describe('a start', () => {
     await server.close({ graceMs: 0 })
   })
 
-  test('that was given up before it began opens nothing', async () => {
+  test('that was aborted before it began opens nothing', async () => {
     await expect(createServer({ ...options, signal: AbortSignal.abort(new Error('stop')) })).rejects.toThrow('stop')
   })
 
@@ -97,7 +97,7 @@ describe('a start', () => {
       async () => ({ auth: { jwks: { file }, revocations: { file: join(folder, 'none') } } }),
       'ENOENT',
     ],
-  ] as const)('that fails because %s leaves nothing', async (_name, make, reason) => {
+  ] as const)('that fails because %s leaves nothing behind', async (_name, make, reason) => {
     await expect(createServer({ ...options, ...(await make()) })).rejects.toThrow(reason)
   })
 })

@@ -1,11 +1,11 @@
-/** Clients that are asked which targets take connections: what a hostile, an old or a silent one makes of it. */
+/** Clients are asked which targets accept connections: what a hostile, an old or a silent one does with that. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import type { CheckedRoute } from '../../protocol/wire/control.ts'
 import type { Server } from '../../server/server.ts'
 import { dial, startServer, type TestClient } from './fixture.ts'
 
 let server: Server
-/** Each question has as long as its test wants. */
+/** Each question may take as long as its test wants. */
 beforeEach(() => void vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }))
 afterEach(() => {
   vi.useRealTimers()
@@ -19,7 +19,7 @@ async function client(instance: string, features = ['checks']): Promise<TestClie
   return await dial(server, { hello: { instance, features } })
 }
 
-/** Asks, and says what comes of it once the client has been asked. */
+/** Asks, and returns the outcome once the client has been asked. */
 async function ask(one: TestClient) {
   const answers = server.checkTargets('demo')
   const { id } = await one.message('check')
@@ -48,7 +48,7 @@ test('one that did not offer it is not asked', async () => {
   server = await startServer()
   const one = await client('one', [])
   expect(await server.checkTargets('demo')).toMatchObject([{ instance: 'one', problem: 'unsupported' }])
-  // What it makes up is for nobody.
+  // An unsolicited answer goes to nobody.
   tell(one, 0)
   one.session.control({ type: 'reauth', token: 'none' })
   await one.message('reauth-refused')
@@ -60,11 +60,11 @@ test('one that never answers, or answers another question, is not waited for lon
   const one = await client('one')
   const { id, answers } = await ask(one)
   tell(one, id + 1)
-  // The server has read that, and is not asking again yet.
+  // The server has read that, and does not ask again yet.
   await new Promise(resolve => one.session.ping(resolve))
   vi.advanceTimersByTime(2500)
   expect(await answers).toMatchObject([{ instance: 'one', problem: 'no-answer' }])
-  // The answer that comes too late is none to the next question.
+  // A late answer does not count for the next question.
   const next = await ask(one)
   tell(one, id)
   tell(one, next.id, [{ route: 'second', ms: 1 }])
@@ -72,7 +72,7 @@ test('one that never answers, or answers another question, is not waited for lon
   expect(await next.answers).toMatchObject([{ targets: [{ route: 'second', ms: 1 }] }])
 })
 
-test('who asks meanwhile gets the same answer, of one question', async () => {
+test('everybody who asks meanwhile gets the same answer, from one question', async () => {
   server = await startServer()
   const one = await client('one')
   const { id, answers } = await ask(one)
@@ -95,7 +95,7 @@ test.each([
   expect(await answers).toMatchObject([{ problem: 'no-answer' }])
 })
 
-test('an answer that is longer than a control message ends the session', async () => {
+test('an answer longer than a control message ends the session', async () => {
   server = await startServer()
   const one = await client('one')
   const { id, answers } = await ask(one)

@@ -21,7 +21,7 @@ async function traced(options: Parameters<typeof startServer>[0] = {}) {
   return { spans, server }
 }
 
-/** What the client was told of the trace. */
+/** What the client was told about the trace. */
 function telling(): { handler: ExchangeHandler; told: string[][] } {
   const told: string[][] = []
   return {
@@ -35,7 +35,7 @@ function telling(): { handler: ExchangeHandler; told: string[][] } {
 }
 
 describe('waterfalls', () => {
-  test('a request: the client is told the span of the attempt', async () => {
+  test('a request: the client receives the span of the attempt', async () => {
     const { spans } = await traced()
     const { handler, told } = telling()
     await dial(server!, { handler })
@@ -51,7 +51,7 @@ describe('waterfalls', () => {
     expect(JSON.stringify(spans.finished)).not.toContain('secret')
   })
 
-  test('one that waits for a session, loses it, and waits for the next', async () => {
+  test('a request that waits for a session, loses it, and waits for the next', async () => {
     const { spans } = await traced({ hold: { holdMs: 60_000 } })
     const calling = call(server!, HOST, '/', { headers })
     while (server!.stats().held !== 1) await new Promise(resolve => setImmediate(resolve))
@@ -78,7 +78,7 @@ describe('waterfalls', () => {
     ])
   })
 
-  test('one that nobody serves', async () => {
+  test('a request that nobody serves', async () => {
     const { spans } = await traced()
     expect((await call(server!, HOST, '/', { headers })).status).toBe(503)
     await spans.named('GET')
@@ -87,7 +87,7 @@ describe('waterfalls', () => {
     ])
   })
 
-  test('a call of the embedder has the trace that it names', async () => {
+  test('a call by the embedder has the trace that it names', async () => {
     const { spans } = await traced({ trustedProxies: [] })
     await dial(server!, { handler: always('ok') })
     await (await server!.fetch('demo', new Request(`https://${HOST}/x`, { headers }))).text()
@@ -96,7 +96,7 @@ describe('waterfalls', () => {
 })
 
 describe('off', () => {
-  test('contexts pass as they came', async () => {
+  test('contexts pass unchanged', async () => {
     server = await startServer()
     const { handler, told } = telling()
     await dial(server, { handler })
@@ -105,7 +105,7 @@ describe('off', () => {
   })
 })
 
-test('a sink that throws hurts nobody', async () => {
+test('a sink that throws affects nobody', async () => {
   const { createTracer } = await import('../../tracing/index.ts')
   const lines: string[] = []
   const say = (_fields: object, message: string) => void lines.push(message)

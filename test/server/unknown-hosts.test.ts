@@ -3,7 +3,7 @@ import type { RuntimeState } from '../../server/directory/directory.ts'
 import { KnownRuntimes } from '../../server/directory/known-runtimes.ts'
 import { UnknownHosts } from '../../server/unknown-hosts.ts'
 
-test('D9: a network, and all together, may ask in vain so often at once, and then so often a second', () => {
+test('D9: failed lookups are bounded per network and in total: a burst, then a rate', () => {
   let now = 1000
   const misses = new UnknownHosts(() => now)
   const ask = (network: string | undefined, count: number) => {
@@ -23,7 +23,7 @@ test('D9: a network, and all together, may ask in vain so often at once, and the
   expect(ask(undefined, 2000)).toBe(1000)
 })
 
-test('D9: names that nobody serves are remembered to a bound, and drive out nothing that is served', () => {
+test('D9: names that nobody serves are remembered up to a bound, and evict nothing that is served', () => {
   const known = new KnownRuntimes(
     () => 0,
     () => false,

@@ -1,4 +1,7 @@
-/** D6: a server's wall clock judges tokens and certificates, and nothing else: its steps end no session and refuse nothing. */
+/**
+ * D6: a server's wall clock decides on tokens and certificates, and nothing else: its steps end no session and refuse
+ * nothing.
+ */
 import { readFileSync } from 'node:fs'
 import { afterEach, expect, test } from 'vitest'
 import { softwareName } from '../../protocol/base/version.ts'
@@ -15,7 +18,7 @@ test.each([
   let skewMs = 0
   server = await startServer({ clock: () => Date.now() + skewMs })
   const client = await dial(server, { token: await token('demo', { ttl: '2h' }) })
-  // What is counted by time has begun.
+  // What is timed has begun.
   client.session.control({ type: 'notice', message: 'before' })
   client.session.control({ type: 'reauth', token: await token('demo', { ttl: '2h' }) })
   await client.message('reauth-ok')
@@ -48,7 +51,7 @@ test('D6, W6: a step past the end of a token: its client is told to leave, thoug
   expect((await call(server, `stays.${DOMAIN}`)).status).toBe(200)
 })
 
-test('the version is said as package.json has it', async () => {
+test('the version is the one in package.json', async () => {
   server = await startServer()
   const client = await dial(server)
   const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))

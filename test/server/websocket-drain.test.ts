@@ -13,7 +13,7 @@ afterEach(async () => {
   server = undefined
 })
 
-/** An upstream that accepts, says `hi`, and writes down what it hears. */
+/** An upstream that accepts, says `hi`, and records what it hears. */
 function greeter() {
   const heard: Buffer[] = []
   const ended = Promise.withResolvers<void>()
@@ -61,7 +61,7 @@ test('a drain whose time is nearly up closes WebSockets with 1001 at both ends, 
   expect((await client.closed).reason).toBe('somewhere else')
 })
 
-test("a client's drain does so too", async () => {
+test("a client's drain does so, too", async () => {
   const { handler, ended } = greeter()
   const { ws, client } = await open(handler)
   const closed = once(ws, 'close')

@@ -1,6 +1,6 @@
 /**
- * A WebSocket whose upstream has ended its half and then gone: the caller, who may hold his own half for ever, takes no place
- * any more, and has all that was said.
+ * A WebSocket whose upstream has ended its half and then gone: the caller, which may keep its own half open forever,
+ * takes no place any more, and has received everything.
  */
 import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
@@ -24,7 +24,7 @@ afterEach(async () => {
 
 interface Caller {
   send(text: string): void
-  /** All that it was told, once that has ended. */
+  /** Everything that it received, once that has ended. */
   readonly told: Promise<Buffer>
 }
 

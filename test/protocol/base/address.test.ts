@@ -26,7 +26,7 @@ it.each([
   ['localhost.example.com', false],
   ['notlocalhost', false],
   ['.localhost', false],
-  // Not resolved by us, and the system may say anything.
+  // We do not resolve it, and the system may return anything.
   ['a.localhost.', false],
 ])('loopback: %s is %s', (host, expected) => {
   expect(isLoopback(host)).toBe(expected)

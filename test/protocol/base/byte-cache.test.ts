@@ -2,10 +2,10 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { ByteCache } from '../../../protocol/base/byte-cache.ts'
 
-/** Few texts, so that many are the same, or of the same length, and some too long to be kept. */
+/** Few texts, so that many are equal or of the same length, and some are too long to be kept. */
 const text = fc.constantFrom('', 'a', 'b', 'ab', 'ba', 'y'.repeat(512), `${'y'.repeat(511)}z`, 'y'.repeat(513))
 
-test('finds what was kept for the same bytes, wherever they stand, and nothing else', () => {
+test('finds what was kept for the same bytes, wherever they are, and nothing else', () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(text, fc.nat(3)), { maxLength: 40 }), texts => {
       const seen = new ByteCache<string>()

@@ -26,14 +26,14 @@ test('the greediest network loses its oldest idle guest to another', () => {
   expect(places.size).toBe(4)
 })
 
-test('a network that has most loses to its own newcomers, not others to it', () => {
+test('a network that has the most gives way to its own newcomers, and others do not give way to it', () => {
   const places = new ConnectionSlots(4)
   for (const name of ['b0', 'a0', 'a1', 'a2']) come(places, name, name.startsWith('a') ? '192.0.2.1' : '192.0.2.2')
   for (const name of ['a3', 'a4', 'a5']) come(places, name, '192.0.2.1')
   expect(left).toEqual(['a0', 'a1', 'a2'])
 })
 
-test('where all are busy, the newest of the greediest goes, as long as it has more than the newcomer', () => {
+test("if all are busy, the newest of the greediest goes, as long as that network has more than the newcomer's", () => {
   const places = new ConnectionSlots(4)
   for (const name of ['a0', 'a1', 'a2', 'a3']) come(places, name, '192.0.2.1', false)
   for (const name of ['b0', 'b1', 'b2', 'a4']) come(places, name, '192.0.2.2', false)
@@ -49,7 +49,7 @@ test('a /64 is one network, a mapped address is its IPv4 address', () => {
   expect(left).toEqual(['v6-2', '::ffff:c000:201'])
 })
 
-test('who leaves makes room, and leaving twice changes nothing', () => {
+test('one that leaves makes room, and leaving twice changes nothing', () => {
   const places = new ConnectionSlots(1)
   const first = come(places, 'a0', '192.0.2.1', false)!
   places.delete(first)

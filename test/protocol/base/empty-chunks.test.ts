@@ -1,4 +1,4 @@
-/** A chunk without bytes says nothing: where a length of 0 ends a body, it is not written. */
+/** A chunk without bytes means nothing: where a length of 0 ends a body, it is not written. */
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -18,7 +18,7 @@ afterEach(async () => {
 
 const PIECES = ['a', '', 'b', '', '', 'c'].map(text => Buffer.from(text))
 
-/** As the handler of an embedder may be, in an embedder's own code. */
+/** As in an embedder's handler, in the embedder's own code. */
 const inPieces: Handler = (_request, response) => {
   response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
   for (const piece of PIECES) response.responseData(piece)

@@ -1,4 +1,4 @@
-/** Memory of a process that asks the same place for months, and the end of what is on its way. */
+/** The memory of a process that asks the same place for months, and the end of connections being opened. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
@@ -13,7 +13,7 @@ import { until } from '../../support/until.ts'
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
 
-test('sockets that have ended are held by nothing', async () => {
+test('nothing holds ended sockets', async () => {
   const server = createServer((_, response) => response.setHeader('connection', 'close').end('ok')).listen(
     0,
     '127.0.0.1',
@@ -39,7 +39,7 @@ test('sockets that have ended are held by nothing', async () => {
   server.close()
 })
 
-test('a connection that is being opened ends with it', async () => {
+test('a connection that is still being opened ends with its agent', async () => {
   // A TLS server that says nothing.
   const accepted: Socket[] = []
   const server = createNetServer(socket => void accepted.push(socket.on('error', () => {}).resume())).listen(

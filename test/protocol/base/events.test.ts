@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { Events } from '../../../protocol/base/events.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 
-test('a listener that throws harms nobody', () => {
+test('a listener that throws affects nobody', () => {
   const errors: string[] = []
   const events = new Events<{ a: number }>({ ...noLogger, error: (_fields, message) => errors.push(message) })
   const seen: number[] = []

@@ -7,7 +7,7 @@ import { readClaims } from '../../../server/auth/claims.ts'
 const GOOD = ['a', 'a-b', '0', 'x'.repeat(63)]
 const BAD = ['', 'A', '-a', 'a-', 'a.b', 'a_b', 'a b', 'a\n', 'x'.repeat(64), 'demo/push', '\u0430']
 
-/** Everywhere that a name of a runtime comes in. */
+/** Everywhere that a runtime's name comes in. */
 const ENTRIES: readonly [string, (name: string) => unknown][] = [
   ['a certificate that is made', certs.runtimeToUri],
   [
@@ -23,7 +23,7 @@ const ENTRIES: readonly [string, (name: string) => unknown][] = [
 ]
 const WELCOME = { type: 'welcome', minor: 0, software: 'x', session: 's', replica: 'r', epoch: 1 }
 
-it('is lower case, at most 63 characters, and no dash at its ends', () => {
+it('is lower case, at most 63 characters, with no dash at either end', () => {
   for (const name of GOOD) expect(isRuntimeName(name), name).toBe(true)
   for (const name of BAD) expect(isRuntimeName(name), name).toBe(false)
 })

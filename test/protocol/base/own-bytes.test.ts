@@ -24,7 +24,7 @@ async function arrayBufferBytes(): Promise<number> {
   return process.memoryUsage().arrayBuffers
 }
 
-test('bytes that are a small part of their memory get memory of their own, others stay', () => {
+test('bytes that are a small part of their memory get their own memory, others stay', () => {
   const small = cut(7)
   expect(ownBytes(small)).toEqual(Buffer.alloc(100, 7))
   expect(ownBytes(small).buffer.byteLength).toBe(100)
@@ -62,7 +62,7 @@ test.each([
   try {
     far.pause()
     const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
-    // Until the kernel takes no more.
+    // Until the kernel accepts no more.
     while (near.writableLength === 0) {
       writer.body(Buffer.alloc(100_000), OWNER)
       writer.flush()
@@ -73,7 +73,7 @@ test.each([
       write(writer, cut(i))
       // Others cut their buffers from the same pool.
       for (let other = 0; other < 3; other++) Buffer.allocUnsafe(Buffer.poolSize / 3)
-      // Each in a turn of its own, as they come.
+      // Each in its own turn, as they arrive.
       await new Promise(setImmediate)
     }
     expect(writer.held).toBeGreaterThan(CHUNKS * 100)
@@ -84,7 +84,7 @@ test.each([
 })
 
 test.each(['plain', 'TLS'])(
-  'bytes that come one by one to a %s socket that nobody reads keep little more than they are, and leave in order',
+  'bytes that arrive one by one for a %s socket that nobody reads keep little more than their size, and leave in order',
   async kind => {
     const { near, far, close } = await (kind === 'TLS' ? tlsPair() : socketPair())
     try {
@@ -132,7 +132,7 @@ test.each(['plain', 'TLS'])(
   },
 )
 
-test('what was gathered for a socket is flushed at once where its owner asks, and told as gone with the socket', async () => {
+test('what was gathered for a socket is flushed at once if its owner asks, and reported as gone with the socket', async () => {
   const { near, far, close } = await socketPair()
   try {
     far.pause()
@@ -170,7 +170,7 @@ test('chunks that wait for an HTTP/2 stream', async () => {
   const session = connectHttp2(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
   try {
     const came = once(server, 'stream') as Promise<[ServerHttp2Stream]>
-    // Nobody reads the answer: its window is all that leaves.
+    // Nobody reads the answer: only its window leaves.
     session.request().pause().end()
     const [stream] = await came
     const writer = new StreamWriter(stream, () => {}, { threw() {} })
@@ -185,7 +185,7 @@ test('chunks that wait for an HTTP/2 stream', async () => {
   }
 })
 
-test('H6 bytes that wait for an HTTP/2 stream one by one keep little more than they are, and leave in order', async () => {
+test('H6 bytes that wait for an HTTP/2 stream one by one keep little more than their size, and leave in order', async () => {
   const server = createHttp2Server().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const session = connectHttp2(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)

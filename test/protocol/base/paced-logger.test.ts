@@ -15,7 +15,7 @@ function startLogger() {
   return { logger, lines, wait }
 }
 
-test('what comes more often than allowed is counted, and the count told', () => {
+test('messages beyond the allowed rate are counted, and the count is logged', () => {
   const { logger, lines, wait } = startLogger()
   for (let i = 0; i < LINES_PER_PERIOD + 7; i++) logger.warn({ i }, 'refused')
   expect(lines.map(([, fields]) => fields)).toEqual(Array.from({ length: LINES_PER_PERIOD }, (_, i) => ({ i })))
@@ -31,7 +31,7 @@ test('what comes more often than allowed is counted, and the count told', () => 
   expect(lines.at(-1)).toEqual(['warn', { i: 0 }, 'refused'])
 })
 
-test('one runtime hides no line of another; with debug all is told', () => {
+test('one runtime suppresses no line of another; with debug everything is logged', () => {
   const { logger, lines } = startLogger()
   for (let i = 0; i < 2 * LINES_PER_PERIOD; i++) {
     logger.info({ runtime: 'loud' }, 'session ended')

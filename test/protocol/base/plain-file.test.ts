@@ -7,7 +7,7 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { inTurn, markOf, readPlain, readPlainSync } from '../../../protocol/base/plain-file.ts'
 import { eventually } from '../../support/until.ts'
 
-/** What `open` does in the place of the real one, of files with that name. */
+/** What `open` does in place of the real one, for files with that name. */
 const opened = vi.hoisted(() => new Map<string, () => Promise<never>>())
 vi.mock('node:fs/promises', async original => {
   const real = await original<typeof promises>()
@@ -29,7 +29,7 @@ afterEach(() => {
 })
 afterAll(() => rmSync(folder, { recursive: true }))
 
-test.each([0, 9, 10, 65_536, 70_000])('a file of %i bytes is read up to its bound, and not beyond', async bytes => {
+test.each([0, 9, 10, 65_536, 70_000])('a file of %i bytes is read up to its bound, and no further', async bytes => {
   const text = 'x'.repeat(bytes)
   writeFileSync(file, text)
   expect(String(await readPlain(file, bytes))).toBe(text)
@@ -52,7 +52,7 @@ test.each([
 const beyondPatience = () => vi.advanceTimersByTimeAsync(10_001)
 const silent = { code: 'ETIMEDOUT', message: 'the file system has not answered in 10 s' }
 
-test('a file system that does not answer is waited for once, and for a time; the others go on', async () => {
+test('a file system that hangs is waited for once, and for a limited time; the others go on', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
   writeFileSync(file, 'text')
   const asked: string[] = []
@@ -77,17 +77,17 @@ test('a file system that does not answer is waited for once, and for a time; the
   expect(asked).toEqual(['/dead/one', '/dead/two'])
 })
 
-test('the time in which this process stood still does not count', async () => {
+test('the time during which this process was frozen does not count', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] })
   const { promise, resolve } = Promise.withResolvers<void>()
   const call = inTurn('/slow/file', () => promise)
-  // As it goes on, what was due meanwhile is called once.
+  // When it goes on, what fell due meanwhile is called once.
   vi.runOnlyPendingTimers()
   resolve()
   await call
 })
 
-test('two of them leave threads to whatever else needs some', async () => {
+test('two of them leave threads for whatever else needs some', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
   const ends: (() => void)[] = []
   const begin = (name: string) => {
@@ -108,7 +108,7 @@ test('two of them leave threads to whatever else needs some', async () => {
   await last
 })
 
-test('a file that could not be opened for a while is another once it can', async () => {
+test('a file that could not be opened for a while is readable once it can', async () => {
   const fails = async (): Promise<never> => Promise.reject(Object.assign(new Error(), { code: 'EMFILE' }))
   opened.set(file, fails)
   expect(await markOf(file)).toBe('EMFILE')
@@ -118,7 +118,7 @@ test('a file that could not be opened for a while is another once it can', async
   expect(await markOf(file)).toBe(mark)
 })
 
-test('who never answers keeps no process alive', () => {
+test('one that never answers keeps no process alive', () => {
   const program = `
     import { inTurn } from './protocol/base/plain-file.ts'
     inTurn('/dead/file', () => new Promise(() => {}))`

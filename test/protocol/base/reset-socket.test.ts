@@ -30,8 +30,8 @@ function sockets(): number {
   }).length
 }
 
-describe.runIf(process.platform === 'linux')('a connection that is given up', () => {
-  it.each(Object.keys(WAYS))('and was %s gives its descriptor back', async way => {
+describe.runIf(process.platform === 'linux')('an abandoned connection', () => {
+  it.each(Object.keys(WAYS))('that was %s gives its descriptor back', async way => {
     const before = sockets()
     const { port } = server.address() as AddressInfo
     for (let i = 0; i < 8; i++) {

@@ -38,7 +38,7 @@ function startWatching(...names: string[]): void {
   )
 }
 
-test('a change is told soon, and several at once are told once', async () => {
+test('a change is reported soon, and several at once are reported once', async () => {
   writeFileSync(join(folder, 'cert'), 'one')
   startWatching('cert', 'key')
   writeFileSync(join(folder, 'cert'), 'two')
@@ -49,7 +49,7 @@ test('a change is told soon, and several at once are told once', async () => {
   expect(told).toBe(1)
 })
 
-test('each change is found where there is no watch: of a folder that comes later', { tags: ['slow'] }, async () => {
+test('each change is found without a watch: in a folder that appears later', { tags: ['slow'] }, async () => {
   rmSync(folder, { recursive: true })
   startWatching('cert')
   expect(warnings).toBe(1)
@@ -60,14 +60,14 @@ test('each change is found where there is no watch: of a folder that comes later
   await until(() => told === 2)
 })
 
-test('a change before the first look is told, where nothing else tells of it', async () => {
+test('a change before the first look is reported, if nothing else reports it', async () => {
   rmSync(folder, { recursive: true })
   startWatching('cert')
   mkdirSync(folder)
   await until(() => told === 1)
 })
 
-test('a file that is written in place is told of once it is complete, a rename at once', async () => {
+test('a file written in place is reported once it is complete, a rename at once', async () => {
   const file = join(folder, 'table')
   const told: string[] = []
   watching = watchFiles([file], logger, () => told.push(readFileSync(file, 'utf8')))
@@ -87,7 +87,7 @@ test('a file that is written in place is told of once it is complete, a rename a
   }
 })
 
-test('nothing is told once it is closed', async () => {
+test('nothing is reported once it is closed', async () => {
   writeFileSync(join(folder, 'cert'), 'one')
   startWatching('cert')
   writeFileSync(join(folder, 'cert'), 'two')
@@ -96,7 +96,7 @@ test('nothing is told once it is closed', async () => {
   expect(told).toBe(0)
 })
 
-test('a log that grows beside the files is not told, and a change of theirs is told all the same', async () => {
+test('a log that grows beside the files is not reported, but a change of theirs is', async () => {
   writeFileSync(join(folder, 'cert'), 'one')
   startWatching('cert')
   let toldBefore = -1

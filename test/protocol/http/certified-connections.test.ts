@@ -13,7 +13,7 @@ afterEach(() => {
   server.close()
 })
 
-/** A connection whose certificate ends in `endsInMs`; `closed` resolves when it is told to end. */
+/** A connection whose certificate expires in `endsInMs`; `closed` resolves when it is told to end. */
 async function connection(certified: CertifiedConnections, endsInMs: number) {
   const authority = await createAuthority()
   const made = await createClientCertificate(authority, { runtime: 'demo', validDays: endsInMs / DAY_MS })
@@ -25,7 +25,7 @@ async function connection(certified: CertifiedConnections, endsInMs: number) {
   return { socket, closed }
 }
 
-test('each ends with its certificate, and not before', async () => {
+test('each ends with its certificate, not before', async () => {
   const certified = new CertifiedConnections()
   const long = await connection(certified, 50 * DAY_MS)
   const brief = await connection(certified, 2000)
@@ -34,7 +34,7 @@ test('each ends with its certificate, and not before', async () => {
   for (const { socket } of [long, brief]) socket.destroy()
 })
 
-test('each ends with its certificate also where the wall clock was set, or the machine slept', async () => {
+test('each ends with its certificate even if the wall clock was set or the machine slept', async () => {
   const certified = new CertifiedConnections()
   const long = await connection(certified, 3 * DAY_MS)
   const brief = await connection(certified, DAY_MS)
@@ -44,7 +44,7 @@ test('each ends with its certificate also where the wall clock was set, or the m
   for (const { socket } of [long, brief]) socket.destroy()
 })
 
-test('all end when they are told to, but for those that have gone', async () => {
+test('all end when told to, except those that have gone', async () => {
   const certified = new CertifiedConnections()
   const gone = await connection(certified, DAY_MS)
   const there = await connection(certified, DAY_MS)

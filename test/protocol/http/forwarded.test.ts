@@ -69,7 +69,7 @@ describe('addresses', () => {
 })
 
 describe('R2: who the caller is', () => {
-  test('an untrusted peer is the caller itself; what it claims is gone', () => {
+  test('an untrusted peer is the caller itself; what it claims is removed', () => {
     const asked = request(
       ['x-forwarded-for', '1.1.1.1', 'X'.toLowerCase(), 'y', 'x_forwarded_proto', 'https', 'forwarded', 'for=2.2.2.2'],
       '192.0.2.9',
@@ -103,14 +103,14 @@ describe('R2: who the caller is', () => {
     expect(asked.caller?.address).toBe('10.2.2.2')
   })
 
-  test('ports and brackets; an id that is no id; a host that is none', () => {
+  test('ports and brackets; an invalid id; an invalid host', () => {
     const asked = request(['x-forwarded-for', '[2001:DB8::1]:443', 'x-request-id', 'a b<', 'x-forwarded-host', 'a b'])
     resolveCaller(asked, trusted)
     expect(asked.caller).toEqual({ address: '2001:db8::1', scheme: 'http', host: 'inner.example' })
     expect(asked.requestId).toMatch(/^[0-9a-f-]{36}$/)
   })
 
-  test('Forwarded of a trusted proxy is not read', () => {
+  test("a trusted proxy's Forwarded field is ignored", () => {
     const asked = request(['forwarded', 'for=6.6.6.6;proto=https'])
     resolveCaller(asked, trusted)
     expect(asked.caller).toEqual({ address: '10.0.0.1', scheme: 'http', host: 'inner.example' })

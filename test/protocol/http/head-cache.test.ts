@@ -4,7 +4,7 @@ import { CONNECTION, FRAMING, responseHead } from '../../../protocol/http/http1/
 
 const LIST = ['content-type', 'text/plain', 'x-a', '1']
 
-test('a list of the same strings is found, and only with all else the same', () => {
+test('a list of the same strings is found only if all else is the same', () => {
   const seen = new HeadCache()
   expect(seen.keep('text', LIST, 200, 5, 'now')).toBe('text')
   const same = LIST.map(text => Buffer.from(text).toString())
@@ -21,7 +21,7 @@ test('a list of the same strings is found, and only with all else the same', () 
   expect(seen.find([...LIST, 'x-b', '2'], 200, 5, 'now')).toBeUndefined()
 })
 
-test('a list that changes afterwards is another one', () => {
+test('a list that changes afterwards is a different one', () => {
   const seen = new HeadCache()
   const list = [...LIST]
   seen.keep('text', list, 200)
@@ -37,7 +37,7 @@ test('a long head is returned and not kept', () => {
   expect(seen.find(LIST, 200)).toBeUndefined()
 })
 
-test('a response that comes again has the head that its own status, length, connection and date ask for', () => {
+test('a repeated response has the head that its own status, length, connection and date require', () => {
   const { length, chunked, none } = FRAMING
   const { unsaid, keepAlive, close } = CONNECTION
   const seen = new Map<string, string>()
@@ -60,7 +60,7 @@ test('a response that comes again has the head that its own status, length, conn
   expect(new Set(seen.values()).size).toBe(seen.size)
 })
 
-test('what cannot stand in a head is refused each time', () => {
+test('an invalid head is refused each time', () => {
   const bad = { status: 200, headers: ['x-a', 'a\r\nset-cookie: b'], bodyBytes: 0 }
   for (let i = 0; i < 3; i++) expect(() => responseHead(bad, FRAMING.length, CONNECTION.unsaid, '')).toThrow(/x-a/)
 })

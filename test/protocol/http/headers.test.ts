@@ -22,7 +22,7 @@ describe('grammar', () => {
     for (const good of ['', 'a b\tc', '\xe9\xff']) expect(isFieldValue(good)).toBe(true)
     for (const bad of ['a\r', 'a\n', 'a\0', '\x7f', '\u0100']) expect(isFieldValue(bad)).toBe(false)
   })
-  test('long field values are looked at in another way, by the same rule', () => {
+  test('long field values are checked differently, by the same rule', () => {
     for (let code = 0; code <= 0x200; code++) {
       const character = String.fromCharCode(code)
       expect(isFieldValue('x'.repeat(100) + character)).toBe(isFieldValue(character))
@@ -37,7 +37,7 @@ describe('grammar', () => {
 })
 
 describe('R1: fields of one hop', () => {
-  test('go away with those that Connection names, except content-length', () => {
+  test('are removed with those that Connection names, except content-length', () => {
     const headers = ['connection', 'X-Gone, content-length', 'x-gone', '1', 'keep-alive', 't', 'content-length', '3']
     headers.push(
       'x-kept',
@@ -56,7 +56,7 @@ describe('R1: fields of one hop', () => {
     stripHopByHop(headers)
     expect(headers).toEqual(['content-length', '3', 'x-kept', '1', '__proto__', 'p'])
   })
-  test('te: trailers stays where it is asked for', () => {
+  test('te: trailers stays where it is allowed', () => {
     const headers = ['te', 'Trailers']
     stripHopByHop(headers, true)
     expect(headers).toEqual(['te', 'trailers'])
@@ -64,12 +64,12 @@ describe('R1: fields of one hop', () => {
     stripHopByHop(other, true)
     expect(other).toEqual([])
   })
-  test('trailers lose framing', () => {
+  test('trailers lose framing fields', () => {
     expect(stripTrailers(['content-length', '1', 'grpc-status', '0', 'host', 'x'])).toEqual(['grpc-status', '0'])
   })
 })
 
-test('R2: names that speak of the caller, with their twins', () => {
+test('R2: names that describe the caller, in every spelling', () => {
   for (const name of [
     'x-forwarded-for',
     'x_forwarded_for',
@@ -88,7 +88,7 @@ test('R2: names that speak of the caller, with their twins', () => {
   expect(headers).toEqual(['a', '1', 'b', '3'])
 })
 
-test('look-up and change keep order', () => {
+test('look-up and changes keep the order', () => {
   const headers = ['a', '1', 'b', '2', 'a', '3']
   expect(getAllHeaders(headers, 'a')).toEqual(['1', '3'])
   setHeader(headers, 'a', '9')

@@ -40,7 +40,7 @@ async function tls(listener: Listener, options: ConnectionOptions = {}): Promise
   return socket
 }
 
-/** Of Node's own: a socket that is bound and no more. */
+/** Node's own: a socket that is bound, and no more. */
 interface Given {
   _createServerHandle(address: string, port: number, family: number): { readonly fd: number; close(): void }
 }
@@ -111,7 +111,7 @@ describe('TLS', () => {
     expect(error.code).toMatch(/PROTOCOL|ECONNRESET/)
   })
 
-  test('C4: a new certificate holds for new connections; a bad one keeps the old', async () => {
+  test('C4: new connections use a new certificate; a bad one keeps the old one', async () => {
     const { handler } = recorder(({ response }) => ok(response))
     const listener = await startListener(handler, { tls: secrets.server })
     const before = (await tls(listener)).getPeerX509Certificate()!.fingerprint256
@@ -122,7 +122,7 @@ describe('TLS', () => {
     expect((await tls(listener, { ca: other.ca })).getPeerX509Certificate()!.fingerprint256).not.toBe(before)
   })
 
-  test('C6: garbage in place of a handshake harms nobody', async () => {
+  test('C6: garbage in place of a handshake affects nobody', async () => {
     const { handler } = recorder(({ response }) => ok(response))
     const listener = await startListener(handler, { tls: secrets.server })
     const garbage = await call(listener.address.port)
@@ -151,7 +151,7 @@ describe('plain', () => {
     expect(seen[0]?.request).toMatchObject({ method: 'GET', path: '/', encrypted: false, peerAddress: '127.0.0.1' })
   })
 
-  test('a request that begins with P is HTTP/1.1; without http2 the preface is not known', async () => {
+  test('a request that begins with P is HTTP/1.1; without http2 the preface is unknown', async () => {
     const { handler } = recorder(({ response }) => ok(response))
     const listener = await startListener(handler)
     const peer = await call(listener.address.port)
@@ -183,7 +183,7 @@ describe('plain', () => {
     expect(seen[0]!.request.caller).toEqual({ address: '192.0.2.1', scheme: 'https', host: 'out' })
   })
 
-  test('over the bound an idle connection gives way, else the new one; and some are not admitted', async () => {
+  test('over the bound an idle connection gives way, otherwise the new one; and some are not admitted', async () => {
     const { handler, seen } = recorder(({ request, response }) => request.path === '/' && ok(response))
     const bounded = await startListener(handler, { maxConnections: 1 })
     const first = await call(bounded.address.port)
@@ -201,7 +201,7 @@ describe('plain', () => {
     expect(await (await call(closed.address.port)).close()).toBe('')
   })
 
-  test('C7: a limit of 0 does not hold', async () => {
+  test('C7: a limit of 0 is no limit', async () => {
     const { handler } = recorder(({ response }) => ok(response))
     const limits = {
       headMs: 0,
@@ -233,7 +233,7 @@ describe('plain', () => {
     for (let i = 0; i < 3; i++) {
       const [headers] = await once(session.request({ ':path': '/' }), 'response')
       expect(headers[':status']).toBe(200)
-      // A ping's answer stands behind whatever the server has said.
+      // A ping's answer comes after whatever the server has said.
       await new Promise<void>((resolve, reject) => session.ping(error => (error === null ? resolve() : reject(error))))
     }
     expect(session.closed).toBe(false)
@@ -253,7 +253,7 @@ describe('plain', () => {
     await peer.saying('ok')
   })
 
-  test('closing, it answers what comes on connections that are open, says that they end, and ends those that stay idle', async () => {
+  test('closing, it answers what arrives on open connections, announces that they end, and ends those that stay idle', async () => {
     const { handler, seen } = recorder(({ response }) => ok(response))
     const listener = await startListener(handler)
     const [late, idle] = await Promise.all([call(listener.address.port), call(listener.address.port)])
@@ -269,12 +269,12 @@ describe('plain', () => {
     expect(seen).toHaveLength(3)
   })
 
-  test.each(['plain', 'TLS'])('closing, it resets no connection that came before: %s', async kind => {
+  test.each(['plain', 'TLS'])('closing, it resets no earlier connection: %s', async kind => {
     const { handler } = recorder(({ response }) => ok(response))
     const material = kind === 'TLS' ? { tls: secrets.server } : {}
     const listener = await startListener(handler, material)
     const { port } = listener.address
-    // The kernel has taken the connection, and we have not looked yet.
+    // The kernel has accepted the connection, and we have not looked yet.
     const raw = connectTcp({ host: '127.0.0.1', port })
     open.push(() => raw.destroy())
     const connected = once(raw, 'connect')
@@ -288,7 +288,7 @@ describe('plain', () => {
     await closed
   })
 
-  test('closing, it leaves what came before to the next process, where a supervisor keeps the socket', async () => {
+  test('closing, it leaves earlier connections to the next process if a supervisor keeps the socket', async () => {
     const bound = (net as unknown as Given)._createServerHandle('127.0.0.1', 0, 4)
     let taken = 0
     const { handler } = recorder(({ response }) => ok(response))
@@ -302,7 +302,7 @@ describe('plain', () => {
     expect(taken).toBe(0)
   })
 
-  test('closing, it is not kept by those who come faster than they can be taken', async () => {
+  test('closing, it is not held up by callers that connect faster than they can be accepted', async () => {
     const server = createNetServer().listen(0, '127.0.0.1')
     await once(server, 'listening')
     let came = 0
@@ -323,7 +323,7 @@ describe('plain', () => {
   test.each([['h2'], ['http/1.1']])('a connection counts once, whatever it turns out to speak: %s', async alpn => {
     const listener = await startListener(recorder(({ response }) => ok(response)).handler, { tls: secrets.server })
     await tls(listener, { ALPNProtocols: [alpn] })
-    // Whoever comes behind it is accepted behind it.
+    // Anyone who connects after it is accepted after it.
     await tls(listener, { ALPNProtocols: [alpn] })
     const raw = connectTcp({ host: '127.0.0.1', port: listener.address.port })
     open.push(() => raw.destroy())
@@ -340,16 +340,16 @@ describe('plain', () => {
     expect(listener.connections).toBe(0)
   })
 
-  test('a plain one takes no certificate', async () => {
+  test('a plain one accepts no certificate', async () => {
     const listener = await startListener(recorder(() => {}).handler)
     expect(() => listener.setTls(secrets.server)).toThrow(new TypeError('this listener has no TLS'))
   })
 
-  test('of a socket that it is given, it says what is wrong with it', async () => {
+  test('says what is wrong with a socket that it is given', async () => {
     const { handler } = recorder(() => {})
     const missing = new TypeError('the socket 9999 that was given cannot be listened on')
     await expect(listen({ port: 0, fd: 9999, handler })).rejects.toThrow(missing)
-    // Bound, and not yet known to the event loop, as one that is inherited.
+    // Bound, and not yet known to the event loop, like an inherited one.
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-'))
     open.push(() => rm(folder, { recursive: true }))
     const given = (net as unknown as Given)._createServerHandle(join(folder, 'socket'), -1, -1)
@@ -366,7 +366,7 @@ describe('plain', () => {
   })
 })
 
-test('E16 a caller who has reset its connection before anything was read of it is served no more', async () => {
+test('E16 a caller that reset its connection before anything was read is no longer served', async () => {
   const seen: string[] = []
   const listener = await startListener((request, response) => {
     seen.push(request.peerAddress)

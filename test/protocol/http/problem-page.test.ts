@@ -44,6 +44,6 @@ test.each([
   expect(prefersPage(accept)).toBe(page)
 })
 
-test.each([',', ';', ',text/html'])("a long Accept of %j costs nothing: it is no browser's", piece => {
+test.each([',', ';', ',text/html'])("a long Accept of %j costs nothing: it is not a browser's", piece => {
   expect(prefersPage(`text/html${piece.repeat(4000)}`)).toBe(false)
 })

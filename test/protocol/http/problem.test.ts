@@ -32,7 +32,7 @@ const cors: CorsPolicy = {
 const ask = (method: string, headers: HeaderList = []) => ({ method, requestId: 'id-1', headers })
 
 describe('problem', () => {
-  test.each(Object.keys(ERRORS) as ErrorCode[])('%s tells its row and nothing else', reason => {
+  test.each(Object.keys(ERRORS) as ErrorCode[])('%s shows its row and nothing else', reason => {
     const { head, body } = problem(new SallyportError(reason, 'http://secret.internal:80 failed'), 'id-1')
     expect(JSON.parse(Buffer.from(body).toString())).toEqual({
       type: `urn:sallyport:error:${reason}`,
@@ -48,7 +48,7 @@ describe('problem', () => {
     expect(head.headers.join('\n')).not.toContain('secret')
   })
 
-  test('HEAD gets the head alone', () => {
+  test('HEAD gets only the head', () => {
     const sink = new Recorder()
     answerProblem(sink, ask('HEAD'), new SallyportError('no-route'))
     expect(sink.heads[0]?.bodyBytes).toBe(0)
@@ -56,7 +56,7 @@ describe('problem', () => {
     expect([sink.body, sink.ended]).toEqual(['', 1])
   })
 
-  test('an allowed origin may read it; Vary stands there for everybody', () => {
+  test('an allowed origin may read it; Vary is always there', () => {
     const allowed = new Recorder()
     answerProblem(allowed, ask('GET', ['origin', 'https://ui.example.com']), new SallyportError('no-route'), cors)
     expect(getHeader(allowed.heads[0]!.headers, 'access-control-allow-origin')).toBe('https://ui.example.com')

@@ -15,7 +15,7 @@ function begin() {
 
 const chunk = (bytes: number) => Buffer.alloc(bytes)
 
-test('an exchange is told of once it is over, as it came, with what was noted behind', () => {
+test('an exchange is reported once, when it is over, as it arrived, with the notes of later layers', () => {
   const { both, sink, records, request } = begin()
   request.method = 'PUT'
   request.path = '/rewritten'
@@ -63,7 +63,7 @@ test.each([
   expect(records.map(one => [one.status, one.code, one.cut, one.session])).toEqual([[status, code, cut, 's-1']])
 })
 
-test('where nobody listens it is no layer at all', () => {
+test('without a listener there is no layer at all', () => {
   const { next } = ends()
   expect(record(undefined)(next)).toBe(next)
 })

@@ -68,7 +68,7 @@ describe('AES-256-GCM, as we use it', () => {
     expect(open).toThrow()
   })
 
-  test('a key of small order seals nothing', () => {
+  test('nothing is sealed for a key of small order', () => {
     expect(() => sealFor(Buffer.alloc(32), INFO)).toThrow()
   })
 })

@@ -39,7 +39,7 @@ describe('readContext', () => {
     expect(read('a=1, b@c=2')).toEqual({ traceId: TRACE, spanId: PARENT, sampled: true, state: 'a=1, b@c=2' })
   })
 
-  test('a state that stands in several fields is one', () => {
+  test('a state spread over several fields is one', () => {
     expect(read('a=1', 'b=2', '')?.state).toBe('a=1,b=2,')
   })
 
@@ -61,7 +61,7 @@ describe('readContext', () => {
     ['a key twice', 'a=1,b=2,a=3'],
     ['33 members', Array.from({ length: 33 }, (_, i) => `k${i}=1`).join(',')],
     ['nothing', ' , '],
-  ])('%s: the state is dropped, the parent stays', (_name, state) => {
+  ])('%s: the state is dropped, and the parent stays', (_name, state) => {
     expect(read(state)).toEqual({ traceId: TRACE, spanId: PARENT, sampled: true, state: undefined })
   })
 
@@ -109,7 +109,7 @@ describe('writeContext', () => {
   })
 })
 
-test('ids are not given twice', () => {
+test('no id is given twice', () => {
   const ids = new Set(Array.from({ length: 2000 }, () => newSpanId()))
   const traces = new Set(Array.from({ length: 2000 }, () => newTraceId()))
   expect([ids.size, traces.size]).toEqual([2000, 2000])

@@ -21,7 +21,7 @@ const names = Object.keys(SCHEMES) as SchemeName[]
 
 const secretOf = (scheme: WebhookScheme, text: string) => readSecret(scheme, Buffer.from(text))
 
-/** What the verdict is on a body that comes in these parts; the refusal of the head if there is one. */
+/** The verdict on a body that arrives in these parts; the refusal of the head if there is one. */
 function judge(
   scheme: WebhookScheme,
   secrets: string | string[],
@@ -42,7 +42,7 @@ const SLACK_BODY =
   '&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com' +
   '%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c'
 
-/** Published by the senders, but for Gitea, GitLab, Stripe and v1a: RFC 4231, the scheme's own text, and OpenSSL. */
+/** Published by the senders, except for Gitea, GitLab, Stripe and v1a: RFC 4231, the scheme's own text, and OpenSSL. */
 const VECTORS: {
   scheme: WebhookScheme
   secret: string
@@ -130,7 +130,7 @@ describe('Ed25519', () => {
   const signed = (body: Buffer) =>
     createSigner(scheme, key).sign([body], { id: 'a', timestamp: Math.floor(NOW_MS / 1000) })
 
-  test('small pieces that are kept are kept as copies, in few pieces of memory', () => {
+  test('small pieces are kept as copies, in few pieces of memory', () => {
     const verification = createVerifier(scheme, [key]).begin(signed(Buffer.from('abc')), NOW_MS)
     for (const byte of Buffer.from('abc')) {
       const piece = Buffer.from([byte])
@@ -142,7 +142,7 @@ describe('Ed25519', () => {
     expect(verification.heldBytes).toBe(0)
   })
 
-  test('whoever writes many signatures has two of them checked', () => {
+  test('of many signatures, two are checked', () => {
     const headers = signed(Buffer.from('abc'))
     const at = headers.indexOf('webhook-signature') + 1
     const good = headers[at]!
@@ -222,7 +222,7 @@ describe('what we sign, we verify', () => {
     )
   })
 
-  test('a pair of Ed25519: the private key signs, the public one verifies', () => {
+  test('an Ed25519 pair: the private key signs, the public one verifies', () => {
     const scheme = { scheme: 'standard-webhooks' } as const
     const jwk = generateKeyPairSync('ed25519').privateKey.export({ format: 'jwk' })
     const seed = Buffer.from(jwk.d!, 'base64url')
@@ -244,7 +244,7 @@ describe('what we sign, we verify', () => {
     )
   })
 
-  test('of a body over 1 MiB Ed25519 is not checked, and HMAC is', () => {
+  test('for a body over 1 MiB Ed25519 is not checked, and HMAC is', () => {
     const scheme = { scheme: 'standard-webhooks' } as const
     const key = `whsk_${Buffer.alloc(32, 1).toString('base64')}`
     const chunk = Buffer.alloc(64 * 1024)
@@ -258,7 +258,7 @@ describe('what we sign, we verify', () => {
     }
   })
 
-  test('the library of Standard Webhooks takes ours, and we take its', () => {
+  test('the Standard Webhooks library accepts ours, and we accept its', () => {
     const scheme = { scheme: 'standard-webhooks' } as const
     const timestamp = Math.floor(Date.now() / 1000)
     const library = new Webhook(STANDARD)
@@ -326,7 +326,7 @@ describe('R8 the time of sending', () => {
     expect(isTimestamped(['x-hub-signature-256', 'sha256=00'])).toBe(false)
   })
 
-  test.each(signed)('%s: held against the arrival, both ways', name => {
+  test.each(signed)('%s: compared with the arrival, in both directions', name => {
     const body = [Buffer.from('{}')]
     const judged = (sentMs: number, toleranceMs?: number) => {
       const scheme = { scheme: name, toleranceMs }
@@ -352,7 +352,7 @@ const standardWith = (signature: string, id = 'm', at = AT) => [
 ]
 const stripeWith = (value: string) => ['stripe-signature', value]
 
-describe('R8 what is no signature is refused by the head alone', () => {
+describe('R8 an invalid signature is refused by the head alone', () => {
   const cases: [SchemeName, HeaderList, string][] = [
     ['github', [], 'x-hub-signature-256 is missing'],
     ['github', ['x-hub-signature-256', ''], 'x-hub-signature-256 is missing'],
@@ -456,7 +456,7 @@ describe('options and secrets', () => {
     expect(() => secretOf({ scheme }, text)).toThrow(new TypeError(message))
   })
 
-  test('a secret may be any bytes, and of one line break at its end only that is left out', () => {
+  test('a secret may be any bytes, and only one trailing line break is left out', () => {
     const scheme = { scheme: 'github' } as const
     const key = Buffer.from([0, 255, 10, 1, 10])
     const mac = createHmac('sha256', key).update('{}').digest('hex')

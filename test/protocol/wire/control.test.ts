@@ -127,7 +127,7 @@ describe('control messages', () => {
     }
   })
 
-  test('members of members are checked too, and unknown ones pass', () => {
+  test('members of members are checked, too, and unknown ones pass', () => {
     const hello = samples[0] as object
     const withRule = (rule: object) => JSON.stringify({ ...hello, cors: [rule] })
     expect(() => parseControl(withRule({ path: 'app', origins: [] }))).toThrow(ProtocolError)
@@ -137,7 +137,7 @@ describe('control messages', () => {
     expect(() => parseControl(JSON.stringify({ ...hello, features: Array(65).fill('a') }))).toThrow(ProtocolError)
   })
 
-  test('rules of an inbox', () => {
+  test("an inbox's rules", () => {
     const rule = { route: 'hooks', path: '/hooks', mode: 'always' }
     const withRule = (more: object) => () =>
       parseControl(JSON.stringify({ ...samples[0], inbox: [{ ...rule, ...more }] }))
@@ -197,7 +197,7 @@ describe('control messages', () => {
     )
   })
 
-  test('features are what both have', () => {
+  test('features are those that both have', () => {
     expect(commonFeatures(['b', 'x', 'b'], ['a', 'b'])).toEqual(['b'])
     expect(commonFeatures(undefined, ['a'])).toEqual([])
   })

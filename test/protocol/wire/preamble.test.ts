@@ -57,7 +57,7 @@ const decode = (bytes: Uint8Array) => {
   return decodePreamble(bytes, 0, bytes.length)
 }
 
-/** Entries of the sample, one by one, to be put together wrongly. */
+/** The sample's entries, one by one, to be assembled wrongly. */
 function entries(): string[] {
   const text = preambleText(sample).slice(2)
   const list: string[] = []
@@ -74,7 +74,7 @@ const assemble = (list: string[], kind = 1) => {
 }
 
 describe('preamble', () => {
-  test('what was encoded is decoded, wherever it stands', () => {
+  test('what was encoded is decoded, wherever it is in the buffer', () => {
     fc.assert(
       fc.property(anyPreamble, fc.nat(5), (preamble, offset) => {
         const encoded = encode(preamble)
@@ -86,7 +86,7 @@ describe('preamble', () => {
     )
   })
 
-  test('no prefix of it is taken for the whole', () => {
+  test('no prefix of it passes for the whole', () => {
     const encoded = encode(sample)
     for (let length = 0; length < encoded.length; length++) expect(preambleEnd(encoded, 0, length)).toBe(-1)
   })
@@ -99,7 +99,7 @@ describe('preamble', () => {
     expect(() => decode(assemble(entries(), 0))).toThrow(UnsupportedError)
   })
 
-  test('each entry is there once', () => {
+  test('each entry appears once', () => {
     const all = entries()
     expect(all).toHaveLength(9)
     for (const entry of all) {
@@ -131,7 +131,7 @@ describe('preamble', () => {
     expect(() => decode(assemble([...others, entry]))).toThrow(ProtocolError)
   })
 
-  test('an entry never reaches over the end', () => {
+  test('an entry never extends beyond the end', () => {
     expect(() => decode(assemble([...entries(), '\x14\x05abc']))).toThrow(ProtocolError)
     expect(() => decode(assemble([...entries(), '\x14']))).toThrow(ProtocolError)
     expect(() => decode(assemble([...entries(), '\x40']))).toThrow(ProtocolError)

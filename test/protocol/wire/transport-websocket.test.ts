@@ -52,22 +52,25 @@ function listen(transport: Transport, order: string[] = []): Heard {
 }
 
 describe('WebSocket transport', () => {
-  test.each(['server', 'client'])('%s: bytes and control arrive in order, cut into messages of 128 KiB', async from => {
-    const sockets = await webSockets()
-    const [sender, receiver] = from === 'server' ? sockets : [sockets[1], sockets[0]]
-    const transport = webSocketTransport(sender)
-    const messages: Buffer[] = []
-    receiver.on('message', data => messages.push(data as Buffer))
-    const body = pattern(MAX_MESSAGE_BYTES * 2 + 5)
-    let sent = 0
-    transport.control('{"type":"first"}')
-    transport.bytes(body, () => sent++)
-    transport.bytes(Buffer.from('tail'), () => sent++)
-    transport.control('{"type":"last"}')
-    await until(() => messages.length === 6 && sent === 2)
-    expect(messages.map(({ length }) => length)).toEqual([16, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES, 5, 4, 15])
-    expect(Buffer.concat(messages.slice(1, 5)).equals(Buffer.concat([body, Buffer.from('tail')]))).toBe(true)
-  })
+  test.each(['server', 'client'])(
+    '%s: bytes and control messages arrive in order, cut into messages of 128 KiB',
+    async from => {
+      const sockets = await webSockets()
+      const [sender, receiver] = from === 'server' ? sockets : [sockets[1], sockets[0]]
+      const transport = webSocketTransport(sender)
+      const messages: Buffer[] = []
+      receiver.on('message', data => messages.push(data as Buffer))
+      const body = pattern(MAX_MESSAGE_BYTES * 2 + 5)
+      let sent = 0
+      transport.control('{"type":"first"}')
+      transport.bytes(body, () => sent++)
+      transport.bytes(Buffer.from('tail'), () => sent++)
+      transport.control('{"type":"last"}')
+      await until(() => messages.length === 6 && sent === 2)
+      expect(messages.map(({ length }) => length)).toEqual([16, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES, 5, 4, 15])
+      expect(Buffer.concat(messages.slice(1, 5)).equals(Buffer.concat([body, Buffer.from('tail')]))).toBe(true)
+    },
+  )
 
   test.each(['server', 'client'])('%s: what the other end sent arrives, bytes between control messages', async from => {
     const sockets = await webSockets()
@@ -85,7 +88,7 @@ describe('WebSocket transport', () => {
     expect([order[0], order.at(-1), new Set(order.slice(1, -1))]).toEqual(['control', 'control', new Set(['bytes'])])
   })
 
-  test('masking leaves the buffers of the sender as they were', async () => {
+  test("masking leaves the sender's buffers unchanged", async () => {
     const [server, client] = await webSockets()
     const heard = listen(webSocketTransport(server))
     const body = pattern(100_000)
@@ -109,7 +112,7 @@ describe('WebSocket transport', () => {
     else expect(heard.closed!.error!.message).toMatch(message)
   })
 
-  test('a cut resets the connection, is told with an error, and calls after it do nothing', async () => {
+  test('a cut resets the connection, is reported with an error, and later calls do nothing', async () => {
     const [server, client] = await webSockets()
     const broken = once((server as unknown as { _socket: Socket })._socket, 'error')
     const heard = listen(webSocketTransport(server))
@@ -150,28 +153,31 @@ describe('WebSocket transport', () => {
     expect(heard.bytes).toHaveLength(0)
   })
 
-  test.each(['control message', 'fragment'])('a %s that comes byte by byte keeps little more than that', async kind => {
-    const [server] = await webSockets()
-    const heard = listen(webSocketTransport(server))
-    const { _socket: socket } = server as unknown as { _socket: Socket }
-    const slab = (...bytes: number[]) => {
-      const all = Buffer.alloc(64 * 1024)
-      all.set(bytes, 1000)
-      return all.subarray(1000, 1000 + bytes.length)
-    }
-    const count = 500
-    // Masked with zeros, as a client must.
-    const first = kind === 'fragment' ? 0x01 : 0x81
-    socket.emit('data', slab(first, 0x80 | 126, count >> 8, count & 0xff, 0, 0, 0, 0))
-    await collectGarbage()
-    const before = process.memoryUsage().arrayBuffers
-    for (let i = 1; i < count; i++) socket.emit('data', slab(0x61))
-    await collectGarbage()
-    expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(512 * 1024)
-    socket.emit('data', slab(0x61))
-    if (kind === 'fragment') socket.emit('data', slab(0x80, 0x80, 0, 0, 0, 0))
-    expect(heard.controls).toEqual(['a'.repeat(count)])
-  })
+  test.each(['control message', 'fragment'])(
+    'a %s that arrives byte by byte keeps little more than its size',
+    async kind => {
+      const [server] = await webSockets()
+      const heard = listen(webSocketTransport(server))
+      const { _socket: socket } = server as unknown as { _socket: Socket }
+      const slab = (...bytes: number[]) => {
+        const all = Buffer.alloc(64 * 1024)
+        all.set(bytes, 1000)
+        return all.subarray(1000, 1000 + bytes.length)
+      }
+      const count = 500
+      // Masked with zeros, as a client must mask.
+      const first = kind === 'fragment' ? 0x01 : 0x81
+      socket.emit('data', slab(first, 0x80 | 126, count >> 8, count & 0xff, 0, 0, 0, 0))
+      await collectGarbage()
+      const before = process.memoryUsage().arrayBuffers
+      for (let i = 1; i < count; i++) socket.emit('data', slab(0x61))
+      await collectGarbage()
+      expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(512 * 1024)
+      socket.emit('data', slab(0x61))
+      if (kind === 'fragment') socket.emit('data', slab(0x80, 0x80, 0, 0, 0, 0))
+      expect(heard.controls).toEqual(['a'.repeat(count)])
+    },
+  )
 
   test('W4 a control message above 16 KiB ends the session', async () => {
     const [server, client] = await webSockets()

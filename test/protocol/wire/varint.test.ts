@@ -21,7 +21,7 @@ describe('varint', () => {
     expect(bytesOf(15_293).toString('hex')).toBe('7bbd')
   })
 
-  test('what was written is read, in the shortest form', () => {
+  test('what was written is read back, in the shortest form', () => {
     fc.assert(
       fc.property(anyValue, fc.nat(9), (value, offset) => {
         const encoded = bytesOf(value)

@@ -44,7 +44,7 @@ test('stops at the first boundary when asked', () => {
   expect(follower.atBoundary).toBe(true)
 })
 
-test('sees a Close pass', () => {
+test('notices a Close', () => {
   const follower = new FrameFollower()
   follower.push(frame(9, 4, false))
   expect(follower.closed).toBe(false)

@@ -26,7 +26,7 @@ function encode({ first, payload, mask }: Frame): Buffer {
   return Buffer.concat([head, mask, payload.map((byte, i) => byte ^ mask[i & 3]!)])
 }
 
-/** What somebody hears of the bytes: binary bytes joined as far as nothing is between them. */
+/** What is heard of the bytes: binary bytes are joined where nothing comes in between. */
 class Ear {
   readonly events: [kind: string, what: string][] = []
 
@@ -36,7 +36,7 @@ class Ear {
     else if (bytes.length > 0) this.events.push(['bytes', bytes.toString('hex')])
   }
 
-  /** A receiver of `ws` whose events this ear hears. */
+  /** A `ws` receiver that reports the same events. */
   receiver(isServer: boolean): WsReceiver {
     const receiver = new Receiver({ isServer, maxPayload: MAX_MESSAGE_BYTES, maxFragments: 16 })
     receiver.on('message', (data: Buffer, binary: boolean) => {
@@ -116,7 +116,7 @@ describe('reader of WebSockets', () => {
     expect((await byReader(each, isServer)).events).toEqual(expected)
   })
 
-  test('a plain binary message passes before it is whole', () => {
+  test('a plain binary message passes before it is complete', () => {
     const heard: Buffer[] = []
     const read = (bytes: Buffer) => heard.push(bytes)
     const owner = { peerMasks: false, unmask() {}, read, empty: () => true, passOn: () => true }
@@ -124,7 +124,7 @@ describe('reader of WebSockets', () => {
     expect(Buffer.concat(heard)).toHaveLength(38)
   })
 
-  test('a message over the limit, an unmasked one, and bytes behind a close are refused as `ws` does', async () => {
+  test('a message over the limit, an unmasked one, and bytes after a close are refused as `ws` does', async () => {
     for (const frames of [
       [binary(MAX_MESSAGE_BYTES + 1)],
       [binary(10), binary(10, false), binary(10)],
@@ -135,7 +135,7 @@ describe('reader of WebSockets', () => {
     }
   })
 
-  test('whatever comes, cut anywhere, is heard as `ws` hears it', async () => {
+  test('whatever arrives, cut anywhere, is reported as `ws` reports it', async () => {
     const plain = fc.constant(0x82)
     const any = fc.oneof(
       fc.constantFrom(0x01, 0x02, 0x80, 0x00, 0x81, 0x88, 0x89, 0x8a),

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { Turns } from '../../../server/access/turns.ts'
 
-/** Tasks that end when they are told to; `begun` has their names in order. */
+/** Tasks that end when told to; `begun` lists their names in order. */
 function ground(limits: { atOnce: number; perNetwork: number; waiting: number }) {
   const turns = new Turns(limits)
   const begun: string[] = []
@@ -14,7 +14,7 @@ function ground(limits: { atOnce: number; perNetwork: number; waiting: number })
   return { run, begun, end: (name: string) => ends.get(name)!() }
 }
 
-test('a network has its share at a time, and others go before what it has waiting', async () => {
+test('a network has a bounded share at a time, and others go before what it has waiting', async () => {
   const { run, begun, end } = ground({ atOnce: 3, perNetwork: 2, waiting: 10 })
   const stranger = ['s1', 's2', 's3', 's4'].map(name => run(name, '192.0.2.1'))
   const other = ['o1', 'o2'].map(name => run(name, '192.0.2.2'))
@@ -54,7 +54,7 @@ test('where too many wait, the network that has most waiting loses its newest', 
   expect(begun).toEqual(['s1', 's2', 'o1', 's3'])
 })
 
-test('who leaves while he waits takes no turn, and a task that fails gives its turn back', async () => {
+test('a caller that leaves while it waits takes no turn, and a task that fails gives its turn back', async () => {
   const { run, begun, end } = ground({ atOnce: 1, perNetwork: 1, waiting: 1 })
   const first = run('first', '192.0.2.1')
   const gone = new AbortController()

@@ -7,7 +7,7 @@ import { RevocationStore } from '../../../server/auth/revocation-store.ts'
 import { resolveOptions } from '../../../server/options.ts'
 import { makeWorld } from '../fixture.ts'
 
-test('a revocation hook that fails for every session is told of once in a while', async () => {
+test('a revocation hook that fails for every session is reported once in a while', async () => {
   const { keys } = await makeWorld()
   const lines: string[] = []
   const note = (_fields: object, text: string) => void lines.push(text)

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { parseUniqueObject } from '../../../server/auth/json.ts'
 
-test('an object with a member twice is told from one without, at every depth', () => {
+test('an object with a duplicate member is recognised, at every depth', () => {
   for (const text of ['{}', '{"a":":","b":{"a":[{"a":1}]}}', '{"a\\"":1,"\\\\":"\\\\"}']) {
     expect(parseUniqueObject(text)).toEqual(JSON.parse(text))
   }

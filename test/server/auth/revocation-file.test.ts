@@ -35,7 +35,7 @@ async function open(
 
 const idsInFile = () => parseRevocations(readFileSync(file, 'utf8')).map(({ tokenId }) => tokenId)
 
-test('A9: what several servers add to one file at once is all in it', async () => {
+test('A9: when several servers add to one file at once, it ends up with everything', async () => {
   const lists = await Promise.all([open(), open(), open()])
   const ids = Array.from({ length: 30 }, (_, i) => `${i}`)
   await Promise.all(ids.map((tokenId, i) => lists[i % lists.length]!.add({ tokenId })))
@@ -44,7 +44,7 @@ test('A9: what several servers add to one file at once is all in it', async () =
   expect(statSync(file).mode & 0o777).toBe(0o640)
 })
 
-test('what one left behind that was killed is waited for, and then removed', { tags: ['slow'] }, async () => {
+test('a lock left behind by a killed server is waited for, then removed', { tags: ['slow'] }, async () => {
   writeFileSync(`${file}.next`, 'half of')
   const list = await open()
   await list.add({ tokenId: 'a' })
@@ -52,7 +52,7 @@ test('what one left behind that was killed is waited for, and then removed', { t
   expect(readdirSync(folder)).toEqual(['revoked.json'])
 })
 
-test('a rule that cannot be written is an error, holds, and is written with the next one', async () => {
+test('a rule that cannot be written is an error, applies anyway, and is written with the next one', async () => {
   const list = await open()
   await rm(file)
   await expect(list.add({ tokenId: 'a' })).rejects.toThrow('ENOENT')
@@ -61,7 +61,7 @@ test('a rule that cannot be written is an error, holds, and is written with the 
   expect(idsInFile()).toEqual(['a', 'b'])
 })
 
-test('a file that is emptied, as by a copy over it or a full disk, takes no rule back', async () => {
+test('a file that is emptied, by a copy over it or a full disk, takes back no rule', async () => {
   writeFileSync(file, '{ "revocations": [{ "jti": "a" }] }')
   const said = Promise.withResolvers<unknown>()
   const logger = { ...noLogger, error: (fields: object) => said.resolve((fields as { err: Error }).err.message) }
@@ -73,7 +73,7 @@ test('a file that is emptied, as by a copy over it or a full disk, takes no rule
   expect(await said.promise).toMatch(/^it is empty, but had rules before/)
   await expect(list.add({ tokenId: 'b' })).rejects.toThrow('it is empty')
   expect(ids).toEqual(['a'])
-  // Whoever means it says so.
+  // Somebody who means it says so.
   writeFileSync(file, '{ "revocations": [] }')
   await list.add({ tokenId: 'c' })
   expect([ids, idsInFile()]).toEqual([
@@ -82,7 +82,7 @@ test('a file that is emptied, as by a copy over it or a full disk, takes no rule
   ])
 })
 
-test('a server that is slow to write does not take what another one writes for its own', {
+test("a server that is slow to write does not mistake another server's write for its own", {
   tags: ['slow'],
 }, async () => {
   const program = `

@@ -14,7 +14,7 @@ describe('revocations', () => {
     hosts: [],
   }
 
-  test('every member that is given must fit', () => {
+  test('every given member must fit', () => {
     const covered = (rule: object) => {
       const revocations = new Revocations(() => 0)
       revocations.add(rule)
@@ -27,7 +27,7 @@ describe('revocations', () => {
     expect(() => covered({ until: 5 })).toThrow(TypeError)
   })
 
-  test('are bounded, and those whose time is over are forgotten', () => {
+  test('are bounded, and expired ones are forgotten', () => {
     let now = 0
     const revocations = new Revocations(() => now)
     for (let i = 0; i < 10_000; i++) revocations.add({ tokenId: `${i}`, until: 5 })

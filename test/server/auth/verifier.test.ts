@@ -1,4 +1,4 @@
-/** Why a token is refused that a stranger made, or that a bad key was meant for. */
+/** Why a token is refused that a stranger made, or for which there is a bad key. */
 import { expect, test } from 'vitest'
 import { givenKeys } from '../../../server/auth/key-source.ts'
 import { TokenRefused } from '../../../server/auth/refusal.ts'
@@ -32,7 +32,7 @@ test.each([
   ['J1 another one', form({ alg: 'ES384' }), 'algorithm', 'the algorithm is not allowed'],
   ['J4 a kid that is no text', form({ alg: 'ES256', kid: 7 }), 'header', 'kid is not a short string'],
   ['J7 over 8 KiB', 'a'.repeat(8193), 'length', 'the token is over 8 KiB'],
-])('%s is refused before any key is looked at', async (_what, token, check, message) => {
+])('%s is refused before any key is looked up', async (_what, token, check, message) => {
   const error: unknown = await verifierFor(KEY)
     .verify(token)
     .catch(refused => refused)
@@ -43,7 +43,7 @@ test.each([
 test.each([
   ['a point that is not on its curve', { kty: 'EC', crv: 'P-256', x: zero, y: zero }],
   ['a point of the wrong length', { kty: 'EC', crv: 'P-256', x: 'AA', y: 'AA' }],
-])('J1 a key of the set with %s refuses the token, and harms nobody', async (_what, key) => {
+])('J1 a key of the set with %s refuses its tokens and affects no others', async (_what, key) => {
   const error: unknown = await verifierFor(key)
     .verify(form({ alg: 'ES256' }))
     .catch(refused => refused)

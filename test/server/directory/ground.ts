@@ -1,4 +1,7 @@
-/** What the suite of the directory's algorithm runs on: a store and its clock. In memory with a fake clock, or a real Redis. */
+/**
+ * What the suite for the directory's algorithm runs on: a store and its clock, either in memory with a fake clock, or a
+ * real Redis.
+ */
 import { vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type { Registration, RuntimeState } from '../../../server/directory/directory.ts'
@@ -14,11 +17,13 @@ import { setClock } from '../../support/redis-clock.ts'
 export interface Ground {
   readonly leaseMs: number
   storeFor(member: StoreMember): DirectoryStore
-  /** The store loses all that it knows. */
+  /** The store loses all its data. */
   forget(): Promise<void>
-  /** Resolves to what makes it as it is now, as a failover or a restart that loses the last writes does. */
+  /**
+   * Resolves to a function that restores the current state, as a failover or a restart that loses the last writes does.
+   */
   keep(): Promise<() => Promise<void>>
-  /** It is not young any more. */
+  /** It is no longer young. */
   age(): Promise<void>
   setClock(seconds: number): Promise<void>
   /** A little time passes. */
@@ -46,7 +51,7 @@ export async function inMemory(): Promise<Ground> {
   }
 }
 
-/** The time of its scripts has to be mocked by `skewed`. */
+/** The time in its scripts must be mocked by `skewed`. */
 export async function inRedis(): Promise<Ground> {
   const redis = await Redis.start()
   return {
@@ -74,7 +79,9 @@ async function keep(redis: Redis): Promise<() => Promise<void>> {
 
 type ReplicaOptions = Pick<SharedDirectoryOptions, 'record' | 'witnesses'>
 
-/** A directory on a path that fails, and what its registry would do: it remembers what it was told, and what is live. */
+/**
+ * A directory on a path that fails, with a stand-in for its registry that remembers what it was told, and what is live.
+ */
 export class Replica {
   readonly directory: SharedDirectory
   readonly path: FaultyStore
@@ -114,7 +121,7 @@ export class Replica {
     this.directory.gone('demo', instance)
   }
 
-  /** What may be acted on; as the edge does, what is not known is asked for. */
+  /** What may be acted on. Like the edge, it asks for what is unknown. */
   get state(): RuntimeState | undefined {
     const found = this.directory.find('demo')
     if (found === 'unknown') void this.directory.refresh('demo')

@@ -11,7 +11,7 @@ let nowMs: number
 let witnesses: FakeWitnesses
 let lease: Lease
 
-/** Others who vouch when a test says so. */
+/** Other replicas that vouch when a test says so. */
 class FakeWitnesses extends NoWitnesses {
   vouchedMs = Number.NEGATIVE_INFINITY
   override vouchedUntilMs(): number {
@@ -25,7 +25,10 @@ beforeEach(() => {
   lease = new Lease({ leaseMs: LEASE_MS, now: () => nowMs, witnesses })
 })
 
-/** Each step happens at its time, in milliseconds; returns what became of the directory a lease after the last contact, and later. */
+/**
+ * Each step happens at its time, in milliseconds; returns the directory's state a lease after the last contact, and
+ * later.
+ */
 function after(...steps: [atMs: number, step: 'renewed' | 'closed' | 'absent' | 'unreachable'][]): string {
   for (const [atMs, step] of steps) {
     nowMs = atMs
@@ -39,7 +42,7 @@ function renewal(replicas: readonly ReplicaLease[]) {
   return { ageMs: HOUR_MS, lapsed: false, replicas }
 }
 
-test('a store that closed the link and then is away for all is presumed to have granted nothing', () => {
+test('a store that closed the link and is then offline for all is presumed to have granted nothing', () => {
   expect(after([0, 'renewed'], [500, 'closed'], [501, 'absent'], [1200, 'absent'])).toBe('presumed')
   nowMs = 1200 + LEASE_MS - 1
   expect(lease.state).toBe('presumed')
@@ -94,11 +97,11 @@ test.each<[string, Parameters<typeof after>]>([
       [1200, 'unreachable'],
     ],
   ],
-])('it may have granted something where %s', (_name, steps) => {
+])('it may have granted something if %s', (_name, steps) => {
   expect(after(...steps)).toBe('lost')
 })
 
-test('others who vouched while it was away close a gap before that, and need not go on', () => {
+test('others who vouched while it was offline cover a gap before that, and need not go on', () => {
   expect(after([0, 'renewed'], [400, 'unreachable'], [900, 'absent'])).toBe('connected')
   witnesses.vouchedMs = 899
   expect(after([1300, 'absent'], [2000, 'absent'])).toBe('lost')
@@ -106,11 +109,11 @@ test('others who vouched while it was away close a gap before that, and need not
   expect(after([2100, 'absent'])).toBe('presumed')
   witnesses.vouchedMs = Number.NEGATIVE_INFINITY
   expect(after([3000, 'absent'], [3900, 'absent'])).toBe('presumed')
-  // It was there in between, as far as anybody knows.
+  // As far as anybody knows, it was online in between.
   expect(after([4000, 'unreachable'], [5200, 'absent'])).toBe('lost')
 })
 
-test('without witnesses a replica that is alone goes on for an hour; one that knows of others, dead or alive, does not', () => {
+test('without witnesses, a replica that is alone goes on for an hour; one that knows of others, dead or alive, does not', () => {
   const alone = new NoWitnesses('a')
   lease = new Lease({ leaseMs: LEASE_MS, now: () => nowMs, witnesses: alone })
   const own = { name: 'a', leftMs: LEASE_MS, address: '' }

@@ -1,11 +1,11 @@
-/** What one replica asks of all others, through a real Redis. */
+/** Questions from one replica to all others, through a real Redis. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Server } from '../../../server/server.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
 import { startServer } from '../fixture.ts'
 
-describe.runIf(needs('redis'))('questions of operators', () => {
+describe.runIf(needs('redis'))("operators' questions", () => {
   let redis: Redis
   const servers: Server[] = []
   beforeAll(async () => {
@@ -26,7 +26,7 @@ describe.runIf(needs('redis'))('questions of operators', () => {
     return server
   }
 
-  test('are answered by all others, and by none who is alone', async () => {
+  test('are answered by all others, and by nobody if there are none', async () => {
     const a = await start('a')
     expect(await a.askOthers('/who')).toEqual([])
     await start('b')
@@ -37,7 +37,7 @@ describe.runIf(needs('redis'))('questions of operators', () => {
     expect(answers).toContainEqual({ replica: 'c', body: { x: 1 }, asked: 'a' })
   })
 
-  test('that nobody can answer end after a while; without Redis they are not asked', async () => {
+  test('end after a while if nobody can answer, and are not asked without Redis', async () => {
     const a = await start('a')
     await start('b')
     const silence = [{ problem: '1 of 1 other replicas did not answer' }]
@@ -47,7 +47,7 @@ describe.runIf(needs('redis'))('questions of operators', () => {
     await redis.start()
   })
 
-  test('are not taken for answered where a replica fails, or has more to say than fits', async () => {
+  test('do not count as answered if a replica fails or its answer does not fit', async () => {
     const a = await start('a')
     await start('b')
     const problem = (text: string) => [{ problem: expect.stringContaining(text) }]
@@ -55,7 +55,7 @@ describe.runIf(needs('redis'))('questions of operators', () => {
     expect(await a.askOthers('/much')).toEqual(problem('could not answer: the message has 52'))
   })
 
-  test('are bounded: one more than that is refused at once', async () => {
+  test('are bounded: one more is refused at once', async () => {
     const a = await start('a')
     await start('b')
     const asked = Array.from({ length: 65 }, () => a.askOthers('/nothing').catch((error: Error) => error.message))

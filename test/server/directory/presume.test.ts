@@ -10,41 +10,41 @@ function state(epoch: number, active: string, instances: Record<string, Instance
 const two = state(2, 'b', { a: { epoch: 1, replicas: ['r1'] }, b: { epoch: 2, replicas: ['r2'] } })
 
 describe('without the directory', () => {
-  test('who held the latest epoch is active again, wherever it comes to', () => {
+  test('the instance with the latest epoch is active again, wherever it reconnects', () => {
     const back = present(absent(two, 'b', 'r2'), 'demo', 'b', 'r1', 2)
     expect([back.epoch, back.active, back.instances.get('b')]).toEqual([2, 'b', { epoch: 2, replicas: ['r1'] }])
   })
 
-  test('an older one stands by, and so does one that never held any', () => {
+  test('an older instance becomes a standby, and so does one that never had an epoch', () => {
     expect(present(two, 'demo', 'a', 'r2', 1)).toMatchObject({ epoch: 2, active: 'b' })
     const fresh = present(two, 'demo', 'c', 'r2', 0)
     expect([fresh.active, fresh.instances.get('c')]).toEqual(['b', { epoch: 0, replicas: ['r2'] }])
   })
 
-  test('the highest that is presented wins, also where nothing is known', () => {
+  test('the highest epoch that is presented wins, even if nothing is known', () => {
     const first = present(undefined, 'demo', 'a', 'r1', 3)
     expect([first.epoch, first.active]).toEqual([3, 'a'])
     const later = present(first, 'demo', 'b', 'r1', 5)
     expect([later.epoch, later.active]).toEqual([5, 'b'])
   })
 
-  test('nobody takes the place of who leaves', () => {
+  test('nobody takes the place of an instance that leaves', () => {
     expect(absent(two, 'b', 'r2')).toMatchObject({ epoch: 2, active: 'b' })
   })
 
-  test('what another replica tells counts for its own sessions, and its epochs where they are later', () => {
+  test("another replica's report counts for its own sessions, and its epochs count if they are later", () => {
     const told = state(3, 'c', { b: { epoch: 2, replicas: ['r2', 'r3'] }, c: { epoch: 3, replicas: ['r3'] } })
     const merged = merge(two, told, 'r3')
     expect([merged.epoch, merged.active]).toEqual([3, 'c'])
     expect(merged.instances.get('a')!.replicas).toEqual(['r1'])
     expect([...merged.instances.get('b')!.replicas].sort()).toEqual(['r2', 'r3'])
-    // It says nothing of what `r2` has.
+    // It does not mention what `r2` has.
     const gone = merge(merged, state(3, 'c', {}), 'r3')
     expect(gone.instances.get('b')!.replicas).toEqual(['r2'])
     expect([isSame(merged, gone), isSame(merged, merge(merged, told, 'r3'))]).toEqual([false, true])
   })
 
-  test('instances that come and go are forgotten, here and where they are told of, but for the active one and those that are live', () => {
+  test('instances that come and go are forgotten, here and at the others, except the active one and live ones', () => {
     let [near, far] = [two, two]
     for (let i = 0; i < 5 * MAX_INSTANCES; i++) {
       const instance = `new${i}`
@@ -63,7 +63,7 @@ describe('without the directory', () => {
 })
 
 describe('what is known', () => {
-  test('of an earlier connection counts for a while, and then only if nothing can have changed', () => {
+  test('from an earlier connection counts for a while, and then only if nothing can have changed', () => {
     let now = 0
     const known = new KnownRuntimes(
       () => now,
@@ -79,7 +79,7 @@ describe('what is known', () => {
     expect(known.find('demo', false)).toMatchObject({ epoch: 2 })
   })
 
-  test('of an earlier connection counts no more once all changes of a later one were heard: those between were not', () => {
+  test('from an earlier connection no longer counts once all changes of a later one were heard, since those in between were missed', () => {
     const known = new KnownRuntimes(
       () => 0,
       () => false,
@@ -90,7 +90,7 @@ describe('what is known', () => {
     expect(known.find('demo', true)).toBe(two)
     known.confirmed()
     expect(known.find('demo', true)).toBe('unknown')
-    // Whoever comes back with the same epoch says nothing of a later one; the directory does.
+    // A returning instance with the same epoch reveals nothing about a later one; the directory does.
     known.add({ ...two, version: 2 })
     expect(known.find('demo', true)).toBe('unknown')
     known.add({ ...two, epoch: 3 })
@@ -101,7 +101,7 @@ describe('what is known', () => {
     expect(known.find('demo', true)).toMatchObject({ epoch: 3 })
   })
 
-  test('never falls behind: an older epoch, or an older version, is not learned', () => {
+  test('never goes back: an older epoch or version is not learned', () => {
     const known = new KnownRuntimes(
       () => 0,
       () => false,
@@ -113,7 +113,7 @@ describe('what is known', () => {
     expect(known.last('demo')!.version).toBe(5)
   })
 
-  test('of a runtime that nobody has: that it is not there', () => {
+  test('about a runtime that nobody has: that it does not exist', () => {
     const known = new KnownRuntimes(
       () => 0,
       () => false,

@@ -1,4 +1,4 @@
-/** What is found where Redis should be, and what the operator is told of it. */
+/** What may be found in place of Redis, and what the operator is told. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { ClosedByStore } from '../../../server/directory/store.ts'
@@ -23,24 +23,24 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
       closed() {},
     })
 
-  test('by a standby, which would take no change', async () => {
+  test('by a standby, which would refuse writes', async () => {
     const standby = await node({ lines: ['replicaof 127.0.0.1 1'] })
     await expect(open(standby.url)).rejects.toThrow(new Error('this Redis is a standby'))
   })
 
-  test('by a Sentinel whose URL is not that of one', async () => {
+  test("by a Sentinel whose URL is not a Sentinel's", async () => {
     const { url } = await node({ sentinel: true })
     const told = 'this is a Sentinel: use redis+sentinel://HOST:PORT/NAME'
     await expect(open(url)).rejects.toThrow(new Error(told))
   })
 
-  test('by Sentinels that do not know the name, or are not there', async () => {
+  test('by Sentinels that do not know the name or are unreachable', async () => {
     const { port } = await node({ sentinel: true })
     const url = `redis+sentinel://127.0.0.1:${port},127.0.0.1:${await freePort()}/main`
     await expect(open(url)).rejects.toThrow(/^no Sentinel knows main: it is not monitored; connect ECONNREFUSED /)
   })
 
-  test('by none of several: what each of them says, once', async () => {
+  test('by all of several nodes: each reason is given once', async () => {
     const [first, second] = [await node({ lines: ['replicaof 127.0.0.1 1'] }), await freePort()]
     const url = `redis://127.0.0.1:${first.port},127.0.0.1:${first.port},127.0.0.1:${second}`
     const error = await open(url).catch((reason: Error & { code?: string }) => reason)

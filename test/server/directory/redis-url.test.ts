@@ -1,4 +1,4 @@
-/** Where Redis is: each way in which it can be said wrong, with what should stand there. */
+/** Where Redis is: each way to get the URL wrong, with the expected form. */
 import { describe, expect, test } from 'vitest'
 import { readPlace } from '../../../server/directory/redis-url.ts'
 import { startServer } from '../fixture.ts'

@@ -24,7 +24,7 @@ const LEASE_MS = unhurried(8000)
 const SLOWER = { leaseMs: unhurried(2000) }
 const SLOW = { leaseMs: unhurried(5000) }
 
-/** A directory, with what its registry would do: it remembers what it was told, and what is live. */
+/** A directory, with a stand-in for its registry that remembers what it was told, and what is live. */
 class Replica {
   readonly directory: SharedDirectory
   readonly changes: RuntimeState[] = []
@@ -64,7 +64,7 @@ class Replica {
     this.directory.gone(runtime, instance)
   }
 
-  /** Resolves once `holds`, looked at after each change and now and then. */
+  /** Resolves once `holds` does, checked after each change and now and then. */
   async until(holds: () => boolean): Promise<void> {
     while (!holds()) {
       await new Promise<void>(resolve => {
@@ -109,7 +109,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
   }
 
   describe('several replicas', () => {
-    test('share the epoch of an instance; the other one hears of a newer instance', async () => {
+    test("share an instance's epoch, and each hears of a newer instance at the other", async () => {
       const [a, b] = [await open('a'), await open('b')]
       expect((await a.join('one')).epoch).toBe(1)
       const standing = await b.join('one', 0)
@@ -119,7 +119,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
       expect(a.standing!.instances.get('two')!.replicas).toEqual(['b'])
     })
 
-    test('a standby takes over when the active instance has left all of them, and not before', async () => {
+    test('a standby takes over when the active instance has left all of them, not before', async () => {
       const [a, b] = [await open('a'), await open('b')]
       await a.join('one')
       await a.join('two')
@@ -132,7 +132,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
       await a.until(() => a.active === 'one 3')
     })
 
-    test('an instance that lost all its sessions for a moment keeps its epoch', async () => {
+    test('an instance that loses all its sessions for a moment keeps its epoch', async () => {
       const [a, b] = [await open('a'), await open('b')]
       await a.join('one')
       a.leave('one')
@@ -141,7 +141,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
       expect(b.active).toBe('one 1')
     })
 
-    test('what a replica left behind that died is removed, and a standby elsewhere takes over', async () => {
+    test('what a dead replica left behind is removed, and a standby elsewhere takes over', async () => {
       const a = await open('a')
       const relay = await Relay.start({ port: redis.port })
       const b = await open('b', QUICK, `redis://127.0.0.1:${relay.port}`)
@@ -150,18 +150,18 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
       await a.until(() => a.standing?.active === 'two')
       const { epoch } = a.standing!
       relay.silent = true
-      // On a busy machine the lease of b may have ended before, once or more: each time is an epoch.
+      // On a busy machine b's lease may have ended before, once or more, each time for another epoch.
       await a.until(() => a.standing?.active === 'one' && a.standing.instances.get('two')?.replicas.length === 0)
       expect(a.standing!.epoch).toBeGreaterThan(epoch)
       await relay.stop()
     })
 
-    test('a runtime of another replica is found by asking, and one that nobody knows is not', async () => {
+    test("another replica's runtime is found by asking, and an unknown one is not", async () => {
       const [a, b] = [await open('a'), await open('b', QUICK)]
       await a.join('one')
       expect(b.directory.find('demo')).toBe('unknown')
       expect(await b.directory.refresh('demo')).toMatchObject({ epoch: 1, active: 'one' })
-      // A directory that is young may have forgotten; later, what is not there is not there.
+      // A young directory may have forgotten; later, what is not in it does not exist.
       await b.until(() => !b.directory.young)
       expect(await b.directory.refresh('nobody')).toBeUndefined()
       await a.join('one', 0, 'nobody')
@@ -170,7 +170,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     })
   })
 
-  test('a new one is not said to be away', async () => {
+  test('a new directory does not count as unreachable', async () => {
     await redis.command('FLUSHALL')
     const lines: string[] = []
     const note = (level: string) => (_fields: object, text: string) => void lines.push(`${level} ${text}`)
@@ -207,9 +207,9 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     ['the last epoch that is believed', [String(2 ** 49), 'two', LATE, '0', 'two', `${2 ** 49} nobody`]],
     ['the last epoch of all', ['999999999999999', 'two', LATE, '0', 'two', '999999999999999 nobody']],
     ['more than there can be', ['1', 'one', LATE, '0', 'one', '1 nobody', ...filler]],
-  ])('D3: who can only publish, and tells of %s, stops a runtime for no longer than a lease', async (_what, told) => {
+  ])('D3: anyone who can only publish, and announces %s, stops a runtime for a lease at most', async (_what, told) => {
     const [a, b] = [await open('a', SLOWER), await open('b', SLOWER)]
-    // As the edge does where a busy machine has cost the connection.
+    // As the edge does if a busy machine has lost the connection.
     const standing = ({ directory }: Replica) => {
       const found = directory.find('demo')
       if (found === 'unknown') void directory.refresh('demo')
@@ -218,7 +218,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     await b.join('one')
     await a.directory.refresh('demo')
     await redis.command('PUBLISH', 'sallyport:changes', JSON.stringify(['demo', ...told]))
-    // What comes behind it on both connections has come.
+    // What was sent after it on both connections has arrived.
     await Promise.all([a, b].map(each => each.directory.refresh('another')))
     const both = async (holds: (each: RuntimeState) => boolean) => {
       for (const each of [a, b]) {
@@ -229,7 +229,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
       }
     }
     await both(({ active, instances }) => active === 'one' && instances.get('one')?.replicas.join() === 'b')
-    // And what changes from then on is heard.
+    // And changes from then on are heard.
     await a.join('one', standing(b)?.epoch)
     await both(({ instances }) => instances.get('one')?.replicas.length === 2)
     await a.join('two')
@@ -237,13 +237,13 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
   })
 
   describe('D4: Redis is', () => {
-    test('killed and comes back empty: what is live is written back, with its epochs', async () => {
+    test('killed and comes back empty: what is live is written back with its epochs', async () => {
       const [a, b] = [await open('a', SLOW), await open('b', SLOW)]
       await a.join('one')
       await b.join('two')
       await a.until(() => a.active === 'two 2')
       await redis.kill()
-      // The lease of what was known has not ended: it is acted on.
+      // The lease on what was known has not ended, so it is acted on.
       expect([a.active, b.active]).toEqual(['two 2', 'two 2'])
       await redis.start()
       await Promise.all(
@@ -264,17 +264,17 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
       await b.join('two')
       await a.until(() => a.active === 'two 2')
       await redis.command('FLUSHALL')
-      // A third instance comes before anything is written back: it waits until the directory is not young any more.
+      // A third instance connects before anything is written back: it waits until the directory is no longer young.
       const standing = await a.join('three')
       expect([standing.epoch, standing.active]).toEqual([2, 'two'])
       await b.until(() => b.active === 'three 3')
-      // The lost ones are told to the directory again.
+      // The lost ones are announced to the directory again.
       await a.until(() => a.standing!.instances.get('one')?.replicas.includes('a') ?? false)
       await b.until(() => b.standing!.instances.get('two')?.replicas.includes('b') ?? false)
       await a.until(() => a.standing!.instances.get('two')?.epoch === 2)
     })
 
-    test('paused: nothing waits for ever, no new epoch; who held one is served at once', async () => {
+    test('paused: nothing waits forever, no new epoch is granted, and an instance that had one is served at once', async () => {
       const a = await open('a', QUICK)
       await a.join('one')
       redis.pause()
@@ -286,7 +286,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
       a.leave('one')
       const again = await a.join('one', 1)
       expect([again.active, again.epoch]).toEqual(['one', 1])
-      // Alone in the world, it goes on after its lease has ended.
+      // As the only replica, it goes on after its lease has ended.
       await a.until(() => a.directory.state === 'presumed')
       expect(a.active).toBe('one 1')
       redis.resume()
@@ -294,7 +294,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
       expect(a.active).toBe('two 2')
     })
 
-    test('out of reach for one of two: it stops at the end of its lease, and goes on when it is back', async () => {
+    test('unreachable for one of two: that one stops at the end of its lease, and goes on once it is back', async () => {
       const a = await open('a', QUICK)
       const relay = await Relay.start({ port: redis.port })
       const b = await open('b', QUICK, `redis://127.0.0.1:${relay.port}`)
@@ -310,7 +310,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     })
   })
 
-  test('more instances than can wait for Redis: the directory is asked when it has room, and nothing is presumed', async () => {
+  test('more instances than can wait for Redis: the directory is asked once it has room, and nothing is presumed', async () => {
     const a = await open('a')
     await a.until(() => a.directory.state === 'connected')
     redis.pause()
@@ -324,7 +324,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     await Promise.all(joining)
   })
 
-  test('that nobody listens is believed of a refusal alone, and of each address', () => {
+  test('that nobody listens is concluded only from refused connections, at each address', () => {
     const errorOf = (code: string, errors?: Error[]) => Object.assign(new Error(code), { code, errors })
     const refused = errorOf('ECONNREFUSED')
     expect([refused, errorOf('ECONNREFUSED', [refused, refused])].map(isRefused)).toEqual([true, true])
@@ -342,7 +342,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     expect(isRefused(errorOf('ECONNREFUSED', [refused, errorOf('ETIMEDOUT')]))).toBe(false)
   })
 
-  test('a replica that stood still does not act on what it knew', async () => {
+  test('a replica that was frozen does not act on what it knew', async () => {
     let stoodStillMs = 0
     const a = await open('a', { now: () => performance.now() + stoodStillMs })
     await open('b')
@@ -354,7 +354,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     expect(a.active).toBe('one 1')
   })
 
-  test('D1: no name reaches the key of another one', async () => {
+  test("D1: no name reaches another name's key", async () => {
     const a = await open('a', { prefix: 'sallyport:x' })
     await a.join('one', 0, 'demo')
     await a.join('one', 0, 'a}:runtime:{b')
@@ -366,7 +366,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     ])
   })
 
-  test('nothing stays for ever: each record has its end', async () => {
+  test('nothing stays forever: each record expires', async () => {
     const a = await open('a')
     await a.join('one')
     const ttl = Number(await redis.command('PTTL', '{sallyport}:runtime:demo'))
@@ -388,7 +388,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
   })
 })
 
-describe.runIf(needs('redis'))('D2: TLS and a user of the access control list', () => {
+describe.runIf(needs('redis'))('D2: TLS and an ACL user', () => {
   const user = { name: 'sallyport', password: 'a password of this test' }
   let redis: Redis
   let ca: string
@@ -415,7 +415,7 @@ describe.runIf(needs('redis'))('D2: TLS and a user of the access control list', 
     return { replica, logged }
   }
 
-  test('with its rights and no others it works', async () => {
+  test('the documented rights are enough', async () => {
     const { replica } = await attempt({ password: user.password })
     await replica.join('one')
     await replica.until(() => replica.active === 'one 1')
@@ -430,7 +430,7 @@ describe.runIf(needs('redis'))('D2: TLS and a user of the access control list', 
     ['no password', { user: undefined, password: undefined }],
     ['an authority that did not sign its certificate', { password: user.password, ca: undefined }],
     ['no TLS', { password: user.password, url: 'plain' }],
-  ])('%s: it is not let in, and says nothing secret', async (_name, change) => {
+  ])('%s: it is refused, and the message reveals nothing secret', async (_name, change) => {
     const url = 'url' in change ? redis.url.replace('rediss:', 'redis:') : redis.url
     const { replica, logged } = await attempt({ ...change, url } as Partial<RedisAddress>)
     expect(replica.directory.state).toBe('lost')
@@ -453,7 +453,7 @@ describe.runIf(needs('redis'))('D2: TLS and a user of the access control list', 
       const rights = DIRECTORY_RIGHTS.replace('&sallyport:*', others.join(' '))
       return [`the channel ${channel}`, rights, new RegExp(`PUBLISH sallyport:${channel}|NOPERM.*channel`)] as const
     }),
-  ])('without the right to %s no server starts, and it is told why', async (_name, rights, reason) => {
+  ])('without the right to %s no server starts, and the error says why', async (_name, rights, reason) => {
     const poor = { name: 'poor', password: 'another password' }
     const at = await Redis.start({ user: { ...poor, rights } })
     const opened = async () => {
@@ -475,7 +475,7 @@ describe.runIf(needs('redis'))('D2: TLS and a user of the access control list', 
     await at.stop()
   })
 
-  /** Where a busy machine takes too long to reach Redis, nothing is known of its rights, and it is opened again. */
+  /** If a busy machine takes too long to reach Redis, its rights stay unknown, and it is opened again. */
   async function connected(open: () => Promise<{ state: string; close(): Promise<unknown> }>): Promise<void> {
     for (;;) {
       const one = await open()
@@ -485,7 +485,7 @@ describe.runIf(needs('redis'))('D2: TLS and a user of the access control list', 
     }
   }
 
-  test('a password that changed in its file counts at the next connect', async () => {
+  test('a password that changed in its file is used at the next connect', async () => {
     const file = join(folder, 'password')
     await writeFile(file, 'not yet\n')
     const { createServer } = await import('../../../server/index.ts')

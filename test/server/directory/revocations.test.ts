@@ -11,7 +11,7 @@ import { Relay } from '../../support/relay.ts'
 import { eventually } from '../../support/until.ts'
 import { dial, openWebSocket, startServer, token } from '../fixture.ts'
 
-/** Days after which nobody keeps a rule whose time is over. */
+/** Days after which nobody keeps an expired rule. */
 const LATE_MS = 3 * 86_400_000
 
 describe.runIf(needs('redis'))('revocations in Redis', () => {
@@ -36,12 +36,12 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   const refused = async (server: Server, id: string) =>
     expect(await openWebSocket(server, { token: await token('demo', { id }) }).catch(error => error.status)).toBe(401)
 
-  /** Resolves once the server knows so many rules. */
+  /** Resolves once the server knows this many rules. */
   async function knows(server: Server, count: number): Promise<void> {
     while (server.revocations().length !== count) await new Promise(resolve => setTimeout(resolve, 20))
   }
 
-  test('end sessions on all replicas, and hold on one that starts later', async () => {
+  test('end sessions on all replicas, and apply on one that starts later', async () => {
     const [a, b] = [await start(), await start()]
     const client = await dial(b, { token: await token('demo', { id: 'stolen' }) })
     const other = await dial(b, { token: await token('other') })
@@ -55,7 +55,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     expect(c.revocations().map(({ id }) => id)).toEqual(a.revocations().map(({ id }) => id))
   })
 
-  test('are written back when Redis has lost them; one made meanwhile says so, holds here, and elsewhere after', async () => {
+  test('are written back when Redis has lost them; one made meanwhile reports that, applies here, and elsewhere later', async () => {
     const [a, b] = [await start(), await start()]
     await a.revoke({ tokenId: 'first' })
     await knows(b, 1)
@@ -82,7 +82,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   const many = (count: number, from = 0) =>
     Array.from({ length: count }, (_, i) => JSON.stringify({ jti: `t${from + i}` }))
 
-  test('D7: over 10,000 hold all the same, also where a replica starts; one more is refused, and says why', async () => {
+  test('D7: more than 10,000 still apply, even at a replica that starts; one more is refused with a reason', async () => {
     await redis.age()
     const a = await start()
     await write(...many(10_005))
@@ -98,7 +98,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await knows(b, 10_004)
   })
 
-  test('D7: the list is bounded in bytes where it is written', async () => {
+  test('D7: the list is bounded in bytes when it is written', async () => {
     const a = await start()
     await write(...Array.from({ length: 9_000 }, (_, i) => JSON.stringify({ jti: `${i}`.padEnd(224, 'x') })))
     await knows(a, 9_000)
@@ -106,7 +106,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     expect(Number(await redis.command('HLEN', KEY))).toBe(9_000)
   })
 
-  test('D7: where it is full, taking a rule back makes room, for what there was none as well', async () => {
+  test('D7: a full list gets room from taking a rule back, even a rule that it does not have', async () => {
     const a = await start()
     await write(...many(10_000))
     await knows(a, 10_000)
@@ -120,7 +120,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await openWebSocket(a, { token: await token('demo', { id: 'one more' }) })
   })
 
-  test('D7: of what was taken back so much is remembered as there may be rules, the latest', async () => {
+  test('D7: as many taken-back rules are remembered as there may be rules, the latest ones', async () => {
     const a = await start()
     const inAnHour = Math.floor(Date.now() / 1000) + 3600
     await redis.command('HSET', KEY, ...many(10_000).flatMap((text, i) => [text, `removed ${inAnHour + i}`]))
@@ -142,7 +142,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   })
 
   const ODD = ['garbage', '{}', '[]', 'null', '{"jti":7}', '{"jti":"a","other":1}', '{"jti":"a","until":"never"}', '"']
-  test.each(ODD)('D7: an entry that is no rule (%s) lets nobody in until it is removed', async text => {
+  test.each(ODD)('D7: an invalid entry (%s) lets nobody in until it is removed', async text => {
     await redis.age()
     const a = await start()
     await becomes(true, a)
@@ -163,7 +163,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await dial(b)
   })
 
-  test('D7, A9: entries that are no UTF-8 let nobody in until they are removed, also where they look alike', async () => {
+  test('D7, A9: entries that are not UTF-8 let nobody in until they are removed, even if they look alike', async () => {
     await redis.age()
     const a = await start()
     await becomes(true, a)
@@ -199,7 +199,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     }
   })
 
-  test('D7: a key of another kind lets nobody in', async () => {
+  test('D7: a key of another type lets nobody in', async () => {
     await redis.age()
     const a = await start()
     await becomes(true, a)
@@ -211,7 +211,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await becomes(true, a)
   })
 
-  test('A9: taken back on one replica, a rule holds on none, and no replica that missed it writes it back', async () => {
+  test('A9: a rule taken back on one replica applies on none, and no replica that missed it writes it back', async () => {
     const relay = await Relay.start({ port: redis.port })
     const [a, b] = [await start(), await start(`redis://127.0.0.1:${relay.port}`)]
     await a.revoke({ tokenId: 'mine' })
@@ -231,7 +231,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await relay.stop()
   })
 
-  test('D7: a list that is too long to be read lets nobody in until it is removed; what a replica knew of it stays', async () => {
+  test('D7: a list too long to read lets nobody in until it is removed, and a replica keeps what it knew', async () => {
     await redis.age()
     const a = await start()
     await a.revoke({ tokenId: 'stolen' })
@@ -286,7 +286,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     })
 
     test('not again while nothing changes', async () => {
-      // A connection that a busy machine has cost is a change.
+      // A connection lost on a busy machine is a change.
       await eventually(async () => {
         const before = await reads()
         for (let round = 0; round < 5; round++) for (const one of both) await one.open()
@@ -294,14 +294,14 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
       })
     })
 
-    test('when another replica has changed them, though nobody told', async () => {
+    test('when another replica has changed them, even without an announcement', async () => {
       await redis.command('HSET', KEY, '{"jti":"b"}', '')
       await redis.command('HSET', `${KEY}:version`, 'version', '1')
       await both[0]!.open()
       expect(texts.sort()).toEqual(['a', 'b'])
     })
 
-    test('when an earlier version tells that it took one back', async () => {
+    test('when an earlier version announces that it took one back', async () => {
       await redis.command('HSET', KEY, '{"jti":"a"}', `removed ${Math.floor(Date.now() / 1000) + 60}`)
       await redis.command('PUBLISH', 'sallyport:revocations', '')
       while (texts.length > 0) await new Promise(resolve => setTimeout(resolve, 5))
@@ -314,7 +314,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     })
   })
 
-  test('that are closed take nothing more, whenever that is, and leave no connection behind', async () => {
+  test('accept nothing more once closed, whenever that is, and leave no connection behind', async () => {
     const before = alone()
     before.close()
     await expect(before.add({ tokenId: 'late' })).rejects.toThrow(new Error('closed'))
@@ -336,7 +336,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     while (!(await listening()).endsWith(',0'));
   })
 
-  test('whose time is over by the clock of Redis alone hold, and are not written back for ever', async () => {
+  test("that have expired only by Redis's clock apply, and are not written back forever", async () => {
     const both = [alone(LATE_MS), alone(LATE_MS)]
     const known: Array<readonly Revocation[]> = []
     for (const [i, one] of both.entries()) {
@@ -354,7 +354,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     for (const one of both) one.close()
   })
 
-  test('whose time is over are removed', async () => {
+  test('are removed once expired', async () => {
     const one = alone()
     await one.open()
     await one.add({ tokenId: 'over', until: 1 })

@@ -21,7 +21,7 @@ import { Redis } from '../../support/redis.ts'
 type Step =
   | { what: 'enter'; instance: string; replica: string; presented: number; seen: number; seenActive: string }
   | { what: 'leave'; instance: string; replica: string; seen: number; seenActive: string }
-  /** A replica that is found dead, by whoever changes something next. */
+  /** A replica that is found dead by whoever changes something next. */
   | { what: 'dies'; replica: string }
 
 const instance = fc.constantFrom('a', 'b', 'c', 'd')
@@ -45,7 +45,7 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
   { maxLength: 25 },
 )
 
-/** Comparable: epochs, who is active, who is where. */
+/** A comparable form: epochs, who is active, who is where. */
 function shape(record: RuntimeRecord) {
   const { epoch, active, instances } = stateOf('demo', record, 0)
   return {
@@ -80,7 +80,7 @@ function changeOf(step: Step): DirectoryChange {
 }
 
 describe('the rules of epochs', () => {
-  test.each([0, 1e9])('after every step (what came to light late is waited for %i ms)', leaseMs => {
+  test.each([0, 1e9])('after every step (news that arrives late is waited for %i ms)', leaseMs => {
     fc.assert(
       fc.property(steps, list => {
         const record = newRecord()
@@ -95,12 +95,12 @@ describe('the rules of epochs', () => {
           for (const [name, { epoch }] of record.instances) {
             expect(epoch).toBeLessThanOrEqual(record.epoch)
             expect(epoch).toBeGreaterThanOrEqual(old.get(name) ?? 0)
-            // A new epoch belongs to one instance alone; one that was presented is the presenter's word.
+            // A new epoch belongs to one instance only; a presented one is the presenter's claim.
             const isNew = epoch !== old.get(name) && !(step.what === 'enter' && epoch === step.presented)
             if (isNew) expect(granted.get(epoch) ?? name).toBe(name)
             if (isNew) granted.set(epoch, name)
           }
-          // Somebody who is live is active, unless what was lost is waited for.
+          // Some live instance is active, unless lost records are waited for.
           const live = [...record.instances.values()].some(({ replicas }) => replicas.size > 0)
           if (live && leaseMs === 0) expect(record.instances.get(record.active)?.replicas.size).toBeGreaterThan(0)
         }
@@ -109,7 +109,7 @@ describe('the rules of epochs', () => {
     )
   })
 
-  test('reconnecting never raises an epoch, for whoever was active last', () => {
+  test('reconnecting never raises an epoch, for the last active instance', () => {
     const record = newRecord()
     const come = (name: string) =>
       enter(record, { instance: name, replica: 'r1', presented: 0, seen: 0, seenActive: '' }, at(0))
@@ -135,7 +135,7 @@ describe('the rules of epochs', () => {
     expect(record.instances.has('i0')).toBe(false)
   })
 
-  test('what a state cannot say is no state', () => {
+  test('an inconsistent state is refused', () => {
     const listOf = (change: Partial<Record<number, unknown>>) =>
       JSON.stringify(Object.values({ ...['demo', '1', 'a', '2', '3', 'a', '1 r1'], ...change }))
     expect(parseRuntimeState(listOf({}), 0)).toMatchObject({ runtime: 'demo', epoch: 1, active: 'a', version: 2 })
@@ -158,7 +158,7 @@ describe('the rules of epochs', () => {
     ['is an instance', ['demo', '1', 'a', '2', '3', 'a', '1 r1', '"', '1 r1']],
     ['is a replica', ['demo', '1', 'a', '2', '3', 'a', '1 r1 "']],
     ['is an instance that takes more bytes', ['demo', '1', 'a', '2', '3', 'a', '1 r1', '\u20ac', '1 r1']],
-  ])('what stands in the directory can be told to others, though a text that is none of ours %s', (_what, list) => {
+  ])("the directory's contents can be sent to others, even with a foreign text that %s", (_what, list) => {
     const planted = list.map(text => text.replace(/["\u20ac]/, found => found.repeat(600_000)))
     const state = parseRuntimeState(JSON.stringify(planted), 0)
     expect(state.instances).toEqual(new Map([['a', { epoch: 1, replicas: ['r1'] }]]))
@@ -166,7 +166,7 @@ describe('the rules of epochs', () => {
     expect(Buffer.byteLength(message)).toBeLessThan(MAX_PEER_MESSAGE_BYTES)
   })
 
-  test('a state survives being told', () => {
+  test('a state survives being sent', () => {
     const record = newRecord()
     for (const name of ['a', 'b']) {
       const entrance = { instance: name, replica: 'r%201~x', presented: 0, seen: 0, seenActive: '' }
@@ -194,7 +194,7 @@ describe('the rules of epochs', () => {
   })
 
   test.each(['{}', '[1]', '["demo","x","a","1","0"]', '["demo","1","a","1","-5"]', 'no JSON'])(
-    '%s is no state',
+    '%s is not a state',
     text => {
       expect(() => parseRuntimeState(text, 0)).toThrow()
     },
@@ -230,7 +230,7 @@ describe.runIf(needs('redis'))('the same rules in Redis', () => {
         if (born !== undefined) await redis.command('HSET', replicas, '@born', born)
         const dead = new Set<string>()
         for (const step of list) {
-          // Death shows when somebody looks.
+          // A death is noticed when somebody looks.
           await renew(step.replica, step.what === 'dies' ? 0 : 1e6)
           if (step.what === 'dies') dead.add(step.replica)
           else dead.delete(step.replica)
@@ -250,7 +250,7 @@ describe.runIf(needs('redis'))('the same rules in Redis', () => {
     )
   })
 
-  test('the version grows with every change and with nothing else, and no number loses digits', async () => {
+  test('the version grows with every change and only then, and no number loses digits', async () => {
     const run = (operation: string, ...who: string[]) =>
       link.run(
         CHANGE,

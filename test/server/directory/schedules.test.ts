@@ -1,6 +1,6 @@
 /**
  * The directory's algorithm in random schedules of faults, on a store in memory and a fake clock: the checker of the
- * replicas' model judges every stream. `TEST_SEED` begins with a given seed.
+ * replicas' model judges every stream. `TEST_SEED` sets the first seed.
  */
 import { afterEach, expect, test, vi } from 'vitest'
 import { NoWitnesses } from '../../../server/directory/witnesses.ts'
@@ -15,10 +15,10 @@ const STEPS = 60
 const REPLICAS = ['a', 'b', 'c']
 const INSTANCES = ['one', 'two', 'three', 'four']
 const HOUR_S = 3600
-/** Of the time of the fake clock. */
+/** In time of the fake clock. */
 const AGREE_MS = 60_000
 
-/** Nobody speaks with the others, and each knows that there are some. */
+/** Nobody talks to the others, and each knows that there are some. */
 class NobodyVouches extends NoWitnesses {
   override vouchedUntilMs(): number {
     return Number.NEGATIVE_INFINITY
@@ -41,7 +41,7 @@ class FakeSchedule {
     vi.spyOn(Math, 'random').mockImplementation(randomOf(~seed))
   }
 
-  /** Returns whether all came to agree when the faults were over. */
+  /** Returns whether all agreed once the faults were over. */
   async run(): Promise<boolean> {
     await this.#ground.age()
     for (const name of REPLICAS) {
@@ -62,7 +62,7 @@ class FakeSchedule {
     return list[Math.floor(this.#random() * list.length)]!
   }
 
-  /** Time passes, and callers come all the while. */
+  /** Time passes, with callers all the while. */
   async #pass(ms: number): Promise<void> {
     for (const untilMs = performance.now() + ms; performance.now() < untilMs; ) {
       await this.#ground.pass()
@@ -112,7 +112,7 @@ class FakeSchedule {
     }
   }
 
-  /** With what it knew, for longer than it takes until each has tried again: what comes back for less is new, and young. */
+  /** With what it knew, for longer than each takes to try again: a shorter return would make it new, and young. */
   async #comeBack(): Promise<void> {
     this.steps.push('the store is back')
     this.#isAway = false
@@ -120,7 +120,9 @@ class FakeSchedule {
     await this.#pass(0.6 * this.#ground.leaseMs)
   }
 
-  /** While nobody is cut off: who is, could not write back what is forgotten (docs/scaling.md says what that means). */
+  /**
+   * While nobody is cut off: a replica that is cut off could not write back what is forgotten (see docs/scaling.md).
+   */
   async #forget(): Promise<void> {
     await this.#heal()
     await this.#pass(3 * this.#ground.leaseMs)

@@ -1,5 +1,8 @@
 // @module-tag slow
-/** The directory's algorithm, with all that a store may do to it. The same on a store in memory and on a real Redis. */
+/**
+ * The directory's algorithm against everything that a store may do to it: the same for a store in memory and a real
+ * Redis.
+ */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { RuntimeState } from '../../../server/directory/directory.ts'
 import type { Script } from '../../../server/directory/scripts.ts'
@@ -47,14 +50,14 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       return settled
     }
 
-    /** One is active at `a`, two stands by at `b` or took over there. */
+    /** One is active at `a`; two is a standby at `b`, or took over there. */
     async function joinBoth(): Promise<void> {
       await done(b.join('one'))
       await done(a.join('two'))
       await until(() => [a, b].every(each => each.active === 'two 2'))
     }
 
-    test('an answer that is lost grants nothing twice', async () => {
+    test('a lost answer grants nothing twice', async () => {
       a.path.losesAnswers = true
       const presumed = await done(a.join('one'))
       expect([presumed.epoch, presumed.active]).toEqual([0, ''])
@@ -64,7 +67,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       expect(Math.max(...[a, b].flatMap(each => each.changes.map(({ epoch }) => epoch)))).toBe(1)
     })
 
-    test('an answer that is lost leaves no instance behind that left', async () => {
+    test('a lost answer leaves behind no instance that has left', async () => {
       await joinBoth()
       a.path.losesAnswers = true
       a.leave('two')
@@ -73,7 +76,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => [a, b].every(each => each.active === 'one 3' && each.replicasOf('two') === ''))
     })
 
-    test('notices that come twice, and in another order, set nobody back', async () => {
+    test('notices that arrive twice or in another order set nobody back', async () => {
       b.path.repeats = true
       b.path.reorders = true
       await done(b.directory.refresh('demo'))
@@ -87,7 +90,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       expect(epochs).toEqual(epochs.toSorted((x, y) => x - y))
     })
 
-    test('cut off, a replica stops before a standby elsewhere takes over, and goes on when it is back', async () => {
+    test('cut off, a replica stops before a standby elsewhere takes over, and goes on once it is back', async () => {
       await joinBoth()
       a.path.silent = true
       await until(() => b.active === 'one 3')
@@ -97,7 +100,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => [a, b].every(each => each.replicasOf('two') === 'a'))
     })
 
-    test('what left while a replica was cut off is told when it is back', async () => {
+    test('departures while a replica was cut off are announced when it is back', async () => {
       await done(a.join('one'))
       await done(b.directory.refresh('demo'))
       a.path.silent = true
@@ -107,7 +110,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => [a, b].every(each => each.active === 'one 1' && each.replicasOf('one') === ''))
     })
 
-    test('a link that breaks and comes back at once costs nobody what is known', async () => {
+    test('a link that breaks and comes back at once loses nothing of what is known', async () => {
       await joinBoth()
       const before = a.directory.stats().failures
       a.path.cut()
@@ -117,7 +120,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => a.active === 'three 3')
     })
 
-    test('that answers, but takes no writes, costs nobody what is known for the rest of the lease', async () => {
+    test('that answers but refuses writes loses nothing of what is known for the rest of the lease', async () => {
       await joinBoth()
       a.path.full = true
       a.path.cut()
@@ -129,7 +132,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => [a, b].every(each => each.directory.state === 'connected' && each.active === b.active))
     })
 
-    test('away for all, it is presumed what was last known, and nothing is granted', async () => {
+    test('offline for all: the last known state is presumed, and nothing is granted', async () => {
       await joinBoth()
       for (const { path } of [a, b]) {
         path.absent = true
@@ -142,7 +145,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => [a, b].every(each => each.active === 'three 3'))
     })
 
-    test('away for all, after a replica was cut off: that one has missed an epoch, and presumes nothing', async () => {
+    test('offline for all, after a replica was cut off: that one has missed an epoch, and presumes nothing', async () => {
       await joinBoth()
       a.path.silent = true
       await until(() => b.active === 'one 3')
@@ -159,7 +162,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       })
     })
 
-    test('away for all, within the lease of a replica that was cut off: its link did not end behind all that was said', async () => {
+    test('offline for all, within the lease of a replica that was cut off: its link ended before it had heard everything', async () => {
       await joinBoth()
       a.path.silent = true
       expect(await done(b.join('three'))).toMatchObject({ epoch: 3, active: 'three' })
@@ -174,7 +177,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       expect([a.directory.state, a.directory.find('demo'), b.active]).toEqual(['lost', 'unknown', 'three 3'])
     })
 
-    test('cut off, a replica does not take one for gone that was cut off before', async () => {
+    test('cut off, a replica does not believe that one is gone that was cut off before', async () => {
       await joinBoth()
       a.path.silent = true
       await until(() => b.directory.stats().replicas === 1)
@@ -186,7 +189,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       expect([b.directory.state, b.directory.find('demo')]).toEqual(['lost', 'unknown'])
     })
 
-    test('that forgot everything is told again, and grants nothing before', async () => {
+    test('that forgot everything is told again, and grants nothing before that', async () => {
       await joinBoth()
       await ground.forget()
       const early = await done(a.join('three'))
@@ -217,10 +220,10 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       expect(epochs).toEqual(runtimes.map(() => '1 one'))
     })
 
-    test('that forgot everything grants nothing before it was told all, however long that takes', async () => {
+    test('that forgot everything grants nothing before it has been told everything, however long that takes', async () => {
       const runtimes = Array.from({ length: 8 * 128 }, (_, i) => `r${i}`)
       await done(Promise.all(runtimes.map(runtime => a.join('one', 0, runtime))))
-      // Eight batches one after the other: more than a lease.
+      // Eight batches, one after the other: more than a lease.
       a.path.delayMs = 0.15 * ground.leaseMs
       await ground.forget()
       await until(() => b.directory.young)
@@ -232,7 +235,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       expect(await done(b.join('two', 0, 'r0'))).toMatchObject({ epoch: 2, active: 'two' })
     })
 
-    /** It comes back as it was, with what it was told since lost; who is away finds it later. */
+    /** It comes back as it was, without what it has been told since; those who are cut off find it later. */
     async function comesBackAs(kept: () => Promise<void>): Promise<void> {
       for (const { path } of [a, b]) {
         path.silent = true
@@ -244,7 +247,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => b.directory.stats().operations > before)
     }
 
-    test('that lost its last changes grants no epoch that it granted before', async () => {
+    test('that lost its last changes grants no epoch a second time', async () => {
       await done(a.join('one', 0, 'other'))
       const kept = await ground.keep()
       await done(a.join('one'))
@@ -256,7 +259,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => [a, b].every(each => each.active === 'two 2' && each.replicasOf('one') === 'a'))
     })
 
-    test('that comes back with all that it was told goes on as before', async () => {
+    test('that comes back with everything it was told goes on as before', async () => {
       await done(a.join('one'))
       // Nobody tells it anything between the copy and its loss.
       await comesBackAs(async () => (await ground.keep())())
@@ -268,7 +271,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       })
     })
 
-    test('that forgot everything, with nobody there, is told of the epoch that was the latest', async () => {
+    test('that forgot everything while nobody was connected is told the latest epoch', async () => {
       await joinBoth()
       b.leave('one')
       await until(() => a.replicasOf('one') === '')
@@ -282,7 +285,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => a.active === 'three 3')
     })
 
-    test('that is there for moments costs nobody what is known, as long as all others vouch', async () => {
+    test('that is reachable only for moments loses nothing of what is known, as long as all others vouch', async () => {
       const { leaseMs } = ground
       let vouch = true
       let isWatched = false
@@ -312,7 +315,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
         return performance.now() > overMs
       })
       expect([...actives]).toEqual(['one 1'])
-      // What others are asked for begins before the first of these moments.
+      // The questions to the others begin before the first of these moments.
       expect(confirmed.length).toBeGreaterThan(2)
       expect(confirmed.every(sentMs => sentMs === undefined)).toBe(true)
       vouch = false
@@ -323,7 +326,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await done(c.directory.close())
     })
 
-    test('another replica that presumes what is over is told of the later epoch', async () => {
+    test('another replica that presumes something outdated is told the later epoch', async () => {
       await joinBoth()
       const told: RuntimeState[] = []
       const witnesses = new NoWitnesses('c')
@@ -352,7 +355,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
     test.each([
       ['an hour back', -HOUR_S],
       ['an hour on', HOUR_S],
-    ])('the clock of the store steps %s: no lease ends, and nothing is granted', async (_name, seconds) => {
+    ])("the store's clock steps %s: no lease ends, and nothing is granted", async (_name, seconds) => {
       await joinBoth()
       await ground.setClock(seconds)
       const before = [a, b].map(each => each.directory.stats().operations)
@@ -364,7 +367,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
         return [a, b].every((each, i) => each.directory.stats().operations > before[i]! + 5)
       })
       expect([a.active, b.active]).toEqual(['two 2', 'two 2'])
-      // And who dies then is missed after a lease.
+      // And an instance that dies then is missed after a lease.
       a.path.silent = true
       await until(() => b.active === 'one 3')
     })

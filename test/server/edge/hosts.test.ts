@@ -18,7 +18,7 @@ describe('hosts', () => {
     expect(hosts.runtimeOf(authority)).toBe(runtime)
   })
 
-  test("the control endpoint's name is no runtime, though it lies under a domain", () => {
+  test("the control endpoint's name is no runtime, though it is under a domain", () => {
     expect(hosts.match('connect.tunnels.example.com:443')).toEqual({ kind: 'control' })
     expect(hosts.match('connect.b.example').kind).toBe('runtime')
   })

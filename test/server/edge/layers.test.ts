@@ -1,4 +1,4 @@
-/** The layers of the edge, each before a next one of the test's. */
+/** The layers of the edge, each in front of a test's next one. */
 import { describe, expect, test } from 'vitest'
 import type { HttpRequest, ResponseHead } from '../../../protocol/exchange.ts'
 import { callers, parseCidrs } from '../../../protocol/http/forwarded.ts'
@@ -14,7 +14,7 @@ import { EXCHANGE, ends } from '../../support/ends.ts'
 
 const refuse = refusing(() => undefined)
 
-/** Sends a request into a layer: the status that it answers with itself, or the request that it hands on. */
+/** Sends a request into a layer: returns the status with which it answers, or the request that it passes on. */
 function send(layer: Layer, given: Partial<HttpRequest>) {
   const both = ends()
   const codes: (string | undefined)[] = []
@@ -26,7 +26,7 @@ function send(layer: Layer, given: Partial<HttpRequest>) {
   return { answered: codes[0], passed: both.request, both, sink }
 }
 
-test('callers: who calls is said once, and what a stranger forged goes', () => {
+test("callers: the caller is named once, and a stranger's forgery is removed", () => {
   const layer = callers(parseCidrs([]))
   const fresh = send(layer, { caller: undefined, headers: ['x-forwarded-for', '203.0.113.9'] })
   expect(fresh.passed).toMatchObject({ caller: { address: '127.0.0.1' } })
@@ -48,7 +48,7 @@ describe('health', () => {
     expect(sent.answered).toBe(answered)
     expect(sent.passed === undefined).toBe(answered !== undefined)
   })
-  test('without a path it is no layer at all', () => {
+  test('without a path there is no layer at all', () => {
     const { next } = ends()
     expect(health(undefined, () => true, refuse)(next)).toBe(next)
   })
@@ -65,7 +65,7 @@ describe('loop guard', () => {
   ])('%s %s %j', (method, path, headers, answered) => {
     expect(send(layer, { method, path, headers }).answered).toBe(answered)
   })
-  test('what goes on is marked', () => {
+  test('what it passes on is marked', () => {
     expect(send(layer, {}).passed!.headers).toEqual(['cdn-loop', 'sallyport'])
   })
 })
@@ -85,7 +85,7 @@ describe('host', () => {
 
 describe('quota', () => {
   const limits = { ...DEFAULT_SERVER_LIMITS, exchangesPerRuntime: 1, exchangesPerAddress: 1 }
-  test('what is too much for the runtime, or for the caller, is refused; each counts until it is over', () => {
+  test('what is too much for the runtime, or for the caller, is refused; each exchange counts until it is over', () => {
     const book = new QuotaBook(limits)
     const layer = quota(book, refuse, request => request.caller!.address)
     const first = send(layer, { runtime: 'a' })
@@ -99,7 +99,7 @@ describe('quota', () => {
     expect(book.exchanges).toBe(0)
     expect(send(layer, { runtime: 'a' }).answered).toBeUndefined()
   })
-  test("an embedder's are held against the runtime alone", () => {
+  test("an embedder's exchanges count against the runtime only", () => {
     const book = new QuotaBook(limits)
     send(quota(book, refuse), { runtime: 'a' })
     expect(book.exchanges).toBe(1)

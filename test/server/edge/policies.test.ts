@@ -4,7 +4,7 @@ import { Policies } from '../../../server/edge/policies.ts'
 describe('policies', () => {
   const policy = (origin: string) => ({ origins: [origin] })
 
-  test('the longest prefix of whole segments counts', () => {
+  test('the longest prefix of whole segments wins', () => {
     const policies = new Policies(policy('fallback'), 1000, () => 0)
     const rules = ['/', '/app', '/app/deep/'].map(path => ({ path, policy: policy(path) }))
     policies.publish('r', rules)
@@ -22,7 +22,7 @@ describe('policies', () => {
     expect(found('/app')).toBe('fallback')
   })
 
-  test('are bounded: what was published longest ago goes first', () => {
+  test('are bounded: the ones published longest ago go first', () => {
     const policies = new Policies(undefined, 1000, () => 0)
     for (let i = 0; i <= 10_000; i++) policies.publish(`r${i}`, [{ path: '/', policy: policy('o') }])
     expect(policies.find('r0', '/', true)).toBeUndefined()

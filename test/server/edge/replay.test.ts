@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { Replay, ReplayBudget } from '../../../server/edge/replay.ts'
 
 describe('replay', () => {
-  test('keeps what comes up to the bound of one exchange and of all', () => {
+  test('keeps what arrives up to the bound of one exchange and of all', () => {
     const budget = new ReplayBudget(100, 600)
     const one = new Replay(budget, 'rt')
     const two = new Replay(budget, 'rt')
@@ -18,7 +18,7 @@ describe('replay', () => {
     expect(budget.used).toBe(0)
   })
 
-  test('keeps more until the peer has taken it', () => {
+  test('keeps more once the peer has taken it', () => {
     const budget = new ReplayBudget(100, 1_800)
     const [one, two] = [new Replay(budget, 'rt'), new Replay(budget, 'rt')]
     one.add(new Uint8Array(400))
@@ -31,7 +31,7 @@ describe('replay', () => {
     expect([three.whole, budget.used]).toEqual([false, 0])
   })
 
-  test('B3 one runtime keeps a quarter of it all, and takes nothing from another', () => {
+  test('B3 one runtime keeps a quarter of the total, and takes nothing from another', () => {
     const budget = new ReplayBudget(100, 400)
     const replays = Array.from({ length: 5 }, () => new Replay(budget, 'greedy'))
     for (const replay of replays) replay.add(new Uint8Array(25))
@@ -54,7 +54,7 @@ describe('replay', () => {
     expect(Buffer.from(replay.chunks[0]!).toString()).toBe('a'.repeat(10))
   })
 
-  test.each([1, 100, 511])('pieces of %i bytes between large ones take little more memory than they have', piece => {
+  test.each([1, 100, 511])('pieces of %i bytes between large ones take little more memory than their bytes', piece => {
     const replay = new Replay(new ReplayBudget(65_536, 1_048_576), 'rt')
     for (let i = 0; i < 60; i++) {
       replay.add(Buffer.alloc(piece, i))
@@ -67,7 +67,7 @@ describe('replay', () => {
     expect(chunks.reduce((sum, chunk) => sum + chunk.buffer.byteLength, 0)).toBeLessThanOrEqual(2 * bytes)
   })
 
-  test.each([1, 7, 1023])('what comes in pieces of %i bytes is kept in few, and in little more memory', piece => {
+  test.each([1, 7, 1023])('pieces of %i bytes are kept as a few, and in little more memory', piece => {
     const body = Buffer.from(Array.from({ length: 50_000 }, (_, i) => i % 251))
     const replay = new Replay(new ReplayBudget(50_000, 200000), 'rt')
     for (let at = 0; at < body.length; at += piece) replay.add(body.subarray(at, at + piece))
@@ -77,7 +77,7 @@ describe('replay', () => {
     expect([replay.bytes, replay.whole]).toEqual([50_000, true])
   })
 
-  test('small pieces between large ones keep little more memory than their own', () => {
+  test('small pieces between large ones keep alive little more memory than their own', () => {
     const replay = new Replay(new ReplayBudget(50_000, 200_000), 'rt')
     while (replay.bytes < 48_000) {
       replay.add(new Uint8Array(1))
@@ -87,7 +87,7 @@ describe('replay', () => {
     expect(replay.chunks.reduce((sum, chunk) => sum + chunk.buffer.byteLength, 0)).toBeLessThanOrEqual(100_000)
   })
 
-  test('what was sent again stays as it was, and small and large pieces keep their order', () => {
+  test('replayed bytes stay as they were, and small and large pieces keep their order', () => {
     const replay = new Replay(new ReplayBudget(10_000, 40000), 'rt')
     const pieces = ['a', 'bc', 'd'.repeat(2000), 'e', 'f', 'g'.repeat(2000), 'h']
     let sent = ''

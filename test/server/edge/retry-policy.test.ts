@@ -8,7 +8,7 @@ test.each<[RefusalCode, rests: number]>([
   ['overloaded', 1],
   ['not-its-host', 0],
 ])(
-  '%s: another one is asked, and whether this one rests depends on whether it concerns other requests',
+  '%s: another one is asked, and whether this one rests depends on whether the refusal concerns other requests',
   (code, rests) => {
     let rested = 0
     const carrier = { instance: 'one', refused: () => rested++ } as unknown as Carrier

@@ -1,4 +1,4 @@
-/** Which trace a request is part of, and what those behind see of it. */
+/** Which trace a request is part of, and what later hops see of it. */
 import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { HttpRequest } from '../../../protocol/exchange.ts'
@@ -13,7 +13,7 @@ const TRACE = '0af7651916cd43dd8448eb211c80319c'
 const PARENT = 'b7ad6b7169203331'
 const field = (flags: string) => ['traceparent', `00-${TRACE}-${PARENT}-${flags}`]
 
-/** Sends a request through the layers of an edge that believes 10.0.0.0/8. */
+/** Sends a request through the layers of an edge that trusts 10.0.0.0/8. */
 function send(given: Partial<HttpRequest>, options: { ratio?: number; parentBased?: boolean } = {}) {
   const spans = new Spans()
   const both = ends()
@@ -26,8 +26,8 @@ function send(given: Partial<HttpRequest>, options: { ratio?: number; parentBase
   return { spans, both, sink, parent: value('traceparent'), state: value('tracestate'), span: both.request!.span }
 }
 
-describe('a context of a trusted proxy', () => {
-  test('that is recorded is joined: those behind are parts of our span', () => {
+describe("a trusted proxy's context", () => {
+  test('that is sampled is joined: later spans are children of ours', () => {
     const { span, parent, both, sink, spans } = send({ headers: [...field('01'), 'tracestate', 'a=1'] })
     expect(span?.context).toMatchObject({ traceId: TRACE, sampled: true, state: 'a=1' })
     expect(parent).toEqual([`00-${TRACE}-${span?.context.spanId}-01`])
@@ -39,7 +39,7 @@ describe('a context of a trusted proxy', () => {
     ])
   })
 
-  test('that is not recorded goes on with an id of ours, and nothing is recorded', () => {
+  test('that is not sampled goes on with an id of ours, and nothing is recorded', () => {
     const { span, parent, state } = send({ headers: [...field('00'), 'tracestate', 'a=1'] }, { ratio: 1 })
     expect(span).toBeUndefined()
     expect(parent).toEqual([expect.stringMatching(`^00-${TRACE}-(?!${PARENT})[0-9a-f]{16}-00$`)])
@@ -56,7 +56,7 @@ describe('a context of a trusted proxy', () => {
     ['version ff', `ff-${TRACE}-${PARENT}-01`],
     ['zeros', `00-${'0'.repeat(32)}-${PARENT}-01`],
     ['upper case', `00-${TRACE.toUpperCase()}-${PARENT}-01`],
-  ])('that breaks the rules goes no further, nor does its state: %s', (_name, value) => {
+  ])('that breaks the rules is not passed on, nor is its state: %s', (_name, value) => {
     const { span, parent, state } = send({ headers: ['traceparent', value, 'tracestate', 'a=1'] })
     expect([span, parent, state]).toEqual([undefined, [], []])
   })
@@ -78,7 +78,7 @@ describe('a stranger', () => {
   })
 })
 
-test('a share that holds for all traces goes by their id, whatever others record', () => {
+test('a sampling rate applies by trace id, whatever others record', () => {
   const low = `00-${'1'.repeat(19)}${'0'.repeat(13)}-${PARENT}-00`
   const high = `00-${'1'.repeat(19)}${'f'.repeat(13)}-${PARENT}-01`
   const options = { ratio: 0.5, parentBased: false }
@@ -89,7 +89,7 @@ test('a share that holds for all traces goes by their id, whatever others record
   })
 })
 
-describe('what a span says', () => {
+describe('what a span contains', () => {
   const over = (given: Partial<HttpRequest>, end: (both: ReturnType<typeof send>['both']) => void) => {
     const sent = send({ headers: ['user-agent', 'curl/8'], ...given }, { ratio: 1 })
     sent.sink.requestEnd([])
@@ -102,7 +102,7 @@ describe('what a span says', () => {
       response.responseEnd([])
     })
 
-  test('the names are those of OpenTelemetry, and no query is among them', () => {
+  test("the names are OpenTelemetry's, and none contains a query", () => {
     const span = answer(200)
     expect(span).toMatchObject({ name: 'GET', kind: 'server', failed: false })
     expect(span.attributes).toEqual({
@@ -131,13 +131,13 @@ describe('what a span says', () => {
     expect(waterfall([run()], 'error.type')).toEqual([['GET', 'server', ...expected].join(' ')])
   })
 
-  test('a caller that leaves has not failed', () => {
+  test('a caller that leaves is not a failure', () => {
     const sent = send({ headers: [] }, { ratio: 1 })
     sent.sink.requestAbort(new SallyportError('cancelled'))
     expect(waterfall(sent.spans.finished, 'error.type')).toEqual(['GET server'])
   })
 
-  test('methods that callers make up make no names', () => {
+  test('made-up methods do not become names', () => {
     const sent = send({ headers: [], method: 'BREW' }, { ratio: 1 })
     sent.sink.requestAbort(new SallyportError('cancelled'))
     expect(sent.spans.finished[0]).toMatchObject({
@@ -147,12 +147,12 @@ describe('what a span says', () => {
   })
 })
 
-test('without tracing it is no layer at all', () => {
+test('without tracing there is no layer at all', () => {
   const { next } = ends()
   expect(trace(undefined, () => true)(next)).toBe(next)
 })
 
-test('options that mean nothing are refused', () => {
+test('meaningless options are refused', () => {
   expect(() => resolveTracing({ tracer: undefined as never })).toThrow(/^tracing.tracer is required/)
   expect(() => resolveTracing({ tracer: new Spans().tracer, ratio: 2 })).toThrow(/^tracing.ratio must be from 0 to 1/)
 })

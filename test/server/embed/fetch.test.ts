@@ -1,4 +1,4 @@
-/** What a `fetch` into a runtime says where its own exchange fails, with an edge that a test plays. */
+/** What a `fetch` into a runtime reports if its exchange fails, with an edge that the test plays. */
 import { expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { Handler, RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
@@ -6,7 +6,7 @@ import { fetchRuntime } from '../../../server/embed/fetch.ts'
 
 const sink: RequestSink = { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
 
-/** A fetch, and the response sink that the edge has of it. */
+/** A fetch, and the edge's response sink for it. */
 function begin(given: Partial<RequestSink> = {}) {
   const stop = new AbortController()
   let response: ResponseSink | undefined
@@ -19,14 +19,14 @@ function begin(given: Partial<RequestSink> = {}) {
   return { stop, response: response!, answer }
 }
 
-test('rejects with why the exchange broke before its head', async () => {
+test('rejects with the reason why the exchange broke before its head', async () => {
   const { response, answer } = begin()
   const error = new SallyportError('session-lost')
   response.responseAbort(error)
   await expect(answer).rejects.toBe(error)
 })
 
-test('the body rejects with why it broke off', async () => {
+test('the body rejects with the reason why it broke off', async () => {
   const { response, answer } = begin()
   response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
   const reading = (await answer).text()
@@ -35,7 +35,7 @@ test('the body rejects with why it broke off', async () => {
   await expect(reading).rejects.toBe(error)
 })
 
-test('rejects with the reason of the abort, and with what goes wrong as it is passed on', async () => {
+test('rejects with the reason of the abort, and with any error while it is passed on', async () => {
   const right = begin()
   right.stop.abort(new Error('enough'))
   await expect(right.answer).rejects.toThrow('enough')

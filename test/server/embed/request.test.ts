@@ -1,4 +1,4 @@
-/** What an embedder's request may be: what could not be sent as HTTP is its mistake, said when it calls. */
+/** What an embedder's request may be: what could not be sent as HTTP is refused when it is passed in. */
 import { expect, test } from 'vitest'
 import { buildRequest } from '../../../server/embed/request.ts'
 
@@ -24,6 +24,6 @@ test('not a caller that is no address', () => {
   expect(() => build({}, 'somebody')).toThrow(new TypeError('caller is not an IP address'))
 })
 
-test('what is right is taken', () => {
+test('valid requests are accepted', () => {
   expect(build()).toMatchObject({ method: 'GET', authority: 'demo.example', path: '/a' })
 })

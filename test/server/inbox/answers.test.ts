@@ -17,7 +17,7 @@ async function connected(...given: Parameters<typeof makeGround>) {
   return { client, ...ground }
 }
 
-test('all is well: its answer, and nothing is stored', async () => {
+test("all is well: the receiver's answer is passed on, and nothing is stored", async () => {
   const { receiver, post, messages } = await connected()
   expect(await post('one')).toMatchObject({ status: 200, text: 'said 200' })
   expect(receiver.bodies).toEqual(['one'])
@@ -25,7 +25,7 @@ test('all is well: its answer, and nothing is stored', async () => {
   expect(ground.server.stats().inbox).toMatchObject({ store: { commits: 1 }, accepted: { failed: 0 } })
 })
 
-test.each([301, 400, 401, 404, 413, 422])('%d: passed, nothing is stored', async status => {
+test.each([301, 400, 401, 404, 413, 422])('%d: passed on, nothing is stored', async status => {
   const { receiver, post, messages } = await connected()
   receiver.says = () => status
   expect(await post('one')).toMatchObject({ status })
@@ -58,7 +58,7 @@ test('no session: 202 at once, and all of them arrive in order', async () => {
   expect(receiver.got.map(({ attempt }) => attempt)).toEqual([1, 1, 1, 1, 1])
 })
 
-test('a restart of the server while the runtime is away forgets nothing', async () => {
+test('a restart of the server while the runtime is offline forgets nothing', async () => {
   const { client, receiver, post } = await connected()
   await leave(ground, client)
   expect((await post('before')).status).toBe(202)
@@ -70,7 +70,7 @@ test('a restart of the server while the runtime is away forgets nothing', async 
   expect(receiver.bodies).toEqual(['before', 'after'])
 })
 
-test('no answer in time: 202, and a 2xx that comes later settles it', async () => {
+test('no answer in time: 202, and a later 2xx settles it', async () => {
   ground = await makeGround()
   await ground.connect([{ ...RULE, answerWithinMs: 50 }])
   ground.receiver.says = () => undefined
@@ -81,7 +81,7 @@ test('no answer in time: 202, and a 2xx that comes later settles it', async () =
   expect(ground.receiver.bodies).toEqual(['slow'])
 })
 
-test('the session is lost behind the request: 202, and it is delivered again, marked', async () => {
+test('the session is lost after the request: 202, and it is delivered again, marked', async () => {
   const { client, receiver, post } = await connected()
   receiver.says = (_got, i) => (i === 0 ? undefined : 200)
   const said = post('torn')
@@ -93,7 +93,7 @@ test('the session is lost behind the request: 202, and it is delivered again, ma
   expect(receiver.got.map(({ attempt }) => attempt)).toEqual([0, 2])
 })
 
-test('something waits in the lane: 202, behind it; other lanes are not held up', async () => {
+test('something waits in the lane: 202, after it; other lanes are not held up', async () => {
   const { receiver, post } = await connected()
   receiver.says = ({ body }) => (body.toString() === 'first' && receiver.got.length < 2 ? 500 : 200)
   expect((await post('first')).status).toBe(202)
@@ -119,7 +119,7 @@ describe('a signature that the edge checks', () => {
   const verify = { scheme: 'github' as const, secrets: [Buffer.from(SECRET).toString('base64')] }
   const sign = (body: string) => `sha256=${createHmac('sha256', SECRET).update(body).digest('hex')}`
 
-  test.each(['fallback', 'always'] as const)('%s: a wrong one gets 401, nothing is stored', async mode => {
+  test.each(['fallback', 'always'] as const)('%s: a wrong one gets 401, and nothing is stored', async mode => {
     ground = await makeGround()
     const client = await ground.connect([{ ...RULE, mode, verify }])
     const headers = { 'x-hub-signature-256': sign('good') }
@@ -147,7 +147,7 @@ test('no room: 503 inbox-full, never 202', async () => {
   expect(ground.server.stats().inbox!.refused).toMatchObject({ 'inbox-full': 1 })
 })
 
-test('the same webhook twice while it waits: duplicate; the same id with another body is another one', async () => {
+test('the same webhook twice while it waits is a duplicate; the same id with another body is not', async () => {
   const { client, receiver, post } = await connected()
   await leave(ground, client)
   const headers = { 'x-github-delivery': 'd-1' }
@@ -159,7 +159,7 @@ test('the same webhook twice while it waits: duplicate; the same id with another
   expect(receiver.bodies).toEqual(['a', 'b'])
 })
 
-test('the same id and body for another endpoint: another webhook', async () => {
+test('the same id and body for another endpoint is another webhook', async () => {
   const { client, receiver, post } = await connected()
   await leave(ground, client)
   const headers = { 'idempotency-key': 'm-1' }
@@ -197,7 +197,7 @@ test('a body of 25 MiB waits, and arrives whole', async () => {
   expect(ground.server.stats().inbox!.bufferBytes).toBe(0)
 })
 
-test('what is no webhook of a rule passes as ever', async () => {
+test('a request that no rule matches passes as usual', async () => {
   const { client, post } = await connected()
   await leave(ground, client)
   expect((await post('x', { path: '/other' })).status).toBe(503)

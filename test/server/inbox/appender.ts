@@ -1,4 +1,4 @@
-/** A process that appends until it is killed, and says each id once it is durable: `appender.ts FILE PREFIX`. */
+/** A process that appends until it is killed, and prints each id once it is durable: `appender.ts FILE PREFIX`. */
 import { noLogger } from '../../../protocol/base/log.ts'
 import { openSqlite } from '../../../server/inbox/sqlite.ts'
 
@@ -26,7 +26,7 @@ for (let i = 0; ; i += 8) {
     const received = Date.now()
     const message = { id, ...common, ...numbers, received, expires: received + 1e9 }
     await store.apply({ op: 'append', message, head, rest })
-    // Synchronous for a pipe, and waits where it is full.
+    // Synchronous for a pipe, and blocks if it is full.
     process.stdout.write(`${id}\n`)
   })
   await Promise.all(group)

@@ -1,4 +1,4 @@
-/** A server with an inbox, a receiver that answers as a test says, and what reached it. */
+/** A server with an inbox, a receiver that answers as a test tells it, and a record of what reached it. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -18,11 +18,11 @@ export interface Got {
   readonly body: Buffer
   readonly id: string | undefined
   readonly attempt: number
-  /** Before: nothing was answered. */
+  /** Before that, nothing was answered. */
   readonly response: ResponseSink
 }
 
-/** What it answers, by the number of the request from 0; undefined: nothing yet. */
+/** Its answer, by the number of the request from 0; undefined: none yet. */
 export type Says = (got: Got, index: number) => number | undefined
 
 /** A receiver: everything that reached it whole, in order. */

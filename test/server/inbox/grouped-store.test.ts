@@ -1,4 +1,4 @@
-/** What all stores do alike, over one whose disk a test holds. */
+/** What all stores have in common, over one whose disk a test controls. */
 import { afterEach, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { GroupedStore, UnusableError } from '../../../server/inbox/grouped-store.ts'
@@ -42,7 +42,7 @@ class Held extends GroupedStore {
   counts = () => Promise.resolve({ counts: [], lanes: [] })
 }
 
-test('a store that takes long to open: the start does not wait for it, and what comes is told so until it is open', async () => {
+test('a store that takes long to open: the start does not wait for it, and webhooks get 503 until it is open', async () => {
   const store = new Held(noLogger, Date.now)
   const { promise, resolve } = Promise.withResolvers<void>()
   store.opens = promise
@@ -59,7 +59,7 @@ test('a store that takes long to open: the start does not wait for it, and what 
   await expect(append(store, message('after'))).rejects.toThrow('the store is closed')
 })
 
-test('one that turns out late to be of no use is away, and tried again', async () => {
+test('a store that turns out late to be unusable is offline, and is tried again', async () => {
   const store = new Held(noLogger, Date.now)
   const { promise, reject } = Promise.withResolvers<void>()
   store.opens = promise
@@ -74,7 +74,7 @@ test('one that turns out late to be of no use is away, and tried again', async (
   await store.close()
 })
 
-test('a disk that hangs: what waits is told so within ten seconds, what comes at once, until it works again', async () => {
+test('a disk that hangs: whatever waits is refused within ten seconds, and new webhooks at once, until it works again', async () => {
   vi.useFakeTimers()
   const store = new Held(noLogger, Date.now)
   await store.start()

@@ -13,7 +13,7 @@ import {
 import { eventually, until } from '../../support/until.ts'
 
 const OK: Outcome = { kind: 'delivered', reason: '200' }
-/** Lanes that are woken begin within it. */
+/** Woken lanes begin within this time. */
 const JITTER_MS = 1000
 const DOWN: Outcome = { kind: 'failed', reason: '500' }
 
@@ -131,7 +131,7 @@ describe('lanes', () => {
     vi.useRealTimers()
   })
 
-  test('a runtime that has too much to do is asked by a few of its lanes, and by all once it comes anew', async () => {
+  test('an overloaded runtime is tried with a few of its lanes, and with all once it reconnects', async () => {
     vi.useFakeTimers()
     let busy = true
     const { add, lanes, tried } = make(() => (busy ? { kind: 'offline', reason: 'overloaded' } : OK))
@@ -185,7 +185,7 @@ describe('lanes', () => {
     vi.useRealTimers()
   })
 
-  test('a receiver that is down is no reason to give a message up, and they arrive in order', async () => {
+  test('a receiver that is down is no reason to give up on a message, and all arrive in order', async () => {
     vi.useFakeTimers()
     let down = true
     const { add, store, tried, delivered } = make(() => (down ? DOWN : OK))
@@ -212,7 +212,7 @@ describe('lanes', () => {
     vi.useRealTimers()
   })
 
-  test('a receiver that is back between two tests gets all of them, in order', async () => {
+  test('a receiver that returns between two tests gets all of them, in order', async () => {
     vi.useFakeTimers()
     const { add, delivered, store } = make(({ id }) => (Date.now() - from < 3 * 3_600_000 || id === '0' ? DOWN : OK))
     const from = Date.now()
@@ -223,7 +223,7 @@ describe('lanes', () => {
     vi.useRealTimers()
   })
 
-  test('what is too old is not tried, and holds up nothing', async () => {
+  test('an expired message is not tried, and holds up nothing', async () => {
     vi.useFakeTimers()
     const { add, ground, lanes, state, tried } = make(({ id }) => (id === 'fails' ? DOWN : OK))
     ground.live = false
@@ -244,7 +244,7 @@ describe('lanes', () => {
     vi.useRealTimers()
   })
 
-  test('a store that is away: nothing is tried that could not be written', async () => {
+  test('an offline store: nothing is tried whose outcome could not be written', async () => {
     vi.useFakeTimers()
     const { add, store, tried } = make(() => OK)
     store.away = true
@@ -300,7 +300,7 @@ describe('lanes', () => {
   })
 })
 
-test('lanes of a runtime that has left take no turn from those of another', async () => {
+test('lanes of a runtime that has left take no turn from others', async () => {
   const store = new Memory()
   const tried: string[] = []
   const live = new Set(['gone', 'here'])
@@ -382,7 +382,7 @@ test('runtimes whose receivers are silent leave a place for another', async () =
   lanes.close()
 })
 
-test('what ends by its age while it is tried is counted once: nothing behind it is left', async () => {
+test('a message that expires during an attempt is counted once, and the lane goes on', async () => {
   const { add, lanes, tried } = make(() => {
     if (tried.length < 3) lanes.remove('demo', 'l', 1)
     return OK
@@ -392,8 +392,8 @@ test('what ends by its age while it is tried is counted once: nothing behind it 
   expect(tried).toEqual(['a', 'b', 'c'])
 })
 
-describe('where servers share a store, what it has counts', () => {
-  /** 20 wait in the lane `l`, as far as this server knows, which has no session. */
+describe("where servers share a store, the store's contents count", () => {
+  /** 20 wait in lane `l`, as far as this server knows, and it has no session. */
   const offline = () => {
     const made = make(() => OK)
     Object.assign(made.store, { shared: { release() {} } })
@@ -410,7 +410,7 @@ describe('where servers share a store, what it has counts', () => {
     expect(lanes.has('demo')).toBe(messages > 0)
   })
 
-  test('lanes whose webhooks were dropped, or too old, are gone, and those that only others had', () => {
+  test('lanes are gone if their webhooks were dropped or expired, or if only others had them', () => {
     const { lanes } = offline()
     lanes.laneChanged('demo', 'theirs', 'waits')
     lanes.remove('demo', 'l', 20)
@@ -423,7 +423,7 @@ describe('where servers share a store, what it has counts', () => {
     ['stored elsewhere', ({ lanes }) => lanes.laneChanged('demo', 'l', 'waits')],
     ['replayed', ({ lanes }) => lanes.add('demo', 'l', 1)],
     ['on its way', ({ lanes }) => lanes.expect('demo', 'l')],
-  ])('what is %s while the store is asked is not forgotten', (_what, come) => {
+  ])('what is %s while the store is queried is not forgotten', (_what, come) => {
     const made = offline()
     const reconcile = made.lanes.reconciling()
     come(made)

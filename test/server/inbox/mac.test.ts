@@ -1,4 +1,6 @@
-/** What somebody can do who writes to the store, without the secret that is kept elsewhere: in the file, and in PostgreSQL. */
+/**
+ * What somebody can do who writes to the store without the secret that is kept elsewhere: in a file and in PostgreSQL.
+ */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -26,9 +28,9 @@ const DEEP = `{"a":${'['.repeat(100_000)}${']'.repeat(100_000)}}`
 
 /** Such a change ends in a dead letter, `bad-mac`. */
 const REFUSED = 'refused'
-/** It delays, ends or repeats a webhook, and changes nothing of it. */
+/** It delays, ends or repeats a webhook, and changes nothing in it. */
 const HARMLESS = 'harmless'
-/** What a writer may do to each column of a message, what it writes there, and what comes of it. */
+/** What a writer may do to each column of a message: what it writes there, and the outcome. */
 const MESSAGES: Readonly<Record<string, readonly [set: string | undefined, outcome: string]>> = {
   id: [`id = 'x' || substr(id, 2)`, REFUSED],
   runtime: [`runtime = 'other'`, REFUSED],
@@ -41,7 +43,7 @@ const MESSAGES: Readonly<Record<string, readonly [set: string | undefined, outco
   key: [`key = '0123456789abcdef'`, REFUSED],
   enc: [`enc = 'enc'`, REFUSED],
   caller: [`caller = replace(caller, '127.0.0.1', '127.0.0.2')`, REFUSED],
-  // PostgreSQL gives the numbers itself.
+  // PostgreSQL assigns the numbers itself.
   seq: [undefined, HARMLESS],
   state: [`state = 'dead'`, HARMLESS],
   expires: ['expires = expires + 1000', HARMLESS],
@@ -56,7 +58,7 @@ const MESSAGES: Readonly<Record<string, readonly [set: string | undefined, outco
   dedupeMs: ['"dedupeMs" = 1', HARMLESS],
   owner: [`owner = 'x'`, HARMLESS],
 }
-/** The other tables, and why what stands in them is no webhook, or is covered. `covered`: by a MAC. */
+/** The other tables, and why their contents are not webhooks, or are covered. `covered`: by a MAC. */
 const OTHERS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   parts: { seq: 'never read', id: 'covered', n: 'covered', bytes: 'covered', came: 'ends a part that has no message' },
   rules: { runtime: 'covered', rules: 'covered', seen: 'ends the rules' },
@@ -68,7 +70,7 @@ const OTHERS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
 
 describe.each(['sqlite', 'postgres'] as const)('%s', name => {
   const run = name === 'sqlite' || needs('postgres')
-  // Both do the same here but for their SQL.
+  // Both do the same here, except for their SQL.
   const it = (title: string, body: () => Promise<void>) =>
     test.runIf(run)(title, name === 'sqlite' ? {} : { tags: ['slow'] }, body)
   let postgres: Postgres | undefined
@@ -94,7 +96,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     writeFileSync(secrets, lines.join('\n'), { mode: 0o600 })
     await serve()
   }
-  /** Another server has the store from then on; default: with the secrets. */
+  /** Another server has the store from then on; by default with the secrets. */
   const serve = async (options: Partial<InboxOptions> = { mac: { file: secrets } }) => {
     await ground.server.close({ graceMs: 0 })
     const inbox = { url: url(), plaintext: true, diskFreeBytes: 0, ...options }
@@ -129,13 +131,13 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(said.status, said.text).toBe(202)
     return String((JSON.parse(said.text) as { id: string }).id)
   }
-  /** The text of a part with another in place of a word as long. */
+  /** A part's text with one word replaced by another of the same length. */
   const replaced = (was: string, by: string) =>
     name === 'sqlite'
       ? `bytes = CAST(replace(CAST(bytes AS TEXT), '${was}', '${by}') AS BLOB)`
       : `bytes = convert_to(replace(convert_from(bytes, 'UTF8'), '${was}', '${by}'), 'UTF8')`
 
-  it('I4: what is delivered is as it was stored, whichever column somebody writes to', async () => {
+  it('I4: a webhook is delivered as it was stored, whichever column somebody changes', async () => {
     await begin()
     await announce()
     const columns = await (async () => {
@@ -168,7 +170,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(ground.server.stats().inbox!.dead['bad-mac']).toBe(outcome(REFUSED).length)
   })
 
-  it('no column is new to this test', async () => {
+  it('this test knows every column', async () => {
     await begin()
     await stop()
     for (const [table, decided] of Object.entries(OTHERS)) {
@@ -176,7 +178,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     }
   })
 
-  it('I4: a part that was changed, taken from elsewhere or put in another place ends its webhook', async () => {
+  it('I4: a part that was changed, taken from elsewhere or moved ends its webhook', async () => {
     await begin()
     await announce()
     const long = Buffer.alloc(1_200_000, 'long body ')
@@ -190,7 +192,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
       two: await store('of two', 'two'),
     }
     await store(long, 'untouched')
-    // It has three parts besides its head, two of which came before it.
+    // It has three parts besides its head, two of which were stored before it.
     await stop()
     const at = (id: string, n: number) => `WHERE id = '${id}' AND n = ${n}`
     await write(
@@ -206,7 +208,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
       `UPDATE parts SET id = '${of.two}', n = 1 ${at(of.one, 99)}`,
     )
     await serve()
-    // Nobody is shown them, either.
+    // They are not shown to anybody, either.
     for (const id of [of.head, of.body, of.late]) expect(await ground.server.inbox!.read(id)).toBeUndefined()
     expect(await ground.server.inbox!.readPart(of.late, 2)).toBeUndefined()
     expect((await ground.server.inbox!.readPart(of.late, 1))?.length).toBeGreaterThan(500_000)
@@ -217,7 +219,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await dead()).toEqual(Object.keys(of).map(() => 'bad-mac'))
   })
 
-  it('I4: a webhook that somebody else put in is not delivered: sealed, in clear, with a MAC of theirs or of another', async () => {
+  it('I4: a webhook that somebody else inserted is not delivered: sealed, in clear, with their own MAC or a copied one', async () => {
     await begin()
     const key = makeKey()
     const hello = { inboxKey: announced(key) }
@@ -238,7 +240,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await dead()).toEqual(Array(4).fill('bad-mac'))
   })
 
-  /** Somebody who has the store runs a server on it, and stores a webhook in each of these ways. */
+  /** Somebody with a copy of the store runs a server on it, and stores a webhook in each of these ways. */
   const writeForeign = async (ways: readonly { readonly hello?: object; readonly mac?: boolean }[]) => {
     const theirs = join(ground.folder, 'theirs')
     writeFileSync(theirs, THEIRS)
@@ -249,7 +251,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     }
   }
 
-  it('I4: nothing is kept by rules that were replaced, changed, moved or put in: 503, until the client is back', async () => {
+  it('I4: nothing is kept under rules that were replaced, changed, moved or inserted: 503 until the client is back', async () => {
     await begin()
     const [key, evil] = [makeKey(), makeKey()].map(announced) as [string, string]
     const hello = { inboxKey: key }
@@ -292,7 +294,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
   // Nobody else opens the file while a server has it.
   if (name === 'postgres') {
     test.runIf(run && name === 'postgres')(
-      'I4: rules that somebody writes while a server runs are not believed',
+      'I4: rules that somebody writes while a server runs are ignored',
       async () => {
         await begin()
         await announce({ inboxKey: announced(makeKey()) })
@@ -306,7 +308,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     )
   }
 
-  it('a webhook that was once real can be put back: it arrives again, by the same id', async () => {
+  it('a webhook that was once valid can be put back: it arrives again, with the same id', async () => {
     await begin()
     await announce()
     const id = await store('real', 'real')
@@ -328,7 +330,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(ground.receiver.got.map(({ id }) => id)).toEqual([id, id])
   })
 
-  it('rules that were once real can be put back, until their secret is gone', async () => {
+  it('rules that were once valid can be put back until their secret is removed', async () => {
     await begin()
     const [old, fresh] = [makeKey(), makeKey()]
     await announce({ inboxKey: announced(old) })
@@ -350,7 +352,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await dead()).toEqual(['bad-mac'])
   })
 
-  it('a secret is replaced while webhooks wait; with a wrong file they are dead letters until it is right', async () => {
+  it('a secret is replaced while webhooks wait; with a wrong file they are dead letters until it is corrected', async () => {
     await begin([THEIRS])
     await announce()
     await store('by the old one', 'old')
@@ -372,7 +374,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(ground.receiver.bodies.sort()).toEqual(['by the new one', 'by the old one'])
   })
 
-  it('rules hold again once a wrong file is put right, and once their client has announced them', async () => {
+  it('rules are valid again once a wrong file is corrected, and once their client has announced them', async () => {
     await begin()
     await announce()
     const unproven = () => ground.server.stats().inbox!.unprovenRules
@@ -389,7 +391,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     await until(() => unproven() === 0)
   })
 
-  it('turned on: what was stored before is delivered while a MAC is optional, and not by what has a wrong one', async () => {
+  it('turned on: webhooks stored before are delivered while MACs are optional, unless their MAC is wrong', async () => {
     await begin()
     await serve({})
     await announce()
@@ -410,7 +412,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await dead()).toEqual(['bad-mac'])
   })
 
-  it('turned off: what has MACs is delivered, and taken by its rules', async () => {
+  it('turned off: webhooks with MACs are delivered, and accepted by their rules', async () => {
     await begin()
     await announce()
     await store(Buffer.alloc(1_200_000, 'long body '), 'with')
@@ -435,8 +437,8 @@ async function makeMac(text: string, logger: Logger = noLogger) {
   return { mac, file, close }
 }
 
-/** They stand in files and databases: none may become another. */
-test('a MAC is what it was', async () => {
+/** They are in files and databases, so none may turn into another. */
+test('a MAC stays what it was', async () => {
   const { mac, close } = await makeMac(OURS)
   const caller = { address: '192.0.2.1', scheme: 'https', host: 'h' }
   const given = message('an-id', { caller: JSON.stringify(caller) })
@@ -451,7 +453,7 @@ test('a MAC is what it was', async () => {
   close()
 })
 
-test('the file is read again when it changes; a bad one keeps the secrets from before', async () => {
+test('the file is read again when it changes, and a bad one keeps the earlier secrets', async () => {
   let problem: object | undefined
   const error = (fields: object) => {
     problem = fields
@@ -470,7 +472,7 @@ test('the file is read again when it changes; a bad one keeps the secrets from b
   close()
 })
 
-test('a file of secrets that are too short, too many or none is refused, and none of them is told', async () => {
+test('a file whose secrets are too short, too many or missing is refused, and none is revealed', async () => {
   const secret = Buffer.alloc(32, 'secret').toString('base64')
   expect(parseSecrets(`${secret}\r\n${Buffer.alloc(32).toString('hex')}\n`)).toHaveLength(2)
   for (const [text, problem] of [

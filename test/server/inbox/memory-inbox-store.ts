@@ -1,4 +1,4 @@
-/** A store of an inbox in memory, which fails as a test says: what it took stays, as on a disk. */
+/** An inbox store in memory that fails as a test says: what it accepted stays, as on a disk. */
 import {
   type Change,
   type ChangeResult,
@@ -21,7 +21,7 @@ export class MemoryDisk {
   readonly messages: Kept[] = []
   readonly parts = new Map<string, Uint8Array>()
   readonly rules = new Map<string, { readonly rules: string; readonly seen: number }>()
-  /** How the next change ends: `lost` leaves nothing, `unsure` is done and said not to be. */
+  /** How the next change ends: `lost` leaves nothing, `unsure` is done but reported as failed. */
   fault: () => 'none' | 'lost' | 'unsure' = () => 'none'
 
   counts(): Count[] {
@@ -76,7 +76,7 @@ export class MemoryDisk {
   }
 }
 
-/** One start of a server over the disk; after `kill` it reaches nothing more. */
+/** One start of a server over the disk; after `kill` it can reach nothing. */
 export class MemoryInboxStore implements InboxStore {
   readonly shared = undefined
   readonly #disk: MemoryDisk

@@ -1,4 +1,4 @@
-/** Webhooks for a host of the runtime's own are kept where its token names the host, and only there. */
+/** Webhooks for a runtime's own host are kept if its token names the host, and only then. */
 import { afterEach, expect, test } from 'vitest'
 import { until } from '../../support/until.ts'
 import { call, dial, token } from '../fixture.ts'
@@ -25,7 +25,7 @@ async function post(body: string): Promise<number> {
   return (await call(ground.server, HOST, '/webhooks/a', { method: 'POST', body })).status
 }
 
-test('D3: none is kept for a runtime that the directory alone gives the host to, there or away', async () => {
+test('D3: none is kept for a runtime that has the host only by the directory, online or offline', async () => {
   const directory = await start()
   const client = await connect(['other.example'])
   directory.says(HOST, 'demo')
@@ -38,14 +38,14 @@ test('D3: none is kept for a runtime that the directory alone gives the host to,
 test.each([
   ['there are no rules', []],
   ['the rules are for other paths', [{ ...RULES[0]!, path: '/elsewhere' }]],
-])('where %s, a request reaches the runtime', async (_, rules) => {
+])('a request reaches the runtime if %s', async (_, rules) => {
   await start()
   await connect([HOST], rules)
   expect(await post('one')).toBe(200)
   expect(ground.receiver.bodies).toEqual(['one'])
 })
 
-test('they are kept while it is away, also by a server that has restarted meanwhile', async () => {
+test('they are kept while it is offline, even by a server that has restarted meanwhile', async () => {
   const directory = await start()
   await leave(ground, await connect([HOST]))
   directory.says(HOST, 'demo')
@@ -57,7 +57,7 @@ test('they are kept while it is away, also by a server that has restarted meanwh
   expect([...ground.receiver.bodies].sort()).toEqual(['one', 'two'])
 })
 
-test('a fresh token counts at once, and what was kept before is still delivered', async () => {
+test('a fresh token takes effect at once, and webhooks kept before are still delivered', async () => {
   const directory = await start()
   directory.says(HOST, 'demo')
   const client = await connect([])

@@ -39,7 +39,7 @@ describe('a URL', () => {
     ['postgres://u@db/', /expected postgres:/],
     ['postgres://u@db/inbox?sslmode=require', /sslmode must be verify-full/],
     ['postgres://u@db/inbox?password=opensesame', /only host, user and sslmode are allowed/],
-  ])('I3: %s is refused, and its password is not said', (url, problem) => {
+  ])('I3: %s is refused, and its password is not shown', (url, problem) => {
     expect(() => readPostgresUrl(url)).toThrow(problem)
     expect(() => readPostgresUrl(url)).toThrow(/^(?!.*opensesame)/)
   })
@@ -85,7 +85,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
   })
 
   describe('that cannot be used stops the start', () => {
-    test('without a right to make the tables, or to use those that are there', async () => {
+    test('without the right to create the tables, or to use existing ones', async () => {
       await postgres.query('CREATE ROLE guest LOGIN')
       await expect(start({ user: 'guest' })).rejects.toThrow('inbox: permission denied for database sallyport')
       await (await start()).close()
@@ -123,7 +123,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     })
   })
 
-  test('a commit waits for the disk, whatever the database is set to', async () => {
+  test("a commit waits for the disk, whatever the database's settings", async () => {
     await (await start()).close()
     await postgres.query('ALTER DATABASE sallyport SET synchronous_commit = off')
     await postgres.query(
@@ -189,7 +189,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       }
     })
 
-    test('that lends connections by the transaction: it is refused, and leaves none of its settings behind', async () => {
+    test('that lends connections per transaction: it is refused, and none of its settings is left behind', async () => {
       await expect(behind('pool_mode = transaction', 'default_pool_size = 2', DROPS)).rejects.toThrow(
         'inbox: notifications do not arrive: a pooler must pool by session (pool_mode = session)',
       )
@@ -201,14 +201,14 @@ describe.runIf(needs('postgres'))('a real one', () => {
     })
   })
 
-  test('a database that ends quiet connections ends none of its', async () => {
+  test('a database that ends idle connections ends none of ours', async () => {
     await postgres.query("ALTER DATABASE sallyport SET idle_session_timeout = '300ms'")
     try {
       const store = await start()
       const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
       other.on('error', () => {})
       await other.connect()
-      // That was as quiet, and for less time.
+      // This one was just as idle, for a shorter time.
       await new Promise(ended => other.once('end', ended))
       expect(await append(store, message('a'))).toMatchObject({ status: 'stored' })
       expect(logged.filter(line => line.includes('is away'))).toEqual([])
@@ -217,7 +217,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     }
   })
 
-  test('something in between that ends quiet connections ends none of its', async () => {
+  test('a middlebox that ends idle connections ends none of ours', async () => {
     const idleMs = unhurried(1500)
     const between = createServer(near => {
       const far = connect({ host: '127.0.0.1', port: postgres.port })
@@ -232,7 +232,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     between.listen(0, '127.0.0.1')
     await once(between, 'listening')
     const store = await start({ port: (between.address() as AddressInfo).port, leaseMs: LEASE_MS })
-    // It is as quiet as the store was, and for less time.
+    // It is as idle as the store was, for a shorter time.
     const other = connect({ host: '127.0.0.1', port: (between.address() as AddressInfo).port })
     await once(other, 'close')
     expect(await append(store, message('a'))).toMatchObject({ status: 'stored' })
@@ -241,7 +241,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     between.close()
   })
 
-  test('one that PostgreSQL refuses takes none of those with it that came at the same time', async () => {
+  test('a webhook that PostgreSQL refuses does not take down the ones stored with it', async () => {
     const store = await start()
     const bad = append(store, message('bad', { route: 'nul \0' }))
     const good = ['a', 'b'].map(id => append(store, message(id)))
@@ -250,7 +250,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     expect(store.stats().open).toBe(true)
   })
 
-  test('killed and started again: away meanwhile, and what was stored is there', async () => {
+  test('killed and started again: offline meanwhile, and what was stored is still there', async () => {
     const store = await start({ queryMs: 1000 })
     await append(store, message('a'))
     await postgres.kill()
@@ -262,7 +262,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     expect((await store.next('demo', 'l', 9))!.map(({ id }) => id)).toEqual(['a', 'c'])
   })
 
-  test('one whose row somebody holds fails alone, and the store stays open', async () => {
+  test('a webhook whose row somebody has locked fails alone, and the store stays open', async () => {
     const store = await start({ queryMs: 4000 })
     await append(store, message('held'))
     const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
@@ -279,7 +279,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     }
   })
 
-  test('many whose rows a server holds that was stopped fail, and the webhook beside them is stored', async () => {
+  test('webhooks whose rows a stopped server has locked fail, and the one beside them is stored', async () => {
     const store = await start({ queryMs: 2000 })
     const ids = Array.from({ length: 30 }, (_, i) => `held${i}`)
     await Promise.all(ids.map(id => append(store, message(id))))
@@ -290,7 +290,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       const held = ids.map(id => store.apply({ op: 'update', id, set: { attempts: 1 }, at: NOW }))
       const free = append(store, message('free'))
       const failed = Promise.allSettled(held)
-      // Half a second for each of them would be more than the ten that a commit has.
+      // Half a second for each of them would exceed the ten that a commit may take.
       expect(await free).toMatchObject({ status: 'stored' })
       expect((await failed).map(({ status }) => status)).toEqual(ids.map(() => 'rejected'))
       expect(store.stats().open).toBe(true)
@@ -299,7 +299,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     }
   })
 
-  test('that answers nothing is not waited for at the end', async () => {
+  test('a database that hangs is not waited for at the end', async () => {
     await eventually(async () => {
       const store = await start()
       postgres.pause()
@@ -315,7 +315,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     })
   })
 
-  test('that answers nothing: away within the deadline, and back when it answers', async () => {
+  test('a database that hangs: offline within the deadline, and back when it answers', async () => {
     const store = await start({ queryMs: unhurried(500) })
     await append(store, message('a'))
     postgres.pause()
@@ -325,14 +325,14 @@ describe.runIf(needs('postgres'))('a real one', () => {
     } finally {
       postgres.resume()
     }
-    // On a busy machine one more may take too long.
+    // On a busy machine, one more may take too long.
     let tries = 0
     await eventually(async () =>
       expect(await append(store, message(`c${tries++}`))).toMatchObject({ status: 'stored' }),
     )
   })
 
-  test('that does not answer at the start is waited for', async () => {
+  test('a database that does not answer at the start is waited for', async () => {
     await postgres.kill()
     const store = await start({ queryMs: 500 })
     await expect(append(store, message('a'))).rejects.toMatchObject({ kind: 'away' })
@@ -351,7 +351,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     const attempt = (store: PostgresStore, id: string) =>
       store.apply({ op: 'update', id, set: { attempts: 1 }, at: NOW, owned: true })
 
-    test('one has a lane until it gives it back; the other hears of it', async () => {
+    test('one has a lane until it gives it back, and the other hears of that', async () => {
       const [a, b] = [await start(), await start()]
       const heard = news(b)
       await append(a, message('1'))
@@ -378,19 +378,19 @@ describe.runIf(needs('postgres'))('a real one', () => {
       }
     })
 
-    test('an attempt that began before its webhook was stored is nobody else’s', async () => {
+    test('an attempt that began before its webhook was stored belongs to nobody else', async () => {
       const [a, b] = [await start(), await start()]
       await append(a, message('1', { attempts: 1 }))
       await append(b, message('2'))
       expect(await heads(b)).toBeUndefined()
       await a.apply({ op: 'update', id: '1', set: { failures: 1 }, at: NOW, owned: true })
       expect(await heads(b)).toEqual(['1', '2'])
-      // One behind others, too: it is not what shows whether the first is poison.
+      // One behind others, too: it does not show whether the first is poison.
       await append(a, message('3', { attempts: 1 }))
       expect(await heads(b)).toEqual(['1', '2'])
     })
 
-    test('that closes leaves its lanes at once', async () => {
+    test('one that closes gives up its lanes at once', async () => {
       const [a, b] = [await start(), await start()]
       await append(a, message('1'))
       expect(await heads(a)).toEqual(['1'])
@@ -400,7 +400,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(await heads(b)).toEqual(['1'])
     })
 
-    test('one that is silent loses its lanes when its lease is over, and writes nothing of them any more', async () => {
+    test('a silent one loses its lanes when its lease is over, and writes nothing more to them', async () => {
       const [a, b] = [await start({ leaseMs: LEASE_MS }), await start({ leaseMs: LEASE_MS })]
       await append(a, message('1'))
       expect(await heads(a)).toEqual(['1'])
@@ -426,7 +426,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await postgres.query('DROP FUNCTION silent CASCADE', 'sallyport')
     })
 
-    test('one that is gone keeps its lanes for a lease, also where the clock of PostgreSQL was put back', async () => {
+    test("one that is gone keeps its lanes for a lease, even if PostgreSQL's clock was set back", async () => {
       const store = await start({ leaseMs: LEASE_MS })
       await append(store, message('1'))
       await postgres.query(
@@ -440,10 +440,10 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await until(async () => (await heads(store)) !== undefined)
     })
 
-    test('whose PostgreSQL was away: none takes what is another one’s before that can have renewed it', async () => {
+    test("after PostgreSQL was offline, neither takes the other's lanes before it could have renewed them", async () => {
       const options = { leaseMs: 2 * LEASE_MS, queryMs: unhurried(400) }
       const [a, b] = [await start(options), await start(options)]
-      // On a busy machine a first question may take longer than it may.
+      // On a busy machine, a first query may exceed its deadline.
       await until(() => a.stats().open && b.stats().open)
       await append(a, message('1'))
       expect(await heads(a)).toEqual(['1'])
@@ -460,7 +460,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(await heads(b)).toBeUndefined()
     })
 
-    test('that was away has its lanes as before, and gives back what it need not have', async () => {
+    test('one that was offline has its lanes as before, and gives back those that it no longer needs', async () => {
       const [a, b] = [await start(), await start()]
       const writers = () =>
         postgres.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sallyport'")
@@ -480,17 +480,17 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(lanes).toEqual([])
     })
 
-    test('what is not ours any more is still given back', async () => {
+    test('a lane that is no longer ours is still given back', async () => {
       const [a, b] = [await start(), await start()]
       await append(a, message('1'))
       expect(await heads(a)).toEqual(['1'])
-      // One that was dropped by hand says nothing of the others.
+      // One that was dropped by hand says nothing about the others.
       expect(await attempt(a, 'dropped')).toMatchObject({ status: 'absent' })
       a.shared.release('demo', 'l', false)
       await until(async () => (await heads(b)) !== undefined)
     })
 
-    test('that change the same things at once, each in its own order, do not wait for each other for long', async () => {
+    test('when both change the same things at once, each in its own order, they do not block each other for long', async () => {
       const stores = [await start(), await start()]
       const deadlocks = async () => {
         const [row] = await postgres.query('SELECT sum(deadlocks) AS all FROM pg_stat_database')
@@ -515,7 +515,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(await deadlocks()).toBe(before)
     })
 
-    test('however often rules changed while they could not be read, they are read once, as they are then', async () => {
+    test('however often rules changed while they could not be read, they are read once, in their latest form', async () => {
       // What waits for the lock does so for as long as a busy machine needs for the rest.
       const [a, b] = [await start(), await start({ queryMs: 240_000 })]
       const told: unknown[] = []
@@ -523,7 +523,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
       await other.connect()
       await other.query('BEGIN; LOCK TABLE sallyport_inbox.messages')
-      // All that read at b wait.
+      // All reads at b wait.
       const reads = Array.from({ length: 8 }, () => b.list({ limit: 1 }))
       for (let i = 0; i < 30; i++) await a.apply({ op: 'rules', runtime: 'demo', rules: `${i}`, at: NOW })
       await other.end()
@@ -533,7 +533,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(told.length).toBeLessThan(4)
     })
 
-    test('what one was told of a runtime the other knows', async () => {
+    test('what one was told about a runtime, the other knows', async () => {
       const [a, b] = [await start(), await start()]
       const told: unknown[] = []
       b.shared.onRules = contents => told.push(contents)
@@ -582,7 +582,7 @@ describe.runIf(needs('postgres'))('with TLS and a password', () => {
     const stranger = await start({ ca: undefined })
     expect(stranger.stats().problem).toMatch(/certificate/)
     await stranger.close()
-    // Its certificate has `localhost` and 127.0.0.1.
+    // Its certificate names `localhost` and 127.0.0.1.
     const address = await start({ host: '127.0.0.1' })
     expect(address.stats()).toMatchObject({ open: true })
     await address.close()

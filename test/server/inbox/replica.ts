@@ -1,6 +1,6 @@
 /**
- * A server's inbox as a process of its own, to be killed: `replica.ts POSTGRES-URL RECEIVER-URL`. It says the port at which it takes
- * webhooks, in clear and without an edge before it.
+ * A server's inbox in a separate process, to be killed: `replica.ts POSTGRES-URL RECEIVER-URL`. It prints the port at
+ * which it accepts webhooks, unencrypted and without an edge in front.
  */
 import { createServer, request as httpRequest, type ServerResponse } from 'node:http'
 import { SallyportError } from '../../../protocol/base/errors.ts'

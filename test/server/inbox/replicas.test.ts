@@ -1,6 +1,7 @@
 /**
- * Two servers with one inbox in PostgreSQL under load, while one is killed, stopped for longer than its lease, and PostgreSQL is killed
- * or answers nothing: nothing that was answered 202 is lost, each lane keeps its order, and one of it is tried at a time.
+ * Two servers with one inbox in PostgreSQL under load, while one is killed, stopped for longer than its lease, and
+ * PostgreSQL is killed or hangs: nothing that was answered 202 is lost, each lane keeps its order, and one webhook of a
+ * lane is tried at a time.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -21,15 +22,15 @@ interface Attempt {
   readonly lane: string
   readonly body: string
   readonly taken: boolean
-  /** It came out of the inbox. */
+  /** Whether it came out of the inbox. */
   readonly stored: boolean
 }
 
-/** What reached the receiver, and where two of a lane did at once. */
+/** What reached the receiver, and where two webhooks of a lane did at once. */
 class Receiver {
   readonly attempts: Attempt[] = []
   readonly overlaps: string[] = []
-  /** What it answers. */
+  /** Its answer. */
   status = () => 200
   readonly #busy = new Map<string, string>()
 
@@ -90,7 +91,7 @@ class Replica {
     this.#child?.kill(signal)
   }
 
-  /** The status; 0: none came. */
+  /** The status; 0 if there was none. */
   post(lane: string, body: string): Promise<number> {
     return new Promise(resolve => {
       const headers = { 'idempotency-key': body, 'content-length': body.length }
@@ -138,14 +139,17 @@ describe.runIf(needs('postgres'))('two servers', () => {
     for (const replica of replicas) await replica.start()
   }
 
-  /** Senders, one to a lane, each of which sends the next when this one was taken; resolves to what was taken, in order. */
+  /**
+   * Senders, one per lane, each of which sends the next webhook when the previous one was accepted; resolves to what
+   * was accepted, in order.
+   */
   const send = (over: () => boolean) =>
     Promise.all(
       Array.from({ length: LANES }, async (_, lane) => {
         const told: string[] = []
         for (let i = 0; !over(); i++) {
           const body = `${lane}-${i}`
-          // Some wait in each lane all the time, and not ever more.
+          // Some wait in each lane all the time, and their number does not grow forever.
           await until(() => i - receiver.taken(`/${lane}`) < BACKLOG)
           for (let tries = 0; ; tries++) {
             const status = await replicas[(i + tries) % 2]!.post(`/${lane}`, body)
@@ -166,7 +170,7 @@ describe.runIf(needs('postgres'))('two servers', () => {
     return row!.count === '0'
   }
 
-  /** `most`: by how many places one may come too early. */
+  /** `most`: by how many places one may be early. */
   const check = (told: string[][], most = 0) => {
     const taken = receiver.attempts.filter(({ taken: was }) => was).map(({ body }) => body)
     const firsts = new Set(taken)
@@ -235,7 +239,7 @@ describe.runIf(needs('postgres'))('two servers', () => {
     expect(receiver.overlaps).toEqual([])
   })
 
-  test('the receiver fails: what both stored arrives, in order', {
+  test('the receiver fails: what both stored arrives in order', {
     tags: ['slow'],
   }, async () => {
     await start('fallback')
@@ -249,7 +253,7 @@ describe.runIf(needs('postgres'))('two servers', () => {
     over = true
     const told = await sending
     await until(settled)
-    // A server hears of what another one stored a moment later, and lets the next one pass until then.
+    // A server hears a moment later of what another one stored, and lets the next one pass until then.
     check(told, 2)
   })
 
@@ -262,7 +266,7 @@ describe.runIf(needs('postgres'))('two servers', () => {
     await until(() => receiver.attempts.length > 30)
     replicas[0]!.signal('SIGSTOP')
     const before = receiver.attempts.length
-    // Its lease has to end first.
+    // Its lease must end first.
     await until(() => receiver.attempts.length > before + 30)
     replicas[0]!.signal('SIGCONT')
     const then = receiver.attempts.length

@@ -22,7 +22,7 @@ const MESSAGE: Message = {
   },
 }
 
-/** The waits between attempts that all end alike, until the message is dead. */
+/** The delays between attempts that all end alike, until the message is dead. */
 function waits(outcome: Outcome, most: number): (number | string)[] {
   let message = MESSAGE
   const waited: (number | string)[] = []
@@ -37,18 +37,18 @@ function waits(outcome: Outcome, most: number): (number | string)[] {
   return waited
 }
 
-test('a receiver that fails is tried at growing steps, for as long as the message lives', () => {
+test('a receiver that fails is retried at growing intervals, for as long as the message lives', () => {
   const minute = 60_000
   const expected = [1000, 5000, 30_000, 2 * minute, 5 * minute, 10 * minute, 10 * minute, 10 * minute]
   expect(waits({ kind: 'failed', reason: '500' }, 8)).toEqual(expected)
 })
 
-test('what refuses is tried three times in five minutes', () => {
+test('a receiver that refuses is tried three times in five minutes', () => {
   expect(waits({ kind: 'refused', reason: '400' }, 8)).toEqual([10_000, 240_000, 'dead: refused: 400'])
   expect(waits({ kind: 'gone', reason: '410' }, 8)).toEqual(['dead: refused: 410'])
 })
 
-test('an outage uses up no attempt', () => {
+test('an outage uses up no attempts', () => {
   expect(progressOf(MESSAGE, { kind: 'offline', reason: 'runtime-offline' }, NOW, 0.5)).toEqual({
     attempts: 0,
     next: NOW,
@@ -60,7 +60,7 @@ test.each([
   [0, 1000],
   [1500, 1500],
   [60_000, 2000],
-])('Retry-After %d ms counts from once to twice the step', (retryAfterMs, waited) => {
+])('Retry-After %d ms counts between one and two times the interval', (retryAfterMs, waited) => {
   const { next } = progressOf(MESSAGE, { kind: 'failed', reason: '503', retryAfterMs }, NOW, 0.5)
   expect(next! - NOW).toBe(waited)
 })
@@ -68,7 +68,7 @@ test.each([
 test.each([
   [0, 800],
   [1, 1200],
-])('steps are spread by a fifth (%d)', (random, waited) => {
+])('intervals vary by a fifth (%d)', (random, waited) => {
   expect(progressOf(MESSAGE, { kind: 'failed', reason: '503' }, NOW, random).next! - NOW).toBe(waited)
 })
 

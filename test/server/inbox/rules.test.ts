@@ -1,4 +1,7 @@
-/** Which rule a server finds is which route the client's router finds: else webhooks are kept, or refused, on another route's terms. */
+/**
+ * A server finds the same rule as the client's router finds the route: otherwise webhooks would be kept, or refused, on
+ * another route's terms.
+ */
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { compileTable } from '../../../router/compile.ts'
@@ -34,7 +37,7 @@ const request = fc.record({
   headers: fc.constantFrom<string[][]>([], ['x-a', '1'], ['x-a', '1', 'x-a', '2', 'x-b', '3'], ['x-b', '1']),
 })
 
-it('R9 a server keeps what the router would give to a route with an inbox, and nothing else', () => {
+it('R9 a server keeps what the router would send to a route with an inbox, and nothing else', () => {
   let compared = 0
   fc.assert(
     fc.property(fc.array(route, { minLength: 1, maxLength: 6 }), fc.array(request, { maxLength: 20 }), (all, asked) => {
@@ -64,7 +67,7 @@ it('R9 a server keeps what the router would give to a route with an inbox, and n
   expect(compared).toBeGreaterThan(200)
 })
 
-/** Undefined: two of them take the same requests. */
+/** Undefined if two of them match the same requests. */
 function compiled(routes: Route[]): ReturnType<typeof compileTable> | undefined {
   try {
     return compileTable({ routes })
@@ -74,7 +77,7 @@ function compiled(routes: Route[]): ReturnType<typeof compileTable> | undefined 
   }
 }
 
-it('a route that hello cannot carry, and that precedes one with an inbox, is refused with its place', () => {
+it('a route that does not fit into a hello, and that precedes one with an inbox, is refused with its place', () => {
   const hosts = Array.from({ length: 17 }, (_, i) => `h${i}.test`)
   const target = 'http://127.0.0.1:1'
   const kept: Route = { name: 'kept', match: { path: '/hooks', methods: ['POST'] }, target, inbox: {} }

@@ -1,4 +1,7 @@
-/** Sealed webhooks, from the edge to a real client: what stands in the file, who can open it, and what must not be opened. */
+/**
+ * Sealed webhooks, from the edge to a real client: what the file contains, who can open it, and what must not be
+ * opened.
+ */
 import { createPrivateKey } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -21,7 +24,7 @@ afterEach(async () => {
 
 const makeKey = () => newPrivateKey().export({ format: 'pem', type: 'pkcs8' }) as string
 
-/** A client whose target is the ground's receiver, or `handler`. */
+/** A client whose target is the test's receiver, or `handler`. */
 async function joined(inboxKeys: string[] | undefined, handler = ground.receiver.handler) {
   const { authority } = await makeWorld()
   const { host, port } = ground.server.controlAddress!
@@ -53,7 +56,7 @@ const HEADERS = {
   'content-type': 'text/plain',
 }
 
-test('I1: only the owner of the key reads what is stored; it arrives as it came', async () => {
+test('I1: only the owner of the key can read what is stored, and it arrives unchanged', async () => {
   ground = await makeGround({ plaintext: false })
   const key = makeKey()
   const leave = await joined([key])
@@ -83,7 +86,7 @@ test('I1: only the owner of the key reads what is stored; it arrives as it came'
   await until(async () => (await ground.messages('delivered')).length === 2)
 })
 
-test('a receiver that has answered before it reads gets what fits into one part', async () => {
+test('a receiver that answers before it reads gets what fits into one part', async () => {
   ground = await makeGround({ plaintext: false })
   const key = makeKey()
   await (await joined([key]))()
@@ -105,7 +108,7 @@ test('a receiver that has answered before it reads gets what fits into one part'
   expect(asked).toEqual(Array(10).fill({ bytes: 20_000, ended: true }))
 })
 
-test('another key: it waits, says why, and arrives once the key is there', async () => {
+test('another key: the webhook waits, says why, and arrives once the key is there', async () => {
   ground = await makeGround({ plaintext: false })
   const key = makeKey()
   await (await joined([key]))()
@@ -134,7 +137,7 @@ test('I2: what was changed in the file is never delivered', async () => {
   expect(ground.receiver.got).toEqual([])
 })
 
-/** What each webhook in the file is opened by. */
+/** What opens each webhook in the file. */
 function encs(): string[] {
   const file = new DatabaseSync(ground.path)
   const rows = file.prepare('SELECT enc FROM messages ORDER BY seq').all()
@@ -142,11 +145,11 @@ function encs(): string[] {
   return rows.map(({ enc }) => String(enc))
 }
 
-test('what was sealed for an older client, before a restart and before a rotation arrives with the rest', async () => {
+test('webhooks sealed for an older client, before a restart and before a rotation arrive with the rest', async () => {
   ground = await makeGround({ plaintext: false })
   const key = makeKey()
   const { announced: inboxKey } = readInboxKeys([key])!
-  // An older client says no features.
+  // An older client sends no features.
   await leave(ground, await dial(ground.server, { hello: { inbox: [RULE], inboxKey } }))
   expect((await ground.post('first form')).status).toBe(202)
   await (await joined([key]))()
@@ -171,7 +174,7 @@ test('what was sealed for an older client, before a restart and before a rotatio
   expect(ground.receiver.bodies).toEqual(all)
 })
 
-test('a server with an inbox names the form that it seals in for those who open it', async () => {
+test('a server with an inbox announces the form in which it seals', async () => {
   ground = await makeGround()
   const { messages } = await dial(ground.server, { hello: { features: [FEATURE.sharedSeals] } })
   expect(messages.find(({ type }) => type === 'welcome')).toMatchObject({
@@ -189,7 +192,7 @@ test('I1: a client without a key: nothing is kept, unless it may be kept in clea
   expect((await ground.post('x')).status).toBe(202)
 })
 
-test('keys that are none are refused', async () => {
+test('invalid keys are refused', async () => {
   ground = await makeGround()
   await expect(joined(['nonsense'])).rejects.toThrow()
   expect(createPrivateKey(makeKey()).asymmetricKeyType).toBe('x25519')

@@ -1,4 +1,4 @@
-/** How many webhooks share an agreement with the key of their client, and for how long. */
+/** How many webhooks share a key agreement with their client, and for how long. */
 import { describe, expect, test } from 'vitest'
 import { newPrivateKey, openWith, publicBytes } from '../../../protocol/sealing/hpke.ts'
 import { OpeningKey, partAad, Sealers, sealerFor } from '../../../protocol/sealing/sealed-webhook.ts'
@@ -8,7 +8,7 @@ const KEY = newPrivateKey()
 const PUBLIC = publicBytes(KEY)
 const identity = (id: string) => ({ runtime: 'demo', id, lane: 'l', received: 1 })
 
-/** What each of so many webhooks is opened by, one every `everyMs`. */
+/** What opens each of this many webhooks, one every `everyMs`. */
 function sealed(count: number, everyMs: number): string[] {
   let now = 0
   const sealer = new ClientSealer(PUBLIC, true, () => now)
@@ -27,18 +27,18 @@ const agreements = (encs: readonly string[]): number[] => {
   return [...counts.values()]
 }
 
-test('the more come in a second the more share one, up to 64, and no two have one key', () => {
+test('the more arrive per second, the more share one, up to 64, and no two have the same key', () => {
   const encs = sealed(255, 0)
   expect(agreements(encs)).toEqual([1, 2, 4, 8, 16, 32, 64, 64, 64])
   expect(new Set(encs).size).toBe(encs.length)
 })
 
-test('those that come seldom have one each, and none is used for longer than a second', () => {
+test('rare ones have one each, and none is used for longer than a second', () => {
   expect(agreements(sealed(4, 1000))).toEqual([1, 1, 1, 1])
   expect(Math.max(...agreements(sealed(100, 100)))).toBeLessThanOrEqual(10)
 })
 
-test('each opens under its own number alone, parts in any order', () => {
+test('each opens under its own number only, with its parts in any order', () => {
   const sealer = new ClientSealer(PUBLIC, true)
   const webhooks = ['a', 'b', 'c', 'd', 'e'].map(id => ({ id, sealing: sealer.seal(identity(id)) }))
   for (const { id, sealing } of webhooks) {
@@ -55,8 +55,8 @@ test('each opens under its own number alone, parts in any order', () => {
   }
 })
 
-describe('who opens', () => {
-  /** A key, and what it agreed on. */
+describe('opening', () => {
+  /** A key, and the number of its agreements. */
   const counting = () => {
     const agreed: string[] = []
     const key = new OpeningKey(KEY, (privateKey, enc, info) => {
@@ -93,7 +93,7 @@ describe('who opens', () => {
     expect(agreed).toHaveLength(66)
   })
 
-  test('remembers nothing that could not be agreed on', () => {
+  test('remembers no failed agreement', () => {
     const { agreed, opens } = counting()
     const { enc, seal } = new Sealers(PUBLIC, 1).take()!
     const small = { enc: enc.replace(/^[\w-]{43}/, 'A'.repeat(43)), seal }
@@ -102,14 +102,14 @@ describe('who opens', () => {
   })
 })
 
-test('for a client that opens the first form alone, each has an agreement of its own', () => {
+test('for a client that opens only the first form, each has its own agreement', () => {
   const sealer = new ClientSealer(PUBLIC, false)
   const encs = [1, 2, 3].map(id => sealer.seal(identity(String(id))).enc)
   expect(encs.every(enc => /^[\w-]{43}$/.test(enc))).toBe(true)
   expect(new Set(encs).size).toBe(3)
 })
 
-test('a key that is none is refused before anything is sealed', () => {
+test('an invalid key is refused before anything is sealed', () => {
   expect(() => new ClientSealer(Buffer.alloc(32), true)).toThrow()
   expect(() => new ClientSealer(Buffer.alloc(31), true)).toThrow()
 })

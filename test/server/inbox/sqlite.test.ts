@@ -1,4 +1,4 @@
-/** The file of an inbox: what is there after a crash, a full disk, damage, and what cannot be used at all. */
+/** The file of an inbox: what is in it after a crash, a full disk or damage, and what cannot be used at all. */
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import {
@@ -56,7 +56,7 @@ function contents(store: SqliteStore): Extract<StoreState, { open: true }>['cont
   return seen.contents
 }
 
-test('what was appended is there after a restart, in its order; nobody else may read the file', async () => {
+test('what was appended is there after a restart, in order, and nobody else may read the file', async () => {
   const store = await start()
   await Promise.all(['c', 'a', 'b'].map(id => append(store, message(id))))
   await store.apply({ op: 'update', id: 'c', set: { state: 'delivered' }, at: NOW })
@@ -69,7 +69,7 @@ test('what was appended is there after a restart, in its order; nobody else may 
   expect(contents(again)).toMatchObject({ lanes: [{ runtime: 'demo', lane: 'l', messages: 2 }] })
 })
 
-test('parts whose message never came are gone after a restart', async () => {
+test('parts whose message never arrived are gone after a restart', async () => {
   const store = await start()
   await store.apply({ op: 'part', id: 'torn', n: 1, bytes: bytes('half') })
   await store.close()
@@ -84,7 +84,7 @@ describe('a file that cannot be used', () => {
       `PRAGMA journal_mode = WAL; PRAGMA application_id = ${0x53696e62}; PRAGMA user_version = 9; CREATE TABLE t (x)`,
       'was written by a newer sallyport (schema 9, this one has 1)',
     ],
-  ])('%s: the start fails, and it stays as it was', async (_what, sql, problem) => {
+  ])('%s: the start fails, and the file is unchanged', async (_what, sql, problem) => {
     const file = new DatabaseSync(path)
     file.exec(sql)
     file.close()
@@ -102,11 +102,11 @@ describe('a file that cannot be used', () => {
     make()
     await expect(start()).rejects.toThrow(new TypeError(`inbox: ${path} is not a plain file`))
   })
-  test.each([':memory:', 'file:x?mode=memory'])('%s: no name of SQLite, which would keep it in memory', name => {
+  test.each([':memory:', 'file:x?mode=memory'])("%s: not a name of SQLite's, which would keep it in memory", name => {
     const { place } = checkInboxOptions({ url: `sqlite:${name}` })!
     expect(place).toEqual({ kind: 'sqlite', path: resolve(name) })
   })
-  test('in no folder: the start fails, and says what to do', async () => {
+  test('in a missing folder: the start fails, and says what to do', async () => {
     await expect(start(join(folder, 'none', 'x.db'))).rejects.toThrow(/there is no folder .*none: create it/)
   })
 })
@@ -114,7 +114,7 @@ describe('a file that cannot be used', () => {
 test.each([
   ['no database', 'this is text, and no database at all. '.repeat(200)],
   ['a database that was overwritten in its midst', undefined],
-])('damage (%s): it is set aside, said, and a new file begins', async (_what, text) => {
+])('damage (%s): it is set aside and logged, and a new file begins', async (_what, text) => {
   if (text !== undefined) writeFileSync(path, text)
   else {
     const store = await start()
@@ -128,7 +128,7 @@ test.each([
   expect((await append(store, message('new'))).status).toBe('stored')
   const { setAside } = store.stats()
   expect(setAside).toContain(`${path}.damaged-`)
-  // SQLite counts in the first hundred bytes how often it was opened for writing.
+  // SQLite counts in the first hundred bytes how often the file was opened for writing.
   const rest = (file: Buffer) => file.subarray(100)
   expect(rest(readFileSync(setAside!)).equals(rest(before))).toBe(true)
 })
@@ -137,7 +137,7 @@ test.each([
   ['deleted', () => rmSync(path)],
   ['replaced', () => renameSync(join(folder, 'older.db'), path)],
 ])(
-  'a file that is %s while it is used: a copy of it is set aside, and nothing is taken before',
+  'a file that is %s while in use: a copy of it is set aside, and nothing is accepted before that',
   async (what, change) => {
     const made = await start(join(folder, 'older.db'))
     await append(made, message('older'))
@@ -159,21 +159,21 @@ test.each([
 test.each<[string, (store: SqliteStore) => Promise<unknown>]>([
   ['a webhook', async store => await expect(append(store, message('b'))).rejects.toMatchObject({ kind: 'away' })],
   ['a sweep', async store => await expect(store.sweep(NOW, KEEP)).rejects.toMatchObject({ kind: 'away' })],
-])('a log that is deleted while its file is used is noticed by %s, and loses nothing', async (_, notice) => {
+])('a log that is deleted while its file is in use is noticed by %s, and nothing is lost', async (_, notice) => {
   const store = await start()
   await append(store, message('a'))
   rmSync(`${path}-wal`)
   await notice(store)
   await until(() => store.stats().open)
   await append(store, message('c'))
-  // What a kill would leave.
+  // What a kill would leave behind.
   const left = join(folder, 'left.db')
   for (const end of ['', '-wal']) copyFileSync(path + end, left + end)
   expect((await (await start(left)).next('demo', 'l', 9)).map(({ id }) => id)).toEqual(['a', 'c'])
   expect(store.stats().setAside).toBeUndefined()
 })
 
-test('a file that another server has: it is away until that one ends', async () => {
+test('a file that another server has: it is offline until that one ends', async () => {
   const first = await start()
   const second = await start()
   await expect(append(second, message('b'))).rejects.toMatchObject({ kind: 'away' })
@@ -183,7 +183,7 @@ test('a file that another server has: it is away until that one ends', async () 
   expect(contents(second)).toMatchObject({ counts: [{ runtime: 'demo', messages: 1 }] })
 })
 
-test('a disk without enough free space: full for what comes, and what is there can be settled', async () => {
+test('a disk without enough free space: full for new webhooks, while stored ones can be settled', async () => {
   const store = await start()
   await append(store, message('a'))
   await store.close()
@@ -195,7 +195,7 @@ test('a disk without enough free space: full for what comes, and what is there c
   })
 })
 
-test('a disk without enough free space: what comes takes nothing with it that settles or makes room', async () => {
+test('a disk without enough free space: new webhooks do not block what settles or makes room', async () => {
   const store = await start()
   for (const id of ['a', 'b']) await append(store, message(id))
   await store.close()
@@ -243,7 +243,7 @@ test.runIf(isRoot && process.platform === 'linux')(
       await again.close()
       open.splice(open.indexOf(again), 1)
       const copy = join(folder, 'copy.db')
-      // With no room left, closing could not bring the log into the file.
+      // With no room left, closing could not move the log into the file.
       for (const end of ['', '-wal']) if (existsSync(at + end)) copyFileSync(at + end, copy + end)
       const checked = new DatabaseSync(copy).prepare('PRAGMA integrity_check').get()
       expect(checked).toEqual({ integrity_check: 'ok' })
@@ -254,7 +254,7 @@ test.runIf(isRoot && process.platform === 'linux')(
 )
 
 test.runIf(isRoot && process.platform === 'linux')(
-  'a file that is deleted where there is no room for a copy: away, nothing is left behind, and it is set aside once there is',
+  'a file deleted with no room for a copy: offline, nothing is left behind, and it is set aside once there is room',
   async () => {
     const disk = join(folder, 'disk')
     mkdirSync(disk)
@@ -281,7 +281,7 @@ test.runIf(isRoot && process.platform === 'linux')(
 
 const KILLS = long ? 200 : 20
 
-test('kill -9 at any moment: what was said to be stored is there', {
+test('kill -9 at any moment: what was reported as stored is there', {
   tags: ['slow'],
   ...(long ? { timeout: KILLS * 15_000 } : {}),
 }, async () => {
@@ -292,7 +292,7 @@ test('kill -9 at any moment: what was said to be stored is there', {
     let text = ''
     child.stdout.on('data', chunk => {
       text += chunk
-      // Somewhere in the midst of what follows.
+      // Somewhere in the middle of what follows.
       if (text.length > 2000 + Math.random() * 20_000) child.kill('SIGKILL')
     })
     await once(child, 'close')
@@ -311,7 +311,7 @@ test('kill -9 at any moment: what was said to be stored is there', {
   file.close()
 })
 
-test.runIf(!isRoot)('a file that may not be written: the start fails', async () => {
+test.runIf(!isRoot)('a file that is not writable: the start fails', async () => {
   chmodSync(folder, 0o500)
   await expect(start()).rejects.toThrow('EACCES')
   chmodSync(folder, 0o700)

@@ -1,4 +1,4 @@
-/** What every store of an inbox does, in a file and in PostgreSQL. */
+/** What every inbox store does, in a file and in PostgreSQL. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -59,7 +59,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
   }
   const ids = async (store: InboxStore, lane = 'l') => (await store.next('demo', lane, 99))?.map(({ id }) => id)
 
-  test.runIf(run)('what was appended is there after a restart, byte for byte, in its order', async () => {
+  test.runIf(run)('what was appended is there after a restart, byte for byte and in order', async () => {
     const store = await start()
     const all = Uint8Array.from({ length: 256 }, (_, i) => i)
     await store.apply({ op: 'part', id: 'long', n: 1, bytes: all })
@@ -86,7 +86,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(first).toMatchObject({ ...kept, state: 'waiting', changed: NOW })
   })
 
-  test.runIf(run)('the same id and body: known while it waits, and for its time after the delivery', async () => {
+  test.runIf(run)('the same id and body: known while it waits, and for a time after the delivery', async () => {
     const store = await start()
     const same = { dedupe: 'digest', dedupeMs: 1000 }
     expect(await append(store, message('a', same))).toEqual({ status: 'stored', id: 'a' })
@@ -99,57 +99,54 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await append(store, message('e', { ...same, received: NOW + 1000 }))).toMatchObject({ status: 'stored' })
   })
 
-  test.runIf(run)('of several at once that are the same, one is stored', async () => {
+  test.runIf(run)('of several identical ones at once, one is stored', async () => {
     const store = await start()
     const made = ['a', 'b', 'c'].map(id => message(id, { dedupe: 'digest' }))
     const applied = await Promise.all(made.map(one => append(store, one)))
     expect(applied.map(({ status, id }) => `${status} ${id}`)).toEqual(['stored a', 'duplicate a', 'duplicate a'])
   })
 
-  test.runIf(run)(
-    'of hundreds at once each has its own bytes, in their order, and says what became of it',
-    async () => {
-      const store = await start()
-      await append(store, message('known', { dedupe: 'known' }))
-      const names = Array.from({ length: 300 }, (_, i) => `${i}`)
-      const special: Record<string, Partial<Parameters<typeof message>[1]>> = {
-        7: { dedupe: 'known' },
-        8: { dedupe: 'twice', attempts: 1, route: 'with "quotes", {braces}, \\ and ü' },
-        80: { dedupe: 'twice' },
-        90: { parts: 1 },
-        100: { parts: 3 },
-        101: { parts: 3 },
-      }
-      const all = (name: string) => Uint8Array.from({ length: 256 }, (_, i) => i ^ (Number(name) % 256))
-      const part = store.apply({ op: 'part', id: '100', n: 1, bytes: bytes('first of 100') })
-      const applied = await Promise.all(
-        names.map(name => {
-          const rest = name === '90' ? new Uint8Array() : all(name)
-          return store.apply({ op: 'append', message: message(name, special[name]), head: bytes(`head ${name}`), rest })
-        }),
-      )
-      await part
-      const others = { 7: 'duplicate known', 80: 'duplicate 8', 101: 'absent ' }
-      const expected = names.map(name => others[Number(name) as 7] ?? `stored ${name}`)
-      expect(applied.map(({ status, id }) => `${status} ${status === 'absent' ? '' : id}`)).toEqual(expected)
-      const stored = names.filter(name => !(Number(name) in others))
-      expect((await store.next('demo', 'l', 999))!.map(({ id }) => id)).toEqual(['known', ...stored])
-      for (const name of ['0', '8', '63', '64', '65', '299']) {
-        expect(Buffer.from((await store.part(name, 0))!).toString()).toBe(`head ${name}`)
-        expect([...(await store.part(name, 1))!]).toEqual([...all(name)])
-      }
-      expect(await store.part('90', 1)).toBeUndefined()
-      expect(Buffer.from((await store.part('100', 1))!).toString()).toBe('first of 100')
-      for (const name of ['7', '80', '101']) expect(await store.part(name, 0)).toBeUndefined()
-      expect((await store.list({ id: '8', limit: 99 })).at(-1)).toMatchObject({
-        id: '8',
-        route: special[8]!.route,
-        attempts: 1,
-      })
-    },
-  )
+  test.runIf(run)('of hundreds at once, each has its own bytes, in order, and reports its own outcome', async () => {
+    const store = await start()
+    await append(store, message('known', { dedupe: 'known' }))
+    const names = Array.from({ length: 300 }, (_, i) => `${i}`)
+    const special: Record<string, Partial<Parameters<typeof message>[1]>> = {
+      7: { dedupe: 'known' },
+      8: { dedupe: 'twice', attempts: 1, route: 'with "quotes", {braces}, \\ and ü' },
+      80: { dedupe: 'twice' },
+      90: { parts: 1 },
+      100: { parts: 3 },
+      101: { parts: 3 },
+    }
+    const all = (name: string) => Uint8Array.from({ length: 256 }, (_, i) => i ^ (Number(name) % 256))
+    const part = store.apply({ op: 'part', id: '100', n: 1, bytes: bytes('first of 100') })
+    const applied = await Promise.all(
+      names.map(name => {
+        const rest = name === '90' ? new Uint8Array() : all(name)
+        return store.apply({ op: 'append', message: message(name, special[name]), head: bytes(`head ${name}`), rest })
+      }),
+    )
+    await part
+    const others = { 7: 'duplicate known', 80: 'duplicate 8', 101: 'absent ' }
+    const expected = names.map(name => others[Number(name) as 7] ?? `stored ${name}`)
+    expect(applied.map(({ status, id }) => `${status} ${status === 'absent' ? '' : id}`)).toEqual(expected)
+    const stored = names.filter(name => !(Number(name) in others))
+    expect((await store.next('demo', 'l', 999))!.map(({ id }) => id)).toEqual(['known', ...stored])
+    for (const name of ['0', '8', '63', '64', '65', '299']) {
+      expect(Buffer.from((await store.part(name, 0))!).toString()).toBe(`head ${name}`)
+      expect([...(await store.part(name, 1))!]).toEqual([...all(name)])
+    }
+    expect(await store.part('90', 1)).toBeUndefined()
+    expect(Buffer.from((await store.part('100', 1))!).toString()).toBe('first of 100')
+    for (const name of ['7', '80', '101']) expect(await store.part(name, 0)).toBeUndefined()
+    expect((await store.list({ id: '8', limit: 99 })).at(-1)).toMatchObject({
+      id: '8',
+      route: special[8]!.route,
+      attempts: 1,
+    })
+  })
 
-  test.runIf(run)('a dead letter waits again, also where the same one came meanwhile', async () => {
+  test.runIf(run)('a dead letter can be replayed, even if the same webhook arrived meanwhile', async () => {
     const store = await start()
     const same = { dedupe: 'digest', dedupeMs: 0 }
     await append(store, message('a', same))
@@ -163,7 +160,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await ids(store)).toEqual(['a', 'b'])
   })
 
-  test.runIf(run)('one whose parts are not all there any more is absent, and nothing of it is stored', async () => {
+  test.runIf(run)('a webhook whose parts are missing is absent, and nothing of it is stored', async () => {
     const store = await start()
     await store.apply({ op: 'part', id: 'torn', n: 1, bytes: bytes('part') })
     expect(await append(store, message('torn', { parts: 4 }))).toMatchObject({ status: 'absent' })
@@ -173,7 +170,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await append(store, message('whole'), '')).toMatchObject({ status: 'stored' })
   })
 
-  test.runIf(run)('a change of one that is not there is absent', async () => {
+  test.runIf(run)('a change to an absent webhook reports it as absent', async () => {
     const store = await start()
     const { apply } = { apply: store.apply.bind(store) }
     expect(await apply({ op: 'update', id: 'x', set: { attempts: 1 }, at: NOW, owned: true })).toMatchObject({
@@ -186,7 +183,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await store.part('a', 0)).toBeUndefined()
   })
 
-  test.runIf(run)('a sweep ends what is too old, and forgets what was over long ago', async () => {
+  test.runIf(run)('a sweep ends what is too old, and forgets what ended long ago', async () => {
     const store = await start()
     await append(store, message('old'))
     await append(store, message('young', { expires: NOW + 5000 }))
@@ -198,7 +195,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect((await store.list({ limit: 9 })).map(({ id }) => id)).toEqual(['young'])
   })
 
-  test.runIf(run)('a sweep says that it left something; of those that were delivered the newest stay', async () => {
+  test.runIf(run)('a sweep says that it left something; of the delivered ones, the newest stay', async () => {
     const store = await start()
     const ids = Array.from({ length: 1005 }, (_, i) => `m${i}`)
     await Promise.all(ids.map(id => append(store, message(id))))
@@ -208,7 +205,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect((await store.list({ limit: 9 })).map(({ id }) => id)).toEqual(['m1004', 'm1003', 'm1002'])
   })
 
-  test.runIf(run)('what was delivered does not wait again, and nobody forgets the parts of what is there', async () => {
+  test.runIf(run)('a delivered webhook does not wait again, and parts of stored ones are not forgotten', async () => {
     const store = await start()
     await append(store, message('a'))
     await store.apply({ op: 'forget', id: 'a' })
@@ -219,7 +216,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect((await store.list({ limit: 9 })).map(({ state }) => state)).toEqual(['delivered'])
   })
 
-  test.runIf(run)('lists what is asked for, the newest first', async () => {
+  test.runIf(run)('lists what is asked for, newest first', async () => {
     const store = await start()
     await append(store, message('a1'))
     await append(store, message('a2', { runtime: 'other', received: NOW + 5 }))

@@ -1,4 +1,4 @@
-/** What is told of webhooks: that they were taken, and each delivery, which leads back. */
+/** The spans of webhooks: their acceptance, and each delivery, with a link back. */
 import { afterEach, expect, test } from 'vitest'
 import { getAllHeaders } from '../../../protocol/http/headers.ts'
 import { Spans, waterfall } from '../../support/spans.ts'
@@ -17,7 +17,7 @@ async function traced(trustedProxies = ['127.0.0.1']) {
   return { spans, ground }
 }
 
-test('a webhook that waits, and its delivery: a trace of its own that leads back', async () => {
+test('a webhook that waits, and its delivery: a separate trace that links back', async () => {
   const { spans, ground } = await traced()
   const client = await ground.connect()
   client.ws.terminate()

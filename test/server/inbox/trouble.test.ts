@@ -1,5 +1,8 @@
 // @module-tag slow
-/** What must not stop the inbox: a store that is damaged, a clock that is put back, ends that never answer, and tenants that fill it. */
+/**
+ * What must not stop the inbox: a damaged store, a clock that is set back, ends that never answer, and tenants that
+ * fill it.
+ */
 import { closeSync, openSync, statSync, writeSync } from 'node:fs'
 import { request } from 'node:http'
 import { DatabaseSync } from 'node:sqlite'
@@ -16,7 +19,7 @@ import { type Ground, leave, makeGround, RULE } from './fixture.ts'
 let ground: Ground
 afterEach(() => ground.close())
 
-/** Stored while the runtime is away. */
+/** Stored while the runtime is offline. */
 async function store(...bodies: (string | Buffer)[]): Promise<void> {
   await leave(ground, await ground.connect())
   for (const body of bodies) expect((await ground.post(body)).status).toBe(202)
@@ -41,7 +44,7 @@ test.each([
     'its caller is no JSON, and it is sealed',
     `UPDATE messages SET caller = 'x', key = 'k', parts = 2 WHERE id = ${FIRST}`,
   ],
-])('what cannot be read is a dead letter, and the lane goes on: %s', async (_, sql) => {
+])('an unreadable webhook is a dead letter, and the lane goes on: %s', async (_, sql) => {
   ground = await makeGround()
   await store('first', 'second')
   await edit(sql)
@@ -62,7 +65,7 @@ test.each([0, 1, 2])('a webhook that lacks part %i is not shown as whole', async
   expect(await read()).toBeUndefined()
 })
 
-test('rules that cannot be read stop nothing, and are announced again', async () => {
+test('unreadable rules stop nothing, and are announced again', async () => {
   ground = await makeGround()
   await store('first')
   await edit("UPDATE rules SET rules = 'x'")
@@ -72,7 +75,7 @@ test('rules that cannot be read stop nothing, and are announced again', async ()
   expect((await ground.post('second')).status).toBe(202)
 })
 
-test('a file that is set aside while it is used takes no rule and no pause with it', async () => {
+test('a file that is set aside while in use takes no rule and no pause with it', async () => {
   ground = await makeGround()
   await store(...Array.from({ length: 20 }, (_, i) => Buffer.alloc(100_000, i)))
   await ground.restart()
@@ -111,7 +114,7 @@ async function breakStore(): Promise<() => void> {
 test.each([
   ['is away', breakStore],
   ['has not been open yet', lockOut],
-])('an inbox that is taken back while the store %s is gone, and stays so', async (_, close) => {
+])('an inbox that is withdrawn while the store %s is gone, and stays gone', async (_, close) => {
   ground = await makeGround()
   await leave(ground, await ground.connect())
   const store = () => ground.server.stats().inbox!.store
@@ -130,7 +133,7 @@ test.each([
   expect(await ground.messages()).toEqual([])
 })
 
-/** A webhook of which so many bytes are sent, and its answer. */
+/** A webhook of which this many bytes are sent, and its answer. */
 function upload(bytes: number, length: number, more: Record<string, string> = {}) {
   const { host, port } = ground.server.publicAddress!
   const headers = { host: `demo.${DOMAIN}`, 'content-length': String(length), ...more }
@@ -155,11 +158,11 @@ async function hangUp(uploads: readonly ReturnType<typeof upload>[]): Promise<vo
   await until(() => ground.server.stats().inbox!.bufferBytes === 0)
 }
 
-test('a store that opens again while a body comes has lost its beginning: 503, never 202', async () => {
+test('a store that reopens during a body has lost its beginning: 503, never 202', async () => {
   ground = await makeGround()
   await leave(ground, await ground.connect())
   const { commits } = ground.server.stats().inbox!.store
-  // Its first part is stored, and what is left is not long enough for another one.
+  // Its first part is stored, and the rest is too short for another one.
   const { sender, status } = upload(700_000, 1_400_000)
   const inbox = () => ground.server.stats().inbox!
   await until(() => inbox().store.commits > commits && inbox().bufferBytes < 500_000)
@@ -172,7 +175,7 @@ test('a store that opens again while a body comes has lost its beginning: 503, n
 })
 
 describe.runIf(needs('postgres'))('in PostgreSQL', () => {
-  test('what came of a body while PostgreSQL went away leaves nothing behind', async () => {
+  test('a body that was arriving while PostgreSQL went offline leaves nothing behind', async () => {
     const postgres = await Postgres.start()
     try {
       ground = await makeGround({ url: postgres.url })
@@ -195,7 +198,7 @@ describe.runIf(needs('postgres'))('in PostgreSQL', () => {
 test.each([
   ['the runtime', { bytesPerRuntime: 1024 * 1024 }],
   ['all', { bytes: 1024 * 1024 }],
-])('the quota of %s counts what has come of a body, and has room again when that is gone', async (_, quota) => {
+])('the quota of %s counts a body as it arrives, and has room again when it is gone', async (_, quota) => {
   ground = await makeGround({ ...quota, unverifiedPerMinute: 0 })
   await leave(ground, await ground.connect())
   const { sender, status } = upload(1_800_000, 50_000_000)
@@ -204,7 +207,7 @@ test.each([
   await until(async () => (await ground.post(Buffer.alloc(900_000))).status === 202)
 })
 
-test('long webhooks of a stranger leave half of the quota to others', async () => {
+test("a stranger's long webhooks leave half of the quota to others", async () => {
   ground = await makeGround({ bytesPerRuntime: 8 * 1024 * 1024, messagesPerRuntime: 1000 })
   await leave(ground, await ground.connect())
   const long = Buffer.alloc(3 * 1024 * 1024)
@@ -213,7 +216,7 @@ test('long webhooks of a stranger leave half of the quota to others', async () =
   expect((await ground.post('short')).status).toBe(202)
 })
 
-/** A receiver that answers 200 by itself, whatever has come. */
+/** A receiver that answers 200 by itself, whatever has arrived. */
 async function earlyReceiver(rules = [RULE]) {
   const asked: { bytes: number; ended: boolean; response: ResponseSink }[] = []
   await dial(ground.server, {
@@ -237,11 +240,11 @@ async function earlyReceiver(rules = [RULE]) {
 }
 const SAYS_200 = { status: 200, headers: [], bodyBytes: BODY_UNKNOWN }
 
-/** Callers by the address that a proxy says. */
+/** Callers, by the address that a proxy names. */
 const BEHIND_PROXY = { trustedProxies: ['127.0.0.0/8'] }
 const from = (address: string) => ({ 'x-forwarded-for': address })
 
-test('short webhooks of a stranger leave half of a lane to others', async () => {
+test("a stranger's short webhooks leave half of a lane to others", async () => {
   ground = await makeGround({ messagesPerLane: 10, unverifiedPerMinute: 1 }, BEHIND_PROXY)
   await leave(ground, await ground.connect())
   const post = async (address: string) => (await ground.post('hook', { headers: from(address) })).status
@@ -251,12 +254,12 @@ test('short webhooks of a stranger leave half of a lane to others', async () => 
   expect(await post('192.0.2.2')).toBe(202)
 })
 
-test('webhooks that are still to come take no room in a lane, and nobody stands behind them', async () => {
+test('webhooks that are still arriving take no room in a lane, and nobody queues behind them', async () => {
   ground = await makeGround({ messagesPerLane: 2 })
   const client = await ground.connect([{ ...RULE, answerWithinMs: 20 }])
   const slow = [upload(10, 20)]
   await until(() => ground.server.stats().inbox!.bufferBytes === 10)
-  // Set later than its time to answer, it ends later, too.
+  // Set after the deadline for its answer, so it ends later, too.
   await setTimeout(30)
   expect((await ground.post('passes')).status).toBe(200)
   await leave(ground, client)
@@ -268,7 +271,7 @@ test('webhooks that are still to come take no room in a lane, and nobody stands 
   await hangUp(slow)
 })
 
-test('one network cannot take the memory for the bodies of others', async () => {
+test("one network cannot use up the memory for others' bodies", async () => {
   ground = await makeGround({ bufferBytes: 1024 * 1024 }, BEHIND_PROXY)
   await leave(ground, await ground.connect())
   const slow = Array.from({ length: 8 }, () => upload(100_000, 200_000, from('192.0.2.1')))
@@ -294,7 +297,7 @@ test('a receiver that says 200 before it has a stored webhook gets all of it, an
   expect(asked.map(({ bytes }) => bytes)).toEqual([2_000_000, 2_000_000])
 })
 
-test('a receiver that has answered before it reads gets what fits into one part', async () => {
+test('a receiver that answers before it reads gets what fits into one part', async () => {
   ground = await makeGround()
   const bodies = Array.from({ length: 10 }, () => Buffer.alloc(20_000))
   await store(...bodies)
@@ -340,15 +343,15 @@ test('a receiver that stops reading keeps the sender of a long webhook waiting n
   expect(asked).toEqual([expect.any(Number), 2_000_000])
 })
 
-test('a receiver that says 200 while a slow webhook is kept gets the rest of it', async () => {
+test('a receiver that says 200 while a slow webhook is being stored gets the rest of it', async () => {
   ground = await makeGround()
   const asked = await earlyReceiver([{ ...RULE, answerWithinMs: 20 }])
   const { sender, status } = upload(1000, 2000)
   await until(() => asked.length === 1)
-  // Set later than its time to answer, it ends later, too.
+  // Set after the deadline for its answer, so it ends later, too.
   await setTimeout(30)
   asked[0]!.response.responseHead(SAYS_200)
-  // The session keeps its order: behind this answer, the one above is known.
+  // The session keeps its order: after this answer, the one above is known.
   expect((await ground.post('x', { path: '/other' })).status).toBe(200)
   sender.end(Buffer.alloc(1000))
   expect(await status).toBe(202)
@@ -362,7 +365,7 @@ test('a receiver that says 200 while a slow webhook is kept gets the rest of it'
 test.each([
   ['40 days', 40 * 86_400_000],
   ['20 minutes', 20 * 60_000],
-])('a clock that was put back by %s stops no lane', async (_, ms) => {
+])('a clock that was set back by %s stops no lane', async (_, ms) => {
   let ahead = 0
   ground = await makeGround({}, { clock: () => Date.now() + ahead })
   await leave(ground, await ground.connect())
@@ -374,7 +377,7 @@ test.each([
   await until(() => ground.receiver.bodies.includes('of the future'))
 })
 
-test('rules are those of thirty days from the last time the client connected, however often the server restarts', async () => {
+test("rules last thirty days from the client's last connection, however often the server restarts", async () => {
   let now = Date.now()
   ground = await makeGround({}, { clock: () => now })
   const connect = async () =>
@@ -394,7 +397,7 @@ test('rules are those of thirty days from the last time the client connected, ho
   await ground.restart()
 })
 
-test('a key that nothing can be sealed for is no key: nothing is kept, and nothing is left behind', async () => {
+test('a key that nothing can be sealed for is refused: nothing is kept, and nothing is left behind', async () => {
   ground = await makeGround({ plaintext: false })
   const inboxKey = Buffer.alloc(32).toString('base64url')
   await dial(ground.server, {
@@ -405,7 +408,7 @@ test('a key that nothing can be sealed for is no key: nothing is kept, and nothi
   expect(ground.server.stats().inbox).toMatchObject({ lanes: 0, refused: { 'inbox-away': 0 } })
 })
 
-test('one that is listed as waiting and has gone meanwhile is not counted twice', async () => {
+test('a webhook that is listed as waiting and has since gone is not counted twice', async () => {
   ground = await makeGround()
   await store('first', 'second', 'third')
   const [, , { id }] = (await ground.messages()) as [unknown, unknown, { id: string }]
@@ -419,7 +422,7 @@ test('one that is listed as waiting and has gone meanwhile is not counted twice'
 })
 
 test.each(['drop', 'replay'] as const)(
-  '%s by hand takes many together: a commit of each would take minutes',
+  '%s by hand takes many together: a commit for each would take minutes',
   async what => {
     ground = await makeGround()
     const bodies = Array.from({ length: 300 }, (_, index) => String(index))
@@ -432,7 +435,7 @@ test.each(['drop', 'replay'] as const)(
   },
 )
 
-test('what is dropped while it is tried lets nothing pass by those behind it', async () => {
+test('dropping a webhook during its attempt lets none behind it overtake it', async () => {
   ground = await makeGround()
   await store('first', 'second', 'third')
   ground.receiver.says = (_got, index) => (index === 0 ? undefined : 200)
@@ -445,7 +448,7 @@ test('what is dropped while it is tried lets nothing pass by those behind it', a
   expect(ground.receiver.bodies).toEqual(['first', 'second', 'third', 'new'])
 })
 
-test('one runtime cannot take the memory for the bodies of another', async () => {
+test("one runtime cannot use up the memory for others' bodies", async () => {
   ground = await makeGround({ bufferBytes: 1024 * 1024 })
   await leave(ground, await ground.connect())
   const evil = await dial(ground.server, { runtime: 'evil', hello: { inbox: [{ ...RULE, mode: 'always' }] } })
@@ -476,7 +479,7 @@ test('an attempt that nobody waits for any more ends', async () => {
   await until(() => ground.server.sessions()[0]!.exchanges === 0)
 })
 
-test('an answer whose end never comes ends with the time that it has', async () => {
+test('an answer whose end never arrives ends with its deadline', async () => {
   ground = await makeGround()
   const aborted: unknown[] = []
   await dial(ground.server, {

@@ -1,4 +1,4 @@
-/** An answer of the receiver that has come whole, and that the sender of the webhook does not take, or takes late. */
+/** A receiver's answer that has arrived whole, and that the webhook's sender reads late or not at all. */
 
 import { once } from 'node:events'
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from 'node:http2'
@@ -8,7 +8,7 @@ import { until } from '../../support/until.ts'
 import { answer, DOMAIN } from '../fixture.ts'
 import { type Ground, makeGround } from './fixture.ts'
 
-/** Fits into the first window of a stream of a session. */
+/** Fits into the first window of a session's stream. */
 const ANSWER_BYTES = 60_000
 
 let ground: Ground
@@ -59,7 +59,7 @@ test.each<[string, (sender: ClientHttp2Session, stream: ClientHttp2Stream) => vo
   await until(() => ground.server.stats().bufferedBytes === 0)
 })
 
-test('is dropped where there is no room for it, and its sender is cut', async () => {
+test('is dropped if there is no room for it, and its sender is cut', async () => {
   await begin({ processBufferBytes: 2.5 * ANSWER_BYTES })
   const held = [await unread(), await unread()]
   await unread(ANSWER_BYTES / 2 + 1)

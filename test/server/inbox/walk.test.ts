@@ -1,6 +1,7 @@
 /**
- * A walk of everything that may happen to webhooks: receivers that fail, hang, refuse and go, a disk that fails before and behind
- * the write, servers that are killed. Whatever was accepted arrives, in the order of its lane, or is a dead letter.
+ * A walk of everything that may happen to webhooks: receivers that fail, hang, refuse and leave, a disk that fails
+ * before and after the write, servers that are killed. Whatever was accepted arrives in the order of its lane, or is a
+ * dead letter.
  */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
@@ -39,7 +40,7 @@ function dice(seed: number): () => number {
 interface Sent {
   readonly body: string
   readonly path: string
-  /** What the sender was told; 0: nothing, since the server was killed. */
+  /** What the sender was told; 0 for nothing, since the server was killed. */
   status: number
 }
 
@@ -47,7 +48,7 @@ class World {
   readonly random: () => number
   readonly disk = new MemoryDisk()
   readonly sent: Sent[] = []
-  /** Bodies for which a receiver said 2xx, in order, and whether the inbox brought them. */
+  /** Bodies for which a receiver said 2xx, in order, and whether they came from the inbox. */
   readonly taken: { body: string; path: string; stored: boolean }[] = []
   live = true
   healthy = false
@@ -112,7 +113,7 @@ class World {
     }
     const stored = getHeader(request.headers, 'sallyport-inbox-id') !== undefined
     const take = () => {
-      // Of a server that was killed nobody hears the answer; the receiver has it all the same.
+      // Nobody hears the answer of a killed server, but the receiver has it anyway.
       if (store === this.#store || stored) this.taken.push({ body, path: request.path, stored })
     }
     if (dot < 0.1) answer(500)
@@ -188,7 +189,7 @@ test.each(SEEDS)('whatever was accepted arrives, in order, or is a dead letter: 
   expect(accepted.filter(({ body }) => !taken.has(body) && !dead.has(body))).toEqual([])
   expect(world.sent.filter(({ status }) => ![0, 200, 202, 503].includes(status))).toEqual([])
 
-  // A dead letter was passed by those behind it, and what a lost answer brought twice may come late: the first of each counts.
+  // Those behind a dead letter overtook it, and a lost answer may cause a late repeat: the first of each counts.
   const lanes = new Set(world.disk.messages.map(({ lane }) => lane))
   for (const lane of lanes) {
     const inOrder = world.disk.messages

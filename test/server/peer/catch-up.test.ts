@@ -1,4 +1,7 @@
-/** A replica that cannot reach the directory asks the others for what they know: each tells it once, and has its turns meanwhile. */
+/**
+ * A replica that cannot reach the directory asks the others for what they know: each tells it once, in slices between
+ * other work.
+ */
 import { afterEach, expect, test } from 'vitest'
 import { createReplicaCertificate } from '../../../certs/index.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
@@ -30,7 +33,7 @@ function stateOf(number: number): RuntimeState {
   return { runtime: `runtime-${number}`, epoch: 1, active: 'one', instances, version: number, changedMs: 0 }
 }
 
-test('all that a replica knows is told once, in slices', async () => {
+test('everything that a replica knows is told once, in slices', async () => {
   const { authority } = await makeWorld()
   const made = await createReplicaCertificate(authority)
   const tls = { cert: made.certificate, key: made.key, ca: authority.certificate }

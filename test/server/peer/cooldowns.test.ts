@@ -18,7 +18,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('a replica that refused rests for this runtime, as long as nothing new is known', () => {
+test('a replica that refused rests for this runtime, as long as there is no news', () => {
   cooldowns.begin('r1', 'demo', 3)
   expect(cooldowns.has('r1', 'demo', 3)).toBe(true)
   expect(cooldowns.has('r1', 'demo', 4)).toBe(false)
@@ -48,7 +48,7 @@ test('one that refuses again rests anew', () => {
   expect(over).toEqual(['demo'])
 })
 
-test('there are so many at most; the oldest ends early, and who waits for it is told', async () => {
+test('their number is bounded; the oldest ends early, and those who wait for it are told', async () => {
   for (let i = 0; i <= 10_000; i++) cooldowns.begin('r1', `runtime-${i}`, 1)
   expect([cooldowns.has('r1', 'runtime-0', 1), cooldowns.has('r1', 'runtime-1', 1)]).toEqual([false, true])
   await Promise.resolve()

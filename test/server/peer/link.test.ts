@@ -40,7 +40,7 @@ afterEach(async () => {
   for (const close of closing.splice(0)) await close()
 })
 
-/** A link whose connections each have ids for so many streams, to a replica that echoes. */
+/** A link whose connections have ids for this many streams each, to a replica that echoes. */
 async function begin({
   name = (): string => 'far',
   key = (good: string) => good,
@@ -121,7 +121,7 @@ async function linkTo(port: number): Promise<{ link: PeerLink; tls: PeerTls }> {
 }
 
 describe('a link that is not up', () => {
-  test('takes no exchange', async () => {
+  test('accepts no exchange', async () => {
     const { link } = await linkTo(1)
     expect(() => link.open()).toThrow(new SallyportError('overloaded', 'the replica is not connected'))
   })
@@ -137,9 +137,9 @@ describe('a link that is not up', () => {
         secured.once('secure', () => createSession(new PeerTransport(secured), { role: 'server' }))
       },
     ],
-    // Its certificate is right, and it speaks another protocol.
+    // Its certificate is valid, but it speaks another protocol.
     ['is no replica', (socket, tls) => new TLSSocket(socket, { ...tls, isServer: true }).on('error', () => {})],
-  ])('is tried again where who listens %s', async (_what, take) => {
+  ])('is tried again if the listener %s', async (_what, take) => {
     let tls: PeerTls | undefined
     let calls = 0
     const server = createServer(socket => {
@@ -156,7 +156,7 @@ describe('a link that is not up', () => {
     expect([made.link.up, made.link.refused]).toEqual([false, false])
   })
 
-  test('is tried again where nobody listens, and knows it', async () => {
+  test('is tried again if nobody listens, and knows it', async () => {
     const port = await freePort()
     const { link } = await linkTo(port)
     await until(() => link.refused)
@@ -167,8 +167,8 @@ describe('a link that is not up', () => {
   })
 })
 
-describe('a link whose stream ids come to their end', () => {
-  test('goes on over another connection; what is open on the one before is not cut', async () => {
+describe('a link that runs out of stream ids', () => {
+  test('goes on over another connection, and open streams on the previous one are not cut', async () => {
     const { link, ups } = await begin()
     const long = ask(link)
     await until(() => ups() === 2)
@@ -197,7 +197,7 @@ describe('a link whose stream ids come to their end', () => {
     })
     name = 'somebody else'
     const long = ask(link)
-    // Called once more, it has heard the name that was said the time before.
+    // At its second call, it has heard the name that was announced the time before.
     await until(() => said === 3)
     expect([link.departed, link.usable, ups()]).toEqual([false, true, 1])
     name = 'far'
@@ -208,10 +208,10 @@ describe('a link whose stream ids come to their end', () => {
   })
 })
 
-/** Without it they are there until their handshakes have taken too long, which is no sooner than that. */
+/** Without it they stay until their handshakes time out, which is later than that. */
 const HANDSHAKE_MS = 5000
 
-test('who is at the door and has said nothing is gone with the listener', async () => {
+test('a silent connection in its handshake is gone with the listener', async () => {
   const { authority } = await makeWorld()
   const made = await createReplicaCertificate(authority)
   const tls = { cert: made.certificate, key: made.key, ca: authority.certificate }

@@ -1,4 +1,4 @@
-/** Which other replicas are called, and whose word is waited for. */
+/** Which other replicas are dialled, and whose word is waited for. */
 
 import { once } from 'node:events'
 import { createServer } from 'node:net'
@@ -34,7 +34,7 @@ async function start(replica: string): Promise<Peers> {
   return peers
 }
 
-/** Where somebody listens who says nothing, and how often he was called. */
+/** An address where somebody listens silently, and how often it was dialled. */
 async function silent(): Promise<{ address: string; calls: () => number }> {
   let calls = 0
   const server = createServer(socket => {
@@ -49,7 +49,7 @@ async function silent(): Promise<{ address: string; calls: () => number }> {
 }
 
 describe('a replica whose lease ended', () => {
-  test('is called; once it answers it is a witness like any other, and it calls back', async () => {
+  test('is dialled; once it answers it is a witness like any other, and it dials back', async () => {
     const [near, far] = [await start('near'), await start('far')]
     near.confirmed(0, [{ name: 'far', leftMs: -1, address: far.address }])
     expect(near.vouchedUntilMs()).toBe(Number.POSITIVE_INFINITY)
@@ -60,20 +60,20 @@ describe('a replica whose lease ended', () => {
     await until(() => near.vouchedUntilMs() > 0)
   })
 
-  test('and that does not answer is waited for by nobody, until it lives again', async () => {
+  test('and that does not answer is waited for by nobody until it is alive again', async () => {
     const [near, far] = [await start('near'), await silent()]
     const renew = (leftMs: number) => near.confirmed(0, [{ name: 'far', leftMs, address: far.address }])
     renew(-1)
     await until(() => far.calls() === 1)
     renew(-1)
     expect([near.stats().known, near.vouchedUntilMs()]).toEqual([0, Number.POSITIVE_INFINITY])
-    // Called at once, though it would be called seldom.
+    // Dialled at once, though it would be dialled rarely.
     renew(LEASE_MS)
     await until(() => far.calls() === 2)
     expect([near.stats().known, near.vouchedUntilMs()]).toEqual([1, Number.NEGATIVE_INFINITY])
   })
 
-  test('is not called where another one is by now, nor are more than a few of them', async () => {
+  test('is not dialled if another one is there by now, nor are more than a few of them', async () => {
     const [near, far] = [await start('near'), await silent()]
     const dead = (count: number, address: string) =>
       Array.from({ length: count }, (_, i) => ({ name: `dead-${i}`, leftMs: -1 - i, address }))
@@ -87,7 +87,7 @@ describe('a replica whose lease ended', () => {
   })
 })
 
-test('a replica at the address of one before it keeps no connection to itself', async () => {
+test("a replica at a predecessor's address keeps no connection to itself", async () => {
   const near = await start('near')
   let calls = 0
   near.setTls({
@@ -99,7 +99,7 @@ test('a replica at the address of one before it keeps no connection to itself', 
   })
   const began = calls
   near.confirmed(0, [{ name: 'before', leftMs: LEASE_MS, address: near.address }])
-  // Again, because who answered said another name: its own.
+  // Again, because the answer carried another name: its own.
   await until(() => calls >= began + 2)
   expect(near.stats()).toMatchObject({ connected: 0, known: 1 })
 })

@@ -1,4 +1,4 @@
-/** What is counted as handed to another replica: exchanges, not looks at who would take one. */
+/** What counts as sent to another replica: exchanges, not queries about who would accept one. */
 import { expect, test } from 'vitest'
 import { createReplicaCertificate } from '../../../certs/index.ts'
 import type { Hop } from '../../../server/peer/hop.ts'
@@ -8,7 +8,7 @@ import { Redis } from '../../support/redis.ts'
 import { until } from '../../support/until.ts'
 import { makeWorld } from '../fixture.ts'
 
-test.runIf(needs('redis'))('a hop counts as sent once a stream of it is opened', async () => {
+test.runIf(needs('redis'))('a hop counts as sent once its stream is opened', async () => {
   const redis = await Redis.start()
   await redis.age()
   const { authority } = await makeWorld()

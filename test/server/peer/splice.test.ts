@@ -1,6 +1,6 @@
 /**
- * Who holds what of an exchange that another replica took, in every state of it and whatever happens next: at the end
- * nothing is counted at the link or at the session, and nothing is open.
+ * Who holds what of an exchange that another replica took over, in every state of it and whatever happens next: in the
+ * end nothing is counted at the link or the session, and nothing is open.
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { parseCidrs } from '../../../protocol/http/forwarded.ts'
@@ -23,7 +23,7 @@ interface Spliced {
   readonly near: StreamRecorder
   far: StreamRecorder | undefined
   open(runtime?: string, kind?: StreamKind): StreamRecorder
-  /** A stream that says this in place of a preamble. */
+  /** A stream that starts with this in place of a preamble. */
   openRaw(said: string): Stream
   readonly link: Session
   readonly session: Session
@@ -60,7 +60,7 @@ const PREAMBLE: Preamble = {
   callerHost: undefined,
 }
 
-/** Two replicas and a client; nobody takes anything unless told to. */
+/** Two replicas and a client; nobody consumes anything unless told to. */
 function startSplice(settings: Settings = {}): Spliced {
   const [nearEnd, linkTransport] = memoryPair()
   const [sessionTransport, clientEnd] = memoryPair()
@@ -119,7 +119,7 @@ function startSplice(settings: Settings = {}): Spliced {
 
 type Step = (spliced: Spliced) => void
 
-/** What has become of the request, and of the answer, when it happens. Waiting bytes are more than windows let through. */
+/** The state of the request and of the answer when it happens. Waiting bytes exceed the windows. */
 const REQUESTS: Record<string, Step> = {
   'a request that is whole': ({ near }) => near.stream.end(),
   'a request that waits, whole': ({ near }) => {
@@ -203,7 +203,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     await turns()
     EVENTS[second]!(spliced)
     await turns()
-    // Whoever is still there goes as well.
+    // Whoever is still connected leaves as well.
     spliced.near.stream.reset('cancelled')
     await turns()
     const { link, session, exchanges } = spliced
@@ -212,7 +212,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     expect([link.closed ? 0 : link.streams, session.closed ? 0 : session.streams]).toEqual([0, 0])
   })
 
-  test('is acknowledged when its client has taken it', async () => {
+  test('are acknowledged when its client has consumed them', async () => {
     const spliced = startSplice()
     let taken = 0
     Object.assign(spliced.near.stream.handler, { acknowledged: () => taken++ })
@@ -226,7 +226,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
   })
 
   test.each(['resets', 'takes nothing more'])(
-    'an answer that is whole before its request, whose client then %s',
+    'an answer that is complete before its request, whose client then %s',
     async then => {
       const spliced = startSplice()
       spliced.near.consumes = true
@@ -241,7 +241,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
   )
 
   test.each(['has the answer', 'takes it later'])(
-    'an upgrade whose client ends its half and then resets: the other replica, which %s, hears of it behind the answer',
+    'an upgrade whose client ends its half and then resets: the other replica, which %s, hears of it after the answer',
     async how => {
       vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
       const spliced = startSplice({ session: { initialWindowBytes: 256 * KIB } })
@@ -273,7 +273,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     },
   )
 
-  test('a request that comes behind its answer', async () => {
+  test('a request that arrives after its answer', async () => {
     const spliced = startSplice()
     await until(() => spliced.far !== undefined)
     ANSWERS['an answer that is whole']!(spliced)
@@ -284,7 +284,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     expect([spliced.link.streams, spliced.session.streams, spliced.exchanges.exchanges]).toEqual([0, 0, 0])
   })
 
-  test('an answer that waits for the other replica is counted until it has left, whatever becomes of the session', async () => {
+  test('an answer that waits for the other replica counts until it has left, whatever becomes of the session', async () => {
     const budget = createBufferBudget()
     const spliced = startSplice({ session: { processBudget: budget } })
     await until(() => spliced.far !== undefined)
@@ -305,7 +305,7 @@ describe('B1 the bytes of an exchange that was handed over', () => {
 })
 
 describe('B3 at the ceiling of a link', () => {
-  test('the runtime that takes nothing pays, not the one with a few bytes', async () => {
+  test('the runtime that reads nothing pays, not the one with a few bytes', async () => {
     const spliced = startSplice({ link: { sessionBufferBytes: 500 * KIB }, session: { initialWindowBytes: 4 * KIB } })
     const hostile = [spliced.near, ...Array.from({ length: 4 }, () => spliced.open())]
     for (const { stream } of hostile) stream.write(pattern(90 * KIB))

@@ -1,4 +1,4 @@
-/** D3: who is let in as a replica, and by which check others are not. */
+/** D3: who is let in as a replica, and which check keeps others out. */
 import { once } from 'node:events'
 import { connect, type TLSSocket } from 'node:tls'
 import { afterEach, beforeAll, describe, expect, test } from 'vitest'
@@ -38,13 +38,13 @@ afterEach(() => void warnings.splice(0))
 
 const tlsOf = ({ certificate: cert, key }: CertificateAndKey) => ({ cert, key, ca: authority.certificate })
 
-/** A connection as another replica makes it, with a certificate of the test's choice. */
+/** A connection as another replica opens it, with a certificate of the test's choice. */
 function dial(shown: CertificateAndKey, more: object = {}): TLSSocket {
   const socket = connect({ ...peerTlsOptions(tlsOf(shown)), host: '127.0.0.1', port, servername: PEER_NAME, ...more })
   return socket.on('error', () => {})
 }
 
-/** What the listener says of a connection that it ends. */
+/** What the listener reports about a connection that it ends. */
 async function warning(socket: TLSSocket): Promise<string[]> {
   socket.resume()
   await new Promise(resolve => socket.once('close', resolve))
@@ -56,7 +56,7 @@ const named = (value: string) => ({ usage: USAGE, names: [{ type: 'dns' as const
 const NO_REPLICA = "refused a connection: its certificate is not a replica's"
 const NOT_TRUSTED = 'TLS handshake of another replica failed'
 
-describe('D3 who asks for this replica', () => {
+describe('D3 whoever asks for this replica', () => {
   test('D3 a replica is let in', async () => {
     const socket = dial(await createReplicaCertificate(authority))
     await once(socket, 'secureConnect')
@@ -78,7 +78,7 @@ describe('D3 who asks for this replica', () => {
     expect(await warning(dial(await oddCertificate(authority, options)))).toEqual([NO_REPLICA])
   })
 
-  test('D3 not without the protocol of replicas', async () => {
+  test("D3 not without the replicas' protocol", async () => {
     const socket = dial(await createReplicaCertificate(authority), { ALPNProtocols: [] })
     expect(await warning(socket)).toEqual([NO_REPLICA])
   })
@@ -103,9 +103,9 @@ describe('D3 who asks for this replica', () => {
     )
   })
 
-  test('D3 each time anew: nothing is resumed', async () => {
+  test('D3 by a full handshake each time: no session is resumed', async () => {
     const shown = await createReplicaCertificate(authority)
-    // A certificate is not looked at again where a session is resumed, and this end would.
+    // A certificate is not checked again when a session is resumed, and this end would resume.
     const willing = { secureOptions: 0 }
     const first = dial(shown, willing)
     const [session] = await once(first, 'session')

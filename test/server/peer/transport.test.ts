@@ -28,7 +28,7 @@ afterEach(() => {
   for (const socket of open.splice(0)) socket.destroy()
 })
 
-/** TLS is not what is tested here. */
+/** TLS is not tested here. */
 async function pair(): Promise<[Socket, Socket]> {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -46,7 +46,7 @@ function transport(socket: Socket): { transport: PeerTransport; ear: Ear } {
   return { transport: made, ear }
 }
 
-/** Messages as they stand on the wire. */
+/** Messages as they appear on the wire. */
 function message(kind: number, text: string): Buffer {
   const head = Buffer.alloc(4)
   head.writeUInt32BE((kind << 24) + text.length)

@@ -31,7 +31,7 @@ const bytes = (text: string) => Buffer.from(text, 'latin1')
 const whole = bytes('4;a=b\r\nwiki\r\n5\r\npedia\r\n0\r\nx-sum: 1\r\nX-Other:  2 \r\n\r\nGET / ')
 
 describe('chunked', () => {
-  test('alike at every split point', () => {
+  test('the same at every split point', () => {
     for (let at = 0; at <= whole.length; at++) {
       const result = read([whole.subarray(0, at), whole.subarray(at)])
       expect(result.body.toString()).toBe('wikipedia')
@@ -45,7 +45,7 @@ describe('chunked', () => {
     expect([result.body.toString(), result.left]).toEqual(['wikipedia', 'GET / '])
   })
 
-  test('small chunks of one read are given on together, in their order among large ones', () => {
+  test('small chunks of one read are passed on together, in their order among large ones', () => {
     const parts = [...'abc', 'd'.repeat(1024), 'e', 'f', 'g'.repeat(5000), 'h']
     const framed = parts.map(part => `${part.length.toString(16)}\r\n${part}\r\n`).join('')
     const given: string[] = []
@@ -57,7 +57,7 @@ describe('chunked', () => {
   })
 
   test.each(['1\r\na\r\n1\r\nb\r\n0\r\n\r\n', `1\r\na\r\n401\r\n${'b'.repeat(1025)}\r\n0\r\n\r\n`])(
-    'a receiver that gives up at the first of it hears nothing more',
+    'a receiver that gives up at the first hears nothing more',
     text => {
       const given: string[] = []
       const receiver = {
@@ -74,7 +74,7 @@ describe('chunked', () => {
     },
   )
 
-  test.each([1, 65, 1023])('chunks of %i bytes between large ones keep little more memory than they have', size => {
+  test.each([1, 65, 1023])('chunks of %i bytes between large ones keep little more memory than their size', size => {
     const unit = Buffer.from(`${size.toString(16)}\r\n${'a'.repeat(size)}\r\n400\r\n${'b'.repeat(1024)}\r\n`)
     const one = Buffer.concat(Array.from({ length: 30 }, () => unit))
     const memory = new Set<ArrayBufferLike>()
@@ -83,7 +83,7 @@ describe('chunked', () => {
     reader.startChunked()
     reader.feed(one, 0)
     const kept = [...memory].reduce((sum, { byteLength }) => sum + byteLength, 0)
-    // The read itself, and the slabs of Node's of which small buffers are cut.
+    // The read itself, and Node's slabs, from which small buffers are cut.
     expect(kept).toBeLessThanOrEqual(one.buffer.byteLength + 4 * 65_536)
   })
 
@@ -140,7 +140,7 @@ describe('chunked', () => {
     'LF behind a chunk': ['4\r\nwiki\r\n0\r\n\r\n', 8, 'chunk end'],
     'LF behind an extension': ['4;a\r\nwiki\r\n0\r\n\r\n', 4, 'chunk size'],
   }
-  test.each(Object.entries(FRAMING))('E3: nothing stands in the place of %s', (_place, [text, at, reason]) => {
+  test.each(Object.entries(FRAMING))('E3: nothing may take the place of %s', (_place, [text, at, reason]) => {
     for (const other of ['X', ' ', '\0', '\r', '\n']) {
       if (other === text[at]) continue
       const odd = bytes(text.slice(0, at) + other + text.slice(at + 1))

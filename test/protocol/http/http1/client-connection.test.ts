@@ -81,7 +81,7 @@ async function turns(count = 20): Promise<void> {
   for (let turn = 0; turn < count; turn++) await new Promise(resolve => setImmediate(resolve))
 }
 
-/** Sends a GET, lets the upstream answer with `text`, and returns what came of it. */
+/** Sends a GET, lets the upstream answer with `text`, and returns the outcome. */
 async function answered(text: string, over: Partial<OutgoingRequest> = {}, end = false) {
   const { connection, peer, idle } = await startConnection()
   const response = new Response()
@@ -95,7 +95,7 @@ async function answered(text: string, over: Partial<OutgoingRequest> = {}, end =
 }
 
 describe('requests', () => {
-  test('head, chunks and trailers as they come', async () => {
+  test('head, chunks and trailers as they arrive', async () => {
     const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(request({ method: 'FOO', bodyBytes: -1 }), response)
@@ -109,7 +109,7 @@ describe('requests', () => {
     await peer.saying('0\r\nt: 1\r\n\r\n')
   })
 
-  test('content-length is what the body is, in its place', async () => {
+  test('content-length matches the body, and keeps its place', async () => {
     const { connection, peer } = await startConnection()
     const headers = ['a', '1', 'content-length', '9', 'b', '2']
     connection.send(request({ method: 'POST', bodyBytes: 2, headers }), new Response()).requestData(Buffer.from('hi'))
@@ -164,7 +164,7 @@ describe('requests', () => {
     expect(await peer.end()).not.toContain('b: c')
   })
 
-  test('one at a time: another one is misuse, and harms nothing', async () => {
+  test('one at a time: another one is misuse, and does no harm', async () => {
     const { connection, peer } = await startConnection()
     const response = new Response()
     connection.send(request(), response).requestEnd([])
@@ -186,7 +186,7 @@ describe('requests', () => {
     expect([response.error, connection.reusable, connection.idle]).toEqual([undefined, false, false])
   })
 
-  test('back-pressure: what the upstream does not take is not consumed', async () => {
+  test('back-pressure: what the upstream does not accept is not consumed', async () => {
     const { connection, peer } = await startConnection()
     peer.socket.pause()
     const response = new Response()
@@ -204,7 +204,7 @@ describe('responses', () => {
   const whole =
     'HTTP/1.1 200 Fine\r\nX-A: 1\r\nSet-Cookie: b\r\nTransfer-Encoding: chunked\r\nKeep-Alive: timeout=7, max=2\r\n\r\n3\r\nabc\r\n0\r\nT: 1\r\n\r\n'
 
-  test('alike at every split point; the connection is free afterwards', async () => {
+  test('the same at every split point; the connection is free afterwards', async () => {
     const { connection, peer, idle } = await startConnection()
     for (let at = 1; at < whole.length; at++) {
       const response = new Response()
@@ -221,14 +221,14 @@ describe('responses', () => {
     expect([connection.keepAliveMs, connection.exchanges]).toEqual([7000, whole.length - 1])
   })
 
-  test('informational ones pass; a 100 only where it was asked for', async () => {
+  test('informational ones pass; a 100 only where it was requested', async () => {
     const early = 'HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n'
     const { response } = await answered(`${early}HTTP/1.1 204 No Content\r\n\r\n`)
     expect(response.informed).toEqual([[103, ['link', '</a>']]])
     expect(response.heads).toMatchObject([{ status: 204, bodyBytes: 0 }])
   })
 
-  test('a head that comes again is read again, whatever stood between and whoever changed the list', async () => {
+  test('a repeated head is parsed again, whatever came between and whoever changed the list', async () => {
     const heads = new ByteCache<Head>()
     const pair = [await startConnection({}, heads), await startConnection({}, heads)]
     const head = 'HTTP/1.1 200 OK\r\nX-A: 1\r\nContent-Length: 3\r\n\r\n'
@@ -307,7 +307,7 @@ describe('responses', () => {
     ['chunks cut short', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n'],
     ['an end without a head', ''],
     ['an end within a head', 'HTTP/1.1 200 OK\r\nContent-'],
-  ])('E12: %s is no clean end', async (_name, text) => {
+  ])('E12: %s is not a clean end', async (_name, text) => {
     const { response } = await answered(text, {}, true)
     expect([response.error, response.trailers]).toEqual(['upstream-broken', undefined])
   })
@@ -331,7 +331,7 @@ describe('responses', () => {
     expect(connection.idle).toBe(false)
   })
 
-  test('a response before the end of the request: the rest is thrown away', async () => {
+  test('a response before the end of the request: the rest is discarded', async () => {
     const { connection, peer } = await startConnection()
     const response = new Response()
     const sink = connection.send(request({ method: 'POST', bodyBytes: -1 }), response)
@@ -384,7 +384,7 @@ describe('E8: expectations', () => {
     expect(connection.idle).toBe(true)
   })
 
-  test('an upstream that does not know it gets the body after a while', async () => {
+  test('an upstream that does not know it receives the body after a while', async () => {
     const { connection, peer } = await startConnection({ expectMs: 20 })
     const response = new Response()
     connection.send(expecting, response)
@@ -423,7 +423,7 @@ describe('upgrade', () => {
   const switching =
     'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Accept: '
 
-  test('both ways raw after a right 101, with half-close', async () => {
+  test('raw in both directions after a valid 101, with half-close', async () => {
     const { peer, response, sink } = await upgrading((to, key) =>
       to.send(`${switching}${key}\r\nSec-WebSocket-Protocol: p\r\n\r\nfirst`),
     )
@@ -451,7 +451,7 @@ describe('upgrade', () => {
     expect(response.error).toBe('upstream-broken')
   })
 
-  test('an ordinary answer is an ordinary answer', async () => {
+  test('an ordinary answer is handled as one', async () => {
     const { response, connection } = await upgrading(to => to.send('HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno'))
     await response.over()
     expect(response).toMatchObject({ body: 'no', trailers: [], heads: [{ status: 403, bodyBytes: 2 }] })
@@ -490,7 +490,7 @@ describe('deadlines', () => {
   })
 })
 
-test('of heads that come byte by byte each line is looked at once', async () => {
+test('when heads arrive byte by byte, each line is examined once', async () => {
   const { connection, peer } = await startConnection()
   const looks = vi.spyOn(HeadParser.prototype, 'fields')
   onTestFinished(() => looks.mockRestore())

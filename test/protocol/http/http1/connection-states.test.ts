@@ -1,7 +1,7 @@
 // @module-tag slow
 /**
- * Every state of a downstream connection against every event, in both orders. Whatever comes: nothing throws, each end is told
- * its last once, and when the caller has gone, everything is at rest.
+ * Every state of a downstream connection against every event, in both orders. Whatever happens: nothing throws, each
+ * end gets its last event once, and when the caller has gone, everything is at rest.
  */
 import { once } from 'node:events'
 import { connect as connectTcp, type Socket } from 'node:net'
@@ -24,7 +24,7 @@ const UPGRADE = get(`Connection: Upgrade\r\nUpgrade: websocket\r\n${KEY}`)
 /** More than is read ahead. */
 const MUCH = 'x'.repeat(300_000)
 
-/** One exchange, as its handler has it. */
+/** One exchange, as its handler sees it. */
 class Exchange implements RequestSink {
   readonly response: ResponseSink
   readonly faults: string[] = []
@@ -32,7 +32,7 @@ class Exchange implements RequestSink {
   received = 0
   ends = 0
   aborts = 0
-  /** The handler has said its last. */
+  /** The handler has finished. */
   answered = false
   failed = false
   #upgraded = false
@@ -61,7 +61,7 @@ class Exchange implements RequestSink {
 
   /** Both directions are over. */
   get over(): boolean {
-    // An answer that comes before the end of its request ends it.
+    // An answer that arrives before the end of its request ends it.
     return this.failed || this.aborts > 0 || (this.answered && (this.ends > 0 || !this.#upgraded))
   }
 
@@ -131,7 +131,7 @@ class Scene {
     return this.exchange
   }
 
-  /** What was sent has come as far as it goes. */
+  /** What was sent has got as far as it goes. */
   async settled(): Promise<void> {
     for (let turn = 0; turn < 20; turn++) await new Promise(resolve => setImmediate(resolve))
   }
@@ -142,7 +142,7 @@ class Scene {
     await heard
   }
 
-  /** Behind a FIN that is on its way: Node refuses a reset until then, and keeps the connection. */
+  /** After a FIN in transit: Node refuses a reset until then, and keeps the connection. */
   async reset(): Promise<void> {
     const { wire } = this
     if (wire.writableEnded && !wire.writableFinished && !wire.destroyed) await once(wire, 'finish').catch(() => {})

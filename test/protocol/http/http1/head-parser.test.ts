@@ -39,7 +39,7 @@ describe('request heads', () => {
     expect(request.bodyBytes).toBe(0)
   })
 
-  test('R1: what belongs to the hop does not stand in the list', () => {
+  test('R1: hop-by-hop fields are not in the list', () => {
     const { request, keepAlive } = parse(
       'GET / HTTP/1.1\r\nHost: a\r\nConnection: X-Gone, close\r\nX-Gone: 1\r\nTE: trailers\r\nKeep-Alive: x\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\nProxy-Connection: y\r\nX-Kept: 2\r\n\r\n',
     )
@@ -79,7 +79,7 @@ describe('request heads', () => {
     return parse(`GET / HTTP/1.1\r\nHost: a\r\n${lines.join('')}Sec-WebSocket-Protocol: p\r\n\r\n`)
   }
 
-  test('E6: a WebSocket handshake leaves its hop fields behind', () => {
+  test('E6: a WebSocket handshake drops its hop-by-hop fields', () => {
     const { request, webSocketKey } = upgrade()
     expect(request.upgrade).toBe(true)
     expect(webSocketKey).toBe('dGhlIHNhbXBsZSBub25jZQ==')
@@ -98,7 +98,7 @@ describe('request heads', () => {
     expect(request.headers).toEqual(['sec-websocket-protocol', 'p'])
   })
 
-  test('chunked is of unknown length; the last of many names may be anything', () => {
+  test('chunked has unknown length; the last of many names may be anything', () => {
     expect(parse('POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n').request.bodyBytes).toBe(-1)
   })
 })

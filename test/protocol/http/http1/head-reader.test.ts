@@ -1,4 +1,4 @@
-/** E2, E3: a head that comes in pieces is read as one that comes at once, and refused as soon as it can be. */
+/** E2, E3: a head in pieces is read like one that arrives at once, and refused as soon as possible. */
 import { describe, expect, test } from 'vitest'
 import { ByteCache } from '../../../../protocol/base/byte-cache.ts'
 import type { Head } from '../../../../protocol/http/http1/head-parser.ts'
@@ -13,7 +13,7 @@ describe.each([
   ['a response', true, RESPONSE],
 ])('%s', (_what, response, text) => {
   const begin = text.slice(0, -2)
-  /** How many bytes had come when it was refused. */
+  /** How many bytes had arrived when it was refused. */
   const refusedAt = (bytes: string): [number, unknown] => {
     const reader = new HeadReader(LIMITS, response)
     for (let length = 1; length <= bytes.length; length++) {
@@ -26,7 +26,7 @@ describe.each([
     return [-1, undefined]
   }
 
-  test('E2 it is the same wherever it is cut', () => {
+  test('E2 the result is the same wherever it is cut', () => {
     for (let at = 0; at < text.length; at++) {
       const reader = new HeadReader(LIMITS, response)
       if (at > 0) expect(reader.read(Buffer.from(text.slice(0, at)), 0)).toBeUndefined()
@@ -35,13 +35,13 @@ describe.each([
     }
   })
 
-  test('E3 a line without an end is refused at the limit, and not later', () => {
+  test('E3 a line without an end is refused at the limit, not later', () => {
     const reason = response ? 'upstream-broken' : 'head-too-large'
     expect(refusedAt(begin + 'z'.repeat(200))).toEqual([61, reason])
     expect(refusedAt(`${begin}z: ${'z'.repeat(200)}\r\n\r\n`)).toEqual([61, reason])
   })
 
-  test('E2 a line that is not valid is refused when it is whole', () => {
+  test('E2 an invalid line is refused once it is complete', () => {
     const line = `${begin}bad line\r\n`
     expect(refusedAt(`${line}more`)).toEqual([line.length, response ? 'upstream-broken' : 'bad-request'])
   })

@@ -1,4 +1,4 @@
-/** E2, E12: each way in which the first line of a head can be wrong, with the reason that it is refused for. */
+/** E2, E12: each way in which a head's first line can be wrong, with the reason for its refusal. */
 import { describe, expect, test } from 'vitest'
 import { HeadParser } from '../../../../protocol/http/http1/head-parser.ts'
 import { parseRequest } from '../../../../protocol/http/http1/request-head.ts'
@@ -36,7 +36,7 @@ describe('E2 a request line', () => {
     ['GET / HTTP/1.1\rX', 'bad-request: request line'],
   ])('E2 %j', (line, reason) => expect(read(line)).toBe(reason))
 
-  test('E2 one that is right', () => expect(read('GET / HTTP/1.1\r\n')).toBe(16))
+  test('E2 a valid one', () => expect(read('GET / HTTP/1.1\r\n')).toBe(16))
 
   test.each([
     ['GET /xx', 'bad-request: not one head'],
@@ -55,7 +55,7 @@ describe('E2 field lines', () => {
     return refusal(() => parser.fields(Buffer.from(lines, 'latin1'), 0, lines.length))
   }
 
-  // What stands there takes one byte, or two with the next; the line behind it would be right.
+  // The placeholder takes one byte, or two with the next; the line behind it would be valid.
   const ODD = ['\0', '\n', '\r', '\x01', '\x7f', '\r\r', '\0\n', '\n\n', '\rX'].map(odd => `a: b${odd}c: d\r\n`)
   test.each(ODD)('E2 %j', lines => expect(read(lines)).toBe('bad-request: field value'))
 
@@ -90,7 +90,7 @@ describe('E12 a status line', () => {
     ['HTTP/1.1 200 OK\n', 'bare LF'],
   ])('E12 %j', (line, reason) => expect(read(line)).toBe(`upstream-broken: ${reason}`))
 
-  test.each(['HTTP/1.1 200 OK\r\n', 'HTTP/1.1 200 \r\n', 'HTTP/1.1 200\r\n'])('E12 %j is right', line => {
+  test.each(['HTTP/1.1 200 OK\r\n', 'HTTP/1.1 200 \r\n', 'HTTP/1.1 200\r\n'])('E12 %j is valid', line => {
     expect(read(line)).toBe(line.length)
   })
 })

@@ -14,7 +14,9 @@ afterEach(() => {
   for (const close of closers.splice(0)) close()
 })
 
-/** An embedder's server with a handler of ours that is told of a body, and a caller who sends its head and `bytes` of it. */
+/**
+ * An embedder's server with a handler of ours that reads a body, and a caller that sends its head and `bytes` of it.
+ */
 async function post(bytes: number, { takes, limits }: { takes: boolean; limits?: Partial<HttpLimits> }) {
   const heard: { begun: boolean; aborted: SallyportError | undefined } = { begun: false, aborted: undefined }
   const handler: Handler = (_request, response) => {
@@ -44,8 +46,8 @@ async function post(bytes: number, { takes, limits }: { takes: boolean; limits?:
   return { caller, heard }
 }
 
-describe('a body on a server of an embedder', () => {
-  test('E16: a caller that goes while nobody takes its body is noticed', async () => {
+describe("a body on an embedder's server", () => {
+  test('E16: a caller that leaves while nobody reads its body is noticed', async () => {
     const { caller, heard } = await post(16 * 1024 * 1024, { takes: false })
     // It cannot send more: what it sends is not read.
     await eventually(() => expect(caller.writableLength).toBeGreaterThan(0))
@@ -53,7 +55,7 @@ describe('a body on a server of an embedder', () => {
     await eventually(() => expect(heard.aborted?.reason).toBe('cancelled'))
   })
 
-  test('one that does not come is a 408, and both ends are told', async () => {
+  test('a body that never arrives gets 408, and both ends are told', async () => {
     const { caller, heard } = await post(10, { takes: true, limits: { bodyIdleMs: 100 } })
     let text = ''
     caller.on('data', chunk => (text += chunk))
@@ -63,7 +65,7 @@ describe('a body on a server of an embedder', () => {
   })
 })
 
-test.each([199, 600, Number.NaN])('an answer of status %d is a 502, and the upstream is told why', async status => {
+test.each([199, 600, Number.NaN])('an answer of status %d becomes 502, and the upstream is told why', async status => {
   const told: string[] = []
   const handler: Handler = (_request, response) => {
     queueMicrotask(() => response.responseHead({ status, headers: [], bodyBytes: 0 }))
@@ -79,8 +81,8 @@ test.each([199, 600, Number.NaN])('an answer of status %d is a 502, and the upst
   expect(told).toEqual([`status ${status}`])
 })
 
-describe('an answer on a server of an embedder', () => {
-  /** A handler that answers with `bytes`, and a caller who reads nothing until it is told to. */
+describe("an answer on an embedder's server", () => {
+  /** A handler that answers with `bytes`, and a caller that reads nothing until told to. */
   async function get(bytes: number, stalledMs: number, requests = 1) {
     const aborted: string[] = []
     let begun = 0
@@ -111,12 +113,12 @@ describe('an answer on a server of an embedder', () => {
     return { caller, aborted }
   }
 
-  test.each([1, 3])('ends with a caller that takes nothing of it (%i in its pipeline)', async requests => {
+  test.each([1, 3])('ends with a caller that reads nothing of it (%i in its pipeline)', async requests => {
     const { aborted } = await get(32 * 1024 * 1024, 300, requests)
     await eventually(() => expect(aborted).toEqual(Array(requests).fill('cancelled')))
   })
 
-  test('is whole for a caller that takes it', async () => {
+  test('is whole for a caller that reads it', async () => {
     const bytes = 8 * 1024 * 1024
     const { caller, aborted } = await get(bytes, 300)
     let read = 0
@@ -126,7 +128,7 @@ describe('an answer on a server of an embedder', () => {
   })
 })
 
-/** What a caller hears who asks for `paths` at once, and whose connection ends. */
+/** What a caller receives that requests `paths` at once, and whose connection ends. */
 async function hear(answers: Record<string, (response: ResponseSink) => void>, paths: readonly string[]) {
   const told: string[] = []
   const handler: Handler = (request, response) => {
@@ -152,7 +154,7 @@ async function hear(answers: Record<string, (response: ResponseSink) => void>, p
 
 const ABC = Buffer.from('abc')
 
-test('an answer that is cut while another one is on its way ends its connection behind that', async () => {
+test('an answer that is cut while another one is being sent ends its connection after that one', async () => {
   let first: ResponseSink | undefined
   const { text } = await hear(
     {
@@ -254,7 +256,7 @@ describe('an answer that waits behind others when their connection closes', () =
   })
 })
 
-describe('an answer that a layer of an embedder made wrong', () => {
+describe("an answer that an embedder's layer made invalid", () => {
   const head = (headers: string[], bodyBytes: number, chunks: Buffer[], trailers: string[] = []) => ({
     '/': (response: ResponseSink) => {
       response.responseHead({ status: 200, headers, bodyBytes })
@@ -277,7 +279,7 @@ describe('an answer that a layer of an embedder made wrong', () => {
     [['content-length', '3', 'content-length', '4'], 3, 'content-length: 3'],
     [['transfer-encoding', 'chunked', 'content-length', '9', 'connection', 'x-a'], 3, 'content-length: 3'],
     [['content-length', '3', 'keep-alive', 'x'], BODY_UNKNOWN, 'Transfer-Encoding: chunked'],
-  ])('says one length: %j of %d bytes', async (headers, bodyBytes, line) => {
+  ])('announces one length: %j of %d bytes', async (headers, bodyBytes, line) => {
     const cut = { '/cut': (response: ResponseSink) => response.responseAbort(new SallyportError('cancelled')) }
     const { text } = await hear({ ...head(headers, bodyBytes, [ABC]), ...cut }, ['/', '/cut'])
     const [fields = ''] = text.split('\r\n\r\n')
@@ -285,8 +287,8 @@ describe('an answer that a layer of an embedder made wrong', () => {
   })
 })
 
-describe('a caller that takes its answer late', () => {
-  /** In one piece, so that only the kernel's queue shows that it goes on. */
+describe('a caller that reads its answer late', () => {
+  /** In one piece, so that only the kernel's queue shows its progress. */
   const LARGE = Buffer.alloc(24 * 1024 * 1024)
 
   /** Answers `/large`, and others when the test does. */
@@ -322,7 +324,7 @@ describe('a caller that takes its answer late', () => {
 
   const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
 
-  test('slowly is not cut off', async () => {
+  test('is not cut off if it reads slowly', async () => {
     const { caller, aborted } = await serve({ stalledMs: 600 })
     caller.pause()
     caller.write(get('/large'))
@@ -337,7 +339,7 @@ describe('a caller that takes its answer late', () => {
     expect(aborted).toEqual([])
   })
 
-  test.each([LARGE.length, BODY_UNKNOWN])('is cut where there is no room for it (%d)', async bodyBytes => {
+  test.each([LARGE.length, BODY_UNKNOWN])('is cut if there is no room for it (%d)', async bodyBytes => {
     const { caller, waiting, server } = await serve({})
     const connected = once(server, 'connection')
     caller.pause().write(get('/waits'))
@@ -351,7 +353,7 @@ describe('a caller that takes its answer late', () => {
     await once(accepted, 'close')
   })
 
-  test('behind another answer is not, either', async () => {
+  test('is not cut behind another answer, either', async () => {
     const { caller, waiting, aborted } = await serve({ stalledMs: 100 })
     let text = ''
     caller.on('data', chunk => (text += chunk.toString('latin1')))
@@ -364,7 +366,7 @@ describe('a caller that takes its answer late', () => {
       response.responseEnd([])
     }
     answer(second, 'second'.padEnd(100_000))
-    // What is due is looked at in the order of its time: this one's limit is over behind that of the second.
+    // Deadlines are checked in order of time: this one's limit expires after the second's.
     const late = await serve({ stalledMs: 300 })
     late.caller.pause()
     late.caller.write(get('/large'))

@@ -1,4 +1,4 @@
-/** What is mounted on an embedder's server, in every order, and what the embedder's listeners still get. */
+/** What is mounted on an embedder's server, in every order, and what the embedder's listeners still receive. */
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -11,7 +11,7 @@ const EVENTS = ['request', 'checkContinue', 'checkExpectation', 'upgrade'] as co
 
 let host: Server
 let port: number
-/** Who got what, in order. */
+/** Who received what, in order. */
 let seen: string[]
 
 beforeEach(async () => {
@@ -38,7 +38,7 @@ const upgraded = (name: string) => (_: IncomingMessage, socket: Duplex) => {
   socket.end('HTTP/1.1 426 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n')
 }
 
-/** Takes requests for the host of its name. */
+/** Handles requests for the host of its name. */
 function mounted(name: string): Mounted {
   const isOurs = ({ headers }: IncomingMessage) => headers.host === name
   return {
@@ -92,7 +92,7 @@ describe('mounts on one server', () => {
     expect(EVENTS.map(event => host.listeners(event))).toEqual(before)
   })
 
-  test('a listener that came between two mounts is behind both, and stays', async () => {
+  test('a listener added between two mounts comes after both, and stays', async () => {
     const first = addMount(host, mounted('a'))
     host.on('request', answering('app'))
     const second = addMount(host, mounted('b'))
@@ -103,7 +103,7 @@ describe('mounts on one server', () => {
   })
 })
 
-test('what a mount throws ends its connection alone', async () => {
+test('an exception in a mount ends only its connection', async () => {
   const throwing = () => {
     throw new Error('a defect')
   }
@@ -115,7 +115,7 @@ test('what a mount throws ends its connection alone', async () => {
   expect(seen).toEqual(['a failed', 'a failed', 'app'])
 })
 
-describe('what is expected or offered', () => {
+describe('expectations and offers', () => {
   /** Since Node 24.9. */
   const canDecline = 'shouldUpgradeCallback' in createServer()
   const offer = ['connection: upgrade, close', 'upgrade: h2c']
@@ -125,7 +125,7 @@ describe('what is expected or offered', () => {
     ['100-continue', ['expect: 100-continue'], 'ours'],
     ['something else', ['expect: 200-ok'], 'ours'],
     ['an upgrade', ['connection: upgrade', 'upgrade: websocket'], 'ours upgrade'],
-  ])('%s: our requests reach us alone, whatever the embedder listens for', async (_name, fields, by) => {
+  ])('%s: our requests reach only us, whatever the embedder listens for', async (_name, fields, by) => {
     for (const event of EVENTS) host.on(event, event === 'upgrade' ? upgraded('app') : answering('app'))
     addMount(host, mounted('ours'))
     await ask('ours', ...fields)
@@ -134,13 +134,13 @@ describe('what is expected or offered', () => {
     expect(seen).toEqual([by, 'app'])
   })
 
-  test('100-continue is said before our answer', async () => {
+  test('100-continue is sent before our answer', async () => {
     host.on('checkContinue', answering('app'))
     addMount(host, mounted('ours'))
     expect(await ask('ours', 'expect: 100-continue')).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 OK/)
   })
 
-  test.runIf(canDecline)('an offer that the embedder does not listen for leaves its request what it is', async () => {
+  test.runIf(canDecline)('an offer that the embedder does not listen for leaves its request as it is', async () => {
     host.on('request', answering('app'))
     addMount(host, mounted('ours'))
     expect(await ask('theirs', ...offer)).toMatch(/app$/)
@@ -148,13 +148,13 @@ describe('what is expected or offered', () => {
     const post = (to: string) =>
       rawCall(port, ['POST / HTTP/1.1', `host: ${to}`, ...body].join('\r\n').concat('\r\n\r\nhello'))
     expect(await post('theirs')).toMatch(/app$/)
-    // Of ours, too, since Node reads the body, or since we take up nothing but WebSockets.
+    // Ours, too, since Node reads the body, or since we accept only WebSockets.
     expect(await post('ours')).toMatch(/ours$/)
     expect(await ask('ours', ...offer)).toMatch(/ours$/)
     expect(seen).toEqual(['app', 'app', 'ours', 'ours'])
   })
 
-  test('an offer behind a request that has no answer yet does not overtake it', async () => {
+  test('an offer behind an unanswered request does not overtake it', async () => {
     const late = Promise.withResolvers<void>()
     const request = (asked: IncomingMessage, response: ServerResponse) => {
       seen.push(asked.url!)
@@ -169,7 +169,7 @@ describe('what is expected or offered', () => {
     expect(answers.match(/\[\/.\]/g)).toEqual(canDecline ? ['[/a]', '[/b]'] : null)
   })
 
-  test.runIf(canDecline)('an offer is theirs to take up where they listen for it and would', async () => {
+  test.runIf(canDecline)('an embedder may accept an offer if it listens for it', async () => {
     host.on('request', answering('app'))
     host.on('upgrade', upgraded('app upgrade'))
     Object.assign(host, { shouldUpgradeCallback: ({ headers }: IncomingMessage) => headers.upgrade !== 'h2c' })

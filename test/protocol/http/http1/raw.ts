@@ -6,7 +6,7 @@ import { Http1ClientConnection } from '../../../../protocol/http/http1/client-co
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../../../protocol/http/listener.ts'
 
-/** Collects what a socket says; waits for texts and for its end. */
+/** Collects what a socket sends; waits for texts and for its end. */
 export class RawPeer {
   readonly socket: Socket
   text = ''
@@ -51,7 +51,7 @@ export class RawPeer {
     return this.text
   }
 
-  /** Until the text has come, so many times; returns all that was said so far. */
+  /** Until the text has arrived this many times; returns everything sent so far. */
   saying(text: string, times = 1): Promise<string> {
     return this.until(all => all.split(text).length > times)
   }
@@ -74,7 +74,7 @@ export async function call(port: number, options: { allowHalfOpen?: boolean } = 
   return peer
 }
 
-/** An upstream that does what the test tells it with each connection. */
+/** An upstream that does with each connection what the test tells it. */
 export class RawUpstream {
   readonly peers: RawPeer[] = []
   readonly #server: Server
@@ -100,7 +100,7 @@ export class RawUpstream {
     return (this.#server.address() as AddressInfo).port
   }
 
-  /** All bytes that came, over all connections. */
+  /** All bytes that arrived, over all connections. */
   get text(): string {
     return this.peers.map(peer => peer.text).join('')
   }
@@ -141,11 +141,11 @@ export interface Seen {
   body: string
   trailers: string[] | undefined
   aborted: string | undefined
-  /** What the error said that it was aborted with. */
+  /** The error with which it was aborted. */
   why: string | undefined
 }
 
-/** A handler that notes what it is told, and calls `answer` when a request has begun. */
+/** A handler that records its events, and calls `answer` when a request has begun. */
 export function recorder(answer: (seen: Seen) => void): { handler: Handler; seen: Seen[] } {
   const all: Seen[] = []
   const handler: Handler = (request, response): RequestSink => {

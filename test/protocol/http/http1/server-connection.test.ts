@@ -23,7 +23,7 @@ async function serve(handler: Handler, limits?: Partial<HttpLimits>) {
 
 const get = (path = '/', more = '') => `GET ${path} HTTP/1.1\r\nHost: a\r\n${more}\r\n`
 
-/** Resolves when `done` holds, looked at after each turn of the event loop. */
+/** Resolves when `done` holds, checked after each turn of the event loop. */
 describe('requests', () => {
   test('a head is the same at every split point', async () => {
     const { handler, seen } = recorder(({ response }) => ok(response))
@@ -43,7 +43,7 @@ describe('requests', () => {
   test.each([
     ['a head', '', `GET / HTTP/1.1\r\nHost: a\r\nA: ${'b,'.repeat(100)}\r\nC: d\r\n\r\n`, 5],
     ['trailers', chunked, `A: ${'b,'.repeat(100)}\r\nC: d\r\n\r\n`, 4],
-  ])('of %s that comes byte by byte each line is looked at once', async (_what, before, text, lines) => {
+  ])('when %s arrives byte by byte, each line is examined once', async (_what, before, text, lines) => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(before)
@@ -58,7 +58,7 @@ describe('requests', () => {
     expect(looks.mock.calls.length).toBeLessThanOrEqual(lines)
   })
 
-  test('where idle connections have no deadline, none is set behind each request', async () => {
+  test('if idle connections have no deadline, none is set after each request', async () => {
     const { handler, seen } = recorder(({ response }) => ok(response))
     const { caller } = await serve(handler, { keepAliveMs: 0 })
     const timers = vi.spyOn(globalThis, 'setTimeout')
@@ -114,7 +114,7 @@ describe('requests', () => {
     const { caller } = await serve(handler)
     caller.send(get().repeat(1_000_000))
     await until(() => seen.length === 1)
-    // The kernel takes some megabytes, then the caller's own writes wait.
+    // The kernel accepts some megabytes, then the caller's own writes wait.
     await until(() => caller.socket.writableLength > 0)
     expect(seen.length).toBe(1)
     ok(seen[0]!.response)
@@ -170,7 +170,7 @@ describe('requests', () => {
     await caller.saying('HTTP/1.1 200')
   })
 
-  test('consumed tells of each response byte once it has left', async () => {
+  test('consumed reports each response byte once it has left', async () => {
     let consumed = 0
     const { caller } = await serve((_request, response) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
@@ -189,7 +189,7 @@ describe('requests', () => {
 })
 
 describe('answers', () => {
-  test('E13: HEAD, 204 and 304 have no body, whatever comes', async () => {
+  test('E13: HEAD, 204 and 304 have no body, whatever arrives', async () => {
     let status = 200
     const { caller } = await serve((_request, response) => {
       response.responseHead({ status, headers: ['content-length', '5'], bodyBytes: 0 })
@@ -210,7 +210,7 @@ describe('answers', () => {
     expect(text).toMatch(/204 No Content\r\ndate/)
   })
 
-  test('informational responses go before the head, 100 only where it is awaited', async () => {
+  test('informational responses go before the head, and 100 only if it is awaited', async () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(get())
@@ -311,7 +311,7 @@ describe('answers', () => {
     expect(text).not.toContain('b: c')
   })
 
-  test('a handler that throws costs its own exchange alone', async () => {
+  test('a handler that throws costs only its own exchange', async () => {
     const { caller } = await serve(() => {
       throw new Error('secret')
     })
@@ -323,7 +323,7 @@ describe('answers', () => {
     await caller.saying('HTTP/1.1 500', 2)
   })
 
-  test('connection fields of a handler do not pass', async () => {
+  test("a handler's connection fields do not pass", async () => {
     const headers = ['connection', 'x', 'transfer-encoding', 'gzip', 'upgrade', 'y', 'keep-alive', 'z', 'host', 'q']
     const { handler } = recorder(({ response }) => {
       response.responseHead({ status: 200, headers: [...headers, 'vary', 'date'], bodyBytes: 0 })
@@ -337,7 +337,7 @@ describe('answers', () => {
 })
 
 describe('E4: an answer before the end of the request', () => {
-  test('a short rest is drained, and the next request is the next', async () => {
+  test('a short rest is drained, and the next request is read', async () => {
     const { handler, seen } = recorder(({ response, request }) => ok(response, request.path))
     const { caller } = await serve(handler)
     caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\n')
@@ -348,7 +348,7 @@ describe('E4: an answer before the end of the request', () => {
     expect(seen[0]).toMatchObject({ body: '', aborted: 'cancelled' })
   })
 
-  test('behind a long rest our half is closed, and what comes is read on, so that the sender finds the answer', async () => {
+  test('after a long rest our half is closed, and we read on so that the sender finds the answer', async () => {
     const { handler } = recorder(({ response }) => ok(response))
     const { caller } = await serve(handler)
     caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n')
@@ -367,7 +367,7 @@ describe('E4: an answer before the end of the request', () => {
   test.each([
     ['goes on sending', { lingerMs: 200 }],
     ['neither sends nor closes', { drainMs: 100 }],
-  ])('a caller that %s behind it is not waited for', async (what, limits) => {
+  ])('a caller that %s after it is not waited for', async (what, limits) => {
     const { handler } = recorder(({ response }) => response.responseAbort(new SallyportError('body-too-large')))
     const { caller, listener } = await serve(handler, limits)
     caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n')
@@ -378,7 +378,7 @@ describe('E4: an answer before the end of the request', () => {
     expect(caller.text).toMatch(/^HTTP\/1.1 413.*connection: close/s)
   })
 
-  test('an error to a long body says close at once', async () => {
+  test('an error to a long body announces close at once', async () => {
     const { handler } = recorder(({ response }) => response.responseAbort(new SallyportError('body-too-large')))
     const { caller } = await serve(handler)
     caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n')
@@ -389,7 +389,7 @@ describe('E4: an answer before the end of the request', () => {
 describe('E8: expectations', () => {
   const post = 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n'
 
-  test("the upstream's 100 asks for the body", async () => {
+  test("the upstream's 100 requests the body", async () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(post)
@@ -402,14 +402,14 @@ describe('E8: expectations', () => {
     expect(await caller.saying('ok')).not.toContain('close')
   })
 
-  test('an upstream that says nothing is helped out', async () => {
+  test('if the upstream says nothing, a 100 is sent for it', async () => {
     const { handler } = recorder(() => {})
     const { caller } = await serve(handler, { expectMs: 20 })
     caller.send(post)
     expect(await caller.saying('\r\n\r\n')).toBe('HTTP/1.1 100 Continue\r\n\r\n')
   })
 
-  test('after a final answer the body is not asked for, and the connection closes', async () => {
+  test('after a final answer the body is not requested, and the connection closes', async () => {
     const { handler } = recorder(({ response }) => response.responseAbort(new SallyportError('caller-not-allowed')))
     const { caller } = await serve(handler)
     caller.send(post)
@@ -426,7 +426,7 @@ describe('upgrade', () => {
     `Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${key}\r\n`,
   )
 
-  test('E5: early bytes wait for the 101; then both ways raw, with half-close', async () => {
+  test('E5: early bytes wait for the 101; then raw in both directions, with half-close', async () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.send(`${handshake}early`)
@@ -450,7 +450,7 @@ describe('upgrade', () => {
     expect(seen[0]!.aborted).toBeUndefined()
   })
 
-  test('E5: on any other answer they are thrown away, and the connection closes', async () => {
+  test('E5: on any other answer they are discarded, and the connection closes', async () => {
     const { handler, seen } = recorder(({ response }) => ok(response))
     const { caller } = await serve(handler)
     caller.send(handshake + get('/smuggled'))
@@ -460,7 +460,7 @@ describe('upgrade', () => {
     expect(seen.length).toBe(1)
   })
 
-  test('E7: 101 to a plain request is 502', async () => {
+  test('E7: 101 to a plain request becomes 502', async () => {
     const { handler } = recorder(({ response }) => response.responseHead({ status: 101, headers: [], bodyBytes: 0 }))
     const { caller } = await serve(handler)
     caller.send(get())
@@ -481,7 +481,7 @@ describe('upgrade', () => {
 })
 
 describe('ends', () => {
-  test('a caller that goes away aborts its request', async () => {
+  test('a caller that leaves aborts its request', async () => {
     for (const how of ['destroy', 'resetAndDestroy'] as const) {
       const { handler, seen } = recorder(() => {})
       const { caller } = await serve(handler, { halfCloseMs: 20 })
@@ -493,7 +493,7 @@ describe('ends', () => {
     }
   })
 
-  test('a caller that only closed its half gets its answer', async () => {
+  test('a caller that closed only its half gets its answer', async () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.socket.end(get())
@@ -503,7 +503,7 @@ describe('ends', () => {
     expect(await caller.close()).toMatch(/connection: close\r\n\r\nok$/)
   })
 
-  test('a caller that only closed its half is asked whether it is there, and gets one whole answer', async () => {
+  test('a caller that closed only its half is asked whether it is still there, and gets one whole answer', async () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)
     caller.socket.end(get().repeat(2))
@@ -522,7 +522,7 @@ describe('ends', () => {
     )
   })
 
-  test('an answer that has begun and says no more, for a caller that closed its half: cut after halfCloseMs', async () => {
+  test('an answer that stalls for a caller that closed its half: cut after halfCloseMs', async () => {
     const { handler, seen } = recorder(({ response }) =>
       response.responseHead({ status: 200, headers: [], bodyBytes: -1 }),
     )
@@ -540,7 +540,7 @@ describe('ends', () => {
     expect(seen[0]).toMatchObject({ body: 'abc', trailers: undefined })
   })
 
-  test('a graceful close lets the exchange end and says close', async () => {
+  test('a graceful close lets the exchange end and announces close', async () => {
     const { handler, seen } = recorder(() => {})
     const { caller, listener } = await serve(handler)
     const idle = await call(listener.address.port)
@@ -554,7 +554,7 @@ describe('ends', () => {
     await closed
   })
 
-  test('E17 an answer that is cut takes nothing from a whole one before it that waits to be read', async () => {
+  test('E17 an answer that is cut takes nothing from a whole one before it that is still to be read', async () => {
     const whole = Promise.withResolvers<number>()
     const cut = Promise.withResolvers<void>()
     const handler: Handler = (request, response) => {
@@ -569,7 +569,7 @@ describe('ends', () => {
       }
       let [said, left] = [0, 0]
       const say = () => {
-        // The kernel takes no more.
+        // The kernel accepts no more.
         if (said > left) {
           response.responseEnd([])
           whole.resolve(said)
@@ -609,7 +609,7 @@ describe('ends', () => {
 })
 
 describe('deadlines', () => {
-  test('a head that does not come: closed in silence, or 408 when begun', async () => {
+  test('a head that never arrives: closed in silence, or 408 if begun', async () => {
     const { handler } = recorder(() => {})
     const silent = await serve(handler, { headMs: 30 })
     expect(await silent.caller.end()).toBe('')
@@ -618,7 +618,7 @@ describe('deadlines', () => {
     expect(await slow.caller.end()).toMatch(/^HTTP\/1.1 408/)
   })
 
-  test('a drip of bytes does not prolong the head', async () => {
+  test("a trickle of bytes does not extend the head's deadline", async () => {
     const { handler } = recorder(() => {})
     const { caller } = await serve(handler, { headMs: unhurried(300) })
     const drip = setInterval(() => caller.send('x'), 10)
@@ -665,7 +665,7 @@ describe('deadlines', () => {
     expect(await broken).toMatchObject([{ code: 'ECONNRESET' }])
   })
 
-  test('a caller that reads slowly is not one that stopped', async () => {
+  test('a caller that reads slowly has not stopped', async () => {
     const bytes = 24 * 1024 * 1024
     const { handler, seen } = recorder(({ response }) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: bytes })
@@ -675,7 +675,7 @@ describe('deadlines', () => {
     const { caller } = await serve(handler, { stalledMs: 600, keepAliveMs: 10_000 })
     caller.socket.pause()
     caller.send(get())
-    // One large chunk, so that only the kernel's queue shows that it goes on. All of it takes longer than the limit.
+    // One large chunk, so that only the kernel's queue shows its progress. All of it takes longer than the limit.
     const begun = performance.now()
     const sip = setInterval(() => caller.socket.read(128 * 1024), 10)
     caller.socket.removeAllListeners('data')
@@ -693,7 +693,7 @@ describe('deadlines', () => {
   test.each([
     ['whose answer is the last', 'Connection: close\r\n'],
     ['whose answer comes before its body', 'Content-Length: 9\r\n'],
-  ])('nor one %s', async (_, header) => {
+  ])('nor has one %s', async (_, header) => {
     const bytes = 24 * 1024 * 1024
     const { handler } = recorder(({ response }) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: bytes })
@@ -710,7 +710,7 @@ describe('deadlines', () => {
   })
 })
 
-describe('an upstream that breaks off behind its answer', () => {
+describe('an upstream that breaks off after its answer', () => {
   const broken = new SallyportError('upstream-broken')
   const answer = ({ response }: { response: ResponseSink }, status: number, body: string, bodyBytes = body.length) => {
     response.responseHead({ status, headers: [], bodyBytes })
@@ -722,7 +722,7 @@ describe('an upstream that breaks off behind its answer', () => {
     ['a 204', 'GET', 204, ''],
     ['a 304', 'GET', 304, ''],
     ['a body of known length', 'GET', 200, 'ok'],
-  ])('%s is whole: the connection serves on', async (_what, method, status, body) => {
+  ])('%s is whole: the connection stays open', async (_what, method, status, body) => {
     const { handler, seen } = recorder(one => one.request.path === '/next' && ok(one.response, 'next'))
     const { caller } = await serve(handler)
     caller.send(get().replace('GET', method))

@@ -20,7 +20,7 @@ async function pair(): Promise<[Socket, Socket]> {
   return [dialled, accepted]
 }
 
-/** Everything that comes, as its receiver is to treat it: what is lent is copied. */
+/** Everything that arrives, as its receiver should treat it: what is lent is copied. */
 function collect(reader: SocketReader, socket: Socket | PassThrough) {
   const seen = { bytes: [] as Buffer[], lent: 0, given: 0 }
   const owner = { threw: () => socket.destroy() }
@@ -34,7 +34,7 @@ function collect(reader: SocketReader, socket: Socket | PassThrough) {
 }
 
 describe('reading into one buffer', () => {
-  it('lends what is small, on dialled and on accepted sockets', async () => {
+  it('lends small reads, on dialled and on accepted sockets', async () => {
     for (const [from, to] of [await pair(), (await pair()).reverse() as [Socket, Socket]]) {
       const seen = collect(new SocketReader(), to)
       for (const text of ['one', 'two']) {
@@ -47,7 +47,7 @@ describe('reading into one buffer', () => {
     }
   })
 
-  it('gives the buffers of a body away: they keep their bytes', async () => {
+  it("gives a body's buffers away: they keep their bytes", async () => {
     const [from, to] = await pair()
     const seen = collect(new SocketReader(), to)
     const body = Buffer.alloc(4 * 1024 * 1024)
@@ -81,7 +81,7 @@ describe('reading into one buffer', () => {
     await expect.poll(() => Buffer.concat(seen.bytes).toString()).toBe('waits')
   })
 
-  it('stays paused, also where the stream was about to ask for more', async () => {
+  it('stays paused, even if the stream was about to ask for more', async () => {
     const [from, to] = await pair()
     from.write(Buffer.alloc(1024 * 1024))
     const seen = await new Promise<ReturnType<typeof collect>>(resolve => {

@@ -5,21 +5,21 @@ import { lookMs, WriteProgress } from '../../../../protocol/http/http1/write-pro
 const STALLED_MS = 1200
 const LOOK_MS = lookMs(STALLED_MS)
 
-/** A socket in whose kernel so much waits. */
+/** A socket with this much waiting in its kernel. */
 const withQueue = (writeQueueSize: number) => ({ _handle: { writeQueueSize } }) as unknown as Duplex
 
-test('a receiver that takes nothing has stopped after the time that it has', () => {
+test('a receiver that reads nothing has stopped once its time is up', () => {
   const progress = new WriteProgress()
   const looks = Array.from({ length: 13 }, (_, n) => progress.left(withQueue(9), STALLED_MS, 1 + n * LOOK_MS))
   expect(looks.map(left => left > 0)).toEqual([...Array(12).fill(true), false])
 })
 
-test('one that takes a byte begins anew', () => {
+test('one that reads a byte starts again', () => {
   const progress = new WriteProgress()
   for (let n = 0; n < 100; n++) expect(progress.left(withQueue(1000 - n), STALLED_MS, 1 + n * 1100)).toBeGreaterThan(0)
 })
 
-test('one that was not looked at, since the process stood still, has not stopped', () => {
+test('one that was not checked, since the process was frozen, has not stopped', () => {
   const progress = new WriteProgress()
   let now = 1
   for (let n = 0; n < 11; n++) {

@@ -99,7 +99,7 @@ function answerEmpty(stream: ServerHttp2Stream): void {
 }
 
 describe('h2c upstream', () => {
-  test('a bidirectional call with trailers both ways', async () => {
+  test('a bidirectional call with trailers in both directions', async () => {
     let trailers: unknown
     const { session, counts } = await startSession((stream, headers) => {
       expect(headers).toMatchObject({ ':method': 'POST', ':authority': 'up.example', te: 'trailers', x: '1, 2' })
@@ -249,7 +249,7 @@ describe('h2c upstream', () => {
       stream.on('data', chunk => stream.write(chunk))
       stream.on('end', () => stream.end())
     })
-    // Whether it may is known once the upstream's settings have come.
+    // Whether it is allowed is known once the upstream's settings have arrived.
     const first = new Response()
     session.send(request({ method: 'GET', bodyBytes: 0, upgrade: true, headers: [] }), first)
     await until(() => first.heads.length === 1 || first.error !== undefined)
@@ -259,7 +259,7 @@ describe('h2c upstream', () => {
   test.each([
     ['read', (stream: ServerHttp2Stream) => stream.resume().on('end', () => answerEmpty(stream))],
     ['not wanted', answerEmpty],
-  ])('a request body that is %s counts as taken in the end', async (_, onStream) => {
+  ])('a request body that is %s counts as consumed in the end', async (_, onStream) => {
     const { session } = await startSession(onStream)
     for (const bytes of [10, 1000, 300_000]) {
       const response = new Response()
@@ -271,7 +271,7 @@ describe('h2c upstream', () => {
     }
   })
 
-  test('back-pressure both ways', async () => {
+  test('back-pressure in both directions', async () => {
     const { session } = await startSession(stream => {
       stream.respond({ ':status': 200 })
       stream.write(Buffer.alloc(8 * 1024 * 1024))
@@ -320,7 +320,7 @@ test.each([
   ['a method', { method: 'G T' }],
   ['a path', { path: 'x' }],
   ['an authority', { authority: 'a b' }],
-])('%s that cannot be sent is refused before anything is', async (_what, over) => {
+])('%s that cannot be sent is refused before anything is sent', async (_what, over) => {
   let streams = 0
   const { session } = await startSession(() => streams++)
   const response = new Response()
@@ -354,7 +354,7 @@ describe('pings to an upstream with open streams', () => {
     expect([response.error, session.available]).toEqual([undefined, true])
   })
 
-  test('unanswered: no new exchanges, and the end when it was silent for long enough', async () => {
+  test('unanswered: no new exchanges, and the end after a long enough silence', async () => {
     const { session, response, connection } = await quiet({ http2PingMs: 50, stalledMs: 2_000 })
     connection.silent = true
     await until(() => !session.available)
@@ -364,15 +364,15 @@ describe('pings to an upstream with open streams', () => {
     await until(() => session.streams === 0)
   })
 
-  test('behind a go-away they go on', async () => {
+  test('after a go-away they go on', async () => {
     const { response, connection } = await quiet({ http2PingMs: 50, stalledMs: 10_000 })
     connection.goaway(0, 1)
     await until(() => connection.pings > 3)
     expect(response.error).toBeUndefined()
   })
 
-  // Node is told nothing of it, until nghttp2 refuses to send more.
-  test('an upstream that breaks the rules behind a go-away does not keep its streams', async () => {
+  // Node hears nothing of it until nghttp2 refuses to send more.
+  test('an upstream that breaks the rules after a go-away does not keep its streams', async () => {
     const { session, response, connection } = await quiet({ http2PingMs: 50, stalledMs: 10_000 })
     connection.goaway(0, 1)
     connection.send(Buffer.concat([frame(TYPE.headers, END_STREAM, 1), frame(TYPE.ping, 0, 0, Buffer.alloc(8))]))
@@ -384,7 +384,7 @@ describe('pings to an upstream with open streams', () => {
 
 describe('P1 a response sink that throws', () => {
   test.each(['responseInformational', 'responseHead', 'responseData', 'responseEnd', 'responseAbort'] as const)(
-    'in %s: its exchange alone ends',
+    'in %s: only its exchange ends',
     async step => {
       const { session } = await startSession((stream, headers) => {
         stream.additionalHeaders({ ':status': 103, link: '</a>' })
@@ -411,7 +411,7 @@ describe('P1 a response sink that throws', () => {
   )
 })
 
-test('a session takes no more exchanges than there are stream ids, and ends with the last of them', async () => {
+test('a session accepts no more exchanges than there are stream ids, and ends with the last of them', async () => {
   const { session } = await startSession(stream => stream.respond({ ':status': 204 }, { endStream: true }))
   const other = connectHttp2('http://127.0.0.1:1').on('error', () => {})
   const asked = vi.spyOn(Object.getPrototypeOf(other) as ClientHttp2Session, 'request')

@@ -1,6 +1,6 @@
 /**
- * An upstream that breaks the rules in a message or in its connection, as the exchanges of one session see it. What a malformed
- * message costs at the server's end is in malformed.test.ts.
+ * An upstream that breaks the rules in a message or in its connection, as one session's exchanges see it.
+ * malformed.test.ts has what a malformed message costs at the server's end.
  */
 import { once } from 'node:events'
 import { connect } from 'node:net'
@@ -26,7 +26,7 @@ afterEach(async () => {
 
 async function start(limits: Partial<HttpLimits> = {}) {
   const upstream = await Http2Upstream.start()
-  // It leaves to us when the connection ends.
+  // It leaves the end of the connection to us.
   upstream.onEnd = () => {}
   const socket = connect(upstream.port, '127.0.0.1')
   await once(socket, 'connect')
@@ -67,7 +67,7 @@ async function send(
   return { stream: upstream.streams[number]!, sink, told }
 }
 
-/** A neighbour in the midst of its answer. */
+/** A neighbour in the middle of its answer. */
 async function neighbour(place: Parameters<typeof send>[0]): Promise<Sent> {
   const sent = await send(place)
   sent.stream.head(200)
@@ -87,7 +87,7 @@ const messages: [what: string, method: string, status: number, fields: Record<st
   ['a body to a 304', 'GET', 304, {}],
 ]
 
-describe.each(messages)('%s ends its stream alone', (_what, method, status, fields) => {
+describe.each(messages)('%s ends its stream only', (_what, method, status, fields) => {
   const say = (stream: UpstreamStream) => {
     stream.head(status, fields)
     stream.data('xy', true)
@@ -113,7 +113,7 @@ describe.each(messages)('%s ends its stream alone', (_what, method, status, fiel
     expect([place.upstream.connections.length, place.session.streams]).toEqual([1, 0])
   })
 
-  test('with a go-away behind it: what runs ends well, and the session then', async () => {
+  test('with a go-away after it: what is in progress ends normally, and then the session', async () => {
     const place = await start()
     const next = await neighbour(place)
     const bad = await send(place, method)
@@ -128,7 +128,7 @@ describe.each(messages)('%s ends its stream alone', (_what, method, status, fiel
   })
 })
 
-test('a malformed answer to a request that is still on its way ends its stream alone', async () => {
+test('a malformed answer to a request that is still being sent ends only its stream', async () => {
   const place = await start()
   const next = await neighbour(place)
   const bad = await send(place, 'POST', 500_000)
@@ -169,7 +169,7 @@ describe.each(Object.entries(connections))('a fault of the connection ends the s
     ['alone', () => {}],
     ['behind a reset that names the same error', ({ stream }) => stream.reset(PROTOCOL_ERROR)],
   ]
-  // nghttp2 goes on behind such an acknowledgement. It is Node that ends the session, unless something is about to leave.
+  // nghttp2 goes on after such an acknowledgement. Node ends the session, unless something is about to leave.
   if (!what.startsWith('a PING')) {
     before.push(['behind a malformed message', beyond])
     before.push(['behind a PING', ({ stream }) => stream.connection.send(PING)])
@@ -192,7 +192,7 @@ describe.each(Object.entries(connections))('a fault of the connection ends the s
 describe('again and again', () => {
   const HALF_OF_NODES = 500
 
-  test('each malformed message costs its own stream, and the session takes no more before Node ends it', async () => {
+  test('each malformed message costs its own stream, and the session accepts no more before Node ends it', async () => {
     const place = await start()
     const next = await neighbour(place)
     let refused = 0
@@ -208,7 +208,7 @@ describe('again and again', () => {
     expect(next.told).toEqual(['200', 'ab', 'cd', 'end'])
   })
 
-  test('unasked acknowledgements of PINGs, each hidden behind a PING, end the session', async () => {
+  test('unsolicited acknowledgements of PINGs, each hidden behind a PING, end the session', async () => {
     const place = await start()
     const next = await neighbour(place)
     const { connection } = next.stream
@@ -225,14 +225,14 @@ describe('while the upstream does not read', () => {
     const upload = await send(place, 'POST', -1)
     const { connection } = upload.stream
     connection.send(Buffer.concat([settings(4, 2 ** 30), frame(TYPE.window, 0, 0, uint32(2 ** 30))]))
-    // Both have come before this does.
+    // Both have arrived before this does.
     await send(place)
     connection.socket.pause()
     for (let i = 0; i < 16; i++) upload.sink.requestData(Buffer.alloc(MIB))
     return upload
   }
 
-  test('a malformed message ends its stream alone, once its reset can leave', async () => {
+  test('a malformed message ends only its stream, once its reset can leave', async () => {
     const place = await start()
     const next = await neighbour(place)
     const bad = await send(place)
@@ -252,7 +252,7 @@ describe('while the upstream does not read', () => {
     expect([upload.told, upload.stream.received]).toEqual([['204', 'end'], 16 * MIB])
   })
 
-  test('a fault of the connection ends the session, if nothing sooner then by its pings', async () => {
+  test('a fault of the connection ends the session, at the latest by its pings', async () => {
     const place = await start({ http2PingMs: 100, stalledMs: 300 })
     const next = await neighbour(place)
     const upload = await full(place)

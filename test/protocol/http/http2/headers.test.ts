@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { expect, test } from 'vitest'
 import { asObject, outgoingBlock } from '../../../../protocol/http/http2/headers.ts'
 
-/** Every field that Node knows, but for those of one hop. */
+/** Every field that Node knows, except hop-by-hop ones. */
 const HOP = new Set([
   'connection',
   'upgrade',
@@ -19,7 +19,7 @@ const NAMES = Object.entries(constants)
   .map(([, name]) => String(name))
   .filter(name => !name.startsWith(':') && !HOP.has(name))
 
-test('a field that came twice can be sent as an object: joined, or the first of it, or both', async () => {
+test('a field that arrived twice can be sent as an object: joined, or the first one, or both', async () => {
   expect(asObject(['date', 'a', 'date', 'b', 'set-cookie', '1', 'set-cookie', '2'])).toEqual({
     __proto__: null,
     date: 'a',
@@ -28,7 +28,7 @@ test('a field that came twice can be sent as an object: joined, or the first of 
   expect(asObject(['content-encoding', 'gzip', 'content-encoding', 'br'])['content-encoding']).toBe('gzip, br')
 })
 
-test('Node takes every field that came twice', async () => {
+test('Node accepts every field that arrived twice', async () => {
   const refused: string[] = []
   const server = createServer()
   server.on('stream', (stream: ServerHttp2Stream) => {
@@ -44,7 +44,7 @@ test('Node takes every field that came twice', async () => {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   const session = connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
-  // What the caller makes of it is not the question.
+  // What the caller makes of it does not matter here.
   const stream = session.request().on('error', () => {})
   await new Promise(resolve => stream.resume().once('close', resolve))
   session.destroy()

@@ -1,6 +1,6 @@
 /**
- * What becomes of malformed fields (RFC 9113 section 8.2.1) and frames. nghttp2 drops some fields and tells nobody
- * (docs/security.md has the table): whatever it does, nothing malformed reaches a handler. A change of Node's shows here.
+ * What becomes of malformed fields (RFC 9113, section 8.2.1) and frames. nghttp2 drops some fields silently
+ * (docs/security.md has the table): whatever it does, nothing malformed reaches a handler. A change in Node shows here.
  */
 import { afterEach, describe, expect, test } from 'vitest'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
@@ -85,7 +85,7 @@ describe.each([
   ['a head', inHead],
   ['trailers', inTrailers],
 ])('H4: %s', (where, make) => {
-  test.each(dropped)('%s: the field is dropped, the rest goes on', async (_name, name, value) => {
+  test.each(dropped)('%s: the field is dropped, and the rest goes on', async (_name, name, value) => {
     const { peer, seen } = await serve()
     peer.send(Buffer.concat([HELLO, make(name, value)]))
     await eventually(() => expect(seen[0]?.trailers).toBeDefined())
@@ -103,7 +103,7 @@ describe.each([
   })
 })
 
-describe('H4: a body that is not as long as its content-length', () => {
+describe('H4: a body whose length differs from its content-length', () => {
   const get = frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head())
   const post = (bytes: number, id = 3) =>
     Buffer.concat([
@@ -111,7 +111,7 @@ describe('H4: a body that is not as long as its content-length', () => {
       frame(TYPE.data, END_STREAM, id, Buffer.alloc(bytes)),
     ])
 
-  test('shorter: its stream is refused, and the connection serves on', async () => {
+  test('shorter: its stream is refused, and the connection stays open', async () => {
     const { peer, seen } = await serve()
     peer.send(Buffer.concat([HELLO, get, post(1)]))
     expect(await outcomeOf(peer, 3)).toMatchObject({ reset: PROTOCOL_ERROR })
@@ -119,7 +119,7 @@ describe('H4: a body that is not as long as its content-length', () => {
     expect(await outcomeOf(peer, 1)).toMatchObject({ status: 200 })
   })
 
-  test('longer: its stream is refused, and the connection serves on', async () => {
+  test('longer: its stream is refused, and the connection stays open', async () => {
     const { peer, seen } = await serve()
     peer.send(Buffer.concat([HELLO, get]))
     await eventually(() => expect(seen).toHaveLength(1))
@@ -127,12 +127,12 @@ describe('H4: a body that is not as long as its content-length', () => {
     expect(await outcomeOf(peer, 3)).toMatchObject({ reset: PROTOCOL_ERROR })
     ok(seen[0]!.response)
     expect(await outcomeOf(peer, 1)).toMatchObject({ status: 200 })
-    // Whether it had begun or not, it was never whole.
+    // Whether it had begun or not, it was never complete.
     expect(seen[1]?.trailers).toBeUndefined()
     await eventually(() => expect(seen[1]?.aborted ?? 'cancelled').toBe('cancelled'))
   })
 
-  test('longer again and again: the connection takes no more, and serves what it has', async () => {
+  test('longer again and again: the connection accepts no more, and finishes what it has', async () => {
     const { peer, seen } = await serve({ http2ResetBurst: 10 })
     peer.send(Buffer.concat([HELLO, get]))
     await eventually(() => expect(seen).toHaveLength(1))
@@ -150,7 +150,7 @@ describe('H4: a body that is not as long as its content-length', () => {
 describe('H4: ids of streams', () => {
   const get = (id: number) => frame(TYPE.headers, END_HEADERS | END_STREAM, id, head())
 
-  test('an id that fell is no request: it is passed over, and the connection serves on', async () => {
+  test('an id that fell is no request: it is skipped, and the connection stays open', async () => {
     const { peer, seen } = await serve()
     peer.send(Buffer.concat([HELLO, get(5), get(3), get(7)]))
     await eventually(() => expect(seen.length).toBe(2))

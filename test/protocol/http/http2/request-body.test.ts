@@ -1,4 +1,4 @@
-/** Bodies of requests as frames on the wire, and what the handler is told of them. */
+/** Request bodies as frames on the wire, and what the handler is told of them. */
 import { connect as connectHttp2 } from 'node:http2'
 import { afterEach, describe, expect, test } from 'vitest'
 import { listen } from '../../../../protocol/http/listener.ts'
@@ -19,7 +19,7 @@ async function serve() {
   return { seen, port: listener.address.port }
 }
 
-/** What the server answered pings with: it has read what came before them. */
+/** The pings that the server answered: it has read what came before them. */
 function pongs(peer: RawPeer): number {
   return framesOf(Buffer.from(peer.text, 'latin1')).filter(({ type }) => type === TYPE.ping).length
 }
@@ -55,7 +55,7 @@ const CASES: Record<string, { frames: Buffer[]; body: string; trailers: string[]
 }
 
 describe.each(Object.entries(CASES))('%s', (_name, { frames, body, trailers }) => {
-  test.each(['in one read', 'frame by frame'])('%s: the request is whole', async way => {
+  test.each(['in one read', 'frame by frame'])('%s: the request is complete', async way => {
     const { seen, port } = await serve()
     const peer = await call(port)
     open.push(() => peer.socket.destroy())

@@ -1,4 +1,4 @@
-/** H4: each way in which a header block is no request, with the reason that it is refused for. */
+/** H4: each way in which a header block is not a request, with the reason for its refusal. */
 import { describe, expect, test } from 'vitest'
 import { http2Request } from '../../../../protocol/http/http2/request-head.ts'
 import { DEFAULT_HTTP_LIMITS } from '../../../../protocol/http/limits.ts'
@@ -50,5 +50,5 @@ describe('H4 a header block', () => {
     ['GET', GET],
     ['a WebSocket', WEBSOCKET],
     ['a WebSocket without a body', [...WEBSOCKET, 'content-length', '0']],
-  ])('H4 %s is taken', (_, raw) => expect(read(raw)).toBe('taken'))
+  ])('H4 %s is accepted', (_, raw) => expect(read(raw)).toBe('taken'))
 })

@@ -1,4 +1,4 @@
-/** What is on the wire when an exchange breaks: a reset and nothing that could be taken for an end. */
+/** What is on the wire when an exchange breaks: a reset, and nothing that could be mistaken for an end. */
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
@@ -32,7 +32,7 @@ const CANCEL = 8
 const WINDOW = 4
 const CONNECT_PROTOCOL = 8
 
-/** The frames of stream 1 that come up to its reset, or to a clean end. */
+/** The frames of stream 1 up to its reset or its clean end. */
 async function lastFrames(socket: Socket): Promise<Frame[]> {
   let bytes = Buffer.alloc(0)
   for (;;) {
@@ -78,13 +78,13 @@ describe('a response that breaks', () => {
   })
 })
 
-/** Settings of a peer, which has taken ours. */
+/** Settings of a peer that has accepted ours. */
 function settings(...values: [id: number, value: number][]): Buffer {
   const payload = values.map(([id, value]) => Buffer.concat([Buffer.from([0, id]), uint32(value)]))
   return Buffer.concat([frame(TYPE.settings, 0, 0, Buffer.concat(payload)), frame(TYPE.settings, 1, 0)])
 }
 
-describe('an answer for whose end its caller has no room', () => {
+describe('an answer whose end its caller has no room for', () => {
   test.each([
     ['of unknown length', 200, BODY_UNKNOWN, head()],
     ['with trailers', 200, 4, head('GET', ['te', 'trailers'])],
@@ -112,7 +112,7 @@ describe('an answer for whose end its caller has no room', () => {
   })
 })
 
-/** Ours, and that of an upstream which the test writes. */
+/** Ours, and those of an upstream that the test writes. */
 async function pairOfSockets(): Promise<{ socket: Socket; peer: Socket }> {
   const server = createServer()
   server.listen(0, '127.0.0.1')
@@ -145,7 +145,7 @@ describe('a request that breaks', () => {
     ['a body', 4, false],
     ['a WebSocket', 0, true],
   ])(
-    '%s whose answer is over, and for whose end its upstream has no room',
+    '%s whose answer is over, and whose end its upstream has no room for',
     { tags: ['slow'] },
     async (_, bodyBytes, upgrade) => {
       const { socket, peer } = await pairOfSockets()

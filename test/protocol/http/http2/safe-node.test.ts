@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { survivesResets } from '../../../../protocol/http/http2/safe-node.ts'
 
-test('the Node that we run is one that survives', () => {
+test('the Node that we run survives', () => {
   expect(survivesResets()).toBe(true)
 })
 

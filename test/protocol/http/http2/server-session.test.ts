@@ -114,7 +114,7 @@ describe('requests', () => {
     ['of unknown length', -1],
     ['of known length', 3],
     ['without a body', 0],
-  ] as const)('trailers of an answer %s', (_name, bodyBytes) => {
+  ] as const)("an answer's trailers %s", (_name, bodyBytes) => {
     test.each([
       ['te: trailers', { te: 'trailers' }, []],
       ['announced', {}, ['trailer', 'grpc-status']],
@@ -128,7 +128,7 @@ describe('requests', () => {
       })
       const { session } = await serve(handler)
       const result = await answer(ask(session, asked))
-      // Where nobody could know of them, the answer is whole without.
+      // If nobody could know of them, the answer is complete without them.
       const carried = bodyBytes === -1 || announced.length > 0 || (bodyBytes > 0 && asked.te !== undefined)
       expect(result).toMatchObject({ status: 200, body: bodyBytes === 0 ? '' : 'one', rst: 0 })
       expect(result.trailers?.['grpc-status']).toBe(carried ? '0' : undefined)
@@ -136,17 +136,20 @@ describe('requests', () => {
     })
   })
 
-  test.each([3, 0])('a body that goes on behind its length of %i is cut, though trailers may come', async bodyBytes => {
-    const { handler, seen } = recorder(({ response }) => {
-      response.responseHead({ status: 200, headers: ['trailer', 'x'], bodyBytes })
-      response.responseData(Buffer.from('four'))
-    })
-    const { session } = await serve(handler)
-    expect((await answer(ask(session, {}))).rst).toBe(constants.NGHTTP2_INTERNAL_ERROR)
-    await until(() => seen[0]?.aborted === 'upstream-broken')
-  })
+  test.each([3, 0])(
+    'a body that goes on beyond its length of %i is cut, though trailers may follow',
+    async bodyBytes => {
+      const { handler, seen } = recorder(({ response }) => {
+        response.responseHead({ status: 200, headers: ['trailer', 'x'], bodyBytes })
+        response.responseData(Buffer.from('four'))
+      })
+      const { session } = await serve(handler)
+      expect((await answer(ask(session, {}))).rst).toBe(constants.NGHTTP2_INTERNAL_ERROR)
+      await until(() => seen[0]?.aborted === 'upstream-broken')
+    },
+  )
 
-  test('a gRPC answer of a head alone ends with it', async () => {
+  test('a gRPC answer with only a head ends with it', async () => {
     const { handler } = recorder(({ response }) => {
       response.responseHead({ status: 200, headers: ['grpc-status', '5'], bodyBytes: 0 })
       response.responseEnd([])
@@ -192,7 +195,7 @@ describe('requests', () => {
     expect((await result).rst).toBe(constants.NGHTTP2_INTERNAL_ERROR)
   })
 
-  test('a body that is not as long as announced is a reset', async () => {
+  test('a body that differs from its announced length is a reset', async () => {
     const { handler, seen } = recorder(({ response }) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: 9 })
       response.responseData(Buffer.from('half'))
@@ -203,7 +206,7 @@ describe('requests', () => {
     expect(seen[0]!.aborted).toBe('upstream-broken')
   })
 
-  test('a caller that goes away aborts its request', async () => {
+  test('a caller that leaves aborts its request', async () => {
     const { handler, seen } = recorder(() => {})
     const { session } = await serve(handler)
     const stream = ask(session, {})
@@ -238,7 +241,7 @@ describe('requests', () => {
     await answer(stream)
   })
 
-  test('back-pressure both ways', async () => {
+  test('back-pressure in both directions', async () => {
     let taken = 0
     let consumed = 0
     const { session } = await serve((_request, response) => {
@@ -265,7 +268,7 @@ describe('requests', () => {
 describe('extended CONNECT', () => {
   const webSocket = { ':method': 'CONNECT', ':protocol': 'websocket', 'sec-websocket-version': '13' }
 
-  test('a WebSocket: raw both ways after 200, with half-close', async () => {
+  test('a WebSocket: raw in both directions after 200, with half-close', async () => {
     const { handler, seen } = recorder(() => {})
     const { session } = await serve(handler)
     expect(session.remoteSettings.enableConnectProtocol).toBe(true)
@@ -286,7 +289,7 @@ describe('extended CONNECT', () => {
     expect(seen[0]!.aborted).toBeUndefined()
   })
 
-  test('a WebSocket whose caller does not close its half behind the answer is cancelled, once it is silent', async () => {
+  test('a WebSocket whose caller keeps its half open after the answer is cancelled once it is silent', async () => {
     const { handler, seen } = recorder(({ request, response }) => {
       if (!request.upgrade) return
       response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
@@ -298,11 +301,11 @@ describe('extended CONNECT', () => {
     await until(() => seen.length === 2)
     expect(await answer(stream)).toMatchObject({ status: 200, rst: constants.NGHTTP2_CANCEL })
     expect([seen[0]!.aborted, seen[0]!.trailers]).toEqual(['cancelled', undefined])
-    // Another one of the session is not hurt.
+    // Another one in the session is not affected.
     expect(beside.closed).toBe(false)
   })
 
-  test('an ordinary answer is an ordinary answer', async () => {
+  test('an ordinary answer is handled as one', async () => {
     const { handler } = recorder(({ response }) => response.responseAbort(new SallyportError('no-route')))
     const { session } = await serve(handler)
     expect(await answer(ask(session, { ...webSocket, ':scheme': 'http' }, false))).toMatchObject({
@@ -379,7 +382,7 @@ describe('H4: what must not be forwarded', () => {
     expect(seen.length).toBe(0)
   })
 
-  test('a body longer or shorter than content-length is never whole', async () => {
+  test('a body longer or shorter than content-length is never complete', async () => {
     for (const body of ['abc', 'abcdefgh']) {
       const { handler, seen } = recorder(() => {})
       const { session } = await serve(handler)
@@ -392,7 +395,7 @@ describe('H4: what must not be forwarded', () => {
     }
   })
 
-  test('H5: 100 streams are announced and held', async () => {
+  test('H5: 100 streams are announced and enforced', async () => {
     const { handler, seen } = recorder(() => {})
     const { session } = await serve(handler)
     expect(session.remoteSettings).toMatchObject({ maxConcurrentStreams: 100, initialWindowSize: 65536 })
@@ -417,11 +420,11 @@ describe('ends', () => {
     await closed
   })
 
-  test('a graceful close: a caller that has just connected sends its request, and is told with it', async () => {
+  test('a graceful close: a caller that has just connected sends its request, and hears of the close with the answer', async () => {
     const { handler } = recorder(({ response }) => ok(response))
     const { listener, session } = await serve(handler)
     const closed = listener.close({ graceMs: 10_000 })
-    // The answer to a ping comes behind all that the close has sent.
+    // The answer to a ping comes after everything that the close has sent.
     await new Promise(resolve => session.ping(resolve))
     expect(session.closed).toBe(false)
     const goaway = once(session, 'goaway')

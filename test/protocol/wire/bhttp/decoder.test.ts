@@ -12,7 +12,7 @@ import {
 import { MAX_FIELDS, MAX_HEAD_BYTES } from '../../../../protocol/wire/bhttp/fields.ts'
 import { varintText } from '../../../../protocol/wire/varint.ts'
 
-/** Everything that the decoder says, in order; content is joined. */
+/** Everything that the decoder reports, in order; content is joined. */
 class Recorder implements MessageVisitor {
   readonly events: unknown[] = []
   readonly pieces: number[] = []
@@ -106,7 +106,7 @@ const response = fc.record({
   trailers: fields,
 })
 
-/** Cuts `encoded` at the given places, as a part of its length each. */
+/** Cuts `encoded` at the given places, each as a fraction of its length. */
 function cut(encoded: Uint8Array, at: readonly number[]): Uint8Array[] {
   const places = [...new Set(at.map(part => Math.floor(part * encoded.length)))].sort((a, b) => a - b)
   return [0, ...places].map((start, i) => encoded.subarray(start, places[i] ?? encoded.length))
@@ -114,7 +114,7 @@ function cut(encoded: Uint8Array, at: readonly number[]): Uint8Array[] {
 const cuts = fc.array(fc.double({ min: 0, max: 1, noNaN: true, maxExcluded: true }), { maxLength: 12 })
 
 describe('Binary HTTP', () => {
-  test('a request decodes to what it was, however it is cut', () => {
+  test('a request survives encoding and decoding, however it is cut', () => {
     fc.assert(
       fc.property(request, cuts, (message, at) => {
         const { method, scheme, authority, path, headers, trailers } = message
@@ -130,7 +130,7 @@ describe('Binary HTTP', () => {
     )
   })
 
-  test('a response decodes to what it was, however it is cut', () => {
+  test('a response survives encoding and decoding, however it is cut', () => {
     fc.assert(
       fc.property(response, cuts, (message, at) => {
         const { status, headers, trailers } = message
@@ -151,7 +151,7 @@ describe('Binary HTTP', () => {
     )
   })
 
-  test('every single cut, byte by byte too, gives the same', () => {
+  test('every single cut, and byte by byte, gives the same', () => {
     const head = requestHeadText('POST', 'https', 'a.example.com', '/x', ['accept', '*/*', 'x-long', 'v'.repeat(70)])
     const encoded = bytes(PREFIX + head + contentText(['hello', 'w'.repeat(70)]) + messageEndText(['t', '1']))
     const whole = decode('request', [encoded]).events
@@ -166,7 +166,7 @@ describe('Binary HTTP', () => {
     ).toEqual(whole)
   })
 
-  test('heads that come again come out as they are, whatever was done to the lists', () => {
+  test('repeated heads come out unchanged, whatever was done to the lists', () => {
     const one = ['x-a', 'one']
     const two = ['x-a', 'two']
     for (const headers of [one, two, one, one]) {
@@ -184,7 +184,7 @@ describe('Binary HTTP', () => {
     }
   })
 
-  test('no part of a message is complete', () => {
+  test('no prefix of a message is complete', () => {
     const head = requestHeadText('POST', 'https', 'a.example.com', '/x', ['accept', '*/*'])
     const encoded = bytes(PREFIX + head + contentText(['hello']) + messageEndText(['t', '1']))
     for (let at = 0; at < encoded.length; at++) {
@@ -193,8 +193,8 @@ describe('Binary HTTP', () => {
     expect(decode('request', [encoded]).complete).toBe(true)
   })
 
-  test('the form is the one of RFC 9292', () => {
-    // The request of its section 5.1 in the indeterminate-length form, with the host in the control data.
+  test('the form is that of RFC 9292', () => {
+    // The request in its section 5.1 in the indeterminate-length form, with the host in the control data.
     const headers = ['user-agent', 'curl/7.16.3 libcurl/7.16.3 OpenSSL/0.9.7l zlib/1.2.3', 'accept-language', 'en, mi']
     const text = requestHeadText('GET', 'https', 'www.example.com', '/hello.txt', headers) + messageEndText([])
     const hex = [
@@ -208,7 +208,7 @@ describe('Binary HTTP', () => {
     expect(bytes(text).toString('hex')).toBe(hex)
   })
 
-  test('content passes as it comes and is not collected; large pieces are not copied', () => {
+  test('content passes as it arrives and is not collected; large pieces are not copied', () => {
     const head = requestHeadText('POST', 'https', 'a', '/', [])
     const first = bytes(`${PREFIX}${head}${varintText(100_000)}${'x'.repeat(5_000)}`)
     const recorder = new Recorder()
@@ -224,7 +224,7 @@ describe('Binary HTTP', () => {
     expect(seen[1]).toBe(second)
   })
 
-  test('many small pieces in one chunk come as one', () => {
+  test('many small pieces in one chunk come out as one', () => {
     const head = requestHeadText('POST', 'https', 'a', '/', [])
     const encoded = bytes(PREFIX + head + contentText(Array(500).fill('ab')) + messageEndText([]))
     const { pieces } = decode('request', [encoded])
@@ -233,7 +233,7 @@ describe('Binary HTTP', () => {
     expect(decode('request', [mixed]).pieces).toEqual([2, 2_000, 2])
   })
 
-  test.each([1, 65, 1023])('pieces of %i bytes between large ones keep little more memory than they have', size => {
+  test.each([1, 65, 1023])('pieces of %i bytes between large ones keep little more memory than their size', size => {
     const head = requestHeadText('POST', 'https', 'a', '/', [])
     const content = Array.from({ length: 30 }, () => ['a'.repeat(size), 'b'.repeat(1024)]).flat()
     const encoded = bytes(PREFIX + head + contentText(content) + messageEndText([]))
@@ -242,7 +242,7 @@ describe('Binary HTTP', () => {
     recorder.content = chunk => void memory.add(chunk.buffer)
     new MessageDecoder(recorder, 'request').push(encoded)
     const kept = [...memory].reduce((sum, { byteLength }) => sum + byteLength, 0)
-    // What came itself, and the slabs of Node's of which small buffers are cut.
+    // What arrived itself, and Node's slabs, from which small buffers are cut.
     expect(kept).toBeLessThanOrEqual(encoded.buffer.byteLength + 4 * 65_536)
   })
 })
@@ -291,7 +291,7 @@ describe('Binary HTTP refuses', () => {
     ['a chunk length over 2^53', 'request', `${PREFIX}${head}\xff\xff\xff\xff\xff\xff\xff\xff`],
   ] as const)('%s', (_, side, text) => fails(side, text))
 
-  test('content that is not of the announced length', () => {
+  test('content whose length differs from the announced one', () => {
     fails('request', PREFIX + head + contentText(['abcd']), { bodyBytes: 3 })
     fails('request', PREFIX + head + contentText(['ab', 'cd']), { bodyBytes: 3 })
     fails('request', PREFIX + head + contentText(['ab']) + messageEndText([]), { bodyBytes: 3 })
@@ -300,7 +300,7 @@ describe('Binary HTTP refuses', () => {
     expect(decode('request', [whole], { bodyBytes: 3 }).complete).toBe(true)
   })
 
-  test('more than 128 fields, and takes 128', () => {
+  test('more than 128 fields, and accepts 128', () => {
     const many = (count: number) => Array.from({ length: count * 2 }, (_, i) => (i % 2 === 0 ? 'a' : 'b'))
     fails('request', PREFIX + requestHeadText('GET', 'https', 'a', '/', many(MAX_FIELDS + 1)))
     fails('request', PREFIX + head + messageEndText(many(MAX_FIELDS + 1)))
@@ -352,7 +352,7 @@ describe('Binary HTTP refuses', () => {
 })
 
 describe('raw bytes', () => {
-  test('follow the head of an upgrade, untouched, however they are cut', () => {
+  test('follow the head of an upgrade, unchanged, however they are cut', () => {
     const payload = '\x00\x01\x02raw'.repeat(50)
     const head = requestHeadText('GET', 'https', 'a', '/', [])
     const encoded = bytes(PREFIX + head + payload)

@@ -69,7 +69,7 @@ describe('an answer before the end of the request', () => {
     expect(server.streams).toBe(0)
   })
 
-  test('no timer stays when the request has ended or was reset', async () => {
+  test('no timer remains when the request has ended or was reset', async () => {
     const set = vi.spyOn(globalThis, 'setTimeout')
     const clear = vi.spyOn(globalThis, 'clearTimeout')
     const { handler, next } = upstreams()
@@ -78,7 +78,7 @@ describe('an answer before the end of the request', () => {
     const upstream = await next()
     upstream.response.responseHead(head(413))
     upstream.response.responseEnd([])
-    // Sessions have timers of their own.
+    // Sessions have their own timers.
     const at = set.mock.calls.findIndex(([, ms]) => ms === EARLY_ANSWER_MS)
     expect(at).toBeGreaterThanOrEqual(0)
     const timer = set.mock.results[at]?.value

@@ -45,7 +45,7 @@ describe('an exchange over a session', () => {
     expect(server.streams).toBe(0)
   })
 
-  test('a request that cannot be told leaves no stream behind', () => {
+  test('a request that cannot be encoded leaves no stream behind', () => {
     const { server } = tunnel(upstreams().handler)
     expect(() => send(server, request({ bodyBytes: Number.NaN }))).toThrow('varint')
     expect(server.streams).toBe(0)
@@ -83,7 +83,7 @@ describe('an exchange over a session', () => {
     ])
   })
 
-  test('bodies both ways, of any sizes, arrive whole; every byte is credited once', async () => {
+  test('bodies in both directions, of any size, arrive whole, and every byte is credited once', async () => {
     const sizes = fc.array(fc.oneof(fc.integer({ min: 1, max: 6_000 }), fc.integer({ min: 1, max: 200_000 })), {
       maxLength: 12,
     })
@@ -110,7 +110,7 @@ describe('an exchange over a session', () => {
     )
   })
 
-  test('content is credited only when the far end has taken it', async () => {
+  test('content is credited only when the far end has consumed it', async () => {
     let held = 0
     const { handler, next } = upstreams(bytes => {
       held += bytes.length
@@ -144,7 +144,7 @@ describe('an exchange over a session', () => {
     for (const event of ['one', 'two', 'three']) {
       const before = caller.bytes
       upstream.response.responseData(Buffer.from(event))
-      // The next is sent only when this one is there.
+      // The next is sent only when this one has arrived.
       await caller.until(self => self.bytes === before + event.length)
     }
     expect(caller.text).toBe('onetwothree')
@@ -212,7 +212,7 @@ describe('a refused exchange', () => {
     expect([server.streams, client.streams, client.bufferedBytes]).toEqual([0, 0, 0])
   })
 
-  test('a peer that takes no streams at all refuses unprocessed', async () => {
+  test('a peer that accepts no streams at all refuses unprocessed', async () => {
     const { handler } = upstreams()
     const { server, client } = tunnel(handler)
     client.goAway()
@@ -233,7 +233,7 @@ describe('a refused exchange', () => {
 })
 
 describe('an exchange that breaks off', () => {
-  test('the caller goes: the upstream end hears it, nothing more is said to the caller', async () => {
+  test('the caller leaves: the upstream end hears it, and the caller is told nothing more', async () => {
     const { handler, next } = upstreams()
     const { server, client } = tunnel(handler)
     const caller = send(server)
@@ -279,7 +279,7 @@ describe('an exchange that breaks off', () => {
     expect([caller.error?.reason, upstream.error?.reason]).toEqual(['session-lost', 'session-lost'])
   })
 
-  test('a response head over the limits of the wire is 502, and the upstream end is stopped', async () => {
+  test('a response head over the limits of the wire becomes 502, and the upstream end is stopped', async () => {
     const { handler, next } = upstreams()
     const { server } = tunnel(handler)
     const caller = send(server)
@@ -289,7 +289,7 @@ describe('an exchange that breaks off', () => {
     expect(caller.events).toEqual(['abort upstream-broken'])
   })
 
-  test('a 101 that nobody asked for is 502', async () => {
+  test('a 101 that nobody asked for becomes 502', async () => {
     const { handler, next } = upstreams()
     const { server } = tunnel(handler)
     const caller = send(server)
@@ -300,7 +300,7 @@ describe('an exchange that breaks off', () => {
     expect(upstream.error?.reason).toBe('upstream-broken')
   })
 
-  test('a response of another length than announced is cut', async () => {
+  test('a response whose length differs from the announced one is cut', async () => {
     const { handler, next } = upstreams()
     const { server } = tunnel(handler)
     const caller = send(server)
@@ -313,7 +313,7 @@ describe('an exchange that breaks off', () => {
     expect(caller.trailers).toBeUndefined()
   })
 
-  test('a request of another length than announced reaches no clean end', async () => {
+  test('a request whose length differs from the announced one reaches no clean end', async () => {
     const { handler, next } = upstreams()
     const { server } = tunnel(handler)
     const caller = send(server, post(10))

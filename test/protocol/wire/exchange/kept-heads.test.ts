@@ -1,4 +1,4 @@
-/** B1: a head that has not wholly come counts, though its credit has gone back. */
+/** B1: an incomplete head counts, though its credit has been returned. */
 import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
@@ -37,7 +37,7 @@ const noResponse = { responseInformational() {}, responseData() {}, responseEnd(
 const noRequest = { requestData() {}, requestEnd() {}, responseConsumed() {} }
 
 interface Playing {
-  /** Of the end that reads the head. */
+  /** At the end that reads the head. */
   readonly session: Session
   readonly budget: BufferBudget
   /** The end that sends it. */
@@ -86,7 +86,7 @@ async function request(): Promise<Playing> {
 describe.each([
   ['a response', response],
   ['a request', request],
-])('B1 the head of %s that has not wholly come', (_, begin) => {
+])('B1 an incomplete head of %s', (_, begin) => {
   const sent = async (): Promise<Playing> => {
     const playing = await begin()
     playing.stream.write(playing.head.slice(0, -1))
@@ -96,7 +96,7 @@ describe.each([
   }
   const isAtRest = ({ session, budget }: Playing) => session.bufferedBytes === 0 && budget.usedBytes === 0
 
-  test('counts until it is whole', async () => {
+  test('counts until it is complete', async () => {
     const playing = await sent()
     playing.stream.write(playing.head.slice(-1))
     await until(() => isAtRest(playing))
@@ -115,7 +115,7 @@ describe.each([
   })
 })
 
-test('B1 the head of a response goes where a ceiling is reached', async () => {
+test("B1 a response's head is dropped when a ceiling is reached", async () => {
   const budget = createBufferBudget(256 * 1024)
   const outcomes: string[] = []
   const head = `\x01${RESPONSE_START}${responseHeadText(200, LONG)}`

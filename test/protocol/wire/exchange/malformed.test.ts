@@ -35,7 +35,7 @@ const preamble = (given: Partial<Preamble> = {}) =>
 const head = (given: Partial<Record<'method' | 'authority' | 'path', string>> = {}, headers: string[] = []) =>
   requestHeadText(given.method ?? 'GET', 'https', given.authority ?? 'a.example', given.path ?? '/', headers)
 
-/** Writes raw bytes to a client; what comes back, and how it ended. */
+/** Writes raw bytes to a client; returns what comes back, and how it ended. */
 async function speak(session: Session, text: string, end = true): Promise<{ answer: string; ended: string }> {
   const stream = session.open()
   let answer = ''
@@ -59,7 +59,7 @@ const refused = (code: keyof typeof REFUSALS) => ({
   ended: 'end',
 })
 
-describe('a request that cannot be read is refused unprocessed', () => {
+describe('an unreadable request is refused unprocessed', () => {
   test.each([
     ['nothing but FIN', '', 'malformed'],
     ['an unknown kind', `\x07\x00`, 'unsupported'],
@@ -99,7 +99,7 @@ describe('a request that cannot be read is refused unprocessed', () => {
     expect([server.closed, client.closed, client.streams, client.bufferedBytes]).toEqual([false, false, 0, 0])
   })
 
-  test('a handler that throws resets its stream alone', async () => {
+  test('a handler that throws resets only its stream', async () => {
     const logged: object[] = []
     const logger = { ...noLogger, error: (fields: object) => logged.push(fields) }
     const bug = () => {
@@ -205,7 +205,7 @@ describe('a response that breaks the format', () => {
     expect([server.closed, server.streams, server.bufferedBytes]).toEqual([false, 0, 0])
   })
 
-  test('an unknown answer is no refusal', async () => {
+  test('an unknown answer is not a refusal', async () => {
     const caller = send(answering('\x03\x01'))
     await caller.over()
     expect([caller.error?.reason, caller.error?.message]).toEqual(['upstream-broken', 'answer 3'])

@@ -53,7 +53,7 @@ export function request(given: Partial<HttpRequest> = {}): HttpRequest {
 export const post = (bodyBytes = BODY_UNKNOWN, given: Partial<HttpRequest> = {}) =>
   request({ method: 'POST', bodyBytes, ...given })
 
-/** One end of an exchange that writes down what it is told, and lets a test wait for it. */
+/** One end of an exchange that records its events, and lets a test wait for them. */
 class Recorder {
   readonly events: string[] = []
   bytes = 0
@@ -103,7 +103,7 @@ class Recorder {
     for (const entry of waiting) if (entry.is()) entry.done()
   }
 
-  /** Resolves when `is` holds; asked after each event. */
+  /** Resolves when `is` holds; checked after each event. */
   until(is: (self: this) => boolean): Promise<void> {
     if (is(this)) return Promise.resolve()
     return new Promise(done => this.#waiting.push({ is: () => is(this), done }))

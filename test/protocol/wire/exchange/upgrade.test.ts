@@ -8,7 +8,7 @@ const upgrade = () => request({ upgrade: true, headers: ['sec-websocket-protocol
 const switching = { status: 101, headers: ['sec-websocket-protocol', 'b'], bodyBytes: 0 }
 
 describe('an upgrade', () => {
-  test('both directions carry raw bytes after the 101, each ends by itself', async () => {
+  test('both directions carry raw bytes after the 101, and each ends by itself', async () => {
     const { handler, next } = upstreams()
     const { server, client } = tunnel(handler)
     const caller = send(server, upgrade())
@@ -33,7 +33,7 @@ describe('an upgrade', () => {
     expect([server.streams, client.streams]).toEqual([0, 0])
   })
 
-  test('an upstream that ends first hears the rest of the caller', async () => {
+  test('an upstream that ends first still receives the rest from the caller', async () => {
     const { handler, next } = upstreams()
     const { server } = tunnel(handler)
     const caller = send(server, upgrade())
@@ -48,7 +48,7 @@ describe('an upgrade', () => {
     expect(server.streams).toBe(0)
   })
 
-  test('an upstream that says no answers as to any request', async () => {
+  test('an upstream that declines answers as to any request', async () => {
     const { handler, next } = upstreams()
     const { server, client } = tunnel(handler)
     const caller = send(server, upgrade())
@@ -63,7 +63,7 @@ describe('an upgrade', () => {
     expect([server.streams, client.streams]).toEqual([0, 0])
   })
 
-  test('what comes before the 101 is not sent', async () => {
+  test('what arrives before the 101 is not sent', async () => {
     const { handler, next } = upstreams()
     const { server } = tunnel(handler)
     const caller = send(server, upgrade())
@@ -116,7 +116,7 @@ describe('an upgrade', () => {
     },
   )
 
-  test('a reset goes through in either direction', async () => {
+  test('a reset passes in either direction', async () => {
     const { handler, next } = upstreams()
     const { server } = tunnel(handler)
     const first = send(server, upgrade())
@@ -172,7 +172,7 @@ describe('an upgrade', () => {
       expect([server.streams, client.streams, server.bufferedBytes]).toEqual([0, 0, 0])
     })
 
-    test('a frame under way goes on to its end first', async () => {
+    test('a frame in progress is completed first', async () => {
       const { server, caller, upstream } = await open()
       upstream.response.responseData(plain.subarray(0, 3))
       await caller.until(self => self.bytes === 3)
@@ -185,7 +185,7 @@ describe('an upgrade', () => {
       await upstream.until(self => self.credit === 14)
     })
 
-    test('a Close of the ends themselves is left alone', async () => {
+    test("the ends' own Close is left alone", async () => {
       const { server, caller, upstream } = await open()
       upstream.response.responseData(close.subarray(0, 1))
       await caller.until(self => self.bytes === 1)
@@ -196,7 +196,7 @@ describe('an upgrade', () => {
       expect(caller.text).toBe(close.toString('latin1'))
     })
 
-    test('before the 101, it is closed right behind it', async () => {
+    test('before the 101, it is closed right after it', async () => {
       const { handler, next } = upstreams()
       const { server } = tunnel(handler)
       const caller = send(server, upgrade())
@@ -207,7 +207,7 @@ describe('an upgrade', () => {
       expect(caller.text).toBe(close.toString('latin1'))
     })
 
-    test('exchanges that are no upgrade go on', async () => {
+    test('exchanges other than upgrades go on', async () => {
       const { handler, next } = upstreams()
       const { server } = tunnel(handler)
       const caller = send(server)

@@ -9,7 +9,7 @@ import { FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawP
 
 const KIB = 1024
 
-/** Sends `sizes[i]` bytes to a receiver that takes nothing, each on a stream of its own. No round trip is long. */
+/** Sends `sizes[i]` bytes, each on its own stream, to a receiver that consumes nothing. No round trip is long. */
 async function fill(sizes: number[], options: Partial<SessionOptions>) {
   const accepted = new Map<number, StreamRecorder>()
   const clock = new FakeClock()
@@ -28,7 +28,7 @@ async function fill(sizes: number[], options: Partial<SessionOptions>) {
 }
 
 describe('ceilings', () => {
-  test('at the ceiling of a session its greediest stream is reset, the others are served', async () => {
+  test("at a session's ceiling its greediest stream is reset, and the others are served", async () => {
     const sizes = [50, 100, 200, 60, 40].map(kib => kib * KIB)
     const { senders, accepted, client } = await fill(sizes, { sessionBufferBytes: 400 * KIB })
     expect(senders.map(({ resetWith }) => resetWith)).toEqual([undefined, undefined, 'limit', undefined, undefined])
@@ -44,7 +44,7 @@ describe('ceilings', () => {
     expect(client.bufferedBytes).toBe(0)
   })
 
-  test('at the ceiling of a process the greediest stream of the greediest session is reset', async () => {
+  test("at a process's ceiling the greediest stream of the greediest session is reset", async () => {
     const processBudget = createBufferBudget(300 * KIB)
     const small = await fill([60 * KIB, 50 * KIB], { processBudget })
     const large = await fill([30 * KIB, 200 * KIB, 20 * KIB], { processBudget })
@@ -56,7 +56,7 @@ describe('ceilings', () => {
     expect(processBudget.usedBytes).toBe(0)
   })
 
-  test('bytes of a stream that ended leave the budget when they are consumed, also behind the end of the session', async () => {
+  test('bytes of an ended stream leave the budget when they are consumed, even after the end of the session', async () => {
     const processBudget = createBufferBudget()
     const accepted: StreamRecorder[] = []
     const { peer, session } = sessionWithRawPeer({
@@ -80,7 +80,7 @@ describe('ceilings', () => {
     expect(processBudget.usedBytes).toBe(0)
   })
 
-  test('above 75 % a stalled stream gets no credit, one that is read does', async () => {
+  test('above 75 % a stalled stream gets no credit, and one that is read does', async () => {
     const sizes = [100, 60, 64, 100, 100, 100].map(kib => kib * KIB)
     const { senders, accepted, client } = await fill(sizes, {
       sessionBufferBytes: 560 * KIB,
@@ -102,7 +102,7 @@ describe('ceilings', () => {
   })
 
   describe('of a runtime, in sessions that it shares with others', () => {
-    /** Two such sessions. Each stream is a runtime's, which is known when its first bytes have come. */
+    /** Two such sessions. Each stream belongs to a runtime, which is known when its first bytes have arrived. */
     const start = (limitBytes: number) => {
       const runtimeCeilings = new RuntimeCeilings(limitBytes)
       const clock = new FakeClock()
@@ -131,7 +131,7 @@ describe('ceilings', () => {
       return { runtimeCeilings, send, links }
     }
 
-    test('one that fills its own is reset, over all of them, and its neighbours are served', async () => {
+    test('a runtime that fills its own is reset, over all of them, and its neighbours are served', async () => {
       const { runtimeCeilings, send, links } = start(300 * KIB)
       const quiet = await send(0, 'q', 200 * KIB)
       const first = await send(0, 'g', 200 * KIB)
@@ -150,7 +150,7 @@ describe('ceilings', () => {
       expect(links.map(({ client }) => client.bufferedBytes)).toEqual([0, 0])
     })
 
-    test('where its last bytes come, nobody is reset for what others hold in another of them', async () => {
+    test('where its last bytes arrive, nobody is reset for what others hold in another of them', async () => {
       const { runtimeCeilings, send, links } = start(300 * KIB)
       const greedy = await send(0, 'g', 200 * KIB)
       const second = await send(0, 'g', 90 * KIB)
@@ -161,7 +161,7 @@ describe('ceilings', () => {
       expect([runtimeCeilings.sessions, runtimeCeilings.runtimes]).toEqual([0, 0])
     })
 
-    test('above 75 % of it its streams get no credit, those of others do', async () => {
+    test('above 75 % of it its streams get no credit, and those of others do', async () => {
       const { send } = start(400 * KIB)
       const greedy = await send(0, 'g', 200 * KIB)
       await send(1, 'g', 200 * KIB)

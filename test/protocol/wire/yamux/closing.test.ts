@@ -1,4 +1,4 @@
-/** P3: closing a session never leads back into closing, whoever begins it and whatever is done from inside of it. */
+/** P3: closing a session never leads back into closing, whoever begins it and whatever is called from inside it. */
 import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { Flag, FrameType } from '../../../../protocol/wire/yamux/frame.ts'
@@ -7,7 +7,7 @@ import { frame, pattern, type RawPeer, StreamRecorder, sessionWithRawPeer, turns
 
 const noise = { debug() {}, info() {} }
 
-/** A session that writes down what it logs. */
+/** A session that records what it logs. */
 function startLogged(onEnd: (session: Session) => void = () => {}) {
   const said: string[] = []
   const log = (level: string) => (fields: object, text: string) =>
@@ -43,13 +43,13 @@ describe('P3 answers to pings that nobody reads', () => {
     expect(said).toHaveLength(1)
   })
 
-  test('a stream that is reset at that moment throws nothing into its caller', async () => {
+  test('a stream that is reset at that moment throws nothing at its caller', async () => {
     const { session, peer, closings, said } = startLogged()
     peer.transport.pause()
     const streams = Array.from({ length: 200 }, () => new StreamRecorder(session.open()))
     for (const { stream } of streams) stream.write(pattern(4000))
     await turns()
-    // Resets are answers of a kind: 12 bytes each, and nobody takes them.
+    // Resets are a kind of answer: 12 bytes each, and nobody reads them.
     let reset = 0
     for (let i = 0; !session.closed && i < 100; i++) {
       const pings = Buffer.concat(Array.from({ length: 400 }, (_, n) => frame(FrameType.ping, Flag.syn, 0, n)))
@@ -88,7 +88,7 @@ const DOORS: Record<string, (session: Session, recorder: StreamRecorder) => void
 }
 
 describe.each(Object.keys(WAYS))('P3 a session that ends by %s', way => {
-  test.each(Object.keys(DOORS))('tells its end once, though each handler calls %s', async door => {
+  test.each(Object.keys(DOORS))('reports its end once, though each handler calls %s', async door => {
     let ends = 0
     const { session, peer } = startLogged(ended => {
       ends++

@@ -37,7 +37,7 @@ describe('deadlines', () => {
     expect(session.closed).toBe(true)
   })
 
-  test('a client that is pinged sends no ping; one that is overdue it sends itself', async () => {
+  test('a client that is pinged sends no ping; it sends one that is overdue itself', async () => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'client', clock, awaitsPings: true })
     const sent = () => peer.frames.filter(({ type, flags }) => type === FrameType.ping && flags === Flag.syn).length
@@ -59,7 +59,7 @@ describe('deadlines', () => {
   test.each([
     ['credit alone', 0, 'session-lost'],
     ['credit with ACK', Flag.ack, undefined],
-  ])('a stream that gets %s within 10 s', async (_, flags, resetWith) => {
+  ])('a stream that receives %s within 10 s', async (_, flags, resetWith) => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
     const recorder = new StreamRecorder(session.open())
@@ -70,7 +70,7 @@ describe('deadlines', () => {
     expect([recorder.resetWith, session.closed]).toEqual([resetWith, false])
   })
 
-  test('a peer that is heard lives on without an answer, but not for ever', async () => {
+  test('a peer that is heard stays connected without an answer, but not forever', async () => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
     peer.answersPings = false
@@ -86,7 +86,7 @@ describe('deadlines', () => {
     expect(session.closed).toBe(true)
   })
 
-  test('a process that stood still hears its peer before it judges it', async () => {
+  test('a process that was frozen hears its peer before it judges it', async () => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
     peer.answersPings = false
@@ -117,7 +117,7 @@ describe('deadlines', () => {
     expect(session.streams).toBe(1)
   })
 
-  test('what is late is overdue, and a stream that is not acknowledged is asked after by a ping at once', async () => {
+  test('what is late is overdue, and an unacknowledged stream is asked about with a ping at once', async () => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
     peer.answersPings = false
@@ -130,7 +130,7 @@ describe('deadlines', () => {
     expect([session.overdue, pings()]).toEqual([true, 1])
     peer.send(frame(FrameType.windowUpdate, Flag.ack, one.stream.id, 0))
     await clock.advance(0)
-    // The stream is taken, but the ping waits by now.
+    // The stream is accepted, but the ping waits by now.
     await clock.advance(260)
     expect([session.overdue, pings()]).toEqual([true, 1])
     const { length } = peer.frames.find(({ type }) => type === FrameType.ping)!

@@ -34,17 +34,17 @@ describe('frame decoder', () => {
     expect(whole[4]!.payload.toString()).toBe('the rest of a body')
   })
 
-  test('M9 decodes alike when split at every point', () => {
+  test('M9 decodes the same when split at every point', () => {
     for (let at = 0; at <= SAMPLE.length; at++) {
       expect(read([SAMPLE.subarray(0, at), SAMPLE.subarray(at)]).frames).toEqual(whole)
     }
   })
 
-  test('M9 decodes alike byte by byte', () => {
+  test('M9 decodes the same byte by byte', () => {
     expect(read([...SAMPLE].map(byte => Uint8Array.of(byte))).frames).toEqual(whole)
   })
 
-  test('M9 any frame sequence split anywhere decodes alike', () => {
+  test('M9 any frame sequence split anywhere decodes the same', () => {
     const frames = fc.array(
       fc.oneof(
         fc
@@ -77,7 +77,7 @@ describe('frame decoder', () => {
     )
   })
 
-  test('passes payload on as it comes, whatever length is announced', () => {
+  test('passes payload on as it arrives, whatever length is announced', () => {
     const seen: number[] = []
     const decoder = new FrameDecoder({
       frame: () => {},

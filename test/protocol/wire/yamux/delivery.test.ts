@@ -2,8 +2,9 @@ import { describe, expect, test } from 'vitest'
 import { Delivery, MAX_UNDELIVERED_BYTES, MIN_UNDELIVERED_BYTES } from '../../../../protocol/wire/yamux/delivery.ts'
 
 /**
- * A path of a rate and a round trip, with a writer that always has more: it sends up to the limit in lots of 16 KiB and
- * places a ping behind each quarter of the limit. Returns the bytes a millisecond that it reached in the last third.
+ * A path with a rate and a round trip, and a writer that always has more: it sends up to the limit in lots of 16 KiB
+ * and places a ping after each quarter of the limit. Returns the bytes per millisecond that it reached in the last
+ * third.
  */
 function drive(delivery: Delivery, rateAt: number | ((now: number) => number), rttMs: number, forMs: number): number {
   const answers: { at: number; run: () => void }[] = []
@@ -45,13 +46,13 @@ describe('delivery', () => {
     expect(delivery.limitBytes).toBeLessThan(1.6 * product)
   })
 
-  test('does not creep up by its own queue over minutes of bulk', () => {
+  test('does not creep up because of its own queue over minutes of bulk', () => {
     const delivery = new Delivery()
     drive(delivery, 12_500, 100, 300_000)
     expect(delivery.limitBytes).toBeLessThan(1.7 * 12_500 * 100)
   })
 
-  test('falls again when the path gets slower', () => {
+  test('falls again when the path slows down', () => {
     const delivery = new Delivery()
     let before = 0
     const rateAt = (now: number): number => {

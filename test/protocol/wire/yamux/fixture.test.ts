@@ -67,13 +67,13 @@ function frames(from: Line['from']): string[] {
   })
 }
 
-test('a recorded session of version 1 decodes for good: its frames', () => {
+test('a recorded session of version 1 must always decode: its frames', () => {
   expect(frames('server')).toEqual(SERVER_FRAMES)
   expect(frames('client')).toEqual(CLIENT_FRAMES)
 })
 
 test.each([1, 7, 13, 100_000])(
-  'a recorded session of version 1 decodes for good: a client that hears it in cuts of %i',
+  'a recorded session of version 1 must always decode: a client that receives it in cuts of %i',
   async cut => {
     const saw: string[] = []
     const [ours, theirs] = memoryPair()
@@ -88,7 +88,7 @@ test.each([1, 7, 13, 100_000])(
         const say = (words: string): number => saw.push(`stream ${stream.id}${words}`)
         const told = (chunk: Uint8Array): void => {
           const text = Buffer.from(chunk).toString('latin1')
-          // Payload comes as it is cut; put it together again.
+          // Payload arrives as it is cut; it is joined again here.
           if (recorder.chunks.length > 0 && saw.at(-1)?.startsWith(`stream ${stream.id}: `)) saw.push(saw.pop()! + text)
           else say(`: ${text}`)
           recorder.chunks.push(chunk)
@@ -114,7 +114,7 @@ test.each([1, 7, 13, 100_000])(
       }
       for (let offset = 0; offset < bytes.length; offset += cut)
         theirs.bytes(bytes.subarray(offset, offset + cut), () => {})
-      // The peer writes the two parts of one stream's body apart; a mark keeps them apart here too.
+      // The peer writes the two parts of one stream's body separately; a mark keeps them apart here, too.
       await turns(2)
       saw.push('-')
     }

@@ -6,7 +6,7 @@ import type { ResetCode, Stream, StreamHandler } from '../../../../protocol/wire
 import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import { cutArrivals, FrameReader, pattern } from './support.ts'
 
-/** Small, fast, seeded: the run is the same for the same seed. */
+/** Small, fast, seeded: the same seed gives the same run. */
 function random(seed: number): (below: number) => number {
   let state = seed | 1
   return below => {
@@ -17,7 +17,7 @@ function random(seed: number): (below: number) => number {
   }
 }
 
-/** One end of a stream: writes its bytes in parts when told, takes what comes in parts when told. */
+/** One end of a stream: writes its bytes in parts when told, consumes what arrives in parts when told. */
 class End implements StreamHandler {
   readonly stream: Stream
   readonly #body: Buffer
@@ -64,7 +64,7 @@ class End implements StreamHandler {
   }
 }
 
-/** Follows the frames of both directions and notes each byte beyond what the receiver has allowed. */
+/** Follows the frames of both directions and records each byte beyond what the receiver has allowed. */
 class WindowJudge {
   readonly violations: string[] = []
   readonly #allowed = new Map<string, number>()

@@ -5,11 +5,13 @@ export interface LinkOptions {
   readonly clock: FakeClock
   readonly bytesPerMs: number
   readonly rttMs: number
-  /** What the kernel takes before it pushes back. Default 4 MiB. */
+  /** What the kernel accepts before it pushes back. Default 4 MiB. */
   readonly kernelBytes?: number
 }
 
-/** One direction of a path with a rate, a delay, and a kernel in front that swallows much. In the time of a fake clock. */
+/**
+ * One direction of a path with a rate, a delay, and a kernel in front that accepts a lot. In the time of a fake clock.
+ */
 class LinkEnd implements Transport {
   readonly peer = 'link'
   handler: TransportHandler | undefined
@@ -58,7 +60,7 @@ class LinkEnd implements Transport {
     this.#options.clock.setTimeout(done, ms)
   }
 
-  /** Tells the sender of what fits into the kernel. */
+  /** Tells the sender what fits into the kernel. */
   #settle(): void {
     const { kernelBytes = 4 * 1024 * 1024 } = this.#options
     let waitingBytes = this.#waiting.reduce((sum, { bytes }) => sum + bytes, 0)

@@ -10,7 +10,7 @@ const KIB = 1024
 const MIB = 1024 * KIB
 const RTT_MS = 50
 
-/** A path of 25 MB/s; whoever asks for a body gets one of so many bytes, in chunks as an upstream sends them. */
+/** A path of 25 MB/s; a request for a body gets one of this many bytes, in chunks as an upstream sends them. */
 function longPath(bodyBytes: number) {
   const clock = new FakeClock()
   const [left, right] = linkPair({ clock, bytesPerMs: 25_000, rttMs: RTT_MS })
@@ -62,7 +62,7 @@ describe('a long path', () => {
     expect(await took(ask('body'))).toBeLessThan(1.1 * atRate)
   })
 
-  test('a small exchange behind the beginning of a body does not wait for a whole window', async () => {
+  test('a small exchange after the beginning of a body does not wait for a whole window', async () => {
     const { clock, ask, took } = longPath(8 * MIB)
     await took(ask('body'))
     const body = ask('body')
@@ -82,7 +82,7 @@ describe('credit in advance', () => {
     return advance
   }
 
-  test('has a bound over all streams, and comes back when they end or have earned it', () => {
+  test('is bounded over all streams, and comes back when they end or have earned it', () => {
     const advance = learned()
     const windows = [1, 2, 3].map(() => new ReceiveWindow(64 * KIB))
     const granted = windows.map(window => {
@@ -97,7 +97,7 @@ describe('credit in advance', () => {
     expect(advance.grant(windows[2]!, 0, 4 * MIB, RTT_MS, 3)).toBe(2 * MIB - 64 * KIB)
   })
 
-  test('is not given on a short path, nor beyond the largest window, nor by what was needed long ago', () => {
+  test('is not given on a short path, nor beyond the largest window, nor for what was needed long ago', () => {
     const advance = learned()
     const window = () => new ReceiveWindow(64 * KIB)
     expect(advance.isWorthwhile(64 * KIB, 0.2, 1)).toBe(false)

@@ -5,13 +5,15 @@ import { ReceiveWindow } from '../../../../protocol/wire/yamux/receive-window.ts
 const KIB = 1024
 const MIB = 1024 * KIB
 
-/** A peer that always fills the window, a path of `bytesPerMs` and `rttMs`, a consumer that takes all at once. */
+/**
+ * A peer that always fills the window, a path of `bytesPerMs` and `rttMs`, a consumer that consumes everything at once.
+ */
 function settle(bytesPerMs: number, rttMs: number, maxBytes: number): number {
   const window = new ReceiveWindow(64 * KIB)
   let now = 0
   for (let i = 0; i < 4_000; i++) {
     const lot = Math.ceil(window.sizeBytes / 2)
-    // Half a window takes half a round trip where the window is the limit, and its time on the path otherwise.
+    // Half a window takes half a round trip if the window is the limit, and otherwise its time on the path.
     now += Math.max((rttMs * lot) / window.sizeBytes, lot / bytesPerMs)
     window.openBytes -= Math.min(lot, window.openBytes)
     window.unreadBytes += lot
@@ -37,14 +39,14 @@ describe('receive window', () => {
     expect(settle(1e9, 0, 4 * MIB)).toBe(64 * KIB)
   })
 
-  test('consumption is never more than what is unread', () => {
+  test('consumption never exceeds what is unread', () => {
     const window = new ReceiveWindow(100)
     window.unreadBytes = 10
     expect(window.consume(30)).toBe(10)
     expect(window.consume(1)).toBe(0)
   })
 
-  test('open, unread and owed bytes are always the whole window', () => {
+  test('open, unread and owed bytes always add up to the whole window', () => {
     const steps = fc.array(fc.record({ kind: fc.constantFrom('receive', 'consume', 'credit'), bytes: fc.nat(100_000) }))
     fc.assert(
       fc.property(steps, list => {

@@ -11,7 +11,7 @@ const chunk = fc.oneof(
   fc.integer({ min: 15_000, max: 70_000 }).map(length => Buffer.alloc(length, length)),
 )
 
-it('gives back the bytes of text and chunks in order, however it is cut', () => {
+it('returns the bytes of text and chunks in order, however it is cut', () => {
   fc.assert(
     fc.property(fc.array(chunk, { maxLength: 40 }), fc.array(fc.integer({ min: 1, max: 66_000 })), (chunks, cuts) => {
       const queue = new SendQueue()
@@ -30,7 +30,7 @@ it('gives back the bytes of text and chunks in order, however it is cut', () => 
   )
 })
 
-/** As DATA frames and the messages of a session bring them: each piece of content behind its length. */
+/** As a session's DATA frames and messages bring them: each piece of content behind its length. */
 const FLOODS: readonly (readonly [string, readonly number[]])[] = [
   ['of 1 byte', [1]],
   ['of 64 bytes', [64]],
@@ -48,7 +48,7 @@ it.each(
     for (let i = 0; queue.bytes < FLOOD_BYTES; i++) {
       const piece = pieces[i % pieces.length]!
       queue.push('\x01')
-      // Every piece is cut from memory of its own, or is a text of its own.
+      // Every piece is cut from its own memory, or is its own text.
       queue.push(isText ? piece.toString('latin1') : Buffer.from(piece))
     }
   }
@@ -60,7 +60,7 @@ it.each(
   expect(queue.bytes).toBeGreaterThanOrEqual(FLOOD_BYTES)
 })
 
-it('H6 so they do while as much leaves as comes', async () => {
+it('H6 they still do while as much leaves as arrives', async () => {
   const out = Buffer.alloc(2)
   const one = Buffer.alloc(1)
   const before = await liveBytes()

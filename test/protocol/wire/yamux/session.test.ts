@@ -8,7 +8,7 @@ import { FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawP
 const KIB = 1024
 
 describe('session', () => {
-  test('carries bytes both ways and ends', async () => {
+  test('carries bytes in both directions and ends', async () => {
     const { server, client } = sessionPair()
     const body = pattern(3_000_000)
     const recorder = new StreamRecorder(server.open())
@@ -40,7 +40,7 @@ describe('session', () => {
     ])
   })
 
-  test('an end without data sends SYN and FIN apart', async () => {
+  test('an end without data sends SYN and FIN separately', async () => {
     const { session, peer } = sessionWithRawPeer({ role: 'server' })
     session.open().end()
     await until(() => peer.frames.length > 0)
@@ -85,7 +85,7 @@ describe('session', () => {
     expect(session.streams).toBe(1)
   })
 
-  test('ACK leaves alone after a moment when there is no answer yet', async () => {
+  test('ACK leaves alone after a moment if there is no answer yet', async () => {
     const clock = new FakeClock()
     const { peer } = sessionWithRawPeer({ role: 'client', onStream: () => {}, clock })
     peer.send(frame(FrameType.data, Flag.syn, 2, Buffer.from('hello')))
@@ -97,7 +97,7 @@ describe('session', () => {
     ])
   })
 
-  test('ACKs that wait again and again share one timer', async () => {
+  test('ACKs that wait repeatedly share one timer', async () => {
     const clock = new FakeClock()
     const { peer } = sessionWithRawPeer({ role: 'client', onStream: () => {}, clock })
     const made = clock.made
@@ -257,7 +257,7 @@ describe('session', () => {
     expect(() => session.open()).toThrow(SallyportError)
   })
 
-  test('a session that was full says when there is room', async () => {
+  test('a full session says when there is room', async () => {
     let told = 0
     const onRoom = () => told++
     const { session, peer } = sessionWithRawPeer({ role: 'server', backlog: 2, maxStreams: 3, onRoom })
@@ -272,7 +272,7 @@ describe('session', () => {
     expect(session.canOpen).toBe(true)
   })
 
-  test('a peer that says how many streams it takes, takes them before it acknowledges any', () => {
+  test('a peer that says how many streams it accepts, accepts them before it acknowledges any', () => {
     const { session } = sessionWithRawPeer({ role: 'server', backlog: 2, maxStreams: 5 })
     session.setPeerLimits({ streams: 4 })
     for (let i = 0; i < 4; i++) session.open()
@@ -343,7 +343,7 @@ describe('session', () => {
     expect(client.streams).toBe(0)
   })
 
-  test('the loss of the transport is told with its cause', async () => {
+  test('the loss of the transport is reported with its cause', async () => {
     const { session, peer, closings } = sessionWithRawPeer({ role: 'server' })
     const recorder = new StreamRecorder(session.open())
     peer.transport.terminate()
@@ -367,7 +367,7 @@ describe('session', () => {
     expect(closings[0]!.error).toMatchObject({ reason: 'internal' })
   })
 
-  test('an agreed window holds for new streams in both directions', async () => {
+  test('an agreed window applies to new streams in both directions', async () => {
     const accepted: Stream[] = []
     const { server, client } = sessionPair({}, { onStream: stream => accepted.push(stream) })
     server.setPeerLimits({ windowBytes: 64 * KIB })
@@ -379,7 +379,7 @@ describe('session', () => {
     expect(stream.queuedBytes).toBe(36 * KIB)
   })
 
-  test('opens no more streams at a time than the peer takes', () => {
+  test('opens no more streams at a time than the peer accepts', () => {
     const { server } = sessionPair()
     server.setPeerLimits({ streams: 2 })
     const first = server.open()

@@ -6,7 +6,7 @@ import type { YamuxStream } from '../../../../protocol/wire/yamux/yamux-stream.t
 
 const streamOf = (id: number): YamuxStream => ({ id, older: undefined, newer: undefined }) as unknown as YamuxStream
 
-/** Ids that fall together: neighbours, and those that are the table's size apart. */
+/** Ids that collide: neighbours, and those that are the table's size apart. */
 const ids = fc.nat(400).map(n => 2 + 2 * n)
 const steps = fc.array(fc.tuple(fc.boolean(), ids), { maxLength: 400 })
 
@@ -33,7 +33,7 @@ it('holds what a Map would hold', () => {
   )
 })
 
-it('lets go of streams: none that has gone is in reach of one that is there', () => {
+it('releases streams: none that has gone can be reached from one that is there', () => {
   const list = new StreamChain()
   const [a, b, c] = [streamOf(2), streamOf(4), streamOf(6)]
   for (const stream of [a, b, c]) list.add(stream)

@@ -14,11 +14,11 @@ interface FakeTimer {
   readonly callback: () => void
 }
 
-/** Time that stands still until it is moved. */
+/** Time that stops until it is moved. */
 export class FakeClock implements Clock {
   #now = 1_000
   readonly #timers = new Set<FakeTimer>()
-  /** Timers that were asked for so far. */
+  /** Timers requested so far. */
   made = 0
 
   now(): number {
@@ -117,7 +117,7 @@ export class FrameReader {
   }
 }
 
-/** A peer that says exactly what a test tells it to, and notes what it hears. */
+/** A peer that sends exactly what a test tells it to, and records what it receives. */
 export class RawPeer implements TransportHandler {
   readonly transport: MemoryTransport
   readonly reader = new FrameReader()
@@ -169,7 +169,7 @@ export class RawPeer implements TransportHandler {
   }
 }
 
-/** Notes what a stream says. `consume`: gives credit as bytes come. */
+/** Records a stream's events. `consume`: gives credit as bytes arrive. */
 export class StreamRecorder implements StreamHandler {
   readonly chunks: Uint8Array[] = []
   receivedBytes = 0
@@ -247,7 +247,7 @@ export function sessionPair(
   }
 }
 
-/** Sends back what comes, and gives credit once it has left. */
+/** Sends back what arrives, and gives credit once it has left. */
 export function echo(stream: Stream): void {
   stream.handler = {
     data: chunk => stream.write(chunk),
@@ -257,7 +257,7 @@ export function echo(stream: Stream): void {
   }
 }
 
-/** Delivers what a transport brings in pieces of the sizes that `next` gives. */
+/** Delivers a transport's bytes in pieces of the sizes that `next` returns. */
 export function cutArrivals(transport: Transport, next: () => number): void {
   const handler = transport.handler!
   transport.handler = {
@@ -273,7 +273,7 @@ export function cutArrivals(transport: Transport, next: () => number): void {
   }
 }
 
-/** Bytes that show where they stand in a stream. */
+/** Bytes that show their position in a stream. */
 export function pattern(length: number, seed = 0): Buffer {
   const bytes = Buffer.allocUnsafe(length)
   for (let i = 0; i < length; i++) bytes[i] = (i * 31 + (i >>> 8) * 7 + seed) & 0xff

@@ -25,7 +25,7 @@ test('what is due within a tick is called together, never too early', () => {
   expect(vi.getTimerCount()).toBe(0)
 })
 
-test('a timer that has fired starts again for as long', () => {
+test('a timer that has fired can be started again for the same time', () => {
   const clock = new TickClock()
   const seen: number[] = []
   const start = clock.now()
@@ -42,7 +42,7 @@ test('a timer that has fired starts again for as long', () => {
   expect(vi.getTimerCount()).toBe(0)
 })
 
-test('callbacks may set the next one; thousands have one timer among them', () => {
+test('callbacks may set the next one; thousands share one timer', () => {
   const clock = new TickClock()
   let calls = 0
   const again = () => {
@@ -56,7 +56,7 @@ test('callbacks may set the next one; thousands have one timer among them', () =
   expect(calls).toBeLessThanOrEqual(10_000)
 })
 
-test('a tick that comes late makes up for those that were missed', () => {
+test('a late tick makes up for those that were missed', () => {
   const clock = new TickClock()
   const seen: number[] = []
   for (const ms of [600, 100, 1100]) clock.setTimeout(() => seen.push(ms), ms)
@@ -64,7 +64,7 @@ test('a tick that comes late makes up for those that were missed', () => {
   expect(seen).toEqual([100, 600, 1100])
 })
 
-test('a wait of a few ms has a timer of its own', async () => {
+test('a wait of a few ms has its own timer', async () => {
   const clock = new TickClock()
   let cleared = false
   clock.clearTimeout(

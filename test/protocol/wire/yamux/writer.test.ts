@@ -36,7 +36,7 @@ describe('writer', () => {
     head.write(Buffer.from('head'))
     head.end()
     await until(() => peer.frames.length > before)
-    // The bodies have filled what they may have under way; the head needs no answer to leave.
+    // The bodies have filled what they may have in flight; the head needs no answer to leave.
     expect(peer.frames.slice(before).map(({ id }) => id)).toEqual([head.id, head.id])
   })
 
@@ -130,7 +130,7 @@ describe('writer', () => {
     session.close('done')
   })
 
-  test('a ping takes no buffer of the pool; what comes behind it in the turn leaves with it, in order', async () => {
+  test('a ping takes no buffer from the pool; what follows it in the turn leaves with it, in order', async () => {
     let taken = 0
     class CountingPool extends BufferPool {
       override take(): Buffer {
@@ -155,7 +155,7 @@ describe('writer', () => {
     expect(peer.writes.slice(2).reduce((sum, bytes) => sum + bytes, 0)).toBe(30 * HEADER_BYTES)
   })
 
-  test('never more than 256 KiB under way until a ping that was placed behind is answered', async () => {
+  test('never more than 256 KiB in flight until a ping that was placed behind is answered', async () => {
     const { session, peer } = sessionWithRawPeer({ role: 'server' })
     peer.answersPings = false
     for (let i = 0; i < 4; i++) greedy(session.open())
@@ -170,7 +170,7 @@ describe('writer', () => {
     await until(() => session.bytesOut > stuckAt)
   })
 
-  test('pings behind bulk: at most one for 32 KiB', async () => {
+  test('pings behind bulk: at most one per 32 KiB', async () => {
     const { session, peer } = sessionWithRawPeer({ role: 'server' })
     const bulk = [greedy(session.open()), greedy(session.open())]
     for (const { stream } of bulk) peer.send(frame(FrameType.windowUpdate, Flag.ack, stream.id, 16 * MIB))
@@ -194,7 +194,7 @@ describe('writer', () => {
     expect((client.bytesIn - before) / 2_000).toBeGreaterThan(0.9 * 12_500)
   })
 
-  test('B1 a peer that stops reading keeps at most 512 KiB here, however much its path takes', async () => {
+  test('B1 a peer that stops reading keeps at most 512 KiB here, however much its path accepts', async () => {
     const clock = new FakeClock()
     const [left, right] = linkPair({ clock, bytesPerMs: 100_000, rttMs: 100, kernelBytes: 64 * MIB })
     let unsentBytes = 0
@@ -227,7 +227,7 @@ describe('writer', () => {
     expect(unsentBytes).toBeLessThanOrEqual(512 * KIB)
   })
 
-  test('a small exchange beside bulk on a slow path waits for what is under way, not for what the kernel swallows', async () => {
+  test('a small exchange beside bulk on a slow path waits for what is in flight, not for what the kernel accepts', async () => {
     const clock = new FakeClock()
     const [left, right] = linkPair({ clock, bytesPerMs: 1_250, rttMs: 40 })
     const server = createSession(left, { role: 'server', clock })
