@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { Causes } from '../../client/causes.ts'
 
-test('a cause is said at once, and once a minute while it lasts, whatever its times and ids', () => {
+test('a cause is logged at once, and once a minute while it lasts, whatever its times and ids', () => {
   const causes = new Causes()
   const said = Array.from({ length: 121 }, (_, second) =>
     causes.isNews(`refused (401, request 9066e9d5-${second}): your token expired ${second} s ago`, second * 1000),

@@ -71,7 +71,7 @@ async function startTunnel(more: Partial<ClientOptions> = {}) {
   return { server, tunnel, session, target, records }
 }
 
-/** An unsafe request whose body is whole. */
+/** An unsafe request whose body is complete. */
 function post(session: FakeSession, exchangeId: string, attempt = 0): FakeExchange {
   return session.exchange({ method: 'POST', exchangeId }, { attempt })
 }
@@ -112,7 +112,7 @@ describe('an exchange', () => {
     expect(tunnel.stats().exchanges).toEqual({ live: 0, total: 1 })
   })
 
-  it('that fails before a head is answered with the problem, readable for the page', async () => {
+  it('that fails before a head is answered with the problem, which the page can read', async () => {
     const cors = [{ path: '/app', origins: ['https://ui.example.com'] }]
     const { session, target, records } = await startTunnel({ cors })
     const exchange = session.exchange({
@@ -131,7 +131,7 @@ describe('an exchange', () => {
     expect(records[0]).toMatchObject({ status: 502, code: 'upstream-refused', cut: false })
   })
 
-  it('that fails beside the path of a policy is not shown to its pages', async () => {
+  it("that fails outside a policy's path is not shown to its pages", async () => {
     const cors = [{ path: '/app', origins: ['https://ui.example.com'] }]
     const { session, target } = await startTunnel({ cors })
     const headers = ['x-request-id', 'r1', 'origin', 'https://ui.example.com']
@@ -147,7 +147,7 @@ describe('an exchange', () => {
   it.each([
     ['', undefined],
     [', which records it as well', () => {}],
-  ])('through a router%s, is recorded with its route, one that is answered at once too', async (_, onExchange) => {
+  ])('through a router%s, is recorded with its route, even if it is answered at once', async (_, onExchange) => {
     const router = createRouter({
       onExchange,
       routes: {
@@ -182,7 +182,7 @@ describe('an exchange', () => {
     expect(records[0]).toMatchObject({ status: 200, code: 'upstream-broken', cut: true })
   })
 
-  it('whose caller goes away is aborted at the target', async () => {
+  it('whose caller leaves is aborted at the target', async () => {
     const { session, target, records } = await startTunnel()
     const exchange = session.exchange()
     await target.until(() => target.requests.length === 1)
@@ -237,7 +237,7 @@ describe('a sealed webhook', () => {
     expect(target.requests).toEqual([])
   })
 
-  it('whose sender leaves before its head is whole counts as held, and leaves nothing behind', async () => {
+  it('whose sender leaves before its head is complete counts as held, and leaves nothing behind', async () => {
     const { session, tunnel, allEnded } = await startWithKey()
     const held = () => tunnel.stats().sessions[0]!.bufferedBytes
     const exchange = session.exchange({ method: 'POST', headers: headersWith({}), bodyBytes: 200_000 })
@@ -274,7 +274,7 @@ describe('a sealed webhook', () => {
 })
 
 describe('sent again', () => {
-  it('an unsafe exchange that was begun is refused, also on another session', async () => {
+  it('an unsafe exchange that was begun is refused, even on another session', async () => {
     const { server, session, target } = await startTunnel({ connections: 2 })
     const other = await server.serve()
     const id = newExchangeId()
@@ -288,7 +288,7 @@ describe('sent again', () => {
     expect(target.requests).toHaveLength(1)
   })
 
-  it('a safe exchange is forwarded anew', async () => {
+  it('a safe exchange is forwarded again', async () => {
     const { session, target } = await startTunnel()
     const exchangeId = newExchangeId()
     const first = session.exchange({ exchangeId })
@@ -301,7 +301,7 @@ describe('sent again', () => {
 })
 
 describe('the death of a session', () => {
-  it('is no cancellation for an unsafe exchange that the target has whole', async () => {
+  it('does not cancel an unsafe exchange that the target has completely', async () => {
     const { server, session, target, records, tunnel } = await startTunnel()
     const id = newExchangeId()
     post(session, id)
@@ -336,7 +336,7 @@ describe('the death of a session', () => {
     vi.useRealTimers()
   })
 
-  it('leaves nothing behind a client that closes', async () => {
+  it('leaves nothing behind in a client that closes', async () => {
     const { session, target, tunnel } = await startTunnel()
     post(session, newExchangeId())
     await target.until(() => target.requests.length === 1)
@@ -346,7 +346,7 @@ describe('the death of a session', () => {
     expect(tunnel.stats().exchanges.live).toBe(0)
   })
 
-  it('ends at once an unsafe exchange whose body is not whole', async () => {
+  it('ends an unsafe exchange at once if its body is incomplete', async () => {
     const { session, target } = await startTunnel()
     const exchange = session.exchange({ method: 'POST', bodyBytes: 10 })
     exchange.request.requestData(Buffer.from('12345'))

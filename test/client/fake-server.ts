@@ -17,9 +17,9 @@ type Typed<Type> = Extract<ControlMessage, { type: Type }>
 export class FakeServer {
   readonly url: string
   readonly sessions: FakeSession[] = []
-  /** Tokens that were shown, in turn. */
+  /** Tokens that were presented, in turn. */
   readonly tokens: string[] = []
-  /** Answers the next upgrades in place of a WebSocket, as long as it is set. */
+  /** Answers the next upgrades in place of a WebSocket, for as long as it is set. */
   refusal: string | undefined
   readonly #server: Server
   readonly #arrivals: ((session: FakeSession) => void)[] = []
@@ -59,7 +59,7 @@ export class FakeServer {
     return known ?? (await new Promise(resolve => this.#arrivals.push(resolve)))
   }
 
-  /** The next session, greeted and in service. */
+  /** The next session, after welcome and ready. */
   async serve(epoch = 1, replica = 'fake', features: string[] = []): Promise<FakeSession> {
     const session = await this.next()
     await session.welcome(replica, 'prod', features)
@@ -115,7 +115,7 @@ export class FakeSession {
     })
   }
 
-  /** Whether such a message has come and was not taken. */
+  /** Whether such a message has arrived and was not taken. */
   has(type: ControlMessage['type']): boolean {
     return this.#inbox.some(message => message.type === type)
   }
@@ -140,7 +140,7 @@ export class FakeSession {
     })
   }
 
-  /** Sends a request down the session. */
+  /** Sends a request through the session. */
   exchange(
     request: Partial<HttpRequest> = {},
     options: { attempt?: number; runtime?: string; epoch?: number } = {},
@@ -169,7 +169,7 @@ export class FakeSession {
   }
 }
 
-/** The caller's side of one exchange; takes response bytes as they come, or only when told. */
+/** The caller's side of one exchange; consumes response bytes as they arrive, or only when told. */
 export class FakeExchange implements ResponseSink {
   readonly streamId: number
   request!: RequestSink
@@ -215,7 +215,7 @@ export class FakeExchange implements ResponseSink {
     this.consumedRequestBytes += bytes
   }
 
-  /** Settles when so many bytes of the response are here. */
+  /** Settles when this many bytes of the response have arrived. */
   async bytes(count: number): Promise<Buffer> {
     while (this.received < count) {
       await new Promise<void>(resolve => {

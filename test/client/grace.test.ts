@@ -6,13 +6,13 @@ import { WebSocketServer } from 'ws'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { type Pair, startPair } from '../support/pair.ts'
 
-/** What the client says while it ends. */
+/** What the client reports while it ends. */
 const lines: { fields: Record<string, unknown>; message: string }[] = []
 const keep = (fields: object, message: string) => void lines.push({ fields: { ...fields }, message })
 const logger = { debug() {}, info: keep, warn: keep, error: keep }
 
 const sockets = new WebSocketServer({ noServer: true })
-/** Answers at once, after a moment, or never to an end. */
+/** Answers at once, after a moment, or never completely. */
 const service = createServer((request, response) => {
   if (request.url === '/events') response.write('data: first\n\n')
   else setTimeout(() => response.end('slow but whole'), 300)
@@ -33,7 +33,7 @@ afterAll(async () => {
   service.closeAllConnections()
 })
 
-test('a client that ends finishes what it can; what outlives its grace ends properly, and is counted', async () => {
+test('a client that ends finishes what it can; what outlasts its grace is ended properly and counted', async () => {
   const { server, tunnel, place } = pair
   const events = await server.fetch('demo', `https://${place.authority}/events`)
   const reader = events.body!.getReader()

@@ -1,4 +1,7 @@
-/** A WebSocket whose upstream has closed its half is not over: who resets it, or loses its session, ends it at the upstream. */
+/**
+ * A WebSocket whose upstream has closed its half is not over: when it is reset or loses its session, it ends at the
+ * upstream.
+ */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -22,7 +25,7 @@ afterEach(async () => {
   await upstream.stop()
 })
 
-/** The upstream's side of it, whose half is closed, and the caller's, which has seen that. */
+/** The upstream's side of it, with its half closed, and the caller's, which has seen that. */
 async function halfClosed(): Promise<{ caller: Socket; request: ReceivedRequest; gone: Promise<void> }> {
   const begun = new Promise<ReceivedRequest>(resolve => {
     onUpgrade = resolve
@@ -49,14 +52,14 @@ async function halfClosed(): Promise<{ caller: Socket; request: ReceivedRequest;
 }
 
 describe('a WebSocket whose upstream has closed its half', () => {
-  test('and whose caller resets', async () => {
+  test('and whose caller resets ends at the upstream', async () => {
     const { caller, gone } = await halfClosed()
     caller.resetAndDestroy()
     await gone
     expect(pair.tunnel.stats().exchanges.live).toBe(0)
   })
 
-  test('and whose session is lost', async () => {
+  test('and whose session is lost ends at the upstream', async () => {
     const { caller, gone } = await halfClosed()
     await pair.server.close({ graceMs: 0 })
     await gone
@@ -64,7 +67,7 @@ describe('a WebSocket whose upstream has closed its half', () => {
     caller.destroy()
   })
 
-  test('and whose caller closes the other half is over at the upstream, too', async () => {
+  test('and whose caller closes the other half ends at the upstream, too', async () => {
     const { caller, gone } = await halfClosed()
     caller.end()
     await gone

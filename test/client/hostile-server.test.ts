@@ -1,4 +1,4 @@
-/** A server that may say anything: what it costs us is bounded, and what it may not ask is not done. */
+/** A server that may send anything: what it costs us is bounded, and what it may not ask is not done. */
 import { randomUUID } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { importJWK, SignJWT } from 'jose'
@@ -51,7 +51,7 @@ async function begin(
 const drain = { type: 'drain', reason: 'again', afterMs: 0, deadlineMs: 86_400_000 } as const
 const isOpen = ({ webSocket }: FakeSession) => webSocket.readyState === webSocket.OPEN
 
-it('a server that says a message byte by byte is left before much of it is held', async () => {
+it('a server that sends a message byte by byte is left before much of it is held', async () => {
   const { server } = await begin()
   const { webSocket } = await server.serve()
   const { _socket: socket } = webSocket as unknown as { _socket: Socket }
@@ -65,8 +65,8 @@ it('a server that says a message byte by byte is left before much of it is held'
   expect(sent).toBeLessThan(length - 1)
 })
 
-describe('callers who begin requests and cancel them', () => {
-  it('B3 cost others nothing, however many they are', async () => {
+describe('callers that begin requests and cancel them', () => {
+  it('B3 cost others nothing, however many there are', async () => {
     const { server, tunnel } = await begin({ target: () => new Promise(() => {}) })
     const session = await server.serve()
     const cancelled = new SallyportError('cancelled')
@@ -82,7 +82,7 @@ describe('callers who begin requests and cancel them', () => {
 })
 
 describe('a server that asks us to leave each session at once', () => {
-  it('is dialled ever more slowly', async () => {
+  it('is dialled ever less often', async () => {
     const { server } = await begin({ backoff: { firstMs: 200 }, random: () => 1 })
     const arrivals: number[] = []
     for (let i = 0; i < 5; i++) {
@@ -94,7 +94,7 @@ describe('a server that asks us to leave each session at once', () => {
     for (const [i, leastMs] of [200, 400, 800, 1600].entries()) expect(waits[i]).toBeGreaterThan(leastMs * 0.9)
   })
 
-  it('holds no more than a handful of sessions, and of these those that serve', async () => {
+  it('holds no more than a few sessions, including those that serve', async () => {
     const { server, tunnel } = await begin({
       random: () => 0,
       target: request => (request.url.endsWith('/slow') ? new Promise<Response>(() => {}) : new Response('served')),
@@ -110,7 +110,7 @@ describe('a server that asks us to leave each session at once', () => {
     expect((await last.exchange().answer()).text).toBe('served')
   })
 
-  it('before they are in service, too', async () => {
+  it('even before they are in service', async () => {
     const { server } = await begin({ random: () => 0 })
     for (let i = 0; i < 40; i++) {
       const session = await server.next()
@@ -120,15 +120,15 @@ describe('a server that asks us to leave each session at once', () => {
     await at(() => server.sessions.filter(isOpen).length <= 9, 'the others have ended')
   })
 
-  it('by the go-away of yamux, too', async () => {
+  it("even by yamux's go-away", async () => {
     const { server } = await begin({ random: () => 0 })
     for (let i = 0; i < 40; i++) (await server.serve()).yamux.goAway()
     await at(() => server.sessions.filter(isOpen).length <= 9, 'the others have ended')
   })
 })
 
-describe('a server that takes us for another runtime', () => {
-  it('is left, told of, and tried again later', async () => {
+describe('a server that mistakes us for another runtime', () => {
+  it('is left, reported, and tried again later', async () => {
     const { server, tunnel, lines } = await begin()
     const session = await server.next()
     await session.welcome('fake', 'other')
@@ -139,7 +139,7 @@ describe('a server that takes us for another runtime', () => {
     await at(() => tunnel.ready(), 'the client is back')
   })
 
-  it('is believed where another claim than sub may name it, and where we cannot read the token', async () => {
+  it('is believed if another claim than sub may name it and we cannot read the token', async () => {
     for (const token of [jwt({ sub: 'me', runtime: 'prod' }), 'opaque']) {
       const { server, tunnel } = await begin({ token })
       await server.serve()
@@ -182,7 +182,7 @@ it.each(MESSAGES)('10,000 messages "%s" end the session, and write a few lines',
   expect(lines.length).toBeLessThan(100)
 })
 
-describe('a token that ends far away', () => {
+describe('a token that expires far in the future', () => {
   it.each([253_402_300_800, 8_640_000_000_001, Number.MAX_SAFE_INTEGER, 1e300])('exp %d', async exp => {
     const keys = await createKeys()
     const claims = { aud: 'sallyport', sub: 'demo', iat: Math.floor(Date.now() / 1000), exp }

@@ -6,7 +6,7 @@ const ROOT = resolve(import.meta.dirname, '../..')
 /** Static imports and exports, `import type` aside; `import()` too. */
 const IMPORT = /^\s*(?:import|export)\s+(?!type\b)(?:[^'";]*?\sfrom\s+)?'([^']+)'|\bimport\('([^']+)'\)/gm
 
-/** Every module that loading `entry` loads: our own by path, others by name. */
+/** Every module that loading `entry` loads: ours by path, others by name. */
 function reachable(entry: string): Set<string> {
   const seen = new Set<string>()
   const queue = [entry]

@@ -37,7 +37,7 @@ function optionsFor(more: Partial<ClientOptions> = {}): ClientOptions {
   }
 }
 
-/** The first thing that a client with these options says of its failure. */
+/** The first thing that a client with these options reports about its failure. */
 async function complaint(more: Partial<ClientOptions>): Promise<TunnelEvents['reconnecting'] & { refused: boolean }> {
   let refused = false
   const told = Promise.withResolvers<TunnelEvents['reconnecting']>()
@@ -56,7 +56,7 @@ async function complaint(more: Partial<ClientOptions>): Promise<TunnelEvents['re
 const REFUSED = /^refused \(401, request [0-9a-f-]{36}\): /
 
 describe('a real server refuses, and the client explains', () => {
-  it('an ended token', async () => {
+  it('an expired token', async () => {
     const { reason, refused, inMs } = await complaint({ token: await token({ now: Date.now() - 3_790_000 }) })
     expect(reason).toMatch(REFUSED)
     expect(reason.replace(REFUSED, '')).toMatch(/^your token expired [3-9] min \d+ s ago$/)
@@ -95,7 +95,7 @@ describe('a real server refuses, and the client explains', () => {
 })
 
 describe('a pair', () => {
-  it('comes up as soon as the client is given the right authority', async () => {
+  it('comes up as soon as the client has the right authority', async () => {
     const stranger = await makeSecrets()
     const told = Promise.withResolvers<string>()
     const on = { reconnecting: ({ reason }: TunnelEvents['reconnecting']) => told.resolve(reason) }
@@ -150,7 +150,7 @@ describe('a pair', () => {
   })
 })
 
-it('one process serves two runtimes, and what happens to one is nothing to the other', async () => {
+it('one process serves two runtimes, and neither is affected by the other', async () => {
   const as = async (runtime: string) =>
     connect(optionsFor({ token: await token({ runtime }), target: () => new Response(runtime) }))
   await using first = await as('first')

@@ -1,4 +1,4 @@
-/** A server can seal whatever it likes: nothing goes on that could not have come over the wire. */
+/** A server can seal whatever it likes: nothing is passed on that could not have come over the wire. */
 import { expect, test } from 'vitest'
 import { readSealedHead } from '../../client/sealed-head.ts'
 
@@ -9,7 +9,7 @@ const HEAD = {
 }
 const read = (more: object) => readSealedHead(Buffer.from(JSON.stringify({ ...HEAD, ...more })))
 
-test('what a sender sent is read as it is', () => {
+test("a real sender's head is read unchanged", () => {
   expect(read({})).toEqual(HEAD)
 })
 
@@ -47,10 +47,10 @@ test.each([
   'upgrade',
   'x-forwarded-for',
   'sallyport-error',
-])('%s does not go on', name => {
+])('%s is not passed on', name => {
   expect(read({ headers: [name, '1', 'x-b', '2'] }).headers).toEqual(['x-b', '2'])
 })
 
-test('what is no object is refused', () => {
+test('anything but an object is refused', () => {
   for (const text of ['', 'null', '7', '[]', '{']) expect(() => readSealedHead(Buffer.from(text))).toThrow()
 })

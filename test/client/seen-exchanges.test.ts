@@ -5,7 +5,7 @@ import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
 
 describe('BegunExchanges', () => {
-  it('refuses an exchange that is under way, or ended within 60 s', () => {
+  it('refuses an exchange that is in progress, or ended within 60 s', () => {
     let now = 0
     const begun = new SeenExchanges(100, () => now)
     expect(begun.begin('a', 0)).toBeUndefined()
@@ -18,7 +18,7 @@ describe('BegunExchanges', () => {
     expect(begun.begin('a', 1)).toBeUndefined()
   })
 
-  it('has no hole where 5,000 end each second, and keeps little for each', { tags: ['slow'] }, async () => {
+  it('has no gap if 5,000 end each second, and keeps little for each', { tags: ['slow'] }, async () => {
     const perSecond = 5000
     const id = (i: number) => {
       const bytes = Buffer.alloc(16)
@@ -102,7 +102,7 @@ describe('IdSet', () => {
 })
 
 describe('isSafe', () => {
-  it('knows the safe methods, in upper case alone', () => {
+  it('knows the safe methods, in upper case only', () => {
     expect(['GET', 'HEAD', 'OPTIONS', 'QUERY'].every(isSafe)).toBe(true)
     expect(['POST', 'PUT', 'DELETE', 'PATCH', 'get', 'FOO'].some(isSafe)).toBe(false)
   })

@@ -14,14 +14,14 @@ function start() {
   const guard = guardWith(error => {
     throw error
   })
-  // As the wire has it.
+  // In the form of the wire.
   const send = (message: SpansReturned) => void sent.push(parseControl(JSON.stringify(message)) as SpansReturned)
   const tracer = new SpanReturn({ guard, send })
   const requests = () => sent.flatMap(message => message.requests)
   return { tracer, sent, requests }
 }
 
-test('a request goes when it is over, with its parts before it', () => {
+test("a request's spans go when it is over, its parts first", () => {
   const { tracer, requests } = start()
   const whole = tracer.start('GET', 'server', PARENT)
   const call = whole.child('GET', 'client')
@@ -50,7 +50,7 @@ test('a request goes when it is over, with its parts before it', () => {
   ])
 })
 
-test('only what the edge cannot know is told, and nothing that a caller chose breaks the session', () => {
+test('only what the edge cannot know is sent, and nothing that a caller chose breaks the session', () => {
   const { tracer, requests } = start()
   const span = tracer.start(`GET /\x85\n\ud800${'x'.repeat(500)}`, 'server', PARENT)
   span.set('user_agent.original', 's3cret')
@@ -75,7 +75,7 @@ describe('bounds', () => {
     whole.end()
   }
 
-  test('a message is no longer than a control message, and there are four in a second', () => {
+  test('a message is no longer than a control message, and there are four per second', () => {
     const { tracer, sent, requests } = start()
     for (let i = 0; i < 1000; i++) tell(tracer)
     vi.advanceTimersByTime(1000)
@@ -90,7 +90,7 @@ describe('bounds', () => {
     expect(sent.at(-1)!.requests).toHaveLength(1)
   })
 
-  test('of a request there are eight spans, the whole among them', () => {
+  test('a request has at most eight spans, including its own', () => {
     const { tracer, requests } = start()
     tell(tracer, 20)
     vi.advanceTimersByTime(1000)

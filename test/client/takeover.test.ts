@@ -37,7 +37,7 @@ afterEach(async () => {
 const begin = (more: Partial<ClientOptions> = {}) =>
   pair.connect(RUNTIME, `http://127.0.0.1:${upstream.port}`, { instance: undefined, ...more })
 
-/** Resolves once so many requests more were answered. */
+/** Resolves once this many more requests were answered. */
 async function answered(count: number): Promise<void> {
   const enough = ledger.total.answered + count
   while (ledger.total.answered < enough) await ledger.settled().then(() => new Promise(setImmediate))
@@ -81,7 +81,7 @@ describe('under steady traffic, nothing is lost and no POST runs twice', () => {
     await nothingLost()
   })
 
-  test('in a rolling update that is rolled back: the old instance stood by, and is active again', {
+  test('in a rolling update that is rolled back: the old instance was a standby, and is active again', {
     tags: ['slow'],
   }, async () => {
     const old = pair.tunnel
@@ -99,7 +99,7 @@ describe('under steady traffic, nothing is lost and no POST runs twice', () => {
     await nothingLost()
   })
 
-  test('with two pods: one gets the traffic, the other stands by, ready, through reconnects of its own', async () => {
+  test('with two pods: one gets the traffic, the other is a ready standby, through reconnects of its own', async () => {
     const second = await begin()
     await standing(second, true)
     await standing(pair.tunnel, false)
@@ -116,7 +116,7 @@ describe('under steady traffic, nothing is lost and no POST runs twice', () => {
     await nothingLost()
   })
 
-  test('with a copied deployment that comes and goes: the last that came is active, each time', {
+  test('with a copied deployment that comes and goes: the newest is active, each time', {
     tags: ['slow'],
   }, async () => {
     for (let copy = 0; copy < 3; copy++) {

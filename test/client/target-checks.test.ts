@@ -1,4 +1,6 @@
-/** What a client tells a server that asks about its targets: no address, nothing that the server named, and not often. */
+/**
+ * A client's answer to a server that asks about its targets: no address, nothing that the server named, and not often.
+ */
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { createServer } from 'node:net'
@@ -13,7 +15,7 @@ afterEach(async () => {
   for (const stop of stops.splice(0).reverse()) await stop()
 })
 
-/** A service that counts who dials it. */
+/** A service that counts its connections. */
 async function service() {
   const dialled = { count: 0 }
   const server = createServer(socket => {
@@ -26,7 +28,7 @@ async function service() {
   return { dialled, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }
 }
 
-/** What the client's log says. */
+/** The client's log. */
 let log: string[] = []
 const logger = { ...noLogger, info: (_fields: object, message: string) => void log.push(message) }
 
@@ -72,7 +74,7 @@ test('the routes, and why one has no answer, without an address', async () => {
   expect(log).toContain(ASKED)
 })
 
-test('of a URL too; a server that asks often, and names an address, gets the same answer, and no more connections', async () => {
+test('for a URL, too: a server that asks often, and names an address, gets the same answer and causes no more connections', async () => {
   const { url, dialled } = await service()
   const elsewhere = await service()
   const peer = await session(url)
@@ -103,7 +105,7 @@ test('a server that did not name the feature gets no answer', async () => {
   expect([peer.has('checked'), dialled.count]).toEqual([false, 0])
 })
 
-test('what an embedder says of its target is cut to what a server can read', async () => {
+test("an embedder's words about its target are cut to what a server can read", async () => {
   const { url } = await service()
   const { handler } = createRouter({ routes: { routes: [{ name: 'a', match: {}, target: url }] } })
   const one = { route: 'a name\nthat is none', target: url, ms: Number.MAX_VALUE, error: undefined }
@@ -121,7 +123,7 @@ test.each<[string, object, object]>([
   ['a reason that is no id', { error: { reason: 'no route to host' } }, { code: 'internal' }],
   ['a route without a name', { route: undefined }, { route: 'unnamed' }],
   ['no number of the others', {}, {}],
-])('%s is told as the protocol has it', async (_what, said, told) => {
+])("%s is sent in the protocol's form", async (_what, said, told) => {
   const { handler } = createRouter({ routes: { routes: [] } })
   const check = async () => ({ targets: [{ route: 'api', target: DEAD, ms: 3, ...said }] }) as never
   const peer = await session({ handler, check })

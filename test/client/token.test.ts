@@ -28,7 +28,7 @@ describe('TokenKeeper', () => {
     vi.useRealTimers()
   })
 
-  it('calls the source again when a third of the life is left, and tells of the new token', async () => {
+  it('calls the source again when a third of the lifetime is left, and announces the new token', async () => {
     const source = vi.fn(async () => fresh(300))
     const { keeper, sent, warnings } = keep(source)
     const first = await keeper.get()
@@ -47,7 +47,7 @@ describe('TokenKeeper', () => {
     ['its last third', 250_000],
     ['what is behind its end', 3_600_000],
   ])(
-    'calls the source at once where the machine has slept until %s, though its timer is not due',
+    'calls the source at once if the machine has slept until %s, though its timer is not due',
     async (_name, sleptMs) => {
       const source = vi.fn(async () => fresh(300))
       const { keeper, sent } = keep(source)
@@ -68,7 +68,7 @@ describe('TokenKeeper', () => {
   it.each([
     ['to what the server says', 3_600_000],
     ['to what nobody else says', 0],
-  ])('calls the source in time where the clock is set back %s', async (_name, aheadMs) => {
+  ])('calls the source in time if the clock is set back %s', async (_name, aheadMs) => {
     const source = vi.fn(async () => jwt(Math.floor(START_MS / 1000), 300))
     vi.setSystemTime(START_MS + aheadMs)
     const { keeper } = keep(source)
@@ -83,7 +83,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('is offered again, if it was refused and the source has no other', async () => {
+  it('is offered again if it was refused and the source has no other', async () => {
     const token = fresh(300)
     const { keeper, sent } = keep(async () => token)
     await keeper.get()
@@ -113,7 +113,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('warns once when a quarter is left and no fresh one came', async () => {
+  it('warns once when a quarter is left and no fresh one has arrived', async () => {
     const token = fresh(400)
     const { keeper, warnings } = keep(token)
     await keeper.get()
@@ -126,7 +126,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('asks again, more often as the end comes near, while the source fails', async () => {
+  it('asks again, more often as the end approaches, while the source fails', async () => {
     const first = fresh(300)
     const source = vi.fn(async () => {
       if (source.mock.calls.length === 1) return first
@@ -143,7 +143,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('does not hammer a source whose token has ended', async () => {
+  it('does not hammer a source whose token has expired', async () => {
     const old = jwt(START_MS / 1000 - 600, 300)
     const source = vi.fn(async () => old)
     const { keeper } = keep(source)
@@ -169,7 +169,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('never shows a refused token again if there is another', async () => {
+  it('never presents a refused token again if there is another', async () => {
     const tokens = [fresh(300), jwt(START_MS / 1000, 400)]
     const { keeper } = keep(async () => tokens.shift() ?? 'none')
     const first = await keeper.get()
@@ -178,7 +178,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('goes on with the token at hand when one before it is refused', async () => {
+  it('keeps the current token when an earlier one is refused', async () => {
     const source = vi.fn(async () => fresh(300))
     const { keeper } = keep(source)
     const old = await keeper.get()
@@ -192,7 +192,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('judges the end by the server clock', async () => {
+  it("judges expiry by the server's clock", async () => {
     const source = vi.fn(async () => jwt(START_MS / 1000 + 240, 300))
     const { keeper } = keep(source)
     await keeper.get()
@@ -204,7 +204,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('takes a token that it is given', async () => {
+  it('accepts a token that it is given', async () => {
     const { keeper, sent } = keep(fresh())
     await keeper.get()
     const next = jwt(START_MS / 1000, 900)
@@ -227,7 +227,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('refuses nothing in the place of a token, and trims a file', async () => {
+  it('refuses an empty token, and trims a file', async () => {
     expect(
       await keep(() => ' \n')
         .keeper.get()
@@ -249,7 +249,7 @@ describe('TokenKeeper', () => {
       'the token is too long, or contains characters that no token has',
     ],
   ]
-  it.each(NONE)('takes no %s, from its source or by hand, and keeps the old one', async (_, none, message) => {
+  it.each(NONE)('accepts no %s, from its source or by hand, and keeps the old one', async (_, none, message) => {
     let given: unknown = fresh()
     const { keeper, sent } = keep(() => given as string)
     const first = await keeper.get()

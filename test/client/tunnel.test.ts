@@ -34,7 +34,7 @@ function jwt(lifeS = 3600): string {
   return `${part({ alg: 'EdDSA' })}.${part({ sub: 'prod', aud: 'sallyport', iat: now, exp: now + lifeS, random })}.c2ln`
 }
 
-/** The wait after a drain is half of what it may be; the next one is none. */
+/** The wait after a drain is half of its maximum; the next one is none. */
 function halves(): () => number {
   let calls = 0
   return () => (calls++ < 2 ? 0.5 : 0)
@@ -57,7 +57,7 @@ function event<Name extends keyof TunnelEvents>(tunnel: Tunnel, name: Name): Pro
 }
 
 describe('connect', () => {
-  it('says after 10 s what it waits for: in the log, or as a warning of the process', async () => {
+  it('reports after 10 s what it is waiting for: in the log, or as a process warning', async () => {
     const server = await fake()
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const warn = vi.fn()
@@ -77,7 +77,7 @@ describe('connect', () => {
     expect((await ends).map(({ status }) => status)).toEqual(['rejected', 'rejected'])
   })
 
-  it('tells a cause that lasts once, however many connections and attempts', async () => {
+  it('reports a lasting cause once, however many connections and attempts there are', async () => {
     const server = await fake()
     const port = Number(new URL(server.url).port)
     await server.close()
@@ -107,7 +107,7 @@ describe('connect', () => {
     expect(tunnel.stats()).toMatchObject({ runtime: 'prod', epoch: 7, active: true, ready: true, reconnects: 0 })
   })
 
-  it('says in hello who it is, the same in each session', async () => {
+  it('identifies itself in hello, the same in each session', async () => {
     const server = await fake()
     const cors = [{ path: '/app-proxy', origins: ['https://ui.example.com'] }]
     startTunnel(optionsFor(server, { connections: 3, allowCallers: ['10.0.0.0/8'], cors, instance: 'pod-1' }))
@@ -119,7 +119,7 @@ describe('connect', () => {
     }
   })
 
-  it("says in hello what may be kept for its target, as the target's table is then", async () => {
+  it("announces in hello what may be kept for its target, by the target's current table", async () => {
     const server = await fake()
     const route = { match: { path: '/hooks', methods: ['POST'] }, target: 'http://127.0.0.1:1' }
     const router = createRouter({ routes: { routes: [{ ...route, name: 'first', inbox: { maxAge: '1h' } }] } })
@@ -133,7 +133,7 @@ describe('connect', () => {
     expect(await (await server.next()).receive('hello')).not.toHaveProperty('inbox')
   })
 
-  it('waits for a server that is not there yet, and says why', async () => {
+  it('waits for a server that is not up yet, and says why', async () => {
     const gone = await FakeServer.listen()
     const { port, url } = gone
     await gone.close()
@@ -153,7 +153,7 @@ describe('connect', () => {
     expect(reasons[0]).toBe(`nothing is listening at 127.0.0.1:${port} (connection refused)`)
   })
 
-  it('waits for a token that is not there yet', async () => {
+  it('waits for a token that does not exist yet', async () => {
     const server = await fake()
     let calls = 0
     const token = () => {
@@ -168,7 +168,7 @@ describe('connect', () => {
     expect(reasons).toEqual(['there is no token: ENOENT: no such file', 'there is no token: ENOENT: no such file'])
   })
 
-  it('goes on after a refusal, loudly, with a fresh token', async () => {
+  it('goes on after a refusal, with a warning and a fresh token', async () => {
     const server = await fake()
     server.refusal = 'HTTP/1.1 401 No\r\nx-request-id: 7f3a\r\ncontent-length: 0\r\n\r\n'
     const refused: TunnelEvents['refused'][] = []
@@ -205,7 +205,7 @@ describe('connect', () => {
     })
   })
 
-  it('rejects with the reason of the signal', async () => {
+  it("rejects with the signal's reason", async () => {
     const server = await fake()
     const stop = new AbortController()
     const connecting = connect(optionsFor(server, { signal: stop.signal })).catch((thrown: unknown) => thrown)
@@ -263,7 +263,7 @@ describe('connect', () => {
     await expect(connect(options)).rejects.toEqual(new TypeError(message))
   })
 
-  it('is misuse: a target URL that is no target', async () => {
+  it('is misuse: an invalid target URL', async () => {
     const options = { url: 'wss://example.com', token: 'a.b.c', target: 'ftp://example.com' }
     await expect(connect(options)).rejects.toThrow(TypeError)
   })
@@ -292,7 +292,7 @@ describe('a session that is lost', () => {
     expect(tunnel.stats().reconnects).toBe(1)
   })
 
-  it('presents no epoch that cannot be, whatever a server told', async () => {
+  it('presents no impossible epoch, whatever a server sent', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
     const first = await server.serve(4)
@@ -312,7 +312,7 @@ describe('a session that is lost', () => {
     expect(third.hello).toMatchObject({ lastEpoch: 2 ** 40 })
   })
 
-  it('harms no other connection', async () => {
+  it('does not affect any other connection', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server, { connections: 2 }))
     const [one, two] = [await server.serve(), await server.serve()]
@@ -323,7 +323,7 @@ describe('a session that is lost', () => {
     expect((await two.exchange().answer()).text).toBe('hello')
   })
 
-  it('is lost when the server answers no ping', async () => {
+  it('is lost when the server does not answer pings', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server, { limits: { pingIntervalMs: 1000, pingTimeoutMs: 1000 } }))
     const session = await server.serve()
@@ -332,7 +332,7 @@ describe('a session that is lost', () => {
     expect((await event(tunnel, 'disconnected')).reason).toBe('the peer does not answer pings')
   })
 
-  it('is one that the server greets and never takes into service', async () => {
+  it('includes one that the server welcomes and never takes into service', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
@@ -345,7 +345,7 @@ describe('a session that is lost', () => {
     await session.closed
   })
 
-  it('tells the reason that the server gave', async () => {
+  it('reports the reason that the server gave', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
@@ -356,7 +356,7 @@ describe('a session that is lost', () => {
     expect((await disconnected).reason).toBe('revoked')
   })
 
-  it('tells in the log what the server has to say', async () => {
+  it('logs what the server has to say', async () => {
     const server = await fake()
     const said = Promise.withResolvers<string>()
     const warn = (_fields: object, message: string) => said.resolve(message)
@@ -369,7 +369,7 @@ describe('a session that is lost', () => {
   it.each<[string, string, (session: FakeSession) => void]>([
     ['a close', 'the token is revoked', session => session.yamux.close('the token is revoked', CLOSE.refused)],
     ['a cut', 'the network cut the connection', session => session.webSocket.terminate()],
-  ])('does not take what the server told before for the reason of %s', async (_how, reason, end) => {
+  ])("does not take the server's earlier notice for the reason of %s", async (_how, reason, end) => {
     const server = await fake()
     const said = Promise.withResolvers<unknown>()
     const warn = (fields: object) => 'code' in fields && said.resolve(fields.code)
@@ -383,7 +383,7 @@ describe('a session that is lost', () => {
     expect((await disconnected).reason).toBe(reason)
   })
 
-  it('ends if the server says welcome twice', async () => {
+  it('ends if the server sends welcome twice', async () => {
     const server = await fake()
     startTunnel(optionsFor(server))
     const session = await server.serve()
@@ -410,7 +410,7 @@ describe('a session that is lost', () => {
 })
 
 describe('several replicas', () => {
-  it('each connection goes to a server of its own', async () => {
+  it('each connection goes to its own server', async () => {
     const [a, b] = [await fake(), await fake()]
     startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
     const [first, second] = await Promise.all([a.serve(1, 'a'), b.serve(1, 'b')])
@@ -436,7 +436,7 @@ describe('several replicas', () => {
     expect(tunnel.stats().reconnects).toBe(0)
   })
 
-  it('where all have the same, it is kept', async () => {
+  it('if all lead to the same one, it is kept', async () => {
     const [a, b] = [await fake(), await fake()]
     const tunnel = startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
     await a.serve(1, 'a')
@@ -447,7 +447,7 @@ describe('several replicas', () => {
     expect((await connected).connection).toBe(1)
   })
 
-  it('where all had one, another is tried later, and the old session is left for it without loss', {
+  it('if all had one, another is tried later, and the old session is left for it without loss', {
     tags: ['slow'],
   }, async () => {
     const [a, b] = [await fake(), await fake()]
@@ -498,7 +498,7 @@ describe('several replicas', () => {
     expect(tunnel.stats().reconnects).toBe(0)
   })
 
-  it('where no other is to be had, it is taken without a wait', async () => {
+  it('if there is no other, it is accepted without a wait', async () => {
     const [a, b] = [await fake(), await fake()]
     const waits: number[] = []
     const on = { reconnecting: ({ inMs }: TunnelEvents['reconnecting']) => void waits.push(inMs) }
@@ -541,7 +541,7 @@ describe('drain', () => {
     expect(server.sessions).toHaveLength(2)
   })
 
-  it('is also what a go-away of yamux means', async () => {
+  it("is also what yamux's go-away means", async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
     const old = await server.serve()
@@ -551,7 +551,7 @@ describe('drain', () => {
     await old.receive('drained')
   })
 
-  it('of the server, with no other to be had: the old session is given up all the same', async () => {
+  it('of the server, with no other available: the old session is given up anyway', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
     const old = await server.serve()
@@ -563,7 +563,7 @@ describe('drain', () => {
     await server.serve()
   })
 
-  it('of the server: when it has ended, it is tried at once, however long the wait was', async () => {
+  it('of the server: when it has ended, a new attempt starts at once, however long the wait was', async () => {
     const server = await fake()
     const tunnel = startTunnel(
       optionsFor(server, { backoff: { firstMs: 3_600_000, capMs: 3_600_000 }, random: halves() }),
@@ -670,7 +670,7 @@ describe('drain', () => {
 })
 
 describe('a token', () => {
-  it('is sent in band to each session when there is a fresh one', async () => {
+  it('is sent in band on each session when there is a fresh one', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server, { connections: 2 }))
     const sessions = [await server.serve(), await server.serve()]
@@ -685,7 +685,7 @@ describe('a token', () => {
     expect(server.sessions).toHaveLength(2)
   })
 
-  it('waits in band for the answer to the one before; only the last of several is sent', async () => {
+  it('waits for the answer to the previous one; only the last of several is sent', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
@@ -698,7 +698,7 @@ describe('a token', () => {
     expect((await session.receive('reauth')).token).toBe(tokens[2])
   })
 
-  it('is asked for again by refreshToken', async () => {
+  it('is fetched again by refreshToken', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server, { token: () => jwt() }))
     const session = await server.serve()
@@ -707,7 +707,7 @@ describe('a token', () => {
     expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
   })
 
-  it('is asked for when the machine has slept past its time, or its clock was set', async () => {
+  it('is fetched when the machine has slept past its time, or its clock was set', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server, { token: () => jwt() }))
     const session = await server.serve()
@@ -716,7 +716,7 @@ describe('a token', () => {
     expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
   })
 
-  it('is asked for in time though the clock was set back', async () => {
+  it('is fetched in time though the clock was set back', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server, { token: () => jwt(6) }))
     const session = await server.serve()
@@ -726,7 +726,7 @@ describe('a token', () => {
     expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
   })
 
-  it('that is refused in band is an event, and the session stays', async () => {
+  it('that is refused in band causes an event, and the session stays', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
@@ -763,7 +763,7 @@ describe('a token', () => {
     session.send({ type: 'reauth-ok', expiresMs: Date.now() + 7_200_000 })
   })
 
-  it('that comes while a session is on its way is sent in band once that is in service', async () => {
+  it('that arrives while a session is being opened is sent in band once that is in service', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
     const session = await server.next()
@@ -776,7 +776,7 @@ describe('a token', () => {
     expect(server.tokens).not.toContain(fresh)
   })
 
-  it('given while the client waits makes it try at once', async () => {
+  it('that is given while the client waits makes it retry at once', async () => {
     const server = await fake()
     server.refusal = 'HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n'
     const tunnel = startTunnel(optionsFor(server, { backoff: { refusedMs: 600_000, capMs: 600_000 } }))
@@ -788,7 +788,7 @@ describe('a token', () => {
     expect(server.tokens.at(-1)).toBe(fresh)
   })
 
-  it('that the server takes no more is a refusal', async () => {
+  it('that the server no longer accepts is a refusal', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
     const session = await server.serve()
@@ -799,7 +799,7 @@ describe('a token', () => {
   })
 })
 
-it('a listener that throws harms nobody', async () => {
+it('a listener that throws affects nobody', async () => {
   const server = await fake()
   const errors: string[] = []
   const logger = {

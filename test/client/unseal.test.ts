@@ -1,4 +1,4 @@
-/** The layer that opens what a server kept sealed, before a target of the test's, and a server that lies. */
+/** The layer that opens what a server kept sealed, in front of a test's target, and a server that lies. */
 import { expect, test } from 'vitest'
 import { unsealing } from '../../client/unseal.ts'
 import { collectGarbage } from '../../load-tests/lib/garbage.ts'
@@ -11,7 +11,7 @@ import { EXCHANGE, ends } from '../support/ends.ts'
 const KEY = newPrivateKey()
 const KEYS = new InboxKeys([KEY])
 const IDENTITY = { runtime: 'demo', id: 'w-1', lane: 'l', received: 1_800_000_000_000 }
-/** Sealers of both forms; of the second, that of the third webhook. */
+/** Sealers of both forms; the second one's is that of the third webhook. */
 const FORMS = {
   first: () => sealerFor(publicBytes(KEY)),
   second: () => {
@@ -29,7 +29,7 @@ interface More {
   readonly step?: number
   readonly keys?: InboxKeys | undefined
   readonly form?: keyof typeof FORMS
-  /** Fields of the delivery that are not as the server wrote them, by what they were. */
+  /** Fields of the delivery that differ from what the server wrote, by their meaning. */
   readonly changed?: Record<string, (was: string) => string>
   readonly runtime?: string
 }
@@ -69,7 +69,7 @@ function deliver(head: object, parts: readonly string[], more: More = {}) {
   return { ...both, request: both.request, code: codes[0] }
 }
 
-test.each([1, 7, 100, 10_000])('it goes on as it came, read %d bytes at a time', step => {
+test.each([1, 7, 100, 10_000])('it is passed on as it arrived, read %d bytes at a time', step => {
   const { request, events } = deliver({}, ['body'], { step })
   expect(request).toMatchObject({ method: 'POST', path: '/hook', requestId: 'r-1', bodyBytes: 4, caller: HEAD.caller })
   expect(request!.headers).toEqual([
@@ -79,7 +79,7 @@ test.each([1, 7, 100, 10_000])('it goes on as it came, read %d bytes at a time',
   expect(events).toEqual(expect.arrayContaining(['requestData 4', 'requestEnd']))
 })
 
-test.each(['first', 'second'] as const)('the %s form goes on as it came', form => {
+test.each(['first', 'second'] as const)('the %s form is passed on as it arrived', form => {
   const { request, events } = deliver({}, ['body'], { form })
   expect(request).toMatchObject({ path: '/hook', bodyBytes: 4 })
   expect(events).toEqual(expect.arrayContaining(['requestData 4', 'requestEnd']))
@@ -106,7 +106,7 @@ test.each([
   ['second', 'the number of the one behind it', { changed: { 'sallyport-inbox-enc': nextDigit } }],
   ['second', 'the other form', { changed: { 'sallyport-inbox-enc': (was: string) => was.replace(/\..*/, '') } }],
   ['first', 'the other form', { changed: { 'sallyport-inbox-enc': (was: string) => `${was}.0` } }],
-] as const)('of the %s form, with %s: nothing goes on', (form, _what, more) => {
+] as const)('of the %s form, with %s: nothing is passed on', (form, _what, more) => {
   expect(deliver({}, ['body'], { ...more, form })).toMatchObject({ request: undefined, code: 'inbox-sealed' })
 })
 
@@ -122,13 +122,13 @@ test.each([
   expect(code).toBe('inbox-sealed')
 })
 
-test('without the key nothing goes on', () => {
+test('nothing is passed on without the key', () => {
   expect(deliver({}, ['body'], { keys: undefined })).toMatchObject({ request: undefined, code: 'inbox-sealed' })
   const other = new InboxKeys([newPrivateKey()])
   expect(deliver({}, ['body'], { keys: other })).toMatchObject({ request: undefined, code: 'inbox-sealed' })
 })
 
-test('a part that comes byte by byte keeps little more memory than that, and counts as held', async () => {
+test('a part that arrives byte by byte keeps little more memory than that, and counts as held', async () => {
   const both = ends()
   const kept: number[] = []
   const front = { ...both.front, requestKept: (bytes: number) => void kept.push(bytes) }
@@ -138,7 +138,7 @@ test('a part that comes byte by byte keeps little more memory than that, and cou
   sink.requestData(Buffer.of(0, 1, 0, 0))
   await collectGarbage()
   const before = process.memoryUsage().arrayBuffers
-  // As they come out of a session that is busy with others: each cut from a slab of its own.
+  // As a session that is busy with others delivers them: each cut from its own slab.
   for (let i = 0; i < 500; i++) sink.requestData(Buffer.alloc(64 * 1024).subarray(100, 101))
   await collectGarbage()
   expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(512 * 1024)

@@ -1,4 +1,6 @@
-/** An upstream that answers, and resets the connection with most of the request unread: its answer reaches the caller. */
+/**
+ * An upstream that answers, then resets the connection with most of the request unread: its answer reaches the caller.
+ */
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer } from 'node:tls'
@@ -26,7 +28,7 @@ afterEach(async () => {
   upstream.close()
 })
 
-/** Says `answer` to the first bytes that come, reads no more, and ends in its way. */
+/** Sends `answer` at the first bytes, reads no more, and ends in its own way. */
 async function serve(protocol: string, answer: string, end: (socket: Socket) => void): Promise<void> {
   const take = (socket: Socket) => {
     socket.on('error', () => {})
@@ -50,7 +52,7 @@ async function serve(protocol: string, answer: string, end: (socket: Socket) => 
   service = await serveRouter({ port: 0, routes: { routes: [{ name: 'all', match: {}, target, ...tls }], resolve } })
 }
 
-/** Uploads until an answer has come, and gives back all that the caller was told. */
+/** Uploads until an answer arrives, and returns everything that the caller received. */
 async function upload(framing: 'length' | 'chunked'): Promise<string> {
   const caller = connect(service.address.port, '127.0.0.1')
   let text = ''
@@ -93,7 +95,7 @@ describe.each(['http', 'https'])('over %s', protocol => {
   })
 })
 
-describe('what a reset has cut is never taken for whole', () => {
+describe('an answer cut by a reset never counts as complete', () => {
   const reset = ENDS.reset!
   it.each([
     ['half a head', 'HTTP/1.1 413 Content'],

@@ -1,4 +1,4 @@
-/** A router on the embedder's own `http.Server`. */
+/** A router attached to the embedder's own `http.Server`. */
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
@@ -11,7 +11,7 @@ import { createRouter, type Router, serveRouter } from '../../router/index.ts'
 import { get, RawUpstream, rawCall } from './support.ts'
 
 let upstream: RawUpstream
-/** What it says to each request. */
+/** The server's answer to each request. */
 let answer: string
 let router: Router
 let host: Server
@@ -40,7 +40,7 @@ afterEach(async () => {
 
 const call = (head: string, body = '') => rawCall(port, `${head}\r\nconnection: close\r\n\r\n${body}`)
 
-/** The lines of an answer, sorted, without those that differ from one to the next; and how its connection ended. */
+/** The lines of an answer, sorted, without those that vary; and how its connection ended. */
 async function heard(port: number, request: string) {
   const socket = connect(port, '127.0.0.1').on('error', () => {})
   let text = ''
@@ -58,8 +58,8 @@ async function heard(port: number, request: string) {
   return { told, ended }
 }
 
-describe('a router that is attached', () => {
-  it('serves, until it is taken out', async () => {
+describe('an attached router', () => {
+  it('serves until it is detached', async () => {
     const detach = router.attach(host)
     expect(await get(port, '/up')).toMatch(/^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\nok$/)
     expect(await get(port, '/other')).toMatch(/^HTTP\/1\.1 404 [\s\S]*sallyport-error: no-route/)
@@ -74,7 +74,7 @@ describe('a router that is attached', () => {
   })
 
   it.each(['h2c', 'websocket'])(
-    'leaves them to the server behind an offer of %s on the same connection',
+    'leaves them to the server after an offer of %s on the same connection',
     async offer => {
       router.attach(host, { serves: authority => authority === 'ours.example' })
       const first = `GET /up HTTP/1.1\r\nhost: ours.example\r\nconnection: upgrade\r\nupgrade: ${offer}\r\n\r\n`
@@ -84,7 +84,7 @@ describe('a router that is attached', () => {
     },
   )
 
-  it('leaves a request to the server where `serves` throws', async () => {
+  it('leaves a request to the server if `serves` throws', async () => {
     const serves = () => {
       throw new Error('a defect of the embedder')
     }
@@ -93,7 +93,7 @@ describe('a router that is attached', () => {
     expect(await call('GET /up HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket')).toMatch(/the app$/)
   })
 
-  it('passes bodies both ways', async () => {
+  it('passes bodies in both directions', async () => {
     router.attach(host)
     const body = `${'x'.repeat(300_000)}the end`
     answer = `HTTP/1.1 200 OK\r\ncontent-length: 300000\r\n\r\n${'y'.repeat(300_000)}`
@@ -103,7 +103,7 @@ describe('a router that is attached', () => {
     expect(router.stats()).toMatchObject({ active: 0, total: 1 })
   })
 
-  it('believes trusted proxies alone', async () => {
+  it('believes only trusted proxies', async () => {
     const detach = router.attach(host)
     await get(port, '/up', 'x-forwarded-for: 192.0.2.7')
     detach()
@@ -114,26 +114,23 @@ describe('a router that is attached', () => {
     expect(() => router.attach(host, { trustedProxies: ['nonsense'] })).toThrow(TypeError)
   })
 
-  it.skipIf(process.platform === 'win32')(
-    'takes whoever comes through a socket of the file system for this machine',
-    async () => {
-      const folder = await mkdtemp(join(tmpdir(), 'attach-'))
-      const local = createServer().listen(join(folder, 'socket'))
-      await once(local, 'listening')
-      router.attach(local, { trustedProxies: ['127.0.0.0/8'] })
-      const call = async (fields: string) => {
-        const socket = connect(join(folder, 'socket')).resume()
-        socket.write(`GET /up HTTP/1.1\r\nhost: a\r\n${fields}connection: close\r\n\r\n`)
-        await once(socket, 'close')
-      }
-      await call('')
-      await call('x-forwarded-for: 192.0.2.7\r\n')
-      local.close()
-      await rm(folder, { recursive: true })
-      const callers = upstream.received.join('').match(/x-forwarded-for: \S+/g)
-      expect(callers).toEqual(['x-forwarded-for: 127.0.0.1', 'x-forwarded-for: 192.0.2.7'])
-    },
-  )
+  it.skipIf(process.platform === 'win32')('treats callers through a Unix socket as this machine', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'attach-'))
+    const local = createServer().listen(join(folder, 'socket'))
+    await once(local, 'listening')
+    router.attach(local, { trustedProxies: ['127.0.0.0/8'] })
+    const call = async (fields: string) => {
+      const socket = connect(join(folder, 'socket')).resume()
+      socket.write(`GET /up HTTP/1.1\r\nhost: a\r\n${fields}connection: close\r\n\r\n`)
+      await once(socket, 'close')
+    }
+    await call('')
+    await call('x-forwarded-for: 192.0.2.7\r\n')
+    local.close()
+    await rm(folder, { recursive: true })
+    const callers = upstream.received.join('').match(/x-forwarded-for: \S+/g)
+    expect(callers).toEqual(['x-forwarded-for: 127.0.0.1', 'x-forwarded-for: 192.0.2.7'])
+  })
 
   it('carries WebSockets', async () => {
     router.attach(host)
@@ -191,7 +188,7 @@ describe('a router that is attached', () => {
     ['two links', '</a.css>; rel=preload, </b.js>; rel=preload'],
     ['a quoted title', '</a>; rel="next"; title="a, \\"b\\""'],
     ['what no library knows', 'anything'],
-  ])('passes hints as they are: %s', async (_, link) => {
+  ])('passes hints unchanged: %s', async (_, link) => {
     answer = `HTTP/1.1 103 Early Hints\r\nlink: ${link}\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok`
     router.attach(host)
     const reply = await get(port, '/up')

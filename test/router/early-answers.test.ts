@@ -1,4 +1,4 @@
-/** An upstream that answers before it has read the body, as handlers written in Go do, behind a real nginx and our router. */
+/** An upstream that answers before it has read the body, as Go handlers do, behind a real nginx and our router. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -13,11 +13,11 @@ import type { ProxyProgram } from '../support/proxy-program.ts'
 
 const MIB = 1024 * 1024
 const BODY_BYTES = 24 * MIB
-/** What `net/http` reads behind an answer before it closes its half and waits, unread, for half a second. */
+/** What `net/http` reads after an answer before it closes its half, and then waits half a second without reading. */
 const GO_READS_BYTES = 256 * 1024
 const GO_WAITS_MS = 500
 
-/** Answers 400 once it has so much of the body. */
+/** Answers 400 once it has this much of the body. */
 function goHandler(limit: number): (socket: Socket) => void {
   return socket => {
     let read = 0
@@ -60,7 +60,7 @@ describe.runIf(needs('nginx')).each(['on', 'off'])('nginx with proxy_request_buf
     await rm(folder, { recursive: true, force: true })
   })
 
-  test.each(Array.from({ length: 6 }, (_, n) => n))('the sender gets the 400 (%i)', async () => {
+  test.each(Array.from({ length: 6 }, (_, n) => n))('the sender receives the 400 (%i)', async () => {
     const sender = await call(nginx.port)
     sender.send(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ${BODY_BYTES}\r\n\r\n`)
     const piece = Buffer.alloc(MIB)

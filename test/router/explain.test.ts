@@ -19,7 +19,7 @@ const router = createRouter({
   },
 })
 
-it('tells route, target, dialled address, path and host', () => {
+it('reports route, target, dialled address, path and host', () => {
   expect(router.match({ url: 'https://outer/api/x?y', method: 'POST' })).toEqual({
     outcome: 'forward',
     route: 'api',
@@ -41,7 +41,7 @@ it('tells route, target, dialled address, path and host', () => {
   expect(router.match({ url: '/strip?q' })).toMatchObject({ path: '/?q' })
 })
 
-it('tells why none', () => {
+it('says why there is none', () => {
   const why = (url: string, more = {}) => {
     const { outcome, status, explanation } = router.match({ url, ...more })
     expect(outcome).toBe('refuse')

@@ -1,4 +1,7 @@
-/** What goes through the router service, on raw sockets: bodies byte for byte, streaming by cause, ends and aborts. */
+/**
+ * What passes through the router service, on raw sockets: bodies byte for byte, streaming step by step, ends and
+ * aborts.
+ */
 import { createHash, createHmac, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import {
@@ -63,7 +66,7 @@ async function service(
 const SECRET = "It's a Secret to Everybody"
 const sign = (body: Uint8Array) => `sha256=${createHmac('sha256', SECRET).update(body).digest('hex')}`
 
-/** An event source: 200 `success` if the signature over the raw body is right, else 400. */
+/** An event source: 200 `success` if the signature over the raw body is valid, otherwise 400. */
 function eventSource(request: IncomingMessage, response: ServerResponse): void {
   const hmac = createHmac('sha256', SECRET)
   const hash = createHash('sha256')
@@ -140,7 +143,7 @@ describe('webhooks arrive byte for byte', () => {
     expect(seen).toEqual(fields.map(field => field.replace(/^[^:]+/, name => name.toLowerCase())))
   })
 
-  it('a body over the limit is 413: at once where it is announced, else where it goes over', async () => {
+  it('a body over the limit gets 413: at once if its length is announced, otherwise when it exceeds the limit', async () => {
     const up = await upstream()
     const { port, recorded } = await service(up.url, { limits: { bodyBytes: 10 } })
     const first = recorded()
@@ -158,7 +161,7 @@ describe('webhooks arrive byte for byte', () => {
 })
 
 describe('streams', () => {
-  it('each chunk goes out as it comes: the next is sent only when the caller has the last', async () => {
+  it('each chunk goes out as it arrives: the next is sent only when the caller has the last', async () => {
     let next = (_: string) => {}
     const target = await httpUpstream((_, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' })
@@ -188,8 +191,8 @@ describe('streams', () => {
     socket.destroy()
   })
 
-  it('a receiver that stops stops the sender, both ways; what waits is bounded', async () => {
-    /** Writes until nothing goes out any more; returns how much the other side took. */
+  it('a receiver that stops reading stops the sender, in both directions, and what waits is bounded', async () => {
+    /** Writes until nothing more goes out; returns how much the other side received. */
     const fill = async (socket: Socket): Promise<number> => {
       const chunk = Buffer.alloc(64 * 1024)
       let quiet = 0
@@ -220,14 +223,14 @@ describe('streams', () => {
     const sender = connect(port, '127.0.0.1')
     sender.write('POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000\r\n\r\n')
     const [fromUpstream, fromCaller] = await Promise.all([down, fill(sender)])
-    // The kernel's own buffers on four sockets are most of it.
+    // Most of it is in the kernel's own buffers, on four sockets.
     expect(fromUpstream).toBeLessThan(24 * 1024 * 1024)
     expect(fromCaller).toBeLessThan(24 * 1024 * 1024)
     reader.destroy()
     sender.destroy()
   })
 
-  it('a head that comes late is no matter while the request is still under way', async () => {
+  it('the head may be late while the request is still in progress', async () => {
     const up = await upstream((socket, text) => {
       if (text.endsWith('0\r\n\r\n')) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
     })
@@ -240,7 +243,7 @@ describe('streams', () => {
     })
     socket.write('POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n')
     for (let i = 0; i < 4; i++) {
-      // Longer than the deadline of the head.
+      // Longer than the head's deadline.
       await new Promise(resolve => setTimeout(resolve, headMs / 2))
       socket.write('1\r\nx\r\n')
     }
@@ -249,7 +252,7 @@ describe('streams', () => {
     expect(answer).toMatch(/^HTTP\/1\.1 200 /)
   })
 
-  it('a head that does not come is 504; one that came cuts no body later', async () => {
+  it('a head that never arrives becomes 504, and one that arrived cuts no body later', async () => {
     const silent = await upstream(() => {})
     const late = await service(silent.url, { timeouts: { headMs: 30 } })
     const answer = await get(late.port, '/')
@@ -301,7 +304,7 @@ describe('ends', () => {
     expect(await record).toMatchObject({ status: 200, code: 'upstream-broken', cut: true, route: 'all' })
   })
 
-  it('a caller that goes away: the upstream request is aborted', async () => {
+  it('a caller that leaves: the upstream request is aborted', async () => {
     const up = await upstream(socket => socket.write('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n'))
     const { port, recorded, service: router } = await service(up.url)
     const record = recorded()
@@ -314,7 +317,7 @@ describe('ends', () => {
     expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } })
   })
 
-  it('a caller that goes away while we still connect leaves nothing behind', async () => {
+  it('a caller that leaves while we are still connecting leaves nothing behind', async () => {
     const silent = await upstream(() => {})
     const { port, recorded, service: router } = await service(silent.url.replace('http:', 'https:'))
     const record = recorded()
@@ -327,7 +330,7 @@ describe('ends', () => {
     await silent.until(() => silent.sockets[0]?.destroyed === true)
   })
 
-  it('a connection that does not come about in time is 504', async () => {
+  it('a connection that is not established in time becomes 504', async () => {
     const silent = await upstream(() => {})
     const target = silent.url.replace('http:', 'https:')
     const { port } = await service(target, { timeouts: { connectMs: 40 } })
@@ -335,7 +338,7 @@ describe('ends', () => {
     await silent.until(() => silent.sockets[0]?.destroyed === true)
   })
 
-  it('an answer before the end of the request reaches the caller, and the rest is thrown away', async () => {
+  it('an answer before the end of the request reaches the caller, and the rest is discarded', async () => {
     const up = await upstream((socket, text) => {
       if (text.endsWith('first')) socket.write('HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\n\r\nno')
     })
@@ -347,7 +350,7 @@ describe('ends', () => {
     socket.destroy()
   })
 
-  it('what an upstream may not say is 502, and its connection is not used again', async () => {
+  it('an invalid upstream response becomes 502, and its connection is not used again', async () => {
     const bad = [
       'HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab',
       'HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n',
@@ -368,7 +371,7 @@ describe('ends', () => {
 })
 
 describe('idle connections', () => {
-  it('are used again, but not past what Keep-Alive told less a second', async () => {
+  it('are used again, but not beyond their Keep-Alive time less a second', async () => {
     const up = await upstream(socket => socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'))
     const { port } = await service(up.url)
     for (let i = 0; i < 3; i++) await get(port, '/')

@@ -6,7 +6,7 @@ import { listen } from '../../protocol/http/listener.ts'
 import { createForwarder } from '../../router/forward.ts'
 import { get } from './support.ts'
 
-it('hands everything to one target as it came', async () => {
+it('passes everything unchanged to one target', async () => {
   const http = createServer((request, response) => response.end(request.url)).listen(0, '127.0.0.1')
   await once(http, 'listening')
   const forwarder = createForwarder(new URL(`http://127.0.0.1:${(http.address() as AddressInfo).port}`))
@@ -19,7 +19,7 @@ it('hands everything to one target as it came', async () => {
   http.close()
 })
 
-it('refuses a target that it cannot use, at once', () => {
+it('refuses an unusable target at once', () => {
   expect(() => createForwarder('http://a/b')).toThrow(
     new TypeError('target: must be only host and port; a path is set with rewrite'),
   )

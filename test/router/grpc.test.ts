@@ -80,7 +80,7 @@ describe('gRPC', () => {
     expect(failed).toMatchObject({ code: grpc.status.NOT_FOUND, details: 'not here' })
   })
 
-  it('bidirectional: each message comes back before the next is sent', async () => {
+  it('bidirectional: each message is answered before the next is sent', async () => {
     const call = client.makeBidiStreamRequest(definition.bidi.path, bytes.requestSerialize, bytes.responseDeserialize)
     for (const text of ['one', 'two', 'three']) {
       const echoed = new Promise<Buffer>(resolve => call.once('data', resolve))

@@ -1,4 +1,4 @@
-/** After any mix of answers, faults and callers that go away, nothing is left: no exchange, no connection. */
+/** After any mix of answers, faults and callers that leave, nothing is left: no exchange, no connection. */
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -59,7 +59,7 @@ it('600 exchanges, a third of them broken off somewhere', async () => {
   while (service.stats().active > 0) await nextTurn()
   const { idle, connections } = service.stats().upstreams
   expect(connections).toBe(idle)
-  // Who had gone before anything was read is no exchange.
+  // A caller that left before anything was read is no exchange.
   expect(told).toBe(service.stats().total)
   expect(told).toBeGreaterThan(400)
   await service.close({ graceMs: 0 })

@@ -3,13 +3,13 @@ import { compileTable } from '../../router/compile.ts'
 import { capturesOf, matchRequest } from '../../router/match.ts'
 import type { Route, RouteMatch } from '../../router/table.ts'
 
-/** A table whose routes are named by what they are. */
+/** A table whose routes are named after their conditions. */
 function tableOf(matches: Record<string, RouteMatch>, more: Partial<Route> = {}) {
   const routes = Object.entries(matches).map(([name, match]) => ({ name, match, target: 'http://up:80', ...more }))
   return compileTable({ routes })
 }
 
-/** `METHOD host/path` to the name of the route, or what else happens. */
+/** From `METHOD host/path` to the name of the route, or another outcome. */
 function lead(table: ReturnType<typeof tableOf>, line: string, headers: string[] = []): string {
   const [, method = 'GET', authority = '', path = ''] = /^(?:([A-Z]+) )?([^/]*)(\/.*)$/.exec(line) ?? []
   const match = matchRequest(table, { method, authority, path, headers })
@@ -30,7 +30,7 @@ describe('paths', () => {
     expect(lead(table, '/APP-PROXY')).toBe('root')
   })
 
-  it('with a slash at the end do not match the bare name', () => {
+  it('that end with a slash do not match the bare name', () => {
     const table = tableOf({ workflows: { path: '/workflows/' } })
     expect(lead(table, '/workflows/')).toBe('workflows')
     expect(lead(table, '/workflows/a')).toBe('workflows')
@@ -38,7 +38,7 @@ describe('paths', () => {
     expect(lead(table, '/workflowsx/')).toBe('none')
   })
 
-  it('capture one segment each, and a literal wins over a capture of the same length only', () => {
+  it('capture one segment each, and a literal beats only captures of the same length', () => {
     const table = tableOf({
       hook: { path: '/webhooks/{namespace}/{eventSource}' },
       list: { path: '/webhooks/list' },
@@ -65,7 +65,7 @@ describe('paths', () => {
     expect(lead(table, `/${'b/'.repeat(4000)}`)).toBe('one')
   })
 
-  it('that can be read in two ways are taken only if both lead to the same route', () => {
+  it('that can be read in two ways are accepted only if both lead to the same route', () => {
     const table = tableOf({ app: { path: '/app-proxy' }, admin: { path: '/app-proxy/admin' }, rest: { path: '/' } })
     expect(lead(table, '/app-proxy/x%2fy')).toBe('app')
     expect(lead(table, '/app-proxy//x;v=1')).toBe('app')
@@ -83,7 +83,7 @@ describe('paths', () => {
 })
 
 describe('methods', () => {
-  it('are decided by the longest path alone, with all that it takes in Allow', () => {
+  it('are checked on the longest path only, and Allow names all that it accepts', () => {
     const table = tableOf({
       read: { path: '/a', methods: ['GET'] },
       write: { path: '/a', methods: ['POST', 'PUT'] },
@@ -98,13 +98,13 @@ describe('methods', () => {
     expect(lead(tableOf({ foo: { path: '/a', methods: ['FOO'] } }), 'FOO /a')).toBe('foo')
   })
 
-  it('give way to any other route of the same path that takes all', () => {
+  it('give way to any other route of the same path that accepts all', () => {
     const table = tableOf({ all: { path: '/a' }, post: { path: '/a', methods: ['POST'] } })
     expect(lead(table, 'POST /a')).toBe('post')
     expect(lead(table, 'GET /a')).toBe('all')
   })
 
-  it('let a preflight through for a method that the route takes, if it has CORS', () => {
+  it('let a preflight through for a method that the route accepts, if it has CORS', () => {
     const match = { api: { path: '/a', methods: ['POST'] } }
     const ask = ['origin', 'https://ui', 'access-control-request-method', 'POST']
     const withCors = tableOf(match, { cors: { origins: ['https://ui'] } })
@@ -122,7 +122,7 @@ describe('hosts', () => {
     any: { path: '/any' },
   })
 
-  it('exact, then wildcard, then any; without port, case and final dot', () => {
+  it('exact, then wildcard, then any; without port, case and trailing dot', () => {
     expect(lead(table, 'a.example.com/app')).toBe('exact')
     expect(lead(table, 'A.Example.COM.:8080/app')).toBe('exact')
     expect(lead(table, 'b.example.com/app')).toBe('wildApp')
@@ -131,7 +131,7 @@ describe('hosts', () => {
     expect(lead(table, 'example.com/any')).toBe('any')
   })
 
-  it('take addresses, too', () => {
+  it('may be addresses, too', () => {
     const addresses = tableOf({ six: { hosts: ['[::1]'], path: '/' }, four: { hosts: ['127.0.0.1'], path: '/' } })
     expect(lead(addresses, '[::1]:8080/')).toBe('six')
     expect(lead(addresses, '127.0.0.1:8080/')).toBe('four')
@@ -139,7 +139,7 @@ describe('hosts', () => {
 })
 
 describe('headers', () => {
-  it('the route with more conditions wins; without them the next, then a shorter path', () => {
+  it('the route with more conditions wins; if they do not hold, the next one, then a shorter path', () => {
     const table = tableOf({
       plain: { path: '/a' },
       canary: { path: '/a', headers: { 'X-Canary': '1' } },

@@ -181,7 +181,7 @@ describe.runIf(needs('nginx'))('behind a real nginx', () => {
     }
   })
 
-  it('the upstream sees the real caller, https and the outer host; what the caller forged is gone', async () => {
+  it("the upstream sees the real caller, https and the outer host; the caller's forgeries are gone", async () => {
     const forged = {
       'x-forwarded-for': '6.6.6.6',
       'x-forwarded-proto': 'ftp',
@@ -212,7 +212,7 @@ describe.runIf(needs('nginx'))('behind a real nginx', () => {
     outgoing.destroy()
   })
 
-  it('a request body goes on piece by piece, with a length and chunked', async () => {
+  it('a request body is passed on piece by piece, with a length and chunked', async () => {
     onRaw = (socket, text) => {
       if (text.endsWith('three') || text.endsWith('0\r\n\r\n'))
         socket.end('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
@@ -255,7 +255,7 @@ describe.runIf(needs('nginx'))('behind a real nginx', () => {
     })
   })
 
-  it('a caller that goes away aborts the upstream request', async () => {
+  it('a caller that leaves aborts the upstream request', async () => {
     onRaw = socket => socket.write('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n')
     const index = raw.received.length
     const outgoing = begin('/raw/endless').end()
@@ -275,7 +275,7 @@ describe.runIf(needs('nginx'))('behind a real nginx', () => {
   })
 
   describe('cannot carry, as the documentation says:', () => {
-    /** The row stands in the documentation, and only then is it looked at here. */
+    /** The row is in the documentation, and only then is it tested here. */
     const row = (name: string, test: () => Promise<void>) =>
       it(name, async () => {
         expect(doc).toContain(`\n| ${name} | `)
@@ -290,7 +290,7 @@ describe.runIf(needs('nginx'))('behind a real nginx', () => {
     })
 
     row('request trailers', async () => {
-      // A body that came in one piece goes on with a length.
+      // A body that arrived in one piece is passed on with a length.
       onRaw = (socket, text) => {
         if (/\r\n\r\n(?:a|1\r\na\r\n0\r\n[\s\S]*\r\n)$/.test(text))
           socket.end('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')

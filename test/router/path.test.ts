@@ -6,7 +6,7 @@ const plain = (path: string) => isPlainPath(path, pathEnd(path))
 const read = (path: string) => readPath(path, pathEnd(path))
 
 describe('a plain path', () => {
-  it('is one that can be read in one way only', () => {
+  it('can be read in one way only', () => {
     for (const path of ['/', '/a', '/a/b', '/a/', '/a.b/c', "/!$&'()*+,=:@-_~", '/a?x=%2f//..;#', '/A9z']) {
       expect(plain(path), path).toBe(true)
     }
@@ -31,7 +31,7 @@ describe('a plain path', () => {
 })
 
 describe('the two readings', () => {
-  it('refuse each overlong form of an ASCII character, and no other UTF-8', () => {
+  it('refuse every overlong form of an ASCII character, and no other UTF-8', () => {
     const hex = (...bytes: number[]) => bytes.map(byte => `%${byte.toString(16)}`).join('')
     for (const code of [0, 0x2e, 0x2f, 0x5c, 0x7f]) {
       const [high, low] = [0x80 | (code >> 6), 0x80 | (code & 0x3f)]
@@ -62,26 +62,26 @@ describe('the two readings', () => {
     }
   })
 
-  it('differ where a slash is encoded, doubled, or a segment has parameters', () => {
+  it('differ if a slash is encoded or doubled, or a segment has parameters', () => {
     expect(read('/a%2Fb')).toEqual({ strict: ['a/b'], loose: ['a', 'b'] })
     expect(read('/a//b')).toEqual({ strict: ['a', '', 'b'], loose: ['a', 'b'] })
     expect(read('/a;x=1/b')).toEqual({ strict: ['a;x=1', 'b'], loose: ['a', 'b'] })
   })
 
-  it('keep the slash at the end, which routes may ask for', () => {
+  it('keep the trailing slash, which routes may require', () => {
     expect(read('//admin/')).toEqual({ strict: ['', 'admin', ''], loose: ['admin', ''] })
     expect(read('/admin//')).toEqual({ strict: ['admin', '', ''], loose: ['admin', ''] })
     expect(read('/admin/;x')).toEqual({ strict: ['admin', ';x'], loose: ['admin', ''] })
     expect(read('//')).toEqual({ strict: ['', ''], loose: [] })
   })
 
-  it('decode once, and leave what is no escape', () => {
+  it('decode once, and leave what is not an escape', () => {
     expect(decodeSegment('%61%zz%4')).toBe('a%zz%4')
     expect(read('/%2561')).toEqual({ strict: ['%61'], loose: ['%61'] })
     expect(read('/.well-known/x')).toEqual({ strict: ['.well-known', 'x'], loose: ['.well-known', 'x'] })
   })
 
-  it('never hold a dot segment, whatever the path', () => {
+  it('never contain a dot segment, whatever the path', () => {
     const parts = fc.constantFrom('/', '.', '..', '%2e', '%2f', '%5c', ';', 'a', '%', '//', '%2E', '%c0%ae', '%00')
     fc.assert(
       fc.property(fc.array(parts, { maxLength: 12 }), list => {

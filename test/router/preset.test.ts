@@ -7,7 +7,7 @@ const router = (namespaces: string[]) =>
 const ask = (url: string, namespaces = ['demo']) => router(namespaces).match({ url })
 
 describe('the preset of the GitOps runtime', () => {
-  it('leads App-Proxy with its prefix, workflows without', () => {
+  it('sends App-Proxy on with its prefix, and workflows without', () => {
     expect(ask('/app-proxy/api/graphql')).toMatchObject({
       target: 'http://cap-app-proxy:3017',
       path: '/app-proxy/api/graphql',
@@ -16,7 +16,7 @@ describe('the preset of the GitOps runtime', () => {
     expect(ask('/workflows/')).toMatchObject({ path: '/' })
   })
 
-  it('leads webhooks to the event source of an allowed namespace, path and query whole', () => {
+  it('sends webhooks to the event source of an allowed namespace, with the whole path and query', () => {
     expect(ask('/webhooks/demo/push/x?y')).toMatchObject({
       target: 'http://push-eventsource-svc.demo.svc.cluster.local:80',
       path: '/webhooks/demo/push/x?y',
@@ -32,13 +32,13 @@ describe('the preset of the GitOps runtime', () => {
     expect(ask('/x/webhooks/demo/push')).toMatchObject({ status: 404, code: 'no-route' })
   })
 
-  it('answers health itself, and knows nothing else', () => {
+  it('answers health checks itself, and knows nothing else', () => {
     expect(ask('/readyz')).toMatchObject({ outcome: 'answer', status: 200 })
     expect(ask('/healthz')).toMatchObject({ outcome: 'answer', status: 200 })
     expect(ask('/')).toMatchObject({ outcome: 'refuse', code: 'no-route' })
   })
 
-  it('without namespaces answers webhooks 404 and says why', () => {
+  it('answers webhooks with 404 and the reason if no namespaces are set', () => {
     const { logger, lines } = recordingLogger()
     gitopsRuntime({ logger })
     expect(lines).toEqual(['warn no namespaces are allowed: webhooks are answered with 404 (set preset.namespaces)'])
@@ -48,7 +48,7 @@ describe('the preset of the GitOps runtime', () => {
     })
   })
 
-  it('lets a server keep webhooks if it is told to, and takes other methods as before', () => {
+  it('lets a server keep webhooks if told to, and accepts other methods as before', () => {
     for (const inbox of [undefined, 'off', 'fallback', 'always'] as const) {
       const asked = createRouter({ routes: gitopsRuntime({ namespaces: ['demo'], inbox }) })
       for (const method of ['POST', 'GET', 'PUT']) {

@@ -30,7 +30,7 @@ afterEach(async () => {
 
 const yaml = (target: string) => `routes:\n  - { name: all, match: { path: / }, target: "${target}" }\n`
 
-/** A logger that tells when a message comes. */
+/** A logger that reports when a message arrives. */
 function told(): { logger: Logger; until: (message: string) => Promise<object> } {
   const seen = new Map<string, object>()
   const waiting = new Map<string, (fields: object) => void>()
@@ -48,7 +48,7 @@ function told(): { logger: Logger; until: (message: string) => Promise<object> }
 
 const body = async () => (await get(running!.address.port, '/')).split('\r\n\r\n')[1]
 
-it('a table that was given as one has no file to be read again', async () => {
+it('a table given as an object has no file to read again', async () => {
   const routes = { routes: [{ name: 'all', match: { path: '/' }, target: one.url }] }
   running = await serveRouter({ port: 0, routes })
   const told = new TypeError('this router has no routes file: reload takes a table')
@@ -57,7 +57,7 @@ it('a table that was given as one has no file to be read again', async () => {
 })
 
 describe('a routes file that changes', () => {
-  it('holds for the next request, while one under way goes on where it began', async () => {
+  it('takes effect with the next request, while one in progress goes on where it began', async () => {
     const file = join(folder, 'routes.yaml')
     await writeFile(file, yaml(one.url))
     const { logger, until } = told()
@@ -82,7 +82,7 @@ describe('a routes file that changes', () => {
     await slow.stop()
   })
 
-  it('drops nothing under traffic, also as Kubernetes swaps it', async () => {
+  it('drops nothing under traffic, even as Kubernetes swaps it', async () => {
     await mkdir(join(folder, 'v1'))
     await writeFile(join(folder, 'v1', 'routes.yaml'), yaml(one.url))
     await symlink('v1', join(folder, '..data'))
@@ -127,7 +127,7 @@ describe('a routes file that changes', () => {
     expect(await body()).toBe('no')
   })
 
-  it('that is bad from the start stops the service from starting', async () => {
+  it('that is bad at the start stops the service from starting', async () => {
     const file = join(folder, 'routes.yaml')
     await expect(serveRouter({ port: 0, routes: { file } })).rejects.toThrow(`cannot read ${file} (ENOENT)`)
     await writeFile(file, 'routes: [')
@@ -146,7 +146,7 @@ describe('reload with a table', () => {
     [[], 'must be a map'],
     [{}, 'routes: is missing'],
     [{ routes: {} }, 'routes: must be a list'],
-  ])('names what is no table: %j', async (given, why) => {
+  ])('names what is not a table: %j', async (given, why) => {
     const table = given as unknown as { routes: [] }
     expect(() => createRouter({ routes: table })).toThrow(why)
     await using router = createRouter({ routes: { routes: [] } })

@@ -1,4 +1,4 @@
-/** What a route says beside its target: answers, header rules, host, CORS; and how a router ends. */
+/** What a route has beside its target: answers, header rules, host, CORS; and how a router ends. */
 import { connect } from 'node:net'
 import { afterEach, describe, expect, it } from 'vitest'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
@@ -34,7 +34,7 @@ const call = (port: number, method: string, path: string, ...fields: string[]) =
     `${method} ${path} HTTP/1.1\r\nhost: outer.example\r\nconnection: close\r\n${fields.map(field => `${field}\r\n`).join('')}\r\n`,
   )
 
-describe('a table made by hand', () => {
+describe('a table made in code', () => {
   it.each<[string, Partial<Route>, string]>([
     [
       'a line end in a content type',
@@ -48,13 +48,13 @@ describe('a table made by hand', () => {
     ],
     ['endless retries', { target: 'http://a', retries: { attempts: Number.POSITIVE_INFINITY } }, 'must be at most 5'],
     ['half a retry', { target: 'http://a', retries: { attempts: 0.5 } }, 'must be a whole number'],
-  ])('%s is refused as it is read', (_, route, message) => {
+  ])('%s is refused when it is read', (_, route, message) => {
     expect(() => createRouter({ routes: { routes: [{ name: 'a', match: {}, ...route }] } })).toThrow(message)
   })
 })
 
 describe('fixed answers', () => {
-  it('have status, type and length; HEAD has no body; a request body is thrown away', async () => {
+  it('have status, type and length; HEAD has no body; a request body is discarded', async () => {
     const { address } = await service([
       { name: 'ok', match: { path: '/readyz' }, answer: { body: 'ok' } },
       { name: 'gone', match: { path: '/old' }, answer: { status: 410, body: '{}', contentType: 'application/json' } },
@@ -115,7 +115,7 @@ describe('CORS', () => {
   const cors = { origins: [UI], methods: ['GET', 'POST'], headers: ['x-access-token'], credentials: true }
   const preflight = (origin: string) => [`origin: ${origin}`, 'access-control-request-method: POST']
 
-  it('stands on our own errors, and answers preflights while the target is down', async () => {
+  it('is on our own errors, and answers preflights while the target is down', async () => {
     const { logger, lines } = recordingLogger()
     const { address } = await service(
       [
@@ -156,7 +156,7 @@ describe('CORS', () => {
 })
 
 describe('the end of a router', () => {
-  it('waits for exchanges under way, and tells of each once', async () => {
+  it('waits for exchanges in progress, and reports each once', async () => {
     const records: ExchangeRecord[] = []
     const up = await upstream('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na')
     const started = await serveRouter({
@@ -182,7 +182,7 @@ describe('the end of a router', () => {
     expect(started.stats()).toMatchObject({ active: 0, connections: 0, upstreams: { connections: 0 } })
   })
 
-  it('closes an idle one at once, and cuts at the end of the grace', async () => {
+  it('closes an idle one at once, and cuts the rest at the end of the grace', async () => {
     const up = await upstream('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na')
     const started = await serveRouter({ port: 0, routes: { routes: [{ name: 'up', match: {}, target: up.url }] } })
     const answer = get(started.address.port, '/')

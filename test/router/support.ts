@@ -13,10 +13,10 @@ export function recordingLogger(): { logger: Logger; lines: string[]; fields: ob
   return { logger: { debug: () => {}, info: at('info'), warn: at('warn'), error: at('error') }, lines, fields }
 }
 
-/** An upstream that keeps every byte it gets, by connection, and answers as the test says. */
+/** An upstream that keeps every byte it receives, by connection, and answers as the test says. */
 export class RawUpstream {
   readonly port: number
-  /** What came, in latin1, one text for each connection. */
+  /** What arrived, in latin1, one text per connection. */
   readonly received: string[] = []
   readonly sockets: Socket[] = []
   readonly server: Server
@@ -27,7 +27,7 @@ export class RawUpstream {
     this.port = (server.address() as AddressInfo).port
   }
 
-  /** `onData` is called after each chunk with all that the connection has said so far. */
+  /** `onData` is called after each chunk with everything that the connection has sent so far. */
   static async start(onData: (socket: Socket, text: string, index: number) => void = answerEach): Promise<RawUpstream> {
     const server = createServer({ allowHalfOpen: true })
     server.listen(0, '127.0.0.1')
@@ -57,7 +57,7 @@ export class RawUpstream {
     for (const tell of waiting) tell()
   }
 
-  /** Resolves once `isSo` holds; looked at whenever something comes or a connection opens or closes. */
+  /** Resolves once `isSo` holds; checked whenever something arrives or a connection opens or closes. */
   async until(isSo: () => boolean): Promise<void> {
     while (!isSo()) await new Promise<void>(resolve => this.#waiting.push(resolve))
   }
@@ -75,12 +75,12 @@ export class RawUpstream {
 
 export const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok'
 
-/** Answers 200 to each head, as often as one has come; bodies are not looked at. */
+/** Answers 200 to each head, without looking at bodies. */
 function answerEach(socket: Socket, text: string): void {
   if (text.endsWith('\r\n\r\n')) socket.write(OK)
 }
 
-/** Sends bytes and returns all that comes until the other side closes. */
+/** Sends bytes and returns everything that arrives until the other side closes. */
 export async function rawCall(port: number, bytes: string | Buffer): Promise<string> {
   const socket = connect(port, '127.0.0.1')
   socket.on('error', () => {})

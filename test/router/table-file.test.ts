@@ -8,7 +8,7 @@ import { parseRoutes, readRoutes } from '../../router/table-file.ts'
 const folder = mkdtempSync(join(tmpdir(), 'sallyport-routes-'))
 afterAll(() => rmSync(folder, { recursive: true }))
 
-/** The message for a file; empty if it is good. */
+/** The message for a file; empty if it is valid. */
 function complaint(text: string): string {
   try {
     parseRoutes(text, 'routes.yaml')
@@ -19,7 +19,7 @@ function complaint(text: string): string {
   }
 }
 
-/** A route with other lines in it, which begin at line 2. */
+/** A route with other lines in it, starting at line 2. */
 const route = (...lines: string[]) => `routes:\n  - name: a\n${lines.map(line => `    ${line}\n`).join('')}`
 
 const EXAMPLE = `
@@ -42,17 +42,17 @@ resolve: { "push-eventsource-svc.demo.svc.cluster.local:80": "127.0.0.1:12000" }
 `
 
 describe('a routes file', () => {
-  it('as the documentation has it is taken', () => {
+  it('from the documentation is accepted', () => {
     const table = parseRoutes(EXAMPLE, 'routes.yaml')
     expect(table.routes.map(({ name }) => name)).toEqual(['app-proxy', 'workflows', 'webhooks'])
     expect(table.resolve).toEqual({ 'push-eventsource-svc.demo.svc.cluster.local:80': '127.0.0.1:12000' })
   })
 
-  it('may be JSON, or without a route', () => {
+  it('may be JSON, or have no routes', () => {
     expect(parseRoutes('{"routes": []}', 'routes.json')).toEqual({ routes: [] })
   })
 
-  it('that cannot be read is told by name', async () => {
+  it('that cannot be read is named', async () => {
     const file = join(folder, 'missing.yaml')
     await expect(readRoutes(file)).rejects.toThrow(`cannot read ${file} (ENOENT)`)
   })
@@ -159,7 +159,7 @@ describe('complaints name line, column and the nearest known key', () => {
     expect(complaint(text)).toBe(`routes.yaml:${message}`)
   })
 
-  it('two routes that say the same', () => {
+  it('two routes with the same conditions', () => {
     const text = `${route(match, target)}  - name: b\n    match: { path: /x, methods: [GET] }\n    ${target}\n`
     expect(complaint(text)).toBe('')
     expect(complaint(text.replace(', methods: [GET]', ''))).toBe(
@@ -168,7 +168,7 @@ describe('complaints name line, column and the nearest known key', () => {
     expect(complaint(text.replace('name: b', 'name: a'))).toBe('routes.yaml:5:5: two routes are called "a"')
   })
 
-  it('also where only some of their hosts, or the names of their captures, are the same', () => {
+  it('even if they share only some of their hosts, or only the names of captures differ', () => {
     const two = (one: string, other: string) =>
       `routes:\n  - { name: a, match: ${one}, target: "http://b" }\n  - { name: b, match: ${other}, target: "http://b" }\n`
     const same = 'routes.yaml:3:5: routes "a" and "b" match the same requests (/x/{n})'
@@ -179,7 +179,7 @@ describe('complaints name line, column and the nearest known key', () => {
     expect(complaint(two(hosts('a.b', 'm'), '{ path: "/x/{n}" }'))).toBe('')
   })
 
-  it('YAML that is none, and each of several problems on its own line', () => {
+  it('invalid YAML, and several problems, each on its own line', () => {
     expect(complaint('routes:\n  - name: a\n   match: {}\n')).toMatch(/^routes\.yaml:3:1: /)
     expect(complaint('a: 1\na: 2\n')).toBe('routes.yaml:2:1: Map keys must be unique')
     const text = route('mach: { path: /x }', match, target, 'hots: keep')
@@ -191,7 +191,7 @@ describe('complaints name line, column and the nearest known key', () => {
 })
 
 describe('a CA file', () => {
-  it('is found from the folder of the routes file, and must hold a certificate', () => {
+  it('is found relative to the routes file, and must contain a certificate', () => {
     writeFileSync(join(folder, 'ca.pem'), 'nothing')
     const file = join(folder, 'routes.yaml')
     const text = route('match: { path: /x }', 'target: https://b', 'tls: { ca: ca.pem }')

@@ -1,4 +1,4 @@
-/** A table given as an object is held to the rules of a file: each key, each kind of value, each place. */
+/** A table given as an object follows the rules of a file: each key, each type of value, each place. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ const hook = (name: string, more: object) => ({
   ...structuredClone(more),
 })
 
-/** A good table with something at each place where a key may stand. */
+/** A valid table with something at each place where a key may be. */
 const full = () => ({
   routes: [
     {
@@ -103,7 +103,7 @@ const objects = all.filter(({ value }) => typeof value === 'object' && !Array.is
 const maps = ['match.headers', 'headers.set', 'responseHeaders.set', 'allow', 'resolve']
 const isMap = (path: Path) => maps.some(name => written(path).endsWith(name) && !written(path).endsWith(`${name}s`))
 
-it('the good one is taken, and has every key that the schema knows', () => {
+it('the valid one is accepted, and has every key that the schema knows', () => {
   expect(complaint(full())).toBe('')
   const names = new Set(all.map(({ path }) => written(path).replace(/^routes\[\d\]\./, '')))
   const walk = (shape: Shape, path: string): void => {
@@ -117,7 +117,7 @@ it('the good one is taken, and has every key that the schema knows', () => {
   expect(all.length).toBeGreaterThan(60)
 })
 
-describe('a wrong kind of value is refused at its place', () => {
+describe('a value of the wrong type is refused at its place', () => {
   it.each(all.map(({ path, value }) => [written(path), path, value] as const))('%s', (name, path, value) => {
     const wrong: unknown[] = [null, () => {}, Symbol('x'), 1n]
     if (typeof value === 'number') wrong.push(Number.NaN, -5, 0.5, Number.POSITIVE_INFINITY, String(value))
@@ -145,7 +145,7 @@ describe('an unknown key is refused by name', () => {
   )
 })
 
-it('of a mistyped key only the mistake is told', () => {
+it('for a mistyped key only the mistake is reported', () => {
   const { table, parent } = at(['routes', 0, 'match'])
   parent.mach = parent.match
   delete parent.match
@@ -168,7 +168,7 @@ describe('a key __proto__ in a file is a key like any other', () => {
     expect(() => parseRoutes(text, 'routes.yaml')).toThrow(message)
   })
 
-  it('of a condition: the condition holds', async () => {
+  it('in a condition: the condition applies', async () => {
     const text = 'routes: [{ name: a, match: { headers: { __proto__: "1" } }, target: "http://b" }]'
     await using router = createRouter({ routes: parseRoutes(text, 'routes.yaml') })
     expect(router.match({ url: '/' }).outcome).toBe('refuse')
@@ -176,7 +176,7 @@ describe('a key __proto__ in a file is a key like any other', () => {
   })
 })
 
-it('a large table told apart by methods takes work in proportion to its size', () => {
+it('compiling a large table told apart by methods takes work in proportion to its size', () => {
   const routes = (count: number) =>
     Array.from({ length: count }, (_, i) => ({ name: `r${i}`, match: { methods: [`M${i}`] }, target: 'http://b' }))
   const work = (count: number): number => {

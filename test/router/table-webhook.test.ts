@@ -1,4 +1,4 @@
-/** `verify` and `inbox` in a routes file: what is taken, what is refused and where, and what a client announces. */
+/** `verify` and `inbox` in a routes file: what is accepted, what is refused and where, and what a client announces. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -22,7 +22,7 @@ for (const [name, text] of Object.entries({
 }
 mkdirSync(join(folder, 'directory'))
 
-/** A route for webhooks with these lines, from line 5 on. */
+/** A route for webhooks with these lines, starting at line 5. */
 const hook = (...lines: string[]) =>
   [
     'routes:',
@@ -52,7 +52,7 @@ function announced(text: string) {
 const LATE =
   'signatures of slack cover the time; a target that checks it refuses late deliveries, unless inbox.resign signs them again'
 
-describe('R9 bad input, with file and line and nothing is signed anew that is not checked', () => {
+describe('R9 bad input, with file and line, and nothing is signed again unless it is verified', () => {
   it.each([
     ['verify: { scheme: gihtub, secrets: [{ file: secret }] }', '5:15: verify.scheme: must be one of github, gitea'],
     ['verify: { scheme: github }', '5:5: verify.secrets: is missing'],
@@ -122,7 +122,7 @@ describe('R9 bad input, with file and line and nothing is signed anew that is no
     expect(text).toContain(message)
   })
 
-  it('verify is said once, and needs a target', () => {
+  it('verify is given once, and needs a target', () => {
     const verify = 'verify: { scheme: github, secrets: [{ file: secret }] }'
     expect(complaint(hook(verify, `inbox: { ${verify} }`))).toBe(
       'routes.yaml:5:5: verify: inbox.verify is set, too; one of the two is enough',
@@ -132,14 +132,14 @@ describe('R9 bad input, with file and line and nothing is signed anew that is no
     )
   })
 
-  it('all problems are told at once', () => {
+  it('all problems are reported at once', () => {
     const lines = complaint(
       hook('inbox: { maxAge: 31d, answerWithin: 61s, verify: { scheme: github, secrets: [{ file: empty }] } }'),
     )
     expect(lines.split('\n')).toHaveLength(3)
   })
 
-  it('more routes than hello can carry', () => {
+  it('more routes than fit into a hello', () => {
     const routes = (count: number, path = 'x') => ({
       routes: Array.from({ length: count }, (_, i) => ({
         name: `r${i}`,
@@ -159,7 +159,7 @@ describe('R9 bad input, with file and line and nothing is signed anew that is no
   })
 })
 
-describe('what is unwise is told', () => {
+describe('unwise settings are reported', () => {
   it.each([
     ['inbox: { answerWithin: 10s }', ['inbox.answerWithin is 10s, and GitHub and GitLab give up after 10 s']],
     ['inbox: { answerWithin: 9s }', []],
@@ -220,7 +220,7 @@ describe('what a client announces', () => {
     expect(parseControl(JSON.stringify({ ...hello, inbox: said }))).toMatchObject({ inbox: rules })
   })
 
-  it('routes without an inbox that take some requests of one that has it', () => {
+  it('routes without an inbox that match some requests of one that has an inbox', () => {
     const route = (name: string, path: string, more = '') =>
       `  - { name: ${name}, match: { path: "${path}", hosts: [A.test]${more && ', methods: [POST]'} }, target: "http://127.0.0.1:1"${more} }\n`
     const text = `routes:\n${[

@@ -22,7 +22,7 @@ test.each([
 })
 
 test.each(['http://a', 'https://a.example:8443', 'h2c://[::1]:80', 'http://10.0.0.1', 'http://{name}.svc:80'])(
-  'R4 %s is one',
+  'R4 %s is valid',
   target => {
     expect(parseTarget(target).text).toBe(target)
   },

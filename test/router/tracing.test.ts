@@ -36,7 +36,7 @@ async function ask(trustedProxies: string[]) {
   return { spans, told, target }
 }
 
-test('a trace of a trusted proxy is joined, and led on to the upstream', async () => {
+test("a trusted proxy's trace is joined and passed on to the upstream", async () => {
   const { spans, told, target } = await ask(['127.0.0.1'])
   await spans.named('GET /a')
   expect(waterfall(spans.finished, 'http.response.status_code', 'url.full', 'error.type')).toEqual([
@@ -47,7 +47,7 @@ test('a trace of a trusted proxy is joined, and led on to the upstream', async (
   expect(told).toEqual([`00-${TRACE}-${spanId}-01`])
 })
 
-test("a stranger's goes no further", async () => {
+test("a stranger's trace is not passed on", async () => {
   const { spans, told } = await ask([])
   expect([told, spans.finished]).toEqual([[undefined], []])
 })

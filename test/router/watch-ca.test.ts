@@ -1,4 +1,4 @@
-/** The CA files that a routes file names are watched with it, in whatever folder they are. */
+/** The CA files that a routes file names are watched with it, in any folder. */
 import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -29,13 +29,13 @@ function routes(name: string, caFile: string): string {
   return `routes: [{ name: ${name}, match: {}, target: "https://b", tls: { ca: ${caFile} } }]`
 }
 
-/** As an administrator does: whole or not at all. */
+/** As an administrator does it: whole or not at all. */
 function put(name: string, text: string): void {
   writeFileSync(join(folder, `${name}.new`), text)
   renameSync(join(folder, `${name}.new`), join(folder, name))
 }
 
-/** What is told, in its order; `next` waits for the next of it. */
+/** What is reported, in order; `next` waits for the next report. */
 function watch() {
   const told: string[] = []
   let heard: (() => void) | undefined
@@ -59,13 +59,13 @@ function watch() {
   return { told, next }
 }
 
-it('a rotated CA is taken', async () => {
+it('a rotated CA takes effect', async () => {
   const { next } = watch()
   put('tls/ca.pem', `${ca}\n`)
   expect(await next()).toBe('a')
 })
 
-it('a table refused because its CA file is missing is taken when the file appears', async () => {
+it('a table refused because its CA file is missing takes effect when the file appears', async () => {
   const { next } = watch()
   put('routes.yaml', routes('b', 'tls/new.pem'))
   expect(await next()).toBe('(ENOENT)')
@@ -73,7 +73,7 @@ it('a table refused because its CA file is missing is taken when the file appear
   expect(await next()).toBe('b')
 })
 
-it('a table refused because its CA file is none is taken when the file is mended', async () => {
+it('a table refused because its CA file is invalid takes effect when the file is fixed', async () => {
   put('tls/new.pem', 'nothing')
   const { next } = watch()
   put('routes.yaml', routes('b', 'tls/new.pem'))
@@ -82,7 +82,7 @@ it('a table refused because its CA file is none is taken when the file is mended
   expect(await next()).toBe('b')
 })
 
-it('a CA file that goes and comes back the same is told of each time', async () => {
+it('a CA file that disappears and returns unchanged is reported each time', async () => {
   const { next } = watch()
   rmSync(join(folder, 'tls/ca.pem'))
   expect(await next()).toBe('(ENOENT)')
@@ -90,7 +90,7 @@ it('a CA file that goes and comes back the same is told of each time', async () 
   expect(await next()).toBe('a')
 })
 
-it('what is written again as it was changes nothing', async () => {
+it('rewriting a file unchanged does nothing', async () => {
   const { told, next } = watch()
   put('tls/ca.pem', ca)
   put('routes.yaml', routes('a', 'tls/ca.pem'))

@@ -7,7 +7,7 @@ import { parseRoutes } from '../../router/table-file.ts'
 import { watchRoutes } from '../../router/watch.ts'
 import { eventually } from '../support/until.ts'
 
-it('a secret that changes behind the compiler is read again', async () => {
+it('a secret that changes after it was compiled is read again', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'sallyport-secret-'))
   const secret = join(folder, 'secret')
   const file = join(folder, 'routes.yaml')

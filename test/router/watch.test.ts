@@ -1,4 +1,4 @@
-/** Reads of a routes file that overlap. */
+/** Overlapping reads of a routes file. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -7,7 +7,7 @@ import type { RouteTable } from '../../router/index.ts'
 import { watchRoutes } from '../../router/watch.ts'
 import { eventually } from '../support/until.ts'
 
-/** Each read, as it was begun; the test says when it ends, and with what. */
+/** Each read, as it began; the test says when it ends, and with what. */
 const { reads } = vi.hoisted(() => ({ reads: [] as ((text: string) => void)[] }))
 vi.mock('../../protocol/base/plain-file.ts', async original => ({
   ...(await original<typeof import('../../protocol/base/plain-file.ts')>()),
@@ -31,13 +31,13 @@ async function begun(count: number): Promise<void> {
   await eventually(() => expect(reads.length).toBeGreaterThanOrEqual(count))
 }
 
-it('an older read never ends behind a newer one', async () => {
+it('an older read never ends after a newer one', async () => {
   const taken: string[] = []
   const watcher = watch(taken)
   const both = [watcher.reload(), watcher.reload()]
   await begun(1)
   await new Promise(resolve => setImmediate(resolve))
-  // Whichever are under way end in the wrong order.
+  // Those in progress end in the wrong order.
   const early = reads.splice(0)
   for (const [i, read] of [...early.entries()].reverse()) read(`${i}`)
   if (early.length === 1) {
@@ -49,7 +49,7 @@ it('an older read never ends behind a newer one', async () => {
   watcher.close()
 })
 
-it('what is read behind the end is not taken', async () => {
+it('what is read after the end is ignored', async () => {
   const taken: string[] = []
   const watcher = watch(taken)
   const last = watcher.reload()

@@ -1,4 +1,4 @@
-/** Routes that take signed webhooks alone: what their upstream sees of a forgery, and what it gets of the rest. */
+/** Routes that accept only signed webhooks: what their upstream sees of a forgery, and what it receives of the rest. */
 import { createHash, createHmac, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
@@ -75,7 +75,7 @@ function chunked(body: Buffer, size: number): Buffer {
   return Buffer.concat([...parts, Buffer.from('0\r\n\r\n')])
 }
 
-/** Answers with a digest of the body once it is whole, and says of each request how it ended. */
+/** Answers with a digest of the body once it is whole, and reports how each request ended. */
 async function digesting(): Promise<{ url: string; outcomes: string[]; ended: () => Promise<void> }> {
   const outcomes: string[] = []
   let wake = () => {}
@@ -183,7 +183,7 @@ describe('R8 over HTTP/1.1', () => {
     expect(router.stats().active).toBe(0)
   })
 
-  it('why stands in the log', async () => {
+  it('the log says why', async () => {
     const { logger, lines, fields } = recordingLogger()
     const routes = {
       routes: [
@@ -205,7 +205,7 @@ describe('R8 over HTTP/1.1', () => {
     expect(fields[0]).toMatchObject({ route: 'a', code: 'webhook-signature', requestId: expect.any(String) })
   })
 
-  it('whatever the method, and of a WebSocket too', async () => {
+  it('whatever the method, and for a WebSocket, too', async () => {
     const upstream = await raw()
     const { address } = await serve(upstream.url)
     for (const head of [
@@ -226,7 +226,7 @@ describe('R8 over HTTP/1.1', () => {
     expect(body).toMatch(/^HTTP\/1\.1 200 /)
   })
 
-  it.each(['length', 'chunks'])('a large forgery, with %s, never ends at the upstream', async how => {
+  it.each(['length', 'chunks'])('a large forgery, with %s, never completes at the upstream', async how => {
     const upstream = await digesting()
     const { address } = await serve(upstream.url)
     const body = randomBytes(MIB)
@@ -244,7 +244,7 @@ describe('R8 over HTTP/1.1', () => {
   })
 
   it.each(['GET', 'POST', 'DELETE'])(
-    'of an upstream that answers %s before the end a forger reads nothing',
+    'if an upstream answers %s before the end, a forger reads nothing',
     async method => {
       const early =
         'HTTP/1.1 103 Early Hints\r\nlink: </private>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nprivate'
@@ -257,24 +257,24 @@ describe('R8 over HTTP/1.1', () => {
       expect(answer).toMatch(/^HTTP\/1\.1 401 /)
       expect(answer).not.toContain('private')
       expect(upstream.received[0]!.length).toBeLessThan(MIB)
-      // Whoever has signed reads it once the body is whole.
+      // A sender with a valid signature reads it once the body is whole.
       expect(await send(sign(body))).toMatch(/^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\nprivate$/)
       expect(router.stats().active).toBe(0)
     },
   )
 
-  it('a caller that waits for 100 is asked by us, and its upstream has nothing to wait for', async () => {
+  it('we ask a caller that waits for 100, and its upstream has nothing to wait for', async () => {
     const upstream = await raw((socket, text) => text.endsWith('{"a":1}') && socket.write(OK))
     const { address } = await serve(upstream.url)
     const answer = await rawCall(address.port, post('{"a":1}', sign('{"a":1}'), 'expect: 100-continue'))
     expect(answer).toMatch(/^HTTP\/1\.1 100 Continue\r\n[\s\S]*HTTP\/1\.1 200 OK/)
     expect(answer.match(/ 100 /g)).toHaveLength(1)
     expect(upstream.received[0]).not.toContain('expect')
-    // Nobody asks for a body that cannot be good.
+    // Nobody asks for a body that cannot be valid.
     expect(await rawCall(address.port, post('', 'x', 'expect: 100-continue'))).toMatch(/^HTTP\/1\.1 401 /)
   })
 
-  it('limits and failures behind it stay what they are', async () => {
+  it('limits and failures behind it stay the same', async () => {
     const body = Buffer.alloc(200 * KIB)
     const { address } = await serve('http://127.0.0.1:1', { limits: { bodyBytes: 100 * KIB } })
     expect(await rawCall(address.port, post(body, sign(body)))).toMatch(/^HTTP\/1\.1 413 /)
@@ -283,7 +283,7 @@ describe('R8 over HTTP/1.1', () => {
     expect(await rawCall(address.port, post('{}', sign('{}')))).toMatch(/^HTTP\/1\.1 502 [\s\S]*upstream-refused/)
   })
 
-  it('a secret is rotated by its file', async () => {
+  it('a secret is rotated through its file', async () => {
     const upstream = await raw()
     const secret = join(folder, 'rotated')
     const file = join(folder, 'routes.yaml')
@@ -313,7 +313,10 @@ describe('R8 over HTTP/1.1', () => {
 })
 
 describe('R8 over HTTP/2', () => {
-  /** Says of each request how many bytes it had when its handler was told of the end; after a reset, Node tells of one as well. */
+  /**
+   * Reports how many bytes of each request had arrived when its handler heard of the end; after a reset, Node reports
+   * an end as well.
+   */
   async function listen() {
     const outcomes: string[] = []
     const server = createHttp2((request, response) => {
@@ -330,7 +333,7 @@ describe('R8 over HTTP/2', () => {
     return { outcomes, url: `h2c://127.0.0.1:${(server.address() as AddressInfo).port}` }
   }
 
-  // Whole in itself, and nothing but filling behind it.
+  // Complete in itself, with only filling behind it.
   const body = Buffer.concat([Buffer.from('{"forged":true}'), Buffer.alloc(200 * KIB, ' ')])
   const lump = Buffer.concat([Buffer.from(`${body.length.toString(16)}\r\n`), body, Buffer.from('\r\n')])
   const half = post(Buffer.concat([body, Buffer.from('x')]), sign('')).subarray(0, -1)
@@ -353,13 +356,13 @@ describe('R8 over HTTP/2', () => {
     await expect.poll(() => router.stats().active).toBe(1)
     finish(socket)
     await expect.poll(() => router.stats().active).toBe(0)
-    // What comes behind it arrives, and nothing has before.
+    // What comes after it arrives, and nothing has arrived before.
     const good = randomBytes(200 * KIB)
     expect(await rawCall(address.port, post(good, sign(good)))).toMatch(/^HTTP\/1\.1 200 /)
     expect(outcomes).toEqual([`ended ${good.length}`])
   })
 
-  it('a large body arrives once it is known to be good, up to 25 MiB', async () => {
+  it('a large body arrives once it is known to be valid, up to 25 MiB', async () => {
     const { outcomes, url } = await listen()
     const { address } = await serve(url)
     for (const bytes of [65 * KIB, 25 * MIB]) {
@@ -393,7 +396,7 @@ describe('as a layer', () => {
       .filter(event => event.startsWith(`${what} `))
       .reduce((total, event) => total + Number(event.split(' ')[1]), 0)
 
-  it.each([1, 100, 1000, 5000, 100_000])('in parts of %i bytes, 64 KiB wait, and each byte has credit once', size => {
+  it.each([1, 100, 1000, 5000, 100_000])('in parts of %i bytes, 64 KiB wait, and each byte is credited once', size => {
     const body = randomBytes(Math.min(300_000, 70_000 * size))
     const { both, sink } = begin(body)
     let sent = 0
@@ -403,7 +406,7 @@ describe('as a layer', () => {
       const received = Math.min(sent + size, body.length)
       expect(received - passed).toBeGreaterThanOrEqual(Math.min(received, 64 * KIB))
       expect(received - passed).toBeLessThan(64 * KIB + Math.max(size, 4 * KIB))
-      // The upstream takes half of it at once.
+      // The upstream consumes half of it at once.
       const taken = sum(both, 'taken')
       if (passed > taken + 1) {
         both.events.push(`taken ${Math.floor((passed - taken) / 2)}`)
@@ -425,7 +428,7 @@ describe('as a layer', () => {
     expect(sum(both, 'requestConsumed')).toBe(body.length)
   })
 
-  it('a token decides at once: the body goes on as it comes', () => {
+  it('a token decides at once: the body is passed on as it arrives', () => {
     const both = ends()
     const token = createVerifier({ scheme: 'bearer' }, [readSecret({ scheme: 'bearer' }, Buffer.from('t'))])
     const headers = ['authorization', 'Bearer t', 'expect', '100-continue']
@@ -456,7 +459,7 @@ describe('as a layer', () => {
     { weight: 1, arbitrary: fc.constantFrom('head', 'answer', 'fail', 'leave').map(kind => ({ kind, bytes: 0 })) },
   )
 
-  it('R8 in any order: no forgery ends at the upstream, credit adds up, and each end is told once', () => {
+  it('R8 in any order: no forgery completes at the upstream, credit adds up, and each end is told once', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 40 }), fc.boolean(), (steps, good) => {
         const body = Buffer.concat(steps.map(({ kind, bytes }) => Buffer.alloc(kind === 'chunk' ? bytes : 0, 7)))
@@ -520,7 +523,7 @@ describe('as a layer', () => {
         }
         if (!isHeard) expect(sum(both, 'responseData')).toBe(0)
         else {
-          // The caller takes what the upstream has its credit for already, and a byte more.
+          // The caller consumes what the upstream already has credit for, and a byte more.
           for (let had = 0; had < said; ) {
             expect(isFree(room)).toBe(said - had <= 64 * KIB)
             const handed = sum(both, 'responseData')
@@ -534,14 +537,14 @@ describe('as a layer', () => {
         }
         if (isHeard && answered !== 'answer') sink.requestAbort(new SallyportError('cancelled'))
         if (isWhole || left || answered === 'fail') expect(isFree(room)).toBe(true)
-        // Without a word of the upstream's it was never asked, or has what came before the tail.
+        // Without a word from the upstream it was never asked, or has what came before the tail.
         expect(both.request !== undefined).toBe(sum(both, 'requestData') > 0 || count('requestEnd') > 0)
       }),
       { numRuns: 300 },
     )
   })
 
-  it('an early answer waits for the verdict, and what follows stands behind it', () => {
+  it('an early answer waits for the verdict, and what follows queues behind it', () => {
     const body = Buffer.alloc(200_000)
     const { both, sink } = begin(body, sign(body))
     sink.requestData(body.subarray(0, 100_000))
@@ -553,7 +556,7 @@ describe('as a layer', () => {
     const heard: string[] = []
     both.front.responseData = chunk => {
       heard.push(Buffer.from(chunk).toString())
-      // As an upstream that is given credit.
+      // Like an upstream that receives credit.
       if (heard.length === 1) {
         both.response.responseData(Buffer.from('b'))
         both.response.responseData(Buffer.from('c'))
@@ -566,7 +569,7 @@ describe('as a layer', () => {
   })
 
   it.each([false, true])(
-    'R8 an answer that waits has a bound, and behind the end nothing is kept; forged: %s',
+    'R8 an answer that waits is bounded, and nothing is kept after the end; forged: %s',
     forged => {
       const body = Buffer.alloc(MIB)
       for (const more of [0, 1]) {
@@ -617,7 +620,7 @@ describe('as a layer', () => {
     expect(isFree(room)).toBe(true)
   })
 
-  it('behind a failure of the upstream, what still comes of a webhook takes no room', () => {
+  it('after a failure of the upstream, the rest of a webhook takes no room', () => {
     const body = Buffer.alloc(3 * MIB)
     const room = new BodyRoom()
     const { both, sink } = begin(body, sign(body), room)
@@ -644,7 +647,7 @@ describe('as a layer', () => {
     expect(late.both.events.at(-1)).toBe('requestAbort cancelled')
   })
 
-  it('a forgery: the upstream is told once, and what comes afterwards is dropped', () => {
+  it('a forgery: the upstream is told once, and what arrives afterwards is dropped', () => {
     const { both, sink } = begin(Buffer.alloc(1))
     sink.requestData(Buffer.alloc(100_000))
     sink.requestData(Buffer.alloc(100_000))
@@ -656,7 +659,7 @@ describe('as a layer', () => {
   })
 })
 
-describe('R9 a delivery out of the inbox', () => {
+describe('R9 a delivery from the inbox', () => {
   const standard = { scheme: 'standard-webhooks' } as const
   const secret = readSecret(standard, Buffer.from('whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw'))
   const signer = createSigner(standard, secret)
@@ -680,17 +683,17 @@ describe('R9 a delivery out of the inbox', () => {
     return both
   }
 
-  it('its signed time counts from when it arrived at the server', () => {
+  it('its signed time is checked against its arrival at the server', () => {
     expect(run(late()).events).toContain('requestEnd')
     const headers = late().headers.map(text => (text.endsWith('Z') ? new Date().toISOString() : text))
     expect(run(late({ headers })).events).toContain('responseAbort webhook-signature')
   })
 
-  it('without a session nobody is believed', () => {
+  it('nobody is believed without a session', () => {
     expect(run(late({ session: undefined })).events).toContain('responseAbort webhook-signature')
   })
 
-  it('its fields reach the upstream, those of others do not', async () => {
+  it("its fields reach the upstream, and others' do not", async () => {
     const upstream = await raw((socket, text) => text.endsWith('{"a":1}') && socket.write(OK))
     const router = createRouter({ routes: { routes: [{ name: 'a', match: {}, target: upstream.url }] } })
     for (const session of ['s-1', undefined]) {
@@ -716,7 +719,7 @@ describe('R9 a delivery out of the inbox', () => {
     await router.close()
   })
 
-  it('is signed anew, at each attempt', () => {
+  it('is signed again at each attempt', () => {
     const fresh = createSigner({ scheme: 'stripe' }, readSecret({ scheme: 'stripe' }, Buffer.from('other')))
     for (const next of [signer, fresh]) {
       const both = ends()
@@ -745,7 +748,7 @@ describe('R9 a delivery out of the inbox', () => {
     }
   })
 
-  it('bodies that wait for a signature have a bound, and give it back', () => {
+  it('bodies that wait for a signature are bounded, and give their room back', () => {
     const room = new BodyRoom()
     const start = () => {
       const both = ends()
@@ -765,7 +768,7 @@ describe('R9 a delivery out of the inbox', () => {
     expect(isFree(room)).toBe(true)
   })
 
-  it('forgeries that never end leave room for webhooks that are small', () => {
+  it('forgeries that never end leave room for small webhooks', () => {
     const github = { scheme: 'github' as const }
     const checked = createVerifier(github, [readSecret(github, Buffer.from('s3cret'))])
     const room = new BodyRoom()
@@ -780,7 +783,7 @@ describe('R9 a delivery out of the inbox', () => {
       const forger = start(BODY_UNKNOWN, sign('x'))
       for (let sent = 0; sent < bytes; sent += 16 * KIB) forger.sink.requestData(Buffer.alloc(16 * KIB))
     }
-    // What has no name gets one.
+    // A caller without a name gets one.
     const good = start(64 * KIB, sign(Buffer.alloc(64 * KIB)), 'webhook-id', '')
     good.sink.requestData(Buffer.alloc(64 * KIB))
     good.sink.requestEnd([])
@@ -828,7 +831,7 @@ describe('room for bodies that wait whole', () => {
       for (let sent = 0; sent < bytes; sent += 64 * KIB) sink.requestData(Buffer.alloc(64 * KIB))
     }
 
-    it('forgers of one network keep none of another out, and all of it comes back', () => {
+    it('forgers in one network keep out none from another, and all of the room comes back', () => {
       const room = new BodyRoom()
       const forgers = Array.from({ length: 64 }, () => begin(room, '198.51.100.9', Buffer.alloc(0)))
       for (const { sink } of forgers) lumps(sink, 896 * KIB)
@@ -852,7 +855,7 @@ describe('room for bodies that wait whole', () => {
     })
   })
 
-  it('what is good gives way to nobody', () => {
+  it('a valid body gives way to nobody', () => {
     const room = new BodyRoom()
     const both = ends()
     const body = Buffer.alloc(20 * MIB)
@@ -870,7 +873,7 @@ describe('room for bodies that wait whole', () => {
     expect(isFree(room)).toBe(true)
   })
 
-  it('in any order it is never more than full, and who gives way has more than who comes', () => {
+  it('in any order it is never more than full, and the one that gives way has more than the newcomer', () => {
     const step = fc.record({
       at: fc.integer({ min: 0, max: 11 }),
       bytes: fc.integer({ min: 0, max: 20 * MIB }),

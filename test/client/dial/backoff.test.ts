@@ -17,7 +17,7 @@ describe('Backoff', () => {
     throw new Error('a defect of the embedder')
   }
   it.each([thrown, () => Number.NaN, () => -1, () => 2, () => Number.POSITIVE_INFINITY])(
-    'waits within its range, whatever its source of chance does: %s',
+    'waits within its range, whatever its random source does: %s',
     source => {
       const backoff = new Backoff({}, source)
       const waits = Array.from({ length: 20 }, () => backoff.failed())
@@ -35,13 +35,13 @@ describe('Backoff', () => {
     },
   )
 
-  it('tries within a second after the loss of a session, whatever failed before', () => {
+  it('retries within a second after losing a session, whatever failed before', () => {
     const backoff = new Backoff({}, most)
     for (let i = 0; i < 6; i++) backoff.failed()
     expect(backoff.lost(10_000)).toBeLessThanOrEqual(1000)
   })
 
-  it('goes on where it was unless the session lived 60 s', () => {
+  it('continues from where it was unless the session lasted 60 s', () => {
     const backoff = new Backoff({}, most)
     for (let i = 0; i < 3; i++) backoff.failed()
     backoff.lost(59_999)
@@ -50,7 +50,7 @@ describe('Backoff', () => {
     expect(Math.round(backoff.failed())).toBe(1000)
   })
 
-  it('begins anew with a server that asked us to leave, unless it does so at once', () => {
+  it('starts over with a server that asked us to leave, unless that happens at once', () => {
     const backoff = new Backoff({}, most)
     for (let i = 0; i < 5; i++) backoff.failed()
     expect(Math.round(backoff.left(500))).toBe(1000)
@@ -61,7 +61,7 @@ describe('Backoff', () => {
     expect([backoff.failed(), backoff.failed()].map(Math.round)).toEqual([1000, 2000])
   })
 
-  it('is there at once for a server that asks us to leave, but for one that does so again and again', () => {
+  it('is immediate for a server that asks us to leave, unless it does so repeatedly', () => {
     const backoff = new Backoff({}, most)
     expect(backoff.left(1000)).toBe(0)
     expect([10, 10, 10, 10, 10].map(lived => Math.round(backoff.left(lived)))).toEqual([1000, 2000, 4000, 5000, 5000])
@@ -69,14 +69,14 @@ describe('Backoff', () => {
     expect(Math.round(backoff.left(10))).toBe(1000)
   })
 
-  it('slows down, to 5 s, where session after session dies at once', () => {
+  it('slows down to 5 s if session after session dies at once', () => {
     const backoff = new Backoff({}, most)
     expect([10, 10, 10, 10, 10].map(lived => Math.round(backoff.lost(lived)))).toEqual([1000, 2000, 4000, 5000, 5000])
     expect(Math.round(backoff.lost(1000))).toBe(1000)
     expect(Math.round(backoff.lost(10))).toBe(1000)
   })
 
-  it('is slow after a refusal, and never at once', () => {
+  it('is slow after a refusal, and never immediate', () => {
     const low = new Backoff({}, least)
     expect([low.refused(), low.refused(), low.refused()]).toEqual([5000, 10_000, 15_000])
     low.failed()
@@ -89,7 +89,7 @@ describe('Backoff', () => {
   })
 })
 
-it('tries of another replica come ever more rarely, until there is a new session', () => {
+it('attempts at another replica become ever rarer until there is a new session', () => {
   const backoff = new Backoff({ moveMs: 1000 }, () => 1)
   expect([backoff.move(false), backoff.move(true), backoff.move(true)]).toEqual([1000, 2000, 4000])
   for (let i = 0; i < 50; i++) backoff.move(true)

@@ -32,7 +32,7 @@ async function fallInto(holeMs: number): Promise<Told> {
 
 describe.runIf(needs('netns', 'iptables'))('a path that swallows every packet', () => {
   test.each(long ? [30_000, 600_000] : [9000])(
-    'for %d ms: both ends notice, and traffic flows after it',
+    'for %d ms: both ends notice, and traffic flows afterwards',
     {
       timeout: 660_000,
     },

@@ -18,7 +18,7 @@ beforeEach(() => {
 })
 afterEach(() => void unsubscribe('net.client.socket', onSocket))
 
-/** What fills its queue is none of the attempts. */
+/** None of the attempts fills its queue. */
 async function startLate(): Promise<LateListener> {
   const late = await LateListener.start()
   attempts.length = 0
@@ -47,7 +47,7 @@ it.each([
   }
 })
 
-it('takes an address that refused at first, while the other one stays silent', async () => {
+it('accepts an address that refused at first, while the other one stays silent', async () => {
   const late = await startLate()
   const back = createServer()
   try {
@@ -63,7 +63,7 @@ it('takes an address that refused at first, while the other one stays silent', a
   }
 })
 
-it('begins nothing more once it has come to an end', async () => {
+it('starts nothing more once it has ended', async () => {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   try {
@@ -71,7 +71,7 @@ it('begins nothing more once it has come to an end', async () => {
     const connecting = connectTcp('a.test', port, [LATE, REFUSES], AbortSignal.timeout(60_000))
     const failed = attempts[0]!.listeners('error')[0] as (error: Error) => void
     const socket = await connecting
-    // Of an attempt that ended in the same turn as another connected, it is told behind that.
+    // An attempt that ended in the same turn as another connected is reported after that.
     failed(new AggregateError([Object.assign(new Error('late'), { code: 'ETIMEDOUT', address: '127.0.0.1' })]))
     expect(attempts).toHaveLength(1)
     socket.destroy()

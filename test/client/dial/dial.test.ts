@@ -43,7 +43,7 @@ interface Endpoint {
   readonly requests: IncomingMessage[]
 }
 
-/** A control endpoint that lets everybody in, or answers with what `refuse` gives; null: the test answers. */
+/** A control endpoint that accepts everybody, or answers with what `refuse` returns; null: the test answers. */
 async function endpoint(
   options: { tls?: ServerOptions | false; protocol?: string | false; refuse?: string | null } = {},
 ): Promise<Endpoint> {
@@ -118,20 +118,20 @@ describe('dial', () => {
     expect((request!.socket as Socket & { getProtocol(): string }).getProtocol()).toBe('TLSv1.3')
   })
 
-  it.each(['wss', 'ws'])('%s: leaves nothing open where a step throws as it begins', async scheme => {
+  it.each(['wss', 'ws'])('%s: leaves nothing open if a step throws as it begins', async scheme => {
     const { port } = await endpoint({ tls: scheme === 'ws' ? false : {} })
     const server = new URL(`${scheme}://127.0.0.1:${port}`)
     await expect(dialServer(optionsFor(port, { server, token: 'in two\nlines' }))).rejects.toThrow(/header content/)
     await eventually(() => expect([...sockets].map(({ destroyed }) => destroyed)).toEqual([true]))
   })
 
-  it('keeps a path prefix of the address', async () => {
+  it("keeps the address's path prefix", async () => {
     const { port, requests } = await endpoint()
     await opened(optionsFor(port, { server: new URL(`wss://127.0.0.1:${port}/edge/`) }))
     expect(requests[0]!.url).toBe('/edge/tunnel/v1/connect')
   })
 
-  it('sends the name as SNI and resolves *.localhost by itself', async () => {
+  it('sends the name as SNI and resolves *.localhost itself', async () => {
     const certificate = await createServerCertificate(secrets.authority, { hosts: ['*.tunnels.localhost'] })
     const { port, requests } = await endpoint({ tls: { cert: certificate.certificate, key: certificate.key } })
     await opened(optionsFor(port, { server: new URL(`wss://connect.tunnels.localhost:${port}`) }))
@@ -171,7 +171,7 @@ describe('dial', () => {
     )
   })
 
-  it('adds --ca to the system store, and trusts it alone with caOnly', async () => {
+  it('adds --ca to the system store, and trusts only it with caOnly', async () => {
     const { port } = await endpoint()
     await opened(optionsFor(port, { trust: createTrust({ ca: secrets.ca }) }))
     const other = await createAuthority({ name: 'Another CA' })
@@ -183,14 +183,14 @@ describe('dial', () => {
 })
 
 describe('a dial that fails', () => {
-  it('names the answer to the upgrade', async () => {
+  it('reports the answer to the upgrade', async () => {
     const body = '{"requestId":"9b1"}'
     const refuse = `HTTP/1.1 401 Unauthorized\r\ndate: ${new Date().toUTCString()}\r\ncontent-length: ${body.length}\r\n\r\n${body}`
     const { port } = await endpoint({ refuse })
     expect(await failure(optionsFor(port))).toBe('refused (401, request 9b1): the token that you gave is not a JWT')
   })
 
-  it('names the public port', async () => {
+  it('reports the public port', async () => {
     const refuse = 'HTTP/1.1 404 Not Found\r\nsallyport-error: unknown-host\r\ncontent-length: 0\r\n\r\n'
     const { port } = await endpoint({ refuse })
     expect(await failure(optionsFor(port))).toContain('is the public port of a server')
@@ -207,7 +207,7 @@ describe('a dial that fails', () => {
     expect(await failed).toContain('refused (403)')
   })
 
-  it.each([['chat'], [false]])('names another subprotocol (%s)', async protocol => {
+  it.each([['chat'], [false]])('reports another subprotocol (%s)', async protocol => {
     const { port } = await endpoint({ protocol: protocol as string | false })
     const theirs = protocol === false ? 'another version of the protocol' : '"chat"'
     expect(await failure(optionsFor(port))).toBe(
@@ -215,7 +215,7 @@ describe('a dial that fails', () => {
     )
   })
 
-  it('names a refused port', async () => {
+  it('reports a refused port', async () => {
     const server = createTcp()
     const port = await listen(server)
     server.close()
@@ -223,7 +223,7 @@ describe('a dial that fails', () => {
     expect(await failure(optionsFor(port))).toBe(`nothing is listening at 127.0.0.1:${port} (connection refused)`)
   })
 
-  it('names a name that does not resolve', async () => {
+  it('reports a name that does not resolve', async () => {
     const resolver = new Resolver((name, _options, callback) =>
       callback(Object.assign(new Error(`getaddrinfo ENOTFOUND ${name}`), { code: 'ENOTFOUND' }), '', 4),
     )
@@ -235,7 +235,7 @@ describe('a dial that fails', () => {
     )
   })
 
-  it('names a certificate for another name', async () => {
+  it('reports a certificate for another name', async () => {
     const certificate = await createServerCertificate(secrets.authority, { hosts: ['a.example.com', 'b.example.com'] })
     const { port } = await endpoint({ tls: { cert: certificate.certificate, key: certificate.key } })
     expect(await failure(optionsFor(port))).toBe(
@@ -250,12 +250,12 @@ describe('a dial that fails', () => {
     expect(requests).toEqual([])
   })
 
-  it('names a port without TLS', async () => {
+  it('reports a port without TLS', async () => {
     const { port } = await endpoint({ tls: false })
     expect(await failure(optionsFor(port))).toContain(`127.0.0.1:${port} does not speak TLS`)
   })
 
-  it('names old TLS', async () => {
+  it('reports old TLS', async () => {
     const { port } = await endpoint({ tls: { maxVersion: 'TLSv1.2' } })
     expect(await failure(optionsFor(port))).toBe(`127.0.0.1:${port} does not speak TLS 1.3`)
     await opened(optionsFor(port, { trust: createTrust({ ca: secrets.ca, minVersion: 'TLSv1.2' }) }))
@@ -272,7 +272,7 @@ describe('a dial that fails', () => {
     )
   })
 
-  it('names a server that hangs up', async () => {
+  it('reports a server that hangs up', async () => {
     const port = await listen(createTcp(socket => socket.destroy()))
     const server = new URL(`ws://127.0.0.1:${port}`)
     expect(await failure(optionsFor(port, { server }))).toBe(
@@ -280,7 +280,7 @@ describe('a dial that fails', () => {
     )
   })
 
-  it('ends with the reason of the signal', async () => {
+  it("ends with the signal's reason", async () => {
     const port = await listen(createTcp(() => {}))
     const stop = new AbortController()
     const result = dialServer(optionsFor(port, { signal: stop.signal })).catch((error: unknown) => error)
@@ -291,7 +291,7 @@ describe('a dial that fails', () => {
     )
   })
 
-  it('that nobody wants any more waits for no resolver', async () => {
+  it('waits for no resolver once nobody wants it any more', async () => {
     const resolver = { resolve: () => new Promise<never>(() => {}) } as unknown as Resolver
     const signal = AbortSignal.abort(new Error('enough'))
     await expect(dialServer(optionsFor(1, { resolver, signal }))).rejects.toThrow('enough')
@@ -325,7 +325,7 @@ describe('through a proxy', () => {
     return await listen(server)
   }
 
-  it('connects with CONNECT, resolving nothing itself', async () => {
+  it('uses CONNECT, and resolves nothing itself', async () => {
     const { port } = await endpoint()
     const through = parseProxy(`http://127.0.0.1:${await proxy()}`)
     await opened(optionsFor(port, { proxy: through }))
@@ -337,7 +337,7 @@ describe('through a proxy', () => {
     expect(seen.at(-1)!.url).toBe(`[::1]:${port}`)
   })
 
-  it('sends credentials, over TLS where the proxy has it', async () => {
+  it('sends credentials, over TLS if the proxy has it', async () => {
     const { port } = await endpoint()
     const through = parseProxy(`https://us:pass@127.0.0.1:${await proxy({ credentials: 'us:pass', tls: true })}`)
     const socket = await opened(optionsFor(port, { proxy: through }))

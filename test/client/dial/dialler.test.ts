@@ -1,4 +1,4 @@
-/** What a refusal during a dial says is said of the token that was shown, and by the one who refuses alone. */
+/** A refusal during a dial is about the token that was sent, and only a refusal counts. */
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -55,7 +55,7 @@ async function refused(dialler: Dialler, answer: string, meanwhile?: () => void)
 const head = (status: string, date = '') =>
   `HTTP/1.1 ${status}\r\n${date}content-length: 0\r\nconnection: close\r\n\r\n`
 
-it('a 401 for an old token leaves the one that came during the dial in force', async () => {
+it('a 401 for an old token leaves one that arrived during the dial in force', async () => {
   const { keeper, dialler, asked } = make([jwt('1'), jwt('2')])
   const given = jwt('given')
   await refused(dialler, head('401 Unauthorized'), () => keeper.set(given))
@@ -64,7 +64,7 @@ it('a 401 for an old token leaves the one that came during the dial in force', a
   keeper.close()
 })
 
-it('a 401 for the token at hand has another one fetched', async () => {
+it('a 401 for the current token causes another one to be fetched', async () => {
   const { keeper, dialler, asked } = make([jwt('1'), jwt('2')])
   await refused(dialler, head('401 Unauthorized'))
   await keeper.get()
@@ -73,7 +73,7 @@ it('a 401 for the token at hand has another one fetched', async () => {
 })
 
 it.each(['401 Unauthorized', '403 Forbidden', '400 Bad Request', '426 Upgrade Required', '503 Service Unavailable'])(
-  'the clock of a server that answers %s says nothing of when tokens end',
+  'the clock of a server that answers %s does not decide when tokens end',
   async status => {
     const given = jwt('given')
     const { keeper, dialler, asked } = make([jwt('1'), jwt('2')])

@@ -296,7 +296,7 @@ describe('explain', () => {
 })
 
 describe('isRefusal', () => {
-  it('is true where another attempt soon is of no use', () => {
+  it('is true if another attempt soon would be useless', () => {
     expect([401, 403, 426].map(status => isRefusal(answer(status)))).toEqual([true, true, true])
     expect(isRefusal({ kind: 'subprotocol', got: 'chat' })).toBe(true)
     expect(isRefusal(answer(400))).toBe(true)

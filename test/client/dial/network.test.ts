@@ -24,7 +24,7 @@ function machine(...addresses: string[]) {
   return { state, changes, back, watch, seconds }
 }
 
-it('tells of addresses that come and go, once each', () => {
+it('reports addresses that appear and disappear, once each', () => {
   const { state, changes, seconds } = machine('127.0.0.1', '10.0.0.1')
   seconds(5)
   expect(changes).toEqual([])
@@ -37,14 +37,14 @@ it('tells of addresses that come and go, once each', () => {
   expect(changes).toHaveLength(2)
 })
 
-it('does not look at addresses of one link: containers bring and take them', () => {
+it('ignores link-local addresses: containers add and remove them', () => {
   const { state, changes, seconds } = machine('10.0.0.1')
   state.addresses = ['10.0.0.1', 'fe80::1', '169.254.7.7']
   seconds(2)
   expect(changes).toEqual([])
 })
 
-it('tells of sleep: the clock on the wall went on alone', () => {
+it('reports sleep: only the wall clock went on', () => {
   const { state, changes, seconds } = machine('10.0.0.1')
   state.skewMs = 3000
   seconds(1)
@@ -54,7 +54,7 @@ it('tells of sleep: the clock on the wall went on alone', () => {
   expect(changes).toEqual([{ reason: 'this machine has slept', lost: [] }])
 })
 
-it('tells of a clock that is set back, which changes nothing of the network', () => {
+it('notices a clock that is set back, which does not count as a change of the network', () => {
   const { state, changes, back, seconds } = machine('10.0.0.1')
   state.skewMs = -3000
   seconds(1)
@@ -65,7 +65,7 @@ it('tells of a clock that is set back, which changes nothing of the network', ()
   expect(changes).toEqual([])
 })
 
-it('lives with a sandbox that shows no interfaces', () => {
+it('copes with a sandbox that shows no interfaces', () => {
   const { state, changes, watch, seconds } = machine('10.0.0.1')
   state.broken = true
   seconds(1)

@@ -28,19 +28,19 @@ describe('parseProxy', () => {
 })
 
 describe('chooseProxy', () => {
-  it('takes the environment, in upper or lower case', () => {
+  it('uses the environment, in upper or lower case', () => {
     expect(chooseProxy(SERVER, undefined, { HTTPS_PROXY: PROXY })?.host).toBe('proxy.corp')
     expect(chooseProxy(SERVER, undefined, { https_proxy: PROXY })?.host).toBe('proxy.corp')
     expect(chooseProxy(SERVER, undefined, {})).toBeUndefined()
     expect(chooseProxy(SERVER, undefined, { HTTPS_PROXY: '' })).toBeUndefined()
   })
 
-  it('lets the option win, also over NO_PROXY, and an empty one mean none', () => {
+  it('lets the option win, even over NO_PROXY, and an empty one means none', () => {
     expect(chooseProxy(SERVER, 'http://other:1', { HTTPS_PROXY: PROXY, NO_PROXY: '*' })?.host).toBe('other')
     expect(chooseProxy(SERVER, '', { HTTPS_PROXY: PROXY })).toBeUndefined()
   })
 
-  it('never sends loopback to a proxy of the environment', () => {
+  it('never sends loopback to a proxy from the environment', () => {
     expect(chooseProxy(new URL('wss://127.0.0.1:8443'), undefined, { HTTPS_PROXY: PROXY })).toBeUndefined()
     expect(chooseProxy(new URL('wss://x.tunnels.localhost'), undefined, { HTTPS_PROXY: PROXY })).toBeUndefined()
   })

@@ -8,7 +8,7 @@ const v4 = (...numbers: number[]): LookupAddress[] =>
 
 type Answer = LookupAddress[] | Error | undefined
 
-/** A resolver's other end: gives the answers in turn; `undefined` is none at all. */
+/** A resolver's other end: gives the answers in turn; `undefined` gives none. */
 function answers(...list: Answer[]) {
   let asked = 0
   const lookup: LookupFunction = (_name, _options, callback) => {
@@ -23,7 +23,7 @@ const failing = (code: string) => Object.assign(new Error(code), { code })
 const ends = (addresses: readonly LookupAddress[]) => addresses.map(({ address }) => address.at(-1)).join('')
 
 describe('the resolver', () => {
-  it('begins with another address of the name each turn', async () => {
+  it('starts with another address of the name each time', async () => {
     const resolver = new Resolver(answers(v4(1, 2, 3), v4(1, 2, 3), v4(1, 2, 3), v4(1, 2, 3)).lookup)
     const orders = []
     for (const turn of [0, 1, 2, 3]) orders.push(ends(await resolver.resolve('replicas.example.com', turn)))
@@ -31,7 +31,7 @@ describe('the resolver', () => {
     expect(resolver.machines('replicas.example.com')).toBe(3)
   })
 
-  it('takes the two families of one machine for one machine', async () => {
+  it('treats the two address families of one machine as one machine', async () => {
     const both = [...v4(1), { address: '2001:db8::1', family: 6 }]
     const resolver = new Resolver(answers(both).lookup)
     await resolver.resolve('one.example.com')
@@ -39,7 +39,7 @@ describe('the resolver', () => {
     expect(resolver.machines('never-asked.example.com')).toBe(1)
   })
 
-  it('asks nobody for an address, nor for localhost', async () => {
+  it('makes no query for an address or for localhost', async () => {
     const { lookup, asked } = answers()
     const resolver = new Resolver(lookup)
     expect(await resolver.resolve('::1')).toEqual([{ address: '::1', family: 6 }])
@@ -47,7 +47,7 @@ describe('the resolver', () => {
     expect(asked()).toBe(0)
   })
 
-  it('goes on learning once it knows as many names as it remembers, and forgets the one asked for longest ago', async () => {
+  it('keeps learning once it knows as many names as it remembers, and forgets the least recently used', async () => {
     let turn = 1
     let broken = false
     const resolver = new Resolver((_name, _options, callback) => {
@@ -63,7 +63,7 @@ describe('the resolver', () => {
     await expect(resolver.resolve('n1.example.com')).rejects.toMatchObject({ code: 'EAI_AGAIN' })
   })
 
-  it('uses what it knows while the resolver fails or does not answer, and not where the name is gone', async () => {
+  it('uses what it knows while the resolver fails or hangs, but not if the name is gone', async () => {
     vi.useFakeTimers()
     const { lookup } = answers(v4(1), failing('EAI_AGAIN'), failing('ENOTFOUND'), undefined)
     const resolver = new Resolver(lookup)
@@ -76,7 +76,7 @@ describe('the resolver', () => {
     vi.useRealTimers()
   })
 
-  it('asks again where an answer never came', async () => {
+  it('asks again if an answer never arrived', async () => {
     vi.useFakeTimers()
     const { lookup } = answers(undefined, v4(2))
     const resolver = new Resolver(lookup)
@@ -87,7 +87,7 @@ describe('the resolver', () => {
     vi.useRealTimers()
   })
 
-  it('fails where the answer cannot be read, and throws into nobody', async () => {
+  it('fails if the answer cannot be read, and throws at nobody', async () => {
     const read = () => {
       throw failing('EBROKEN')
     }
@@ -104,7 +104,7 @@ describe('the resolver', () => {
     expect(asked()).toBe(1)
   })
 
-  it('says that a name without an address is not found', async () => {
+  it('reports a name without an address as not found', async () => {
     await expect(new Resolver(answers([]).lookup).resolve('a.example.com')).rejects.toMatchObject({ code: 'ENOTFOUND' })
   })
 })

@@ -11,13 +11,13 @@ beforeAll(async () => {
 })
 
 describe('createTrust', () => {
-  it('takes what can be used', () => {
+  it('accepts what can be used', () => {
     createTrust({})
     createTrust({ ca: secrets.ca })
     createTrust({ ca: [Buffer.from(secrets.ca), other.ca], caOnly: true, tls: secrets.server })
   })
 
-  it('says what cannot', () => {
+  it('reports what cannot', () => {
     const { cert, key } = secrets.server
     const complaint = (options: Parameters<typeof createTrust>[0]) => {
       try {

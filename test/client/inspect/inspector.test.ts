@@ -32,7 +32,7 @@ interface Answer {
   readonly body?: Uint8Array | string
 }
 
-/** The caller's end: it takes everything. */
+/** The caller's end: it consumes everything. */
 class CallerEnd implements ResponseSink {
   body = Buffer.alloc(0)
   credit = 0
@@ -62,7 +62,7 @@ function bytesOf(body: Uint8Array | string): Buffer {
   return Buffer.from(body as string)
 }
 
-/** A target that answers each request when it is whole, and remembers what it got. */
+/** A target that answers each request once it is complete, and remembers what it received. */
 function ground(mode: 'heads' | 'bodies' = 'bodies', answer: Answer = {}, now = standing) {
   const got: { request: HttpRequest; body: string }[] = []
   const target: Handler = (request, response) => {
@@ -102,7 +102,7 @@ const form = ['content-type', 'application/x-www-form-urlencoded']
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
 
-/** What is in use when nothing more can be collected. */
+/** Memory in use when nothing more can be collected. */
 function usedBytes(): number {
   collect()
   collect()
@@ -110,7 +110,7 @@ function usedBytes(): number {
   return arrayBuffers + heapUsed
 }
 
-/** A frame of a WebSocket; a client's is masked. */
+/** A WebSocket frame; a client's is masked. */
 function frame(text: string, masked: boolean, first = 0x81): Buffer {
   const payload = Buffer.from(text, 'latin1')
   const head = payload.length < 126 ? [payload.length] : [126, payload.length >> 8, payload.length & 0xff]
@@ -122,7 +122,7 @@ function frame(text: string, masked: boolean, first = 0x81): Buffer {
   ])
 }
 
-describe('a secret is shown nowhere, if it stands', () => {
+describe('a secret is shown nowhere, be it', () => {
   const places: Record<string, { headers?: HeaderList; path?: string; body?: string | Uint8Array }> = {
     'in authorization': { headers: ['authorization', `Bearer ${CANARY}`] },
     'in basic credentials': { headers: ['authorization', `Basic ${CANARY}`] },
@@ -215,7 +215,7 @@ describe('a secret is shown nowhere, if it stands', () => {
     inspector.subscribe(exchange => seen.push(exchange))
     const detail = send({ method: 'POST', headers: [...headers], path }, body)
     expect(shows([detail, inspector.list(), seen])).toEqual([])
-    // The target still got it, and gets it again.
+    // The target still received it, and receives it again.
     const replayed = await inspector.replay(detail.id, { unsafe: true }).catch((error: Error) => error)
     if (detail.request.body?.truncated === true) {
       expect(String(replayed)).toMatch('not kept in full')
@@ -271,7 +271,7 @@ describe('a secret is shown nowhere, if it stands', () => {
     expect(ground().send({ path: `/?token=${CANARY}` }).path).not.toContain(tag)
   })
 
-  it('and what is none stays byte for byte', () => {
+  it('and what is not secret stays byte for byte', () => {
     const body = '{"a": "\u00fc \\u00e9 \u{1f600}", "n": 1.50, "list": [true, null, "\\/"], "token": null}\n'
     const { send } = ground()
     const detail = send({ path: '/a%20b?x=%2F+&y&=z;q', headers: ['accept', '*/*;q=0.8, text/html'] }, body)
@@ -314,7 +314,7 @@ describe('the ring', () => {
     expect(inspector.get(first!.id)?.request.body?.text?.length).toBe(128 * 1024)
   })
 
-  it('counts nothing when it is closed, whatever has happened', async () => {
+  it('counts nothing once it is closed, whatever has happened', async () => {
     const random = randomOf(7)
     const { inspector, handler } = ground()
     for (let i = 0; i < 400; i++) {
@@ -335,7 +335,7 @@ describe('the ring', () => {
     expect(inspector.stats()).toMatchObject({ exchanges: 0, bytes: 0, replays: 0 })
   })
 
-  it('passes on every byte and all credit, also of exchanges that it has dropped', () => {
+  it('passes on every byte and all credit, even of exchanges that it has dropped', () => {
     const { inspector, handler, got, send } = ground()
     const caller = new CallerEnd()
     const sink = handler(requestOf({ method: 'POST', path: '/old', bodyBytes: 6 }), caller)
@@ -348,7 +348,7 @@ describe('the ring', () => {
     expect(inspector.list().some(({ path }) => path === '/old')).toBe(false)
   })
 
-  it('keeps no more memory than its ceiling where text is not latin1', () => {
+  it('keeps no more memory than its ceiling if text is not latin1', () => {
     const { inspector, send } = ground('bodies', { body: `\u{1f600}${'a'.repeat(131_000)}` })
     const before = usedBytes()
     for (let i = 0; i < 300; i++) send()
@@ -356,7 +356,7 @@ describe('the ring', () => {
     expect(usedBytes() - before).toBeLessThan(1.2 * RING_BYTES)
   })
 
-  it('counts what it needs to read the messages of WebSockets, until they end', () => {
+  it('counts what it needs to read WebSocket messages, until they end', () => {
     const plain = Buffer.alloc(255 * 1024, 'a')
     const compressed = deflateRawSync(plain, { finishFlush: constants.Z_SYNC_FLUSH }).subarray(0, -4).toString('latin1')
     const inspector = new RingInspector('bodies', noLogger, standing)
@@ -366,7 +366,7 @@ describe('the ring', () => {
         headers: ['sec-websocket-extensions', 'permessage-deflate'],
         bodyBytes: -1,
       })
-      // The first leaves a window, the second is not whole.
+      // The first leaves a window, the second is incomplete.
       response.responseData(frame(compressed, false, 0xc1))
       response.responseData(frame('b'.repeat(40_000), false, 0x01))
       return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
@@ -398,7 +398,7 @@ describe('the ring', () => {
     expect(detail.bytesOut).toBe(body.length)
   })
 
-  it('with heads alone keeps no body and no message', () => {
+  it('keeps no bodies or messages if it keeps heads only', () => {
     const { send } = ground('heads', { body: 'secret' })
     const detail = send({ method: 'POST' }, 'private')
     expect(detail.request.body).toEqual({ bytes: 7, truncated: true, omitted: 'bodies are not kept' })
@@ -406,7 +406,7 @@ describe('the ring', () => {
     expect(detail.replayable).toBe(false)
   })
 
-  it('takes no more than its share of the time: what comes beyond it is not shown, and said so', async () => {
+  it('takes no more than its share of the time: what exceeds it is not shown, and that is stated', async () => {
     let now = 0
     const { inspector, send, got } = ground('bodies', { headers: ['x-answer', CANARY], body: CANARY }, () => now)
     const { redactor } = inspector
@@ -433,7 +433,7 @@ describe('the ring', () => {
     expect(send(request).path).toBe(`/${CANARY}`)
   })
 
-  it('reads no further messages where there is no time for them', () => {
+  it('reads no further messages when it is out of time for them', () => {
     let now = 0
     const inspector = new RingInspector('bodies', noLogger, () => now)
     const handler = inspector.layer((_, response) => {
@@ -460,7 +460,7 @@ describe('the ring', () => {
     expect(inspector.stats().bytes).toBeGreaterThan(16_000)
   })
 
-  it('tells what does not decode, and counts what does', () => {
+  it('reports what does not decode, and counts what does', () => {
     const plain = 'x'.repeat(5000)
     const { send } = ground('bodies', { headers: ['content-encoding', 'gzip'], body: gzipSync(plain) })
     const detail = send({ method: 'POST', headers: ['content-encoding', 'gzip'] }, 'no gzip')
@@ -473,7 +473,7 @@ describe('the ring', () => {
     )
   })
 
-  it('decodes no more than four encodings', () => {
+  it('decodes at most four encodings', () => {
     const { send } = ground()
     let body: Buffer = Buffer.from('plain')
     for (let encodings = 1; encodings <= 5; encodings++) {
@@ -487,7 +487,7 @@ describe('the ring', () => {
   })
 
   it.each(['\\', '"', '\\"', '"a":', `'a':'`, '{"', ';=', '?a=', '%25', 'eyJ', 'bearer ', '://', ' ', '\n'])(
-    'redacts 64 KiB of %j in time that grows with their number alone',
+    'redacts 64 KiB of %j in time that grows only with their number',
     text => {
       const { send } = ground('bodies')
       const body = text.repeat((64 * 1024) / text.length)
@@ -500,7 +500,7 @@ describe('the ring', () => {
     },
   )
 
-  it('shows the failure of a target, and where its time went', () => {
+  it("shows a target's failure, and where its time went", () => {
     const inspector = new RingInspector('heads', noLogger, standing)
     const handler = inspector.layer((_, response) => {
       response.responseAbort(new SallyportError('upstream-refused'))
@@ -520,7 +520,7 @@ describe('the ring', () => {
 })
 
 describe('a replay', () => {
-  it('is marked, and says of which exchange it is one', async () => {
+  it('is marked, and names the exchange that it repeats', async () => {
     const { inspector, send, got } = ground()
     const { id } = send({ path: '/a?token=x', headers: ['x-request-id', 'r1', 'expect', '100-continue'] })
     const replayed = await inspector.replay(id)

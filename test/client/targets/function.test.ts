@@ -55,7 +55,7 @@ const REQUEST: HttpRequest = {
 }
 
 describe('a target function', () => {
-  it('gets a web Request: method, URL, headers, caller and body', async () => {
+  it('receives a web Request: method, URL, headers, caller and body', async () => {
     let seen: Request | undefined
     const session = await serve(async request => {
       seen = request
@@ -91,7 +91,7 @@ describe('a target function', () => {
     expect(headers).toEqual(['set-cookie', 'a=1', 'set-cookie', 'b=2', 'x-kept', '1'])
   })
 
-  it('says nothing in our name', async () => {
+  it('cannot speak in our name', async () => {
     const session = await serve(
       () => new Response(null, { headers: { 'sallyport-error': 'runtime-offline', 'x-kept': '1' } }),
     )
@@ -118,7 +118,7 @@ describe('a target function', () => {
     ['gzip, br', brotliCompressSync(gzipSync(TEXT)), true],
     ['identity', Buffer.from(TEXT), false],
     ['gzip, unheard-of', Buffer.from(TEXT), false],
-  ])('passes on what `fetch` answers of a body in %s', async (coding, body, undone) => {
+  ])("passes on `fetch`'s answer with a body in %s", async (coding, body, undone) => {
     const upstream = createServer((request, response) => {
       response.writeHead(200, { 'content-encoding': coding, 'content-length': body.length })
       response.end(request.method === 'HEAD' ? undefined : body)
@@ -137,7 +137,7 @@ describe('a target function', () => {
     upstream.close()
   })
 
-  it('keeps a coding that the function made', async () => {
+  it('keeps a content coding that the function made', async () => {
     const session = await serve(() => new Response(gzipSync(TEXT), { headers: { 'content-encoding': 'gzip' } }))
     const { headers } = await session.exchange().answer()
     expect(headers).toContain('content-encoding')
@@ -153,7 +153,7 @@ describe('a target function', () => {
   it.each([
     ['longer', '3'],
     ['shorter', '9'],
-  ])('is cut where its body is %s than announced', async (_name, length) => {
+  ])('is cut if its body is %s than announced', async (_name, length) => {
     const session = await serve(() => new Response('hello', { headers: { 'content-length': length } }))
     await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
   })
@@ -189,7 +189,7 @@ describe('a target function', () => {
     expect([error.reason, error.message]).toEqual(['upstream-broken', problem])
   })
 
-  it('streams: each chunk goes out as it comes', async () => {
+  it('streams: each chunk goes out as it is produced', async () => {
     let more: ReadableStreamDefaultController<Uint8Array> | undefined
     const body = new ReadableStream<Uint8Array>({
       start(controller) {
@@ -207,7 +207,7 @@ describe('a target function', () => {
     expect((await exchange.answer()).text).toBe('xxxxx')
   })
 
-  it('reads its own body no further than the caller takes', async () => {
+  it('has its body read no further than the caller consumes', async () => {
     let pulled = 0
     const body = new ReadableStream<Uint8Array>(
       {
@@ -223,7 +223,7 @@ describe('a target function', () => {
     const exchange = session.exchange()
     exchange.takes = false
     await exchange.bytes(48 * KIB)
-    // The window of the stream is 64 KiB, and as much again may wait here: then it stands still.
+    // The stream's window is 64 KiB, and as much again may wait here; then it pauses.
     for (let i = 0; i < 20; i++) await new Promise(setImmediate)
     const stood = pulled
     expect(stood).toBeLessThanOrEqual(10)
@@ -233,7 +233,7 @@ describe('a target function', () => {
     expect(pulled).toBeGreaterThan(stood)
   })
 
-  it('takes of the request what it reads, and no more', async () => {
+  it('consumes as much of the request as it reads, and no more', async () => {
     const reading = Promise.withResolvers<ReadableStreamDefaultReader<Uint8Array>>()
     const done = Promise.withResolvers<Response>()
     const session = await serve(request => {
@@ -255,7 +255,7 @@ describe('a target function', () => {
     expect((await exchange.answer()).text).toBe('all')
   })
 
-  it('that reads its request late has all of it, and until then no more memory is kept than that', async () => {
+  it('that reads its request late receives all of it, and until then no more memory than that is held', async () => {
     const begin = Promise.withResolvers<void>()
     let text = ''
     const handler = functionTarget(async request => {
@@ -278,7 +278,7 @@ describe('a target function', () => {
     )
     await collectAllGarbage()
     const before = process.memoryUsage().arrayBuffers
-    // As they come out of a session that is busy with others: each cut from a slab of its own.
+    // As a session that is busy with others delivers them: each cut from its own slab.
     for (let i = 0; i < 500; i++) sink.requestData(Buffer.alloc(64 * KIB, 'a').subarray(100, 110))
     await collectAllGarbage()
     expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(512 * KIB)
@@ -299,7 +299,7 @@ describe('a target function', () => {
     exchange.request.requestEnd([])
   })
 
-  it('that fails is a 502 without a word of the inside', async () => {
+  it('that fails becomes a 502 that reveals nothing of the inside', async () => {
     const session = await serve(() => {
       throw new Error('secret')
     })
@@ -309,7 +309,7 @@ describe('a target function', () => {
     expect(text).not.toContain('secret')
   })
 
-  it('that returns no Response is a 502', async () => {
+  it('that returns no Response becomes a 502', async () => {
     const session = await serve((() => 'hello') as never)
     expect((await session.exchange().answer()).status).toBe(502)
   })
@@ -327,7 +327,7 @@ describe('a target function', () => {
     await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
   })
 
-  it('is told by its signal that the caller has gone, while it thinks or while it sends, though it kept no request', async () => {
+  it('learns from its signal that the caller has left, while it thinks or while it sends, even if it kept no request', async () => {
     const aborted: string[] = []
     const cancelled = Promise.withResolvers<void>()
     const thinking = Promise.withResolvers<void>()
@@ -352,7 +352,7 @@ describe('a target function', () => {
     expect(aborted).toEqual(['/think', '/send'])
   })
 
-  it('that waits for its next event hears at once that its caller is gone', async () => {
+  it('that waits for its next event hears at once that its caller has left', async () => {
     const cancelled = Promise.withResolvers<unknown>()
     const session = await serve(() => {
       const start = (controller: ReadableStreamDefaultController<Uint8Array>) =>
@@ -370,7 +370,7 @@ describe('a target function', () => {
     ['is not made of bytes', 'text', {}, {}],
     ['has a head that cannot be taken', Buffer.from('x'), {}, { responseHead: thrown }],
     ['cannot be taken', Buffer.from('x'), {}, { responseData: thrown }],
-  ])('hears that its answer is given up, where it %s', async (_, chunk, headers, front) => {
+  ])('hears that its answer is abandoned, if it %s', async (_, chunk, headers, front) => {
     const cancelled = Promise.withResolvers<unknown>()
     const both = ends()
     const target = functionTarget(() => {
@@ -382,7 +382,7 @@ describe('a target function', () => {
     expect(both.events.at(-1)).toBe('responseAbort upstream-broken')
   })
 
-  it('is no answer with a body that somebody reads already', async () => {
+  it('cannot answer with a body that somebody is already reading', async () => {
     const both = ends()
     const target = functionTarget(() => {
       const answer = new Response('x')
@@ -394,7 +394,7 @@ describe('a target function', () => {
     expect(both.events).not.toContain('head 200')
   })
 
-  it('gets an upgrade as a plain GET, and may say no', async () => {
+  it('receives an upgrade as a plain GET, and may decline', async () => {
     const session = await serve(request => new Response(`no ${request.headers.get('upgrade')}`, { status: 426 }))
     expect(await session.exchange({ upgrade: true }).answer()).toMatchObject({ status: 426, text: 'no null' })
   })
@@ -405,7 +405,7 @@ describe('a target function', () => {
     expect((await session.exchange({ method: 'FOO' }).answer()).text).toBe('called')
   })
 
-  it.each(['GET', 'get', 'Head'])('gets a %s with a body, without the body', async method => {
+  it.each(['GET', 'get', 'Head'])('receives a %s with a body, without the body', async method => {
     const session = await serve(request => new Response(String(request.body)))
     const exchange = session.exchange({ method, bodyBytes: 3 })
     exchange.request.requestData(Buffer.from('abc'))

@@ -36,14 +36,17 @@ async function service(): Promise<string> {
 }
 
 describe('a target URL', () => {
-  it.each([['text'], ['URL']])('is forwarded to, given as %s: host kept, the caller told', async kind => {
-    const url = await service()
-    const session = await serve(kind === 'URL' ? new URL(url) : url)
-    const { status, text } = await session.exchange({ path: '/a?b=1' }).answer()
-    expect([status, text]).toEqual([200, '/a?b=1 prod.tunnels.test 192.0.2.1 https'])
-  })
+  it.each([['text'], ['URL']])(
+    'is forwarded to, given as %s: the host is kept, and the caller passed on',
+    async kind => {
+      const url = await service()
+      const session = await serve(kind === 'URL' ? new URL(url) : url)
+      const { status, text } = await session.exchange({ path: '/a?b=1' }).answer()
+      expect([status, text]).toEqual([200, '/a?b=1 prod.tunnels.test 192.0.2.1 https'])
+    },
+  )
 
-  it('that nobody serves is a 502', async () => {
+  it('where nobody listens becomes a 502', async () => {
     const url = await service()
     const gone = services.pop()!
     gone.close()
@@ -67,7 +70,7 @@ describe('a router', () => {
     ],
   })
 
-  it('routes, and tells the server how its failures are shown', async () => {
+  it('routes, and tells the server how to show its failures', async () => {
     const url = await service()
     await using router = createRouter({ routes: table(url) })
     const session = await serve(router)

@@ -46,7 +46,7 @@ describe('a node:http server that never listens', () => {
       'where its answers do not tell',
       (response: ServerResponse) => void response.setHeader('connection', 'keep-alive'),
     ],
-  ])('gets nothing on a connection that it is about to close, %s', async (_, prepare) => {
+  ])('receives nothing on a connection that it is about to close, %s', async (_, prepare) => {
     const sockets = new Set<unknown>()
     const target = createServer({ keepAliveTimeout: 1_000 }, (request, response) => {
       sockets.add(request.socket)
@@ -58,7 +58,7 @@ describe('a node:http server that never listens', () => {
     expect(sockets.size).toBe(3)
   })
 
-  it('says nothing in our name', async () => {
+  it('cannot speak in our name', async () => {
     const target = createServer((_, response) => {
       response.writeHead(503, { 'sallyport-error': 'runtime-offline', 'x-kept': '1' }).end()
     })
@@ -68,7 +68,7 @@ describe('a node:http server that never listens', () => {
     expect(headers).not.toContain('sallyport-error')
   })
 
-  it('serves several at once, and streams both ways', async () => {
+  it('serves several at once, and streams in both directions', async () => {
     const target = createServer((request, response) => void request.pipe(response))
     const session = await serve(target)
     const exchanges = Array.from({ length: 8 }, (_, i) => {
@@ -95,7 +95,7 @@ describe('a node:http server that never listens', () => {
     expect((await exchange.bytes(9)).toString('latin1')).toBe('\x81\x07echo hi')
   })
 
-  it('sees the request aborted when the caller goes', async () => {
+  it('sees the request aborted when the caller leaves', async () => {
     const closed = Promise.withResolvers<void>()
     const began = Promise.withResolvers<void>()
     const target = createServer((_request, response) => {
@@ -119,7 +119,7 @@ describe('a node:http server that never listens', () => {
     await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
   })
 
-  it('that hangs up before an answer is a 502', async () => {
+  it('that hangs up before an answer becomes a 502', async () => {
     const target = createServer(request => void request.socket.destroy())
     const session = await serve(target)
     expect((await session.exchange().answer()).status).toBe(502)
@@ -145,7 +145,7 @@ describe('a node:http server that never listens', () => {
     for (let i = 0; i < 2; i++) expect(await session.exchange().answer()).toMatchObject({ status: 200, text: 'well' })
   })
 
-  it('is told when nothing comes and goes for its timeout', async () => {
+  it('hears of its timeout when nothing moves', async () => {
     const session = await serve(
       createServer((_request, response) => void response.setTimeout(50, () => response.end('too late'))),
     )

@@ -44,7 +44,7 @@ async function up(server: Http2SecureServer | HttpsServer): Promise<Up> {
   }
 }
 
-/** Tells which protocol and scheme it was asked by. */
+/** Answers with the protocol and scheme of the request. */
 function both(): Http2SecureServer {
   return createSecureServer({ ...secrets.server, allowHTTP1: true }, (request, response) => {
     const scheme = (request.headers[':scheme'] as string | undefined) ?? ''
@@ -59,7 +59,7 @@ async function route(target: string, tls: Route['tls'] = {}): Promise<RouterServ
   return service
 }
 
-it('HTTP/2 where the route offers it and the target takes it, over one connection', async () => {
+it('HTTP/2 if the route offers it and the target accepts it, over one connection', async () => {
   const { target, connections } = await up(both())
   const service = await route(target, { http2: true })
   const answers = await Promise.all(Array.from({ length: 20 }, () => get(service.address.port, '/')))
@@ -71,7 +71,7 @@ it('HTTP/2 where the route offers it and the target takes it, over one connectio
 it.each([
   ['ended', (socket: Socket) => void socket.end()],
   ['reset', (socket: Socket) => socket.destroy()],
-])('a connection that is %s is left, and cuts what it had begun', async (_, end) => {
+])('a connection that is %s is abandoned, and its exchanges are cut', async (_, end) => {
   const server = createSecureServer(secrets.server, (request, response) => {
     if (request.url === '/whole') response.end('ok')
     else response.write('half')
@@ -95,13 +95,13 @@ it.each([
   expect(service.stats()).toMatchObject({ active: 0, upstreams: { connections: 1, idle: 1 } })
 })
 
-it('HTTP/1.1 where the route does not', async () => {
+it('HTTP/1.1 if the route does not offer it', async () => {
   const { target } = await up(both())
   const service = await route(target)
   expect(await get(service.address.port, '/', 'te: trailers')).toMatch(/over 1\.1 {2}te=$/)
 })
 
-it('HTTP/1.1 where the target does not: many at once get a connection each', async () => {
+it('HTTP/1.1 if the target does not accept it: many at once get a connection each', async () => {
   const waiting: (() => void)[] = []
   const server = createHttps(secrets.server, (request, response) => {
     waiting.push(() => response.end(`over ${request.httpVersion}`))
@@ -117,7 +117,7 @@ it('HTTP/1.1 where the target does not: many at once get a connection each', asy
   expect(service.stats().upstreams).toMatchObject({ connections: 10, idle: 10 })
 })
 
-it('a WebSocket takes HTTP/1.1', async () => {
+it('a WebSocket uses HTTP/1.1', async () => {
   const server = both()
   const webSockets = new WebSocketServer({ noServer: true })
   server.on('upgrade', (request, socket, head) =>
@@ -137,7 +137,7 @@ it('a WebSocket takes HTTP/1.1', async () => {
   expect(text).toMatch(/^HTTP\/1\.1 101 /)
 })
 
-it('the certificate is checked, and connections are not shared with a route that checks otherwise', async () => {
+it('the certificate is checked, and connections are not shared with a route that checks differently', async () => {
   const { target, connections } = await up(both())
   const other = await makeSecrets()
   const named = (name: string, tls: Route['tls']): Route => ({ name, match: { path: `/${name}` }, target, tls })

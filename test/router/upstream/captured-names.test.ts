@@ -1,4 +1,4 @@
-/** Names that callers make up leave threads for those of the table: a lookup is slow, and 1,000 of them wait. */
+/** Names that callers make up leave threads for those in the table: a lookup is slow, and 1,000 of them wait. */
 import dns from 'node:dns'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
@@ -20,7 +20,7 @@ afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close()
 })
 
-/** As libuv does it: two lookups at a time, in their order. `slow` names end when they are let go, others at once. */
+/** Like libuv: two lookups at a time, in order. `slow` names end when they are released, others at once. */
 function twoThreads(slow: RegExp) {
   const waiting: (() => void)[] = []
   const held: (() => void)[] = []
@@ -87,7 +87,7 @@ async function serve(upstreamPort: number) {
 it.each([
   ['names that callers make up', (i: number) => `/hooks/x${i}`],
   ['one name of the table that does not resolve', () => '/absent'],
-])('1,000 requests wait for %s: a static route goes on being served', async (_, path) => {
+])('1,000 requests wait for %s: a static route is still served', async (_, path) => {
   const threads = twoThreads(/hooks|absent/)
   const upstream = await RawUpstream.start(socket => socket.end('HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n'))
   closing.push(() => upstream.stop())
@@ -100,23 +100,23 @@ it.each([
     callers.push(caller)
   }
   await eventually(() => expect(router.stats().upstreams.connections).toBe(NAMES))
-  // Each needs a connection of its own, and so its name.
+  // Each needs its own connection, and so its own name.
   for (let i = 0; i < 3; i++) expect(await get(port, '/static')).toMatch(/^HTTP\/1.1 204 /)
   expect(threads.asked.filter(name => name === 'static.test')).toHaveLength(3)
   hangUp(callers)
   await eventually(() => expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } }))
-  // What was given up is not asked for: one lookup was under way.
+  // Abandoned names are not looked up: one lookup was in progress.
   threads.letGo()
   expect(threads.asked.filter(name => /hooks|absent/.test(name))).toHaveLength(1)
   expect(capturedNames.size).toBe(0)
 })
 
-it('beyond the bound a request is answered overloaded', async () => {
+it('beyond the bound a request is refused as overloaded', async () => {
   const threads = twoThreads(/hooks/)
   const { router, port } = await serve(1)
   const callers: Socket[] = []
   closing.push(() => hangUp(callers))
-  // One is asked for, and 1,024 wait.
+  // One is being looked up, and 1,024 wait.
   for (let i = 0; i < 1_025; i++) {
     const caller = connect(port, '127.0.0.1').on('error', () => {})
     caller.write(`GET /hooks/x${i} HTTP/1.1\r\nhost: a\r\n\r\n`)
@@ -132,27 +132,30 @@ it('beyond the bound a request is answered overloaded', async () => {
   expect(capturedNames.size).toBe(0)
 })
 
-it.each(['http', 'h2c'])('1,000 names of one caller wait: that of another one has its turn (%s)', async protocol => {
-  const threads = twoThreads(/hooks/)
-  const target = `${protocol}://{name}.hooks.test`
-  const router = createRouter({ routes: { routes: [{ name: 'hooks', match: { path: '/{name}' }, target }] } })
-  closing.push(() => router.close())
-  const waiting = new Map<string, RequestSink>()
-  const ask = (name: string, address: string) => {
-    const { front, events } = ends()
-    const caller = { address, scheme: 'http', host: 'a' } as const
-    waiting.set(`${name} ${address}`, router.handler({ ...EXCHANGE, path: `/${name}`, caller }, front))
-    return events
-  }
-  for (let i = 0; i < NAMES; i++) ask(`x${i}`, '192.0.2.1')
-  // He knows what the other one will ask for, and was there first.
-  ask('wanted', '192.0.2.1')
-  const events = ask('wanted', '192.0.2.2')
-  for (let i = 0; i < 3; i++) threads.letGo()
-  expect(threads.asked.slice(0, 3)).toEqual(['x0.hooks.test', 'x1.hooks.test', 'wanted.hooks.test'])
-  await eventually(() => expect(events).toContain('head 502'))
-  for (const sink of waiting.values()) sink.requestAbort(new SallyportError('cancelled'))
-  threads.letGo()
-  expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } })
-  expect(capturedNames.size).toBe(0)
-})
+it.each(['http', 'h2c'])(
+  "1,000 names of one caller wait: another caller's name still gets its turn (%s)",
+  async protocol => {
+    const threads = twoThreads(/hooks/)
+    const target = `${protocol}://{name}.hooks.test`
+    const router = createRouter({ routes: { routes: [{ name: 'hooks', match: { path: '/{name}' }, target }] } })
+    closing.push(() => router.close())
+    const waiting = new Map<string, RequestSink>()
+    const ask = (name: string, address: string) => {
+      const { front, events } = ends()
+      const caller = { address, scheme: 'http', host: 'a' } as const
+      waiting.set(`${name} ${address}`, router.handler({ ...EXCHANGE, path: `/${name}`, caller }, front))
+      return events
+    }
+    for (let i = 0; i < NAMES; i++) ask(`x${i}`, '192.0.2.1')
+    // It knows what the other one will ask for, and was there first.
+    ask('wanted', '192.0.2.1')
+    const events = ask('wanted', '192.0.2.2')
+    for (let i = 0; i < 3; i++) threads.letGo()
+    expect(threads.asked.slice(0, 3)).toEqual(['x0.hooks.test', 'x1.hooks.test', 'wanted.hooks.test'])
+    await eventually(() => expect(events).toContain('head 502'))
+    for (const sink of waiting.values()) sink.requestAbort(new SallyportError('cancelled'))
+    threads.letGo()
+    expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } })
+    expect(capturedNames.size).toBe(0)
+  },
+)

@@ -27,7 +27,7 @@ test('a socket that is handed over keeps nothing of its dial, and a late error e
   try {
     for (const socket of [one, other])
       expect([socket.listenerCount('connect'), socket.listenerCount('secureConnect')]).toEqual([0, 0])
-    // A listener that was made for this dial would hold what the dial held: the first exchange.
+    // A listener created for this dial would hold what the dial held: the first exchange.
     expect(one.listeners('error')).toEqual(other.listeners('error'))
     expect(one.listeners('error')[0]).toBe(other.listeners('error')[0])
     one.emit('error', new Error('late'))
@@ -38,7 +38,7 @@ test('a socket that is handed over keeps nothing of its dial, and a late error e
   }
 })
 
-test('an address that answers late is waited for, although the next one refuses', async () => {
+test('an address that answers late is waited for, even if the next one refuses', async () => {
   const late = await LateListener.start()
   const lookup = (_name: string, _options: object, answer: (error: null, all: dns.LookupAddress[]) => void) =>
     answer(null, [

@@ -1,4 +1,4 @@
-/** R4: a name that a caller chose never leads to this machine, whatever the resolver says of it. */
+/** R4: a name that a caller chose never leads to this machine, whatever the resolver says. */
 import dns, { type LookupAddress } from 'node:dns'
 import type { LookupFunction } from 'node:net'
 import { afterEach, describe, expect, it, vi } from 'vitest'
@@ -21,7 +21,7 @@ const THERE = ['10.0.0.1', '192.168.0.1', '192.0.2.1', 'fd00::1', '2001:db8::1']
 
 const family = (address: string) => (address.includes(':') ? 6 : 4)
 
-/** What `net` is told where the resolver says these. */
+/** What `net` is told if the resolver returns these. */
 function told(addresses: readonly string[], all: boolean): unknown[] {
   const found = addresses.map(address => ({ address, family: family(address) }))
   const resolver: LookupFunction = (_name, options, answer) => {
@@ -47,7 +47,7 @@ describe('a captured name', () => {
     expect(told([address], false)).toEqual([address])
   })
 
-  it('that is here and there leads there', () => {
+  it('that is both here and there leads there', () => {
     expect(told([...HERE, ...THERE], true)).toEqual(THERE)
   })
 })
@@ -61,7 +61,7 @@ describe('a router', () => {
     await upstream?.stop()
   })
 
-  it('asks before it dials a name of a caller, and goes where its table says', async () => {
+  it("checks a caller's name before it dials, and goes where its table says", async () => {
     upstream = await RawUpstream.start()
     const { port } = upstream
     const lookup: LookupFunction = (_name, options, answer) => {

@@ -6,7 +6,7 @@ const target = makeTarget('http', 'svc.internal', 8080, new Map(), undefined)
 const reason = (code: string, phase: UpstreamDialPhase) =>
   dialError(Object.assign(new Error('x'), { code }), phase, target).reason
 
-describe('what the system says becomes a row of the error table', () => {
+describe('a system error becomes a row of the error table', () => {
   it.each([
     ['ECONNREFUSED', 'connect', 'upstream-refused'],
     ['EHOSTUNREACH', 'connect', 'upstream-refused'],
@@ -19,7 +19,7 @@ describe('what the system says becomes a row of the error table', () => {
     ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls', 'upstream-tls'],
     ['EPROTO', 'tls', 'upstream-tls'],
     ['ECONNRESET', 'tls', 'upstream-broken'],
-  ] as const)('%s while in %s is %s', (code, phase, expected) => {
+  ] as const)('%s during %s is %s', (code, phase, expected) => {
     expect(reason(code, phase)).toBe(expected)
   })
 

@@ -7,7 +7,7 @@ import { UpstreamExchange } from '../../../router/upstream/exchange.ts'
 import type { OnOpened, Pool, PooledUpstream } from '../../../router/upstream/pool.ts'
 import type { ForwardOptions, UpstreamRequest } from '../../../router/upstream/types.ts'
 
-/** A connection that notes what it is sent, and answers when the test says so. */
+/** A connection that records what it is sent, and answers when the test says so. */
 class PlayedConnection implements PooledUpstream {
   responseStarted = false
   readonly said: string[] = []
@@ -28,7 +28,7 @@ class PlayedConnection implements PooledUpstream {
 class PlayedPool implements Pool {
   readonly size = 0
   readonly idle = 0
-  /** Taken in order; then `open` is asked. */
+  /** Used in order; after them `open` is called. */
   readonly ready: PlayedConnection[] = []
   readonly asked: OnOpened[] = []
   givenUp = 0
@@ -93,7 +93,7 @@ beforeEach(() => vi.useFakeTimers())
 afterEach(() => vi.useRealTimers())
 
 describe('while there is no connection yet', () => {
-  it('the body waits, without credit, and goes out in order', () => {
+  it('the body waits without credit, and goes out in order', () => {
     const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 2 })
     exchange.start()
     exchange.requestData(bytes('a'))
@@ -105,10 +105,10 @@ describe('while there is no connection yet', () => {
     expect(connection.said.join(' ')).toBe('POST ab end')
   })
 
-  it.each([false, true])('a body of small pieces costs about its bytes (kept to be sent again: %s)', idempotent => {
+  it.each([false, true])('a body of small pieces costs about its bytes (kept for a retry: %s)', idempotent => {
     const { pool, exchange } = play({ method: 'POST', bodyBytes: 60_000, idempotent })
     exchange.start()
-    // As node:http2 reads them: each a part of one large buffer.
+    // As node:http2 reads them: each is part of one large buffer.
     const read = Buffer.alloc(65_536, 'x')
     for (let i = 0; i < 60_000; i++) exchange.requestData(read.subarray(i, i + 1))
     exchange.requestEnd([])
@@ -118,7 +118,7 @@ describe('while there is no connection yet', () => {
     expect(connection.said.join('')).toBe(`POST${'x'.repeat(60_000)}end`)
   })
 
-  it('an abort gives up waiting and says nothing more', () => {
+  it('an abort stops waiting and reports nothing more', () => {
     const { pool, heard, exchange } = play()
     exchange.start()
     exchange.requestAbort(new SallyportError('cancelled'))
@@ -127,7 +127,7 @@ describe('while there is no connection yet', () => {
     expect(heard).toEqual(['+3'])
   })
 
-  it('a failure is told once', () => {
+  it('a failure is reported once', () => {
     const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 1 })
     exchange.start()
     pool.asked[0]!(refused, undefined)
@@ -135,7 +135,7 @@ describe('while there is no connection yet', () => {
   })
 })
 
-describe('sending again', () => {
+describe('retries', () => {
   it('a stale connection is replaced once, by a fresh one', () => {
     const { pool, heard, exchange } = play()
     const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
@@ -166,7 +166,7 @@ describe('sending again', () => {
     expect(heard).toEqual(['101', 'upstream-broken'])
   })
 
-  it('what a replaced attempt still says is not heard', () => {
+  it('what a replaced attempt still reports is ignored', () => {
     const { pool, heard, exchange } = play()
     const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(stale)
@@ -196,7 +196,7 @@ describe('sending again', () => {
     expect(pool.asked).toEqual([])
   })
 
-  it('never after a byte of an answer, or an informational one, or a deadline', () => {
+  it('never after a byte of an answer, an informational one, or a deadline', () => {
     for (const spoil of ['started', 'informational', 'deadline']) {
       const { pool, heard, exchange } = play({}, { attempts: 3 })
       const connection = new PlayedConnection()
@@ -211,7 +211,7 @@ describe('sending again', () => {
     }
   })
 
-  it('after a failed connection any method, as often as the route says, with pauses that grow', () => {
+  it('after a failed connection any method, as often as the route says, with growing pauses', () => {
     const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 2 }, { attempts: 2 })
     exchange.start()
     exchange.requestData(bytes('hi'))
@@ -229,7 +229,7 @@ describe('sending again', () => {
     expect(heard).toEqual(['upstream-broken'])
   })
 
-  it('P1 what goes wrong behind a pause ends it', () => {
+  it('P1 an exception after a pause ends it', () => {
     const { pool, heard, exchange } = play({}, { attempts: 1 })
     exchange.start()
     pool.asked[0]!(refused, undefined)
@@ -249,7 +249,7 @@ describe('sending again', () => {
     expect(vi.getTimerCount()).toBe(0)
   })
 
-  it('with an Idempotency-Key the body goes again, and credit for it is given once', () => {
+  it('with an Idempotency-Key the body is sent again, and credit for it is given once', () => {
     const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 6, idempotent: true }, { attempts: 1 })
     const [first, second] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(first)
@@ -267,7 +267,7 @@ describe('sending again', () => {
     expect(heard).toEqual(['+3', '+3', '200', 'end'])
   })
 
-  it('a body that grows past what is kept goes once only', () => {
+  it('a body that outgrows what is kept is sent only once', () => {
     const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: -1, idempotent: true }, { attempts: 1 })
     const connection = new PlayedConnection()
     pool.ready.push(connection)

@@ -28,7 +28,7 @@ it.each([
   ['http', () => createHttp1((_, answer) => answer.end())],
   ['h2c', () => createHttp2((_, answer) => answer.end())],
 ] as [string, () => Server][])(
-  '%s: the connection is in the pool that is known, and goes when it has been idle',
+  '%s: the connection is in the known pool, and goes once it has been idle',
   async (protocol, create) => {
     const port = await lastingPort()
     const target = fillTarget(parseTarget(`${protocol}://127.0.0.1:${port}`), {}, new Map(), undefined)!

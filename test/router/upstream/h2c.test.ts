@@ -47,7 +47,7 @@ async function startH2c(
   return { server, sessions, service, port: service.address.port }
 }
 
-it('many exchanges share one session; trailers come back', async () => {
+it('many exchanges share one session, and trailers come back', async () => {
   const { port, sessions } = await startH2c(stream => {
     stream.respond({ ':status': 200 }, { waitForTrailers: true })
     stream.on('wantTrailers', () => stream.sendTrailers({ 'grpc-status': '0' }))
@@ -58,7 +58,7 @@ it('many exchanges share one session; trailers come back', async () => {
   expect(sessions).toHaveLength(1)
 })
 
-it('a session that is full gets a companion', async () => {
+it('a full session gets a companion', async () => {
   const { port, sessions } = await startH2c((stream, path) => {
     stream.respond({ ':status': 200 })
     if (path === '/hold') stream.write('x')
@@ -72,7 +72,7 @@ it('a session that is full gets a companion', async () => {
   holder.destroy()
 })
 
-it('of many that come at once, those for whom a session has no room open others', async () => {
+it('of many at once, those that do not fit into a session open others', async () => {
   const held: ServerHttp2Stream[] = []
   const { port, sessions } = await startH2c(stream => {
     held.push(stream)
@@ -87,7 +87,7 @@ it('of many that come at once, those for whom a session has no room open others'
   expect(sessions).toHaveLength(2)
 })
 
-it('a target that cannot be reached fails all who wait', async () => {
+it('an unreachable target fails all who wait', async () => {
   const target = 'h2c://127.0.0.1:1'
   const service = await serveRouter({ port: 0, routes: { routes: [{ name: 'down', match: {}, target }] } })
   stops.push(() => service.close({ graceMs: 0 }))
@@ -96,7 +96,7 @@ it('a target that cannot be reached fails all who wait', async () => {
   expect(service.stats().upstreams).toMatchObject({ connections: 0 })
 })
 
-it('bodies go through both ways', async () => {
+it('bodies pass in both directions', async () => {
   const { port } = await startH2c(stream => {
     stream.respond({ ':status': 200 })
     stream.pipe(stream)
@@ -120,12 +120,12 @@ it('a session that goes away between two requests is replaced', async () => {
   expect(sessions).toHaveLength(2)
 })
 
-it('an upstream that resets the stream before its head is 502', async () => {
+it('an upstream that resets the stream before its head becomes 502', async () => {
   const { port } = await startH2c(stream => stream.close(2))
   expect(await get(port, '/')).toMatch(/^HTTP\/1\.1 502 [\s\S]*sallyport-error: upstream-broken\r\n/)
 })
 
-it('trailers of bodies whose length is known pass, both ways', async () => {
+it('trailers of bodies with a known length pass, in both directions', async () => {
   let received: unknown
   const { port } = await startH2c(stream => {
     stream.on('trailers', trailers => {

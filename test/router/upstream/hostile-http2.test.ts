@@ -1,4 +1,7 @@
-/** What an HTTP/2 upstream says at the worst moment ends no router: a process of its own, since an assertion of Node's would end it. */
+/**
+ * What an HTTP/2 upstream sends at the worst moment ends no router. It runs in a separate process, since an assertion
+ * in Node would end it.
+ */
 import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
@@ -11,7 +14,7 @@ import { END_HEADERS, field, frame, framesOf, PREFACE, TYPE, uint32 } from '../.
 import { get } from '../support.ts'
 
 const COMMAND = resolve(import.meta.dirname, '../../../bin/sallyport.js')
-/** What Node reads at once. What follows is another read of the same turn. */
+/** What Node reads at once. The rest is another read in the same turn. */
 const READ_BYTES = 64 * 1024
 const WINDOW_BYTES = 65_535
 const ROUNDS = 8
@@ -47,7 +50,10 @@ afterEach(async () => {
   await rm(folder, { recursive: true })
 })
 
-/** Takes streams, and `onStream` is called for the second of each connection, once the router has answered a ping behind it. */
+/**
+ * Accepts streams, and calls `onStream` for the second of each connection, once the router has answered a ping sent
+ * after it.
+ */
 function serve(socket: Socket): void {
   sockets.push(socket)
   socket.on('error', () => {})

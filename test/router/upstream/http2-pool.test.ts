@@ -1,4 +1,4 @@
-/** Who waits for a session, and what becomes of it before there is one. */
+/** Who waits for a session, and what becomes of them before there is one. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { SallyportError } from '../../../protocol/base/errors.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
@@ -37,7 +37,7 @@ const request = {
   idempotent: false,
 }
 
-/** One more than a session takes; `then` is called as the first of them gets it. */
+/** One more than a session accepts; `then` is called when the first of them gets it. */
 function waitTogether(then: (giveUps: (() => void)[]) => void): { got: number[]; giveUps: (() => void)[] } {
   const got: number[] = []
   const giveUps: (() => void)[] = []
@@ -74,7 +74,7 @@ describe('a new session', () => {
   /** SETTINGS_MAX_CONCURRENT_STREAMS. */
   const taking = (streams: number) => Buffer.from([0, 3, 0, 0, 0, streams])
 
-  /** What each of `count` who wait together is told: that it was sent, or why not. */
+  /** The outcome for each of `count` that wait together: that it was sent, or why not. */
   function sendTogether(count: number, connectMs = 60_000): string[] {
     const told: string[] = []
     const done = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
@@ -92,7 +92,7 @@ describe('a new session', () => {
     }
   }
 
-  it('is given no more exchanges at once than its upstream takes: the others get sessions of their own', async () => {
+  it('gets no more exchanges at once than its upstream accepts: the others get their own sessions', async () => {
     upstream.settings = taking(2)
     const told = sendTogether(5)
     await until(() => upstream.streams.length === 5)
@@ -153,7 +153,7 @@ describe('a new session', () => {
     expect([budget.used, pool.size, upstream.connections.length]).toEqual([1, 1, first + 2])
   })
 
-  it('whose upstream has said nothing yet is given up with the last who waits', async () => {
+  it('whose upstream has said nothing yet is abandoned with the last one that waits', async () => {
     sayNothing()
     const giveUp = pool.open('192.0.2.1', 60_000, () => {})
     await until(() => upstream.connections.length === 1)

@@ -1,11 +1,13 @@
-/** Names are asked for once for all who wait, few at a time, known ones first; the queue is bounded and empties. */
+/**
+ * Each name is looked up once for all who wait, a few at a time, known ones first; the queue is bounded and empties.
+ */
 import type { LookupFunction } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { NameLookups } from '../../../router/upstream/name-lookups.ts'
 
 const options = { all: true }
 
-/** Lookups that end when the test says so; what happens stands in `log`. */
+/** Lookups that end when the test says so; `log` has what happens. */
 function played(atOnce: number, slowAlone = false) {
   const log: string[] = []
   const underWay = new Map<string, (failed: string | undefined) => void>()
@@ -32,7 +34,10 @@ function played(atOnce: number, slowAlone = false) {
     missing: name => underWay.get(name)!('ENOTFOUND'),
     pass: ms => vi.advanceTimersByTime(Number(ms)),
   }
-  /** `want a 1`: connection 1 wants name a (`1@address`: of another caller). `leave a 1`. `found a`, `missing a`: the lookup under way ends. `pass 5000`: time in ms. */
+  /**
+   * `want a 1`: connection 1 wants name a (`1@address`: for another caller). `leave a 1`. `found a`, `missing a`: the
+   * lookup in progress ends. `pass 5000`: time in ms.
+   */
   const play = (script: string) => {
     for (const line of script.split(', ')) {
       const [step, name, who] = line.split(' ') as [string, string, string]
@@ -42,7 +47,7 @@ function played(atOnce: number, slowAlone = false) {
   return { names, log, play }
 }
 
-describe('where slow names alone wait', () => {
+describe('if only slow names wait', () => {
   beforeEach(() => {
     vi.useFakeTimers({ toFake: ['performance'] })
   })
@@ -197,7 +202,7 @@ describe('lookups of names', () => {
     expect(names.size).toBe(0)
   })
 
-  it('1,024 names wait; one more is overloaded, but not one that is shared or that resolved before', () => {
+  it('1,024 names wait; one more is refused as overloaded, unless it is shared or has resolved before', () => {
     const { names, log, play } = played(1)
     play('want known 0, found known, want slow 1')
     for (let i = 0; i < 1_024; i++) play(`want x${i} x${i}`)
@@ -218,7 +223,7 @@ describe('lookups of names', () => {
     expect(names.size).toBe(0)
   })
 
-  it('another name has its turn after 64 that resolved before, however many of these wait', () => {
+  it('another name gets its turn after 64 that have resolved before, however many of these wait', () => {
     const { log, play } = played(1)
     for (let i = 0; i < 100; i++) play(`want k${i} 0, found k${i}`)
     play('want slow 1, want a 2')
@@ -231,13 +236,13 @@ describe('lookups of names', () => {
     expect(log.at(-2)).toBe('ask k64')
   })
 
-  it('where 1,024 wait, who wants most loses its newest to one who wants less', () => {
+  it('if 1,024 wait, the caller that wants most loses its newest to one that wants less', () => {
     const { names, log, play } = played(1)
     play('want slow 0')
     for (let i = 0; i < 512; i++) play(`want x${i} x${i}, want y${i} y${i}@192.0.2.2`)
     log.length = 0
     play('want z 1@192.0.2.3, want x600 2')
-    // All are shared, also with whoever has asked for most.
+    // All are shared, even with whoever has asked for most.
     expect(log).toEqual(['x511: overloaded', '2: overloaded'])
     play('want y511 3@192.0.2.3')
     expect(names.size).toBe(1_025)
@@ -262,7 +267,7 @@ describe('lookups of names', () => {
     ])
   })
 
-  it('of 1,025 names that resolved the oldest is forgotten', () => {
+  it('of 1,025 names that resolved, the oldest is forgotten', () => {
     const { log, play } = played(1)
     for (let i = 0; i <= 1_024; i++) play(`want x${i} 0, found x${i}`)
     play('want slow 1, want x0 2, want x1 3')

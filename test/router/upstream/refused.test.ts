@@ -1,4 +1,7 @@
-/** What an HTTP/2 upstream says it has not begun is sent once more, to another connection, whatever its method. */
+/**
+ * A request that an HTTP/2 upstream says it has not begun is sent once more, over another connection, whatever its
+ * method.
+ */
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import type { SallyportError } from '../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type RequestSink } from '../../../protocol/exchange.ts'
@@ -47,7 +50,7 @@ function post(bodyBytes: number): RequestSink {
   })
 }
 
-/** The go-away of an upstream that took no stream. */
+/** The go-away of an upstream that accepted no stream. */
 const goAway = ({ connection }: UpstreamStream) => connection.goaway(0, 0)
 const reset = (stream: UpstreamStream) => stream.reset(REFUSED_STREAM)
 
@@ -70,7 +73,7 @@ it.each([
 it.each([
   ['a reset', reset],
   ['a go-away', goAway],
-])('a body that is still under way, by %s', async (_, refuse) => {
+])('a body that is still arriving, by %s', async (_, refuse) => {
   const sink = post(BODY_UNKNOWN)
   sink.requestData(Buffer.alloc(30_000))
   const first = await stream(0)
@@ -85,7 +88,7 @@ it.each([
   expect([ends, second.received, credit]).toEqual([['whole'], 50_000, 50_000])
 })
 
-it('not a body of which more has gone than is kept, nor one that was answered, nor a second time', async () => {
+it('not a body that has outgrown what is kept, nor one that was answered, nor a second time', async () => {
   const large = post(BODY_UNKNOWN)
   for (let sent = 0; sent < 80_000; sent += 10_000) large.requestData(Buffer.alloc(10_000))
   reset(await stream(0))

@@ -1,4 +1,4 @@
-/** Upstreams end a connection that resets too many streams, with all that is open on it (CVE-2023-44487). */
+/** Upstreams end a connection that resets too many streams, with everything open on it (CVE-2023-44487). */
 import { once } from 'node:events'
 import { createServer, type Http2Server, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2'
 import type { AddressInfo } from 'node:net'
@@ -50,7 +50,7 @@ function send(heard: Partial<ResponseSink>, path: string): RequestSink {
   return upstreams.forward(target, request, options, { ...DEAF, ...heard })
 }
 
-/** So many requests at once, whose callers leave. */
+/** This many requests at once, whose callers leave. */
 async function wave(): Promise<void> {
   const all = Promise.withResolvers<void>()
   let count = 0

@@ -1,5 +1,5 @@
 /**
- * A pair in a network namespace of its own, whose control connections fall into a black hole: no packet passes in either
+ * A pair in its own network namespace whose control connections fall into a black hole: no packet passes in either
  * direction, and none is refused. Prints as JSON what happened, and when.
  *
  *     unshare --net node test/client/dial/black-hole/scenario.ts HOLE_MS
@@ -48,7 +48,7 @@ async function answered(): Promise<boolean> {
   }
 }
 
-/** On loopback both directions come in here. */
+/** On loopback, both directions arrive here. */
 function blackHole(action: '-A' | '-D'): void {
   for (const end of ['--dport', '--sport']) {
     execFileSync(program('iptables'), [action, 'INPUT', '-p', 'tcp', end, String(port), '-j', 'DROP'])
