@@ -276,9 +276,9 @@ function entriesOf(rules: Iterable<readonly [string, Revocation]>): string[] {
   return [...rules].flatMap(([text, rule]) => [text, untilOf(rule)])
 }
 
-/** Seconds since 1970, or an empty text. */
+/** Seconds since 1970, or an empty text. Without an exponent, which the script would read as the time. */
 function untilOf({ until }: Revocation): string {
-  return until === undefined ? '' : String(until)
+  return until === undefined ? '' : String(Math.min(until, Number.MAX_SAFE_INTEGER))
 }
 
 function isSame(a: Rules, b: Rules): boolean {

@@ -69,6 +69,17 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await knows(c, 2)
   })
 
+  test('hold to the end of time, on a replica that starts later, too', async () => {
+    const a = await start()
+    for (const until of [1e21, Number.MAX_VALUE]) await a.revoke({ tokenId: `until ${until}`, until })
+    const b = await start()
+    await knows(b, 2)
+    await refused(b, 'until 1e+21')
+    const [{ id }] = a.revocations() as [{ id: string }]
+    expect(await a.removeRevocation(id)).toBe(true)
+    await knows(b, 1)
+  })
+
   async function becomes(ready: boolean, ...all: Server[]): Promise<void> {
     while (all.some(server => server.ready() !== ready)) await new Promise(resolve => setTimeout(resolve, 20))
   }
