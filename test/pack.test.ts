@@ -142,6 +142,17 @@ describe('the command and an example, together', () => {
     expect(stdout).toContain('All checks passed.')
   })
 
+  it('print commands of the demo that work without a checkout', async () => {
+    const demo = spawn(process.execPath, [join(user, 'node_modules/.bin/sallyport'), 'demo'], { cwd: user, env: ENV })
+    const lines: string[] = []
+    for await (const line of createInterface(demo.stdout)) {
+      lines.push(line)
+      if (line.startsWith('Ctrl-C')) demo.kill('SIGINT')
+    }
+    expect(lines).toContain('  sallyport traces --last 1')
+    expect(lines.filter(line => line.includes('npm run'))).toEqual([])
+  })
+
   it('carry a request', async () => {
     await sallyport('certs', 'init', '--out', 'certs', '--host', '*.tunnels.localhost', '127.0.0.1')
     await sallyport('keys', 'create', '--out', 'keys')

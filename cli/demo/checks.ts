@@ -21,7 +21,6 @@ const API = '/app-proxy/api'
 
 export const CHECKS: Record<string, Check> = {
   'GET, with the caller known': get,
-  'GET over HTTP/2': getHttp2,
   'POST, GraphQL': graphql,
   'WebSocket echo': webSocket,
   'event stream, by cause': eventStream,
@@ -30,6 +29,11 @@ export const CHECKS: Record<string, Check> = {
   'webhook, signed as GitHub does': webhook,
   'webhook, forged': forgedWebhook,
   'error with CORS': errorWithCors,
+}
+
+/** Besides, on a road whose end offers HTTP/2. */
+export const HTTP2_CHECKS: Record<string, Check> = {
+  'GET over HTTP/2': getHttp2,
 }
 
 /** Besides, on a road whose server keeps webhooks. */

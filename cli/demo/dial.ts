@@ -12,6 +12,8 @@ export interface AccessPath {
   readonly host: string
   readonly port: number
   readonly ca: string
+  /** Whether callers may speak HTTP/2. */
+  readonly http2: boolean
   /** Whether callers from loopback are taken for a proxy there, and believed what they say of themselves. */
   readonly trustsCaller?: boolean
   /** What keeps the webhooks that come by this road while its client is away. */

@@ -3,6 +3,7 @@
  * process, over TLS and WSS on loopback; and one of each kind of traffic through them.
  */
 
+import { extname } from 'node:path'
 import { parseArgs } from 'node:util'
 import { messageOf } from '../../protocol/base/errors.ts'
 import { usageError } from '../failure.ts'
@@ -16,6 +17,8 @@ const CHECK_TOTAL_MS = 120_000
 /** How long a client stays away that somebody ended, to see what becomes of a webhook. */
 const AWAY_MS = 30_000
 const INTERRUPTED = 130
+/** How the reader runs the command: in a checkout, or as installed. */
+const COMMAND = extname(import.meta.filename) === '.ts' ? 'npm run --silent sallyport --' : 'sallyport'
 
 /** Runs `sallyport demo`; `--check` ends after the checks. Resolves to the exit code. */
 export async function demo(args: string[]): Promise<number> {
@@ -110,15 +113,18 @@ function printInbox(roads: readonly AccessPath[], running: Demo): void {
     const url = `https://${authority(road)}${WEBHOOK_PATH}`
     console.log(`\n  # A webhook while its client is away (${road.name}): it is kept, and delivered when the client is back after ${AWAY_MS / 1000} s
   kill ${pid}
-  npm run --silent sallyport -- webhook send --secret-file ${webhookSecret} --ca ${ca} ${url}
-  npm run --silent sallyport -- inbox list`)
+  ${COMMAND} webhook send --secret-file ${webhookSecret} --ca ${ca} ${url}
+  ${COMMAND} inbox list`)
   }
-  console.log(
-    '\n  # The last requests, part by part: at the server and at the client\n' +
-      '  npm run --silent sallyport -- traces --last 1\n' +
-      '\n  # A page for each part: what runs, what failed and why, requests, 15 minutes of traffic\n  npm run --silent sallyport -- ui\n' +
-      '\n  # The requests that came through the tunnel, secrets redacted; one of them once more\n' +
-      '  npm run --silent sallyport -- inspect tail --no-follow\n  npm run --silent sallyport -- inspect replay ID --yes',
-  )
+  console.log(`
+  # The last requests, part by part: at the server and at the client
+  ${COMMAND} traces --last 1
+
+  # A page for each part: what runs, what failed and why, requests, 15 minutes of traffic
+  ${COMMAND} ui
+
+  # The requests that came through the tunnel, secrets redacted; one of them once more
+  ${COMMAND} inspect tail --no-follow
+  ${COMMAND} inspect replay ID --yes`)
   console.log('\nCtrl-C stops everything.')
 }

@@ -1,5 +1,5 @@
 import { messageOf } from '../../protocol/base/errors.ts'
-import { CHECKS, KEPT_CHECKS } from './checks.ts'
+import { CHECKS, HTTP2_CHECKS, KEPT_CHECKS } from './checks.ts'
 import type { AccessPath } from './dial.ts'
 
 const CHECK_MS = 30_000
@@ -7,10 +7,10 @@ const CHECK_MS = 30_000
 /** Runs every check on every road, one line each, and returns how many failed. */
 export async function runChecks(roads: readonly AccessPath[], secret: string, all: AbortSignal): Promise<number> {
   const roadWidth = Math.max(...roads.map(road => road.name.length))
-  const checkWidth = Math.max(...Object.keys({ ...CHECKS, ...KEPT_CHECKS }).map(name => name.length))
+  const checkWidth = Math.max(...Object.keys({ ...CHECKS, ...HTTP2_CHECKS, ...KEPT_CHECKS }).map(name => name.length))
   let failed = 0
   for (const road of roads) {
-    const checks = road.keeper === undefined ? CHECKS : { ...CHECKS, ...KEPT_CHECKS }
+    const checks = { ...CHECKS, ...(road.http2 && HTTP2_CHECKS), ...(road.keeper && KEPT_CHECKS) }
     for (const [name, check] of Object.entries(checks)) {
       const signal = AbortSignal.any([all, AbortSignal.timeout(CHECK_MS)])
       const outcome = await unlessAborted(check({ road, secret, signal }), signal).then(

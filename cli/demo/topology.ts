@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { extname, join, resolve } from 'node:path'
+import { survivesResets } from '../../protocol/http/http2/safe-node.ts'
 import type { AccessPath, Keeper } from './dial.ts'
 import { type DemoFiles, DOMAIN, HOSTS, partFolder, WEBHOOK_PATH, writeRoutes } from './files.ts'
 import { findNginx, nginxConfig } from './nginx.ts'
@@ -19,6 +20,9 @@ const INACTIVE_MS = '100'
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 /** An inbox needs a Node whose SQLite is fit for it. */
 const HAS_INBOX = major > 24 || (major === 24 && minor >= 15)
+
+/** Without it, neither the server nor the router offers HTTP/2. */
+const HAS_HTTP2 = survivesResets()
 
 /** What a client does with a request is seen at the server, too. */
 const RETURNS_SPANS = ['--tracing', 'server']
@@ -71,8 +75,11 @@ export class Demo {
     const [ingressPort] = await Promise.all([this.#startIngress(service), this.#startClient(service)])
     const ca = this.files.caPem
     return [
-      { name: 'tunnel', host: HOSTS.tunnel, port: portOf(this.#address('public')), ca },
-      { name: 'ingress', host: HOSTS.ingress, port: ingressPort, ca, trustsCaller: this.#nginx === '' },
+      { name: 'tunnel', host: HOSTS.tunnel, port: portOf(this.#address('public')), ca, http2: HAS_HTTP2 },
+      {
+        ...{ name: 'ingress', host: HOSTS.ingress, port: ingressPort, ca },
+        ...{ http2: HAS_HTTP2 || this.#nginx !== '', trustsCaller: this.#nginx === '' },
+      },
     ]
   }
 
@@ -93,7 +100,8 @@ export class Demo {
       startClient: () => this.#startEmbedded(),
       recorded: ids => this.#recorded(ids),
     }
-    const road = { name: 'embedded', host: HOSTS.embedded, port: portOf(this.#address('public')), ca: this.files.caPem }
+    const port = portOf(this.#address('public'))
+    const road = { name: 'embedded', host: HOSTS.embedded, port, ca: this.files.caPem, http2: HAS_HTTP2 }
     return HAS_INBOX ? { ...road, keeper } : road
   }
 

@@ -7,7 +7,7 @@ import { resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { promisify } from 'node:util'
 import { expect, it, vi } from 'vitest'
-import { CHECKS, KEPT_CHECKS } from '../../cli/demo/checks.ts'
+import { CHECKS, HTTP2_CHECKS, KEPT_CHECKS } from '../../cli/demo/checks.ts'
 import { makeFiles } from '../../cli/demo/files.ts'
 import { runChecks } from '../../cli/demo/run-checks.ts'
 import { Demo } from '../../cli/demo/topology.ts'
@@ -23,8 +23,9 @@ async function take(port: number): Promise<Server> {
   return server
 }
 
-function startDemo(...args: string[]) {
-  const child = spawn(process.execPath, [COMMAND, 'demo', ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+function startDemo(args: readonly string[], environment: NodeJS.ProcessEnv = {}) {
+  const env = { ...process.env, ...environment }
+  const child = spawn(process.execPath, [COMMAND, 'demo', ...args], { stdio: ['ignore', 'pipe', 'pipe'], env })
   const lines: string[] = []
   const printed = new Promise<void>(resolve => {
     createInterface(child.stdout).on('line', line => {
@@ -45,11 +46,22 @@ it('--check: every kind of traffic on three roads, even where the usual ports ar
   tags: ['slow'],
 }, async () => {
   const taken = await Promise.all([8080, 8443, 8081, 8082, 3017, 12_000].map(take))
-  const { code, lines, errors } = await startDemo('--check').done
+  const { code, lines, errors } = await startDemo(['--check']).done
   for (const server of taken) server.close()
   expect(lines.filter(line => line.startsWith('FAIL')).concat(errors)).toEqual([''])
   expect(lines.filter(line => line.startsWith('pass'))).toHaveLength(
-    3 * Object.keys(CHECKS).length + Object.keys(KEPT_CHECKS).length,
+    3 * Object.keys({ ...CHECKS, ...HTTP2_CHECKS }).length + Object.keys(KEPT_CHECKS).length,
+  )
+  expect(code).toBe(0)
+})
+
+it('--check passes on the oldest Node, which offers no HTTP/2 and has no inbox', { tags: ['slow'] }, async () => {
+  const old = "Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '22.19.0' } })"
+  const options = `--import data:text/javascript,${encodeURIComponent(old)}`
+  const { code, lines, errors } = await startDemo(['--check'], { NODE_OPTIONS: options }).done
+  expect(lines.filter(line => line.startsWith('FAIL')).concat(errors)).toEqual([''])
+  expect(lines.filter(line => line.startsWith('pass') && line.includes('tunnel '))).toHaveLength(
+    Object.keys(CHECKS).length,
   )
   expect(code).toBe(0)
 })
@@ -58,7 +70,7 @@ it.each([
   ['SIGINT', 0, []],
   ['SIGTERM', 130, ['--check']],
 ] as const)('%s while it creates its files ends it with %s, before anything starts', async (signal, code, args) => {
-  const demo = startDemo(...args)
+  const demo = startDemo(args)
   // It prints its next line once its files exist.
   await once(demo.child.stdout, 'data')
   demo.child.kill(signal)
@@ -66,7 +78,7 @@ it.each([
 })
 
 it.runIf(needs('curl'))('the printed lines work when pasted; Ctrl-C leaves no process and no file', async () => {
-  const demo = startDemo()
+  const demo = startDemo([])
   await Promise.race([demo.printed, demo.done])
   const commands = demo.lines.filter(line => line.startsWith('  curl ')).map(line => line.trim())
   expect(commands.length).toBeGreaterThanOrEqual(10)
@@ -101,7 +113,7 @@ it('without nginx, the ingress road leads straight to the router service', { tag
   try {
     const roads = (await demo.start()).filter(road => road.name === 'ingress')
     expect(await runChecks(roads, files.secret, AbortSignal.timeout(120_000))).toBe(0)
-    expect(said).toHaveBeenCalledTimes(Object.keys(CHECKS).length)
+    expect(said).toHaveBeenCalledTimes(Object.keys({ ...CHECKS, ...HTTP2_CHECKS }).length)
   } finally {
     await demo.stop()
     await files.remove()
@@ -109,7 +121,7 @@ it('without nginx, the ingress road leads straight to the router service', { tag
 })
 
 it('an unknown argument is a usage error', async () => {
-  const { code, errors } = await startDemo('--chekc').done
+  const { code, errors } = await startDemo(['--chekc']).done
   expect(code).toBe(2)
   expect(errors).toContain('--chekc')
 })
