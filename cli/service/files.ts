@@ -73,10 +73,9 @@ async function checkInbox(config: ServerConfig): Promise<void> {
     await checkDocument('inbox.mac.file', mac, MAX_SECRETS_BYTES, parseSecrets)
   }
   const [, path] = /^sqlite:(.+)$/s.exec(inbox) ?? []
-  if (path === undefined) return
-  const { checkPath } = await import('../../server/inbox/sqlite.ts')
   try {
-    checkPath(path)
+    if (path === undefined) await (await import('../../server/inbox/postgres.ts')).loadPackage()
+    else (await import('../../server/inbox/sqlite.ts')).checkSqlite(path)
   } catch (error) {
     throw ofMisuse(error)
   }

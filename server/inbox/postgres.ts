@@ -76,8 +76,8 @@ export async function openPostgres(options: PostgresOptions, now: () => number):
   return store
 }
 
-/** `pg` is an optional dependency: only an inbox in PostgreSQL needs it. */
-async function loadPackage(): Promise<Package> {
+/** `pg` is an optional dependency: only an inbox in PostgreSQL needs it. Rejects with a TypeError if it is not installed. */
+export async function loadPackage(): Promise<Package> {
   try {
     return (await import('pg')).default
   } catch (error) {

@@ -37,6 +37,17 @@ interface Pending {
 
 /** Rejects with a TypeError if the file cannot be used and waiting will not help. If another server has it, it is tried again. */
 export async function openSqlite(options: SqliteOptions, now: () => number): Promise<SqliteStore> {
+  checkSqlite(options.path)
+  const store = new SqliteStore(options, now)
+  await store.start()
+  return store
+}
+
+/**
+ * Throws a TypeError if no store can be opened there. The folder must exist, since we cannot know who should own it. Only a plain file
+ * will do: opening a pipe would block forever.
+ */
+export function checkSqlite(path: string): void {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
   const isOld = major < MIN_NODE[0] || (major === MIN_NODE[0] && minor < MIN_NODE[1])
   if (isOld) {
@@ -44,14 +55,6 @@ export async function openSqlite(options: SqliteOptions, now: () => number): Pro
       `inbox: this is Node ${process.versions.node}, whose SQLite is not good enough to keep webhooks: use Node 24.15 or newer`,
     )
   }
-  checkPath(options.path)
-  const store = new SqliteStore(options, now)
-  await store.start()
-  return store
-}
-
-/** The folder must exist, since we cannot know who should own it. Only a plain file will do: opening a pipe would block forever. */
-export function checkPath(path: string): void {
   const folder = dirname(path)
   if (!existsSync(folder) || !statSync(folder).isDirectory())
     throw new TypeError(`inbox: there is no folder ${folder}: create it, accessible only to the server's user`)

@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
 import { fileKeys } from '../../server/auth/key-file.ts'
 import { sallyport } from './run.ts'
@@ -242,6 +242,24 @@ test.each([
     environment: { [name]: value },
   })
   expect([checked.code, checked.out]).toEqual([5, expect.stringContaining(problem)])
+})
+
+test('an inbox that this installation cannot open is refused', async () => {
+  const { versions } = process
+  const sqlite = { ...SERVER(), inbox: `sqlite:${file('inbox.db')}` }
+  Object.defineProperty(process, 'versions', { value: { ...versions, node: '24.14.1' } })
+  const old = await validate('server', sqlite).finally(() =>
+    Object.defineProperty(process, 'versions', { value: versions }),
+  )
+  expect(old.notes).toContain('inbox: this is Node 24.14.1, whose SQLite is not good enough')
+  expect((await validate('server', sqlite)).code).toBe(0)
+  const postgres = { ...SERVER(), inbox: 'postgres://u@h/d' }
+  expect((await validate('server', postgres)).code).toBe(0)
+  vi.doMock('pg', () => {
+    throw new Error('not installed')
+  })
+  const missing = await validate('server', postgres).finally(() => vi.doUnmock('pg'))
+  expect(missing.notes).toContain('inbox: a store in PostgreSQL needs the package pg: npm install pg')
 })
 
 test('a check of callers that is set by half is refused', async () => {
