@@ -94,9 +94,9 @@ export async function view(endpoint: Endpoint, path: string, bounds?: Bounds): P
 }
 
 /** Asks for an action. */
-export async function requestAction(endpoint: Endpoint, path: string, body: object): Promise<unknown> {
+export async function requestAction(endpoint: Endpoint, path: string, body: object, bounds?: Bounds): Promise<unknown> {
   const headers = { 'content-type': 'application/json', 'x-sallyport-operator': operator() }
-  return await ask(endpoint, path, { method: 'POST', headers, body: JSON.stringify(body) })
+  return await ask(endpoint, path, { method: 'POST', headers, body: JSON.stringify(body) }, bounds)
 }
 
 /** Yields the data of each event, until the component ends. */

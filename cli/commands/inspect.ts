@@ -10,7 +10,10 @@ import { hasSwitch, optionalFlag, parseHeader, readUtf8, requiredFlag } from '..
 import { writeOutput } from '../output-files.ts'
 import { terminalJson } from '../plain-text.ts'
 import { printResult } from '../print.ts'
-import { asRow, asRows } from '../table.ts'
+import { asRow, asRows, printable } from '../table.ts'
+
+/** A replay takes at most a minute. */
+const REPLAY_BOUNDS = { deadlineMs: 70_000, maxBytes: 16_384 }
 
 export const inspectTail: Run = async (args, io) => {
   const client = findClient(args, io)
@@ -51,8 +54,12 @@ export const inspectReplay: Run = async (args, io) => {
   if (!unsafe && !['GET', 'HEAD', 'OPTIONS', 'TRACE'].includes(method)) {
     throw usageError(`${method} ${edits.path ?? first.path} may act on the target twice: --yes sends it again`)
   }
-  const { id: replayed } = asRow(await requestAction(client, '/inspect/replay', { id, unsafe, edits }))
-  const replay = await read(client, String(replayed))
+  const done = asRow(await requestAction(client, '/inspect/replay', { id, unsafe, edits }, REPLAY_BOUNDS))
+  const replay = await find(client, String(done.id))
+  if (replay === undefined) {
+    const outcome = printable(done.code ?? done.status)
+    throw new Failure(EXIT.runtime, `the replay ${printable(done.id)} has ended (${outcome}), but it is no longer kept`)
+  }
   return printResult(args, io, { first, replay }, () => comparison(first, replay))
 }
 
@@ -80,9 +87,14 @@ async function list(client: Endpoint): Promise<readonly InspectedExchange[]> {
 }
 
 async function read(client: Endpoint, id: string): Promise<InspectedDetail> {
+  const found = await find(client, id)
+  if (found === undefined) throw new Failure(EXIT.runtime, `there is no exchange ${id}, or no longer`)
+  return found
+}
+
+async function find(client: Endpoint, id: string): Promise<InspectedDetail | undefined> {
   const known = await list(client)
-  if (!known.some(exchange => exchange.id === id))
-    throw new Failure(EXIT.runtime, `there is no exchange ${id}, or no longer`)
+  if (!known.some(exchange => exchange.id === id)) return undefined
   return (await view(client, `/inspect/${id}`)) as InspectedDetail
 }
 

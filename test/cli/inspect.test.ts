@@ -5,12 +5,13 @@ import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { listenAdmin } from '../../admin/listener.ts'
 import type { Io } from '../../cli/command.ts'
 import { run } from '../../cli/run.ts'
 import { inspection } from '../../cli/service/inspection.ts'
 import { RingInspector } from '../../client/inspect/inspector.ts'
+import { RING_EXCHANGES } from '../../client/inspect/ring.ts'
 import type { Handler, HttpRequest } from '../../protocol/exchange.ts'
 import { createForwarder } from '../../router/forward.ts'
 import { Browser } from '../support/devtools.ts'
@@ -157,6 +158,28 @@ test('a replay is asked for where its method is not safe, and what it changes is
   expect([code, bodies.at(-1)]).toEqual([0, `{"token":"${CANARY}"}`])
   expect(logged).toContain('"edits":["headers","body"]')
   expect(logged).not.toContain(CANARY)
+})
+
+test('a replay that made room for others while it ran is told as done', async () => {
+  const [{ id }] = inspector.list() as { id: string }[] as [{ id: string }]
+  const flood = vi.fn(() => {
+    for (let sent = 0; sent < RING_EXCHANGES; sent++) send()
+  })
+  inspector.subscribe(({ state, replayOf }) => {
+    if (state === 'done' && replayOf === id) setImmediate(flood)
+  })
+  const { code, notes } = await inspect('replay', id, '--yes')
+  expect(flood).toHaveBeenCalledTimes(1)
+  expect(notes).toMatch(/^sallyport: the replay [0-9a-z-]+ has ended \(\d+\), but it is no longer kept\n$/)
+  expect(code).toBe(1)
+})
+
+test('the command waits for as long as a replay may take', async () => {
+  const [{ id }] = inspector.list() as { id: string }[] as [{ id: string }]
+  const deadlines = vi.spyOn(AbortSignal, 'timeout')
+  expect((await inspect('replay', id, '--yes')).code).toBe(0)
+  expect(Math.max(...deadlines.mock.calls.map(([ms]) => ms))).toBeGreaterThan(60_000)
+  deadlines.mockRestore()
 })
 
 test('a replay takes a body as long as the inspector keeps, and none that it would change', async () => {
