@@ -100,7 +100,7 @@ END`,
     await until(() => times(server.said(), 'session ended') > lost)
     expect(await shell.run(list)).toContain('tokens')
     const [made] = await rules()
-    expect(await shell.run(remove.replace('ID', made!.id.slice(0, 8)))).toContain('taken back')
+    expect(await shell.run(remove.replace('ID', made!.id.slice(0, 8)))).toContain('removed')
     expect(await rules()).toEqual([])
     // It was issued before: what was taken back lets it in again, and a new one is tried at once.
     await shell.run('sallyport token create --key keys/private.jwk --runtime demo --out token')
