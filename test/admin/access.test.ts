@@ -26,7 +26,7 @@ describe('A2: Host', () => {
 })
 
 describe('A3: bearer token', () => {
-  test.each(['Bearer secret-token-1', 'bearer secret-token-1', 'Bearer  secret-token-1'])('%s is it', field => {
+  test.each(['Bearer secret-token-1', 'bearer secret-token-1', 'Bearer  secret-token-1'])('%s is accepted', field => {
     expect(bearsToken(field, 'secret-token-1')).toBe(true)
   })
 
@@ -37,7 +37,7 @@ describe('A3: bearer token', () => {
     },
   )
 
-  test('an empty token is borne by nobody', () => {
+  test('nobody can present an empty token', () => {
     expect(bearsToken('Bearer ', '')).toBe(false)
     expect(bearsToken('Bearer x', '')).toBe(false)
   })

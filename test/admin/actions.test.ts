@@ -51,7 +51,7 @@ async function post(path: string, headers: Record<string, string>, body = '{}', 
 }
 
 describe('A3: an action', () => {
-  test('of a bearer of the token is done, and stands in the log: who, what, from where', async () => {
+  test('by a bearer of the token is done and logged: who, what, from where', async () => {
     const answer = await post('/sessions/drain', JSON_OF_OPERATOR, '{"runtime":"demo"}')
     expect(answer).toEqual({ status: 200, text: '{"replicas":[]}\n' })
     expect(done).toEqual([{ runtime: 'demo' }])
@@ -84,7 +84,7 @@ describe('A3: an action', () => {
     expect(done).toEqual([])
   })
 
-  test('is not to be had by GET, nor on the health listener', async () => {
+  test('is not available by GET, nor on the health listener', async () => {
     const sent = request({ port: admin.address.port, path: '/sessions/drain', headers: JSON_OF_OPERATOR }).end()
     const [response] = await once(sent, 'response')
     response.resume()
@@ -93,19 +93,19 @@ describe('A3: an action', () => {
     expect(done).toEqual([])
   })
 
-  test.each(['[]', '7', 'null', '{', `{"x":"${'x'.repeat(20_000)}"}`])('with a body of %.20s is 400', async body => {
+  test.each(['[]', '7', 'null', '{', `{"x":"${'x'.repeat(20_000)}"}`])('with a body of %.20s gets 400', async body => {
     expect((await post('/sessions/drain', JSON_OF_OPERATOR, body)).status).toBe(400)
     expect(done).toEqual([])
   })
 
-  test('that is unknown is 404, misused 400, failed 500; a failure is in the log too', async () => {
+  test('gets 404 if unknown, 400 if misused, 500 if it failed; a failure is logged, too', async () => {
     expect((await post('/constructor', JSON_OF_OPERATOR)).status).toBe(404)
     expect(await post('/misused', JSON_OF_OPERATOR)).toEqual({ status: 400, text: 'give a session\n' })
     expect(await post('/broken', JSON_OF_OPERATOR)).toEqual({ status: 500, text: 'no luck\n' })
     expect(audit.map(({ message }) => message)).toEqual(['audit: /misused failed', 'audit: /broken failed'])
   })
 
-  test('of an operator whose name would steer a terminal is of an unknown one', async () => {
+  test('by an operator whose name would control a terminal is logged as by an unknown one', async () => {
     await post('/sessions/drain', { ...JSON_OF_OPERATOR, 'x-sallyport-operator': 'a\u00e9b' })
     expect(audit[0]!.fields.who).toBe('unknown')
   })

@@ -59,7 +59,7 @@ test('exchanges by status and code, bytes, duration', async () => {
   expect(samples.get('http_server_request_duration_seconds_bucket{status_class="5xx",le="0.025"}')).toBe(1)
 })
 
-test('A7: labels are bounded, and hold nothing that a tenant or a caller chose', async () => {
+test('A7: labels are bounded, and contain nothing that a tenant or a caller chose', async () => {
   const metrics = create()
   for (let i = 0; i < 3000; i++) {
     const name = `chosen-${i}`
@@ -82,7 +82,7 @@ test('each row of the error table may be a label', async () => {
   }
 })
 
-test('what a server tells is read at each scrape', async () => {
+test("a server's statistics are read at each scrape", async () => {
   let sessions = 1
   const metrics = create({
     snapshot: () => ({
@@ -115,7 +115,7 @@ test('what a server tells is read at each scrape', async () => {
   expect(samples.has('sallyport_token_expiry_timestamp_seconds')).toBe(false)
 })
 
-test("the end of a client's token is a time, and has no sample while there is none", async () => {
+test("the expiry of a client's token is a time, and has no sample without one", async () => {
   let tokenExpiresAt: number | undefined
   const metrics = create({
     component: 'client',
@@ -161,7 +161,7 @@ test('OpenMetrics on request, with the last sampled trace of each bucket', async
   const families = [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name)
   expect(new Set(families).size).toBe(families.length)
   expect(families).toContain('sallyport_exchanges')
-  // One scrape changes nothing for the next.
+  // One scrape does not affect the next.
   expect((await metrics.expose()).text).toContain('# TYPE sallyport_exchanges_total counter')
 })
 
@@ -183,7 +183,7 @@ test('two scrapers see the same delay of the event loop', async () => {
   let now = 0
   const metrics = create({ now: () => now })
   const longest = async () => (await scrape(metrics)).get('nodejs_eventloop_delay_max_seconds')!
-  // The monitor looks every 50 ms, and tells of what it met at the next look.
+  // The monitor samples every 50 ms, and reports what it met at the next sample.
   const block = () => {
     const until = performance.now() + 300
     while (performance.now() < until);
@@ -213,7 +213,7 @@ describe('scrapers without a token', () => {
     vi.useRealTimers()
   })
 
-  test('get the next writing together, and it holds what was counted before they asked', async () => {
+  test('get the next rendering together, which includes everything counted before they asked', async () => {
     let written = 0
     const metrics = create({ snapshot: () => ({ sessions: ++written }) })
     const scrapes = Array.from({ length: 1000 }, (_, at) =>
@@ -226,7 +226,7 @@ describe('scrapers without a token', () => {
     for (const { text } of texts) expect(text).toContain('sallyport_exchanges_total{http_response_status_code="200"')
   })
 
-  test('leave nine tenths of the time to everything else, also where writing fails', async () => {
+  test('leave nine tenths of the time to everything else, even if rendering fails', async () => {
     let written = 0
     const snapshot = () => {
       vi.advanceTimersByTime(10)

@@ -1,4 +1,6 @@
-/** The page in a real browser: what it shows, by keyboard, in each state, and what evil text can do there: nothing. */
+/**
+ * The page in a real browser: what it shows, by keyboard, in each state, and what hostile text can do there: nothing.
+ */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
@@ -143,7 +145,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     }
   }
 
-  test('shows what runs, and its code is used up and gone from the address', async () => {
+  test('shows what is running, and its code is used up and removed from the address', async () => {
     load()
     await openPage()
     expect(await page.value('location.href')).toBe(url())
@@ -153,7 +155,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     expect(browser.complaints).toEqual([])
   })
 
-  test('every view and row is reached by keys alone', async () => {
+  test('every view and row can be reached with the keyboard', async () => {
     traffic.note({
       ...{
         requestId: 'r',
@@ -202,7 +204,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     expect(await page.value(`document.activeElement.cells[0].innerText`)).toBe('0166e9d5')
   })
 
-  test('empty, locked, full and lost are said, and a lost page finds its way back', async () => {
+  test('empty, locked, full and lost are shown, and a lost page recovers', async () => {
     status = { ...server(), openSessions: [], recent: [] }
     await openPage()
     for (const [key, said] of [
@@ -223,7 +225,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     await page.until(`document.getElementById('state').innerText === 'ready'`)
   })
 
-  test('A4: text of callers stays text, wherever it comes from', async () => {
+  test("A4: callers' text stays text, wherever it comes from", async () => {
     const evil = (index: number) => PAYLOADS[index % PAYLOADS.length]!
     PAYLOADS.forEach((payload, index) => {
       traffic.note({
@@ -262,7 +264,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     expect(browser.complaints).toEqual([])
   })
 
-  test('A4: requests of an inspector: their text stays text, by keys, and bodies are only saved', async () => {
+  test("A4: an inspector's requests: their text stays text, by keyboard, and bodies are only saved", async () => {
     inspector = new RingInspector('bodies', noLogger, standing)
     for (const payload of PAYLOADS) exchange(inspector, payload)
     await openPage()
@@ -277,7 +279,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     const made = 'document.querySelectorAll("script:not([src]),iframe,style,base,form,img").length'
     expect(await page.value(`[typeof window.hurt, ${made}]`)).toEqual(['undefined', 0])
     expect(await page.value(text)).not.toMatch(/(?![\n\t])\p{Cc}|\p{Cf}/u)
-    // The chosen row stays the chosen one when another comes.
+    // The chosen row stays chosen when another arrives.
     const chosen = `document.querySelector('[aria-selected=true][tabindex]:not([role=tab])').cells[4].innerText`
     const before = await page.value(chosen)
     exchange(inspector, 'newer')
@@ -294,7 +296,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     expect(browser.complaints).toEqual([])
   })
 
-  test('A4: another site gets nothing: not by its name for our address, nor by a request of its own', async () => {
+  test('A4: another site gets nothing: neither by its own name for our address, nor by a request of its own', async () => {
     await openPage()
     const { port } = admin.address
     const rebound = await browser.page(`http://attacker.example:${port}/`)

@@ -28,7 +28,7 @@ const find = (environment: Record<string, string>) =>
     .filter(file => file.pid === process.pid && file.url === content.url)
     .map(({ started: _, ...file }) => file)
 
-test('is 0600, is found in the same environment, and goes away', () => {
+test('is 0600, is found in the same environment, and disappears', () => {
   const environment = { RUNTIME_DIRECTORY: folder }
   const path = writeRuntimeFile(content, environment)
   expect(path.startsWith(folder)).toBe(true)
@@ -39,31 +39,31 @@ test('is 0600, is found in the same environment, and goes away', () => {
   expect(find(environment)).toEqual([])
 })
 
-test('one of a process that has ended is not shown', () => {
+test('one of an ended process is not shown', () => {
   const environment = { RUNTIME_DIRECTORY: folder }
-  // Above the largest pid of Linux.
+  // Above Linux's largest pid.
   writeRuntimeFile({ ...content, pid: 4_194_305 }, environment)
   expect(findRuntimeFiles(environment).filter(file => file.pid === 4_194_305)).toEqual([])
 })
 
-test.runIf(process.platform === 'linux')('one of a process whose number another one has by now is not shown', () => {
+test.runIf(process.platform === 'linux')('one of a process whose pid has been reused is not shown', () => {
   const environment = { RUNTIME_DIRECTORY: folder }
   writeRuntimeFile({ ...content, started: '1' }, environment)
   expect(find(environment)).toEqual([])
 })
 
-test('one that says nothing of its start, as elsewhere than on Linux, is judged by its number', () => {
+test('one without a start time, as on systems other than Linux, is judged by its pid', () => {
   writeFileSync(join(folder, 'server-1.json'), JSON.stringify(content), { mode: 0o600 })
   expect(find({ RUNTIME_DIRECTORY: folder })).toEqual([content])
 })
 
-test('the folder in XDG_RUNTIME_DIR is made for its owner alone', () => {
+test('the folder in XDG_RUNTIME_DIR is created for its owner only', () => {
   const path = writeRuntimeFile(content, { XDG_RUNTIME_DIR: folder })
   expect(path.startsWith(join(folder, 'sallyport/'))).toBe(true)
   expect(statSync(join(folder, 'sallyport')).mode & 0o777).toBe(0o700)
 })
 
-test('a folder that others may write, or a link, is neither written nor believed', () => {
+test('a folder that others may write, or a link, is neither written nor trusted', () => {
   const open = join(folder, 'open')
   mkdirSync(open)
   chmodSync(open, 0o777)
@@ -76,7 +76,7 @@ test('a folder that others may write, or a link, is neither written nor believed
   }
 })
 
-test('what is no runtime file is none', () => {
+test('an invalid runtime file is ignored', () => {
   const environment = { RUNTIME_DIRECTORY: folder }
   const path = writeRuntimeFile(content, environment)
   for (const other of [
@@ -96,7 +96,7 @@ test('what is no runtime file is none', () => {
 
 describe.runIf(needs('root'))('A8: root', () => {
   const SOMEBODY = 65_534
-  /** What somebody wrote into a folder of his. */
+  /** What somebody wrote into their own folder. */
   function plant(name: string, more: object): string {
     const directory = join(folder, name)
     mkdirSync(directory, { mode: 0o700 })
@@ -108,13 +108,13 @@ describe.runIf(needs('root'))('A8: root', () => {
   }
   const inUnit = (directory: string) => findRuntimeFiles({}, [directory]).find(({ url }) => url === content.url)
 
-  test('believes no folder of another user, whichever way its name comes', () => {
+  test("trusts no other user's folder, wherever its name comes from", () => {
     const directory = plant('sallyport', {})
     expect(find({ RUNTIME_DIRECTORY: directory })).toEqual([])
     expect(find({ XDG_RUNTIME_DIR: folder })).toEqual([])
   })
 
-  test("takes from the user of a unit what is that user's own alone", () => {
+  test('accepts from the user of a unit only what that user owns', () => {
     const directory = plant('unit', {})
     expect(inUnit(directory)).toEqual({ ...content, writtenBy: SOMEBODY })
     expect(tokenOf(inUnit(directory)!)).toBe('secret')

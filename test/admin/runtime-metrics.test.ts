@@ -68,7 +68,7 @@ test('the busiest get the rows, a minute later, and a counter never goes back wh
   expect(after.size).toBeLessThanOrEqual(201)
 })
 
-test('names that callers made up, and a runtime that is called other, get no row', async () => {
+test('names that callers made up, and a runtime called other, get no row', async () => {
   const { metrics, state, read } = start()
   state.sessions = [{ runtime: 'other', streams: 1, bufferedBytes: 1 }]
   for (let i = 0; i < 5000; i++) {

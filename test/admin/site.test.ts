@@ -90,7 +90,7 @@ const FILES = [
 
 describe('A4: the files of the page', () => {
   test.each(FILES)(
-    '%s is for anybody at an allowed Host, and allows no script, style or address but its own',
+    '%s is for anybody at an allowed Host, and allows only its own scripts, styles and addresses',
     async path => {
       const { status, headers, text } = await ask(path)
       expect(status).toBe(200)
@@ -108,19 +108,19 @@ describe('A4: the files of the page', () => {
     expect(reads.filter(file => file.endsWith('index.html'))).toHaveLength(1)
   })
 
-  test('are under 60 KiB in all, and name nothing outside', async () => {
+  test('are under 60 KiB in total, and name nothing outside', async () => {
     const texts = await Promise.all(FILES.map(async path => (await ask(path)).text))
     expect(texts.join('').length).toBeLessThan(60 * 1024)
     const outside = texts.join('').match(/https?:\/\/[^\s'"`]+/g)
     expect(new Set(outside)).toEqual(new Set(['http://www.w3.org/2000/svg', 'https://${row.host']))
   })
 
-  test.each(['/ui/', '/ui/../package.json', '/ui/constructor', '/index.html'])('%s is none of them', async path => {
+  test.each(['/ui/', '/ui/../package.json', '/ui/constructor', '/index.html'])('%s is not one of them', async path => {
     expect((await ask(path)).status).toBe(401)
   })
 })
 
-test('A4: what an inspector keeps is for logins and the token alone', async () => {
+test('A4: what an inspector keeps is only for logins and the token', async () => {
   for (const path of ['/ui/inspect/one', '/ui/inspect/one/request', '/ui/inspect/one/response']) {
     expect([path, (await ask(path)).status]).toEqual([path, 401])
     const { cookie } = await logIn(admin.code())
@@ -138,7 +138,7 @@ test('A4: what an inspector keeps is for logins and the token alone', async () =
 })
 
 describe('A4: the login', () => {
-  test('a code opens once; the cookie is for this page, no script and no other site', async () => {
+  test('a code works once; the cookie is for this page, and for no script and no other site', async () => {
     const code = admin.code()
     const { status, whole, cookie } = await logIn(code)
     expect(status).toBe(204)
@@ -166,18 +166,18 @@ describe('A4: the login', () => {
     expect((await logIn(await issue())).status).toBe(204)
   })
 
-  test('a code that an earlier token made opens nothing, even if no login was tried before', async () => {
+  test('a code that an earlier token created opens nothing, even if no login was tried before', async () => {
     const authorization = `Bearer ${TOKEN}`
     const { text } = await ask('/ui/codes', { method: 'POST', headers: { authorization } })
     token = 'another-token-of-this-test'
     expect((await logIn(JSON.parse(text).code)).status).toBe(401)
   })
 
-  test.each(['', 'x'.repeat(22), 'x'.repeat(100_000)])('a code that is none: %.30s', async code => {
+  test.each(['', 'x'.repeat(22), 'x'.repeat(100_000)])('an invalid code: %.30s', async code => {
     expect((await logIn(code)).status).toBe(401)
   })
 
-  test('a code comes with the token only, and every login is refused from another site', async () => {
+  test('a code needs the token, and every login from another site is refused', async () => {
     expect((await ask('/ui/codes', { method: 'POST' })).status).toBe(401)
     const { cookie } = await logIn()
     expect((await ask('/ui/codes', { method: 'POST', headers: { cookie } })).status).toBe(401)
@@ -189,7 +189,7 @@ describe('A4: the login', () => {
     expect((await logIn(code, { 'sec-fetch-site': 'same-origin' })).status).toBe(204)
   })
 
-  test('a cookie reads the events and nothing else, and does nothing', async () => {
+  test('a cookie reads the events and nothing else, and changes nothing', async () => {
     const { cookie } = await logIn()
     const headers = { cookie, 'content-type': 'application/json' }
     for (const path of ['/status', '/act', '/sessions', '/inbox']) {
@@ -199,7 +199,7 @@ describe('A4: the login', () => {
     expect(acted).toBe(0)
   })
 
-  test('a cookie is worth nothing at another Host (DNS rebinding), from another site, or forged', async () => {
+  test('a cookie is worthless at another Host (DNS rebinding), from another site, or forged', async () => {
     const { cookie } = await logIn()
     const events = async (headers: Record<string, string>) => (await ask('/ui/events', { headers })).status
     expect(await events({ cookie, host: 'attacker.example' })).toBe(403)
@@ -211,7 +211,7 @@ describe('A4: the login', () => {
     expect(await events({ authorization: `Bearer ${TOKEN}` })).toBe(200)
   })
 
-  test('codes end after ten minutes, logins after twelve hours, and neither fills memory', () => {
+  test('codes expire after ten minutes, logins after twelve hours, and neither fills memory', () => {
     let now = 0
     const logins = new Logins(() => now)
     const code = logins.issue()
@@ -236,7 +236,7 @@ describe('the events', () => {
     return socket
   }
 
-  test('the first snapshot has all steps and lists cut to 200 rows, with the count of all', async () => {
+  test('the first snapshot has all steps, and lists cut to 200 rows with the total count', async () => {
     const { cookie } = await logIn()
     const { text, headers } = await ask('/ui/events', { headers: { cookie } })
     expect(headers['cache-control']).toBe('no-store')
@@ -245,7 +245,7 @@ describe('the events', () => {
     expect(history).toHaveLength(179)
   })
 
-  test('eight read, the ninth is told so, and a place is free again when one leaves', async () => {
+  test('eight may read, the ninth is told so, and a place is free again when one leaves', async () => {
     const { cookie } = await logIn()
     const readers = await Promise.all(Array.from({ length: 8 }, () => open(cookie)))
     await Promise.all(readers.map(reader => once(reader, 'data')))

@@ -39,7 +39,7 @@ describe('traffic of the last 15 minutes', () => {
     expect(p50).toBeLessThanOrEqual(known * 1.251)
   })
 
-  test('how long a WebSocket lived is no duration of a request', () => {
+  test('the lifetime of a WebSocket is not the duration of a request', () => {
     const { traffic, wait } = clocked()
     traffic.note(exchange())
     traffic.note(exchange({ status: 101, upgrade: true, durationMs: 3_600_000 }))
@@ -57,7 +57,7 @@ describe('traffic of the last 15 minutes', () => {
     expect([step!.p50! < 13, step!.p95! > 999]).toEqual([true, true])
   })
 
-  test('a step is forgotten after 15 minutes, and its place is not taken for a new one', () => {
+  test('a step is forgotten after 15 minutes, and its place is not mistaken for a new one', () => {
     const { traffic, wait } = clocked()
     traffic.note(exchange())
     const seen = () => traffic.history().reduce((sum, { byClass }) => sum + byClass[2]!, 0)
@@ -70,7 +70,7 @@ describe('traffic of the last 15 minutes', () => {
     expect(seen()).toBe(0)
   })
 
-  test('the last 50 failures are kept, newest first, with texts cut', () => {
+  test('the last 50 failures are kept, newest first, with their texts cut', () => {
     const { traffic } = clocked()
     for (let i = 0; i < 60; i++) {
       traffic.note(exchange({ requestId: `r${i}`, status: 502, code: 'upstream-refused', path: 'x'.repeat(10_000) }))

@@ -52,7 +52,7 @@ function validate(component: string, given: Record<string, string>) {
   return sallyport(['config', 'validate', component, ...flags])
 }
 
-test('what is right is valid', async () => {
+test('a correct configuration is valid', async () => {
   const valid = (component: string) => ({ code: 0, out: `the configuration of the ${component} is valid\n`, notes: '' })
   expect(await validate('server', SERVER())).toEqual(valid('server'))
   expect(await validate('client', CLIENT())).toEqual(valid('client'))
@@ -90,7 +90,7 @@ describe('server', () => {
     expect(result).toEqual({ code: 3, out: '', notes: `sallyport: ${message.replaceAll('FOLDER', folder)}\n` })
   })
 
-  test('a key set with a secret in it is refused, and nothing of it is shown', async () => {
+  test('a key set that contains a secret is refused, and nothing of it is shown', async () => {
     write('secret.json', `{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`)
     const result = await validate('server', { ...SERVER(), 'auth.jwks.file': file('secret.json') })
     expect(result.code).toBe(3)
@@ -121,7 +121,7 @@ describe('server', () => {
     ],
     ['65 keys', { keys: Array.from({ length: 65 }, (_, kid) => ({ ...rsa, kid })) }, 'the key set has over 64 keys'],
     ['more than is read', ' '.repeat(70_000), 'the file is over 65536 bytes'],
-  ])('a key set is refused as the server that reads it would refuse it: %s', async (_, set, message) => {
+  ])('a key set is refused for the same reasons as by the server that reads it: %s', async (_, set, message) => {
     write('odd.json', typeof set === 'string' ? set : JSON.stringify(set))
     const given = { ...SERVER(), 'auth.jwks.file': file('odd.json') }
     const refused = { code: 3, out: '', notes: `sallyport: --auth.jwks.file ${file('odd.json')}: ${message}\n` }
@@ -129,7 +129,7 @@ describe('server', () => {
     await expect(fileKeys(file('odd.json'), noLogger, () => 0)).rejects.toThrow(message)
   })
 
-  test('a list of revocations that is longer than what is read is refused', async () => {
+  test('a list of revocations longer than what can be read is refused', async () => {
     write('long.json', ' '.repeat(2 * 1024 * 1024 + 1))
     const { code, notes } = await validate('server', { ...SERVER(), 'auth.revocations.file': file('long.json') })
     expect([code, notes]).toEqual([
@@ -138,7 +138,7 @@ describe('server', () => {
     ])
   })
 
-  test('the server itself refuses the same, before it listens', async () => {
+  test('the server itself refuses the same before it listens', async () => {
     const result = await sallyport(['server', '--domain', 'a.b', '--control.plaintext'])
     expect(result).toEqual({
       code: 3,
@@ -148,7 +148,7 @@ describe('server', () => {
   })
 })
 
-describe('what a file holds, in the place of its path, is not repeated', () => {
+describe("a file's contents given in place of its path are not repeated", () => {
   const token = `eyJ${'a'.repeat(40)}.eyJ${'b'.repeat(40)}.${'c'.repeat(40)}`
   const held: [string, () => string][] = [
     ['a short token', () => token],
@@ -156,7 +156,7 @@ describe('what a file holds, in the place of its path, is not repeated', () => {
     ['a private key', () => readFileSync(file('server-key.pem'), 'utf8').trim()],
     ['a private JWK', () => readFileSync(file('private.jwk'), 'utf8').trim()],
   ]
-  /** Lines of the secret, and the members of a JWK. */
+  /** The lines of the secret, and the members of a JWK. */
   const expectHidden = (said: string, secret: string) => {
     for (const part of secret.match(/[\w+/-]{20,}/g)!) {
       if (!secret.includes(`"x":"${part}"`) && !secret.includes(`"kid":"${part}"`)) expect(said).not.toContain(part)
@@ -201,7 +201,7 @@ describe('what a file holds, in the place of its path, is not repeated', () => {
   })
 })
 
-test('the folder of certificates: one that is missing is refused, and a pair that is not used is named', async () => {
+test('a missing folder of certificates is refused, and an unused pair is named', async () => {
   const at = (folder: string) => {
     const publicTls = { 'public.tls.cert': file('wild/server.pem'), 'public.tls.key': file('wild/server-key.pem') }
     return { ...SERVER(), domain: 'a.example', ...publicTls, 'public.tls.folder': folder }
@@ -225,7 +225,7 @@ test.each([
   ['OTEL_EXPORTER_OTLP_ENDPOINT', 'collector:4318', 'must be a URL with http:// or https://'],
   ['OTEL_EXPORTER_OTLP_HEADERS', 'a secret', 'must be a list such as name=value'],
   ['OTEL_TRACES_SAMPLER', 'jaeger_remote', 'must be one of always_on'],
-])('%s, a variable with which no component starts, is refused where it traces', async (name, value, problem) => {
+])('%s, a variable with which no component starts, is refused if tracing is on', async (name, value, problem) => {
   const routes = ['--routes', file('routes.yaml')]
   const components = {
     server: Object.entries(SERVER()).flatMap(([flag, text]) => [`--${flag}`, text]),
@@ -262,7 +262,7 @@ test('an inbox that this installation cannot open is refused', async () => {
   expect(missing.notes).toContain('inbox: a store in PostgreSQL needs the package pg: npm install pg')
 })
 
-test('a check of callers that is set by half is refused', async () => {
+test('incomplete settings for checking callers are refused', async () => {
   for (const [given, message] of [
     [{ 'access.jwt.jwks.file': file('jwks.json') }, 'need --access.jwt.audience'],
     [{ 'access.jwt.audience': 'callers' }, 'needs --access.jwt.jwks.file or .url'],
@@ -341,7 +341,7 @@ describe('client and router', () => {
     expect([code, notes]).toEqual([3, expect.stringContaining(here(message))])
   })
 
-  test('a key file that a client would make is not made', async () => {
+  test('a key file that a client would create is not created', async () => {
     const { code, notes } = await validate('client', { ...CLIENT(), 'inbox.key.file': file('new-key') })
     expect([code, notes]).toEqual([0, expect.stringContaining('it does not exist yet')])
     expect(existsSync(file('new-key'))).toBe(false)
@@ -354,7 +354,7 @@ describe('client and router', () => {
     expect(result.notes).toContain('"a"')
   })
 
-  test('a token command whose quotes do not match', async () => {
+  test('a token command with unbalanced quotes', async () => {
     const { 'token.file': _, ...rest } = CLIENT()
     const result = await validate('client', { ...rest, 'token.command': 'print "token' })
     expect(result.notes).toBe('sallyport: --token.command: the quotes in it do not match\n')

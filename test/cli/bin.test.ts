@@ -24,7 +24,7 @@ function run(program: string, args: readonly string[]): Promise<Ended> {
   })
 }
 
-/** Makes the Node that runs a file say that it is an older one. */
+/** Makes the Node that runs a file claim to be an older one. */
 function pretend(version: string): string {
   const source = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })`
   return `data:text/javascript,${encodeURIComponent(source)}`
@@ -64,7 +64,7 @@ describe('installed', () => {
   })
 })
 
-describe('as the first process of a container, which no signal ends that it does not listen for', () => {
+describe("as a container's first process, which no signal ends without a listener", () => {
   const first = [
     '--import',
     `data:text/javascript,${encodeURIComponent("Object.defineProperty(process, 'pid', { value: 1 })")}`,
@@ -96,7 +96,7 @@ const LIGHT =
   /\/(limits|public-url|access\/open-path|trace\/sampling|base\/(errors|limit|units|names|nearest|version)|directory\/(stores|redis-options|redis-url))\.ts$/
 
 describe('in a checkout', () => {
-  test('runs the sources, also where a stale dist/ lies about, and hands on the exit code', async () => {
+  test('runs the sources, even beside a stale dist/, and passes the exit code on', async () => {
     const { code, notes } = await run(process.execPath, ['bin/sallyport.js', 'sevrer'])
     expect(code).toBe(2)
     expect(notes).toContain('did you mean server?')
@@ -122,7 +122,7 @@ describe('in a checkout', () => {
     }
   })
 
-  test('under another Node it hands on to the pinned one, with signals and exit codes', async () => {
+  test('under another Node it passes on to the pinned one, with signals and exit codes', async () => {
     const other = join(folder, 'other-node')
     copyFileSync(process.execPath, other)
     expect(await run(other, ['bin/sallyport.js', 'certs', 'show', '/nowhere'])).toMatchObject({ code: 3, out: '' })
@@ -142,7 +142,7 @@ describe('in a checkout', () => {
   })
 })
 
-test('a command whose answer never comes has failed', async () => {
+test('a command whose answer never arrives has failed', async () => {
   const hook = 'globalThis.fetch = () => new Promise(() => {})'
   const flags = ['--import', `data:text/javascript,${encodeURIComponent(hook)}`]
   const ended = await run(process.execPath, [...flags, 'bin/sallyport.js', 'status', '--admin', 'http://127.0.0.1:9'])

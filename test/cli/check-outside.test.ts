@@ -25,7 +25,7 @@ const statuses = (probes: readonly Probe[]) =>
   Object.fromEntries(probes.map(({ code, status }) => [code.slice(8), status]))
 const ALL = { reach: 'ok', host: 'ok', upgrade: 'ok', body: 'ok', repeat: 'ok', quiet: 'ok' }
 
-/** What nginx has to be told besides, or instead. */
+/** Extra or replacement directives for nginx. */
 interface Balancer {
   readonly upstream?: (port: number) => string
   readonly host?: string
@@ -109,7 +109,7 @@ async function certificate(): Promise<void> {
   await sallyport(['certs', 'server', '--ca', file(''), '--out', file(''), '--host', '*.tunnels.localhost', '--force'])
 }
 
-test('as a command: somebody else answers, and a server that runs', { tags: ['slow'] }, async () => {
+test('as a command: with somebody else answering, and with a running server', { tags: ['slow'] }, async () => {
   const other = createHttp((_, response) => void response.writeHead(404, { server: 'another' }).end()).listen(
     0,
     '127.0.0.1',

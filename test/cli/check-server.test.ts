@@ -1,4 +1,4 @@
-/** `sallyport check server`: what it needs besides files, each probe against the fault that it names. */
+/** `sallyport check server`: what it needs besides files, each probe against the fault that it reports. */
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -62,7 +62,7 @@ describe.runIf(needs('redis'))('Redis', () => {
     ['subscribe', 'subscribe'],
     ['evalsha', 'evalsha'],
     ['script|load', 'script'],
-  ])('without the right to %s: it is named, and no other', async (command, named) => {
+  ])('without the right to %s: that one is named, and no other', async (command, named) => {
     const { code, of } = await check(...reach(await start(DIRECTORY_RIGHTS.replace(`+${command}`, ''))))
     const lacking = of('directory-rights').filter(({ status }) => status === 'fail')
     const others =
@@ -73,7 +73,7 @@ describe.runIf(needs('redis'))('Redis', () => {
     expect(code).toBe(5)
   })
 
-  test('of another channel, a password that is wrong, and none that listens', async () => {
+  test("another channel's Redis, a wrong password, and no listener", async () => {
     const redis = await start(DIRECTORY_RIGHTS.replace('&sallyport:*', '&sallyport:changes'))
     const channels = (await check(...reach(redis))).of('directory-rights').map(({ found }) => found)
     expect(channels.every(found => /sallyport:(operators|revocations)$/.test(found))).toBe(true)
@@ -101,7 +101,7 @@ describe.runIf(needs('redis'))('Redis', () => {
       ...['--peer.tls.cert', file(`${cert}.pem`), '--peer.tls.key', file(`${cert}-key.pem`)],
     ]
 
-    test('one that runs, one that is another, one that does not answer', async () => {
+    test('one that is running, one that is another, one that does not answer', async () => {
       const other = machine.start(machine.serverArgs(...peer(await freePort()), '--replica', 'other'))
       await other.address('public')
       const before = await redis.command('HGETALL', '{sallyport}:replicas')
@@ -134,7 +134,7 @@ describe('the inbox', () => {
   const inbox = (name = 'data/inbox.db') => ['--inbox', `sqlite:${file(name)}`]
   const CODES = ['inbox-disk', 'inbox-room'] as const
 
-  test('there, without room, and in a folder that takes no files; nothing of it stays', async () => {
+  test('present, without room, and in a folder that is not writable; nothing of it remains', async () => {
     mkdirSync(file('data'), { recursive: true })
     const well = await check(...inbox(), '--inbox.disk-free', '1KiB')
     // A disk that others use is slow, too.
@@ -148,7 +148,7 @@ describe('the inbox', () => {
     expect(none.of('inbox-disk')[0]!.found).toMatch(/ENOENT|EACCES|EPERM/)
   })
 
-  test.runIf(needs('gcc'))('on a disk that fails to keep, and one that is slow', { tags: ['slow'] }, async () => {
+  test.runIf(needs('gcc'))('on a disk that fails to store, and a slow one', { tags: ['slow'] }, async () => {
     mkdirSync(file('data'), { recursive: true })
     const library = file('failing-disk.so')
     const source = resolve(import.meta.dirname, '../support/failing-disk.c')

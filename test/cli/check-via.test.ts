@@ -43,7 +43,7 @@ async function via(server: Running, runtime: string, ...more: string[]) {
   return await sallyport(words, { environment: machine.environment })
 }
 
-test('a table and JSON, of a runtime with two clients, and of one without', { tags: ['slow'] }, async () => {
+test('a table and JSON, for a runtime with two clients and one without', { tags: ['slow'] }, async () => {
   const server = machine.start(machine.serverArgs())
   const client = await startClient(server)
   await startClient(server)
@@ -63,7 +63,7 @@ test('a table and JSON, of a runtime with two clients, and of one without', { ta
   expect([nobody.code, nobody.out]).toEqual([5, expect.stringMatching(/^fail .*runtime "nobody": no session$/m)])
 })
 
-test('what is missing or wrong on the command line', async () => {
+test('missing or wrong arguments', async () => {
   expect((await sallyport(['check'])).notes).toContain('say what to check: client, server, router, or --via RUNTIME')
   expect(await sallyport(['check', 'nothing'])).toMatchObject({ code: 2 })
   const server = machine.start(machine.serverArgs())
@@ -75,7 +75,7 @@ test('what is missing or wrong on the command line', async () => {
 })
 
 describe.runIf(needs('redis'))('with two replicas', { tags: ['slow'] }, () => {
-  test('either asks the clients of both; one that is on both answers once', async () => {
+  test('each asks the clients of both, and one that is on both answers once', async () => {
     const redis = await Redis.start()
     try {
       const start = (name: string) => machine.start(machine.serverArgs('--replica', name, '--directory', redis.url))

@@ -1,4 +1,4 @@
-/** `sallyport check`: each probe against the fault that it names. */
+/** `sallyport check`: each probe against the fault that it reports. */
 import { execFile } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { Resolver } from 'node:dns'
@@ -78,7 +78,7 @@ async function listening(one: TcpServer): Promise<number> {
   return (one.address() as AddressInfo).port
 }
 
-/** A listener of one test. */
+/** A listener for one test. */
 async function serve(one: TcpServer): Promise<number> {
   stops.push(() => one.close())
   one.on('connection', socket => void stops.push(() => socket.destroy()))
@@ -101,7 +101,7 @@ const client = (url = `wss://127.0.0.1:${port}`, more: Flags = {}) =>
 
 const NETWORK = ['name', 'tcp', 'tls', 'upgrade', 'authentication', 'clock', 'round-trip', 'throughput']
 
-/** Up to `failed` all is well, and what comes after it was not reached. */
+/** Everything up to `failed` is well, and the steps after it were not reached. */
 function expectFailed({ code, statuses }: Awaited<ReturnType<typeof check>>, failed: string): void {
   const at = NETWORK.indexOf(failed)
   const expected = NETWORK.map((name, index) => [name, index < at ? 'ok' : index === at ? 'fail' : 'skip'])
@@ -110,7 +110,7 @@ function expectFailed({ code, statuses }: Awaited<ReturnType<typeof check>>, fai
 }
 
 describe('check client', () => {
-  test('all is well, and the client that is there keeps its traffic', async () => {
+  test('all is well, and the running client keeps its traffic', async () => {
     const live = await connect({
       url: `wss://127.0.0.1:${port}`,
       token: () => token({}),
@@ -136,7 +136,7 @@ describe('check client', () => {
     for (const probe of probes) expect(probe.docs).toBe(`docs/check.md#${probe.code}`)
   })
 
-  test('as text: what was found, and of what fails what was expected and what helps', async () => {
+  test('as text: the findings, and for each failure what was expected and what helps', async () => {
     const args = ['--server', 'wss://127.0.0.1:1', '--ca', file('ca.pem'), '--token.file', file('token')]
     const { code, out } = await sallyport(['check', 'client', ...args, '1'])
     expect(code).toBe(5)
@@ -154,7 +154,7 @@ describe('check client', () => {
     expectFailed(await client('wss://no-such-name.invalid'), 'name')
   })
 
-  test('a resolver that does not answer', { tags: ['slow'] }, async () => {
+  test('a resolver that hangs', { tags: ['slow'] }, async () => {
     const silent = createSocket('udp4').bind(0, '127.0.0.1')
     await once(silent, 'listening')
     const resolver = new Resolver({ timeout: 60_000 })
@@ -174,7 +174,7 @@ describe('check client', () => {
     expect(failed).toMatchObject([{ code: 'name', found: expect.stringMatching(/within 5/) as unknown }])
   })
 
-  test('a way that is slow', { tags: ['slow'] }, async () => {
+  test('a slow path', { tags: ['slow'] }, async () => {
     const relay = await Relay.start({ port, bytesPerSecond: 16_384 })
     stops.push(() => relay.stop())
     const { statuses, of, code } = await client(`wss://127.0.0.1:${relay.port}`)
@@ -194,7 +194,7 @@ describe('check client', () => {
     expect(of('stop')[0]!.found).toBe(`it has ${time.replace('s', ' s')}`)
   })
 
-  test('a box on the way that opens TLS: its authority is named', async () => {
+  test('a middlebox that intercepts TLS: its authority is named', async () => {
     const other = await createServerCertificate(await createAuthority({ name: 'Inspecting Corp' }), {
       hosts: ['127.0.0.1'],
     })
@@ -220,7 +220,7 @@ describe('check client', () => {
     expect(found.of('upgrade')[0]!.found).toContain('answered 404')
   })
 
-  test('a proxy that strips Upgrade on the way to the server, and says its name', async () => {
+  test('a proxy that strips Upgrade on the way to the server, and names itself', async () => {
     const proxy = createHttps(certificate, (request, response) => {
       const { upgrade: _upgrade, connection: _connection, ...headers } = request.headers
       const on = requestHttps(
@@ -237,7 +237,7 @@ describe('check client', () => {
     expect(found.of('upgrade')[0]!.found).toMatch(/does not pass WebSocket.*"1\.1 middlebox"/)
   })
 
-  test('a proxy variable that is none', async () => {
+  test('an invalid proxy variable', async () => {
     vi.stubEnv('HTTPS_PROXY', 'socks5://user:a-secret@127.0.0.1:1080')
     stops.push(() => vi.unstubAllEnvs())
     const found = await client('wss://connect.tunnels.example.com')
@@ -246,29 +246,33 @@ describe('check client', () => {
     expect(JSON.stringify(found.probes)).not.toContain('a-secret')
   })
 
-  test.runIf(needs('netns', 'iptables'))('a port that drops is not one that refuses', { tags: ['slow'] }, async () => {
-    const drop = 'ip link set lo up && iptables -A INPUT -p tcp --dport 8443 -j DROP && exec "$@"'
-    const flags = words({ server: 'wss://127.0.0.1:8443', ca: file('ca.pem'), 'token.file': file('token'), target })
-    const command = [
-      process.execPath,
-      join(import.meta.dirname, '../../cli/main.ts'),
-      'check',
-      'client',
-      ...flags,
-      '--json',
-    ]
-    const out = await new Promise<string>(resolve => {
-      execFile('unshare', ['--net', 'sh', '-c', drop, 'sh', ...command], (_error, stdout) => resolve(stdout))
-    })
-    const { probes } = JSON.parse(out) as { probes: Found[] }
-    const tcp = probes.find(({ code }) => code === 'tcp')
-    expect(tcp).toMatchObject({
-      status: 'fail',
-      found: expect.stringMatching(/^no answer from .* within 5/) as unknown,
-    })
-  })
+  test.runIf(needs('netns', 'iptables'))(
+    'a port that drops packets is told from one that refuses',
+    { tags: ['slow'] },
+    async () => {
+      const drop = 'ip link set lo up && iptables -A INPUT -p tcp --dport 8443 -j DROP && exec "$@"'
+      const flags = words({ server: 'wss://127.0.0.1:8443', ca: file('ca.pem'), 'token.file': file('token'), target })
+      const command = [
+        process.execPath,
+        join(import.meta.dirname, '../../cli/main.ts'),
+        'check',
+        'client',
+        ...flags,
+        '--json',
+      ]
+      const out = await new Promise<string>(resolve => {
+        execFile('unshare', ['--net', 'sh', '-c', drop, 'sh', ...command], (_error, stdout) => resolve(stdout))
+      })
+      const { probes } = JSON.parse(out) as { probes: Found[] }
+      const tcp = probes.find(({ code }) => code === 'tcp')
+      expect(tcp).toMatchObject({
+        status: 'fail',
+        found: expect.stringMatching(/^no answer from .* within 5/) as unknown,
+      })
+    },
+  )
 
-  test('each step has 5 s of its own', { tags: ['slow'] }, async () => {
+  test('each step has its own 5 s', { tags: ['slow'] }, async () => {
     const slow = createTcp(inner => {
       inner.on('error', () => {})
       const begin = () => {
@@ -289,7 +293,7 @@ describe('check client', () => {
   })
 
   describe('--deep', { tags: ['slow'] }, () => {
-    /** A box that cuts what is quiet for so long, or forgets it: then it says nothing to anybody. */
+    /** A middlebox that cuts quiet connections after this time, or forgets them and then drops everything. */
     const middlebox = (quietMs: number, how: 'cuts' | 'forgets') =>
       createTcp(inner => {
         const outer = connectTcp(port, '127.0.0.1')
@@ -321,11 +325,11 @@ describe('check client', () => {
       return (await diagnose(options, { deep: true })).find(({ code }) => code === 'quiet')
     }
 
-    test('nothing on the way', async () => {
+    test('nothing on the path', async () => {
       expect(await deep(port)).toMatchObject({ status: 'ok', found: 'survives 8 s idle' })
     })
 
-    test.each(['cuts', 'forgets'] as const)('a box that %s what is quiet', async how => {
+    test.each(['cuts', 'forgets'] as const)('a middlebox that %s quiet connections', async how => {
       const found = (await deep(await serve(middlebox(6000, how))))!
       expect([found.status, found.found]).toEqual([
         'fail',
@@ -349,7 +353,7 @@ describe('check client', () => {
   test.each([
     ['says goodbye', 1000, (socket: WebSocket) => socket.close(1000)],
     ['is gone', 1006, (socket: WebSocket) => socket.terminate()],
-  ])('a server that lets in and then %s', async (_, code, leave) => {
+  ])('a server that accepts the client and then %s', async (_, code, leave) => {
     const brief = createHttps(certificate)
     const sockets = new WebSocketServer({ server: brief, handleProtocols: () => 'sallyport.v1' })
     stops.push(() => sockets.close())
@@ -368,7 +372,7 @@ describe('check client', () => {
     expect(of('proxy')[0]!.found).toContain('it answered 403')
   })
 
-  test('tokens: ended, of another audience, none, and one that others can read', async () => {
+  test('tokens: expired, for another audience, missing, and readable by others', async () => {
     const give = async (text: string, mode = 0o600) => {
       writeFileSync(file('other'), text)
       chmodSync(file('other'), mode)
@@ -387,13 +391,13 @@ describe('check client', () => {
     expect(other.of('authentication')[0]!.found).toContain('audience "another"')
     const none = await give('')
     expect(none.of('token')[0]!.found).toContain('is empty')
-    // The way is told up to where a token is needed.
+    // The path is reported up to where a token is needed.
     expect(NETWORK.map(name => none.statuses[name])).toEqual([...Array(4).fill('ok'), ...Array(4).fill('skip')])
     const open = await give(await token({}), 0o644)
     expect([open.statuses.rights, open.code]).toEqual(['warn', 0])
   })
 
-  test('several servers that say nothing take no time from the one behind them', {
+  test('several silent servers take no time from the one behind them', {
     tags: ['slow'],
   }, async () => {
     const silent = await serve(createTcp())
@@ -403,7 +407,7 @@ describe('check client', () => {
     expect(of('name').map(({ status }) => status)).toEqual(Array(8).fill('ok'))
   })
 
-  test('a file that is not there, and a target that is not', async () => {
+  test('a missing file, and an unreachable target', async () => {
     const bad = await client(undefined, { ca: file('none.pem') })
     expect([bad.statuses, bad.code]).toEqual([{ configuration: 'fail' }, 5])
     const down = await client(undefined, { target: 'http://127.0.0.1:1' })
@@ -425,7 +429,7 @@ describe('check server and router', () => {
     expect(code).toBe(0)
   })
 
-  test('every file with a secret is looked at, and no other', () => {
+  test('every file with a secret is checked, and no other', () => {
     const files = Object.values(COMPONENTS).flatMap((settings: Settings) =>
       Object.entries(settings).flatMap(([name, { kind }]) => (kind === kinds.file ? [name] : [])),
     )
@@ -464,7 +468,7 @@ describe('check server and router', () => {
     expect(code).toBe(0)
   })
 
-  test('what others can read, the certificate of a replica, and the addresses of the operator', async () => {
+  test("files that others can read, a replica's certificate, and the operator's addresses", async () => {
     writeFileSync(file('open'), 'a-token-of-sixteen-letters\n', { mode: 0o644 })
     chmodSync(file('open'), 0o644)
     const { of, code } = await server({
@@ -480,7 +484,7 @@ describe('check server and router', () => {
     expect(code).toBe(5)
   })
 
-  test('targets that are too many are said to be left out', async () => {
+  test('targets beyond the limit are reported as left out', async () => {
     const row = (at: number) =>
       `  - { name: r${at}, match: { path: /${at} }, target: "http://127.0.0.${at}:${port}" }\n`
     writeFileSync(file('routes.yaml'), `routes:\n${Array.from({ length: 25 }, (_, at) => row(at + 1)).join('')}`)
@@ -489,7 +493,7 @@ describe('check server and router', () => {
     expect(of('upstream').at(-1)).toMatchObject({ status: 'skip', what: '5 more targets' })
   })
 
-  test('a certificate for another domain, an address that is taken, a key set that is none', async () => {
+  test('a certificate for another domain, an address in use, an invalid key set', async () => {
     const other = await server({ domain: 'tunnels.example.com' })
     expect(other.of('certificate').map(({ status }) => status)).toEqual(['fail', 'ok'])
     expect(other.of('certificate')[0]!.hint).toContain('*.tunnels.example.com')
@@ -500,7 +504,7 @@ describe('check server and router', () => {
     expect([bad.statuses, bad.code]).toEqual([{ configuration: 'fail' }, 5])
   })
 
-  test('a key set behind a URL: there, something else, of an authority that is not trusted, gone', async () => {
+  test('a key set behind a URL: present, something else, from an untrusted authority, gone', async () => {
     let body = readFileSync(file('jwks.json'), 'utf8')
     const keys = createHttps(certificate, (_, response) => void response.end(body))
     const url = `https://127.0.0.1:${await serve(keys)}/jwks`

@@ -39,7 +39,7 @@ describe('certs', () => {
     expect(out).toContain('use      serverAuth')
   })
 
-  test('client takes the authority of --ca, and export makes a PKCS#12 file', async () => {
+  test('client uses the authority of --ca, and export creates a PKCS#12 file', async () => {
     const made = await sallyport([
       'certs',
       'client',
@@ -70,7 +70,7 @@ describe('certs', () => {
     expect((await sallyport(args)).code).toBe(3)
   })
 
-  test('server renews its certificate with the authority that is there', async () => {
+  test('server renews its certificate with the existing authority', async () => {
     const before = readFileSync(file('certs/server.pem'), 'utf8')
     const args = ['certs', 'server', '--out', file('certs'), '--host', 'b.example', '--force']
     expect((await sallyport(args)).code).toBe(0)
@@ -82,7 +82,7 @@ describe('token', () => {
   const create = (...more: string[]) =>
     sallyport(['token', 'create', '--key', file('keys/private.jwk'), '--runtime', 'demo', ...more])
 
-  test('create prints the token alone on stdout, and until when it holds on stderr', async () => {
+  test('create prints only the token on stdout, and its expiry on stderr', async () => {
     const { out, notes } = await create('--ttl', '90s', '--audience', 'edge', '--issuer', 'me')
     const jwks = JSON.parse(readFileSync(file('keys/jwks.json'), 'utf8'))
     const { payload } = await jwtVerify(out.trim(), createLocalJWKSet(jwks), { audience: 'edge', issuer: 'me' })
@@ -124,7 +124,7 @@ describe('route test', () => {
   const PRESET = ['--preset', 'gitops-runtime', '--preset.namespaces', 'argo-events']
   const ask = (url: string, ...more: string[]) => sallyport(['route', 'test', url, ...PRESET, ...more])
 
-  test('says the route, what it captured, the target and the path', async () => {
+  test('prints the route, what it captured, the target and the path', async () => {
     const { code, out } = await ask('https://demo.example/webhooks/argo-events/github/push?a=1', '--method', 'POST')
     expect(code).toBe(0)
     expect(out).toContain('route    webhooks\n')
@@ -179,7 +179,7 @@ describe('config', () => {
   })
 
   test.each(['server', 'client', 'router'])(
-    'schema of the %s is closed and says what each setting does',
+    'schema of the %s is closed and describes each setting',
     async component => {
       const schema = JSON.parse((await sallyport(['config', 'schema', component])).out)
       expect(schema).toMatchObject({ title: `sallyport ${component}`, type: 'object', additionalProperties: false })

@@ -42,7 +42,7 @@ describe('what may follow', () => {
     [['server', '--constructor', ''], []],
   ])('%j', (line, expected) => expect(words(...line)).toEqual(expected))
 
-  test('every command is reached word by word, and offers exactly its flags', () => {
+  test('every command can be reached word by word, and offers exactly its flags', () => {
     for (const { name } of COMMANDS) {
       const parts = name.split(' ')
       for (const at of parts.keys()) expect(words(...parts.slice(0, at + 1))).toContain(parts[at])
@@ -51,7 +51,7 @@ describe('what may follow', () => {
   })
 })
 
-test('`words` prints a tab and the description, and `--help` in the line asks for no help', async () => {
+test('`words` prints a tab and the description, and `--help` in the line does not ask for help', async () => {
   const { out } = await sallyport(['completion', 'words', '--', 'drain', '--help', '--gra'])
   expect(out).toBe('--grace\tHow long open exchanges may continue; default 30s.\n')
   expect((await sallyport(['completion', 'words', '--', 'keys', 'create', '--out', ''])).out).toBe(':files\n')

@@ -1,4 +1,4 @@
-/** `sallyport diag`: what is in the archive, and what is nowhere in it. */
+/** `sallyport diag`: what the archive contains, and what appears nowhere in it. */
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
@@ -13,7 +13,7 @@ import { sallyport } from './run.ts'
 const machine = useMachine()
 const { file } = machine
 
-/** Each has its own, so that a failure says which one came through. */
+/** Each has its own, so that a failure shows which one came through. */
 const planted = new Set<string>()
 function canary(what: string): string {
   const text = `c4n4ry-${what}-0f8e7d6c`
@@ -21,7 +21,7 @@ function canary(what: string): string {
   return text
 }
 
-/** As it stands, in base64 at any offset, and in a URL. */
+/** As it is, in base64 at any offset, and in a URL. */
 function disguises(text: string): string[] {
   const base64 = [0, 1, 2].map(at =>
     Buffer.from('x'.repeat(at) + text)
@@ -31,7 +31,7 @@ function disguises(text: string): string[] {
   return [text, ...base64, encodeURIComponent(text)]
 }
 
-/** What a program of others reads in the archive, by path. */
+/** What another program reads in the archive, by path. */
 function unpack(path: string): Map<string, string> {
   const unzip = program('unzip')
   execFileSync(unzip, ['-tqq', path])
@@ -50,7 +50,7 @@ function expectClean(files: ReadonlyMap<string, string>): void {
 const json = (files: ReadonlyMap<string, string>, name: string) => JSON.parse(files.get(name)!)
 
 beforeEach(() => {
-  // Where components of other tests are found.
+  // Where other tests' components are found.
   vi.stubEnv('TMPDIR', file('.'))
 })
 
@@ -60,8 +60,8 @@ afterEach(() => {
   rmSync(file('report.zip'), { force: true })
 })
 
-describe.runIf(needs('unzip'))('of components that run', () => {
-  test('has what a report needs, and no secret of settings, variables, files or requests', {
+describe.runIf(needs('unzip'))('of running components', () => {
+  test('has what a report needs, and no secret from settings, variables, files or requests', {
     tags: ['slow'],
   }, async () => {
     const upstream = createServer((_, response) => void response.writeHead(502).end())
@@ -148,10 +148,10 @@ describe.runIf(needs('unzip'))('of components that run', () => {
     expect(json(files, 'server/limits.json').user.open_files.soft).toBeGreaterThan(0)
   })
 
-  test('a component that does not answer is named, and the others are there', async () => {
+  test('a component that does not answer is named, and the others are included', async () => {
     const server = machine.start(machine.serverArgs())
     await server.address('public')
-    // Nobody without the token is told anything, or makes it check or profile itself.
+    // Nobody without the token learns anything, or makes it check or profile itself.
     const admin = `http://${await server.address('admin')}`
     for (const path of ['/diag', '/diag?profile=30']) expect((await fetch(admin + path)).status).toBe(401)
     const gone = { component: 'client', pid: process.pid, url: 'http://127.0.0.1:2', token: 'a-token-that-is-long' }
@@ -170,7 +170,7 @@ describe.runIf(needs('unzip'))('of components that run', () => {
   })
 })
 
-describe.runIf(needs('unzip'))('of a component that does not run', () => {
+describe.runIf(needs('unzip'))('of a component that is not running', () => {
   const LINES = () => [
     `Authorization: Basic ${Buffer.from(`user:${canary('basic')}`).toString('base64')}`,
     `proxy-authorization: ${canary('any-scheme')}`,
@@ -186,7 +186,7 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
     `the store said that ${readFileSync(file('token'), 'utf8')} is no token`,
   ]
 
-  test('configuration, check and the log that is given', async () => {
+  test('configuration, check and the given log', async () => {
     writeFileSync(file('token'), canary('token-file'), { mode: 0o600 })
     writeFileSync(file('log'), `${'x'.repeat(2 * 1024 * 1024)}\n`)
     for (const [at, line] of LINES().entries()) appendFileSync(file('log'), `line ${at}: kept\n${line}\n`)
@@ -216,7 +216,7 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
     expect(log.length).toBeLessThan(1.1 * 1024 * 1024)
   })
 
-  test('a log of runs that no pattern may search from each letter on', async () => {
+  test('a log with runs that would make a pattern search from each letter', async () => {
     const runs = [
       'a-',
       'token=',
@@ -258,19 +258,19 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
       'NPM_TOKEN',
     ],
     ...['OAUTH_CLIENT_SECRET_1', 'GOOGLE_CREDENTIALS', 'BASIC_AUTH', 'SSH_PASSPHRASE', 'SENTRY_DSN', 'GITHUB_TOKEN'],
-  ])('a log with what the variable %s holds', async name => {
+  ])('a log that contains the value of the variable %s', async name => {
     const { code } = await withLog(`it said ${canary('variable')} to me`, SERVER, { [name]: canary('variable') })
     expect(code).toBe(0)
   })
 
-  test('a log with what is in variables of several parts', async () => {
+  test('a log that contains the values of variables with several parts', async () => {
     const headers = `authorization=Bearer%20${canary('bearer')},x-team=${canary('team')}`
     const proxy = `user:${canary('proxy')}@proxy:3128`
     const log = [...planted].join(' and ')
     await withLog(log, SERVER, { OTEL_EXPORTER_OTLP_HEADERS: headers, http_proxy: proxy })
   })
 
-  test('a log with a secret as JSON and URLs have it', async () => {
+  test('a log with a secret in JSON and URLs', async () => {
     const secret = `a"\\\u00e9 /${canary('file')}`
     writeFileSync(file('token'), secret, { mode: 0o600 })
     const log = `${JSON.stringify({ msg: `no ${secret}` })}\nGET /${encodeURIComponent(secret)}\n`
@@ -278,7 +278,7 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
     expect(files.get('log.txt')).toContain('GET /[redacted]')
   })
 
-  test('a log with the secret of a route, also where the table is not valid', async () => {
+  test("a log with a route's secret, even if the table is invalid", async () => {
     writeFileSync(file('hook'), `${canary('webhook')}\n`, { mode: 0o600 })
     for (const more of ['', ', nonsense: 1', ', {']) {
       const route = `{ name: a, match: {}, target: 'http://h', verify: { scheme: gitlab, secrets: [{ file: hook }] }${more} }`
@@ -292,7 +292,7 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
     }
   })
 
-  test('a log where the configuration cannot hold, and none where it cannot be read', async () => {
+  test('a log with an invalid configuration, and none with an unreadable one', async () => {
     writeFileSync(file('token'), canary('token-file'), { mode: 0o600 })
     const flags = [...SERVER, '--token.file', file('token'), '--connections', 'many']
     const { files } = await withLog(`it is ${canary('token-file')}`, flags)
@@ -303,7 +303,7 @@ describe.runIf(needs('unzip'))('of a component that does not run', () => {
     expect([...broken.files.keys()]).toEqual(['README.txt', 'versions.json', 'client/problem.txt'])
   })
 
-  test('with a configuration that is not valid, whatever was put in the place of a value', async () => {
+  test('with an invalid configuration, whatever was put in place of a value', async () => {
     const flags = ['--out', file('report.zip'), '--server', 'wss://127.0.0.1:1']
     const { code, notes } = await sallyport(['diag', 'client', ...flags], {
       environment: { SALLYPORT_CONNECTIONS: canary('value') },
@@ -323,37 +323,37 @@ describe('the command', () => {
     expect(readFileSync(file('report.zip'), 'utf8')).toBe('mine')
   })
 
-  test('says what to do where nothing runs, and writes nothing', async () => {
+  test('says what to do if nothing is running, and writes nothing', async () => {
     const { code, notes } = await sallyport(['diag', '--out', file('report.zip')], machine)
     expect([code, existsSync(file('report.zip'))]).toEqual([1, false])
     expect(notes).toContain('sallyport diag client')
   })
 
-  test('takes the log on stdin', async () => {
+  test('reads the log from stdin', async () => {
     const args = ['diag', 'client', '--out', file('report.zip'), '--log.file', '-', '--server', 'x']
     const { status } = spawnSync(process.execPath, ['bin/sallyport.js', ...args], { input: 'from stdin\n' })
     expect(status).toBe(0)
     expect(readFileSync(file('report.zip')).includes('log.txt')).toBe(true)
   })
 
-  test('waits for a log that comes late, as of journalctl', async () => {
+  test('waits for a log that arrives late, as from journalctl', async () => {
     const args = ['diag', 'client', '--out', file('report.zip'), '--log.file', '-', '--connections', 'many']
     const child = spawn(process.execPath, ['bin/sallyport.js', ...args], { stdio: ['pipe', 'ignore', 'pipe'] })
-    // It has looked at the configuration, and reads.
+    // It has read the configuration, and is reading the log.
     await once(child.stderr, 'data')
     setTimeout(() => child.stdin.end('from a slow writer\n'), 300)
     expect(await once(child, 'close')).toEqual([0, null])
     expect(readFileSync(file('report.zip')).includes('log.txt')).toBe(true)
   })
 
-  test('takes no log from a pipe that nobody writes to', async () => {
+  test('reads no log from a pipe that nobody writes to', async () => {
     execFileSync('mkfifo', [file('pipe')])
     const args = ['diag', 'client', '--out', file('report.zip'), '--log.file', file('pipe'), '--connections', 'many']
     const { code, notes } = await sallyport(args)
     expect([code, notes]).toEqual([3, expect.stringContaining('not a plain file; pass its text on stdin') as unknown])
   })
 
-  test('takes no log without the settings that tell its secrets', async () => {
+  test('accepts no log without the settings that reveal its secrets', async () => {
     const { code, notes } = await sallyport(['diag', '--out', file('report.zip'), '--log.file', file('log')], machine)
     expect([code, notes]).toEqual([2, expect.stringContaining('unknown flag --log.file') as unknown])
   })

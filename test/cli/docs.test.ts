@@ -35,7 +35,7 @@ describe('what documents and manifests name exists', () => {
 
   test.each(files)('%s', file => {
     const text = read(file)
-    // Compose fills these in from its .env, and no process of ours reads them.
+    // Compose takes these from its .env, and no process of ours reads them.
     const filled = new Set(
       [...read('deploy/compose/compose.yaml').matchAll(/\$\{(SALLYPORT_[A-Z_]+)/g)].map(match => match[1]!),
     )

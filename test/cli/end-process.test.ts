@@ -11,7 +11,7 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(folder, { recursive: true }))
 
-describe.runIf(process.platform === 'linux')('a process that waits for a file for ever ends with its own code', () => {
+describe.runIf(process.platform === 'linux')('a process that waits forever for a file ends with its own code', () => {
   test.each<[string, (program: string) => void]>([
     ['is there', () => {}],
     ['was removed', program => rmSync(program)],
@@ -22,7 +22,7 @@ describe.runIf(process.platform === 'linux')('a process that waits for a file fo
         writeFileSync(program, '#!/bin/sh\nexit 7\n', { mode: 0o755 })
       },
     ],
-  ])('where its program %s', async (_, change) => {
+  ])('when its program %s', async (_, change) => {
     const [pipe, program] = [join(folder, 'pipe'), join(folder, 'node')]
     execFileSync('mkfifo', [pipe])
     copyFileSync(process.execPath, program)

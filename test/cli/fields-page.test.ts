@@ -1,4 +1,4 @@
-/** `docs/fields.md` beside a server, a client and a router that run. */
+/** `docs/fields.md` against a running server, client and router. */
 
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -17,7 +17,7 @@ function named(heading: string): string[] {
 }
 
 const COMMON = named('### All components')
-/** Those that stand there only in some servers and clients. */
+/** Those that only some servers and clients have. */
 const ABSENT = ['peers', 'hosts', 'inbox', 'traceId']
 
 const ADMIN_TOKEN = 'token-of-the-admin-listener'

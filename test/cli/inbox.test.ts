@@ -89,7 +89,7 @@ async function type(server: Running, ...words: string[]) {
   return await sallyport([...words, '--admin', `http://${await server.address('admin')}`], { environment })
 }
 
-/** A delivery of GitHub's; its id goes along. */
+/** A GitHub delivery, with its id. */
 async function send(server: Running, id: string, secret = file('secret'), ...more: string[]) {
   const [, port] = (await server.address('public')).split(':')
   const url = `http://127.0.0.1:${port}/webhooks/push`
@@ -126,7 +126,7 @@ function opened({ id, runtime, lane, received, enc, storedParts }: Exported, key
   return Buffer.concat(parts.slice(1)).toString()
 }
 
-test('webhooks outlive the client, and a kill of the server; every command does what it says', {
+test('webhooks outlive the client and a kill of the server, and every command does what it says', {
   tags: ['slow'],
 }, async () => {
   const first = startServer()
@@ -190,14 +190,14 @@ test('webhooks outlive the client, and a kill of the server; every command does 
   expect(await second.end('SIGTERM')).toBe(0)
 })
 
-/** A webhook that its receiver never takes is dead until somebody replays it: by its id, and all of a runtime. */
+/** A webhook that its receiver never accepts is dead until somebody replays it: by its id, or all of a runtime. */
 async function replayed(server: Running, client: Running): Promise<void> {
   await client.end('SIGKILL')
   await until(() => server.lines.filter(line => line.msg === 'session ended').length === 2)
   for (const id of ['d-4', 'd-5']) expect((await send(server, id)).out).toContain('202')
   says = 410
   await startClient(server)
-  // Where the machine is busy, a question may take longer than the command waits: it is asked again.
+  // On a busy machine a query may take longer than the command waits, so it is repeated.
   const dead = async () => {
     let said = await type(server, 'inbox', 'list', '--state', 'dead', '--json')
     await until(async () => {
@@ -228,8 +228,8 @@ async function replayed(server: Running, client: Running): Promise<void> {
 }
 
 /**
- * An admin listener of replicas that keep so many each; two have long bodies, of which one lacks its last part. `dropped`: it is gone once it
- * was listed. `problem`: what it says of a replica that does not answer.
+ * An admin listener for replicas that keep this many each; two have long bodies, one of which lacks its last part.
+ * `dropped`: it was gone after it was listed. `problem`: what it reports about a replica that does not answer.
  */
 async function adminOf(
   replicas: Record<string, number>,
@@ -279,7 +279,7 @@ test.each([
   expect(long).toEqual([{ id: 'a-2500', parts: 3, storedParts: ['0===', '1===', '2==='] }])
 })
 
-test('an export goes on behind a page whose last webhook was dropped meanwhile', async () => {
+test('an export continues after a page whose last webhook was dropped meanwhile', async () => {
   const admin = await adminOf({ a: 2400 }, { dropped: 'a-1401' })
   const { out, code } = await sallyport(['inbox', 'export', '--admin', admin.url], { environment })
   admin.close()

@@ -1,4 +1,4 @@
-/** `sallyport inspect`, on the admin listener of a client whose exchanges hold secrets and control characters. */
+/** `sallyport inspect`, on the admin listener of a client whose exchanges contain secrets and control characters. */
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -149,7 +149,7 @@ test('tail, show and replay show no secret and no control character, as text and
   expect(logged).not.toContain(CANARY)
 })
 
-test('a replay is asked for where its method is not safe, and what it changes is in no log', async () => {
+test('a replay needs confirmation if its method is not safe, and its changes are in no log', async () => {
   const id = send()
   const refused = await inspect('replay', id)
   expect([refused.code, refused.notes]).toEqual([2, expect.stringContaining('may act on the target twice: --yes')])
@@ -182,7 +182,7 @@ test('the command waits for as long as a replay may take', async () => {
   deadlines.mockRestore()
 })
 
-test('a replay takes a body as long as the inspector keeps, and none that it would change', async () => {
+test('a replay accepts a body as long as the inspector keeps, and none that it would alter', async () => {
   const id = send()
   // JSON takes six bytes for each.
   writeFileSync(join(folder, 'long'), '\x01'.repeat(128 * 1024))
@@ -193,7 +193,7 @@ test('a replay takes a body as long as the inspector keeps, and none that it wou
   expect([code, notes, bodies.length]).toEqual([2, expect.stringContaining('is not UTF-8 text'), 3])
 })
 
-test('tail tells the end of an exchange that was open when it began', async () => {
+test('tail shows the end of an exchange that was open when it began', async () => {
   const open = inspector.layer((_, response) => {
     end = () => {
       response.responseHead({ status: 299, headers: [], bodyBytes: 0 })
@@ -225,7 +225,7 @@ test('tail tells the end of an exchange that was open when it began', async () =
   expect(out).toMatch(/ 299 +GET +\/slow/)
 })
 
-test('an exchange that is not there is said so', async () => {
+test('a missing exchange is reported as missing', async () => {
   const { code, notes } = await inspect('show', 'none')
   expect([code, notes]).toEqual([1, expect.stringContaining('there is no exchange none')])
 })
@@ -238,7 +238,7 @@ test('all of it needs the token', async () => {
   expect((await fetch(`${url}/inspect/replay`, post)).status).toBe(401)
 })
 
-test('the events come as they happen, and end with their reader', async () => {
+test('events arrive as they happen, and end with their reader', async () => {
   const headers = { authorization: `Bearer ${TOKEN}` }
   const stop = new AbortController()
   const response = await fetch(`${url}/inspect/events`, { headers, signal: stop.signal })
@@ -252,7 +252,7 @@ test('the events come as they happen, and end with their reader', async () => {
   expect(text).not.toContain(CANARY)
 })
 
-test('the file is HAR 1.2, with the sizes of what was sent and of what it says', async () => {
+test('the file is HAR 1.2, with the sizes of what was sent and of what it shows', async () => {
   const path = join(folder, 'all.har')
   expect((await inspect('har', '--out', path)).code).toBe(0)
   const text = readFileSync(path, 'utf8')
@@ -270,7 +270,7 @@ test('the file is HAR 1.2, with the sizes of what was sent and of what it says',
   expect((await inspect('har', '--out', path)).notes).toContain('already exists')
 })
 
-/** Chromium's network panel reads a file by this module of its own. */
+/** Chromium's network panel reads a file with this module of its own. */
 const IMPORTED = `async text => {
   const { HARFormat, Importer } = await import('devtools://devtools/bundled/models/har/har.js')
   const { log } = new HARFormat.HARRoot(JSON.parse(text))
@@ -281,7 +281,7 @@ const IMPORTED = `async text => {
   })))
 }`
 
-test.runIf(needs('chromium'))('Chromium takes the file in', async () => {
+test.runIf(needs('chromium'))('Chromium imports the file', async () => {
   const path = join(folder, 'all.har')
   await inspect('har', '--out', path)
   const text = readFileSync(path, 'utf8')
@@ -302,7 +302,7 @@ test.runIf(needs('chromium'))('Chromium takes the file in', async () => {
   }
 })
 
-test('a body of bytes that are no text says so in the file', async () => {
+test('a binary body is marked as such in the file', async () => {
   const sink = handler(requestTo('/bytes'), DEAF)
   sink.requestData(Buffer.from([0xff, 0xfe, 0x80]))
   sink.requestEnd([])
@@ -312,10 +312,10 @@ test('a body of bytes that are no text says so in the file', async () => {
   expect(request.postData).toMatchObject({ text: '//6A', _encoding: 'base64' })
 })
 
-test('the line for curl is one command, whatever stands in the exchange', async () => {
+test('the line for curl is one command, whatever the exchange contains', async () => {
   const { out } = await inspect('curl', inspector.list()[0]!.id)
   expectHarmless(out)
-  // The shell says what words it sees.
+  // The shell prints the words that it sees.
   const { stdout } = spawnSync('bash', ['-c', `curl() { printf '%s\\0' "$@"; }\n${out}`], { cwd: folder })
   const words = stdout.toString('utf8').split('\0')
   expect(words.slice(0, 4)).toEqual(['--globoff', '--path-as-is', '-X', 'POST'])
@@ -323,7 +323,7 @@ test('the line for curl is one command, whatever stands in the exchange', async 
   expect(words[words.indexOf('--data-raw') + 1]).toContain(JSON.stringify(EVIL))
 })
 
-test('the router reaches no admin listener of its own process, by whatever name', async () => {
+test('the router cannot reach an admin listener of its own process, by whatever name', async () => {
   const port = new URL(url).port
   const status = (host: string) =>
     new Promise<number>(resolve => {
@@ -344,7 +344,7 @@ test('the router reaches no admin listener of its own process, by whatever name'
   expect(await status('127.0.0.1')).toBe(502)
   expect(await status('localhost')).toBe(502)
   expect(await status('[::ffff:127.0.0.1]')).toBe(502)
-  // The others of the process stay within reach.
+  // The process's other listeners stay reachable.
   await close()
   const other = createServer((_, response) => void response.writeHead(204).end())
   await new Promise<void>(resolve => other.listen(Number(port), '127.0.0.1', resolve))
@@ -355,7 +355,7 @@ test('the router reaches no admin listener of its own process, by whatever name'
 
 type Shape = string | readonly Shape[] | { readonly [member: string]: Shape }
 
-/** What is missing or has another type than the specification says. */
+/** What is missing or has another type than in the specification. */
 function harProblems(har: unknown): string[] {
   const problems: string[] = []
   const check = (value: unknown, shape: Shape, at: string): void => {

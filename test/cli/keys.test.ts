@@ -31,7 +31,7 @@ describe('keys', () => {
     sallyport(['keys', 'add', '--jwks', file('jwks.json'), '--out', file('next.jwk'), ...more])
   const retire = (kid: string) => sallyport(['keys', 'retire', '--jwks', file('jwks.json'), '--kid', kid])
 
-  test('add keeps what is in the set, and the new key is secret and not replaced', async () => {
+  test('add keeps the existing keys, and the new private key is secret and not replaced', async () => {
     await sallyport(['keys', 'create', '--out', folder])
     const [first] = keysOf()
     writeFileSync(file('jwks.json'), JSON.stringify({ keys: keysOf(), issuer: 'kept' }))
@@ -49,7 +49,7 @@ describe('keys', () => {
     expect((await sallyport(['keys', 'list', '--jwks', file('jwks.json')])).out).toContain('ES256')
   })
 
-  test('retire takes one key out by its id, and never the last', async () => {
+  test('retire removes one key by its id, and never the last', async () => {
     await sallyport(['keys', 'create', '--out', folder])
     await add()
     const [first, second] = keysOf() as [{ kid: string }, { kid: string }]
@@ -74,7 +74,7 @@ describe('keys', () => {
     expect(readdirSync(folder).filter(name => name.endsWith('.next'))).toEqual([])
   })
 
-  test('a set is not touched that a server would not read, nor filled beyond what it reads', async () => {
+  test('a set that a server would not read is left alone, and none is filled beyond what it reads', async () => {
     writeFileSync(file('jwks.json'), JSON.stringify({ keys: [{ kty: 'oct', k: 'c2VjcmV0' }] }))
     const { code, notes } = await add()
     expect([code, notes.includes('c2VjcmV0')]).toEqual([3, false])
@@ -94,7 +94,7 @@ describe('certs renew', () => {
   const read = (name: string) => readFileSync(file(name), 'utf8')
   const report = (name: string) => inspectCertificates(read(name))[0]!
 
-  test('makes each kind anew, for the same names and use, with another key', async () => {
+  test('renews each kind, for the same names and use, with another key', async () => {
     const hosts = ['a.example.com', '*.a.example.com', '127.0.0.1', '::1']
     await sallyport(['certs', 'init', '--out', folder, '--host', ...hosts])
     await sallyport(['certs', 'client', '--out', folder, '--runtime', 'demo'])
@@ -111,7 +111,7 @@ describe('certs renew', () => {
     }
   })
 
-  test('leaves the files to the service that they were given to', async () => {
+  test('leaves the files to the service that owns them', async () => {
     await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
     await sallyport(['keys', 'create', '--out', folder])
     for (const name of ['server-key.pem', 'jwks.json']) chmodSync(file(name), 0o640)
@@ -125,7 +125,7 @@ describe('certs renew', () => {
     expect(statSync(file('jwks.json')).mode & 0o777).toBe(0o640)
   })
 
-  test('waits until it is time, where it is told to', async () => {
+  test('waits until it is time, if told to', async () => {
     await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com', '--days', '20'])
     const before = read('server.pem')
     const { code, notes } = await sallyport(['certs', 'renew', file('server.pem'), '--before', '10d'])
@@ -135,7 +135,7 @@ describe('certs renew', () => {
     expect(read('server.pem')).not.toBe(before)
   })
 
-  test('makes no authority anew, and nothing without the key of one', async () => {
+  test("renews no authority, and nothing without the authority's key", async () => {
     await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
     expect((await sallyport(['certs', 'renew', file('ca.pem')])).notes).toContain('is an authority')
     rmSync(file('ca-key.pem'))
@@ -144,7 +144,7 @@ describe('certs renew', () => {
     expect(read('server.pem')).toBe(before)
   })
 
-  test('makes nothing anew where it does not find the key', async () => {
+  test('renews nothing if it does not find the key', async () => {
     await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
     const before = read('server.pem')
     renameSync(file('server-key.pem'), file('other.key'))
@@ -163,7 +163,7 @@ describe('certs renew', () => {
       { usage: ['serverAuth', 'clientAuth'], names: [REPLICA, { type: 'dns', value: 'a' }] },
     ],
     ['the name of replicas, for one use', { usage: 'serverAuth', names: [REPLICA] }],
-  ])('makes no certificate anew that would lose something: %s', async (_, options) => {
+  ])('renews no certificate that would lose something: %s', async (_, options) => {
     await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
     const odd = await oddCertificate({ certificate: read('ca.pem'), key: read('ca-key.pem') }, options)
     writeFileSync(file('odd.pem'), odd.certificate)
@@ -189,7 +189,7 @@ describe('certs renew', () => {
   })
 })
 
-test('token create does not write over the key that signs it', async () => {
+test('token create does not overwrite the key that signs it', async () => {
   await sallyport(['keys', 'create', '--out', folder])
   const before = readFileSync(file('private.jwk'), 'utf8')
   symlinkSync('private.jwk', file('link'))
@@ -202,7 +202,7 @@ test('token create does not write over the key that signs it', async () => {
 })
 
 test.each(['ca', 'ca-key'])(
-  'certs client for %s does not write over the authority, whatever it is told',
+  'certs client for %s does not overwrite the authority, whatever its arguments',
   async runtime => {
     await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
     const authority = () => ['ca.pem', 'ca-key.pem'].map(name => readFileSync(file(name), 'utf8'))

@@ -12,7 +12,7 @@ const { file } = machine
 
 beforeEach(() => writeFileSync(file('revoked.json'), ''))
 
-/** With a directory they share what is revoked. */
+/** With a directory they share revocations. */
 const OWN_REVOCATIONS = () => ['--auth.revocations.file', file('revoked.json')]
 
 function startServer(...more: string[]): Running {
@@ -33,7 +33,7 @@ async function startClient(server: Running, runtime: string, ...others: Running[
   return client
 }
 
-/** A command that an operator types on the server's machine; others may run servers here too. */
+/** A command that an operator types on the server's machine; others may run servers here, too. */
 async function typeOn(server: Running, ...words: string[]) {
   return await sallyport([...words, '--admin', `http://${await server.address('admin')}`], {
     environment: machine.environment,
@@ -47,7 +47,7 @@ async function type(server: Running, ...words: string[]): Promise<string> {
   return out
 }
 
-/** What the server's log says of `action`, once it says so: the answer to a command may come before. */
+/** What the server's log says about `action`, once it does: the answer to a command may come first. */
 async function audits(server: Running, action: string) {
   const says = (line: LogLine) => line.audit === true && line.action === action
   await server.line(says)
@@ -82,14 +82,14 @@ describe('by hand', () => {
     expect(await type(server, 'status')).toMatch(/^server .*: ready.*\n {2}replica north: 2 runtimes, 4 sessions, /m)
   })
 
-  test('a pause that no inbox has taken is an error', async () => {
+  test('a pause that no inbox has accepted is an error', async () => {
     const server = startServer()
     await server.address('public')
     const answer = { code: 1, out: '', notes: 'sallyport: no server with an inbox answered\n' }
     expect(await typeOn(server, 'inbox', 'pause', '--runtime', 'demo')).toEqual(answer)
   })
 
-  test('a drain moves each session to a new one, before the old one is left', async () => {
+  test('a drain moves each session to a new one before the old one is left', async () => {
     const server = startServer()
     const client = await startClient(server, 'demo')
     const before = (await list(server)).map(({ id }) => id)
@@ -106,7 +106,7 @@ describe('by hand', () => {
     ])
   })
 
-  test('a session is closed, and its client comes again', async () => {
+  test('a session is closed, and its client reconnects', async () => {
     const server = startServer()
     const client = await startClient(server, 'demo')
     const [session] = await list(server)
@@ -120,7 +120,7 @@ describe('by hand', () => {
     expect((await typeOn(server, 'sessions', 'close')).code).toBe(2)
   })
 
-  test('a revocation ends sessions at once, lets nobody in again, and survives a restart', async () => {
+  test('a revocation ends sessions at once, keeps the token out, and survives a restart', async () => {
     const server = startServer()
     const [good, bad] = [await startClient(server, 'demo'), await startClient(server, 'other')]
     const out = await type(server, 'revoke', '--jti', 'token-of-other', '--until', '+90d')
@@ -142,7 +142,7 @@ describe('by hand', () => {
     expect(await refused.end()).toBe(4)
   })
 
-  test('a drained server is not ready and empties, but stays', async () => {
+  test('a drained server is not ready and empties, but keeps running', async () => {
     const server = startServer('--health.listen', '127.0.0.1:0')
     const client = await startClient(server, 'demo')
     expect(await type(server, 'drain')).toMatch(
@@ -157,7 +157,7 @@ describe('by hand', () => {
 })
 
 describe('several instances of a runtime', () => {
-  test('one that is superseded stands by: ready, and status says so', async () => {
+  test('a superseded one is a standby: ready, and status says so', async () => {
     const server = startServer()
     const first = await startClient(server, 'demo')
     await startClient(server, 'demo')
@@ -202,7 +202,7 @@ test.each(['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const)('%s ends no service, and op
   expect(server.text).not.toContain('ebugger')
 })
 
-test('a runtime is revoked up to now; what is revoked is listed, and taken back', async () => {
+test('a runtime is revoked up to now; revocations are listed and taken back', async () => {
   const server = startServer()
   await startClient(server, 'demo')
   const { code, out, notes } = await typeOn(server, 'revoke', '--runtime', 'demo')
@@ -215,7 +215,7 @@ test('a runtime is revoked up to now; what is revoked is listed, and taken back'
   expect(shown).toHaveLength(4)
   expect(shown[1]).toMatch(new RegExp(`^${id} +tokens of demo issued before 20\\S+ +no end +file `))
   expect(shown[2]).toMatch(/^[0-9a-f]{12} +tokens of other, including later ones +20\S+ +file /)
-  // A token that is issued in a later second is let in.
+  // A token issued in a later second is accepted.
   const revokedMs = Date.now()
   await until(async () => Date.now() - revokedMs > 1000)
   await startClient(server, 'demo')
@@ -228,7 +228,7 @@ test('a runtime is revoked up to now; what is revoked is listed, and taken back'
 })
 
 describe.runIf(needs('redis'))('with two replicas', () => {
-  test('one shows and changes what is on both; a revocation holds on both', async () => {
+  test('each shows and changes what is on both, and a revocation applies on both', async () => {
     const redis = await Redis.start()
     try {
       const both = ['north', 'south'].map(name => startServerWith(['--replica', name, '--directory', redis.url]))

@@ -22,7 +22,7 @@ export interface Machine {
 
 export const ADMIN = ['--admin.listen', '127.0.0.1:0']
 
-/** For the top of a file of tests. The folder is there from `beforeAll` on. */
+/** For the top of a file of tests. The folder exists from `beforeAll` on. */
 export function useMachine(): Machine {
   let folder = ''
   let keys: TokenKeys

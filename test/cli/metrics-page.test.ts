@@ -1,4 +1,4 @@
-/** `docs/metrics.md` beside a server, a client and a router that run. */
+/** `docs/metrics.md` against a running server, client and router. */
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { get as httpGet } from 'node:http'
@@ -22,7 +22,7 @@ async function get(address: string, path: string, headers: Record<string, string
   return { status: response.statusCode as number, body: await text(response) }
 }
 
-/** Names of labels by metric, of those that the page says a component has. */
+/** Label names by metric, of those that the page says a component has. */
 function pageOf(component: string, section: string): Map<string, Set<string>> {
   const parts = readFileSync('docs/metrics.md', 'utf8').split(/^## /m)
   const rows = parts.find(part => part.startsWith(section))!.matchAll(/^\| `(\w+)` \|(.*)\|$/gm)
@@ -36,7 +36,7 @@ function pageOf(component: string, section: string): Map<string, Set<string>> {
   return found
 }
 
-/** The same, as they are exposed. */
+/** The same, as exposed. */
 function exposed(body: string): Map<string, Set<string>> {
   const found = new Map([...body.matchAll(/^# TYPE (\w+)/gm)].map(([, name]) => [name!, new Set<string>()]))
   for (const [, sample, labels = ''] of body.matchAll(/^(\w+)(?:\{(.*)\})? \S+$/gm)) {
@@ -46,7 +46,7 @@ function exposed(body: string): Map<string, Set<string>> {
   return found
 }
 
-test('every metric of the page is served, every metric that is served is on the page, and so are their labels', async () => {
+test('the page and the served metrics agree, in both directions, labels included', async () => {
   const health = ['--health.listen', '127.0.0.1:0']
   const tls = ['--tls.cert', file('server.pem'), '--tls.key', file('server-key.pem')]
   writeFileSync(file('empty.yaml'), 'routes: []\n')
@@ -89,7 +89,7 @@ test('every metric of the page is served, every metric that is served is on the 
     const [page, served] = [pageOf(name, 'Of every'), exposed(body)]
     expect([...served.keys()].sort(), name).toEqual([...page.keys()].sort())
     for (const [metric, labels] of page) {
-      // Only replicas hand exchanges to each other.
+      // Only replicas pass exchanges to each other.
       if (metric !== 'sallyport_hops_total')
         expect([...served.get(metric)!].sort(), `${name}: ${metric}`).toEqual([...labels].sort())
     }
@@ -102,7 +102,7 @@ test('every metric of the page is served, every metric that is served is on the 
   expect((await get(await server.address('health'), path)).status).toBe(404)
 })
 
-test('values of labels are those that the components count', () => {
+test('label values are those that the components count', () => {
   const reasons: Record<RefusalReason, 0> = {
     ...{ 'not-found': 0, 'not-upgrade': 0, 'token-in-url': 0, origin: 0, subprotocol: 0, token: 0, certificate: 0 },
     ...{ 'keys-unavailable': 0, 'too-many-sessions': 0, 'shutting-down': 0, 'queue-full': 0, internal: 0 },

@@ -70,7 +70,7 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true }))
 
 describe('frp', () => {
-  test('a runtime for each name, whose routes and client are what these commands take', async () => {
+  test('a runtime for each name, whose routes and client settings these commands accept', async () => {
     const { code, notes } = await migrate('frpc.toml', FULL)
     expect([code, readdirSync(file('out')).sort()]).toEqual([
       0,
@@ -103,7 +103,7 @@ describe('frp', () => {
     expect(notes).toContain('sallyport token create --key private.jwk --runtime shop --ttl 90d --out shop.token')
   })
 
-  test('what is not converted is said, key by key, and no secret with it', async () => {
+  test('what is not converted is reported, key by key, and with no secret', async () => {
     const { notes } = await migrate('frpc.toml', FULL)
     for (const said of [
       'proxy ssh: not converted: raw TCP',
@@ -124,7 +124,7 @@ describe('frp', () => {
     expect(notes).not.toContain('a-secret-of-frp')
   })
 
-  test('every key of a proxy is carried or named', async () => {
+  test('every key of a proxy is carried over or named', async () => {
     const proxy = { name: 'a', type: 'http', localPort: 1, subdomain: 'a' }
     const carried = new Set([...Object.keys(proxy), 'localIP', 'locations', 'customDomains'])
     for (const key of [
@@ -143,7 +143,7 @@ describe('frp', () => {
     }
   })
 
-  test('every key is named with a reason, also inside the tables that are carried', async () => {
+  test('every key is named with a reason, also inside the tables that are carried over', async () => {
     const set = { 'x-from': 'tunnel', 'x-list': ['a'] }
     const proxy = { name: 'a', type: 'http', subdomain: 'a', requestHeaders: { set, add: { 'x-more': '1' } } }
     const transport = { proxyURL: 'socks5://me:hidden@proxy.example.com:1080', tls: { certFile: 'me.pem' } }
@@ -179,7 +179,7 @@ describe('frp', () => {
     expect(notes).not.toContain('enabled is not converted')
   })
 
-  test('two targets of one name: each request goes where its own proxy said', async () => {
+  test('two targets for one name: each request goes where its own proxy sent it', async () => {
     const proxy = (name: string, localIP: string, more: object = { hostHeaderRewrite: 'app.internal' }) => {
       return { name, type: 'http', subdomain: 'a', localIP, localPort: 80, locations: [`/${name}`], ...more }
     }
@@ -197,7 +197,7 @@ describe('frp', () => {
     expect(yaml('a-routes.yaml').routes).toHaveLength(1)
   })
 
-  test.each(['two words', '*.example.com', 'wss://example.com', ''])('a domain that is none: %j', async domain => {
+  test.each(['two words', '*.example.com', 'wss://example.com', ''])('an invalid domain: %j', async domain => {
     writeFileSync(file('frpc.toml'), FULL)
     const ended = await sallyport(['migrate', 'frp', file('frpc.toml'), '--domain', domain, '--out', file('out')])
     expect([ended.code, ended.out]).toEqual([2, ''])
@@ -205,13 +205,13 @@ describe('frp', () => {
     expect(readdirSync(folder)).toEqual(['frpc.toml'])
   })
 
-  test('its files may hold what frpc.toml held: nobody else can read them', async () => {
+  test('its files may contain what frpc.toml contained: nobody else can read them', async () => {
     await migrate('frpc.toml', FULL)
     const modes = readdirSync(file('out')).map(name => statSync(file(`out/${name}`)).mode & 0o777)
     expect(new Set(modes)).toEqual(new Set([0o600]))
   })
 
-  test('two proxies of one host and path: the first is carried, the second named', async () => {
+  test('two proxies for one host and path: the first is carried over, the second named', async () => {
     const proxy = (name: string, path: string) => ({ name, type: 'http', subdomain: 'a', locations: [path] })
     const proxies = [proxy('one', '/'), proxy('two', '/'), proxy('three', '/x')]
     const { notes } = await migrate('frpc.yaml', JSON.stringify({ proxies }))
@@ -246,7 +246,7 @@ describe('frp', () => {
     expect(readdirSync(folder)).toEqual(['frpc.toml'])
   })
 
-  test('a file that exists is overwritten with --force alone', async () => {
+  test('an existing file is overwritten only with --force', async () => {
     expect((await migrate('frpc.toml', FULL)).code).toBe(0)
     const again = await migrate('frpc.toml', FULL)
     expect([again.code, again.notes]).toEqual([3, expect.stringContaining('already exists')])

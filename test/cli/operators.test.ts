@@ -1,4 +1,4 @@
-/** What operators' commands make of components that do not answer, or answer strangely. */
+/** What operators' commands do with components that do not answer, or answer strangely. */
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { sallyport } from './run.ts'
 
-test('status of a listener that is not there', async () => {
+test('status of a missing listener', async () => {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
@@ -24,7 +24,7 @@ describe('of several components', () => {
   const listeners: Server[] = []
   beforeEach(() => {
     folder = mkdtempSync(join(tmpdir(), 'sallyport-status-'))
-    // Where components of other tests are found.
+    // Where other tests' components are found.
     vi.stubEnv('TMPDIR', folder)
   })
   afterEach(() => {
@@ -33,7 +33,7 @@ describe('of several components', () => {
     vi.unstubAllEnvs()
   })
 
-  /** One that is found as those of this user are. */
+  /** One that is found like those of this user. */
   async function found(number: number, answer: string | undefined): Promise<string> {
     const listener = createHttpServer((_request, response) => void (answer !== undefined && response.end(answer)))
     listeners.push(listener)
@@ -46,7 +46,7 @@ describe('of several components', () => {
   const status = (...more: string[]) => sallyport(['status', ...more], { environment: { RUNTIME_DIRECTORY: folder } })
   const GOOD = JSON.stringify({ component: 'client', version: '1', ready: true, startedAt: new Date().toISOString() })
 
-  test('status --watch goes on while a component is away, and ends for a wrong flag', async () => {
+  test('status --watch goes on while a component is down, and ends for a wrong flag', async () => {
     const script = `import { status } from './cli/commands/status.ts'
       let looks = 0
       const out = text => { process.stdout.write(text); if (++looks === 2) process.exit(0) }
@@ -71,7 +71,7 @@ describe('of several components', () => {
     expect((await diag()).notes).toBe('')
   })
 
-  test('status shows those that answer, and says which do not', async () => {
+  test('status shows those that answer, and names those that do not', async () => {
     const strange = await found(1, '<html>')
     await found(2, GOOD)
     const unread = 'http://127.0.0.1:9'
@@ -97,7 +97,7 @@ describe('of several components', () => {
 })
 
 test.each([['drain'], ['revoke', '--jti', 'x'], ['sessions', 'close', '--runtime', 'x']])(
-  '%s %s of what is no server fails',
+  '%s %s fails on something that is not a server',
   async (...words) => {
     const listener = createHttpServer((_request, response) => response.end('{"ok":true}'))
     await once(listener.listen(0, '127.0.0.1'), 'listening')
@@ -108,7 +108,7 @@ test.each([['drain'], ['revoke', '--jti', 'x'], ['sessions', 'close', '--runtime
   },
 )
 
-test('a rule that is over is refused', async () => {
+test('an expired rule is refused', async () => {
   const { code, notes } = await sallyport(['revoke', '--jti', 'x', '--until', '2020-01-01'])
   expect([code, notes]).toEqual([2, 'sallyport: --until 2020-01-01 is in the past: the rule would refuse nobody\n'])
 })

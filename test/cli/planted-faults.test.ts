@@ -1,5 +1,5 @@
 // @module-tag slow
-/** Somebody's webhook fails. The pages of server and client alone say why: each fault is real, in real processes. */
+/** Somebody's webhook fails. The pages of server and client alone show why: each fault is real, in real processes. */
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { createServer, request, type Server } from 'node:http'
@@ -15,7 +15,7 @@ import { sallyport } from './run.ts'
 const machine = useMachine()
 const { file } = machine
 
-describe.runIf(needs('chromium'))('the page says why a webhook fails', () => {
+describe.runIf(needs('chromium'))('the page shows why a webhook fails', () => {
   let browser: Browser
   let slow: Server
   let server: Running

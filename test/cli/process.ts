@@ -10,7 +10,7 @@ export interface LogLine {
   readonly [field: string]: unknown
 }
 
-/** A `sallyport` command as a process of its own, with what it said. */
+/** A `sallyport` command as a separate process, with its output. */
 export class Running {
   readonly lines: LogLine[] = []
   readonly #child: ChildProcess
@@ -19,7 +19,7 @@ export class Running {
   #ended = false
   out = ''
 
-  /** `kept`: a supervisor starts it, again and again, and is what this stands for; see {@link pids}. */
+  /** `kept`: a supervisor starts it again and again, and this stands for the supervisor; see {@link pids}. */
   constructor(
     args: readonly string[],
     environment: Record<string, string> = {},
@@ -64,7 +64,7 @@ export class Running {
     return this.lines.map(line => JSON.stringify(line)).join('\n')
   }
 
-  /** The first line, past or future, that fits; what it said, if it ends without one. */
+  /** The first line, past or future, that matches; its output, if it ends without one. */
   async line(fits: (line: LogLine) => boolean): Promise<LogLine> {
     for (;;) {
       const found = this.lines.find(fits)
@@ -74,7 +74,7 @@ export class Running {
     }
   }
 
-  /** `HOST:PORT` of its listener of that name. */
+  /** `HOST:PORT` of its listener with that name. */
   async address(name: string): Promise<string> {
     return (await this.line(line => line.msg === 'listening' && line.name === name)).address!
   }

@@ -27,7 +27,7 @@ describe('help', () => {
     },
   )
 
-  test.each(['server', 'client', 'router'])('flags of %s stand below what they are about', async name => {
+  test.each(['server', 'client', 'router'])('flags of %s are listed below what they belong to', async name => {
     const { out } = await sallyport([name, '--help'])
     const others = out.slice(out.indexOf('\nOthers:'))
     expect(others.match(/^ {2}-\S+/gm)).toEqual(['  --config', '  -q', '  -v', '  --help'])
@@ -44,12 +44,12 @@ describe('help', () => {
   })
 })
 
-test('--version is that of package.json', async () => {
+test('--version is the one in package.json', async () => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8')) as { version: string }
   expect(await sallyport(['--version'])).toEqual({ code: 0, out: `${version}\n`, notes: '' })
 })
 
-test('version --json says what a report needs', async () => {
+test('version --json has what a report needs', async () => {
   const { out } = await sallyport(['version', '--json'])
   expect(JSON.parse(out)).toMatchObject({ protocol: 'sallyport.v1.0', node: process.versions.node })
 })
@@ -66,7 +66,7 @@ test.each(['sessions', 'runtimes', 'revocations', 'inbox'])(
   },
 )
 
-test('`--help` behind two words of three says which there are', async () => {
+test('`--help` after two words of three lists the commands', async () => {
   expect(await sallyport(['config', 'validate', '--help'])).toEqual(await sallyport(['config', '--help']))
 })
 

@@ -42,7 +42,7 @@ async function upstream(): Promise<{ url: string; close(): void }> {
   return { url: `http://127.0.0.1:${port}`, close: () => server.close() }
 }
 
-/** Why it does not start. A listener that was begun meanwhile may say its line behind it. */
+/** Why it does not start. A listener that was opened meanwhile may print its line after that. */
 const complaint = ({ lines }: Running) => lines.find(({ msg }) => msg.startsWith('sallyport: '))?.msg
 
 describe('server and client', () => {
@@ -87,7 +87,7 @@ describe('server and client', () => {
     service.close()
   })
 
-  test('a token file that comes late and is renewed by a rename: the session stays', async () => {
+  test('a token file that appears late and is renewed by a rename: the session stays', async () => {
     rmSync(file('late'), { force: true })
     const server = startServer()
     const client = startClient(await server.address('control'), 'http://127.0.0.1:9', '--token.file', file('late'))
@@ -100,7 +100,7 @@ describe('server and client', () => {
     expect(client.lines.some(line => line.msg === 'disconnected')).toBe(false)
   })
 
-  test('C4: a client certificate is taken from its file when that changes; a bad one is left out', async () => {
+  test('C4: a client certificate is read from its file when that changes, and a bad one is ignored', async () => {
     await sallyport(['certs', 'client', '--out', file(''), '--runtime', 'other'])
     await sallyport(['certs', 'client', '--out', file(''), '--runtime', 'demo'])
     const use = (name: string) => {
@@ -146,7 +146,7 @@ describe('server and client', () => {
 })
 
 describe('router', () => {
-  test('serves its table, tells its address, and takes a changed file', async () => {
+  test('serves its table, prints its address, and loads a changed file', async () => {
     const service = await upstream()
     const routes = (path: string) => `routes:\n  - { name: a, match: { path: ${path} }, target: "${service.url}" }\n`
     writeFileSync(file('routes.yaml'), routes('/one'))
@@ -179,7 +179,7 @@ describe('ports', () => {
     close()
   })
 
-  test('a default admin port that is taken becomes a free one', async () => {
+  test('a default admin port that is in use is replaced by a free one', async () => {
     writeFileSync(file('routes.yaml'), 'routes: []\n')
     const args = ['router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml')]
     const first = await machine.start(args).address('admin')
@@ -205,7 +205,7 @@ describe('ports', () => {
   })
 })
 
-describe('sockets of a supervisor', () => {
+describe("a supervisor's sockets", () => {
   /** What the server says when it refuses them. */
   async function refusal(name: string, host: string, ...args: string[]): Promise<string | undefined> {
     const kept = await keepSockets([name], host)
@@ -218,7 +218,7 @@ describe('sockets of a supervisor', () => {
     ['peer', []],
     ['health', []],
     ['admin', ['--admin.listen', 'off']],
-  ])('one for %s is refused where that does not listen: nobody would answer', async (name, more) => {
+  ])('one for %s is refused if that does not listen: nobody would answer', async (name, more) => {
     expect(await refusal(name, '127.0.0.1', ...more)).toBe(
       `sallyport: a socket is given for "${name}", but no --${name}.listen`,
     )
@@ -227,7 +227,7 @@ describe('sockets of a supervisor', () => {
   test.each([
     ['public', 'give --public.tls.cert and'],
     ['admin', 'give --admin.token.file'],
-  ])('one for %s that is not on loopback is refused as its flag is', async (name, remedy) => {
+  ])('one for %s that is not on loopback is refused like its flag', async (name, remedy) => {
     expect(await refusal(name, '0.0.0.0')).toMatch(
       new RegExp(`^sallyport: --${name}\\.listen 0\\.0\\.0\\.0:\\d+ is not loopback: ${remedy}`),
     )
@@ -235,7 +235,7 @@ describe('sockets of a supervisor', () => {
 })
 
 describe('signals', () => {
-  test('a second one ends at once, in the middle of an exchange', async () => {
+  test('a second one ends it at once, in the middle of an exchange', async () => {
     const hanging = createServer(() => {})
     hanging.listen(0, '127.0.0.1')
     await once(hanging, 'listening')
@@ -278,7 +278,7 @@ describe('logs', () => {
   })
 })
 
-test('the admin token of a file is the one that holds, off loopback and by any name', async () => {
+test('the admin token from a file is in force, off loopback and by any name', async () => {
   writeFileSync(file('admin-token'), 'sixteen-characters-and-more\n')
   writeFileSync(file('routes.yaml'), 'routes: []\n')
   const router = machine.start([
@@ -294,27 +294,30 @@ test('the admin token of a file is the one that holds, off loopback and by any n
   expect(status.out).toMatch(/^router \d.*: ready, running for \d+ s$/m)
 })
 
-/** A call that never ends keeps a thread of Node's: as a file on a mount that has stopped answering, once the service listens. */
+/**
+ * A call that never ends keeps a thread of Node's: for example a file on a mount that has stopped answering after the
+ * service listens.
+ */
 function aCallThatNeverEnds(): Record<string, string> {
   const program = `import { open } from 'node:fs/promises'; open(${JSON.stringify(file('pipe'))})`
   return { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(program)}` }
 }
 
-describe('what never answers', () => {
+describe('a file that never answers', () => {
   beforeAll(() => execFileSync('mkfifo', [file('pipe')]))
 
-  test('keeps no service from its end', async () => {
+  test('does not keep a service from ending', async () => {
     const service = machine.start(serverArgs(), aCallThatNeverEnds())
     await service.address('public')
     expect(await service.end('SIGTERM')).toBe(0)
     expect(service.lines.at(-1)!.msg).toBe('stopped')
   })
 
-  test('keeps no command that fails from its exit code', async () => {
+  test('does not keep a failing command from its exit code', async () => {
     expect(await machine.start(['server'], aCallThatNeverEnds()).end()).toBe(3)
   })
 
-  test('in the place of a file that is read while we serve harms nobody, and is told', async () => {
+  test('in place of a file that is read while we serve affects nobody, and is reported', async () => {
     const own = (name: string) => file(`replaced/${name}`)
     mkdirSync(own(''))
     for (const name of ['server.pem', 'server-key.pem', 'jwks.json', 'ca.pem']) copyFileSync(file(name), own(name))

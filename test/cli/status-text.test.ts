@@ -54,7 +54,7 @@ test('a server with a session', () => {
   )
 })
 
-test('a client that stands by, with one connection up and one down', () => {
+test('a standby client, with one connection up and one down', () => {
   const status = {
     component: 'client',
     version: '0.1.0',
@@ -99,7 +99,7 @@ test('a client that stands by, with one connection up and one down', () => {
   )
 })
 
-test('a client that was never in service, and nothing in it steers the terminal', () => {
+test('a client that was never in service, and nothing in it controls the terminal', () => {
   const status = {
     component: 'client',
     version: '0.1.0',
@@ -139,11 +139,11 @@ test.each([
   [[]],
   [{ component: 'server', openSessions: 'x', handshakesRefused: 7 }],
   [{ component: 'client', connections: 7, sessions: [null], recent: [1] }],
-])('nonsense is no crash: %j', answer => {
+])('nonsense does not crash it: %j', answer => {
   expect(describeStatus(answer, { now: NOW })).toContain('NOT READY')
 })
 
-test('what a peer wrote can neither steer the terminal nor turn the text around', () => {
+test('what a peer wrote can neither control the terminal nor reverse the text', () => {
   const told = describeStatus({ component: 'server\u001b[31m\u009b31m\u007f\u202ereplica', version: 'zürich 日本' })
   expect(told).toMatch(/^server\?\[31m\?31m\?\?replica zürich 日本: /)
 })

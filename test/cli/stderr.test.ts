@@ -1,4 +1,4 @@
-/** A service whose log nobody reads any more serves and ends all the same. */
+/** A service whose log nobody reads any more still serves and ends. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -48,7 +48,7 @@ async function ask(port: number, times: number): Promise<void> {
   agent.destroy()
 }
 
-test('a reader that was away is told how many lines it has missed, where they are missing', {
+test('a reader that was away learns how many lines it has missed, and where', {
   tags: ['slow'],
 }, async () => {
   const port = await startRouter('all')
@@ -72,7 +72,7 @@ test('a reader that was away is told how many lines it has missed, where they ar
   expect(read + told).toBe(asked)
 })
 
-describe.each(['all', 'errors'])('a service serves, and ends at SIGTERM, whose log of %s is', access => {
+describe.each(['all', 'errors'])('a service serves, and ends at SIGTERM, while its log of %s is', access => {
   test.each([
     ['read by nobody', 0, () => child!.stderr!.destroy()],
     ['read by nobody, and there was something to say', 20, () => child!.stderr!.destroy()],

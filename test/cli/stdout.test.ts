@@ -1,4 +1,4 @@
-/** A command whose output goes to a file that takes none of it has failed, and says so. */
+/** A command whose output file cannot be written has failed, and says so. */
 import { spawnSync } from 'node:child_process'
 import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -29,7 +29,7 @@ beforeAll(() => {
   run(['keys', 'create', '--out', keys], join(folder, 'names'))
 })
 
-describe.runIf(existsSync(FULL))('a disk that is full', () => {
+describe.runIf(existsSync(FULL))('a full disk', () => {
   test.each([
     [['--help']],
     [['--version']],
@@ -46,7 +46,7 @@ describe.runIf(existsSync(FULL))('a disk that is full', () => {
   })
 })
 
-test('a file gets all of it', () => {
+test('a file receives all of it', () => {
   const file = join(folder, 'schema')
   expect(run(['config', 'schema', 'server'], file)).toEqual({ status: 0, stderr: '' })
   expect(JSON.parse(readFileSync(file, 'utf8'))).toHaveProperty('title', 'sallyport server')

@@ -28,7 +28,7 @@ beforeAll(async () => {
 })
 afterAll(() => rmSync(folder, { recursive: true }))
 
-/** What the timer of the deployment runs: a new token in one step, at a third of its life. */
+/** What the deployment's timer runs: a new token in one step, at a third of its lifetime. */
 async function renewToken(): Promise<void> {
   const create = ['token', 'create', '--key', file('private.jwk'), '--runtime', 'demo', '--ttl', `${TTL_S}s`]
   const { code } = await sallyport([...create, '--out', file('token')])
@@ -83,7 +83,7 @@ async function renewEvery(ms: number, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** One request after the other, at the pace of a caller and not of a load test; what each gave. */
+/** One request after the other, at the pace of a caller and not of a load test; the outcome of each. */
 async function steadyTraffic(port: number, agent: TlsAgent, until: number): Promise<string[]> {
   const answers: string[] = []
   while (performance.now() < until) {

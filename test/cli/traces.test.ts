@@ -72,7 +72,7 @@ interface Kept {
 }
 
 describe('bounds', () => {
-  test('the last 100 traces, 32 spans of each, and of a span what is shown', () => {
+  test('the last 100 traces, 32 spans of each, and only what is shown of a span', () => {
     const recent = new RecentTraces()
     for (let trace = 0; trace < 150; trace++) {
       for (let one = 0; one < 40; one++) recent.add(span(`t${trace}`, `s${one}`))
@@ -87,7 +87,7 @@ describe('bounds', () => {
     expect(one!.attributes).toEqual({ 'url.path': 'x'.repeat(256) })
   })
 
-  test('spans in a circle, of one id, and with times that are none are a few lines of plain text', () => {
+  test('spans in a cycle, with one id, or with invalid times become a few lines of plain text', () => {
     const many = Array.from({ length: 30 }, () => ({ id: 'a', parent: 'a', name: 'x', startMs: 'no', endMs: 1e99 }))
     const text = waterfall({ id: '\u001b[31m', spans: [{ id: 'a', name: 'first\nsecond', startMs: 0 }, ...many] })
     expect(text.split('\n').length).toBeLessThanOrEqual(34)

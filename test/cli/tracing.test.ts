@@ -48,7 +48,7 @@ test('a server sends its spans, counts them, and sends what is left when it stop
   expect(server.text).not.toContain('s3cret')
 })
 
-test('a flag goes before a variable, and what others are to be told is not told to its receiver', async () => {
+test('a flag takes precedence over a variable, and its receiver is not sent what is meant for others', async () => {
   const args = ['--tracing', 'otlp', '--tracing.endpoint', receiver.url, '--tracing.ratio', '1', '--hold.time', '0s']
   const server = machine.start(machine.serverArgs(...args), {
     ...{ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1', OTEL_EXPORTER_OTLP_HEADERS: HEADERS },
@@ -61,7 +61,7 @@ test('a flag goes before a variable, and what others are to be told is not told 
   expect(receiver.requests[0]!.resource).toMatchObject({ 'service.name': 'sallyport-server' })
 })
 
-test('a variable that cannot hold ends the start, and its value is not told', async () => {
+test('an invalid variable ends the start, and its value is not shown', async () => {
   const server = machine.start(machine.serverArgs('--tracing', 'otlp'), { OTEL_EXPORTER_OTLP_HEADERS: 's3cret' })
   expect(await server.end()).toBe(3)
   expect(server.text).toContain('OTEL_EXPORTER_OTLP_HEADERS must be a list')
@@ -92,7 +92,7 @@ test('server and client send to one receiver: one waterfall', { tags: ['slow'] }
   expect(services.sort()).toEqual(['sallyport-client', 'sallyport-server'])
 })
 
-test('a client without a way to the receiver returns its part to the server, also what waits when it stops', async () => {
+test('a client that cannot reach the receiver returns its part to the server, including what waits when it stops', async () => {
   await pair('--tracing', 'server')
   expect(waterfall(receiver.spans, 'sallyport.reported_by')).toEqual([
     'GET server',

@@ -75,7 +75,7 @@ test.each(Object.keys(SCHEMES) as SchemeName[])('%s: what arrives is signed', as
   expect(verification.refusal ?? verification.verdict()).toBeUndefined()
 })
 
-test('the defaults are those of GitHub, and the library of Standard Webhooks takes ours', async () => {
+test("the defaults are GitHub's, and the Standard Webhooks library accepts ours", async () => {
   const { last } = await sendOne('--secret-file', file('secret', 's3cret'))
   expect(last.request.headers).toMatchObject({ 'content-type': 'application/json', 'x-github-event': 'push' })
   expect(last.request.headers['x-github-delivery']).toMatch(/^[0-9a-f-]{36}$/)
@@ -86,7 +86,7 @@ test('the defaults are those of GitHub, and the library of Standard Webhooks tak
   expect(() => new Webhook(STANDARD).verify(standard.last.body.toString(), fields)).not.toThrow()
 })
 
-test('other fields can be given, and the answer is told', async () => {
+test('other fields can be given, and the answer is printed', async () => {
   const secret = ['--secret-file', file('secret', 's3cret')]
   const header = ['--header', 'X-GitHub-Event: ping', '--header', 'x-more: 1']
   const { last } = await sendOne(...secret, ...header)
@@ -149,7 +149,7 @@ test('what cannot be sent', async () => {
   })
 })
 
-test('of an answer without end, its beginning is shown', async () => {
+test('of an endless answer, the beginning is shown', async () => {
   const endless = createServer((_request, response) => {
     response.on('drain', () => response.write('y'.repeat(100_000)))
     response.writeHead(200).write('y'.repeat(100_000))

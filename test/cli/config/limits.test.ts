@@ -1,4 +1,4 @@
-/** What a flag takes, the library takes, with the same default; and each limit is read by what enforces it. */
+/** The library accepts what a flag accepts, with the same default; and each limit is read by what enforces it. */
 import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'

@@ -63,7 +63,7 @@ describe('precedence', () => {
 })
 
 describe('environment', () => {
-  test('an unknown variable is a warning with the nearest one', async () => {
+  test('an unknown variable causes a warning with the nearest one', async () => {
     const { warnings } = await load({ environment: { SALLYPORT_DOMIAN: 'x', SALLYPORT_WHATEVER_ELSE: 'y' } })
     expect(warnings).toEqual([
       'unknown variable SALLYPORT_DOMIAN is ignored; did you mean SALLYPORT_DOMAIN?',
@@ -71,7 +71,7 @@ describe('environment', () => {
     ])
   })
 
-  test('variables of other components and of other programs are none of our business', async () => {
+  test("other components' and programs' variables are ignored", async () => {
     const { warnings } = await load({ environment: { SALLYPORT_TOKEN_FILE: '/t', SALLYPORTX: '1', HOME: '/root' } })
     expect(warnings).toEqual([])
   })
@@ -108,7 +108,7 @@ describe('environment', () => {
 })
 
 describe('file', () => {
-  test('mappings nest along the dots, and a key may hold dots', async () => {
+  test('mappings nest along the dots, and a key may contain dots', async () => {
     const { values } = await load({
       yaml: 'public:\n  tls: { cert: a.pem }\n  tls.key: b.pem\npublic.listen: 0.0.0.0:443\n',
     })
@@ -122,12 +122,12 @@ describe('file', () => {
   test.each([
     'preset: gitops-runtime\npreset.namespaces: [a, b]',
     'preset: { name: gitops-runtime, namespaces: [a, b] }',
-  ])('a name that is a value and a prefix: %j', async yaml => {
+  ])('a name that is both a value and a prefix: %j', async yaml => {
     const { values } = await load({ yaml }, COMPONENTS.client)
     expect(values).toMatchObject({ preset: 'gitops-runtime', 'preset.namespaces': ['a', 'b'] })
   })
 
-  test('a name that looks like a number is the one that is written', async () => {
+  test('a name that looks like a number is kept as written', async () => {
     const { values } = await load({
       yaml: 'replica: 0x1F\nauth: { audience: 1.10 }\naccess: { runtimes: [12e5, 007, &id 10203040506070809010, *id], open: 1e3/x }',
     })
@@ -184,7 +184,7 @@ describe('file', () => {
     await expect(load({ yaml })).rejects.toThrow(`${folder}/${message}`)
   })
 
-  test('a file that is not there', async () => {
+  test('a missing file', async () => {
     const sources = { flags: new Map(), environment: {}, configFile: '/nowhere/x.yaml', everyName: [] }
     await expect(loadConfig(COMPONENTS.server, sources)).rejects.toMatchObject({
       message: 'cannot read the configuration file /nowhere/x.yaml: no such file',
@@ -193,7 +193,7 @@ describe('file', () => {
   })
 })
 
-describe('what a value that is refused says', () => {
+describe('the message about a refused value', () => {
   const refused = Object.values(COMPONENTS).flatMap(settings =>
     Object.entries(settings as Settings).filter(([, { kind }]) => {
       try {
@@ -204,7 +204,7 @@ describe('what a value that is refused says', () => {
       }
     }),
   )
-  test.each([...new Map(refused)])('of %s leaves out credentials', async (name, setting) => {
+  test.each([...new Map(refused)])('of %s omits credentials', async (name, setting) => {
     const settings = { [name]: setting }
     const url = 'other://user:planted@host/'
     for (const given of [
@@ -220,7 +220,7 @@ describe('what a value that is refused says', () => {
   })
 })
 
-test.each(['*nothing', '&a [*a]'])('an alias that leads nowhere is told with its place: %s', async alias => {
+test.each(['*nothing', '&a [*a]'])('an alias that leads nowhere is reported with its place: %s', async alias => {
   await expect(load({ yaml: `domain: ${alias}` })).rejects.toMatchObject({
     exitCode: 3,
     message: expect.stringMatching(/x\.yaml:1:1: [^\n]*$/),

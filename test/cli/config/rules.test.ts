@@ -102,12 +102,12 @@ describe('a replica', () => {
   const tls = { 'peer.tls.cert': 'c.pem', 'peer.tls.key': 'k.pem', 'peer.tls.ca': 'a.pem' }
   const replica = { ...SERVER, ...tls, directory: 'redis://redis:6379', 'peer.listen': '0.0.0.0:8444' }
 
-  test.each(['10.0.0.7:8444', '[fd00::7]:8444', 'one.replicas:8444'])('is reached at %s', async advertise => {
+  test.each(['10.0.0.7:8444', '[fd00::7]:8444', 'one.replicas:8444'])('can be reached at %s', async advertise => {
     await expect(server({ ...replica, 'peer.advertise': advertise })).resolves.toBeUndefined()
   })
 
   test.each([':8444', '0.0.0.0:8444', '[::]:8444', '[0:0::0]:8444', 'one.replicas:0'])(
-    'is reached by nobody at %s',
+    'cannot be reached at %s',
     async advertise => {
       const problem = /^--peer\.advertise \S+ cannot be dialled/
       await expect(server({ ...replica, 'peer.advertise': advertise })).rejects.toThrow(problem)
@@ -163,7 +163,7 @@ describe('client', () => {
 })
 
 describe('router', () => {
-  test('the least, plain and off loopback, as behind an ingress', async () => {
+  test('the minimum, in plain text and off loopback, as behind an ingress', async () => {
     await expect(router({ ...ROUTER, listen: '0.0.0.0:8080' })).resolves.toBeUndefined()
   })
 

@@ -10,7 +10,10 @@ const ROOT = join(import.meta.dirname, '../../..')
 /** Those are read by `limitOptions`, all of a schema at once. */
 const limits = new Set(Object.values(LIMITS).flatMap(schema => Object.values(schema).map(({ flag }) => flag)))
 
-/** What makes a component of its settings: its command, and what that uses of `cli/service` and beside them. `files.ts` only checks them. */
+/**
+ * What turns settings into a component: its command, and what it uses of `cli/service` and beside it. `files.ts` only
+ * checks them.
+ */
 function readersOf(component: string): string[] {
   const found = new Set<string>()
   const visit = (file: string) => {

@@ -21,7 +21,7 @@ beforeEach(() => {
 })
 afterEach(() => vi.useRealTimers())
 
-/** What stands in the log at the end: a line before the trouble, some in it, and one after it. */
+/** What the log contains at the end: a line before the trouble, some during it, and one after it. */
 async function logThrough(code: string): Promise<string> {
   const stderr = new BufferedStderr()
   disk.room = 3
@@ -36,7 +36,7 @@ async function logThrough(code: string): Promise<string> {
   return disk.text
 }
 
-describe('what goes wrong when the log is written', () => {
+describe('errors while the log is written', () => {
   test.each(['EAGAIN', 'ENOSPC', 'EDQUOT', 'EFBIG', 'EIO', 'ENOMEM', 'EINTR'])(
     '%s may pass: no line is lost',
     async code => {

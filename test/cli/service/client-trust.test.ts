@@ -12,7 +12,7 @@ import { until } from '../../support/until.ts'
 const folder = mkdtempSync(join(tmpdir(), 'sallyport-trust-'))
 afterAll(() => rmSync(folder, { recursive: true }))
 
-test('an authority that follows while the client starts is trusted, too', async () => {
+test('an authority that arrives while the client starts is trusted, too', async () => {
   const file = join(folder, 'ca.pem')
   const [first, next] = [await createAuthority(), await createAuthority()]
   writeFileSync(file, first.certificate)

@@ -7,7 +7,7 @@ const given = (names: string, count = names.split(':').length) => ({
   LISTEN_FDNAMES: names,
 })
 
-describe('sockets that a supervisor gives', () => {
+describe('sockets from a supervisor', () => {
   test('have the names of listeners', () => {
     const sockets = givenSockets('server', given('control:public:peer:health:admin'), 42)
     expect(Object.fromEntries(sockets)).toEqual({ control: 3, public: 4, peer: 5, health: 6, admin: 7 })
@@ -18,7 +18,7 @@ describe('sockets that a supervisor gives', () => {
     ['none are given', {}],
     ['none are counted', { LISTEN_PID: '42', LISTEN_FDS: '0', LISTEN_FDNAMES: '' }],
     ['another process is meant', { ...given('public'), LISTEN_PID: '41' }],
-  ])('are none where %s', (_why, environment) => {
+  ])('are absent if %s', (_why, environment) => {
     expect(givenSockets('server', environment, 42).size).toBe(0)
   })
 
@@ -32,7 +32,7 @@ describe('sockets that a supervisor gives', () => {
     expect(() => givenSockets('server', environment, 42)).toThrow(message)
   })
 
-  test('are not left to programs that we start', () => {
+  test('are not passed to programs that we start', () => {
     const environment: Record<string, string | undefined> = { ...given('public'), PATH: '/bin' }
     forgetSockets(environment)
     expect(environment).toEqual({ PATH: '/bin' })

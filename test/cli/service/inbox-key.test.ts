@@ -53,7 +53,7 @@ test.each([
   ['with a dash too few', (key: string) => key.replace('KEY-----', 'KEY----')],
   ['without its end', (key: string) => key.replace(/-----END.*\n/, '')],
   ['that is encrypted', (key: string) => key.replaceAll('PRIVATE', 'ENCRYPTED PRIVATE')],
-])('a key %s is never passed over for another one in the file', async (_, spoil) => {
+])('a key %s is never replaced by another one in the file', async (_, spoil) => {
   const [one, other] = [1, 2].map(() =>
     generateKeyPairSync('x25519').privateKey.export({ format: 'pem', type: 'pkcs8' }),
   )

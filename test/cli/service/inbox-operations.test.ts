@@ -1,4 +1,7 @@
-/** What an operator's commands reach of the webhooks that a server keeps: all of them, however many are listed at a time. */
+/**
+ * What an operator's commands reach of the webhooks that a server keeps: all of them, however many are listed at a
+ * time.
+ */
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { dropMessages, replayMessages } from '../../../cli/service/inbox-operations.ts'
 import { type Ground, makeGround, RULE } from '../../server/inbox/fixture.ts'
@@ -9,7 +12,7 @@ const DELIVERED = 5
 const PAGE = 2
 
 let ground: Ground
-/** Dead letters, and behind them what was delivered since. */
+/** Dead letters, and behind them what has been delivered since. */
 beforeEach(async () => {
   ground = await makeGround()
   ground.receiver.says = (_got, index) => (index < DEAD ? 410 : 200)
@@ -22,7 +25,7 @@ beforeEach(async () => {
 })
 afterEach(() => ground.close())
 
-test('a replay reaches the dead letters of a runtime behind all that was delivered since', async () => {
+test("a replay reaches a runtime's dead letters behind everything delivered since", async () => {
   const dead = await ground.messages('dead')
   expect(dead).toHaveLength(DEAD)
   const done = await replayMessages(ground.server, { runtime: 'demo' }, PAGE)

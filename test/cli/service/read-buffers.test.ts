@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 
 const READ_BUFFERS = fileURLToPath(new URL('../../../cli/service/read-buffers.ts', import.meta.url))
 
-/** Makes garbage of objects, which V8 collects by itself, while what lives grows, inside of the heap and outside. */
+/** Creates garbage that V8 collects by itself, while live memory grows inside and outside the heap. */
 const PROGRAM = `
   import { collectReadBuffers } from ${JSON.stringify(READ_BUFFERS)}
   collectReadBuffers()
@@ -19,7 +19,9 @@ const PROGRAM = `
   turn()
 `
 
-test('V8 has collected: it is not done once more at once, which would age what lives', { tags: ['slow'] }, async () => {
+test('V8 has collected: it does not collect again at once, which would age live objects', {
+  tags: ['slow'],
+}, async () => {
   const args = ['--trace-gc', '--input-type=module', '--eval', PROGRAM]
   const { stdout } = await promisify(execFile)(process.execPath, args, { maxBuffer: 64 * 1024 * 1024 })
   const collections = stdout.split('\n').filter(line => line.includes('Scavenge'))

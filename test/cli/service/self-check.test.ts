@@ -29,7 +29,7 @@ function watch(tunnel: Tunnel, options: ClientOptions, afterMs: number): string[
   return lines
 }
 
-test('a client that finds nobody says once at which step, and what helps', async () => {
+test('a client that cannot connect says once at which step, and what helps', async () => {
   const secrets = await makeSecrets()
   const token = await secrets.token('demo')
   const options = { url: 'wss://127.0.0.1:1', token, target: 'http://127.0.0.1:1', proxy: '' }
@@ -38,12 +38,12 @@ test('a client that finds nobody says once at which step, and what helps', async
   expect(lines[0]).toMatch(
     /^warn no session for 0\.1 s; tcp of 127\.0\.0\.1:1: nothing is listening at .* Refused: nothing is listening/,
   )
-  // It dials on meanwhile, and says no more of it.
+  // It goes on dialling, and says no more about it.
   await new Promise(resolve => setTimeout(resolve, 500))
   expect(lines).toHaveLength(1)
 })
 
-test('one that is connected says nothing; when its server has gone, it does', async () => {
+test('a connected client says nothing; once its server has gone, it does', async () => {
   const pair: Pair = await startPair({ target: 'http://127.0.0.1:1' })
   stops.push(() => pair.stop())
   const { secrets, server } = pair
@@ -59,7 +59,7 @@ test('one that is connected says nothing; when its server has gone, it does', as
   await expect.poll(() => lines).toEqual([expect.stringMatching(/^warn no session for 1 s; tcp/)])
 })
 
-test('it goes the way with the authorities that were reloaded', async () => {
+test('it checks the path with the authorities that were reloaded', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'sallyport-self-check-'))
   stops.push(() => rmSync(folder, { recursive: true }))
   const ca = join(folder, 'ca.pem')
@@ -71,7 +71,7 @@ test('it goes the way with the authorities that were reloaded', async () => {
   const { logger, lines } = recordingLogger()
   const loaded = await loadTrust(config)
   const url = `wss://127.0.0.1:${server.controlAddress!.port}`
-  // Its signature is of nobody whom this server knows.
+  // This server knows nobody who could have signed it.
   const token = await elsewhere.token('demo')
   const options = { url, token, ...loaded, target: 'http://127.0.0.1:1', proxy: '' }
   const tunnel = dial(options)

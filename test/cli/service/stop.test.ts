@@ -12,7 +12,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('the first asks for a graceful end, the second for the end at once', async () => {
+test('the first asks for a graceful end, the second for an immediate one', async () => {
   process.emit('SIGTERM', 'SIGTERM')
   await expect(stop.stopped).resolves.toBe('SIGTERM')
   expect(stop.now.aborted).toBe(false)
@@ -20,7 +20,7 @@ test('the first asks for a graceful end, the second for the end at once', async 
   expect(stop.now.aborted).toBe(true)
 })
 
-test('the echo of one Ctrl-C is not a second one', () => {
+test('the echo of one Ctrl-C does not count as a second one', () => {
   process.emit('SIGINT', 'SIGINT')
   vi.advanceTimersByTime(20)
   process.emit('SIGINT', 'SIGINT')
@@ -30,7 +30,7 @@ test('the echo of one Ctrl-C is not a second one', () => {
   expect(stop.now.aborted).toBe(true)
 })
 
-test('SIGHUP ends a service whose terminal is gone; its echo is not a second one', async () => {
+test('SIGHUP ends a service whose terminal is gone, and its echo does not count as a second one', async () => {
   stop.close()
   stop = awaitStop(noLogger, true)
   process.emit('SIGHUP', 'SIGHUP')
@@ -47,7 +47,7 @@ test('another signal is never an echo', () => {
   expect(stop.now.aborted).toBe(true)
 })
 
-test('closing is waited for, unless a second signal comes', async () => {
+test('closing is awaited, unless a second signal arrives', async () => {
   await expect(unlessNow(Promise.resolve(), stop.now)).resolves.toBeUndefined()
   process.emit('SIGTERM', 'SIGTERM')
   const waiting = unlessNow(new Promise(() => {}), stop.now)
@@ -64,13 +64,13 @@ describe('a start', () => {
     die.mockClear()
   })
 
-  test('that nobody gives up succeeds, or fails', async () => {
+  test('succeeds or fails if nobody aborts it', async () => {
     await expect(watched(Promise.resolve('service'))).resolves.toBe('service')
     await expect(watched(Promise.reject(new Error('bad')))).rejects.toThrow('bad')
     expect(vi.getTimerCount()).toBe(0)
   })
 
-  test('that fails after the first signal was given up', async () => {
+  test('that fails after the first signal was aborted', async () => {
     const { promise, reject } = Promise.withResolvers<string>()
     const watching = watched(promise)
     process.emit('SIGTERM', 'SIGTERM')
@@ -79,22 +79,19 @@ describe('a start', () => {
     expect([die.mock.calls.length, vi.getTimerCount()]).toEqual([0, 0])
   })
 
-  test.each(['during the start', 'before it'])(
-    'that does not end is ended by the signal, which came %s',
-    async when => {
-      if (when === 'before it') process.emit('SIGTERM', 'SIGTERM')
-      const watching = watched(never)
-      if (when !== 'before it') process.emit('SIGTERM', 'SIGTERM')
-      await vi.advanceTimersByTimeAsync(2900)
-      expect(die).not.toHaveBeenCalled()
-      await vi.advanceTimersByTimeAsync(100)
-      vi.useRealTimers()
-      await expect(watching).resolves.toBeUndefined()
-      expect(die).toHaveBeenCalledOnce()
-    },
-  )
+  test.each(['during the start', 'before it'])('that hangs is ended by the signal, which came %s', async when => {
+    if (when === 'before it') process.emit('SIGTERM', 'SIGTERM')
+    const watching = watched(never)
+    if (when !== 'before it') process.emit('SIGTERM', 'SIGTERM')
+    await vi.advanceTimersByTimeAsync(2900)
+    expect(die).not.toHaveBeenCalled()
+    await vi.advanceTimersByTimeAsync(100)
+    vi.useRealTimers()
+    await expect(watching).resolves.toBeUndefined()
+    expect(die).toHaveBeenCalledOnce()
+  })
 
-  test('is not waited for after a second signal', async () => {
+  test('is not awaited after a second signal', async () => {
     const watching = watched(never)
     process.emit('SIGTERM', 'SIGTERM')
     process.emit('SIGTERM', 'SIGTERM')

@@ -28,7 +28,7 @@ describe('run', () => {
     await expect(runTokenCommand(node('console.log("  a.b.c  ")'))).resolves.toBe('a.b.c')
   })
 
-  test('no shell stands between', async () => {
+  test('there is no shell in between', async () => {
     const words = [...node('console.log(process.argv[1])'), '$(id)']
     await expect(runTokenCommand(words)).resolves.toBe('$(id)')
   })
@@ -42,16 +42,16 @@ describe('run', () => {
       'for (;;) process.stdout.write("x".repeat(4096))',
       'the token command printed more than 16 KiB',
     ],
-  ])('one that %s: the message holds nothing of what it printed', async (_, program, message) => {
+  ])('one that %s: the message contains nothing of what it printed', async (_, program, message) => {
     await expect(runTokenCommand(node(program))).rejects.toMatchObject({ message })
   })
 
-  test('one that does not end is killed at the deadline', async () => {
+  test('one that hangs is killed at the deadline', async () => {
     const slow = runTokenCommand(node('setInterval(() => {}, 1000)'), 300)
     await expect(slow).rejects.toThrow('the token command did not end within 0.3 s')
   })
 
-  /** One that nobody has waited for yet has ended all the same. */
+  /** One that nobody has waited for yet has ended anyway. */
   const isAlive = (pid: number) => {
     try {
       return !/\) [ZX]/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
@@ -76,7 +76,7 @@ describe('run', () => {
     rmSync(dirname(told), { recursive: true })
   })
 
-  test('one that is not there', async () => {
+  test('a missing one', async () => {
     await expect(runTokenCommand(['/nowhere/print-token'])).rejects.toThrow('the token command does not start (ENOENT)')
   })
 })

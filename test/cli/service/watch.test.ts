@@ -37,7 +37,7 @@ function startWatching(path: string, current: string | undefined): void {
   )
 }
 
-/** Resolves when one more text, or the loss of the file, has been told. */
+/** Resolves when one more text, or the loss of the file, has been reported. */
 function told(): Promise<void> {
   return new Promise(resolve => {
     wake = resolve
@@ -55,7 +55,7 @@ test('a new file that is renamed over the old one', async () => {
   expect(seen).toEqual(['two'])
 })
 
-test('a file that is not there yet', async () => {
+test('a file that does not exist yet', async () => {
   const path = join(folder, 'token')
   startWatching(path, undefined)
   const next = told()
@@ -83,7 +83,7 @@ test('the links that Kubernetes swaps', async () => {
   expect(seen).toEqual(['two'])
 })
 
-test('a file that goes away is told once, and its return is seen', async () => {
+test('a file that disappears is reported once, and its return is noticed', async () => {
   const path = join(folder, 'token')
   writeFileSync(path, 'one')
   startWatching(path, 'one')

@@ -44,7 +44,7 @@ afterEach(() => {
   for (const one of typed.splice(0)) one.end()
 })
 
-/** A command at a terminal of its own, which `script` makes. */
+/** A command at its own terminal, which `script` creates. */
 class Typed {
   raw = ''
   /** Without colours. */
@@ -82,7 +82,7 @@ class Typed {
     }
   }
 
-  /** The terminal is gone, and what ran at it with it. */
+  /** The terminal is gone, and what ran in it. */
   end(): void {
     this.#child.kill('SIGKILL')
   }
@@ -130,7 +130,7 @@ async function failing(client: Typed, line: RegExp): Promise<void> {
 }
 
 describe.runIf(needs('script'))('at a terminal', () => {
-  test('client PORT: what runs, a line a request, repeats folded, why it fails; Ctrl-C ends it with 0', async () => {
+  test('client PORT: what is running, a line per request, repeats folded, why it fails; Ctrl-C ends it with 0', async () => {
     const service = createServer((_, response) => response.end('hello'))
     service.listen(0, '127.0.0.1')
     await once(service, 'listening')
@@ -152,7 +152,7 @@ describe.runIf(needs('script'))('at a terminal', () => {
     expect(typed.text).toContain('stopping: open requests have 30 s')
   })
 
-  test('NO_COLOR and -q: a failure alone, without colours', async () => {
+  test('NO_COLOR and -q: only a failure, without colours', async () => {
     const quiet = new Typed(await clientArgs('127.0.0.1:9', '-q'), { NO_COLOR: '1' }, 60)
     await failing(quiet, /warn an upstream failed/)
     expect(quiet.text).not.toMatch(/public {4}|target {4}/)
@@ -167,14 +167,14 @@ describe.runIf(needs('script'))('at a terminal', () => {
     expect(await loud.interrupt()).toBe(0)
   })
 
-  test('server: callers, clients, and who comes', async () => {
+  test('server: callers, clients, and who connects', async () => {
     const typed = new Typed(serverArgs())
     await typed.says(/callers {3}http:\/\/<runtime>\.tunnels\.localhost:\d+ at 127\.0\.0\.1:\d+\r\n/)
     await typed.says(/clients {3}wss:\/\/127\.0\.0\.1:\d+\r\n/)
     expect(await typed.interrupt()).toBe(0)
   })
 
-  test('a terminal that was stopped with Ctrl-S keeps a server neither from its work nor from its end', async () => {
+  test('a terminal stopped with Ctrl-S keeps a server neither from its work nor from its end', async () => {
     const typed = new Typed(serverArgs())
     await typed.says(/callers .*:\d+\r\n/)
     await typed.says(/clients .*\r\n/)

@@ -43,7 +43,7 @@ function open(more: Partial<Screen> = {}): { screen: Screen; terminal: Terminal 
   return { screen, terminal: new Terminal(screen, () => new Date(2026, 10, 23, 9, 8, 7)) }
 }
 
-test('one aligned line a request, and of a failure its code in words and what to do, once a minute', () => {
+test('one aligned line per request, and for a failure its code in words and what to do, once a minute', () => {
   const { screen, terminal } = open()
   terminal.exchange(record({ path: '/a' }))
   terminal.exchange(record({ status: 502, path: '/b', method: 'POST', code: 'upstream-refused', durationMs: 1.4 }))
@@ -63,7 +63,7 @@ test('one aligned line a request, and of a failure its code in words and what to
   ])
 })
 
-test('what is said again is written over the line before, with a count', () => {
+test('a repeat is written over the line before, with a count', () => {
   const { screen, terminal } = open()
   for (let n = 0; n < 12; n++) terminal.exchange(record({ status: 502, code: 'upstream-refused' }))
   expect(screen.rows).toHaveLength(2)
@@ -82,7 +82,7 @@ test('what is said again is written over the line before, with a count', () => {
   ])
 })
 
-test('nothing is written over in a window of another size, nor where letters may be wide', () => {
+test('nothing is written over in a resized window, or where letters may be wide', () => {
   const { screen, terminal } = open()
   terminal.exchange(record())
   screen.columns = 90
@@ -122,7 +122,7 @@ test('a flood is counted, and its end too', () => {
   expect(screen.rows.at(-1)).toBe('09:08:07  and 940 more')
 })
 
-test('quiet says only what goes wrong; without colours none is written', () => {
+test('quiet shows only failures; without colours none is written', () => {
   const { screen, terminal } = open({ shows: 'failures' })
   terminal.banner('public', 'https://demo')
   terminal.note('connected again')
