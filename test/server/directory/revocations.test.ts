@@ -72,6 +72,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   test('hold to the end of time, on a replica that starts later, too', async () => {
     const a = await start()
     for (const until of [1e21, Number.MAX_VALUE]) await a.revoke({ tokenId: `until ${until}`, until })
+    expect(Number(await redis.command('HLEN', KEY))).toBe(2)
     const b = await start()
     await knows(b, 2)
     await refused(b, 'until 1e+21')
