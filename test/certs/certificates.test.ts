@@ -26,7 +26,7 @@ beforeAll(async () => {
 })
 
 describe('chain', () => {
-  test('both leaves are signed by the authority, whose own signature holds', () => {
+  test('both leaves are signed by the authority, whose own signature is valid', () => {
     const ca = new X509Certificate(authority.certificate)
     expect(ca.verify(ca.publicKey)).toBe(true)
     for (const leaf of [server, client]) {
@@ -45,7 +45,7 @@ describe('chain', () => {
     expect(forClient).toMatchObject({ authority: false, usages: ['clientAuth'], key: 'ec prime256v1' })
   })
 
-  test('C1: an independent reader sees the critical flags and the path length', () => {
+  test('C1: an independent parser sees the critical flags and the path length', () => {
     expect(extensions(authority.certificate)).toMatchObject({
       basicConstraints: { critical: true, hex: '30060101ff020100' },
       keyUsage: { critical: true, hex: '03020106' },
@@ -57,7 +57,7 @@ describe('chain', () => {
     })
   })
 
-  test('C1: validity begins a little in the past and never outlives the authority', async () => {
+  test('C1: validity begins a little in the past and never outlasts the authority', async () => {
     const now = Date.UTC(2026, 0, 1)
     const short = await createAuthority({ validDays: 10, now })
     const leaf = await createServerCertificate(short, { hosts: ['a.example'], validDays: 397, now: now + DAY_MS })
@@ -66,18 +66,18 @@ describe('chain', () => {
     expect(report!.validTo.getTime()).toBe(now + 10 * DAY_MS)
   })
 
-  test('an authority that has ended signs nothing', async () => {
+  test('an expired authority signs nothing', async () => {
     const ended = await createAuthority({ validDays: 1, now: Date.now() - 2 * DAY_MS })
     await expect(createServerCertificate(ended, { hosts: ['a.example'] })).rejects.toThrow('the authority expired at')
   })
 
-  test('a leaf is no authority, and a foreign key does not sign', async () => {
+  test('a leaf is not an authority, and a foreign key does not sign', async () => {
     await expect(createServerCertificate(server, { hosts: ['a.example'] })).rejects.toThrow('is not an authority')
     const mixed = { certificate: authority.certificate, key: server.key }
     await expect(createServerCertificate(mixed, { hosts: ['a.example'] })).rejects.toThrow('does not match')
   })
 
-  test('of several authorities, the one that the key fits signs', async () => {
+  test('of several authorities, the one that matches the key signs', async () => {
     const next = await createAuthority()
     for (const certificate of [authority.certificate + next.certificate, next.certificate + authority.certificate]) {
       const leaf = await createServerCertificate({ certificate, key: next.key }, { hosts: ['a.example'] })
@@ -88,7 +88,7 @@ describe('chain', () => {
   })
 })
 
-test('making certificates leaves no polyfill in the globals', () => {
+test('creating certificates leaves no polyfill in the globals', () => {
   expect(Object.keys(Reflect).filter(name => name.includes('etadata'))).toEqual([])
 })
 
@@ -148,7 +148,7 @@ describe('a real handshake', () => {
     tls.close()
   })
 
-  test('the client trusts the server by the authority alone, and the server the client', async () => {
+  test('the client trusts the server by the authority alone, and the server trusts the client', async () => {
     const arrived = once(tls, 'secureConnection')
     await open({
       host: '127.0.0.1',
@@ -164,7 +164,7 @@ describe('a real handshake', () => {
     socket.destroy()
   })
 
-  test('C1: a client certificate is no server certificate', async () => {
+  test('C1: a client certificate does not work as a server certificate', async () => {
     const wrong = createServer({ cert: client.certificate, key: client.key }).listen(0, '127.0.0.1')
     await once(wrong, 'listening')
     const { port: wrongPort } = wrong.address() as AddressInfo
@@ -179,7 +179,7 @@ describe('a real handshake', () => {
   })
 })
 
-/** Extensions by name, as node-forge's DER reader sees them. */
+/** Extensions by name, as node-forge's DER parser sees them. */
 function extensions(pem: string): Record<string, { critical: boolean; hex: string }> {
   const { asn1, pki, util } = forge
   const der = forge.pem.decode(pem)[0]!.body

@@ -13,7 +13,7 @@ afterEach(() => rm(folder, { recursive: true }))
 
 const file = (name: string, text: string, secret = false) => ({ path: join(folder, name), text, secret })
 
-test('C5: secrets are readable by their owner alone, others by all; folders are made', async () => {
+test('C5: secrets are readable by their owner only, other files by all, and folders are created', async () => {
   await writeFiles([file('deep/key.pem', 'key', true), file('deep/cert.pem', 'cert')])
   expect((await stat(join(folder, 'deep/key.pem'))).mode & 0o777).toBe(0o600)
   expect((await stat(join(folder, 'deep/cert.pem'))).mode & 0o777).toBe(0o644)
@@ -26,7 +26,7 @@ test('an existing file is not overwritten, and then nothing else of the set is w
   expect(await readFile(join(folder, 'b'), 'utf8')).toBe('old')
 })
 
-test('with force it is replaced as a whole, and a secret loses the mode of what was there', async () => {
+test("with force it is replaced as a whole, and a secret does not inherit the old file's mode", async () => {
   await writeFile(join(folder, 'key'), 'old', { mode: 0o644 })
   await writeFiles([file('key', 'new', true)], { force: true })
   expect(await readFile(join(folder, 'key'), 'utf8')).toBe('new')
@@ -34,7 +34,7 @@ test('with force it is replaced as a whole, and a secret loses the mode of what 
   expect(await readdir(folder)).toEqual(['key'])
 })
 
-test('with keepRights owner, group and mode stay, but a secret is never for all', async () => {
+test('with keepRights owner, group and mode stay, but a secret is never readable by all', async () => {
   const rights = async (name: string) => {
     const { uid, gid, mode } = await stat(join(folder, name))
     return { uid, gid, mode: mode & 0o777 }
@@ -46,7 +46,7 @@ test('with keepRights owner, group and mode stay, but a secret is never for all'
   ] as const) {
     await writeFile(join(folder, name), 'old')
     await chmod(join(folder, name), mode)
-    // The service's, as deploy/systemd has it.
+    // The service's, as in deploy/systemd.
     if (process.getuid?.() === 0) await chown(join(folder, name), 12_345, 23_456)
   }
   const { uid, gid } = await rights('key')
@@ -60,7 +60,7 @@ test('with keepRights owner, group and mode stay, but a secret is never for all'
   ])
 })
 
-test('a replaced file is another inode: readers of the old one never see a part of the new', async () => {
+test('a replaced file is another inode: readers of the old one never see part of the new one', async () => {
   await writeFiles([file('token', 'one', true)])
   const before = (await stat(join(folder, 'token'))).ino
   await writeFiles([file('token', 'two', true)], { force: true })
@@ -73,7 +73,7 @@ test('a file that appears between the check and the write is not lost', async ()
   expect(await readdir(folder)).toEqual(['x'])
 })
 
-test('what is no plain file is written to, and a link stays', async () => {
+test('a file that is not regular is written in place, and a link stays', async () => {
   const pipe = join(folder, 'pipe')
   execFileSync('mkfifo', [pipe])
   const [read] = await Promise.all([readFile(pipe, 'utf8'), writeFiles([file('pipe', 'text', true)], { force: true })])

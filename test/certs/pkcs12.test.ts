@@ -14,7 +14,7 @@ beforeAll(async () => {
   store = await exportPkcs12({ ...client, authorities: authority.certificate, password: 'open sesame' })
 })
 
-test('OpenSSL opens it with the password and refuses it with another', () => {
+test('OpenSSL opens it with the password and refuses any other', () => {
   expect(() => createSecureContext({ pfx: Buffer.from(store), passphrase: 'open sesame' })).not.toThrow()
   expect(() => createSecureContext({ pfx: Buffer.from(store), passphrase: 'open' })).toThrow(/mac verify/)
 })
@@ -34,7 +34,7 @@ test('node-forge reads the key, the certificate, the authority and the alias', (
   expect(key.export({ type: 'pkcs8', format: 'pem' })).toBe(client.key)
 })
 
-test('the key is not in it in the clear', () => {
+test('the key is not in it in clear text', () => {
   const plain = createPrivateKey(client.key).export({ type: 'pkcs8', format: 'der' })
   const secret = plain.subarray(36, 68)
   expect(Buffer.from(store).includes(secret)).toBe(false)

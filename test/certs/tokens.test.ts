@@ -18,13 +18,13 @@ describe('keys', () => {
     expect(protectedHeader).toEqual({ alg, typ: 'JWT', kid: jwks.keys[0]!.kid })
   })
 
-  test('the public set holds no private part and says what the key is for', async () => {
+  test('the public set has no private part and says what the key is for', async () => {
     const { privateJwk, jwks } = await createKeys()
     expect(Object.keys(jwks.keys[0]!).sort()).toEqual(['alg', 'crv', 'kid', 'kty', 'use', 'x'])
     expect(privateJwk).toMatchObject({ ...jwks.keys[0], d: expect.any(String) })
   })
 
-  test('an algorithm of no list is refused', async () => {
+  test('an unlisted algorithm is refused', async () => {
     await expect(createKeys({ alg: 'HS256' as 'EdDSA' })).rejects.toThrow('is not one of EdDSA, ES256, RS256, PS256')
   })
 })
@@ -32,7 +32,7 @@ describe('keys', () => {
 describe('tokens', () => {
   const now = Date.UTC(2026, 10, 21)
 
-  test('hosts are claimed as a list, and only those that a server takes', async () => {
+  test('hosts are claimed as a list, and only those that a server accepts', async () => {
     const { privateJwk } = await createKeys()
     const create = (hosts: string[]) => createToken({ key: privateJwk, runtime: 'demo', hosts })
     const { token } = await create(['hooks.customer.example'])
@@ -84,7 +84,7 @@ describe('tokens', () => {
     },
   )
 
-  test('each token has an id of its own', async () => {
+  test('each token has its own id', async () => {
     const { privateJwk } = await createKeys()
     const ids = await Promise.all([1, 2].map(() => createToken({ key: privateJwk, runtime: 'demo' })))
     expect(new Set(ids.map(({ token }) => inspectToken(token).claims.jti)).size).toBe(2)
@@ -98,19 +98,19 @@ describe('tokens', () => {
     expect(inspectToken(token).claims.cnf).toEqual({ 'x5t#S256': expect.stringMatching(/^[\w-]{43}$/) })
   })
 
-  test('a public key signs nothing, and the message shows nothing of it', async () => {
+  test('a public key signs nothing, and the message reveals nothing of it', async () => {
     const { jwks } = await createKeys()
     await expect(createToken({ key: jwks.keys[0]!, runtime: 'demo' })).rejects.toThrow('the key has no private part')
   })
 
-  test.each([1e300, -1e300, 'soon', null])('inspect gives times that a Date can hold: %s', time => {
+  test.each([1e300, -1e300, 'soon', null])('inspect shows times that a Date can hold: %s', time => {
     const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
     const { expiresAt, issuedAt } = inspectToken(`${part({ alg: 'EdDSA' })}.${part({ exp: time, iat: time })}.`)
     for (const ms of [expiresAt, issuedAt]) if (ms !== undefined) expect(new Date(ms).toISOString()).toMatch(/Z$/)
     expect(expiresAt === undefined).toBe(typeof time !== 'number')
   })
 
-  test('inspect names what a server would refuse', async () => {
+  test('inspect reports what a server would refuse', async () => {
     const { privateJwk } = await createKeys()
     const { token } = await createToken({ key: privateJwk, runtime: 'demo', ttl: '1s', now })
     expect(inspectToken(token, now + 2000).problems).toEqual(['it has expired'])

@@ -1,4 +1,7 @@
-/** `deploy/helm/sallyport`: what Helm 3 and 4 make of it, with each part on and off, and that it is what the recipes are. */
+/**
+ * `deploy/helm/sallyport`: what Helm 3 and 4 render from it, with each part on and off, and that this matches the
+ * recipes.
+ */
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -40,7 +43,7 @@ interface Manifest {
   }
 }
 
-/** A list that is not there, or empty, admits whatever there is. */
+/** A list that is missing or empty admits everything. */
 interface Rule {
   readonly ports?: readonly { readonly port: number | string }[] | null
   readonly to?: readonly object[] | null
@@ -54,7 +57,7 @@ const SERVER = {
 const CLIENT = { enabled: true, config: { server: ['wss://c.example.net:443'], preset: 'gitops-runtime' } }
 const SEVERAL = { replicas: 2, directory: { redis: true }, inbox: { kind: 'none' } }
 
-/** Values, and the objects that they must add or take away, as `Kind/name`. */
+/** Values, and the objects that they must add or remove, as `Kind/name`. */
 const CASES: Readonly<Record<string, { values: object; has: readonly string[]; lacks?: readonly string[] }>> = {
   nothing: { values: {}, has: [], lacks: ['Deployment/', 'NetworkPolicy/'] },
   server: {
@@ -158,7 +161,7 @@ const CASES: Readonly<Record<string, { values: object; has: readonly string[]; l
   },
 }
 
-/** Values that must not pass, and what is said of them. */
+/** Values that must be refused, and the message. */
 const MISTAKES: readonly (readonly [object, string])[] = [
   [{ server: { enabled: true } }, 'domain'],
   [{ server: { ...SERVER, config: { domain: ['a.example.com'] } } }, 'control.host'],
@@ -227,7 +230,7 @@ const read = (text: string) =>
 
 const ODD = 'yes # "a: b", }'
 
-/** `ODD` in all values of free text, with as much switched on as goes together. */
+/** `ODD` in all free-text values, with as much switched on as can be combined. */
 function oddValues(more: object): object {
   const values = structuredClone(more)
   for (const [name, { schema }] of Object.entries(VALUES)) {
@@ -251,13 +254,13 @@ function textsOf(value: unknown): string[] {
 const podOf = ({ kind, spec }: Manifest) =>
   kind === 'Pod' ? (spec as unknown as PodSpec) : (spec?.jobTemplate?.spec.template ?? spec?.template)?.spec
 
-test('the chart has the version of the package, and its image too', () => {
+test('the chart has the version of the package, and so does its image', () => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
   const chart = parse(readFileSync(`${CHART}/Chart.yaml`, 'utf8'))
   expect([chart.version, chart.appVersion, VALUES['image.tag']!.default]).toEqual([version, version, version])
 })
 
-test('no value may be empty (`null`), which would take its default away', () => {
+test('no value may be empty (`null`), which would remove its default', () => {
   const schema = JSON.parse(readFileSync(`${CHART}/values.schema.json`, 'utf8'))
   for (const name of Object.keys(VALUES)) {
     let at = schema
@@ -268,13 +271,13 @@ test('no value may be empty (`null`), which would take its default away', () => 
   }
 })
 
-test.each(Object.entries(OF_TEMPLATES))('what is no value of the %s is a setting', (component, names) => {
+test.each(Object.entries(OF_TEMPLATES))('what is not a value of the %s is a setting', (component, names) => {
   const settings: Settings = COMPONENTS[component as ComponentName]
   expect(names.filter(name => settings[name] === undefined)).toEqual([])
 })
 
 describe.each(['helm', 'helm3'] as const)('%s', name => {
-  describe.runIf(needs(name))('takes the chart', () => {
+  describe.runIf(needs(name))('renders the chart', () => {
     test.each(Object.entries(CASES))('%s', (_case, { values, has, lacks = [] }) => {
       helm(name, 'lint', '--strict', CHART, ...withValues(values))
       const manifests = read(render(name, values))
@@ -289,7 +292,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       }
     })
 
-    test('and each setting that it gives is one that the component knows, and no value', () => {
+    test('and each setting that it passes is one that the component knows, and not a value', () => {
       for (const { values } of Object.values(CASES)) {
         for (const manifest of read(render(name, values))) {
           const [container] = podOf(manifest)?.containers ?? []
@@ -301,7 +304,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       }
     })
 
-    test.each(Object.entries(CASES))('helm test checks each component with what it has: %s', (_case, { values }) => {
+    test.each(Object.entries(CASES))('helm test checks each component with its own files: %s', (_case, { values }) => {
       const manifests = read(render(name, values))
       const deployed = manifests.filter(({ kind }) => kind === 'Deployment').map(manifest => podOf(manifest)!)
       const components = deployed.filter(({ containers }) => containers[0]!.name in COMPONENTS)
@@ -314,7 +317,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
         const component = components.find(({ containers }) => containers[0]!.name === given.name)!
         const seconds = component.terminationGracePeriodSeconds
         expect(args).toEqual(['check', given.name, '--termination-grace', `${seconds}s`])
-        // Also its image, mounts and security.
+        // Including its image, mounts and security.
         expect(component.containers[0]).toMatchObject(given)
         expect(component.volumes).toEqual(pod.volumes)
         expect(component.securityContext).toEqual(pod.securityContext)
@@ -324,7 +327,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       }
     })
 
-    test('numbers and lists reach the component as it reads them', () => {
+    test('numbers and lists reach the component in the form that it reads', () => {
       const config = { ...SERVER.config, 'inbox.bytes': 4294967296, 'hold.time': '5s' }
       const map = read(render(name, { server: { enabled: true, config } })).find(({ kind }) => kind === 'ConfigMap')
       expect(map!.data).toEqual({
@@ -335,7 +338,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       })
     })
 
-    test('a key set that is fetched needs no Secret, and is let out to', () => {
+    test('a key set from a URL needs no Secret, and its port is allowed', () => {
       const url = { ...SERVER.config, 'auth.jwks.url': 'https://keys.example.com/jwks' }
       const [file, fetched] = [SERVER.config, url].map(config => render(name, { server: { ...SERVER, config } }))
       expect([file!.includes('sallyport-jwks'), file!.includes('port: 443 }]')]).toEqual([true, false])
@@ -343,7 +346,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       expect(fetched).not.toContain('SALLYPORT_AUTH_JWKS_FILE')
     })
 
-    test('servers are let out to each URL among their settings, at its port', () => {
+    test('servers may reach each URL in their settings, at its port', () => {
       const settings: Settings = COMPONENTS.server
       // What callers use is not fetched.
       const fetched = Object.keys(settings).filter(
@@ -362,7 +365,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       ])
     })
 
-    test('text is text, whatever YAML makes of it', () => {
+    test('text stays text, whatever YAML makes of it', () => {
       const postgresql = { kind: 'postgresql' }
       const renders = [
         { server: { ...SERVER, directory: { redis: true, url: '' }, inbox: postgresql }, client: CLIENT },
@@ -375,7 +378,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       expect(missing).toEqual([])
     })
 
-    test('Secrets are mounted whatever their names are', () => {
+    test('Secrets are mounted whatever their names', () => {
       const secrets = ['tls', 'more', 'more', 'my.secret', 'a'.repeat(80)]
       const mounts = secrets.map((secret, i) => ({ secret, path: `/more/${i}` }))
       const pods = read(render(name, { server: { ...SERVER, mounts } })).flatMap(manifest => podOf(manifest) ?? [])
@@ -388,7 +391,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       expect(pods).toHaveLength(2)
     })
 
-    test('the volume of an inbox outlives its release', () => {
+    test("an inbox's volume outlives its release", () => {
       const claim = read(render(name, { server: SERVER })).find(({ kind }) => kind === 'PersistentVolumeClaim')
       expect(claim!.metadata.annotations).toEqual({ 'helm.sh/resource-policy': 'keep' })
     })
@@ -405,7 +408,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
   })
 })
 
-/** As the `restricted` pod security asks for; on OpenShift without ids, which the namespace gives. */
+/** As the `restricted` pod security requires; on OpenShift without ids, which the namespace assigns. */
 function expectRestricted(pod: PodSpec, openshift: boolean): void {
   expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } })
   expect('runAsUser' in pod.securityContext || 'fsGroup' in pod.securityContext).toBe(!openshift)
@@ -456,16 +459,16 @@ describe.runIf(long && needs('new-go', 'helm'))('Kubernetes', () => {
     ['server-replicas-inbox', { server: { enabled: true, replicas: 2, ...several, inbox: { kind: 'postgresql' } } }],
     ['client', { client: { enabled: true } }],
     ['router', { router: { enabled: true } }],
-  ] as const)('has from the chart what deploy/kubernetes/%s is', (name, values) => {
+  ] as const)('gets the same from the chart as from deploy/kubernetes/%s', (name, values) => {
     const [component] = Object.keys(values) as [ComponentName]
     const file = join(folder, 'rendered.yaml')
-    // What `helm test` makes is the chart's alone.
+    // Only the chart has what `helm test` creates.
     const given = { ...Object.values(values)[0], config: configOf(component) }
     writeFileSync(file, render('helm', { [component]: given }, '--skip-tests'))
     expect(objects(file)).toEqual(objects(`deploy/kubernetes/${name}`))
   })
 
-  test('has from the chart what deploy/ingress is', () => {
+  test('gets the same from the chart as from deploy/ingress', () => {
     const file = join(folder, 'rendered.yaml')
     const host = 'ingress.example.com'
     const httpRoute = { gateway: 'internal-router', listener: 'https', hostnames: [host] }
@@ -480,7 +483,7 @@ describe.runIf(long && needs('new-go', 'helm'))('Kubernetes', () => {
 /** What `kubectl apply -k` appends to the names of ConfigMaps. */
 const HASH = /(?<=^ConfigMap\/\S+)-[2-9bcdfghkmt]{10}$/
 
-/** The settings that a recipe's first lines ask one to edit. */
+/** The settings that a recipe's first lines ask you to edit. */
 function configOf(component: ComponentName): Record<string, string> {
   const { configMapGenerator } = parse(readFileSync(`deploy/kubernetes/${component}/kustomization.yaml`, 'utf8')) as {
     configMapGenerator: { name: string; literals: string[] }[]
@@ -495,7 +498,7 @@ function configOf(component: ComponentName): Record<string, string> {
   )
 }
 
-/** An object without what tells how it came: labels of Helm, the namespace, hashes in names; lists by name. */
+/** An object without what depends on how it was made: Helm's labels, the namespace, hashes in names; lists by name. */
 function known(json: string): unknown {
   const plain = json.replaceAll(/("sallyport-[a-z-]+?)-[2-9bcdfghkmt]{10}"/g, '$1"')
   return JSON.parse(plain, (key, value) => {

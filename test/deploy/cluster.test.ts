@@ -1,5 +1,5 @@
 // @module-tag slow
-/** The chart and the recipes on a real API server: admitted, rolled, evicted, taken away again. */
+/** The chart and the recipes on a real API server: admitted, rolled out, evicted and removed again. */
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdir, writeFile } from 'node:fs/promises'
@@ -37,7 +37,7 @@ const VALUES = {
 let cluster: Cluster
 let node: PlayedNode
 
-// The programs are built once, and kept; a run of CI has no time for that.
+// The programs are built once and kept; a CI run has no time for that.
 describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
   beforeAll(async () => {
     cluster = await Cluster.start(await buildPrograms())
@@ -54,7 +54,7 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
   })
 
   test.each(['helm3', 'helm4'])(
-    '%s installs the chart, upgrades it, goes back, and leaves nothing',
+    '%s installs the chart, upgrades it, rolls back, and leaves nothing',
     async helm => {
       const space = `with-${helm}`
       await createNamespace(space)
@@ -89,7 +89,7 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
   )
 
   test.each(['helm3', 'helm4'])(
-    '%s test: what check finds, with the settings, Secrets and token of each component',
+    "%s test: the findings of check, with each component's settings, Secrets and token",
     async helm => {
       const space = `checked-with-${helm}`
       await createNamespace(space)
@@ -129,7 +129,7 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
       try {
         good(await run('install', 'tunnel', CHART, '--values', values))
         await allReady(space)
-        // The token is not there yet.
+        // The token does not exist yet.
         expect((await run('test', 'tunnel')).code).toBe(1)
         expect(node.said.get('sallyport-check-client')!.out).toMatch(/^fail {4}token /m)
         expect(await pods('sallyport-client')).toEqual(['sallyport-check-client'])
@@ -152,7 +152,7 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
     300_000,
   )
 
-  test('of two servers one may be evicted, and the other only when it is back', async () => {
+  test('of two servers one may be evicted, and the other only once the first is back', async () => {
     const space = 'evictions'
     await createNamespace(space)
     const values = join(cluster.folder, 'values.json')
@@ -165,7 +165,7 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
       const eviction = { apiVersion: 'policy/v1', kind: 'Eviction', metadata: { name } }
       return await cluster.call('POST', path, eviction)
     }
-    // The controller has counted the pods a moment after they are ready.
+    // The controller counts the pods a moment after they are ready.
     await until(async () => {
       const found = await cluster.call(
         'GET',
@@ -189,7 +189,7 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
   }, 600_000)
 
   test.each(RECIPES)(
-    'deploy/kubernetes/%s is taken strictly, and its pods are admitted',
+    'deploy/kubernetes/%s passes strict decoding, and its pods are admitted',
     async recipe => {
       const folder = join(ROOT, 'deploy/kubernetes')
       good(await cluster.run('kubectl', ['apply', '-f', join(folder, 'namespace.yaml')]))
@@ -202,7 +202,7 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
     300_000,
   )
 
-  test('the first token: the job is admitted, its rights are enough, and reach no other Secret', async () => {
+  test('the first token: the job is admitted, and its rights are enough but reach no other Secret', async () => {
     const folder = join(ROOT, 'deploy/kubernetes')
     good(await cluster.run('kubectl', ['apply', '-f', join(folder, 'namespace.yaml')]))
     good(await cluster.run('kubectl', ['apply', '-k', join(folder, 'client')]))
@@ -244,7 +244,7 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
     await kubectl('delete', '-k', join(folder, 'client'))
   })
 
-  test('deploy/ingress is taken strictly, the Gateway with it', async () => {
+  test('deploy/ingress passes strict decoding, including the Gateway', async () => {
     good(await cluster.run('kubectl', ['apply', '-f', join(ROOT, 'deploy/kubernetes/namespace.yaml')]))
     for (const file of ['ingress.yaml', 'gateway.yaml']) {
       const words = ['apply', '--dry-run=server', '--validate=strict', '-f', join(ROOT, 'deploy/ingress', file)]
@@ -261,7 +261,7 @@ async function credentials() {
   return { authority, certificate: await createServerCertificate(authority, { hosts }), keys, token }
 }
 
-/** Nothing went wrong, and nobody was warned. */
+/** Nothing failed, and there were no warnings. */
 function good(said: Said): Said {
   expect([said.code, said.err]).toEqual([0, expect.not.stringContaining('Warning')])
   return said
@@ -283,7 +283,7 @@ async function podsOf(space: string, name: string): Promise<string[]> {
   return pods.filter(({ deletionTimestamp }) => deletionTimestamp === undefined).map(({ name }) => name)
 }
 
-/** Each pod of each Deployment was admitted, and is that of its newest version. */
+/** Each pod of each Deployment was admitted, and is of the newest version. */
 async function allReady(space: string): Promise<void> {
   await until(async () => {
     const { body } = await cluster.call('GET', `/apis/apps/v1/namespaces/${space}/deployments`)

@@ -1,4 +1,7 @@
-/** `deploy/compose`: a file that Compose takes, parts with no more rights than they need, and the README's way to an answer. */
+/**
+ * `deploy/compose`: a file that Compose accepts, parts with no more rights than they need, and the README's steps up to
+ * an answer.
+ */
 import { execFile, execFileSync } from 'node:child_process'
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -32,12 +35,12 @@ const README = readFileSync('deploy/compose/README.md', 'utf8')
 const written: Project = parse(readFileSync('deploy/compose/compose.yaml', 'utf8'), { merge: true })
 const services = Object.entries(written.services)
 
-describe('as it is written', () => {
-  test.each(services)('%s has a root that it cannot write, and no capabilities', (_name, service) => {
+describe('as written', () => {
+  test.each(services)('%s has a read-only root and no capabilities', (_name, service) => {
     expect(service).toMatchObject({ read_only: true, cap_drop: ['ALL'], security_opt: ['no-new-privileges:true'] })
   })
 
-  test('K1 the router believes what comes from a network in which no service is', () => {
+  test('K1 the router trusts a network that no service is in', () => {
     const inTunnel = services.filter(([, { networks = [] }]) => networks.includes('tunnel')).map(([name]) => name)
     expect(inTunnel).toEqual(['sallyport-server', 'sallyport-client', 'sallyport-router', 'prometheus'])
     expect(
@@ -64,7 +67,7 @@ describe('as it is written', () => {
     expect(given.filter(variable => !known.includes(variable))).toEqual([])
   })
 
-  test('Prometheus and Grafana are given what is there', () => {
+  test('Prometheus and Grafana are given files that exist', () => {
     const { scrape_configs } = parse(readFileSync('deploy/monitoring/prometheus.yaml', 'utf8')) as {
       scrape_configs: { job_name: string; static_configs: { targets: string[] }[] }[]
     }
@@ -97,7 +100,7 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
 
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-  test('it says what is missing, and then takes the file', { tags: ['slow'] }, () => {
+  test('it reports what is missing, and then loads the file', { tags: ['slow'] }, () => {
     expect(() => load()).toThrow('README.md says how to write .env')
     const loaded = load({ SALLYPORT_USER: '1000:1000', SALLYPORT_PUBLISH: '443' }).services
     expect(Object.keys(loaded).sort()).toEqual(services.map(([name]) => name).sort())
@@ -105,9 +108,9 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
     expect(loaded['sallyport-server']).toMatchObject({ ports: [{ target: 8443, published: '443' }] })
   })
 
-  // Each service as a process, at an address of its own in a network that nobody else is in.
+  // Each service as a process, at its own address in a network that nobody else is in.
   test.runIf(needs('netns', 'curl', 'prometheus'))(
-    'the way of the README leads to an answer, and all is scraped',
+    "the README's steps lead to an answer, and everything is scraped",
     {
       tags: ['slow'],
     },
@@ -145,7 +148,7 @@ again scraped
   )
 })
 
-/** The shell's words for a service: its folders where they are on this machine, its listeners at its address. */
+/** A service's shell command: its folders at their places on this machine, its listeners at its address. */
 function startOf({ command, entrypoint, environment = {}, volumes = [] }: Service, address: string): string {
   const places = [
     ...volumes.map(({ source, target }) => [target, source] as const),

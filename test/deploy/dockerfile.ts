@@ -1,19 +1,19 @@
 /**
- * Runs the steps of a Dockerfile in plain folders, where no container engine is at hand: each stage is a folder, COPY
- * copies, RUN runs in the stage's WORKDIR. What it cannot show is the base image.
+ * Runs the steps of a Dockerfile in plain folders where there is no container engine: each stage is a folder, COPY
+ * copies, RUN runs in the stage's WORKDIR. It cannot show the base image.
  */
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 
 export interface BuiltImage {
-  /** Folder that stands for `/` of the last stage. */
+  /** Folder that stands in for `/` of the last stage. */
   readonly root: string
   readonly user: number
   readonly entrypoint: readonly string[]
   readonly env: Readonly<Record<string, string>>
   readonly labels: Readonly<Record<string, string>>
-  /** The command that says by its exit code whether the container lives. */
+  /** The command whose exit code says whether the container is alive. */
   readonly healthcheck: readonly string[]
 }
 

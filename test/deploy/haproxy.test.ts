@@ -1,4 +1,6 @@
-/** K1: through the HAProxy of `deploy/haproxy`, whom the server trusts, no caller passes off what it says of itself. */
+/**
+ * K1: through the HAProxy of `deploy/haproxy`, which the server trusts, no caller can pass off its claims about itself.
+ */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { request as httpsRequest } from 'node:https'
 import { tmpdir } from 'node:os'

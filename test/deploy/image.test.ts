@@ -36,7 +36,7 @@ describe('the image of the Dockerfile', () => {
     }
   }
 
-  it('holds no sources, no development packages and no Node of its own', () => {
+  it('contains no sources, no development packages and no Node of its own', () => {
     const app = join(image.root, 'app')
     expect(readdirSync(app).sort()).toEqual(['LICENSE', 'admin', 'bin', 'dist', 'node_modules', 'package.json'])
     const packages = readdirSync(join(app, 'node_modules'))
@@ -47,7 +47,7 @@ describe('the image of the Dockerfile', () => {
     expect(image.user).toBeGreaterThan(0)
   })
 
-  it('says what it is', () => {
+  it('describes itself', () => {
     const { version, license } = JSON.parse(readFileSync(join(CONTEXT, 'package.json'), 'utf8'))
     expect(image.labels).toEqual({
       'org.opencontainers.image.title': 'Sallyport',
@@ -57,12 +57,12 @@ describe('the image of the Dockerfile', () => {
     })
   })
 
-  /** OpenShift gives a namespace's own user id, and the group 0. */
+  /** OpenShift assigns a namespace's own user id, and the group 0. */
   it.each([
     ['that user', () => [image.user, image.user]],
     ['any other', () => [1_000_660_000, 0]],
   ] as const)(
-    'starts under %s on a tree that it cannot write, says that it lives, and ends on SIGTERM',
+    'starts under %s on a read-only tree, reports that it is alive, and ends on SIGTERM',
     async (_user, ids) => {
       const [uid, gid] = ids()
       const { command, options } = run(

@@ -1,4 +1,4 @@
-/** What the manifests promise: probes, budgets, graces that fit, policies; and that Kubernetes would take them. */
+/** What the manifests promise: probes, budgets, graces that fit, policies; and that Kubernetes would accept them. */
 import { execFileSync } from 'node:child_process'
 import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -67,12 +67,12 @@ const GRACE_S = 30
 
 const PATCH = 'deploy/kubernetes/server-replicas/replicas.patch.yaml'
 const server = ours.find(({ metadata }) => metadata.name === 'sallyport-server')!
-/** With the server as it is alone, and as one of several. */
+/** With the server alone, and as one of several. */
 const deployments = [...ours, merge(server, read(PATCH)[0]!)].sort((a, b) =>
   a.metadata.name < b.metadata.name ? -1 : 1,
 )
 
-/** As `kubectl` merges what we have: objects by key, lists by the names in them; null takes away. */
+/** As `kubectl` merges what we have: objects by key, lists by the names in them; null removes. */
 function merge<T>(whole: T, patch: T): T {
   if (Array.isArray(whole) && Array.isArray(patch)) {
     const names = patch.map(({ name }) => name)
@@ -88,14 +88,14 @@ function merge<T>(whole: T, patch: T): T {
   return merged as T
 }
 
-/** What is waited before it stops to serve. */
+/** The delay before it stops serving. */
 function delayOf({ lifecycle, env }: Pod['containers'][number]): number {
   const delay = env?.find(({ name }) => name === 'SALLYPORT_DRAIN_DELAY')?.value ?? '0s'
   return (lifecycle?.preStop.sleep.seconds ?? 0) + Number.parseInt(delay, 10)
 }
 
 describe('each component', () => {
-  test('is there', () => {
+  test('exists', () => {
     expect(nameAndManifest.map(([name]) => name).sort()).toEqual([
       'internal-router',
       'sallyport-client',
@@ -103,7 +103,7 @@ describe('each component', () => {
     ])
   })
 
-  test.each(nameAndManifest)('%s is probed, and given its time to end', (_name, { spec }) => {
+  test.each(nameAndManifest)('%s has probes, and enough time to end', (_name, { spec }) => {
     const pod = spec.template!.spec
     const [container] = pod.containers
     expect(container!.readinessProbe).toMatchObject({ httpGet: { path: '/readyz', port: 'health' } })
@@ -112,7 +112,7 @@ describe('each component', () => {
     expect(pod.terminationGracePeriodSeconds).toBeGreaterThan(delayOf(container!) + GRACE_S + 5)
   })
 
-  test('K1 what has several replicas is updated without a gap', () => {
+  test('K1 anything with several replicas is updated without a gap', () => {
     const several = deployments.filter(({ spec }) => spec.replicas! > 1)
     expect(several.map(({ metadata }) => metadata.name)).toEqual([
       'internal-router',
@@ -125,7 +125,7 @@ describe('each component', () => {
     }
   })
 
-  test('K1 what has one replica is stopped at once before the next one starts', () => {
+  test('K1 anything with one replica is stopped before the next one starts', () => {
     const alone = deployments.filter(({ spec }) => spec.replicas === 1)
     expect(alone.map(({ metadata }) => metadata.name)).toEqual(['sallyport-server'])
     for (const { spec } of alone) {
@@ -144,14 +144,14 @@ describe('each component', () => {
     })
   })
 
-  test('replicas share an inbox whose place is in a Secret', () => {
+  test('replicas share an inbox whose URL is in a Secret', () => {
     const folder = 'deploy/kubernetes/server-replicas-inbox'
     const replicas = merge(server, read(PATCH)[0]!)
     const { env } = merge(replicas, read(`${folder}/inbox.patch.yaml`)[0]!).spec.template!.spec.containers[0]!
     expect(env!.filter(({ name }) => name === 'SALLYPORT_INBOX')).toEqual([
       { name: 'SALLYPORT_INBOX', valueFrom: { secretKeyRef: { name: 'sallyport-inbox', key: 'url' } } },
     ])
-    // Of those that its first lines have one make: they are read as the server reads them.
+    // Those that its first lines tell you to create are read as the server reads them.
     const text = readFileSync(resolve(ROOT, folder, 'kustomization.yaml'), 'utf8')
     const url = /--from-literal=url=(\S+)/.exec(text)![1]!
     const { port, tls } = readPostgresUrl(url)
@@ -160,7 +160,7 @@ describe('each component', () => {
     expect(policy.spec.egress).toEqual([{ ports: [{ port }], to: expect.any(Array) }])
   })
 
-  test('K1 none takes the namespace of the others along', () => {
+  test('K1 none deletes the namespace of the others with itself', () => {
     const parts = files.filter(file => dirname(file) !== 'deploy/kubernetes')
     expect(parts.flatMap(read).filter(({ kind }) => kind === 'Namespace')).toEqual([])
   })
@@ -182,7 +182,7 @@ interface Policy {
 describe('policies', () => {
   const policy = (name: string) => named('NetworkPolicy').find(({ metadata }) => metadata.name === name) as Policy
 
-  test('K1 whom the router believes about callers is all who can call it', () => {
+  test('K1 everyone who can call the router is trusted to name callers', () => {
     const http = policy('internal-router').spec.ingress!.find(({ ports }) => ports[0]!.port === 'http')
     expect(http!.from).toEqual([
       { namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'ingress-nginx' } } },
@@ -190,7 +190,7 @@ describe('policies', () => {
     ])
   })
 
-  test('K1 a server whose keys are files is let out to names alone', () => {
+  test('K1 a server whose keys are files may reach only DNS', () => {
     const ports = policy('sallyport-server').spec.egress!.flatMap(({ ports = [] }) => ports.map(({ port }) => port))
     expect([...new Set(ports)]).toEqual([53])
   })
@@ -228,7 +228,7 @@ function isGoRecent(): boolean {
 
 // They are some 100 MB of sources to fetch and compile.
 describe.runIf(long && needs('go') && isGoRecent())('Kubernetes and the Gateway API', () => {
-  test('take everything, decoded strictly', { timeout: 900_000 }, () => {
+  test('accept everything, decoded strictly', { timeout: 900_000 }, () => {
     const folder = mkdtempSync(join(tmpdir(), 'sallyport-strict-'))
     const binary = join(folder, 'strict')
     const cwd = join(import.meta.dirname, 'strict')

@@ -1,4 +1,6 @@
-/** `deploy/monitoring`: rules that a real Prometheus takes, alerts that fire when they should, and a runbook for each. */
+/**
+ * `deploy/monitoring`: rules that a real Prometheus accepts, alerts that fire when they should, and a runbook for each.
+ */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -25,7 +27,7 @@ interface Rule {
 const rules = (parse(text) as { groups: { rules: Rule[] }[] }).groups.flatMap(group => group.rules)
 const alerts = rules.filter(({ alert }) => alert !== undefined)
 
-describe('words', () => {
+describe('texts', () => {
   const runbooks = readFileSync('docs/runbooks.md', 'utf8')
   const sections = [...runbooks.matchAll(/^## (.+)$/gm)].map(([, name]) => name)
 
@@ -40,7 +42,7 @@ describe('words', () => {
     expect(rule.annotations?.runbook).toBe(`docs/runbooks.md#${alert.toLowerCase()}`)
   })
 
-  test('each alert is named by a test of Prometheus', () => {
+  test('each alert is named by a Prometheus test', () => {
     const tests = readFileSync('deploy/monitoring/rules.test.yaml', 'utf8')
     const fired = [...tests.matchAll(/alertname="(\w+)"/g)].map(([, name]) => name)
     expect(fired).toEqual(alerts.map(({ alert }) => alert))
@@ -50,7 +52,7 @@ describe('words', () => {
 describe.runIf(needs('prometheus'))('Prometheus', () => {
   const promtool = (...words: string[]) => execFileSync('promtool', words, { encoding: 'utf8', stdio: 'pipe' })
 
-  test('takes the files, and its own tests of the rules pass', { tags: ['slow'] }, () => {
+  test('accepts the files, and its own tests of the rules pass', { tags: ['slow'] }, () => {
     promtool('check', 'config', '--syntax-only', 'deploy/monitoring/prometheus.yaml')
     expect(promtool('check', 'rules', RULES)).toContain(`${rules.length} rules found`)
     expect(promtool('test', 'rules', 'deploy/monitoring/rules.test.yaml')).toContain('SUCCESS')
@@ -63,7 +65,7 @@ describe.runIf(needs('prometheus'))('Prometheus', () => {
     /** Only with a directory, or once somebody was refused. */
     const ELSEWHERE = /directory|replicas|handshakes_refused/
 
-    test('every metric of rules, dashboards and pages is there, and a failure of ours is told from one of the application', {
+    test("every metric in rules, dashboards and pages exists, and our own failures are told from the application's", {
       tags: ['slow'],
     }, async () => {
       const health = ['--health.listen', '127.0.0.1:0', ...ADMIN]

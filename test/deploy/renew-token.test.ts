@@ -89,12 +89,12 @@ describe('deploy/kubernetes/client/renew-token.mjs', () => {
     expect(stdout + stderr).not.toContain(token)
   })
 
-  it('makes no Secret where there is none, since the right to make one is a right to make any', async () => {
+  it('creates no missing Secret, since the right to create one is the right to create any', async () => {
     await expect(renew([404])).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining('apply token.yaml') })
     expect(calls.map(call => call.method)).toEqual(['PATCH'])
   })
 
-  it('fails with the status where the API refuses', async () => {
+  it('fails with the status if the API refuses', async () => {
     await expect(renew([403])).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining('answered 403') })
   })
 

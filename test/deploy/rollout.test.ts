@@ -15,7 +15,7 @@ const MANIFEST = resolve(import.meta.dirname, '../../deploy/kubernetes/server/se
 const DOMAIN = 'tunnels.localhost'
 const HOST = `demo.${DOMAIN}`
 
-/** What Kubernetes' Service does: new connections go to the pods that are ready and not told to end, in turn. */
+/** Like a Kubernetes Service: new connections go to the pods that are ready and not terminating, in turn. */
 class Service {
   readonly pods: string[] = []
   readonly #server: Server
@@ -80,7 +80,7 @@ afterEach(async () => {
 
 const pause = (ms: number) => new Promise(resolve => setTimeout(resolve, ms))
 
-test('K1 while a server alone is updated, nobody who reaches one is told that the runtime is away', {
+test('K1 while a single server is updated, nobody who reaches one is told that the runtime is offline', {
   tags: ['slow'],
 }, async () => {
   const recipe = readRecipe()

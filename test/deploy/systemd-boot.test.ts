@@ -1,5 +1,5 @@
 // @module-tag slow
-/** K1: `deploy/systemd`, as its README says it, on two machines that systemd has booted. */
+/** K1: `deploy/systemd`, by its README, on two machines booted with systemd. */
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Booted, boot, carry, connectMachines } from '../support/booted.ts'
@@ -27,7 +27,7 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
     const user = /^ {4}(id -u sallyport .*)$/m.exec(README)![1]!
     await Promise.all([server, client].map(machine => machine.sh(user)))
     await server.sh(after("On the server's machine:"))
-    // However busy this machine is, callers wait for what restarts.
+    // However busy this machine is, callers wait during a restart.
     await server.sh("echo 'hold: { time: 60s, startup: 60s }' >> /etc/sallyport/server.yaml")
     await server.sh('systemctl restart sallyport-server')
     await client.sh('mkdir -p /etc/sallyport/keys /etc/sallyport/certs')
@@ -39,13 +39,13 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
   })
   afterAll(() => Promise.all([server?.stop(), client?.stop()]))
 
-  test('what the README has one look at says that all is well', async () => {
+  test("the README's checks say that all is well", async () => {
     expect(await client.sh(`sallyport check client --config /etc/sallyport/client.yaml`)).not.toContain('fail ')
     expect(await client.sh('sallyport status')).toContain('runtime demo')
     expect(await server.sh('sallyport status')).toContain('1 runtime, 2 sessions')
   })
 
-  test('the service reads no key but the one of its certificate', async () => {
+  test("the service can read no key but its certificate's", async () => {
     const readable = 'cd / && setpriv --reuid sallyport --regid sallyport --clear-groups'
     const find = `${readable} find /etc/sallyport -name '*.jwk' -readable -o -name '*-key.pem' -readable`
     expect(await server.sh(find)).toBe('/etc/sallyport/certs/server-key.pem\n')
@@ -59,7 +59,7 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
     expect(new Set((await load).trim().split('\n'))).toEqual(new Set(['200']))
   })
 
-  test('an inbox and its key are written where the README has them', async () => {
+  test('an inbox and its key are written where the README puts them', async () => {
     await server.sh("echo 'inbox: sqlite:/var/lib/sallyport/inbox.db' >> /etc/sallyport/server.yaml")
     await client.sh("echo 'inbox: { key: { file: /var/lib/sallyport/inbox-key.pem } }' >> /etc/sallyport/client.yaml")
     await server.sh('systemctl restart sallyport-server')

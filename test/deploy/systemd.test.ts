@@ -1,11 +1,11 @@
-/** K1: what systemd is told to keep running it keeps running, however often it fails at first. */
+/** K1: systemd keeps running what it should, however often it fails at first. */
 import { globSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { expect, test } from 'vitest'
 
 const ROOT = resolve(import.meta.dirname, '../..')
 
-/** `[Section]` and `Name=value` lines; of a name that comes twice, the last. */
+/** `[Section]` and `Name=value` lines; the last one wins if a name appears twice. */
 function readUnit(file: string): Record<string, Record<string, string>> {
   const unit: Record<string, Record<string, string>> = {}
   let section: Record<string, string> = {}
@@ -31,8 +31,8 @@ test('K1 the server and the client last', () => {
   ])
 })
 
-test.each(lasting)('K1 %s is started again however often it fails', file => {
+test.each(lasting)('K1 %s is restarted however often it fails', file => {
   const { Unit, Service } = readUnit(file)
-  // By default five starts within ten seconds leave a unit dead: where a file or a name is not there yet, for example.
+  // By default, five starts within ten seconds leave a unit dead, for example when a file or a name does not exist yet.
   expect([Service!.Restart, Service!.RestartSec, Unit!.StartLimitIntervalSec]).toEqual(['always', '1', '0'])
 })

@@ -1,4 +1,4 @@
-/** Sends inputs through lanes, and compares what the edge said with what each upstream says. */
+/** Sends inputs through lanes, and compares the edge's reading with each upstream's. */
 import type { HttpRequest } from '../../protocol/exchange.ts'
 import { anyRequests } from '../fuzz/http1-grammar.ts'
 import { cut } from '../fuzz/mutate.ts'
@@ -7,13 +7,13 @@ import { http2Head, readHttp2Head } from '../fuzz/targets/http2-head.ts'
 import { asReport, Lane, type Passed } from './lane.ts'
 import type { Upstream } from './programs.ts'
 
-/** What came of all inputs at one upstream. */
+/** The outcome of all inputs at one upstream. */
 export interface Tally {
-  /** Requests that the edge accepted, and that came whole. */
+  /** Requests that the edge accepted, and that arrived whole. */
   accepted: number
   /** ... of these, those that the upstream refused, by status. 0: it closed the connection. */
   refused: Record<string, number>
-  /** Canaries that went over the connection of the request before them. */
+  /** Canaries that used the connection of the request before them. */
   sameConnection: number
   disagreements: string[]
 }
@@ -21,7 +21,7 @@ export interface Tally {
 export interface Options {
   readonly seed: string
   readonly inputs: number
-  /** Inputs that are under way at once. */
+  /** Inputs in progress at once. */
   readonly workers: number
 }
 
@@ -32,7 +32,7 @@ export async function compareHttp1(upstream: Upstream, options: Options): Promis
   })
 }
 
-/** Heads as HTTP/2 brings them, with a body of the announced length. */
+/** Heads as HTTP/2 carries them, with a body of the announced length. */
 export async function compareHttp2(upstream: Upstream, options: Options): Promise<Tally> {
   return eachInput(upstream, options, 'http2', (lane, random) => {
     const input = http2Head.generate(random)

@@ -5,9 +5,9 @@ import { long, needs, short } from '../support/needs.ts'
 import { compareHttp1, compareHttp2, type Options, type Tally } from './compare.ts'
 import { startApache, startNginx, startNode, type Upstream } from './programs.ts'
 
-/** The published count, and what a normal run has time for. */
+/** The published count, and what fits into a normal run. */
 const INPUTS = long ? 100_000 : short ? 1_000 : 5_000
-/** New inputs in the long run; a normal run repeats its own, so that what it finds is the change's. */
+/** New inputs in the long run; a normal run repeats its own, so that a finding is due to the change. */
 const seed = process.env.SALLYPORT_DIFFERENTIAL_SEED ?? (long ? randomBytes(4).toString('hex') : '399c5835')
 const options: Options = { seed, inputs: INPUTS, workers: 4 }
 
@@ -43,7 +43,7 @@ describe(`no disagreement about the end, method, target and host of a message ($
   it.runIf(needs('apache'))('Apache', async () => expectAgreement(await against(startApache, compareHttp1), INPUTS))
 })
 
-describe(`the same for heads that came over HTTP/2 (${INPUTS / 5} inputs)`, () => {
+describe(`the same for heads that arrived over HTTP/2 (${INPUTS / 5} inputs)`, () => {
   const run = async (start: () => Promise<Upstream>) =>
     expectAgreement(await against(start, compareHttp2, 1 / 5), INPUTS / 5)
 

@@ -1,4 +1,4 @@
-/** One upstream behind our edge: what the edge forwards is noted, and what the upstream says of it. */
+/** One upstream behind our edge: records what the edge forwards, and what the upstream says about it. */
 import { parseCidrs } from '../../protocol/base/address.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { resolveCaller } from '../../protocol/http/forwarded.ts'
@@ -17,7 +17,7 @@ const NOBODY = parseCidrs([])
 export interface Passed {
   readonly request: Pick<HttpRequest, 'method' | 'authority' | 'path' | 'upgrade'>
   readonly body: Buffer
-  /** The request came whole. */
+  /** The request arrived whole. */
   readonly whole: boolean
   /** 0 if the answer broke off before its head. */
   readonly status: number

@@ -146,7 +146,7 @@ RequestHeader set X-Port "expr=%{REMOTE_PORT}"
 
 type Told = Pick<Report, 'method' | 'target' | 'host'>
 
-/** What stands behind a program: reads any request byte by byte, as `http1-wire.ts` does, and tells of it. */
+/** What runs behind a program: reads any request byte by byte, as `http1-wire.ts` does, and reports it. */
 class Behind {
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
@@ -229,7 +229,7 @@ interface Plan {
   readonly args: readonly string[]
 }
 
-/** A program with a folder of its own, in the foreground, ended with the test. */
+/** A program with its own folder, in the foreground, that ends with the test. */
 async function startUpstream(name: string, plan: (folder: string) => Plan): Promise<Omit<Upstream, 'name'>> {
   const folder = await mkdtemp(join(tmpdir(), `sallyport-${name}-`))
   await chmod(folder, 0o755)

@@ -1,16 +1,16 @@
-/** How an upstream tells what it saw of a request: one response field, five words. */
+/** How an upstream reports what it saw of a request: one response field, five words. */
 import { createHash } from 'node:crypto'
 
 export interface Report {
   readonly method: string
-  /** As it stood in the request line. */
+  /** As in the request line. */
   readonly target: string
   readonly host: string
   readonly bodyBytes: number
   readonly bodyMd5: string
 }
 
-/** Name of the field. Behind {@link CONNECTION_FIELD} stands the port from which the connection came. */
+/** Name of the field. {@link CONNECTION_FIELD} is followed by the port from which the connection came. */
 export const REPORT_FIELD = 'x-saw'
 export const CONNECTION_FIELD = 'x-port'
 

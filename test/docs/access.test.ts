@@ -1,4 +1,4 @@
-/** The commands of docs/access.md that are ours, as they stand, as processes: who has no token does not reach the service. */
+/** Our commands in docs/access.md, as written, as processes: nobody without a token reaches the service. */
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -18,7 +18,7 @@ afterAll(() => {
   upstream.close()
 })
 
-test('a caller needs a token for the runtime, except for what is open', {
+test('a caller needs a token for the runtime, except for open paths', {
   tags: ['slow'],
   timeout: 120_000,
 }, async () => {

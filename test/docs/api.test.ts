@@ -22,14 +22,14 @@ describe('the API reference', () => {
     ).toEqual([])
   })
 
-  test('publishes no class but errors and what is there to be extended', () => {
+  test('publishes no classes but errors and those meant to be extended', () => {
     const published = [...checkout()].filter(([path]) => path.startsWith('docs/api/')).map(([, text]) => text)
     const classes = published.flatMap(text => [...text.matchAll(/^```ts\nclass (.*) \{$/gm)].map(match => match[1]!))
     const bases = classes.filter(each => !/Error extends (?:Error|SallyportError)$/.test(each))
     expect(bases).toEqual(['PassThrough implements RequestSink, ResponseSink'])
   })
 
-  test('has what each door exports', () => {
+  test('has everything that each entry point exports', () => {
     const page = apiReference([door({})]).pages.get('docs/api/server.md')
     expect(page).toContain('## open\n\nOpens.\n\n```ts\nopen()\n```\n\nDeclared in `server/index.ts`.')
     expect(page).toContain('```ts\nfunction open(): void;\n```')

@@ -9,7 +9,7 @@ describe('docs/decisions', () => {
     expect(decisionMistakes(files)).toEqual([])
   })
 
-  test('a file that has not is told what is wrong', () => {
+  test('a file in another form is refused with the reason', () => {
     const good = '# 7. Title\n\nDate: 2026-11-22. Status: accepted.\n\n## Context\n\n## Decision\n\n## Consequences\n'
     const mistakes = (file: string, text: string) => decisionMistakes(new Map([[file, text]]))
     expect(mistakes('0007-title.md', good)).toEqual([])

@@ -1,4 +1,7 @@
-/** The README's way to a server and a client, command by command as it stands, on one machine and with names under `localhost`. */
+/**
+ * The README's steps to a server and a client, command by command as written, on one machine and with names under
+ * `localhost`.
+ */
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'

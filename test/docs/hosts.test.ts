@@ -1,4 +1,4 @@
-/** The commands of docs/hosts.md, as they stand, as processes: a caller reaches a runtime under a host of its own. */
+/** The commands of docs/hosts.md, as written, as processes: a caller reaches a runtime under its own host. */
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -16,7 +16,7 @@ afterAll(() => {
   upstream.close()
 })
 
-test('a caller reaches the runtime by its host, under a certificate of the folder; a second runtime is told', {
+test('a caller reaches the runtime by its host, under a certificate from the folder; a second runtime is told', {
   tags: ['slow'],
   timeout: 120_000,
 }, async () => {

@@ -1,4 +1,6 @@
-/** docs/keys.md: each command line as it stands, in its order, while a server and a client run and a caller asks. */
+/**
+ * docs/keys.md: each command line as written, in order, while a server and a client run and a caller sends requests.
+ */
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -16,12 +18,12 @@ afterAll(() => {
   upstream.close()
 })
 
-/** The blocks of commands, also those below a number of a list, without what is fenced. */
+/** The blocks of commands, including those in numbered lists, without fenced ones. */
 const commands = [
   ...page.replaceAll(/^```[\s\S]*?^```$/gm, '').matchAll(/(?:^ {4,7}(?:sallyport|mv|rm|cat|cp) .*\n)+/gm),
 ].map(([block]) => block.replaceAll(/^ +/gm, ''))
 
-test('callers are served while keys and certificates follow each other, and a revocation is undone', SLOW, async () => {
+test('callers are served while keys and certificates are replaced, and a revocation is taken back', SLOW, async () => {
   if (!upstream.listening) await once(upstream, 'listening')
   const [add, sign, retire, leaked, renew, trust, use, forget, undo, ...more] = commands as [string, ...string[]]
   expect([commands.length, more]).toEqual([9, []])
@@ -102,7 +104,7 @@ END`,
     const [made] = await rules()
     expect(await shell.run(remove.replace('ID', made!.id.slice(0, 8)))).toContain('removed')
     expect(await rules()).toEqual([])
-    // It was issued before: what was taken back lets it in again, and a new one is tried at once.
+    // It was issued before: taking the revocation back lets it in again, and a new one is tried at once.
     await shell.run('sallyport token create --key keys/private.jwk --runtime demo --out token')
     await until(async () => (await shell.run(curl)) === 'from inside\n')
   }

@@ -14,13 +14,13 @@ test('the picture shows the edge, the client and the router', () => {
   expect(rows.map(({ file }) => file)).toEqual(['server/edge/edge.ts', 'client/exchanges.ts', 'router/router.ts'])
 })
 
-test('the edge has the layers of the picture, in that order', () => {
+test("the edge has the picture's layers, in order", () => {
   const [, composed = ''] = /handler: compose\(\s*\[([\s\S]*?)\n {6}\]/.exec(read('server/edge/edge.ts'))!
   const names = [...composed.matchAll(/^ {8}(\w+)/gm)].map(([, name]) => name!.replace(/^recorded$/, 'record'))
   expect([...names, '(yours)', 'deliver']).toEqual(rows[0]!.layers)
 })
 
-test('the client has the layers of the picture, in that order', () => {
+test("the client has the picture's layers, in order", () => {
   const text = read('client/exchanges.ts')
   const [, composed = ''] = /compose\(\[(.*)\], inward\)/.exec(text)!
   const names = composed.split(', ').map(name => /^\w+/.exec(name)![0])
@@ -28,7 +28,7 @@ test('the client has the layers of the picture, in that order', () => {
   expect(['admit', ...names, '(yours)', 'target']).toEqual(rows[1]!.layers)
 })
 
-test('the router has the layers of the picture, in that order', () => {
+test("the router has the picture's layers, in order", () => {
   expect(read('router/router.ts')).toMatch(/compose\(\s*\[recorded\],\s*routeHandler\(/)
   expect(rows[2]!.layers).toEqual(['record', 'decide and forward', 'upstream'])
 })

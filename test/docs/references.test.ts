@@ -12,7 +12,7 @@ const TREE = new Map([
 ])
 const broken = (file: string, text: string) => brokenReferences(file, text, TREE)
 
-describe('what documents and comments point at exists', () => {
+describe('the targets of documents and comments exist', () => {
   test('in the whole checkout', () => {
     const tree = checkout()
     expect(tree.size).toBeGreaterThan(500)
@@ -27,7 +27,7 @@ describe('what documents and comments point at exists', () => {
     ])
   })
 
-  test('files by the end of their path; in documents of the root by all of it', () => {
+  test("files by the end of their path; in the root's documents by all of it", () => {
     expect(broken('docs/b.md', '`edge/hold.ts`, `hold.ts`, and a `server.yaml` of yours')).toEqual([])
     expect(broken('docs/b.md', '`edge/queue.ts`')).toEqual(['docs/b.md names edge/queue.ts, which does not exist'])
     expect(broken('README.md', '`server/edge/hold.ts`')).toEqual([])
@@ -67,14 +67,14 @@ describe('the recipes of CONTRIBUTING.md', () => {
     expect(steps.length).toBeGreaterThan(2)
   })
 
-  test('are those that people ask for', () => {
+  test('exist because people ask for them', () => {
     const titles = recipes.map(text => /^How to add an? (.*)/.exec(text)?.[1])
     const wanted = ['limit', 'error code', 'metric', 'subcommand', 'admin endpoint', 'directory store', 'route option']
     expect(titles).toEqual(expect.arrayContaining(wanted))
   })
 })
 
-test('a checkout without git is read as well', async () => {
+test('a checkout without git can be read, too', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'sallyport-checkout-'))
   await mkdir(join(folder, 'docs'))
   await mkdir(join(folder, 'node_modules'))

@@ -1,4 +1,4 @@
-/** A folder of its own with a `sallyport` on the PATH, in which the commands of a page are typed as they stand. */
+/** A separate folder with a `sallyport` on the PATH, in which the commands of a page are typed as written. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -10,18 +10,18 @@ import { until } from '../support/until.ts'
 
 export interface Shell {
   readonly folder: string
-  /** Runs the commands, one after the other; rejects with what was said if one fails. Resolves to what stdout got. */
+  /** Runs the commands, one after the other; rejects with the output if one fails. Resolves to stdout. */
   run(commands: string): Promise<string>
-  /** Starts a command that stays, and resolves once it has said `word`. */
+  /** Starts a command that keeps running, and resolves once it has printed `word`. */
   keep(command: string, word: string): Promise<Kept>
 }
 
 export interface Kept {
-  /** What it has said so far. */
+  /** Its output so far. */
   said(): string
 }
 
-/** Lines that are indented by four spaces: the commands of a page. What is fenced is for other programs. */
+/** Lines that are indented by four spaces: a page's commands. Fenced blocks are for other programs. */
 export function blocks(text: string): string[] {
   const plain = text.replaceAll(/^```[\s\S]*?^```$/gm, '')
   return [...plain.matchAll(/(?:^ {4}.*\n)+/gm)].map(([block]) => block.replaceAll(/^ {4}/gm, '').trimEnd())
@@ -37,7 +37,7 @@ export function useShell(): Shell {
     PATH: `${join(folder, 'bin')}${delimiter}${process.env.PATH}`,
     SALLYPORT_ADMIN_LISTEN: '127.0.0.1:0',
     SALLYPORT_LOG_FORMAT: 'json',
-    // Other servers of this machine are not found here.
+    // Other servers on this machine are not found here.
     ...{ RUNTIME_DIRECTORY: join(folder, 'run'), XDG_RUNTIME_DIR: '', TMPDIR: folder },
   }
   const options = { cwd: folder, env: environment }

@@ -1,4 +1,4 @@
-/** The site's table of contents beside the documents; `npm run docs:site` makes the pages and checks all links. */
+/** The site's table of contents against the documents; `npm run docs:site` builds the pages and checks all links. */
 import { existsSync, globSync } from 'node:fs'
 import { expect, test } from 'vitest'
 

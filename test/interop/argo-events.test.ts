@@ -34,7 +34,7 @@ interface Asked {
   type?: string | null
   signature?: string | null
   body?: string
-  /** Lines more, or instead of the length. */
+  /** Additional lines, or lines in place of the length. */
   more?: string[]
   /** How much of the body is sent before the answer. */
   sent?: number
@@ -174,19 +174,19 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
     await rm(folder, { recursive: true, force: true })
   })
 
-  test.each(Object.entries(CASES))('%s: the stand-in answers as the original', async (_, bytes) => {
+  test.each(Object.entries(CASES))('%s: the stand-in answers like the original', async (_, bytes) => {
     const [real, ours] = await Promise.all([converse(original, bytes), converse(standIn, bytes)])
     expect(ours).toEqual(real)
   })
 
-  test('it half-closes where the body goes on, and waits before it resets', async () => {
+  test('it half-closes if the body goes on, and waits before it resets', async () => {
     const bytes = request({ body: LARGE, more: [`content-length: ${24 * MIB}`] })
     for (const place of [original, standIn]) {
       const startedMs = performance.now()
       const { socket, answered } = await begin(place, bytes)
       await answered(text => text.endsWith('http: request body too large'))
       await Promise.all([once(socket, 'end')])
-      // The answer and its end are there, and what is still sent is taken or dropped, until the connection goes.
+      // The answer and its end have arrived, and what is still sent is accepted or dropped until the connection closes.
       const closed = new Promise(resolve => socket.on('error', () => {}).once('close', resolve))
       const sending = setInterval(() => socket.write(Buffer.alloc(1000)), 10)
       await closed
@@ -195,7 +195,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
     }
   })
 
-  /** TCP in front of a source's unix socket. */
+  /** TCP in front of a source's Unix socket. */
   async function openDoor(kind: string): Promise<Server> {
     const door = createServer(socket => {
       const inner = connect(join(folder, `argo-events-root/${kind}.sock`))
@@ -210,10 +210,10 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
     ['webhook', 'bearer', 'success', 401, 'Invalid Auth token'],
     ['github', 'github', 'success', 400, 'payload signature check failed'],
     ['gitlab', 'gitlab', 'success', 400, 'token mismatch'],
-    // It says so once for the event and once for the request.
+    // It logs that once for the event and once for the request.
     ['bitbucketserver', 'bitbucket', 'successsuccess', 400, 'failed to validate bitbucketserver webhook request'],
   ] as const)('%s, behind a pair', (kind, scheme, success, status, complaint) => {
-    /** The body is written in a way that nobody would write it who had parsed it. */
+    /** The body is formatted in a way that nothing which had parsed it would write. */
     const deliver = async (id: string, secret: string, place: Place, route: string) => {
       const body = Buffer.from(`{ "a" : "\\u00e4\u00e4", "n": 1.0, "id":"${id}" }\n`)
       const signer = createSigner({ scheme }, readSecret({ scheme }, Buffer.from(secret)))
@@ -247,7 +247,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
       relay.close()
     })
 
-    test.each(['checked', 'open'])('what our signer signs is taken, and recorded once: %s', async route => {
+    test.each(['checked', 'open'])('what our signer signs is accepted, and recorded once: %s', async route => {
       const answer = await deliver(`good-${route}`, SECRET, pair.place, route)
       expect([answer.status, answer.content.toString()]).toEqual([200, success])
       await expect.poll(() => recorded(`good-${route}`)).toHaveLength(1)
@@ -301,7 +301,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
     const recorded = (prefix: string) =>
       events.flatMap(event => /^github\t.*"id":"([^"]+)"/.exec(event)?.[1] ?? []).filter(id => id.startsWith(prefix))
 
-    test('what comes while its client is away arrives in order, once, and no forgery is kept', async () => {
+    test('webhooks sent while its client is offline arrive in order, once, and no forgery is kept', async () => {
       expect(await deliver('now-1')).toBe(200)
       await pair.tunnel.close({ graceMs: 0 })
       const ids = Array.from({ length: 20 }, (_, i) => `away-${i}`)
@@ -313,7 +313,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
       await expect.poll(() => recorded('away-')).toEqual([...ids, 'away-last'])
     })
 
-    test('what comes while the bus is away arrives when it is back, in order and once', async () => {
+    test('webhooks sent while the bus is down arrive when it is back, in order and once', async () => {
       const real = processes[0]!
       real.kill('SIGUSR2')
       await expect.poll(async () => (await converse(original, request({}))).status).toContain('500')
@@ -324,7 +324,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
     })
   })
 
-  test('while the bus is away, an event is not recorded, and the caller is told', async () => {
+  test('while the bus is down, an event is not recorded, and the caller is told', async () => {
     const told: Conversation[] = []
     for (const [process, place] of [
       [processes[0]!, original],
@@ -341,7 +341,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' event sources", () => {
     expect(ours).toEqual(real)
   })
 
-  test('the stand-in is not active at first, in the words of the original', async () => {
+  test('the stand-in is inactive at first, in the words of the original', async () => {
     const script = resolve(import.meta.dirname, '../../cli/demo/event-source.ts')
     const secret = join(folder, 'argo-events-root/argo-events/secrets/hook/secret')
     const starting = spawn(process.execPath, [script, '0', HOOK, secret, '0', '2000'], {
@@ -377,7 +377,7 @@ interface Conversation {
 
 const SECOND = 'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'
 
-/** What is answered, and whether the connection can be used again; informational answers count as fields. */
+/** The answer, and whether the connection can be used again; informational answers count as fields. */
 async function converse(place: NetConnectOpts, bytes: string): Promise<Conversation> {
   const { socket, answered } = await begin(place, bytes)
   const isHead = bytes.startsWith('HEAD ')
@@ -397,7 +397,7 @@ async function converse(place: NetConnectOpts, bytes: string): Promise<Conversat
 }
 
 async function second(socket: Socket, answered: Answered, first: string): Promise<string | undefined> {
-  // Bytes that the first request is still owed come before those of the second.
+  // Bytes still owed to the first request come before those of the second.
   if (/^connection: close/im.test(first) || first === '') return await new Promise(() => {})
   socket.write(SECOND)
   await answered(text => text.length > first.length && text.endsWith('\r\n\r\nOK'))
@@ -406,7 +406,7 @@ async function second(socket: Socket, answered: Answered, first: string): Promis
 
 type Answered = (holds: (text: string) => boolean) => Promise<string>
 
-/** Sends `bytes`; `answered` resolves once what came holds, or nothing comes any more. */
+/** Sends `bytes`; `answered` resolves once what arrived satisfies it, or nothing more arrives. */
 async function begin(place: NetConnectOpts, bytes: string): Promise<{ socket: Socket; answered: Answered }> {
   const socket = connect({ ...place, allowHalfOpen: true })
   let text = ''
@@ -435,7 +435,7 @@ async function begin(place: NetConnectOpts, bytes: string): Promise<{ socket: So
   return { socket, answered }
 }
 
-/** Whether the final answer is there with as many bytes as it says; without a length it ends with the connection. */
+/** Whether the final answer has arrived with its announced length; without a length it ends with the connection. */
 function isWhole(text: string, isHead: boolean): boolean {
   const final = text.replace(/^HTTP\/1\.1 100 Continue\r\n\r\n/, '')
   const end = final.indexOf('\r\n\r\n')

@@ -1,4 +1,4 @@
-/** A tunnel client in Go, made from protocol/wire/SPEC.md on hashicorp/yamux, serves requests through our server. */
+/** A tunnel client in Go, built from protocol/wire/SPEC.md on hashicorp/yamux, serves requests through our server. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
@@ -75,7 +75,7 @@ describe.runIf(needs('go'))('a client in Go', () => {
     await rm(folder, { recursive: true, force: true })
   })
 
-  test('gets the request as the caller sent it', async () => {
+  test('receives the request as the caller sent it', async () => {
     const answer = await call(server, HOST, '/head?a=%2F', { headers: { 'x-sent': 'as it is' } })
     expect(answer.status).toBe(200)
     expect(answer.text).toContain(`GET http ${HOST} /head?a=%2F\n`)
@@ -83,7 +83,7 @@ describe.runIf(needs('go'))('a client in Go', () => {
     expect((await call(server, HOST, '/nowhere')).status).toBe(404)
   })
 
-  test('takes 100 MB', async () => {
+  test('receives 100 MB', async () => {
     const { request, response } = startExchange(server, 'POST', '/upload')
     const sum = await write(request, SIZE)
     const chunks: Buffer[] = []
@@ -99,7 +99,7 @@ describe.runIf(needs('go'))('a client in Go', () => {
     expect(await digest(await response)).toEqual({ bytes: SIZE, sum: hash.digest('hex') })
   })
 
-  test('answers while the request is under way, and ends with trailers', async () => {
+  test('answers while the request is in progress, and ends with trailers', async () => {
     const { request, response } = startExchange(server, 'POST', '/echo', { te: 'trailers', trailer: 'x-sum' })
     request.write('first')
     const message = await response
@@ -168,7 +168,7 @@ describe.runIf(needs('go'))('a client in Go', () => {
     refused.terminate()
   })
 
-  test('drains: what is open is served, what is new is not, and it leaves', async () => {
+  test('drains: open streams are served, new ones are not, and it leaves', async () => {
     const { request, response } = startExchange(server, 'POST', '/echo')
     request.write('before')
     const message = await response

@@ -1,4 +1,4 @@
-/** oauth2-proxy, as docs/access.md sets it up: a browser logs in once, and the services behind learn who it is. */
+/** oauth2-proxy, set up as in docs/access.md: a browser logs in once, and the services behind learn who it is. */
 import { generateKeyPairSync, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -87,7 +87,7 @@ interface Seen {
   readonly body: string
 }
 
-/** Keeps cookies, as far as this needs it, and finds every name on loopback. */
+/** Keeps cookies, as far as this test needs, and finds every name on loopback. */
 class Browser {
   readonly cookies = new Map<string, string>()
   readonly #ca: string
@@ -120,7 +120,7 @@ class Browser {
     return { status: response.statusCode!, location: response.headers.location, body }
   }
 
-  /** Follows redirects; says which hosts it came by. */
+  /** Follows redirects; reports which hosts it passed. */
   async visit(address: string): Promise<Seen & { readonly hosts: string[] }> {
     const hosts: string[] = []
     for (let url = address; hosts.length < 10; ) {
@@ -170,7 +170,7 @@ describe.runIf(needs('oauth2-proxy'))('oauth2-proxy', () => {
     await rm(folder, { recursive: true })
   })
 
-  /** Those of the document, at other places. */
+  /** The document's, at other places. */
   function flags(port: number): string[] {
     const [, block] = /^oauth2-proxy (.*?)```/ms.exec(readFileSync('docs/access.md', 'utf8'))!
     const at = pair.place.port
@@ -187,7 +187,7 @@ describe.runIf(needs('oauth2-proxy'))('oauth2-proxy', () => {
       .filter(Boolean)
   }
 
-  test('a browser is sent to log in, comes back to where it was, and the service knows it', async () => {
+  test('a browser is sent to log in, returns to where it was, and the service knows who it is', async () => {
     const browser = new Browser(pair.secrets.ca)
     const { status, body, hosts } = await browser.visit(`${demo}/page?a=1&b=%2F`)
     expect(hosts).toEqual([`demo.${DOMAIN}`, '127.0.0.1', `login.${DOMAIN}`, `demo.${DOMAIN}`])
@@ -204,7 +204,7 @@ describe.runIf(needs('oauth2-proxy'))('oauth2-proxy', () => {
     expect(JSON.parse(forged.body).headers).toMatchObject({ 'x-auth-request-user': 'ada' })
   })
 
-  test('without a cookie, or with one of its own making, it does not arrive', async () => {
+  test('without a cookie, or with a made-up one, it does not get through', async () => {
     const browser = new Browser(pair.secrets.ca)
     expect(await browser.get(`${demo}/`)).toMatchObject({ status: 302, location: expect.stringContaining(issuer.url) })
     browser.cookies.set('_oauth2_proxy', 'made up')
@@ -219,7 +219,7 @@ describe.runIf(needs('oauth2-proxy'))('oauth2-proxy', () => {
     expect([status, hosts.at(-1)]).toEqual([403, `login.${DOMAIN}`])
   })
 
-  test('while it is away, nobody is let in', async () => {
+  test('while it is down, nobody is let in', async () => {
     await proxy.stop()
     expect((await new Browser(pair.secrets.ca).get(`${demo}/`)).status).toBe(503)
   })

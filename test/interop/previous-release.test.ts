@@ -1,4 +1,4 @@
-/** The release before this one, on either side: what an upgrade meets in its middle, and a way back. */
+/** The previous release, on either side: what an upgrade meets halfway, and a way back. */
 
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'

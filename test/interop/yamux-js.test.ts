@@ -1,6 +1,6 @@
 /**
- * `yamux-js` 0.2.0 as a peer, within what it can do; and each of its defects shown against it alone, which is why the
- * data path does not use it. A new release that mends one makes the test of it fail, and the decision is due again.
+ * `yamux-js` 0.2.0 as a peer, within its abilities; and each of its defects shown against it alone, which is why the
+ * data path does not use it. A new release that fixes one makes its test fail, and the decision is due again.
  */
 import { describe, expect, test } from 'vitest'
 import { Client, Server } from 'yamux-js'

@@ -1,5 +1,5 @@
 // @module-tag slow
-/** Every method of the library's handles in every state of theirs, called in that state and just before it: it settles. */
+/** Every method of the library's handles in every state, called in that state and just before it: it settles. */
 import { once } from 'node:events'
 import { createServer as createHttpServer, type Server as HttpServer } from 'node:http'
 import { afterEach, beforeAll, describe, expect, test } from 'vitest'
@@ -9,7 +9,7 @@ import { createServer, type Server } from '../../server/index.ts'
 import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
 import { until } from '../support/until.ts'
 
-/** What a call came to: `ok`, or the error that it threw or rejected with. */
+/** The result of a call: `ok`, or the error that it threw or rejected with. */
 async function outcome(call: () => unknown): Promise<string> {
   try {
     const value = await call()
@@ -52,7 +52,7 @@ async function startTunnel(server: Server): Promise<Tunnel> {
 }
 
 type Calls<Handle> = Readonly<Record<string, (handle: Handle) => unknown>>
-/** Brings a handle from where it begins into the state. */
+/** Brings a handle from its beginning into the state. */
 type States<Handle> = Readonly<Record<string, (handle: Handle) => unknown>>
 
 /** Rows of `[method, state]`. */
@@ -109,7 +109,7 @@ describe('a server', () => {
     'close too briefly': BAD_GRACE,
     'fetch of another runtime': '503 runtime-offline',
   }
-  /** What depends on who is quicker. */
+  /** What depends on which side is quicker. */
   const fetched = /^(200 null|50[23] (runtime-offline|session-lost)|TypeError: .*(locked|disturbed|unusable).*)$/
 
   test.each(rowsOf(calls, states))('%s, %s', async (name, state) => {

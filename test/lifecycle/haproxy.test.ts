@@ -1,5 +1,5 @@
 // @module-tag slow
-/** What the table has behind nginx, behind the HAProxy of `deploy/haproxy`. */
+/** The table's faults behind nginx, here behind the HAProxy of `deploy/haproxy`. */
 import { long } from '../support/needs.ts'
 import { rowOf, testRow } from './row.ts'
 

@@ -1,6 +1,6 @@
 /**
- * Webhooks through every outage, with processes as they are deployed: what was answered 2xx arrives, each lane in its order, and what is
- * not kept was not answered so. After each, the file is whole by SQLite's own check.
+ * Webhooks through every outage, with processes as they are deployed: what was answered 2xx arrives, each lane in its
+ * order, and what is not kept was not answered so. After each, the file passes SQLite's own check.
  */
 import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -22,17 +22,17 @@ import { Postgres } from '../support/postgres.ts'
 import { makeSecrets } from '../support/secrets.ts'
 import { until } from '../support/until.ts'
 
-/** A sender waits so long, and never sends again. */
+/** A sender waits this long, and never sends again. */
 const PATIENCE_MS = unhurried(10_000)
 const LANES = 16
-/** The whole of ten minutes at 50 a second, and a fiftieth of it. */
+/** All of ten minutes at 50 a second, and a fiftieth of it. */
 const AWAY = long ? 30_000 : 600
 const KILLS = long ? 20 : 2
 
 interface Sent {
   readonly lane: number
   readonly body: string
-  /** 0: none came. */
+  /** 0 if there was none. */
   readonly status: number
   readonly ms: number
 }
@@ -181,12 +181,12 @@ function send(edge: Edge, lane: number, bytes = 200, name = `${lane}-${sent.leng
   })
 }
 
-/** Senders, one to a lane, each of which sends the next when this one was answered. */
+/** Senders, one per lane, each of which sends the next webhook when this one was answered. */
 async function load(edge: Edge, more: () => boolean, bytes?: number, lanes = LANES): Promise<void> {
   const each = async (lane: number) => {
     while (more()) {
       const { status } = await send(edge, lane, bytes)
-      // Nobody listens: whoever waits for the next one does not spin.
+      // Nobody listens: pause before the next one, instead of spinning.
       if (status === 0) await new Promise(done => setTimeout(done, 20))
     }
   }
@@ -215,7 +215,7 @@ async function arrives(what: string): Promise<void> {
   if (long) console.log(JSON.stringify(report))
 }
 
-/** SQLite's own, of a copy, which has the log too. */
+/** SQLite's own, for a copy, which includes the log. */
 function isWhole(path: string): void {
   for (const end of ['', '-wal']) if (existsSync(path + end)) copyFileSync(path + end, file('copy.db') + end)
   const copy = new DatabaseSync(file('copy.db'))
@@ -225,7 +225,7 @@ function isWhole(path: string): void {
 
 const SLOW = { tags: ['slow'], ...(long ? { timeout: 900_000 } : {}) }
 
-test('the client is away for as long as 50 a second take ten minutes', SLOW, async () => {
+test('the client is offline for as long as 50 a second take ten minutes', SLOW, async () => {
   const edge = await startEdge(['--inbox', `sqlite:${file('data/inbox.db')}`])
   await leave(edge, await startClient(edge))
   await load(edge, () => sent.length < AWAY)
@@ -280,7 +280,7 @@ test.runIf(needs('root') && process.platform === 'linux')('the disk fills up, an
 })
 
 describe.runIf(needs('gcc'))('a disk that fails', () => {
-  test.each(['write', 'sync'])('%s: 503, the log tells, and it works again when the disk does', SLOW, async how => {
+  test.each(['write', 'sync'])('%s: 503, the log says so, and it works again when the disk does', SLOW, async how => {
     const source = resolve(import.meta.dirname, '../support/failing-disk.c')
     const library = file('failing-disk.so')
     expect(spawnSync('gcc', ['-shared', '-fPIC', '-o', library, source, '-ldl'], { encoding: 'utf8' }).stderr).toBe('')
@@ -384,7 +384,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' own handlers, which check
     // It is YAML, too.
     writeFileSync(file('routes.yaml'), JSON.stringify({ routes }))
     webhook = (lane, name, bytes) => {
-      // As nobody would write it who had parsed it.
+      // As nothing that had parsed it would write it.
       const body = `{ "a" : "\\u00e4", "n": 1.0, "id":"${name}", "filler":"${'x'.repeat(bytes)}" }`
       const signed = signers[lane]!.sign([Buffer.from(body)], { id: name, timestamp: 0 })
       const headers: Record<string, string> = { 'content-type': 'application/json' }
@@ -396,7 +396,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' own handlers, which check
   })
   afterEach(() => sources.end())
 
-  /** Into `got`, in their order; whatever is there a second time says that it is tried again. */
+  /** Into `got`, in order; a repeat must be marked as a retry. */
   function events(): void {
     got = sources.events.map(({ id, attempt }, index) => {
       const isFirst = sources.events.findIndex(event => event.id === id) === index
@@ -413,7 +413,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' own handlers, which check
     await arrives(what)
   }
 
-  test('the client is away: all arrive, in order, none twice', SLOW, async () => {
+  test('the client is offline: all arrive, in order, none twice', SLOW, async () => {
     const edge = await startEdge(['--inbox', `sqlite:${file('data/inbox.db')}`])
     await leave(edge, await startClient(edge))
     await load(edge, () => sent.length < AWAY / 4, 200, KINDS.length)
@@ -423,7 +423,7 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' own handlers, which check
     expect(got).toHaveLength(sent.length)
   })
 
-  test.each(['server', 'receiver'])('the %s is killed under load: what is there twice says so', SLOW, async what => {
+  test.each(['server', 'receiver'])('the %s is killed under load: every repeat is marked', SLOW, async what => {
     const edge = await startEdge(['--inbox', `sqlite:${file('data/inbox.db')}`])
     await startClient(edge)
     let over = false
@@ -442,15 +442,15 @@ describe.runIf(needs('new-go', 'netns'))("Argo Events' own handlers, which check
     over = true
     await loading
     await recorded(`Argo Events, ${what} killed`)
-    // Each lane has one under way, and its sender another one.
+    // Each lane has one in progress, and its sender another one.
     expect(got.length - new Set(got).size).toBeLessThanOrEqual(2 * KINDS.length * KILLS)
   })
 })
 
-/** What GitLab counts against a hook, 4xx, 5xx and time-outs alike: after four in a row it switches the hook off. */
+/** What GitLab counts against a hook, 4xx, 5xx and time-outs alike: after four in a row it disables the hook. */
 const counted = () => sent.filter(({ status }) => status < 200 || status >= 400).length
 
-test('GitHub has a 2xx in 10 s in every row of the table, and GitLab counts no failure', SLOW, async () => {
+test('GitHub gets a 2xx within 10 s in every row of the table, and GitLab counts no failure', SLOW, async () => {
   const edge = await startEdge(['--inbox', `sqlite:${file('data/inbox.db')}`])
   const { port } = upstream.address() as AddressInfo
   const client = await startClient(edge)
@@ -473,7 +473,7 @@ test('GitHub has a 2xx in 10 s in every row of the table, and GitLab counts no f
   ]
   for (const [lane, [what, make]] of rows.entries()) {
     await make()
-    // One in a lane of its own, and one behind it.
+    // One in its own lane, and one behind it.
     for (let i = 0; i < 2; i++) {
       const { status, ms } = await send(edge, lane)
       expect([what, status]).toEqual([what, lane === 0 ? 200 : 202])
@@ -487,14 +487,14 @@ test('GitHub has a 2xx in 10 s in every row of the table, and GitLab counts no f
   await arrives('senders')
 })
 
-test('without an inbox GitLab switches the hook off', SLOW, async () => {
+test('without an inbox GitLab disables the hook', SLOW, async () => {
   const edge = await startEdge(['--inbox', 'off'])
   await leave(edge, await startClient(edge))
   for (let i = 0; i < 4; i++) await send(edge, 0)
   expect(counted()).toBe(4)
 })
 
-test('a sender that tries each three times by itself: the receiver has each once', SLOW, async () => {
+test('a sender that tries each three times by itself: the receiver gets each once', SLOW, async () => {
   const edge = await startEdge(['--inbox', `sqlite:${file('data/inbox.db')}`])
   await leave(edge, await startClient(edge))
   for (let i = 0; i < 10; i++) {

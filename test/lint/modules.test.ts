@@ -23,12 +23,12 @@ function entries(): Set<string> {
   return new Set(types.map(path => path.replace('./dist/', '').replace(/\.d\.ts$/, '.ts')))
 }
 
-test('no file imports itself through others, but for types of its own folder', () => {
+test('no file imports itself through others, except for types within its own folder', () => {
   expect(ours.size).toBeGreaterThan(250)
   expect(importCircles(ours)).toEqual([])
 })
 
-test('a circle is seen', () => {
+test('a cycle is found', () => {
   const files = {
     'a/a.ts': "import { b } from './b.ts'",
     'a/b.ts': "import type { C } from '../c/c.ts'",
@@ -39,13 +39,13 @@ test('a circle is seen', () => {
   expect(importCircles(modulesOf(types))).toEqual([])
 })
 
-test('an exported name means one thing', () => {
+test('an exported name has one meaning', () => {
   /** `router/index.ts` loads the other when it is called. */
   const passedOn = ['readRoutes']
   expect(namesOfSeveral(ours).filter(name => !passedOn.includes(name))).toEqual([])
 })
 
-test('a name of two files is seen', () => {
+test('a name exported by two files is found', () => {
   const files = {
     'a.ts': 'export class A {}\nexport type B = 1',
     'b.ts': 'export interface A {}',
@@ -54,14 +54,14 @@ test('a name of two files is seen', () => {
   expect(namesOfSeveral(modulesOf(files))).toEqual(['A'])
 })
 
-test('what a file exports, another one imports', () => {
+test('every export is imported somewhere', () => {
   const open = entries()
   expect(open.size).toBe(7)
   const unused = unusedExports(all, open).filter(name => OURS.test(name))
   expect(unused).toEqual([])
 })
 
-test('an export that nobody imports is seen', () => {
+test('an unused export is found', () => {
   const files = {
     'a.ts': 'export const used = 1\nexport function passed() {}\nexport class Left {}\n/** export const no = 1 */',
     'b.ts': "import { type used as x } from './a.ts'\nexport { passed } from './a.ts'",

@@ -1,4 +1,4 @@
-/** Our modules, as their import and export statements have them. */
+/** Our modules, with their import and export statements. */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 
@@ -58,7 +58,7 @@ function split(list: string): string[] {
     .filter(item => item !== '')
 }
 
-/** Exports of `modules` that no module but their own imports. Modules in `open` are imported by others. */
+/** Exports of `modules` that no other module imports. Modules in `open` are imported by others. */
 export function unusedExports(modules: ReadonlyMap<string, Module>, open: ReadonlySet<string>): string[] {
   const used = new Set<string>()
   for (const { imports } of modules.values()) {
@@ -78,7 +78,7 @@ export function namesOfSeveral(modules: ReadonlyMap<string, Module>): string[] {
   return [...new Set(declared.filter((name, at) => declared.indexOf(name) !== at))]
 }
 
-/** The first circle that each module stands in, of imports that run, and of types where they leave their folder. */
+/** The first cycle for each module, of imports that run, and of types if they leave their folder. */
 export function importCircles(modules: ReadonlyMap<string, Module>): string[] {
   const circles: string[] = []
   const done = new Set<string>()

@@ -37,7 +37,7 @@ test('T1 the lint rule finds what matches anything, and nothing else', async () 
   expect(found).toEqual(LOOSE.map((_, index) => index + 1))
 })
 
-describe('T1 a regular expression that the rule cannot see equals its like alone:', () => {
+describe('T1 a regular expression that the rule cannot see equals only its like:', () => {
   const pattern = /a/
   test.each(['a', 5, undefined, null, [], /b/, /a/g])('T1 not %s', other => {
     expect(() => expect({ key: other }).toMatchObject({ key: pattern })).toThrow('to match object')

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { checkout } from '../../scripts/docs.ts'
 
-/** A wait or a limit of a second or a minute, which a busy machine exceeds. `vitest.config.ts` has the one for all. */
+/** A wait or limit of a second or a minute, which a busy machine exceeds. `vitest.config.ts` has the one for all. */
 const SHORT = [
   /\bvi\.wait(?:For|Until)\(/,
   /\.poll\(.*\btimeout:/,
@@ -10,7 +10,7 @@ const SHORT = [
   /\b(?:test|hook)Timeout: (?:[0-9]{1,2}|[0-2][0-9]{2})_000\b/,
 ]
 
-test('tests wait by `until` and `eventually`, and none has less time than the others', () => {
+test('tests wait with `until` and `eventually`, and none has less time than the others', () => {
   const tests = [...checkout()].filter(([file]) => /^test\/.*\.ts$/.test(file) && !import.meta.filename.endsWith(file))
   expect(tests.length).toBeGreaterThan(300)
   expect(tests.filter(([, text]) => SHORT.some(pattern => pattern.test(text))).map(([file]) => file)).toEqual([])

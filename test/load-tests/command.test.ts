@@ -1,4 +1,4 @@
-/** `sallyport load-test` against a pair on loopback, as a process of its own. */
+/** `sallyport load-test` against a pair on loopback, as a separate process. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
@@ -65,7 +65,7 @@ const through = () => [
 
 const report = async (): Promise<Report> => JSON.parse(await readFile(join(folder, 'report.json'), 'utf8'))
 
-test('loads the tunnel and the upstream alone in turn, every answer verified', {
+test('loads the tunnel and the upstream alone in turn, and verifies every answer', {
   tags: ['slow'],
 }, async () => {
   const { code, out, notes } = await load([...through(), '--direct', direct, '--duration', '1s', '--rate', '40'])
@@ -90,7 +90,7 @@ test('--rate max is a closed loop by autocannon, and needs --yes', async () => {
   expect((await report()).sections[0]!.note).toContain('not corrected for coordinated omission')
 })
 
-test('names under localhost are this machine, whatever the resolver knows', async () => {
+test('names under localhost are this machine, whatever the resolver says', async () => {
   const url = direct.replace('127.0.0.1', 'service.localhost')
   const { code, notes } = await load([url, '--direct', url, '--duration', '1s', '--rate', '30'])
   expect(code, notes).toBe(0)
@@ -103,7 +103,7 @@ test('names under localhost are this machine, whatever the resolver knows', asyn
   ])
 })
 
-test('another upstream gets small requests alone, and is told why', async () => {
+test('another upstream gets only small requests, and the report says why', async () => {
   const other = createServer((_request, response) => response.writeHead(200).end('anything'))
   await new Promise<void>(resolve => other.listen(0, '127.0.0.1', resolve))
   const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}/`
@@ -114,7 +114,7 @@ test('another upstream gets small requests alone, and is told why', async () => 
   expect((await report()).sections.map(section => section.name)).toEqual(['small'])
 })
 
-describe('an upstream that fails', () => {
+describe('a failing upstream', () => {
   test('ends the run at --bailout, with exit 1 and the report', async () => {
     let asked = 0
     const failing = createServer((_request, response) => response.writeHead(++asked > 10 ? 500 : 200).end('x'))
@@ -127,7 +127,7 @@ describe('an upstream that fails', () => {
     expect(asked).toBeLessThan(200)
   })
 
-  test('nothing is measured where nothing answers', async () => {
+  test('nothing is measured if nothing answers', async () => {
     expect(await load(['http://127.0.0.1:1/'])).toMatchObject({
       ...{ code: 1, notes: expect.stringContaining('http://127.0.0.1:1/small does not answer: connect ECONNREFUSED') },
     })

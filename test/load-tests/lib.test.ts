@@ -12,7 +12,7 @@ import { grid, number, type Section } from '../../load-tests/lib/section.ts'
 import { choosePeers } from '../../load-tests/roads/peers/index.ts'
 
 describe('figures', () => {
-  test('median, least and greatest', () => {
+  test('median, minimum and maximum', () => {
     expect(figure([3, 1, 2])).toEqual({ median: 2, min: 1, max: 3 })
     expect(figure([4, 1, 2, 3])).toEqual({ median: 2.5, min: 1, max: 4 })
     expect(figure([]).median).toBeNaN()
@@ -29,7 +29,7 @@ describe('figures', () => {
     expect(slope([0, 1, 2, 3].map(x => [x, 7 + (x % 2 === 0 ? 1 : -1) * 0])) + 0).toBeCloseTo(0)
   })
 
-  test('rounds are interleaved; a warm-up counts for wrong answers alone', async () => {
+  test('rounds are interleaved; a warm-up counts only for wrong answers', async () => {
     const order: string[] = []
     const subjects = ['a', 'b'].map(key => ({ key, name: key }))
     const rows = await interleaved(subjects, { rounds: 2, progress: () => {} }, async (subject, isWarmUp) => {
@@ -63,7 +63,7 @@ describe('answers', () => {
       expect(read([bytes.subarray(0, at), bytes.subarray(at)])).toEqual([{ status, body: Buffer.from('hello') }])
   })
 
-  test('what is short is not answered, what is too much is broken', () => {
+  test('a short answer is unanswered, a long one is broken', () => {
     expect(read([Buffer.from(whole.slice(0, -1))])).toEqual([])
     expect(read([Buffer.from(`${whole}!`)])).toEqual(['broken'])
     expect(read([Buffer.from('HTTP/1.1 200 OK\r\n\r\nhello')])).toEqual(['broken'])
@@ -74,7 +74,7 @@ describe('answers', () => {
     expect(read([Buffer.from('HTTP/1.1 204 No Content\r\n\r\n')])).toEqual([{ status: 204, body: Buffer.alloc(0) }])
   })
 
-  test('are counted by status; the wrong ones have no latency, the unsent ones have', () => {
+  test('are counted by status; wrong ones have no latency, unsent ones have', () => {
     const tally = new Tally()
     for (let i = 0; i < 30; i++) tally.add('200', i, true)
     expect(tally.failed(0.05)).toBe(false)
@@ -89,7 +89,7 @@ describe('answers', () => {
   })
 })
 
-test('a lost, doubled or moved piece of a body shows', () => {
+test('a lost, doubled or moved piece of a body is noticed', () => {
   const body = Buffer.concat([patternAt(0, 100_000), patternAt(100_000, 900_000)])
   expect(body.length).toBe(1_000_000)
   expect(isPattern(body, 0)).toBe(true)
@@ -115,7 +115,7 @@ describe('a section', () => {
     ],
   }
 
-  test('shows figures, multiples, differences and what is wrong', () => {
+  test('shows figures, multiples, differences and problems', () => {
     const text = grid(section).rows.map(row => row.map(cell => cell.text))
     expect(text).toEqual([
       ['nginx <hop>', '10.0', '1.00x', '0.00', '0'],
@@ -148,7 +148,7 @@ describe('a section', () => {
 })
 
 describe('charts', () => {
-  test('a bar for each value, the longest for the greatest', () => {
+  test('a bar for each value, the longest for the maximum', () => {
     const bar = (label: string, value: number) => ({ label, value, isOurs: false })
     const svg = drawChart({ title: 'T', unit: 'ms', bars: [bar('a', 1), bar('b', 4)] })
     const widths = [...svg.matchAll(/<rect [^>]*width="([\d.]+)"/g)].map(match => Number(match[1]))
@@ -167,7 +167,7 @@ describe('charts', () => {
   })
 })
 
-test('peers: none, and names that nobody has', () => {
+test('peers: none, and unknown names', () => {
   expect(choosePeers('none')).toEqual([])
   expect(() => choosePeers('nobody')).toThrow('no peer is called nobody')
 })

@@ -1,4 +1,4 @@
-/** The slow line of the scenario `wan`, on a clock of the test. */
+/** The slow line of the scenario `wan`, on the test's clock. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { Link } from '../../load-tests/relay/link.ts'
 
@@ -28,7 +28,7 @@ test('bytes arrive after their time on the line and its delay, in order', () => 
   ])
 })
 
-test('a source is paused while too much waits, and goes on when it has left', () => {
+test('a source is paused while too much waits, and resumes once that has left', () => {
   const link = new Link(LINE)
   const from = source()
   link.send(5_000, from, () => {})

@@ -1,4 +1,4 @@
-/** A run of seconds over the roads: every answer is there and right. How quick it was is nobody's business here. */
+/** A run of seconds over the roads: every answer arrives and is right. Speed does not matter here. */
 import { execFile, spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
@@ -47,7 +47,7 @@ test.each([
   expect(text).toContain(sentence)
 })
 
-/** A zombie is gone: it waits for nothing but its parent. */
+/** A zombie counts as gone: it waits only for its parent. */
 function isAlive(pid: number): boolean {
   try {
     return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
@@ -88,7 +88,7 @@ describe.runIf(needs('nginx'))('the smoke run', () => {
     for (const section of report.sections) expect(wrongOf(section), section.name).toBe(0)
   })
 
-  test('measured every scenario that was asked for, with answers in each row', () => {
+  test('measured every requested scenario, with answers in each row', () => {
     for (const name of names)
       expect(
         report.sections.some(section => section.name.startsWith(name)),
@@ -106,7 +106,7 @@ describe.runIf(needs('nginx'))('the smoke run', () => {
   })
 
   describe.runIf(needs('chromium'))('its report in a browser', () => {
-    test('shows its charts, logs nothing and asks for nothing', async () => {
+    test('shows its charts, logs nothing and requests nothing', async () => {
       const browser = await Browser.open()
       try {
         const page = await browser.page(pathToFileURL(join(folder, 'report.html')).href)

@@ -1,5 +1,5 @@
 // @module-tag slow
-/** What a release publishes, made as a maintainer makes it. */
+/** What a release publishes, built as a maintainer builds it. */
 import { execFile } from 'node:child_process'
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -38,14 +38,14 @@ beforeAll(async () => {
 afterAll(() => rm(join(out, '..'), { recursive: true }))
 
 describe('a release', () => {
-  it('is a package, a bill of materials, and checksums that hold', async () => {
+  it('consists of a package, a bill of materials, and checksums that match', async () => {
     const files = [`sallyport-${manifest.version}.cdx.json`, `sallyport-${manifest.version}.tgz`]
     expect(await readdir(out)).toEqual(['SHA256SUMS', ...files])
     const { stdout } = await run('sha256sum', ['--check', 'SHA256SUMS'], { cwd: out })
     expect(stdout).toBe(files.map(file => `${file}: OK\n`).join(''))
   })
 
-  it('its package names the repository that it was made from, as provenance demands', async () => {
+  it('its package names the repository that it was built from, as provenance requires', async () => {
     const { stdout } = await run('tar', ['-xzOf', `sallyport-${manifest.version}.tgz`, 'package/package.json'], {
       cwd: out,
     })
@@ -83,7 +83,7 @@ describe('a release', () => {
 })
 
 describe('the workflow of a release', () => {
-  it('runs scripts that there are', async () => {
+  it('runs scripts that exist', async () => {
     const workflow = parse(await readFile(join(ROOT, '.github/workflows/release.yml'), 'utf8')) as {
       jobs: Record<string, { steps: { run?: string }[] }>
     }

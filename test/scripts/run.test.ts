@@ -67,9 +67,9 @@ const npmCalls = async () => (await readFile(join(folder, 'npm-calls'), 'utf8').
 
 interface Run {
   child: ChildProcess
-  /** Resolves to the first line of stdout or stderr that holds `text`. */
+  /** Resolves to the first line of stdout or stderr that contains `text`. */
   line(text: string): Promise<string>
-  /** Comes when every process that holds its stdout is gone. */
+  /** Fires when every process that holds its stdout is gone. */
   done: Promise<{ code: number | null; output: string }>
 }
 
@@ -110,7 +110,7 @@ describe('installation', () => {
     expect(await readFile(join(folder, 'npm-calls'), 'utf8')).toMatch(/^ci /)
   })
 
-  it('does nothing where everything is in place, packages of other platforms aside', async () => {
+  it('does nothing if everything is in place, apart from packages for other platforms', async () => {
     await run(['cli', 'hello']).done
     await writeFile(
       join(folder, 'node_modules/.package-lock.json'),
@@ -121,14 +121,14 @@ describe('installation', () => {
     expect(await npmCalls()).toBe(1)
   })
 
-  it('installs again when the lockfile changed', async () => {
+  it('installs again when the lockfile has changed', async () => {
     await run(['cli', 'hello']).done
     await writeLock('1.0.1')
     await run(['cli', 'hello']).done
     expect(await npmCalls()).toBe(2)
   })
 
-  it('Ctrl-C half way leaves nothing that breaks the next start', async () => {
+  it('Ctrl-C halfway leaves nothing that breaks the next start', async () => {
     const first = run(['cli', 'hello'], { FAKE_NPM_HANGS: '1' })
     await first.line('npm is half way')
     first.child.kill('SIGINT')
@@ -150,7 +150,7 @@ describe('installation', () => {
     expect(await npmCalls()).toBe(1)
   })
 
-  it('a start that was killed does not hold up the next', async () => {
+  it('a killed start does not block the next', async () => {
     const first = run(['cli', 'hello'], { FAKE_NPM_HANGS: '1' })
     await first.line('npm is half way')
     first.child.kill('SIGKILL')
@@ -159,7 +159,7 @@ describe('installation', () => {
     expect((await run(['cli', 'hello']).done).output).toContain('hello ran')
   })
 
-  it('passes on the exit code of a failed installation and does not run the task', async () => {
+  it("passes on a failed installation's exit code and does not run the task", async () => {
     const { code, output } = await run(['cli', 'hello'], { FAKE_NPM_FAILS: '1' }).done
     expect(code).toBe(7)
     expect(output).not.toContain('hello ran')
@@ -171,14 +171,14 @@ describe('a task', () => {
     expect((await run(['cli', 'hello', '42']).done).code).toBe(42)
   })
 
-  it('refuses a task that is none', async () => {
+  it('refuses an unknown task', async () => {
     const { code, output } = await run(['deploy']).done
     expect(code).toBe(2)
     expect(output).toMatch(/^usage: node scripts\/run\.js cli\|test/)
   })
 
   it.runIf(process.platform !== 'win32')(
-    'gets one SIGINT of the two that a Ctrl-C makes, and leaves no process',
+    'gets one SIGINT of the two that a Ctrl-C causes, and leaves no process',
     async () => {
       const task = run(['cli', 'wait'])
       await task.line('ready')
@@ -210,11 +210,11 @@ describe('the choice of Node', () => {
     ])
   })
 
-  it('takes the pinned Node of this checkout', () => {
+  it("uses this checkout's pinned Node", () => {
     expect(findNode(ROOT)).toMatch(/node_modules.node-(bin-)?\w+-\w+.bin.node/)
   })
 
-  it.runIf(process.platform === 'linux')('takes the running Node where the pinned one does not run', async () => {
+  it.runIf(process.platform === 'linux')('uses the running Node if the pinned one does not run', async () => {
     const pinned = join(folder, `node_modules/node-linux-${process.arch}/bin/node`)
     await mkdir(join(pinned, '..'), { recursive: true })
     await writeFile(pinned, '#!/lib/ld-musl-x86_64.so.1\n')

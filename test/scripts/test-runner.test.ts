@@ -59,13 +59,13 @@ it('a failed test, a file that does not load and an error outside a test are fai
   expect([outside.code, outside.lines.at(-1)]).toEqual([1, '1 passed, 1 failed, 0 skipped'])
 })
 
-it('no test at all is a failure', async () => {
+it('having no tests is a failure', async () => {
   const { code, lines } = await npmTest('')
   expect(code).toBe(1)
   expect(lines.at(-1)).toMatch(/^0 passed, 1 failed/)
 })
 
-/** Not written out: `npm test` reads this file too, and would install it. */
+/** Not written out: `npm test` reads this file, too, and would install it. */
 const NEED = 'redis'
 const GUARDED = `describe.runIf(needs('${NEED}'))('with it', () => { it('a', () => {}) })\nit('b', () => {})`
 
@@ -86,10 +86,10 @@ it.each([
   expect([code, lines.at(-1)]).toEqual([1, '1 passed, 1 failed, 1 skipped'])
 })
 
-describe('a test that is tagged slow', () => {
+describe('a test tagged slow', () => {
   const tests = `it('a', () => {})\nit('b', { tags: ['slow'] }, () => {})\nit.runIf(process.env.TEST_SHORT)('c', () => {})`
 
-  it('is left out of a run without more, which says so and how to run it', async () => {
+  it('is left out of a normal run, which says so and how to run it', async () => {
     const { code, lines } = await npmTestOf(tests)
     expect([code, ...lines.slice(-4)]).toEqual([
       0,

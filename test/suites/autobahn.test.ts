@@ -1,5 +1,5 @@
 // @module-tag slow
-/** Autobahn's WebSocket cases against an echo, direct and through the tunnel: the verdicts have to be the same. */
+/** Autobahn's WebSocket cases against an echo, directly and through the tunnel: the verdicts must be the same. */
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import type { AddressInfo } from 'node:net'
@@ -42,7 +42,7 @@ describe.runIf(needs('wstest'))('Autobahn', () => {
     await rm(folder, { recursive: true })
   })
 
-  /** What Autobahn says of each case, by agent: of the echo's behaviour, and of how it closed. */
+  /** Autobahn's verdict on each case, by agent: on the echo's behaviour, and on how it closed. */
   async function judge(cases: readonly string[]): Promise<[direct: Verdicts, tunnel: Verdicts]> {
     const at = (port: number) => `ws://127.0.0.1:${port}`
     const servers = [
@@ -61,7 +61,7 @@ describe.runIf(needs('wstest'))('Autobahn', () => {
   const differing = ([direct, tunnel]: [Verdicts, Verdicts]) =>
     [...direct].flatMap(([name, verdict]) => (tunnel.get(name) === verdict ? [] : [name]))
 
-  test('the same verdicts through the tunnel as direct', { timeout: 1_200_000 }, async () => {
+  test('the same verdicts through the tunnel as directly', { timeout: 1_200_000 }, async () => {
     const first = await judge(['*'])
     const [direct] = first
     expect(direct.size).toBeGreaterThan(200)

@@ -1,5 +1,5 @@
 // @module-tag slow
-/** Connect's conformance suite: its client and server through the pair, against the same two directly. */
+/** Connect's conformance suite: its client and server through the pair, compared with the same two directly. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -32,7 +32,7 @@ describe.runIf(needs('new-go'))("Connect's conformance suite", () => {
     const { version, protocols } = WAYS[way]
     const features = { versions: [version], protocols, supportsTls: true, supportsH2c: version === 'HTTP_VERSION_2' }
     const config = join(programs, `${version}.yaml`)
-    // What is JSON is YAML.
+    // JSON is YAML, too.
     await writeFile(config, JSON.stringify({ features }))
     const args = ['--mode', 'server', '--conf', config, '--max-servers', '1', '--', ...server]
     const { out } = await runProgram(join(programs, 'connectconformance'), args, DEADLINE_MS)
@@ -41,7 +41,7 @@ describe.runIf(needs('new-go'))("Connect's conformance suite", () => {
   }
 
   test.each(Object.keys(WAYS) as (keyof typeof WAYS)[])(
-    '%s: all cases as direct',
+    '%s: all cases as directly',
     { timeout: 2 * DEADLINE_MS },
     async way => {
       const reference = join(programs, 'referenceserver')

@@ -68,7 +68,7 @@ describe.runIf(needs('new-go'))("grpc-go's interop", () => {
     await rm(folder, { recursive: true, force: true })
   })
 
-  /** Empty if it passed, else the last thing that it said. */
+  /** Empty if it passed, otherwise the last thing that it printed. */
   async function run(name: string, place: readonly string[]): Promise<string> {
     const more = name.startsWith('orca') ? ['-service_config_json', BY_LOAD] : []
     const child = spawn(join(folder, 'client'), ['-test_case', name, ...place, ...more], {

@@ -11,8 +11,8 @@ import { runProgram, score } from './program.ts'
 import { type SuiteTarget, startTarget } from './target.ts'
 
 /**
- * What may fail at our edge though it passes at a bare server in the same run: each of these is a race between an answer
- * and the frame behind it, which a distance of one process more or less decides. nghttp2 is the same in both.
+ * What may fail at our edge though it passes at a bare server in the same run: each of these is a race between an
+ * answer and the frame behind it, which one process more or less decides. nghttp2 is the same in both.
  */
 const RACES = /^http2\/5\.1: closed: Sends a (DATA|HEADERS|CONTINUATION) frame/
 

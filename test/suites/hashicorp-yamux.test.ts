@@ -1,4 +1,4 @@
-/** What hashicorp/yamux's own session tests go through, with our session at the other end, in both roles. */
+/** What hashicorp/yamux's own session tests cover, with our session at the other end, in both roles. */
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'

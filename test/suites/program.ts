@@ -1,4 +1,4 @@
-/** Runs a program of somebody else's and keeps what it says. */
+/** Runs somebody else's program and keeps its output. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 
@@ -26,7 +26,7 @@ export async function runProgram(path: string, args: readonly string[], deadline
   return { code: child.exitCode, out }
 }
 
-/** One line for whoever keeps the table of scores in docs/security.md. */
+/** One line for whoever maintains the table of scores in docs/security.md. */
 export function score(suite: string, result: string): void {
   console.log(`suite ${suite}: ${result}`)
 }

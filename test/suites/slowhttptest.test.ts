@@ -15,13 +15,16 @@ const CONNECTIONS = long ? 1000 : 40
 const SHORT_MS = 2000
 const limits = long ? DEFAULT_HTTP_LIMITS : { headMs: SHORT_MS, bodyIdleMs: SHORT_MS, stalledMs: SHORT_MS }
 const GRACE_MS = unhurried(5000)
-/** More than a handshake: what is written of a body counts, not what is said before. */
+/** More than a handshake: what is written of a body counts, not what comes before. */
 const BODY_BYTES = 16 * 1024
 const SECONDS = long ? 150 : 10
 
 describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
   let target: SuiteTarget
-  /** By connection: when it last took something from us, or began; how long it lived on from there, NaN while it lives. */
+  /**
+   * By connection: when it last accepted something from us, or began; how long it lived on from there, NaN while it
+   * lives.
+   */
   let lives: Map<Socket, { movedAt: number; written: number; ms: number }>
   let sampling: NodeJS.Timeout
 
@@ -35,7 +38,7 @@ describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
     })
   }
 
-  /** A reader takes megabytes before it stops: the kernels hold them. */
+  /** A reader receives megabytes before it stops: the kernels hold them. */
   const sample = () => {
     for (const [socket, life] of lives) {
       const { bytesWritten = 0 } = (socket as unknown as { _handle?: { bytesWritten: number } | null })._handle ?? {}
@@ -47,7 +50,8 @@ describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
 
   beforeEach(async () => {
     lives = new Map()
-    // A thousand stopped readers hold more than a runtime's share of the buffers: then some have nothing to be stopped at.
+    // A thousand stopped readers hold more than a runtime's share of the buffers: then some have nothing to be stopped
+    // at.
     target = await startTarget(tls => ({ public: { port: 0, tls, limits }, limits: { bufferBytesPerRuntime: 0 } }))
     subscribe('net.server.socket', onSocket)
     sampling = setInterval(sample, 250)
@@ -58,7 +62,7 @@ describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
     await target.stop()
   })
 
-  /** Asks one thing after the other until told to stop; each has to be answered. */
+  /** Sends one request after the other until told to stop; each must be answered. */
   async function goodCaller(stop: AbortSignal): Promise<{ answered: number; slowestMs: number }> {
     const caller = await Http1Caller.connect(target.place)
     let answered = 0
@@ -78,7 +82,7 @@ describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
   test.each([
     ['slow heads', ['-H', '-i', '2'], '/1000', limits.headMs],
     ['slow bodies', ['-B', '-i', '120', '-s', '100000'], '/1000', limits.bodyIdleMs],
-    // The answer is larger than what kernels take of it.
+    // The answer is larger than what kernels hold of it.
     ['slow readers', ['-X', '-n', '300', '-w', '1', '-y', '2', '-z', '1'], '/20000000', limits.stalledMs],
   ])('%s', { timeout: (SECONDS + 300) * 1000 }, async (name, mode, path, limitMs) => {
     const over = new AbortController()
@@ -86,7 +90,7 @@ describe.runIf(needs('slowhttptest'))('slowhttptest', () => {
     const url = `https://127.0.0.1:${target.edgePort}${path}`
     const amount = ['-c', String(CONNECTIONS), '-r', String(CONNECTIONS / 2), '-l', String(SECONDS), '-p', '5']
     await runProgram(program('slowhttptest'), [...mode, ...amount, '-u', url], (SECONDS + 200) * 1000)
-    // The good caller's connection is open still, and so it is none of these.
+    // The good caller's connection is still open, so it is none of these.
     const ended = [...lives.values()].filter(({ ms }) => !Number.isNaN(ms))
     const longest = Math.max(...ended.map(({ ms }) => ms))
     over.abort()

@@ -1,10 +1,10 @@
-/** What the suites attack: a real pair, reached by an address, since such programs cannot choose a Host of their own. */
+/** What the suites attack: a real pair, reached by an address, since such programs cannot choose their Host. */
 import { type ClientOptions, connect } from '../../client/index.ts'
 import { createServer, type ServerOptions } from '../../server/index.ts'
 import type { Place } from '../support/caller.ts'
 import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
 
-/** The runtime `127` of the domain `0.0.1`: so the host `127.0.0.1` has one. */
+/** The runtime `127` of the domain `0.0.1`, so that the host `127.0.0.1` has one. */
 const RUNTIME = '127'
 const ADDRESSES = '0.0.1'
 
@@ -12,12 +12,12 @@ export interface SuiteTarget {
   readonly secrets: Secrets
   readonly edgePort: number
   readonly controlPort: number
-  /** The same by a name, for callers of ours. */
+  /** The same by a name, for our own callers. */
   readonly place: Place
   stop(): Promise<void>
 }
 
-/** Fields that a careful service sends, so that a scanner looks at the edge and not at the stand-in. */
+/** Fields that a careful service sends, so that a scanner judges the edge and not the stand-in. */
 const FIELDS = {
   'content-type': 'text/plain',
   'strict-transport-security': 'max-age=63072000',
@@ -60,7 +60,7 @@ export async function startTarget(
 
 /** Every request is answered with as many bytes as its path says, 1,000 without a number. */
 async function answerWithBytes(request: Request): Promise<Response> {
-  // What is sent is taken, slowly or not, before it is answered.
+  // What is sent is read, slowly or not, before it is answered.
   for await (const _ of request.body ?? []);
   const bytes = Number(/\d+$/.exec(new URL(request.url).pathname)?.[0] ?? 1000)
   return new Response(body(bytes), { headers: FIELDS })
@@ -68,7 +68,7 @@ async function answerWithBytes(request: Request): Promise<Response> {
 
 const CHUNK = Buffer.alloc(64 * 1024, 'x')
 
-/** As many bytes, made as they are taken. */
+/** This many bytes, created as they are read. */
 function body(bytes: number): ReadableStream<Uint8Array> {
   let left = bytes
   return new ReadableStream({

@@ -1,4 +1,4 @@
-/** TLS at both ends: Mozilla's server-side guidelines as handshakes, and what the scanners say. */
+/** TLS at both ends: Mozilla's server-side guidelines as handshakes, and the scanners' findings. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
@@ -46,11 +46,11 @@ function guideline(level: 'modern' | 'intermediate'): Guideline {
   return JSON.parse(readFileSync(file, 'utf8')).configurations[level]
 }
 
-/** Whether a handshake succeeds; false also for what this OpenSSL cannot offer. */
+/** Whether a handshake succeeds; false, too, for what this OpenSSL cannot offer. */
 async function shakes(port: number, options: ConnectionOptions): Promise<boolean> {
   try {
     const socket = connect({ host: '127.0.0.1', port, rejectUnauthorized: false, minVersion: 'TLSv1', ...options })
-    // With TLS 1.3 the client is done before the server has judged: only its first bytes say yes.
+    // With TLS 1.3 the client is done before the server has decided: only its first bytes mean yes.
     socket.once('secureConnect', () => socket.write('GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n'))
     const said = once(socket, 'data').then(() => true)
     const failed = new Promise<boolean>(resolve => socket.once('close', () => resolve(false)))
@@ -121,7 +121,7 @@ describe.runIf(needs('vectors'))("Mozilla's guidelines 5.0", () => {
     expect(sorted(await groups(port(), GROUPS))).toEqual(sorted(curves))
   })
 
-  test('of the groups that are younger than the guidelines there is the hybrid of X25519 alone', async () => {
+  test('of the groups newer than the guidelines, only the hybrid of X25519 is there', async () => {
     for (const port of [target.controlPort, target.edgePort]) {
       expect([[], [HYBRID]]).toContainEqual(await groups(port, POST_QUANTUM))
     }
@@ -133,13 +133,13 @@ describe.runIf(needs('openssl'))('TLS 1.2', () => {
   test.each([
     ['ECDSA', () => target.edgePort],
     ['RSA', () => withRsa.edgePort],
-  ])('a caller cannot make us negotiate anew (%s)', async (_kind, port) => {
+  ])('a caller cannot make us renegotiate (%s)', async (_kind, port) => {
     const client = spawn(program('openssl'), ['s_client', '-tls1_2', '-connect', `127.0.0.1:${port()}`])
     let said = ''
     for (const stream of [client.stdout, client.stderr]) stream.on('data', bytes => (said += bytes))
     const closed = once(client, 'close')
     while (!said.includes('Verify return code')) await once(client.stdout, 'data')
-    // A line of its own with this letter asks for a new handshake.
+    // A line with only this letter asks for a new handshake.
     client.stdin.end('R\n')
     await closed
     expect(said).toContain('RENEGOTIATING')
@@ -175,7 +175,7 @@ describe.runIf(needs('sslscan'))('sslscan', () => {
   })
 })
 
-/** What our own CA causes, what a scan of an address cannot know, and what the guidelines want otherwise. */
+/** What our own CA causes, what a scan of an address cannot know, and where the guidelines differ. */
 const EXPLAINED = new Set([
   'engine_problem',
   'cert_chain_of_trust',
@@ -184,9 +184,9 @@ const EXPLAINED = new Set([
   'cert_extlifeSpan',
   'DNS_CAArecord',
   'OCSP_stapling',
-  // The guidelines: server_preferred_order false, all suites being good.
+  // The guidelines: server_preferred_order false, since all suites are good.
   'cipher_order',
-  // What browsers are told, by the service behind the edge; the control endpoint refuses browsers.
+  // What the service behind the edge tells browsers; the control endpoint refuses browsers.
   'HSTS',
 ])
 
@@ -194,7 +194,7 @@ describe.runIf(long && needs('testssl'))('testssl.sh', () => {
   test.each([
     ['edge', () => target.edgePort],
     ['control', () => target.controlPort],
-  ])('%s: no finding from LOW up but for our own CA', { timeout: 900_000 }, async (name, port) => {
+  ])('%s: no finding of LOW or above except for our own CA', { timeout: 900_000 }, async (name, port) => {
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-testssl-'))
     const report = join(folder, 'report.json')
     const args = ['--severity', 'LOW', '--warnings', 'off', '--color', '0', '--jsonfile', report]

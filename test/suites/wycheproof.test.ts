@@ -1,6 +1,6 @@
 /**
- * Wycheproof's JOSE vectors at our verification door: the key set is the vector's, the policy is ours. A vector's payload is
- * no claims set, so that whoever gets past the signature is refused for its form or its claims.
+ * Wycheproof's JOSE vectors at our verification: the key set is the vector's, the policy is ours. A vector's payload is
+ * not a claims set, so whatever gets past the signature is refused for its form or its claims.
  */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -87,7 +87,7 @@ describe.runIf(needs('vectors'))('Wycheproof', () => {
     ['json_web_signature_test.json', 401],
     ['json_web_key_test.json', 26],
     ['json_web_crypto_test.json', undefined],
-  ])('%s: nothing invalid passes, and policy explains what is valid and does not', async (file, cases) => {
+  ])('%s: nothing invalid passes, and policy explains every valid one that does not', async (file, cases) => {
     const passed: string[] = []
     const unexplained: string[] = []
     const explained = new Map<string, number>()

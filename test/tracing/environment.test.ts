@@ -4,7 +4,7 @@ import { readOtelEnvironment } from '../../tracing/index.ts'
 const read = (variables: Record<string, string>) =>
   readOtelEnvironment(Object.fromEntries(Object.entries(variables).map(([name, value]) => [`OTEL_${name}`, value])))
 
-test('nothing is said', () => {
+test('no variables are set', () => {
   expect(read({ EXPORTER_OTLP_ENDPOINT: '', SDK_DISABLED: ' ' })).toEqual({
     ...{ disabled: false, url: undefined, headers: {}, timeoutMs: undefined, resource: {}, sampler: undefined },
   })
@@ -54,6 +54,6 @@ test.each([
   ],
   [{ TRACES_SAMPLER: 'traceidratio', TRACES_SAMPLER_ARG: '2' }, 'OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1'],
   [{ EXPORTER_OTLP_PROTOCOL: 'grpc' }, 'OTEL_EXPORTER_OTLP_PROTOCOL: gRPC is not supported, only HTTP'],
-])('%j is refused, and its value is not told', (variables, message) => {
+])('%j is refused, and its value is not shown', (variables, message) => {
   expect(() => read(variables)).toThrow(new TypeError(message))
 })

@@ -1,4 +1,4 @@
-/** The exporter before a receiver that decodes what comes. */
+/** The exporter in front of a receiver that decodes what arrives. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { createExporter, createTracer, type Exporter, type ExporterOptions } from '../../tracing/index.ts'
 import { OtlpReceiver } from '../support/otlp-receiver.ts'
@@ -28,12 +28,12 @@ function start(options: Partial<ExporterOptions> = {}) {
   return { exporter: made, tracer, span: (name: string) => tracer.start(name, 'server', undefined).end() }
 }
 
-/** There is no event for what a counter says. */
+/** There is no event for a counter. */
 async function until(done: () => boolean): Promise<void> {
   while (!done()) await new Promise(resolve => setImmediate(resolve))
 }
 
-test('what is sent is what OTLP has', async () => {
+test('what is sent is valid OTLP', async () => {
   const { tracer, exporter } = start({ headers: { authorization: 'Bearer s3cret' } })
   const link = { traceId: 'a'.repeat(32), spanId: 'b'.repeat(16), sampled: true, state: 'x=1' }
   const span = tracer.start('GET', 'server', { ...link, spanId: 'c'.repeat(16) })
@@ -65,7 +65,7 @@ test('what is sent is what OTLP has', async () => {
   await until(() => exporter.stats().exported === 2)
 })
 
-test('a number that OTLP has no whole number for is a double, and fails no batch', async () => {
+test('a number that OTLP cannot hold as an integer is a double, and fails no batch', async () => {
   const { tracer, exporter } = start()
   const span = tracer.start('GET', 'server', undefined)
   const numbers = { big: 1e308, port: 2 ** 63, none: Number.NaN, endless: -Infinity, zero: -0, safe: 2 ** 53 - 1 }
@@ -90,7 +90,7 @@ test('what does not fit is dropped and counted', async () => {
   receiver.replies.push(() => {})
   for (let i = 0; i < 8; i++) span(`s${i}`)
   expect(exporter.stats()).toMatchObject({ queued: 5, dropped: { 'queue-full': 3 } })
-  // Those on the way count, too.
+  // Those in transit count, too.
   await receiver.until(({ requests }) => requests.length === 1)
   span('late')
   expect(exporter.stats()).toMatchObject({ queued: 5, dropped: { 'queue-full': 4 } })
@@ -98,7 +98,7 @@ test('what does not fit is dropped and counted', async () => {
   expect(exporter.stats()).toMatchObject({ queued: 0, exported: 0, dropped: { 'queue-full': 4, closed: 5 } })
 })
 
-describe('a receiver that does not take them', () => {
+describe('a receiver that refuses them', () => {
   test.each([429, 502, 503, 504])('%i: they are sent again, when it says', async status => {
     const { span, exporter } = start()
     receiver.replies.push(to => to.writeHead(status, { 'retry-after': '0' }).end())
@@ -126,7 +126,7 @@ describe('a receiver that does not take them', () => {
     expect(receiver.requests).toHaveLength(1)
   })
 
-  test('a part of them: the rest counts as taken', async () => {
+  test('a part of them: the rest counts as accepted', async () => {
     const { span, exporter } = start()
     receiver.replies.push(to => to.end('{"partialSuccess":{"rejectedSpans":"1","errorMessage":"too old"}}'))
     span('a')
@@ -135,7 +135,7 @@ describe('a receiver that does not take them', () => {
     expect(exporter.stats().dropped).toEqual({ 'queue-full': 0, refused: 1, away: 0, closed: 0 })
   })
 
-  test('nothing that it answers, nor where it redirects to, is believed', async () => {
+  test('nothing that it answers, nor where it redirects to, is trusted', async () => {
     const { span, exporter } = start()
     receiver.replies.push(to => to.writeHead(302, { location: `${receiver.url}/elsewhere` }).end())
     receiver.replies.push(to => to.end('x'.repeat(1_000_000)))
@@ -175,7 +175,7 @@ describe('close', () => {
     expect(exporter.stats()).toMatchObject({ exported: 0, queued: 0, dropped: { closed: 1 } })
   })
 
-  test('ends the wait before an attempt, and makes that one', async () => {
+  test('cuts a wait before a retry short, and makes that attempt', async () => {
     const { span, exporter } = start()
     receiver.replies.push(to => to.writeHead(503, { 'retry-after': '60' }).end())
     span('a')

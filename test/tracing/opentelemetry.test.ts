@@ -1,4 +1,4 @@
-/** The bridge to an embedder's OpenTelemetry, on the real API before a provider of the test's. */
+/** The bridge to an embedder's OpenTelemetry, on the real API in front of a test's provider. */
 import * as api from '@opentelemetry/api'
 import { describe, expect, test } from 'vitest'
 import { openTelemetry } from '../../tracing/index.ts'
@@ -81,12 +81,12 @@ describe('openTelemetry', () => {
     ])
   })
 
-  test('what its sampler does not take is told on as not sampled', () => {
+  test('what its sampler drops is passed on as not sampled', () => {
     const { context } = openTelemetry(api, provider([], api.TraceFlags.NONE)).start('GET', 'server', undefined)
     expect(context).toMatchObject({ sampled: false, traceId: 'e'.repeat(32) })
   })
 
-  test('a tracer that throws costs its spans, and a line of the log', () => {
+  test('a tracer that throws costs its spans, and a log line', () => {
     const lines: string[] = []
     const say = (_fields: object, message: string) => void lines.push(message)
     const broken = {

@@ -1,11 +1,11 @@
-/** What callers do: one of them plays one exchange, and is gone for good when the walk says so. */
+/** What callers do: each plays one exchange, and is gone for good when the walk says so. */
 import { type ClientHttp2Stream, connect as connectHttp2 } from 'node:http2'
 import { connect } from 'node:net'
 import type { Random } from '../fuzz/random.ts'
 import { type Behaviour, queryOf } from './upstream.ts'
 import { HOOK, HOST, HOSTILE_HOST, RUNTIME, type World } from './world.ts'
 
-/** `hostile`: over the hop, to a client that answers and takes nothing of a request. */
+/** `hostile`: over the hop, to a client that answers and consumes nothing of a request. */
 export type Road = 'direct' | 'hop' | 'hostile' | 'router' | 'embedded'
 export type Protocol = 'http1' | 'http2' | 'upgrade' | 'upgrade over http2'
 
@@ -16,7 +16,7 @@ export interface Plan {
   readonly road: Road
   readonly address: string
   readonly protocol: Protocol
-  /** By which the upstream is spoken to. */
+  /** The protocol of the upstream. */
   readonly behind: 'http1' | 'http2'
   /** Servers may keep it, if it has a body. */
   readonly webhook: boolean
@@ -24,13 +24,13 @@ export interface Plan {
   /** Its request never ends. */
   readonly endless: boolean
   readonly bodyBytes: number
-  /** When a caller that goes does so, and how fast a slow one is. */
+  /** When a leaving caller leaves, and how fast a slow one is. */
   readonly afterMs: number
   readonly behaviour: Behaviour
   /** Of RST_STREAM. */
   readonly code: number
   readonly windowBytes: number
-  /** Requests behind one another on an HTTP/1.1 connection. */
+  /** Requests one after the other on an HTTP/1.1 connection. */
   readonly pipelined: number
 }
 
@@ -69,7 +69,7 @@ export function makePlan(random: Random, hasFar: boolean): Plan {
   }
 }
 
-/** A caller whose answers come whole and wait, as many as it can make wait. */
+/** A caller whose answers arrive whole and wait, as many as it can make wait. */
 export function greedyPlan(random: Random, endless: boolean): Plan {
   const behaviour: Behaviour = {
     when: 'early',
@@ -89,7 +89,7 @@ export function greedyPlan(random: Random, endless: boolean): Plan {
   return { ...makePlan(random, false), ...greedy, behaviour, endless, bodyBytes: 0, windowBytes: 0, pipelined: 4 }
 }
 
-/** A request that waits for a client that takes nothing of it. */
+/** A request that waits for a client that consumes nothing of it. */
 export function hostilePlan(random: Random): Plan {
   const protocol = random.pick(['http1', 'http2'] as const)
   return {
@@ -103,15 +103,15 @@ export function hostilePlan(random: Random): Plan {
   }
 }
 
-/** A caller under way: `done` when it has nothing more to do by itself; `end` makes it go. */
+/** A caller in progress: `done` when it has nothing more to do by itself; `end` makes it leave. */
 export interface Playing {
   readonly done: Promise<unknown>
-  /** Bytes of answers that came whole to its server, and for which it has given no credit. */
+  /** Bytes of answers that arrived whole at its server, and for which it has given no credit. */
   readonly heldBytes?: () => number
   end(): void
 }
 
-/** What fits into the first window of a stream of a session, and what HTTP/2 takes of it without a credit of its own. */
+/** What fits into the first window of a session's stream, and what HTTP/2 accepts of it without its own credit. */
 const ARRIVES_BYTES = 60_000
 const FRAMED_BYTES = 45_000
 
@@ -167,7 +167,7 @@ function playHttp1(port: number, plan: Plan): Playing {
       setTimeout(() => socket.resume(), afterMs / 4)
     })
   } else socket.resume()
-  // A FIN behind bytes that we have stopped to read is not seen; a reset is.
+  // A FIN behind bytes that we have stopped reading is not seen; a reset is.
   const leave = () => (body > 0 ? socket.resetAndDestroy() : socket.destroy())
   if (manner === 'cancels') setTimeout(leave, afterMs)
   if (manner === 'resets') setTimeout(() => socket.resetAndDestroy(), afterMs)

@@ -1,4 +1,4 @@
-/** A control plane of the test's own on loopback: etcd, API server, controllers. No kubelet: a test plays the node. */
+/** A control plane for the test on loopback: etcd, API server, controllers. No kubelet: a test plays the node. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { generateKeyPairSync } from 'node:crypto'
 import { once } from 'node:events'

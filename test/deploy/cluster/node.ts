@@ -1,6 +1,6 @@
 /**
- * The part of scheduler and kubelet that the control plane waits for: pods are bound, ready, and gone. No container runs, but those of
- * `helm test`, as processes.
+ * The part of scheduler and kubelet that the control plane waits for: pods are bound, ready and gone. No container
+ * runs, except those of `helm test`, as processes.
  */
 import type { Cluster, Said } from './cluster.ts'
 import { type ContainerPod, runPod } from './pod.ts'
@@ -22,7 +22,7 @@ export class PlayedNode {
   readonly #cluster: Cluster
   /** Pods become ready. */
   makesReady = true
-  /** What the pods of `helm test` have said, by name. */
+  /** What the pods of `helm test` have printed, by name. */
   readonly said = new Map<string, Said>()
   readonly #begun = new Set<string>()
   #stopped = false

@@ -1,4 +1,6 @@
-/** Runs the container of a pod as the API server holds it: its arguments, variables and mounted files; no image, no isolation. */
+/**
+ * Runs a pod's container as the API server has it: its arguments, variables and mounted files; no image, no isolation.
+ */
 import { execFile } from 'node:child_process'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
@@ -36,7 +38,7 @@ export interface ContainerPod {
   }
 }
 
-/** Rejects where something that the pod needs is not there. */
+/** Rejects if something that the pod needs is missing. */
 export async function runPod(cluster: Cluster, { metadata, spec }: ContainerPod): Promise<Said> {
   const { name, namespace } = metadata
   const read = async (kind: 'configmaps' | 'secrets', which: string) => {

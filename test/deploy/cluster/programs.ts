@@ -24,7 +24,7 @@ export async function buildPrograms(): Promise<string> {
   const folder = join(cache, NAMES)
   if (existsSync(folder)) return folder
   await mkdir(cache, { recursive: true })
-  // Whole or not at all, and two that build at once do not meet.
+  // Whole or not at all, and two builds at once do not collide.
   const made = await mkdtemp(join(cache, 'build-'))
   const version = { gitVersion: `v${KUBERNETES}`, gitMajor: '1', gitMinor: KUBERNETES.split('.')[1] }
   const flags = Object.entries(version).map(([name, value]) => `-X k8s.io/component-base/version.${name}=${value}`)

@@ -1,4 +1,4 @@
-/** The two messages between the runner and a server under test: Protobuf behind four bytes of length, by hand. */
+/** The two messages between the runner and a server under test: Protobuf after four bytes of length, by hand. */
 
 /** What the runner wants of a server (`ServerCompatRequest`). */
 export interface ServerWish {
@@ -6,7 +6,7 @@ export interface ServerWish {
   /** 1: HTTP/1.1, 2: HTTP/2. */
   readonly httpVersion: number
   readonly messageReceiveLimit: number
-  /** Certificate and key (PEM) where TLS is wanted. */
+  /** Certificate and key (PEM) if TLS is wanted. */
   readonly tls: { readonly cert: string; readonly key: string } | undefined
 }
 
@@ -20,7 +20,7 @@ export function readWish(message: Buffer): ServerWish {
   return { protocol: number(1), httpVersion: number(2), messageReceiveLimit: number(6), tls }
 }
 
-/** The same wish without TLS. */
+/** The same request without TLS. */
 export function writePlainWish({ protocol, httpVersion, messageReceiveLimit }: ServerWish): Buffer {
   return delimited(Buffer.concat([varint(1, protocol), varint(2, httpVersion), varint(6, messageReceiveLimit)]))
 }
