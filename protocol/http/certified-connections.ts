@@ -12,6 +12,8 @@ const LOOK_MS = 1000
 /** A request may be on its way. */
 const PATIENCE_MS = 2000
 
+const guarded = guardWith(() => {})
+
 interface Certified {
   /** Milliseconds since 1970. */
   readonly endsAt: number
@@ -32,7 +34,7 @@ export class CertifiedConnections {
   }
 
   /** None of its steps throws. */
-  readonly #look = guardWith(() => {})(() => {
+  readonly #look = guarded(() => {
     for (const certified of this.#all) {
       if (certified.endsAt > Date.now()) continue
       this.#forget(certified)

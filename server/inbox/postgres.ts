@@ -243,10 +243,10 @@ export class PostgresStore extends GroupedStore {
 
   /** Uses the connection regularly. Load balancers and firewalls forget idle connections, and the next webhook would be refused. */
   #keepAlive(connections: Connections): void {
-    const failed = this.guard((error: unknown) => {
+    const lost = this.guard((error: unknown) => {
       if (this.#connections === connections) this.#failed(error)
     })
-    connections.writer.query('SELECT').catch(failed)
+    connections.writer.query('SELECT').catch(lost)
   }
 
   async #beatAgain(connections: Connections): Promise<void> {

@@ -139,7 +139,7 @@ describe('the inbox', () => {
     const well = await check(...inbox(), '--inbox.disk-free', '1KiB')
     // A disk that others use is slow, too.
     expect(statuses(well.of(...CODES))).toEqual([expect.stringMatching(/ (ok|warn)$/), 'inbox-room ok'])
-    expect(well.of('inbox-disk')[0]!.found).toMatch(/^\d+\.\d ms to keep 4 KiB/)
+    expect(well.of('inbox-disk')[0]!.found).toMatch(/^\d+\.\d ms to sync 4 KiB/)
     expect(readdirSync(file('data'))).toEqual([])
     const full = await check(...inbox(), '--inbox.disk-free', '8000GiB')
     expect([statuses(full.of('inbox-room')), full.code]).toEqual([['inbox-room fail'], 5])

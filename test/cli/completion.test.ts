@@ -92,7 +92,7 @@ describe('in the shells themselves', () => {
       words=(sallyport certs show ''); CURRENT=4; _sallyport`
     const { stdout, stderr } = await run('zsh', script, ['-f'])
     expect(stderr).toBe('')
-    expect(stdout).toMatch(/^server:Makes another [^\n]*\nshow:Describes [^\n]*\nfiles\n$/)
+    expect(stdout).toMatch(/^server:Creates another [^\n]*\nshow:Describes [^\n]*\nfiles\n$/)
   })
 
   test.runIf(needs('fish'))('fish', async () => {
@@ -101,6 +101,6 @@ describe('in the shells themselves', () => {
       complete -C 'sallyport certs show a-f'`
     const { stdout, stderr } = await run('fish', script, ['--no-config'])
     expect(stderr).toBe('')
-    expect(stdout).toMatch(/^server\tMakes another [^\n]*\nshow\tDescribes [^\n]*\na-file\.pem\n$/)
+    expect(stdout).toMatch(/^server\tCreates another [^\n]*\nshow\tDescribes [^\n]*\na-file\.pem\n$/)
   })
 })
