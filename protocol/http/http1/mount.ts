@@ -26,7 +26,7 @@ import { removeHeader, setHeader, stripHopByHop, stripTrailers } from '../header
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
-import { addMount, destroyAtTurn, whenClosed } from './mounts.ts'
+import { addMount } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
 import { lookMs, WriteProgress } from './write-progress.ts'
@@ -182,7 +182,7 @@ class MountedResponse implements ResponseSink, Failing {
       if (!wasOver) sink.requestAbort(new SallyportError('cancelled'))
       else this.#leaves(this.#waiting)
     })
-    whenClosed(this.#response, onClose)
+    this.#response.once('close', onClose)
     if (!hasBody) {
       sink.requestEnd([])
       this.#request.resume()
@@ -207,7 +207,7 @@ class MountedResponse implements ResponseSink, Failing {
   }
 
   responseInformational(status: number, headers: HeaderList): void {
-    // Node has said 100 itself, and would read what a 103 says; one that waits behind others in a pipeline goes without.
+    // Node has said 100 itself, and would read what a 103 says.
     const { socket } = this.#response
     const late = this.#over || this.#response.headersSent || this.#request.httpVersion === '1.0'
     if (late || socket === null || status === 100 || status === 101) return
@@ -281,10 +281,10 @@ class MountedResponse implements ResponseSink, Failing {
   threw(error: unknown): void {
     const told = () => this.#sink?.requestAbort(toSallyportError(error))
     this.#over = true
-    endFor(error, this.#logger, 'an exchange failed', () => destroyAtTurn(this.#response), told)
+    endFor(error, this.#logger, 'an exchange failed', () => this.#response.destroy(), told)
   }
 
-  /** Node says nothing of what a response that waits behind others was given, if its connection ends before its turn. */
+  /** Node calls back no write that comes while its connection is being closed. */
   #leaves(bytes: number): void {
     const gone = Math.min(bytes, this.#waiting)
     this.#waiting -= gone
@@ -321,7 +321,7 @@ class MountedResponse implements ResponseSink, Failing {
   #cut(): void {
     const { socket } = this.#response
     if (this.#untilClose && socket !== null && !('encrypted' in socket)) resetSocket(socket)
-    destroyAtTurn(this.#response)
+    this.#response.destroy()
   }
 
   #fresh(): ResponseSink {

@@ -3,9 +3,9 @@
  * taken back in any order.
  */
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
-import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { guardWith, ignore } from '../../base/guard.ts'
+import { DeadlineWatch, LOOK_MS } from '../../base/deadline-watch.ts'
+import { isBroken } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 
 export interface Mounted {
@@ -37,39 +37,28 @@ export function addMount(server: HttpServer, mounted: Mounted): () => void {
   return () => mounts.delete(mounted)
 }
 
-/** Node gives a response that waits behind others no socket yet, and forgets that it was destroyed: its caller would wait for ever. */
-export function destroyAtTurn(response: ServerResponse): void {
-  if (response.socket === null) response.assignSocket = socket => socket.destroy()
-  else response.destroy()
-}
-
-/** What the end of a connection calls for the responses that wait there behind others. */
-const waiting = new WeakMap<Socket, Set<() => void>>()
-
 /**
- * Calls `onClose` when the response is over or its connection has closed, perhaps twice; it must not throw. Node 22 does not tell a
- * response that waits behind others that its connection has closed, and no version does so once {@link destroyAtTurn} was called.
+ * Calls `begin` when no other response of the connection is under way. Node reports the requests of a pipeline at once, so a single
+ * connection could begin any number of exchanges.
  */
-export function whenClosed(response: ServerResponse, onClose: () => void): void {
-  response.once('close', onClose)
-  if (response.socket !== null) return
-  const closings = closingsOf(response.req.socket)
-  closings.add(onClose)
-  response.once('close', () => closings.delete(onClose))
-}
-
-/** One listener for all of them, since Node warns of many. */
-function closingsOf(socket: Socket): Set<() => void> {
-  const known = waiting.get(socket)
-  if (known !== undefined) return known
-  const closings = new Set<() => void>()
-  waiting.set(socket, closings)
-  const guard = guardWith(ignore)
-  const onClosed = guard(() => {
-    for (const onClose of closings) onClose()
-  })
-  socket.once('close', onClosed)
-  return closings
+function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: () => void): void {
+  if (response.socket !== null) {
+    begin()
+    return
+  }
+  // Node does not read on while a body waits for its turn, so it does not notice a caller that leaves.
+  const look = () => {
+    if (isBroken(socket)) socket.destroy()
+    return socket.destroyed ? Number.POSITIVE_INFINITY : LOOK_MS
+  }
+  const watch = new DeadlineWatch(look, { threw: () => socket.destroy() })
+  watch.within(LOOK_MS)
+  const assign = response.assignSocket
+  response.assignSocket = assigned => {
+    watch.stop()
+    assign.call(response, assigned)
+    begin()
+  }
 }
 
 class Mounts {
@@ -132,12 +121,14 @@ class Mounts {
       this.#pass(event, request, response)
       return
     }
-    try {
-      one.request(request, response)
-    } catch (error) {
-      destroyAtTurn(response)
-      one.failed(error)
-    }
+    atTurn(request, response, () => {
+      try {
+        one.request(request, response)
+      } catch (error) {
+        response.destroy()
+        one.failed(error)
+      }
+    })
   }
 
   /** A request whose offer nobody accepts stays an ordinary request. */

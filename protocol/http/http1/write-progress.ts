@@ -16,7 +16,7 @@ export class WriteProgress {
   #queued = 0
   #lookedAt = 0
 
-  /** Time until the next look; 0 once nothing was taken for `stalledMs`. An answer that waits for its turn has no socket. */
+  /** Time until the next look; 0 once nothing was taken for `stalledMs`. An answer that has left has no socket. */
   left(socket: Duplex | null, stalledMs: number, now: number): number {
     const queued = socket === null ? 0 : queuedInHandle(socket)
     if (socket === null || queued !== this.#queued || this.at === 0) {
