@@ -26,9 +26,9 @@ const STATE = {
   trailers: 9,
 } as const
 
-/** Digits of a chunk size: 2^44 bytes. */
+/** How many digits a chunk size may have, which bounds it to 2^44 bytes. */
 const MAX_SIZE_DIGITS = 11
-/** Bytes of all chunk extensions of one body; nobody uses them. */
+/** How many bytes all chunk extensions of one body may have. Nobody uses them. */
 const MAX_EXTENSION_BYTES = 4096
 
 export class BodyReader {
@@ -41,9 +41,9 @@ export class BodyReader {
   #digits = 0
   #extensionBytes = 0
   #tail: Buffer | undefined
-  /** How much of the current trailers was checked, in whole lines. */
+  /** How many bytes of the current trailers have been checked, in whole lines. */
   #checkedBytes = 0
-  /** Content of small chunks, gathered and not yet passed on. */
+  /** Content of small chunks, gathered but not yet passed on. */
   #smallBytes = 0
 
   /** `fault` is the reason of the errors that `feed` throws. */
@@ -54,7 +54,7 @@ export class BodyReader {
     this.#trailers = new HeadParser(limits, fault === 'upstream-broken')
   }
 
-  /** Bytes still to come of a body of known length. */
+  /** How many bytes are still to come of a body of known length. */
   get left(): number {
     return this.#state === STATE.length ? this.#left : 0
   }
@@ -77,23 +77,23 @@ export class BodyReader {
     this.#state = STATE.close
   }
 
-  /** The connection ended; true if that is a proper end of this body. */
+  /** The connection has ended. Returns true if that properly ends this body. */
   closed(): boolean {
     if (this.#state !== STATE.close) return false
     this.#finish([])
     return true
   }
 
-  /** Gives the body up and ignores what is fed later. */
+  /** Gives up on the body and ignores whatever is fed later. */
   stop(): void {
     this.#state = STATE.done
     this.#tail = undefined
     this.#smallBytes = 0
   }
 
-  /** Takes what belongs to the body from offset `start` on; returns the offset behind it. */
+  /** Consumes the bytes of the body, from offset `start` on. Returns the offset after them. */
   feed(bytes: Buffer, start: number): number {
-    // Forget what a fault left behind.
+    // Clear what an earlier fault left behind.
     this.#smallBytes = 0
     const end = this.#feed(bytes, start)
     this.#giveSmall()
@@ -139,7 +139,7 @@ export class BodyReader {
     return end
   }
 
-  /** Returns false if the receiver gave the body up. */
+  /** Returns false if the receiver has given up on the body. */
   #giveSmall(): boolean {
     if (this.#smallBytes === 0) return true
     const piece = gathered(this.#smallBytes)
@@ -187,7 +187,7 @@ export class BodyReader {
     }
   }
 
-  /** Trailers are rare: they are collected, bounded, and parsed once their end is there. */
+  /** Trailers are rare, so they are collected up to a bound, and parsed once they are complete. */
   #trailer(bytes: Buffer, start: number): number {
     if (this.#tail === undefined && bytes[start] === CR && bytes[start + 1] === LF) {
       this.#finish([])
@@ -204,7 +204,7 @@ export class BodyReader {
       if (line > this.#checkedBytes) this.#parseTrailers(tail, line)
       this.#checkedBytes = line
       if (tail.length >= this.#limits.headBytes) throw this.#bad('trailers')
-      // The bytes at hand may be lent.
+      // The bytes may be lent, so they are copied.
       this.#tail = Buffer.from(tail)
       return start + piece.length
     }

@@ -1,4 +1,4 @@
-/** What each byte may be in a head (RFC 9110 section 5.6, RFC 9112 section 3), as tables. */
+/** Lookup tables for the bytes that a head may contain (RFC 9110 section 5.6, RFC 9112 section 3). */
 import { Buffer } from 'node:buffer'
 
 export const CR = 0x0d
@@ -7,15 +7,15 @@ export const SP = 0x20
 export const HT = 0x09
 export const COLON = 0x3a
 
-/** The lower-case byte where the byte may stand in a token, else 0. */
+/** The byte in lower case if a token may contain it, else 0. */
 export const TOKEN_LOWER = new Uint8Array(256)
-/** As {@link TOKEN_LOWER}, and 0 for upper case. */
+/** Like {@link TOKEN_LOWER}, but 0 for upper case. */
 export const LOWER = new Uint8Array(256)
-/** 1 where the byte may stand in a field value: tab, space, visible ASCII, obs-text. */
+/** 1 if a field value may contain the byte: tab, space, visible ASCII, obs-text. */
 export const VALUE = new Uint8Array(256)
-/** 1 where the byte may stand in a request target: visible ASCII without `#`. */
+/** 1 if a request target may contain the byte: visible ASCII without `#`. */
 export const TARGET = new Uint8Array(256)
-/** The value of a hexadecimal digit, else 255. */
+/** The value of a hexadecimal digit, or 255 for any other byte. */
 export const HEX = new Uint8Array(256).fill(255)
 
 for (const char of "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")

@@ -1,6 +1,6 @@
 /**
- * An upstream HTTP/1.1 connection: one exchange at a time, responses parsed strictly. Whatever an upstream does against
- * the rules ends the exchange as `upstream-broken` and the connection with it; so do bytes that nobody asked for.
+ * An upstream HTTP/1.1 connection: one exchange at a time, with responses parsed strictly. If an upstream breaks the rules, the
+ * exchange ends as `upstream-broken`, and so does the connection. Bytes that belong to no request end it too.
  */
 
 import type { Buffer } from 'node:buffer'
@@ -31,34 +31,34 @@ interface Http1ClientOptions {
   limits?: Partial<HttpLimits> | undefined
   /** Shared by the connections of a pool. */
   reader?: SocketReader | undefined
-  /** Heads of responses that came before; shared by the connections of a pool. */
+  /** Heads of earlier responses, shared by the connections of a pool. */
   heads?: ByteCache<Head> | undefined
-  /** Called when an exchange has ended and the connection may take another. */
+  /** Called when an exchange has ended and the connection is ready for another. */
   onIdle?: ((connection: Http1ClientConnection) => void) | undefined
-  /** Called once, when the connection can take no more exchanges and its socket is gone or going. */
+  /** Called once, when the connection can carry no more exchanges and its socket is closed or closing. */
   onClose?: ((connection: Http1ClientConnection) => void) | undefined
 }
 
 export interface SendOptions {
-  /** From the last byte of the request to the head of the response; default 60 s, 0 is no limit. */
+  /** From the last byte of the request to the head of the response. Default 60 s; 0 means no limit. */
   headTimeoutMs?: number | undefined
 }
 
 const HEAD_TIMEOUT_MS = 60_000
-/** An upstream may close a little earlier than it announced. */
+/** Allows for an upstream that closes slightly earlier than it announced. */
 export const KEEP_ALIVE_MARGIN_MS = 1_000
 
-/** Bodies until close and bytes after the last response need no state of their own: `idle` takes no bytes. */
+/** Bodies until close and bytes after the last response need no state of their own: in `idle`, no bytes are accepted. */
 type State = 'idle' | 'head' | 'body' | 'raw' | 'closed'
 
 export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOwner, WriterOwner, Failing {
-  /** How many exchanges were begun on it. */
+  /** How many exchanges have been started on it. */
   exchanges = 0
-  /** Whether a byte of the response to the last request has come. */
+  /** Whether any byte of the response to the last request has arrived. */
   responseStarted = false
-  /** How long the upstream keeps an idle connection, if its last response said so (`Keep-Alive: timeout`). */
+  /** How long the upstream keeps an idle connection open, if its last response said so (`Keep-Alive: timeout`). */
   keepAliveMs: number | undefined
-  /** Set by `rest`: when its upstream might be about to close it. */
+  /** Set by `rest`: when the upstream might be about to close the connection. */
   idleUntil = 0
   readonly #socket: Duplex
   readonly #options: Http1ClientOptions
@@ -73,14 +73,14 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   /** The upstream allows another exchange after this one. */
   #keepAlive = true
   #ended = false
-  /** From the first body on: a head alone is written before anybody can have answered it. */
+  /** Set from the first body on. A head without a body is written before anybody can have answered it. */
   #outlivesFailedWrites = false
-  /** The peer takes nothing any more; what it said before is still read. */
+  /** The peer accepts no more bytes. What it sent before is still read. */
   #writeFailed: SallyportError | undefined
   #sentAt = 0
   readonly #progress = new WriteProgress()
 
-  /** `socket` is connected (and, for TLS, verified); it belongs to the connection from now on. */
+  /** `socket` is connected and, for TLS, verified. The connection owns it from now on. */
   constructor(socket: Duplex, options: Http1ClientOptions = {}) {
     this.#socket = socket
     this.#options = options
@@ -103,7 +103,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     return this.#state === 'idle' && !this.#socket.destroyed
   }
 
-  /** Waits for another exchange for `mostMs`, or less if the upstream said so. False: the connection is of no more use. */
+  /** Waits up to `mostMs` for another exchange, or less if the upstream said so. Returns false if the connection is no longer usable. */
   rest(mostMs: number): boolean {
     const told = this.keepAliveMs
     const ms = told === undefined ? mostMs : Math.min(mostMs, told - KEEP_ALIVE_MARGIN_MS)
@@ -111,7 +111,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     return ms > 0
   }
 
-  /** Whether it is idle, and its upstream is not about to close it. */
+  /** Whether it is idle and its upstream is not about to close it. */
   fresh(now: number): boolean {
     return this.idle && now < this.idleUntil
   }
@@ -161,7 +161,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
 
   parsed(): void {
     this.#intake.regulate()
-    // Not before all of what came with the response was looked at: bytes behind it make the connection useless.
+    // Wait until everything that came with the response has been looked at. Extra bytes after it make the connection unusable.
     if (this.#state === 'idle') this.#options.onIdle?.(this)
   }
 
@@ -177,7 +177,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
         this.bodyData(bytes)
         return false
       default:
-        // Behind the response, or with none asked for: the next response could not be told from it.
+        // Bytes after the response, or without a request, could not be told from the next response.
         this.#intake.clear()
         this.destroy()
         return false
@@ -198,14 +198,14 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     const exchange = this.#exchange!
     if (++exchange.informational > this.#limits.informational) throw broken('too many informational responses')
     if (status === 100) {
-      // Without an expectation it means nothing to the caller.
+      // The caller did not ask for it, so it would mean nothing to the caller.
       if (!exchange.awaitsContinue) return
       exchange.awaitsContinue = false
     }
     exchange.response.responseInformational(status, headers)
   }
 
-  /** `head` may be that of other responses too. */
+  /** `head` may be shared with other responses. */
   #head(head: Head): void {
     const exchange = this.#exchange!
     if (head.status > 599) throw broken(`status ${head.status}`)
@@ -221,7 +221,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.keepAliveMs = keepAliveTimeout(head.keepAliveParameters)
     exchange.headReceived = true
     if (exchange.awaitsContinue) {
-      // The final answer came in place of the 100: the body is not wanted.
+      // The final answer came instead of the 100, so the upstream does not want the body.
       exchange.awaitsContinue = false
       exchange.requestDone = true
     }
@@ -310,7 +310,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     if (error !== undefined) exchange.response.responseAbort(error)
   }
 
-  /** The response is over; the connection is free only if the request is as well. */
+  /** The response is over. The connection is free only if the request is over as well. */
   #exchangeOver(exchange: ClientExchange): void {
     if (exchange !== this.#exchange) return
     const whole = exchange.requestDone
@@ -345,12 +345,12 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
       exchange.response.responseEnd([])
       return
     }
-    // After a reset, the end does not say whether a body without a length is whole.
+    // After a reset, the end does not tell whether a body without a length is complete.
     if (this.#state === 'body' && this.#writeFailed === undefined && this.#body.closed()) return
     this.#broken(this.#writeFailed ?? broken('the upstream closed the connection'))
   }
 
-  /** A reset, as by a server that has answered without reading all of the body and closed: its answer may stand in the kernel. */
+  /** A reset, for example by a server that answered without reading the whole body and closed. Its answer may still be in the kernel. */
   readonly #onWriteFailed = (error: Error): void => {
     if (this.#writeFailed !== undefined || this.#state === 'closed') return
     const exchange = this.#exchange
@@ -381,7 +381,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.destroy()
   }
 
-  /** What goes wrong in an event or a timer ends the connection; its exchange is told. */
+  /** An error in an event handler or a timer ends the connection, and its exchange is notified. */
   threw(error: unknown): void {
     const broken = () => this.#broken(toSallyportError(error))
     endFor(error, noLogger, '', broken, () => this.destroy())
@@ -401,7 +401,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.#options.onClose?.(this)
   }
 
-  /** Acts on what is due; returns the time until the next deadline. */
+  /** Acts on deadlines that have passed. Returns the time until the next one. */
   #check(now: number): number {
     const exchange = this.#exchange
     if (exchange === undefined) return Number.POSITIVE_INFINITY
@@ -418,7 +418,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
       exchange.awaitsContinue = false
       exchange.response.responseInformational(100, [])
     }
-    // While a request body is on its way, its upstream has all the time that it needs.
+    // While a request body is being sent, its upstream may take as long as it needs.
     if (exchange.headTimeoutMs === 0) return Number.POSITIVE_INFINITY
     if (!exchange.requestDone && !exchange.request.upgrade) return exchange.headTimeoutMs
     const left = timeLeft(this.#sentAt, exchange.headTimeoutMs, now)

@@ -1,4 +1,4 @@
-/** One request on an upstream connection, as the downstream end sees it: writes the request. */
+/** One request on an upstream connection, as the downstream end sees it. It writes the request. */
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { hasHeader, isAuthority, isPath, isToken, remembering } from '../headers.ts'
@@ -6,7 +6,7 @@ import { FRAMING, fieldLines, lastChunk } from './encode.ts'
 import type { BodyOwner } from './socket-writer.ts'
 import { newWebSocketKey } from './websocket.ts'
 
-/** The parts of an {@link HttpRequest} that go out; the headers are final. */
+/** The parts of an {@link HttpRequest} that are sent. The headers are final. */
 export interface OutgoingRequest {
   readonly method: string
   readonly authority: string
@@ -16,14 +16,14 @@ export interface OutgoingRequest {
   readonly upgrade: boolean
 }
 
-/** What the exchange asks of its connection. */
+/** What the exchange needs from its connection. */
 export interface ClientWire {
   text(text: string): void
   body(chunk: Uint8Array, owner: BodyOwner): void
   responseConsumed(exchange: ClientExchange, bytes: number): void
   requestEnded(exchange: ClientExchange): void
   halfClose(exchange: ClientExchange): void
-  /** The exchange cannot go on; the response sink is told only if `error` is given. */
+  /** The exchange cannot continue. The response sink is notified only if `error` is given. */
   giveUp(exchange: ClientExchange, error: SallyportError | undefined): void
 }
 
@@ -36,13 +36,13 @@ export class ClientExchange implements RequestSink, BodyOwner {
   readonly response: ResponseSink
   readonly webSocketKey: string | undefined
   readonly headTimeoutMs: number
-  /** The whole request is written, or will not be. */
+  /** The whole request has been written, or never will be. */
   requestDone = false
-  /** Nothing more is said to the response sink. */
+  /** The response sink gets no more calls. */
   responseDone = false
   headReceived = false
   raw = false
-  /** The upstream was asked to say 100, and neither it nor the caller has gone on. */
+  /** The upstream was asked for a 100, and neither the upstream nor the caller has continued. */
   awaitsContinue = false
   informational = 0
   #wire: ClientWire
@@ -59,7 +59,7 @@ export class ClientExchange implements RequestSink, BodyOwner {
     this.#framing = framingOf(request)
   }
 
-  /** Writes the head; throws SallyportError if it cannot be sent. */
+  /** Writes the head. Throws SallyportError if it cannot be sent. */
   start(): void {
     const { method, path, authority, headers, bodyBytes } = this.request
     if (!isMethod(method) || !isPath(path) || (authority !== '' && !isHost(authority))) {
@@ -91,7 +91,7 @@ export class ClientExchange implements RequestSink, BodyOwner {
       else this.#wire.body(chunk, this)
       return
     }
-    // It would end the body.
+    // An empty chunk would end the body.
     if (chunk.length === 0) return
     this.#wire.text(`${chunk.length.toString(16)}\r\n`)
     this.#wire.body(chunk, this)

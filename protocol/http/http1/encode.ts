@@ -67,14 +67,14 @@ const REASONS: Readonly<Record<number, string>> = {
 
 const STATUS_LINES = Array.from({ length: 600 }, (_, status) => `HTTP/1.1 ${status} ${REASONS[status] ?? ''}`)
 
-/** Without the end of the line. `status`: 100 to 599. */
+/** Without the line end. `status` is from 100 to 599. */
 export function statusLine(status: number): string {
   return STATUS_LINES[status]!
 }
 
-/** How the length of the body is told. */
+/** How the length of the body is conveyed. */
 export const FRAMING = {
-  /** No body; `content-length` as it stands in the headers (HEAD, 304). */
+  /** No body; `content-length` as in the headers (HEAD, 304). */
   none: 0,
   /** No body and no `content-length` (1xx, 204, 101). */
   forbidden: 1,
@@ -85,8 +85,8 @@ export const FRAMING = {
 } as const
 
 /**
- * Field lines for `headers`, with the framing that is meant in place of what they say; each begins with the end of the line
- * before it. Throws SallyportError if a name or value could not stand in a head.
+ * Field lines for `headers`. Framing fields come from the arguments and not from `headers`. Each line begins with the line end
+ * of the previous one. Throws SallyportError if a name or value is not allowed in a head.
  */
 export function fieldLines(headers: HeaderList, framing: number, bodyBytes: number): string {
   let text = ''
@@ -116,13 +116,13 @@ function unsendable(name: string): SallyportError {
   return new SallyportError('upstream-broken', `field cannot be sent: ${JSON.stringify(name.slice(0, 64))}`)
 }
 
-/** What a response says of its connection. */
+/** What a response says about its connection. */
 export const CONNECTION = { unsaid: 0, keepAlive: 1, close: 2 } as const
 
 const CONNECTION_LINES = ['', '\r\nconnection: keep-alive', '\r\nconnection: close']
 const heads = new HeadCache()
 
-/** The head of a final response. `date`: of the line that is added; '' for none. Throws as {@link fieldLines}. */
+/** The head of a final response. `date` is the date line to add, or '' for none. Throws like {@link fieldLines}. */
 export function responseHead(response: ResponseHead, framing: number, connection: number, date: string): string {
   const { status, headers, bodyBytes } = response
   // One number for all three: framings are below 8, connections below 4.
@@ -141,7 +141,7 @@ export function lastChunk(trailers: HeaderList): string {
   return `0${fieldLines(stripTrailers(trailers), FRAMING.forbidden, 0)}\r\n\r\n`
 }
 
-/** `Date` of the current second; one for all connections of a listener. */
+/** The `Date` line for the current second, one for all connections of a listener. */
 export class DateClock {
   #second = -1
   #text = ''

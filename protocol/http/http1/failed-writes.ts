@@ -1,15 +1,15 @@
 /**
- * A socket that goes on reading after the peer's reset has made a write fail. What the peer sent before the reset stands in
- * the kernel, and can be read until the end; Node destroys the socket at the failed write and loses it.
+ * Keeps a socket readable after the peer's reset has made a write fail. What the peer sent before the reset is still in the
+ * kernel and can be read to the end, but Node destroys the socket when the write fails, and loses it.
  */
 import type { Duplex } from 'node:stream'
 
 type Written = (error?: Error | null) => void
 
-/** How the kernel says that the peer takes nothing any more. Such a connection ends by itself when it has been read. */
+/** The errors by which the kernel says that the peer accepts no more bytes. Such a connection ends by itself once it has been read. */
 const RESET: ReadonlySet<unknown> = new Set(['EPIPE', 'ECONNRESET'])
 
-/** `onFailed` is called for each write that met a reset; for the stream, it was written. Other errors are as usual. */
+/** `onFailed` is called for each write that met a reset. For the stream, that write succeeded. Other errors are handled as usual. */
 export function outliveFailedWrites(socket: Duplex, onFailed: (error: Error) => void): void {
   const written = (done: Written): Written => {
     return error => {

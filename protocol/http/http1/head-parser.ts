@@ -1,6 +1,6 @@
 /**
- * The strict parser of HTTP/1.1 heads: one pass over the bytes, each checked against what the grammar allows (RFC 9112
- * sections 2 to 5). It refuses bare LF, bare CR, NUL, folded lines, white space before the colon, empty names.
+ * The strict parser of HTTP/1.1 heads. It passes over the bytes once and checks each against the grammar (RFC 9112 sections
+ * 2 to 5). It refuses bare LF, bare CR, NUL, folded lines, white space before the colon, and empty names.
  */
 import type { Buffer } from 'node:buffer'
 import { type ErrorCode, SallyportError } from '../../base/errors.ts'
@@ -44,7 +44,7 @@ export class Head {
 
 /** Reused for all heads of one connection. */
 export class HeadParser {
-  /** The head parsed since `start`. */
+  /** The head parsed since the last call of `start`. */
   head = new Head()
   readonly #limits: HeadLimits
   readonly #response: boolean
@@ -60,13 +60,13 @@ export class HeadParser {
     this.#connection = undefined
   }
 
-  /** Parses the first line from `start`; returns the offset behind it, or -1 if `end` comes first. */
+  /** Parses the first line from `start`. Returns the offset after it, or -1 if the line is incomplete at `end`. */
   startLine(bytes: Buffer, start: number, end: number): number {
     return this.#response ? this.statusLine(bytes, start, end) : this.requestLine(bytes, start, end)
   }
 
   /**
-   * Parses `METHOD SP target SP HTTP/1.x CRLF` from `start`; returns the offset behind it, or -1 if `end` comes first.
+   * Parses `METHOD SP target SP HTTP/1.x CRLF` from `start`. Returns the offset after it, or -1 if the line is incomplete at `end`.
    */
   requestLine(bytes: Buffer, start: number, end: number): number {
     let at = start
@@ -90,7 +90,7 @@ export class HeadParser {
     return lineEnd
   }
 
-  /** Parses `HTTP/1.x SP 3DIGIT [SP reason] CRLF`; returns the offset behind it, or -1 if `end` comes first. */
+  /** Parses `HTTP/1.x SP 3DIGIT [SP reason] CRLF`. Returns the offset after it, or -1 if the line is incomplete at `end`. */
   statusLine(bytes: Buffer, start: number, end: number): number {
     if (!this.#version(bytes, start, Math.min(end, start + 8))) throw this.fault('bad-request', 'version')
     let line = start
@@ -130,11 +130,11 @@ export class HeadParser {
     return -1
   }
 
-  /** Parses whole lines `name: value CRLF`, the last of which ends at `end`. */
+  /** Parses whole lines `name: value CRLF`. The last one ends at `end`. */
   fields(bytes: Buffer, start: number, end: number): void {
     const { headers } = this.head
     const most = this.#limits.headFields * 2
-    // One string for all lines; the values are slices of it, which cost no call.
+    // One string for all lines. The values are slices of it, which need no call.
     const text = latin1(bytes, start, end)
     let count = 0
     let at = start
@@ -218,7 +218,7 @@ export class HeadParser {
     if (named !== undefined) removeWhere(head.headers, name => named.has(name))
   }
 
-  /** A response's faults are the upstream's, whatever they are. */
+  /** Any fault in a response is the upstream's. */
   fault(reason: ErrorCode, what: string): SallyportError {
     return new SallyportError(this.#response ? 'upstream-broken' : reason, `head not valid: ${what}`)
   }

@@ -1,4 +1,4 @@
-/** Reads heads from what has come of a connection: a whole one at once, one that comes in pieces line by line. */
+/** Reads heads from the received bytes of a connection: a complete one at once, one that arrives in pieces line by line. */
 import type { Buffer } from 'node:buffer'
 import type { ByteCache } from '../../base/byte-cache.ts'
 import { HEAD_END, LF } from './bytes.ts'
@@ -6,15 +6,15 @@ import { type Head, type HeadLimits, HeadParser } from './head-parser.ts'
 
 /** Reused for all heads of one connection. */
 export class HeadReader {
-  /** Where the head that was read last ends, behind its empty line. */
+  /** Offset after the head that was read last, including its empty line. */
   end = 0
   readonly #limits: HeadLimits
   readonly #parser: HeadParser
   readonly #seen: ByteCache<Head> | undefined
-  /** How much of a head that is not whole was checked, in whole lines. */
+  /** How much of an incomplete head has been checked, in whole lines. */
   #checkedBytes = 0
 
-  /** `seen` has heads of final responses that came before, which `read` may return again. */
+  /** `seen` holds heads of earlier final responses, which `read` may return again. */
   constructor(limits: HeadLimits, response: boolean, seen?: ByteCache<Head>) {
     this.#limits = limits
     this.#parser = new HeadParser(limits, response)
@@ -22,15 +22,15 @@ export class HeadReader {
   }
 
   /**
-   * The head that begins at `start`, or undefined while it is not whole. What is there by then is checked already, so that a
-   * refusal need not wait for the rest. Throws SallyportError for a head that is malformed or too large.
+   * Returns the head that begins at `start`, or undefined while it is incomplete. The part that has arrived is checked already, so
+   * that a refusal need not wait for the rest. Throws SallyportError for a head that is malformed or too large.
    */
   read(bytes: Buffer, start: number): Head | undefined {
     const end = bytes.indexOf(HEAD_END, start)
     if (end < 0) {
       const lines = bytes.lastIndexOf(LF) + 1
       const long = bytes.length - start > this.#limits.headBytes
-      // Once for each line, since a head can come byte by byte.
+      // Once per line, since a head can come byte by byte.
       if (long || lines <= start || lines !== this.#checkedBytes) this.#parse(bytes, start, lines, bytes.length)
       this.#checkedBytes = lines
       return undefined
@@ -45,7 +45,7 @@ export class HeadReader {
     return head
   }
 
-  /** Parses the whole lines, which end at `lines`, and of the first line also a part. */
+  /** Parses the whole lines, which end at `lines`. The first line is parsed even if only a part of it has arrived. */
   #parse(bytes: Buffer, start: number, lines: number, end: number): void {
     const parser = this.#parser
     parser.start()

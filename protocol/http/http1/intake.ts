@@ -3,21 +3,21 @@ import type { Duplex } from 'node:stream'
 
 /** The connection that an intake reads for. */
 export interface IntakeOwner {
-  /** Uses some of the bytes up (`keep`, `clear`); returns whether there may be more to do at once. */
+  /** Uses some of the bytes (`keep`, `clear`). Returns whether there may be more to do at once. */
   step(bytes: Buffer): boolean
   /** A step threw. */
   stepFailed(error: unknown): void
   /** Called when everything usable has been used. */
   parsed(): void
-  /** Whether reading should stop for a reason of the connection's own. */
+  /** Whether the connection itself has a reason to stop reading. */
   holdsBack?(): boolean
   /** Reading has stopped or resumed. */
   paced?(paused: boolean): void
 }
 
 /**
- * What was read of a connection and is not yet used, and what its receiver has and has not consumed. Reading stops while that is
- * too much. Unused bytes may lie in the reader's buffer, which the next read changes.
+ * What has been read from a connection but not yet used, and what its receiver has not yet consumed. Reading stops while that is
+ * too much. Unused bytes may be in the reader's buffer, which the next read overwrites.
  */
 export class Intake {
   bytes: Buffer | undefined
@@ -30,14 +30,14 @@ export class Intake {
   #unconsumed = 0
   #stopped = false
 
-  /** `bufferBytes`: how much the receiver may have and not have consumed. */
+  /** `bufferBytes` is how much the receiver may hold without having consumed it. */
   constructor(socket: Duplex, bufferBytes: number, owner: IntakeOwner) {
     this.#socket = socket
     this.#bufferBytes = bufferBytes
     this.#owner = owner
   }
 
-  /** Takes what was read, and uses as much of it as possible now. */
+  /** Accepts what was read, and uses as much of it as possible now. */
   add(bytes: Buffer, lent: boolean): void {
     this.#lent = lent && this.bytes === undefined
     this.bytes = this.bytes === undefined ? bytes : Buffer.concat([this.bytes, bytes])
@@ -46,7 +46,7 @@ export class Intake {
     this.#lent = false
   }
 
-  /** Uses up what is there, as far as the owner's state allows. */
+  /** Uses the bytes at hand, as far as the owner's state allows. */
   parse(): void {
     if (this.parsing) return
     this.parsing = true
@@ -68,7 +68,7 @@ export class Intake {
     this.bytes = undefined
   }
 
-  /** A part of the bytes for the receiver, which keeps it until it is `consumed`. */
+  /** Some of the bytes go to the receiver, which holds them until they are `consumed`. */
   give(part: Uint8Array): Uint8Array {
     this.#unconsumed += part.length
     return this.#lent ? Buffer.from(part) : part
@@ -79,7 +79,7 @@ export class Intake {
     if (this.paused) this.regulate()
   }
 
-  /** The receiver is gone: what it has not consumed no longer counts. */
+  /** The receiver is gone, so what it has not consumed no longer counts. */
   forget(): void {
     this.#unconsumed = 0
   }

@@ -1,6 +1,6 @@
 /**
- * A handler on an embedder's own `http.Server`: requests for our hosts, and upgrades on the control path where there is one,
- * are taken before the embedder's listeners see them; all else is theirs.
+ * Mounts a handler on an embedder's own `http.Server`. Requests for our hosts, and upgrades on the control path if there is one,
+ * are handled before the embedder's listeners see them. Everything else is left to those listeners.
  */
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -37,13 +37,13 @@ interface MountOptions {
   readonly handler: Handler
   /** Whether we answer for this host. */
   readonly serves: (authority: string) => boolean
-  /** Takes upgrades on a path of ours; absent: all are the embedder's. */
+  /** Accepts upgrades on a path of ours. If absent, all upgrades are the embedder's. */
   readonly control?: { readonly path: string; readonly upgrade: UpgradeListener } | undefined
   readonly limits?: Partial<HttpLimits> | undefined
   readonly logger: Logger
 }
 
-/** Puts us in front of the listeners that `server` has now; the function it returns takes us out again. */
+/** Puts us before the listeners that `server` has now. The returned function removes us again. */
 export function mount(server: HttpServer, options: MountOptions): () => void {
   const serves = (request: IncomingMessage) => {
     try {
@@ -53,7 +53,7 @@ export function mount(server: HttpServer, options: MountOptions): () => void {
       return false
     }
   }
-  // A peer on a Unix socket has no address, and is on this machine. A TCP connection that was reset has none any more.
+  // A peer on a Unix socket has no address, and is on this machine. A TCP connection that was reset no longer has one.
   let isLocal = false
   const peerOf = ({ socket }: IncomingMessage) => {
     const place = server.address()
@@ -79,7 +79,7 @@ function pathOf({ url = '' }: IncomingMessage): string {
   return query < 0 ? url : url.slice(0, query)
 }
 
-/** The bytes that a request was made of, up to its body, so that our own parser judges them: `node:http` is more lenient. */
+/** The bytes of the request's head, rebuilt for our own parser to judge, since `node:http` is more lenient. */
 function headOf(request: IncomingMessage): Buffer {
   let text = `${request.method} ${request.url} HTTP/${request.httpVersion}\r\n`
   const raw = request.rawHeaders
@@ -87,7 +87,7 @@ function headOf(request: IncomingMessage): Buffer {
   return Buffer.from(`${text}\r\n`, 'latin1')
 }
 
-/** The connection becomes ours for good: what may follow on it could be for others. */
+/** We keep the connection for good, since later requests on it could be for other hosts. */
 function serveUpgrade(
   request: IncomingMessage,
   socket: Duplex,
@@ -123,16 +123,16 @@ function callOf(request: IncomingMessage, peerAddress: string, { limits }: Mount
     canonicalAddress(peerAddress),
     'encrypted' in request.socket,
   )
-  // Its Host has decided that the request is ours.
+  // Its Host decided that the request is ours, so the target must not name another.
   if (request.url?.startsWith('/') !== true) throw new SallyportError('bad-request', 'only the origin form is taken')
   const { headers } = head.request
-  // Node has told the caller to go on.
+  // Node has already sent the 100.
   if (head.expectsContinue) removeHeader(headers, 'expect')
   return { ...head.request, headers, upgrade: false }
 }
 
 const AHEAD_BYTES = 64 * 1024
-/** How much of an answer the kernel takes at once while its caller reads. */
+/** The kernel accepts an answer up to this size at once while its caller reads. */
 const SMALL_BYTES = 16 * 1024
 
 class MountedResponse implements ResponseSink, Failing {
@@ -144,19 +144,19 @@ class MountedResponse implements ResponseSink, Failing {
   #sink: RequestSink | undefined
   #ahead = 0
   #readAt = 0
-  /** More of the request's body is to come. */
+  /** More of the request's body is still to come. */
   #reading = false
-  /** Response bytes that were written and have not left. */
+  /** Response bytes that were written but have not left. */
   #waiting = 0
   readonly #progress = new WriteProgress()
   #over = false
-  /** Bytes of the answer's body that are still to come; or {@link BODY_UNKNOWN}. */
+  /** How many bytes of the answer's body are still to come, or {@link BODY_UNKNOWN}. */
   #left = 0
-  /** The answer has no body, whatever the handler says. */
+  /** The answer has no body, whatever the handler sends. */
   #bodiless = false
-  /** Only the close ends the body of the answer. */
+  /** Only closing the connection ends the body of the answer. */
   #untilClose = false
-  /** Response bytes taken before the sink was known. */
+  /** Response bytes that left before the sink was known. */
   #early = 0
   #failure: SallyportError | undefined
 
@@ -207,7 +207,7 @@ class MountedResponse implements ResponseSink, Failing {
   }
 
   responseInformational(status: number, headers: HeaderList): void {
-    // Node has said 100 itself, and would read what a 103 says.
+    // Node has sent the 100 itself, and would act on the fields of a 103, so we write to the socket.
     const { socket } = this.#response
     const late = this.#over || this.#response.headersSent || this.#request.httpVersion === '1.0'
     if (late || socket === null || status === 100 || status === 101) return
@@ -228,14 +228,14 @@ class MountedResponse implements ResponseSink, Failing {
       stripHopByHop(fields)
       if (status === 204 || bodyBytes === BODY_UNKNOWN) removeHeader(fields, 'content-length')
       else if (!this.#bodiless) setHeader(fields, 'content-length', String(bodyBytes))
-      // Node refuses it where no trailers can follow.
+      // Node throws if `trailer` is set on a response that can have none.
       if (!chunked) removeHeader(fields, 'trailer')
       this.#response.writeHead(status, fields)
       if (bodyBytes === BODY_UNKNOWN) this.#response.flushHeaders()
     })
   }
 
-  /** What cannot stand in a head is the upstream's fault. */
+  /** If the head cannot be sent, the upstream is at fault. */
   #send(step: () => void): void {
     try {
       step()
@@ -277,14 +277,14 @@ class MountedResponse implements ResponseSink, Failing {
     })
   }
 
-  /** What goes wrong in an event ends the exchange, and with it the connection. */
+  /** An error in an event handler ends the exchange and its connection. */
   threw(error: unknown): void {
     const told = () => this.#sink?.requestAbort(toSallyportError(error))
     this.#over = true
     endFor(error, this.#logger, 'an exchange failed', () => this.#response.destroy(), told)
   }
 
-  /** Node calls back no write that comes while its connection is being closed. */
+  /** Node never calls back a write that is made while its connection is being closed. */
   #leaves(bytes: number): void {
     const gone = Math.min(bytes, this.#waiting)
     this.#waiting -= gone
@@ -308,7 +308,7 @@ class MountedResponse implements ResponseSink, Failing {
 
   responseAbort(error: SallyportError): void {
     if (this.#over) {
-      // Drops what waits of the answer.
+      // Drop the part of the answer that has not left.
       if (this.#waiting > 0) this.#cut()
       return
     }
@@ -317,7 +317,7 @@ class MountedResponse implements ResponseSink, Failing {
     else answerProblem(this.#fresh(), { method: this.#request.method ?? 'GET', requestId: '', headers: [] }, error)
   }
 
-  /** A close alone would look like a proper end to a caller that reads until the close. */
+  /** To a caller that reads until the close, a plain close would look like a proper end. */
   #cut(): void {
     const { socket } = this.#response
     if (this.#untilClose && socket !== null && !('encrypted' in socket)) resetSocket(socket)
@@ -326,7 +326,7 @@ class MountedResponse implements ResponseSink, Failing {
 
   #fresh(): ResponseSink {
     this.#over = false
-    // Otherwise that of the head which could not be sent would stay.
+    // Otherwise the status message of the head that could not be sent would remain.
     this.#response.statusMessage = ''
     return this
   }
@@ -347,7 +347,7 @@ class MountedResponse implements ResponseSink, Failing {
     return Math.min(this.#checkBody(now), this.#checkWrite(now))
   }
 
-  /** A body that is not read, and one that does not come. */
+  /** Handles a body that nobody reads, and one that stops arriving. */
   #checkBody(now: number): number {
     if (!this.#reading) return Number.POSITIVE_INFINITY
     if (this.#isFull) {
@@ -365,7 +365,7 @@ class MountedResponse implements ResponseSink, Failing {
     return Number.POSITIVE_INFINITY
   }
 
-  /** A caller that takes nothing of its answer. */
+  /** Handles a caller that does not read its answer. */
   #checkWrite(now: number): number {
     if (this.#waiting === 0) return Number.POSITIVE_INFINITY
     const left = this.#progress.left(this.#response.socket, this.#limits.stalledMs, now)

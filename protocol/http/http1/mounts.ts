@@ -1,6 +1,6 @@
 /**
- * What is mounted on the server of an embedder: in front of the listeners that it had, beside what else is mounted there, and
- * taken back in any order.
+ * What is mounted on an embedder's server. Mounts come before the listeners that the server had, several can coexist, and they
+ * can be removed in any order.
  */
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
@@ -11,7 +11,7 @@ import { listTokens } from '../headers.ts'
 export interface Mounted {
   serves(request: IncomingMessage): boolean
   request(request: IncomingMessage, response: ServerResponse): void
-  /** Whether it takes the request if it is an upgrade. */
+  /** Whether it accepts the request, if that is an upgrade. */
   upgrades(request: IncomingMessage): boolean
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
   /** Called when it threw. The connection has ended. */
@@ -21,15 +21,15 @@ export interface Mounted {
 type Event = 'request' | 'checkContinue' | 'checkExpectation' | 'upgrade'
 type Listener = (...args: unknown[]) => void
 
-/** Without a listener Node itself answers what is expected, and goes on to `request`. */
+/** Without a listener for the other two, Node handles the expectation itself and then emits `request`. */
 const ALWAYS_HEARD: readonly Event[] = ['request', 'upgrade']
 
-/** Since Node 24.9: whether an offer to upgrade is taken. */
+/** Since Node 24.9: whether an offered upgrade is accepted. */
 type Host = HttpServer & { shouldUpgradeCallback?: (request: IncomingMessage) => boolean }
 
 const servers = new WeakMap<HttpServer, Mounts>()
 
-/** Puts `mounted` in front of all else on `server`. The function that it returns takes it back, once. */
+/** Puts `mounted` before everything else on `server`. The returned function removes it, once. */
 export function addMount(server: HttpServer, mounted: Mounted): () => void {
   const mounts = servers.get(server) ?? new Mounts(server)
   servers.set(server, mounts)
@@ -38,15 +38,15 @@ export function addMount(server: HttpServer, mounted: Mounted): () => void {
 }
 
 /**
- * Calls `begin` when no other response of the connection is under way. Node reports the requests of a pipeline at once, so a single
- * connection could begin any number of exchanges.
+ * Calls `begin` when no other response of the connection is in progress. Node emits all requests of a pipeline at once, so a single
+ * connection could start any number of exchanges.
  */
 function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: () => void): void {
   if (response.socket !== null) {
     begin()
     return
   }
-  // Node does not read on while a body waits for its turn, so it does not notice a caller that leaves.
+  // Node stops reading while a body waits for its turn, so it does not notice a caller that leaves.
   const look = () => {
     if (isBroken(socket)) socket.destroy()
     return socket.destroyed ? Number.POSITIVE_INFINITY : LOOK_MS
@@ -91,7 +91,7 @@ class Mounts {
       this.#server.removeAllListeners(event)
       if (theirs.length > 0 || ALWAYS_HEARD.includes(event)) this.#server.on(event, ours)
     }
-    // Before Node 24.9 every request that offers an upgrade is one, as soon as anybody listens for them.
+    // Before Node 24.9, once there is an `upgrade` listener, every request that offers an upgrade is emitted as `upgrade`.
     if (this.#shouldUpgrade !== undefined) this.#server.shouldUpgradeCallback = this.#isUpgrade
   }
 
@@ -131,7 +131,7 @@ class Mounts {
     })
   }
 
-  /** A request whose offer nobody accepts stays an ordinary request. */
+  /** A request whose offer nobody accepts remains an ordinary request. */
   readonly #isUpgrade = (request: IncomingMessage): boolean => {
     if (this.#mounted.some(one => one.upgrades(request)))
       return isWebSocket(request) && !hasBody(request) && !isBusy(request)
@@ -157,7 +157,7 @@ class Mounts {
     }
   }
 
-  /** What a listener of the embedder's throws is thrown as without us. */
+  /** An error that an embedder's listener throws propagates as it would without us. */
   #pass(event: Event, ...args: unknown[]): void {
     for (const listener of this.#theirs[event]) listener.apply(this.#server, args)
   }
@@ -168,12 +168,12 @@ function isWebSocket({ headers }: IncomingMessage): boolean {
   return listTokens(headers.upgrade ?? '').includes('websocket')
 }
 
-/** A body that comes with an offer to upgrade is read by Node, which leaves to others what stands behind it. */
+/** With a body before the upgrade, Node reads the body and would not give us the bytes after it. */
 function hasBody({ headers }: IncomingMessage): boolean {
   return headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined
 }
 
-/** Whether an answer to an earlier request is still to come on its connection: Node would send it amid what was upgraded. */
+/** Whether the answer to an earlier request is still due on its connection. Node would write it into the upgraded stream. */
 function isBusy({ socket }: IncomingMessage): boolean {
   return ((socket as { _httpMessage?: ServerResponse | null })._httpMessage ?? null) !== null
 }

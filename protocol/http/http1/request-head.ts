@@ -1,4 +1,4 @@
-/** From a parsed request head to an {@link HttpRequest}: framing, target forms, Host, upgrade, expectation. */
+/** Turns a parsed request head into an {@link HttpRequest}: framing, target forms, Host, upgrade, expectation. */
 import type { Buffer } from 'node:buffer'
 import { SallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
@@ -7,7 +7,7 @@ import type { Head, HeadLimits } from './head-parser.ts'
 import { HeadReader } from './head-reader.ts'
 import { isWebSocketKey } from './websocket.ts'
 
-/** What the connection needs to know besides the request. */
+/** What the connection needs to know in addition to the request. */
 export interface RequestHead {
   readonly request: HttpRequest
   readonly http10: boolean
@@ -47,7 +47,7 @@ export function requestHead(head: Head, peerAddress: string, encrypted: boolean)
   }
 }
 
-/** The head that `bytes` are, up to the empty line and with it. Throws as {@link requestHead}, and for what is too large. */
+/** Parses a complete head, including the empty line. Throws like {@link requestHead}, and if the head is too large. */
 export function parseRequest(bytes: Buffer, limits: HeadLimits, peerAddress: string, encrypted: boolean): RequestHead {
   const reader = new HeadReader(limits, false)
   const head = reader.read(bytes, 0)
@@ -55,7 +55,7 @@ export function parseRequest(bytes: Buffer, limits: HeadLimits, peerAddress: str
   return requestHead(head, peerAddress, encrypted)
 }
 
-/** RFC 9112 section 6.3, without any of its leniencies. */
+/** RFC 9112 section 6.3, without its leniencies. */
 function requestBody(head: Head): number {
   if (head.transferEncoding === undefined) return head.contentLength === -1 ? 0 : head.contentLength
   if (head.minor === 0) throw bad('transfer-encoding on HTTP/1.0')
@@ -64,10 +64,13 @@ function requestBody(head: Head): number {
   return BODY_UNKNOWN
 }
 
-/** Codings that nobody uses, and `chunked` once, last. */
+/** Any codings, with `chunked` exactly once and last. */
 const UNKNOWN_CODING = /^(?:(?!chunked[ \t]*,)[!#$%&'*+\-.^_`|~0-9a-z]+[ \t]*,[ \t]*)+chunked$/
 
-/** It is clear where the body ends, but not what it says (RFC 9112 section 6.1). With anything else, not even the end is clear. */
+/**
+ * With `chunked` alone the body is readable. With other codings before it, only its end is known (RFC 9112 section 6.1). Otherwise not
+ * even the end is known.
+ */
 function otherCoding(value: string): SallyportError {
   return UNKNOWN_CODING.test(value)
     ? new SallyportError('not-implemented', 'transfer coding')
@@ -76,7 +79,7 @@ function otherCoding(value: string): SallyportError {
 
 const isHost = remembering(isAuthority)
 
-/** RFC 9112 section 3.2: origin form, absolute form, and asterisk form for OPTIONS. The others are refused. */
+/** RFC 9112 section 3.2: origin form, absolute form, and asterisk form for OPTIONS. The other forms are refused. */
 function target(head: Head, http10: boolean): { authority: string; path: string } {
   if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')
   if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw bad('not exactly one host')
@@ -89,7 +92,7 @@ function target(head: Head, http10: boolean): { authority: string; path: string 
 
 const ABSOLUTE = /^https?:\/\/([^/?]*)(.*)$/i
 
-/** The target's authority wins over Host (RFC 9112 section 3.2.2). */
+/** The authority of the target takes precedence over Host (RFC 9112 section 3.2.2). */
 function absoluteForm(head: Head): { authority: string; path: string } {
   const parts = ABSOLUTE.exec(head.target)
   if (parts === null) throw bad('request target')
@@ -99,7 +102,7 @@ function absoluteForm(head: Head): { authority: string; path: string } {
   return { authority: withoutEmptyPort(authority), path }
 }
 
-/** Whatever asks for another protocol, or asks wrongly, is an ordinary request. */
+/** A request for any other protocol, or with a malformed offer, is an ordinary request. */
 function isWebSocket(head: Head, bodyBytes: number): boolean {
   return (
     head.upgrade !== undefined &&

@@ -1,14 +1,14 @@
 /**
- * A downstream HTTP/1.1 connection: reads requests one after the other, hands each to the handler, and keeps what may
- * follow (pipelined requests, bytes behind an upgrade) waiting until it is its turn.
+ * A downstream HTTP/1.1 connection. It reads requests one after the other and hands each to the handler. Bytes that arrive early
+ * (pipelined requests, bytes after an upgrade request) wait until it is their turn.
  *
  *     readHead -> readBody -> await -> readHead ...        ordinary requests
  *                    |          |
  *                    |          +-> upgrade -> raw         after a 101
- *                    +-> drain -> readHead                 the response came first: the rest is thrown away, bounded
- *     any -> linger                                        our half is closed; what comes is thrown away, for a while
+ *                    +-> drain -> readHead                 the response came first: the rest is discarded, up to a bound
+ *     any -> linger                                        our half is closed: what arrives is discarded for a while
  *
- * A request is begun only while the writer holds little: who does not read answers is not read from, either.
+ * A request is started only while the writer holds little. A caller that does not read its answers is not read from, either.
  */
 
 import type { Buffer } from 'node:buffer'
@@ -44,31 +44,31 @@ export interface Http1ServerOptions {
   limits?: Partial<HttpLimits> | undefined
   /** Whether the caller's connection is encrypted; by default, whether the socket is a TLSSocket. */
   encrypted?: boolean | undefined
-  /** Address of the caller, if it is not the socket's peer (PROXY protocol). */
+  /** Address of the caller, if that differs from the socket's peer (PROXY protocol). */
   peerAddress?: string | undefined
   logger?: Logger | undefined
-  /** The set that the connection joins while it lives. */
+  /** The set that the connection belongs to while it is open. */
   connections?: ConnectionSet | undefined
   dates?: DateClock | undefined
   /** Closes after the first answer. */
   oneRequest?: boolean | undefined
   /** Shared by the connections of a listener. */
   reader?: SocketReader | undefined
-  /** Called for each request that was refused before the handler saw it. */
+  /** Called for each request that was refused before the handler got it. */
   onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
-  /** Which pages may read an answer that the handler has no part in; of a head that was refused it shows what was read. */
+  /** Which pages may read an answer that is not the handler's. If the head was refused, it is given what could be read of it. */
   corsOf?: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
 
 /**
- * Serves HTTP/1.1 on an accepted socket, which should allow half-open. `first` are bytes that were already read from
- * it. The socket belongs to the connection from now on.
+ * Serves HTTP/1.1 on an accepted socket, which should allow half-open. `first` holds bytes that were already read from it. The
+ * connection owns the socket from now on.
  */
 export function serveHttp1(socket: Socket | TLSSocket, options: Http1ServerOptions, first?: Buffer): ManagedConnection {
   return new Http1ServerConnection(socket, options, first)
 }
 
-/** Requests of one connection that begin in one turn, so that a caller who pipelines a thousand lets others have theirs. */
+/** How many requests of one connection may start in one turn, so that a caller that pipelines a thousand leaves time for others. */
 const REQUESTS_PER_TURN = 16
 /** Every answer begins with this. */
 const STATUS_LINE = 'HTTP/1.1 '
@@ -97,18 +97,18 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #intake: Intake
   #state: State = 'readHead'
   #exchange: ServerExchange | undefined
-  /** Requests that were begun in this turn. */
+  /** How many requests were started in this turn. */
   #begun = 0
-  /** The rest of a pipeline waits for the next turn or for the writer. */
+  /** The rest of a pipeline waits for the next turn, or for the writer. */
   #behind = false
-  /** It waits for the writer. */
+  /** The rest of a pipeline waits for the writer. */
   #choked = false
   #closing: boolean
-  /** How long an idle connection that was asked to close is still read: a request may be on its way. */
+  /** How long an idle connection that was asked to close is still read, since a request may be on its way. */
   #patienceMs = 0
   #closingSince = 0
   #halfClosed = false
-  /** Characters of the status line that were sent, each to find out whether the caller is still there. */
+  /** How many characters of the status line were sent, each to find out whether the caller is still there. */
   #asked = 0
   /** Bytes written for the answers before this one. */
   #earlierBytes = 0
@@ -165,7 +165,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#intake.regulate()
   }
 
-  /** The caller has closed its half: whatever is not whole by now never will be. */
+  /** The caller has closed its half. Whatever is incomplete by now will remain incomplete. */
   #cutShort(): void {
     switch (this.#state) {
       case 'readHead':
@@ -179,7 +179,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
           this.destroy()
           return
         }
-        // Answers to earlier requests are still on their way.
+        // Answers to earlier requests are still being sent.
         exchange.ended = true
         exchange.takeSink()?.requestAbort(new SallyportError('cancelled'))
         this.#linger()
@@ -231,7 +231,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       this.#fallBehind()
       return false
     }
-    // One empty line before a request line is skipped (RFC 9112 section 2.2), as soon as it is whole.
+    // One empty line before a request line is skipped (RFC 9112 section 2.2) once it is complete.
     const half = bytes.length === 1 && bytes[0] === CR
     const parsed = half ? undefined : this.#heads.read(bytes, bytes[0] === CR && bytes[1] === LF ? 2 : 0)
     if (parsed === undefined) {
@@ -304,7 +304,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (exchange === this.#exchange) this.#intake.consumed(bytes)
   }
 
-  /** More of a pipeline than it may begin, or that waits for its turn. */
+  /** Reading stops while the rest of a pipeline waits for its turn, and while more than `bufferBytes` of it has arrived. */
   holdsBack(): boolean {
     if (this.#behind) return true
     const waits = this.#state === 'await' || this.#state === 'upgrade'
@@ -327,7 +327,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#writer.text(this.#asked === 0 ? text : this.#goOn(text))
   }
 
-  /** The rest of an answer whose first characters were sent to find out whether the caller is still there. */
+  /** Sends the rest of an answer whose first characters were sent to find out whether the caller is still there. */
   #goOn(text: string): string {
     const rest = text.slice(this.#asked)
     this.#asked = 0
@@ -352,14 +352,14 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (!head.keepAlive || this.#closing || head.request.upgrade) return false
     if (this.#halfClosed && this.#intake.bytes === undefined) return false
     if (this.#state !== 'readBody') return true
-    // The body is still to come: after an error it may be long, and without its 100 it may not come at all.
+    // The rest of the body is still due. After an error it may be long, and without a 100 it may never come.
     return !exchange.awaitsContinue && (status < 400 || this.#body.left <= this.#limits.drainBytes)
   }
 
   upgraded(exchange: ServerExchange): void {
     if (exchange !== this.#exchange) return
     this.#state = 'raw'
-    // The handler may have answered before it returned: then there is no one yet to take what waits.
+    // The handler may have answered before it returned. Until it has, there is no sink for the waiting bytes.
     process.nextTick(Http1ServerConnection.#parseDue, this)
   }
 
@@ -384,10 +384,10 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (exchange === this.#exchange) this.#linger()
   }
 
-  /** The response is over before the request: the rest is read and thrown away, up to a bound. */
+  /** The response is over before the request. The rest of the request is read and discarded, up to a bound. */
   #leaveBody(exchange: ServerExchange): void {
     this.#exchange = exchange.keepAlive ? exchange : undefined
-    // The upstream end knows that it is over; it hears nothing more but that the response leaves.
+    // The upstream end knows that the request is over. All it still hears is that response bytes have left.
     this.#intake.forget()
     if (!exchange.keepAlive) {
       this.#linger()
@@ -400,7 +400,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#intake.regulate()
   }
 
-  /** Both request and response are over. */
+  /** Both the request and the response are over. */
   #next(): void {
     const keepAlive = this.#exchange?.keepAlive ?? false
     this.#exchange = undefined
@@ -414,14 +414,14 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#state = 'readHead'
     this.#headBegun = false
     this.#since = now
-    // 0 would be looked at behind each request, for nothing.
+    // 0 means no limit. It is not passed on as 0, which would schedule a check after each request.
     const idleMs = this.#limits.keepAliveMs || Number.POSITIVE_INFINITY
     this.#watch.within(this.#closing ? patienceMs : idleMs, now)
   }
 
   /**
-   * Closes our half, and waits a little for the caller to read what we said. What it still sends is read: if we closed on it,
-   * the kernel would answer with a reset, and senders that see that do not look for the answer.
+   * Closes our half and gives the caller a little time to read what we sent. What the caller still sends is read. If we closed the
+   * socket on it, the kernel would answer with a reset, and a sender that sees a reset does not look for the answer.
    */
   #linger(): void {
     if (this.#state === 'closed' || this.#state === 'linger') return
@@ -454,7 +454,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       return
     }
     if (this.#state !== 'readHead') {
-      // Its answer is out already, and so may be those before it, unread.
+      // Its answer has been written already. That answer and those before it may still be unread.
       this.#linger()
       return
     }
@@ -472,12 +472,12 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       return
     }
     this.#writer.flush()
-    // A close alone would look like a proper end to a caller that reads until the close.
+    // To a caller that reads until the close, a plain close would look like a proper end.
     if ((untilClose || this.#state === 'raw') && !('encrypted' in this.#socket)) resetSocket(this.#socket)
     this.destroy()
   }
 
-  /** Whether earlier answers still wait, with little of the answer that is cut behind them. */
+  /** Whether earlier answers still wait, and only little of the cut answer waits after them. */
   #earlierWait(): boolean {
     const { held, writtenBytes } = this.#writer
     const earlier = this.#earlierBytes - (writtenBytes - held)
@@ -552,12 +552,12 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#gone()
   }
 
-  /** What goes wrong in an event or a timer ends the connection, and no other. */
+  /** An error in an event handler or a timer ends this connection and no other. */
   threw(error: unknown): void {
     endFor(error, this.#logger, 'a connection of a caller failed', () => this.destroy())
   }
 
-  /** Acts on what is due; returns the time until the next deadline. */
+  /** Acts on deadlines that have passed. Returns the time until the next one. */
   #check(now: number): number {
     const unheard = this.#intake.paused || this.#halfClosed
     if (unheard && isBroken(this.#socket)) this.destroy()
@@ -569,7 +569,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const limits = this.#limits
     switch (this.#state) {
       case 'readHead':
-        // The writer has a deadline of its own.
+        // The writer has its own deadline.
         if (this.#behind) return Number.POSITIVE_INFINITY
         if (this.#closing && this.#intake.bytes === undefined)
           return due(this.#closingSince, this.#patienceMs, now, this.#onIdle)
@@ -579,7 +579,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       case 'readBody':
         return this.#intake.paused ? this.#ask(now) : this.#checkBody(now)
       case 'raw':
-        // Our half is closed: a caller that neither sends nor closes its own is gone.
+        // Our half is closed. A caller that neither sends nor closes its half is gone.
         return this.#exchange?.ended === true
           ? this.#checkEnd(limits.stalledMs, now, this.#onGone)
           : Number.POSITIVE_INFINITY
@@ -599,15 +599,15 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     }
   }
 
-  /** All is said. A caller that still reads it has the deadline of those who stop reading. */
+  /** Everything has been written. While the caller still has to read it, only the deadline for callers that stop reading applies. */
   #checkEnd(ms: number, now: number, act: () => void): number {
     if (this.#writer.waiting > 0) this.#since = now
     return due(this.#since, ms, now, act)
   }
 
   /**
-   * A caller that has left has closed both halves of the connection, which looks like one that waits for its answer, or behind
-   * bytes that we do not take like nothing at all, until something is said to it: then its kernel answers with a reset.
+   * A caller that has left has closed both halves. To us this looks like a caller that waits for its answer, or, after bytes that
+   * we do not read, like nothing at all. Only when we send something does its kernel answer with a reset. So we send a character.
    */
   #ask(now: number): number {
     if (this.#asked === STATUS_LINE.length || this.#exchange?.headSent === true) return Number.POSITIVE_INFINITY

@@ -1,4 +1,4 @@
-/** One request on a downstream connection, as the upstream end sees it: writes the response. */
+/** One request on a downstream connection, as the upstream end sees it. It writes the response. */
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import {
   BODY_UNKNOWN,
@@ -15,23 +15,23 @@ import type { RequestHead } from './request-head.ts'
 import type { BodyOwner } from './socket-writer.ts'
 import { webSocketAccept } from './websocket.ts'
 
-/** What the exchange asks of its connection. */
+/** What the exchange needs from its connection. */
 export interface ServerWire {
   text(text: string): void
   body(chunk: Uint8Array, owner: BodyOwner): void
   date(): string
-  /** Which pages may read our own answer. */
+  /** Which pages may read an answer of our own. */
   corsOf(request: HttpRequest): CorsPolicy | undefined
-  /** Whether the connection can serve another request after this response; asked once, at the head. */
+  /** Whether the connection can serve another request after this response. Asked once, at the head. */
   mayKeepAlive(exchange: ServerExchange, status: number): boolean
   requestConsumed(exchange: ServerExchange, bytes: number): void
   upgraded(exchange: ServerExchange): void
   responseEnded(exchange: ServerExchange): void
-  /** Behind the end of an upgraded response: what the caller still sends is thrown away. */
+  /** An upgraded response has ended, so what the caller still sends is discarded. */
   unwanted(exchange: ServerExchange): void
-  /** Cuts the response off: the caller must not take it for complete. `untilClose`: only the close would end it. */
+  /** Cuts the response off so that the caller cannot mistake it for complete. `untilClose`: only the close would end it. */
   cut(exchange: ServerExchange, untilClose: boolean): void
-  /** Drops what waits to be written, and with it the connection. */
+  /** Drops everything that waits to be written, and the connection with it. */
   drop(): void
 }
 
@@ -41,9 +41,9 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   headSent = false
   ended = false
   keepAlive = false
-  /** Set if our own end found the response at fault. */
+  /** Set if our own end found a fault in the response. */
   failure: SallyportError | undefined
-  /** An error is being answered: one that meets the answer cuts the connection. */
+  /** An error is being answered. Another error during that answer cuts the connection. */
   #failed = false
   /** The caller still waits for a 100. */
   awaitsContinue: boolean
@@ -133,7 +133,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
       if (this.#left < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
       else this.#body(chunk)
     } else if (this.#framing === FRAMING.chunked) {
-      // It would end the body.
+      // An empty chunk would end the body.
       if (chunk.length === 0) return
       this.#wire.text(`${chunk.length.toString(16)}\r\n`)
       this.#body(chunk)
@@ -191,14 +191,14 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     }
   }
 
-  /** The caller misses nothing of the response, whatever its upstream does behind it: all that HEAD, 204 and 304 have is the head. */
+  /** The response is complete for the caller, whatever its upstream does next. After HEAD, a 204 or a 304, the head is all of it. */
   get #whole(): boolean {
     if (!this.headSent || this.#raw) return false
     if (this.#framing === FRAMING.length) return this.#left === 0
     return this.#framing === FRAMING.none || this.#framing === FRAMING.forbidden
   }
 
-  /** Our own end found the response at fault: the upstream is told as well. */
+  /** Our own end found a fault in the response, so the upstream is notified as well. */
   #fail(error: SallyportError): void {
     const sink = this.takeSink()
     this.failure = error
@@ -206,7 +206,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     sink?.requestAbort(error)
   }
 
-  /** The sink, which is told nothing more by the exchange: it is about to be told its last. */
+  /** Returns the sink for its last call. The exchange makes no more calls to it. */
   takeSink(): RequestSink | undefined {
     const { sink } = this
     this.sink = undefined

@@ -1,27 +1,27 @@
 /**
- * Reads sockets into one buffer that all connections of a listener or a pool share: a fresh buffer for each read costs
- * more than parsing a small request. Bodies get buffers of their own, which their receivers keep.
+ * Reads sockets into one buffer that all connections of a listener or a pool share. A fresh buffer for each read would cost more
+ * than parsing a small request. Bodies get buffers of their own, which their receivers keep.
  *
- * `node:net` has this as its option `onread`, for sockets that it dials; sockets that it accepts have the same slots, but
- * no door to them. Where they cannot be found (TLS, streams that are no sockets), reading is Node's usual.
+ * `node:net` offers this as the option `onread`, but only for sockets that it dials. Sockets that it accepts have the same slots
+ * without public access. Where the slots cannot be found (TLS, streams that are not sockets), Node reads as usual.
  */
 import { Buffer } from 'node:buffer'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Failing } from '../../base/guard.ts'
 
-/** What libuv reads at most in one call. */
+/** The most that libuv reads in one call. */
 const READ_BYTES = 64 * 1024
-/** After a full read, a read of this size belongs to a body: its buffer is given away instead of copied. */
+/** After a full read, a read of at least this size belongs to a body. Its buffer is handed over instead of copied. */
 const BODY_BYTES = 16 * 1024
 
-/** Takes what was read. Bytes that are `lent` change after the call: what is kept of them must be copied. */
+/** Receives what was read. Bytes that are `lent` change after the call, so whatever is kept must be copied. */
 export type OnRead = (bytes: Buffer, lent: boolean) => void
 
 interface Slots {
   readonly buffer: symbol
   readonly callback: symbol
-  /** Asked after each read for the buffer of the next one. */
+  /** Asked for the next buffer after each read. */
   readonly next: symbol
 }
 
@@ -33,7 +33,7 @@ export class SocketReader {
   #shared: Buffer | undefined
   #slots: Slots | undefined
 
-  /** Everything that comes from now on goes to `onRead`; what that throws ends `owner`. The socket flows, and may be paused and resumed. */
+  /** Everything that arrives from now on goes to `onRead`; if it throws, `owner` ends. The socket flows, and can be paused and resumed. */
   read(socket: Duplex, onRead: OnRead, owner: Failing): void {
     const handle = (socket as { _handle?: Handle })._handle
     const slots = this.#slotsOf(socket, handle)
@@ -67,7 +67,7 @@ export class SocketReader {
       next = undefined
       return buffer
     }
-    // A stream asks for more a tick after each chunk, even if it was paused meanwhile; such a socket would start to read.
+    // A stream asks for more a tick after each chunk, even if it was paused in the meantime. Such a socket would start to read.
     const more = socket.read.bind(socket)
     socket.read = size => {
       try {

@@ -1,6 +1,6 @@
 /**
- * Writes to a socket: what is written in one turn goes out in one call, small pieces copied together, large ones not. While the
- * kernel takes nothing, little that comes in a turn is gathered with what came before. Tells the owner of body bytes when the kernel has them.
+ * Writes to a socket. Everything that is written in one turn goes out in one call, with small pieces copied together. While the kernel
+ * accepts nothing, the small writes of a turn are joined with earlier ones. The owner of a body is told when the kernel has its bytes.
  */
 import { Buffer } from 'node:buffer'
 import { Socket } from 'node:net'
@@ -11,44 +11,44 @@ import { type Failing, stepOf } from '../../base/guard.ts'
 import { ownBytes } from '../../base/own-bytes.ts'
 
 export interface BodyOwner {
-  /** So many bytes of a body have left for the kernel, or were lost with the socket: they wait here no longer. */
+  /** This many bytes of a body no longer wait here: the kernel has them, or they were lost with the socket. */
   sent(bytes: number): void
 }
 
-/** Up to here copying into one buffer is cheaper than a vectored write. */
+/** Up to this size, copying into one buffer is cheaper than a vectored write. */
 const COPY_BYTES = 16 * 1024
-/** With this much, waiting for more gains nothing. */
+/** Beyond this size, waiting for more gains nothing. */
 const TURN_BYTES = 128 * 1024
-/** Pieces this small are likely to be followed by more in this turn. Written one by one, each would be a call. */
+/** Pieces this small are likely to be followed by more in this turn. Written one by one, each would cost a call. */
 const BULK_BYTES = 8 * 1024
 
-/** What the writer tells its connection. What it throws in a turn of its own ends the connection. */
+/** What the writer reports to its connection. An error that is thrown outside of the connection's own calls ends the connection. */
 export interface WriterOwner extends Failing {
-  /** The kernel did not take all of it: from now on something waits. */
+  /** The kernel did not accept everything, so something waits from now on. */
   writeWaits(): void
-  /** The kernel has taken a write whole. */
+  /** The kernel has accepted a complete write. */
   wrote(): void
 }
 
 export class SocketWriter implements Failing {
   /** Bytes that the kernel has not taken yet. */
   waiting = 0
-  /** All that was written, whether or not it has left. */
+  /** All bytes that were written, whether or not they have left. */
   writtenBytes = 0
   readonly #socket: Duplex
   readonly #connection: WriterOwner
-  /** Plain sockets say at once what the kernel took, and keep nothing of it. TLS does neither, other streams may not. */
+  /** Plain sockets report at once what the kernel accepted, and keep none of it. TLS does neither, and other streams may not. */
   readonly #tellsAtOnce: boolean
-  /** What came in earlier turns behind something that waits, and stands before `#pieces`. */
+  /** What was written in earlier turns behind something that waits. It comes before `#pieces`. */
   #gathered: Gathered | undefined
   #pieces: (string | Uint8Array)[] = []
-  /** Of both. */
+  /** Bytes in both. */
   #bytes = 0
   #scheduled = false
   #ending = false
   #owner: BodyOwner | undefined
   #owed = 0
-  /** Per write that waits: its size, who is owed a notice, and how much. */
+  /** For each waiting write: its size, whom to notify, and for how many bytes. */
   readonly #sizes: number[] = []
   readonly #owners: (BodyOwner | undefined)[] = []
   readonly #debts: number[] = []
@@ -64,7 +64,7 @@ export class SocketWriter implements Failing {
     return this.waiting + this.#bytes
   }
 
-  /** Text in latin1: heads and framing. */
+  /** Text is latin1: heads and framing. */
   text(text: string): void {
     this.#add(text)
   }
@@ -99,7 +99,7 @@ export class SocketWriter implements Failing {
     if (this.waiting === 0 || !this.#gather()) this.#flush(this.#tellsAtOnce)
   }
 
-  /** A pending write costs some hundred bytes of its own, so small pieces are held back until what is before them has left. */
+  /** A pending write costs some hundred bytes, so small pieces are held back until what is before them has left. */
   #gather(): boolean {
     const pieces = this.#pieces
     const bytes = this.#bytes - (this.#gathered?.length ?? 0)
@@ -116,7 +116,7 @@ export class SocketWriter implements Failing {
     this.#flush(false)
   }
 
-  /** `mayTell`: whoever wrote has returned, and can be told before we do. */
+  /** `mayTell`: the code that wrote has returned, so owners can be notified before this call returns. */
   #flush(mayTell: boolean): void {
     if (this.#bytes === 0) return
     const pieces = this.#pieces
@@ -148,11 +148,11 @@ export class SocketWriter implements Failing {
     this.#debts.push(owed)
     if (this.waiting === 0) this.#connection.writeWaits()
     this.waiting += bytes
-    // An empty write, whose callback says that everything before it has left.
+    // An empty write: its callback says that everything before it has left.
     if (atOnce) this.#socket.write('', this.#onWritten)
   }
 
-  /** What the kernel takes at once needs no buffer of its own. */
+  /** What the kernel accepts at once needs no buffer of its own. */
   #writeAtOnce(pieces: (string | Uint8Array)[], bytes: number): void {
     if (pieces.length === 1 || bytes > COPY_BYTES) {
       this.#write(pieces, bytes, undefined)
@@ -162,7 +162,7 @@ export class SocketWriter implements Failing {
     if (this.#socket.writableLength > 0) scratch = undefined
   }
 
-  /** What is written behind something that waits will wait, too, and keeps no more memory than its own. */
+  /** What is written behind something that waits will wait too, so it is copied to keep no more memory than its own. */
   #write(pieces: (string | Uint8Array)[], bytes: number, callback: (() => void) | undefined): void {
     const waits = this.waiting > 0
     if (pieces.length > 1 && bytes <= COPY_BYTES) {
@@ -206,7 +206,7 @@ export class SocketWriter implements Failing {
     this.#connection.threw(error)
   }
 
-  /** Ends our half of the connection behind what was written. */
+  /** Closes our half of the connection after everything that was written. */
   end(): void {
     if (this.#ending) return
     this.flush()
@@ -215,14 +215,14 @@ export class SocketWriter implements Failing {
   }
 }
 
-/** Writers that have something for the end of this tick, each once. A tick for each of them would cost more than its place here. */
+/** Writers that have something for the end of this tick, each once. A separate tick for each would cost more than a place here. */
 let due: SocketWriter[] = []
 
 function flushSoon(writer: SocketWriter): void {
   if (due.push(writer) === 1) process.nextTick(flushAll)
 }
 
-/** One that throws ends its connection, and takes nothing from the others. */
+/** If one throws, its connection ends, and the other writers still flush. */
 const flushDue = stepOf<SocketWriter>(writer => writer.flushDue())
 
 function flushAll(): void {
@@ -231,7 +231,7 @@ function flushAll(): void {
   for (const writer of writers) flushDue(writer)
 }
 
-/** Where small pieces are joined. A writer that cannot send them at once keeps the buffer. */
+/** Where small pieces are joined. If a writer cannot send them at once, it keeps the buffer. */
 let scratch: Buffer | undefined
 
 function roomToJoin(): Buffer {

@@ -1,13 +1,13 @@
-/** Stands in for a head that could not be read. */
+/** Stands in for a head that could not be parsed. */
 import type { Buffer } from 'node:buffer'
 import { unreadRequest } from '../unread-request.ts'
 import type { RequestHead } from './request-head.ts'
 
-/** As much as a head may have, and then some. */
+/** A little more than a head may have. */
 const MOST_BYTES = 32 * 1024
 const TARGET = /^(?:\r\n)?([^\s]*) ?([^\s]*)/
 
-/** Read leniently, since nothing is forwarded on its word, and an origin counts only where a policy names it. */
+/** Parses leniently. Nothing is forwarded based on the result, and an origin counts only if a policy names it. */
 export function unreadHead(bytes: Buffer | undefined): RequestHead {
   const text = bytes?.toString('latin1', 0, MOST_BYTES) ?? ''
   const [, method, path] = TARGET.exec(text) ?? []
@@ -20,7 +20,7 @@ export function unreadHead(bytes: Buffer | undefined): RequestHead {
   }
 }
 
-/** A field whose line is whole. */
+/** A field whose line is complete. */
 function field(text: string, name: string): string | undefined {
   return new RegExp(`\\r\\n${name}:[ \\t]*([^\\s]+)[ \\t]*\\r\\n`, 'i').exec(text)?.[1]
 }

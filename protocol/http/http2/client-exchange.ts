@@ -14,7 +14,7 @@ import { StreamReader, StreamWriter } from './stream-body.ts'
 
 const { NGHTTP2_CANCEL, NGHTTP2_FLAG_END_STREAM, NGHTTP2_REFUSED_STREAM, NGHTTP2_STREAM_STATE_IDLE } = constants
 
-/** The upstream has not begun the request (RFC 9113, section 8.7): it may be sent again, whatever its method. */
+/** The upstream has not started the request (RFC 9113, section 8.7), so it may be sent again whatever its method. */
 export class UnprocessedError extends SallyportError {
   constructor(message: string) {
     super('upstream-broken', message)
@@ -24,7 +24,7 @@ export class UnprocessedError extends SallyportError {
 /** The session, as its exchanges see it. */
 export interface ExchangeOwner {
   readonly limits: HttpLimits
-  /** Takes no more exchanges: one got no answer. */
+  /** The session should accept no more exchanges, since one got no answer. */
   close(): void
   /** An exchange is about to reset its stream. */
   resets(): void
@@ -40,7 +40,7 @@ interface OwnedStream extends ClientHttp2Stream {
 
 type Raw = string[]
 
-/** One listener for all streams, which finds the exchange by its stream: what it throws ends that exchange. */
+/** One listener for all streams, which looks up the exchange by its stream. If it throws, that exchange ends. */
 function guarded<A = void, B = void, C = void>(step: (exchange: Http2ClientExchange, a: A, b: B, c: C) => void) {
   return function (this: OwnedStream, a: A, b: B, c: C): void {
     const exchange = this[EXCHANGE]!
@@ -88,9 +88,9 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #cancelled = false
   /** Node has asked for the trailers of the request, or never will. */
   #asked: boolean
-  /** The whole answer has come, and the stream may be destroyed before it says so. */
+  /** The whole answer has arrived. The stream may be destroyed before it reports this. */
   #settled = false
-  /** The part of the body that was taken out of the stream before the head was passed on. */
+  /** The part of the body that was read from the stream before the head was passed on. */
   #rest: Buffer | undefined
   #sentAt = performance.now()
 
@@ -224,18 +224,18 @@ export class Http2ClientExchange implements RequestSink, Failing {
       this.#responseLeft = head.contentLength
     } else if (this.#request.method !== 'HEAD' && status !== 304 && status !== 204) {
       if (head.contentLength > 0) throw broken('content-length without a body')
-      // There is no body at all (a trailers-only answer of gRPC). Every later hop can carry this form.
+      // There is no body at all (a trailers-only answer of gRPC). Every later hop can carry it as a head with length 0.
       if (head.contentLength === BODY_UNKNOWN) head.headers.push('content-length', '0')
     }
     if (this.#awaitsContinue) {
-      // The final answer came in place of the 100: the body is not wanted.
+      // The final answer came instead of the 100, so the upstream does not want the body.
       this.#awaitsContinue = false
       this.#requestDone = true
     }
     const bodyBytes = none || this.#raw ? 0 : head.contentLength
     this.#response.responseHead({ status, headers: head.headers, bodyBytes })
     if (this.#responseDone) return
-    // Nothing can follow. A reset after a whole response does not harm it.
+    // Nothing can follow. A reset after a whole response does it no harm.
     if (ended) this.#finish()
     else if (this.#rest !== undefined) this.#onData(this.#rest)
     else this.#reader.start(this.#onData)
@@ -279,7 +279,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#answeredAt = performance.now()
     this.#response.responseEnd(this.#trailers)
     if (!unsent || this.#raw) return
-    // The rest of the request is thrown away.
+    // The rest of the request is discarded.
     this.#requestDone = true
     this.#cancel()
   }
@@ -290,14 +290,14 @@ export class Http2ClientExchange implements RequestSink, Failing {
 
   // Ends and deadlines
 
-  /** The upstream has reset the stream, and takes no more of the request. */
+  /** The upstream has reset the stream, and accepts no more of the request. */
   #reset(): void {
     this.#requestDone = true
     this.#writer.drop()
     if (hasEnded(this.#stream)) this.#takeOut()
   }
 
-  /** The session is about to end, and its streams with all that waits in them. */
+  /** The session is about to end. Its streams end with it, and so does everything that waits in them. */
   settle(error: SallyportError): void {
     if (!hasEnded(this.#stream)) this.#broken(error)
     else {
@@ -306,12 +306,12 @@ export class Http2ClientExchange implements RequestSink, Failing {
     }
   }
 
-  /** Nothing of a whole answer is lost, whatever becomes of its stream. At most a window of it waits. */
+  /** Saves the rest of a complete answer, whatever becomes of its stream. At most one window of it waits. */
   #takeOut(): void {
     if (this.#responseDone || this.#settled) return
     this.#settled = true
     const rest: Buffer | null = this.#stream.read()
-    // Else the reader has it already.
+    // Otherwise the reader has it already.
     if (!this.#headReceived) this.#rest = rest ?? undefined
   }
 
@@ -327,7 +327,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#broken(this.#refused ?? broken(`the upstream reset the stream (${this.#stream.rstCode})`))
   }
 
-  /** Streams after the last one that a go-away names are closed with the same code. */
+  /** Node closes streams after the last one that a go-away names with this code, too. */
   get #refused(): UnprocessedError | undefined {
     if (this.#stream.rstCode !== NGHTTP2_REFUSED_STREAM) return undefined
     return new UnprocessedError('the upstream refused the stream')
@@ -342,8 +342,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
   }
 
   /**
-   * Node asks a stream for trailers behind the last of its data, even if the stream was destroyed meanwhile: then an assertion ends the
-   * process. An upstream can bring that about. So a stream that may still be asked is reset, and destroyed once nghttp2 has closed it.
+   * Node asks a stream for trailers after its last data, even if the stream was destroyed in the meantime. Then an assertion ends the
+   * process, and an upstream can provoke that. So a stream that may still be asked is reset, and destroyed once nghttp2 has closed it.
    */
   #outliveTrailers(): void {
     const stream = this.#stream
@@ -362,7 +362,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #closesFirst(): boolean {
     if (!this.#mayBeAsked) return false
     if (!this.#stream.closed) this.#stream.close(NGHTTP2_CANCEL)
-    // Node destroys it as it closes; a turn later it has.
+    // Node destroys it while closing it. One turn later that is done.
     else setImmediate(Http2ClientExchange.#closedDue, this)
     return true
   }
@@ -373,7 +373,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     return stream.state.state !== NGHTTP2_STREAM_STATE_IDLE
   }
 
-  /** Called when our own code, or that of the downstream end, is at fault. */
+  /** Called when our own code or that of the downstream end is at fault. */
   threw(error: unknown): void {
     this.#broken(toSallyportError(error))
   }
@@ -386,7 +386,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     if (!over) this.#response.responseAbort(error)
   }
 
-  /** Acts on what is due; returns the time until the next deadline. */
+  /** Acts on deadlines that have passed. Returns the time until the next one. */
   check(now: number): number {
     return Math.min(this.#checkHead(now), this.#checkWrite(now))
   }
@@ -400,7 +400,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
       this.#response.responseInformational(100, [])
     }
     if (this.#headTimeoutMs === 0) return Number.POSITIVE_INFINITY
-    // While a request body is on its way, its upstream has all the time that it needs.
+    // While a request body is being sent, its upstream may take as long as it needs.
     if (!this.#requestDone && !this.#request.upgrade) return this.#headTimeoutMs
     const left = timeLeft(this.#sentAt, this.#headTimeoutMs, now)
     if (left > 0) return left
@@ -411,7 +411,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
 
   #checkWrite(now: number): number {
     if (this.#limits.stalledMs === 0) return Number.POSITIVE_INFINITY
-    // The end of a request needs room, too: nghttp2 holds even an empty DATA. If the answer is over, nothing else watches it.
+    // The end of a request needs window, too: nghttp2 holds back even an empty DATA. If the answer is over, nothing else watches it.
     const endWaits = this.#responseDone && this.#writer.ended
     if (this.#writer.waiting === 0 && !endWaits) return this.#limits.stalledMs
     const since = Math.max(this.#writer.progressAt, this.#answeredAt)
@@ -426,7 +426,7 @@ function broken(message: string): SallyportError {
   return new SallyportError('upstream-broken', message)
 }
 
-/** Whatever is wrong with a response is the upstream's fault. */
+/** Any fault in a response is the upstream's. */
 function asUpstreamFault(error: unknown): SallyportError {
   const ours = toSallyportError(error)
   return ours.reason === 'bad-request' ? new SallyportError('upstream-broken', ours.message, { cause: ours }) : ours

@@ -1,6 +1,6 @@
 /**
- * An upstream HTTP/2 session, for gRPC and its like, with many exchanges at a time. It takes no more of them once its upstream
- * goes away, closes its half, falls silent, or leaves a request unanswered for too long, or when stream ids are used up.
+ * An upstream HTTP/2 session, for gRPC and similar protocols, with many exchanges at a time. It accepts no more exchanges once its
+ * upstream goes away, closes its half, falls silent, or leaves a request unanswered for too long, or when stream ids run out.
  */
 import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import type { Duplex } from 'node:stream'
@@ -19,15 +19,15 @@ import { type ExchangeOwner, Http2ClientExchange } from './client-exchange.ts'
 import { Faults } from './faults.ts'
 import { outgoingBlock } from './headers.ts'
 
-/** A request may repeat fields that Node takes for single. The upstream decides what that means. */
+/** A request may repeat fields that Node regards as single. The upstream decides what that means. */
 const LENIENT: object = { strictSingleValueFields: false }
 
 const HEAD_TIMEOUT_MS = 60_000
 /** How long an upstream may take to close a connection that we have closed. */
 const LINGER_MS = 1_000
 /**
- * Resets that a session is used for, at once and per second in the long run. Upstreams end a connection with all its streams
- * when it resets too many (CVE-2023-44487): Envoy looks at them from 500 streams on, Node and nghttp2 at 1,000.
+ * How many resets a session is used for: a burst, and a long-run rate per second. Upstreams that see too many resets end the
+ * connection with all its streams (CVE-2023-44487): Envoy checks from 500 streams on, Node and nghttp2 from 1,000.
  */
 const RESET_BURST = 200
 const RESETS_PER_SECOND = 10
@@ -40,7 +40,7 @@ interface Http2ClientOptions {
   limits?: Partial<HttpLimits> | undefined
   /** `:scheme` of the requests. Default `http`. */
   scheme?: 'http' | 'https' | undefined
-  /** Called once, when the upstream has said how much it takes. Until then it may refuse what is sent. */
+  /** Called once, when the upstream has announced its limits. What is sent earlier may be refused. */
   onSettings?: (() => void) | undefined
   /** Called when the last exchange in progress has ended. */
   onIdle?: ((session: Http2ClientSession) => void) | undefined
@@ -58,18 +58,18 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   readonly #resets = new TokenBucket(RESET_BURST, RESETS_PER_SECOND)
   #pingAt = 0
   #pinging = false
-  /** Set once it takes no more exchanges. */
+  /** Set once it accepts no more exchanges. */
   #closing = false
   /** Nothing more is sent, and the connection is about to close. */
   #over = false
 
-  /** `socket` is connected; it belongs to the session from now on. */
+  /** `socket` is connected. The session owns it from now on. */
   constructor(socket: Duplex, options: Http2ClientOptions = {}) {
     this.#socket = socket
     this.#options = options
     this.limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
-    // Before Node's own listeners, which throw away what waits in the streams.
+    // Before Node's own listeners, which discard what waits in the streams.
     const guard = guardWith(error => this.threw(error))
     const onLost = guard(this.#onLost)
     for (const event of ['end', 'error', 'close']) socket.on(event, onLost)
@@ -87,13 +87,13 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     this.#session = session
     const destroy = session.destroy.bind(session)
     const faults = new Faults(session, MOST_FAULTS)
-    // Node does so by itself where the upstream breaks the rules, and destroys the streams one by one.
+    // If the upstream breaks the rules, Node ends the session by itself and destroys the streams one by one.
     session.destroy = guard((error?: Error, code?: number) => {
       if (faults.spares(error)) return
       this.#settle(broken(error?.message ?? 'the session was ended'))
       destroy(error, code)
     })
-    // Node does so at a go-away, and pings no more. We end the session with its last exchange.
+    // At a go-away, Node closes the session by itself and sends no more pings. We end the session with its last exchange.
     session.close = guard(() => this.close())
     session.on('error', ignore)
     const { onSettings } = options
@@ -158,23 +158,23 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     else this.#options.onIdle?.(this)
   }
 
-  /** Callers that cancel many requests must not end the session for others, so later requests get another one. */
+  /** Callers that cancel many requests must not end the session for others, so later requests use another session. */
   resets(): void {
     if (!this.#resets.take()) this.close()
   }
 
-  /** Takes no more exchanges, and ends when those in progress have. */
+  /** Accepts no more exchanges, and ends once those in progress have ended. */
   close(): void {
     this.#closing = true
     if (this.#exchanges.size === 0) this.#end(NGHTTP2_NO_ERROR)
   }
 
-  /** Ends at once; exchanges in progress end as `upstream-broken`. */
+  /** Ends at once. Exchanges in progress end as `upstream-broken`. */
   destroy(): void {
     this.#end(NGHTTP2_CANCEL)
   }
 
-  /** Sends the last frames, and closes the connection once they have left or after a while. */
+  /** Sends the last frames, and closes the connection once they have left, or after a while. */
   #end(code: number): void {
     this.#closing = true
     if (this.#over) return
@@ -189,14 +189,14 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     this.close()
   }
 
-  /** Nothing more will come, whether the connection is half closed or lost. */
+  /** Nothing more will arrive, whether the connection is half closed or lost. */
   readonly #onLost = (): void => {
     this.#settle(broken('the connection to the upstream was lost'))
     this.#end(NGHTTP2_NO_ERROR)
     this.#socket.destroy()
   }
 
-  /** A failure in an event or a timer of the session ends it. */
+  /** An error in an event handler or a timer of the session ends it. */
   threw(error: unknown): void {
     endFor(error, noLogger, '', this.#onLost, () => this.#socket.destroy())
   }
@@ -229,8 +229,8 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   }
 
   /**
-   * If an upstream has not answered a ping when the next is due, it gets no new exchanges. It is gone once it has been silent
-   * for as long as one that does not read.
+   * If an upstream has not answered a ping by the time the next is due, it gets no new exchanges. Once it has been silent for as
+   * long as we wait for a peer that does not read, it counts as gone.
    */
   #checkPing(now: number): number {
     const { http2PingMs, stalledMs } = this.limits

@@ -1,9 +1,8 @@
 /**
- * Whether the peer has ended a stream with END_STREAM. Node ends the readable side of a stream that was reset with
- * NO_ERROR, or whose session closed, just like that of a whole one; a message is whole with END_STREAM alone (RFC 9113,
- * section 8.1).
+ * Whether the peer has ended a stream with END_STREAM. Only then is a message complete (RFC 9113, section 8.1). If a stream was
+ * reset with NO_ERROR, or its session closed, Node ends the readable side just as it does for a complete message.
  *
- * What tells them apart is the moment: the end that END_STREAM makes is pushed while the stream is still open.
+ * The moment tells them apart: END_STREAM pushes its end while the stream is still open.
  */
 import type { Http2Stream } from 'node:http2'
 import { Readable } from 'node:stream'
@@ -14,7 +13,7 @@ interface Watched extends Http2Stream {
   [WHOLE]?: boolean
 }
 
-/** To be called before anything of the stream is read. */
+/** Must be called before anything is read from the stream. */
 export function watchEnd(stream: Http2Stream): void {
   stream.push = push
 }

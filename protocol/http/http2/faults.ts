@@ -1,6 +1,6 @@
 /**
- * Which breach of the rules ends a session. If a message is malformed, nghttp2 resets its stream and goes on (RFC 9113, section
- * 8.1.1); if the connection is, nghttp2 says go-away and reads nothing more. Node ends the session at both, with the same error.
+ * Decides which protocol violations end a session. After a malformed message, nghttp2 resets its stream and continues (RFC 9113,
+ * section 8.1.1). After a connection error, it sends a go-away and reads nothing more. Node ends both with the same error.
  */
 import type { Http2Session } from 'node:http2'
 
@@ -11,16 +11,16 @@ export class Faults {
   readonly #most: number
   #spared = 0
 
-  /** Node counts what is malformed and ends the session behind `most`. Half of it is enough to take no more streams. */
+  /** Node counts malformed messages, and ends the session after `most` of them. From half of `most` on, we accept no more streams. */
   constructor(session: Http2Session, most: number) {
     this.#session = session
     this.#most = most
   }
 
-  /** Whether the session goes on, although Node ends it with `error`. */
+  /** Whether the session continues although Node ends it with `error`. */
   spares(error: Error | undefined): boolean {
     if ((error as NodeJS.ErrnoException | undefined)?.errno !== NGHTTP2_ERR_PROTO) return false
-    // The reset of a stream is on its way by now. Behind its go-away, nghttp2 has nothing on its way, and Node then tells again.
+    // After a malformed message, the reset is queued by now. After a go-away, the queue is empty, and Node reports the error again.
     const { outboundQueueSize = 0 } = this.#session.state
     if (outboundQueueSize === 0 || this.#spared === this.#most) return false
     if (++this.#spared === Math.ceil(this.#most / 2)) this.#session.close()

@@ -1,11 +1,11 @@
-/** Translates between flat header lists and what `node:http2` takes and gives. */
+/** Translates between flat header lists and the forms that `node:http2` uses. */
 import type { OutgoingHttpHeaders } from 'node:http2'
 import { SallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../../exchange.ts'
 import { FIELD_KIND, kindOf } from '../field-names.ts'
 import { hasHeader, isFieldValue, isToken, plainNumber } from '../headers.ts'
 
-/** `pseudo` and `headers` as one flat block; fields of one hop are left out. Throws SallyportError if one cannot be sent. */
+/** Joins `pseudo` and `headers` into one flat block, without the fields of one hop. Throws SallyportError if a field cannot be sent. */
 export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = false): string[] {
   const block = pseudo
   for (let i = 0; i < headers.length; i += 2) {
@@ -31,9 +31,9 @@ function unsendable(name: string): SallyportError {
   return new SallyportError('upstream-broken', `field cannot be sent: ${JSON.stringify(name.slice(0, 64))}`)
 }
 
-/** Fields that Node lets stand once: of these a list may be joined (RFC 9110 section 5.3)... */
+/** Fields that Node allows once, and whose values may be joined as a list (RFC 9110 section 5.3). */
 const JOINED = new Set(['content-encoding', 'content-language', 'if-match', 'if-none-match'])
-/** ...and of these the first holds, since a second has no meaning. */
+/** Fields that Node allows once, and of which the first counts, since a second has no meaning. */
 const SINGLE = new Set(
   (
     'access-control-allow-credentials access-control-max-age access-control-request-method age authorization ' +
@@ -43,7 +43,7 @@ const SINGLE = new Set(
   ).split(' '),
 )
 
-/** A block as the object that some of Node's calls want; names such as `__proto__` cannot harm it. */
+/** A block as the object that some of Node's calls need. Names such as `__proto__` cannot harm it. */
 export function asObject(block: readonly string[]): OutgoingHttpHeaders {
   const object: OutgoingHttpHeaders = Object.create(null)
   for (let i = 0; i < block.length; i += 2) {
@@ -62,7 +62,7 @@ export function asObject(block: readonly string[]): OutgoingHttpHeaders {
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 const TAKES_BLOCK = major > 24 || (major === 24 && minor >= 7)
 
-/** A response's block as this Node's `respond` takes it: flat from 24.7 on; before, duplicates move to the first. */
+/** A response's block for this Node's `respond`: flat from 24.7 on. Before that, duplicates move to the first. */
 export function responseBlock(block: string[]): string[] | OutgoingHttpHeaders {
   return TAKES_BLOCK ? block : asObject(block)
 }
@@ -73,15 +73,15 @@ export interface ReceivedHead {
   readonly headers: HeaderList
   readonly hosts: string[]
   readonly contentLength: number
-  /** Bytes of names and values, each cookie counted as it came. */
+  /** Bytes of names and values. Each cookie is counted as it arrived. */
   readonly bytes: number
   readonly count: number
   readonly webSocketVersion: string | undefined
 }
 
 /**
- * Sorts a flat block as Node gives it. Cookies are joined (RFC 9113 section 8.2.3), `host` and fields of one hop are set aside,
- * and `te` stays only as `trailers`.
+ * Sorts a flat block from Node. Cookies are joined (RFC 9113 section 8.2.3), `host` and the fields of one hop are set aside, and
+ * `te` is kept only as `trailers`.
  */
 export function receivedHead(raw: readonly string[]): ReceivedHead {
   const pseudo: Record<string, string | undefined> = Object.create(null)
@@ -128,7 +128,7 @@ function bad(what: string): SallyportError {
   return new SallyportError('bad-request', `head not valid: ${what}`)
 }
 
-/** Trailers as a flat list, from what Node gives beside the object. */
+/** Trailers as a flat list, from the raw list that Node passes along with the object. */
 export function receivedTrailers(raw: readonly string[]): HeaderList {
   const trailers: HeaderList = []
   for (let i = 0; i < raw.length; i += 2) {

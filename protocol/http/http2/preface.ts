@@ -6,8 +6,8 @@ import type { Logger } from '../../base/log.ts'
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1')
 
 /**
- * Calls `http1` with the first bytes, or `http2` with the socket as if nothing had been read. It closes the connection if
- * neither is clear within `ms` (0: no limit), or if the call throws.
+ * Calls `http1` with the first bytes, or `http2` with the socket as if nothing had been read. Closes the connection if it is
+ * neither within `ms` (0: no limit), or if the call throws.
  */
 export function sniffPreface(
   socket: Socket,

@@ -1,4 +1,4 @@
-/** From a received HTTP/2 header block to an {@link HttpRequest} (RFC 9113 section 8.3, RFC 8441). */
+/** Turns a received HTTP/2 header block into an {@link HttpRequest} (RFC 9113 section 8.3, RFC 8441). */
 import { SallyportError } from '../../base/errors.ts'
 import type { HttpRequest } from '../../exchange.ts'
 import { hasHeader, isAuthority, isPath, isToken, removeHeader, withoutEmptyPort } from '../headers.ts'
@@ -61,7 +61,7 @@ function bodyOf(head: ReceivedHead, ended: boolean): number {
   return 0
 }
 
-/** One authority: `:authority` and `host`, where both stand, say the same. */
+/** There must be one authority: if both `:authority` and `host` are present, they must be equal. */
 function authorityOf(head: ReceivedHead): string {
   const named = head.pseudo[':authority']
   const [host] = head.hosts

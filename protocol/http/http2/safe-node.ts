@@ -1,6 +1,6 @@
 /** Which versions of Node survive a hostile HTTP/2 peer. */
 
-/** The first release of each line that does. Lines between them have none; later lines have it from the start. */
+/** The first safe release of each line. Lines in between have none, and later lines are safe from the start. */
 const SAFE_FROM: readonly (readonly [major: number, minor: number, patch: number])[] = [
   [22, 23, 3],
   [24, 21, 0],
@@ -8,8 +8,8 @@ const SAFE_FROM: readonly (readonly [major: number, minor: number, patch: number
 ]
 
 /**
- * Whether `node:http2` of this version keeps standing under a flood of resets. In older ones the accounting of nghttp2's
- * memory goes below zero and an assertion ends the process (`current_nghttp2_memory_ >= previous_size`).
+ * Whether `node:http2` of this version survives a flood of resets. In older versions, nghttp2's memory accounting goes below zero,
+ * and an assertion ends the process (`current_nghttp2_memory_ >= previous_size`).
  */
 export function survivesResets(version: string = process.versions.node): boolean {
   const [major = 0, minor = 0, patch = 0] = version.split('.').map(part => Number.parseInt(part, 10))

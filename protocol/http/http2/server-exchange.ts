@@ -24,24 +24,24 @@ import { StreamReader, StreamWriter } from './stream-body.ts'
 
 const { NGHTTP2_NO_ERROR } = constants
 
-/** A head with its frames. */
+/** Bytes of a head, including its frames. */
 export const HEAD_BYTES = 20 * 1024
-/** The most that frames a piece of a body: header and padding. */
+/** The most overhead that frames a piece of a body: header and padding. */
 const FRAME_BYTES = 9 + 256
 
-/** Memory of a stream, beside its head and what waits of its answer. */
+/** Memory of a stream, without its head and the part of its answer that waits. */
 const STREAM_BYTES = 6 * 1024
 
 /** State that the exchanges of a session share. */
 export interface Http2SessionContext {
-  /** Bytes held by cheap answers (errors, and what is answered at once) until the caller has taken them. */
+  /** Bytes of cheap answers (errors, and others that are given at once) that the caller has not taken yet. */
   unsentBytes: number
-  /** Bytes of the bodies of answers that have left. */
+  /** How many pieces of answer bodies have left. */
   pieces: number
   readonly limits: HttpLimits
   readonly strings: SharedStrings
   readonly logger: Logger
-  /** Which pages may read our own answer. */
+  /** Which pages may read an answer of our own. */
   readonly corsOf: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
 
@@ -54,21 +54,21 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   readonly #reader: StreamReader
   readonly #writer: StreamWriter
   #sink: RequestSink | undefined
-  /** Set if our own end found the response at fault. */
+  /** Set if our own end found a fault in the response. */
   #failure: SallyportError | undefined
-  /** An error is being answered: one that meets the answer breaks the stream. */
+  /** An error is being answered. Another error during that answer breaks the stream. */
   #failed = false
   #headSent = false
   #responseEnded = false
   #responseEndedAt = 0
   #requestEnded: boolean
   #awaitsContinue: boolean
-  /** The end of the response comes with its trailers, when node:http2 asks for them. */
+  /** The response ends with its trailers, when `node:http2` asks for them. */
   #awaitsTrailers = false
   readonly #takesTrailers: boolean
   #trailers: HeaderList = []
   #responseTrailers: HeaderList = []
-  /** Bytes of the response still to come, or of the request; BODY_UNKNOWN: not told. */
+  /** How many bytes of the response (or of the request) are still to come. BODY_UNKNOWN if it was not announced. */
   #responseLeft = 0
   #requestLeft: number
   #informational = 0
@@ -76,7 +76,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   /** The caller has left, or the stream has ended. */
   #over = false
   #status = 0
-  /** Our part of the session's `unsentBytes`. */
+  /** This exchange's part of the session's `unsentBytes`. */
   #unsentBytes = 0
   readonly #since = performance.now()
 
@@ -116,7 +116,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     sink.requestEnd([])
   }
 
-  /** Bytes on the wire that this exchange accounts for: its head, its body, and what frames them. */
+  /** Bytes on the wire that this exchange accounts for: its head, its body, and their framing. */
   get received(): number {
     // Bytes that wait unread in the session, or are dropped with the stream, never reach the reader.
     const unread = this.request.bodyBytes === 0 && !this.request.upgrade ? 0 : 3 * this.#limits.http2WindowBytes
@@ -135,7 +135,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   /** Trailers of the request, as they arrived. */
   trailers(raw: string[]): void {
     this.#trailers = stripTrailers(receivedTrailers(this.#context.strings.share(raw)))
-    // With a content-length of 0, the request has been passed on without them.
+    // With a content-length of 0, the request was passed on without waiting for them.
     if (this.#requestEnded && !this.#over) this.#logDropped(this.#trailers)
   }
 
@@ -160,7 +160,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   #requestOver(): void {
-    // A stream that was reset ends too, and so does one that is dropped after an early answer.
+    // A stream that was reset also ends, and so does one that is dropped after an early answer.
     if (this.#requestEnded || this.#over || (this.#responseEnded && !this.#raw)) return
     if ((this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR) return
     this.#requestEnded = true
@@ -181,8 +181,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   // Response
 
   /**
-   * Nothing more can be sent: everything was, or the stream is over. Node shows that as `closed`. While bytes of a stream that
-   * was reset wait to be read, `destroyed` comes much later.
+   * Nothing more can be sent: everything has been, or the stream is over. Node shows that as `closed`. `destroyed` comes much later
+   * while a stream that was reset still has bytes to be read.
    */
   get #mute(): boolean {
     return this.#responseEnded || this.#stream.closed
@@ -237,9 +237,9 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   /**
-   * Node must know with the head whether trailers may follow; if none do, that costs a frame and a turn. So if the length is
-   * known, trailers are sent only if they are announced or the caller said `te: trailers` (RFC 9110 section 6.5.1). A gRPC
-   * answer without a body is its head alone.
+   * Node must know with the head whether trailers may follow. If none do, that costs a frame and a turn. So if the length is known,
+   * trailers are sent only if they are announced or the caller said `te: trailers` (RFC 9110 section 6.5.1). A gRPC answer without a
+   * body consists only of its head.
    */
   #mayHaveTrailers({ bodyBytes, headers }: ResponseHead): boolean {
     return bodyBytes === BODY_UNKNOWN || (bodyBytes > 0 && this.#takesTrailers) || hasHeader(headers, 'trailer')
@@ -302,8 +302,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   /**
-   * The answer is complete before the request (RFC 9113 section 8.1), so the rest of the request is not wanted. The upstream end
-   * is told when the stream ends, since until then it accounts for what waits of the answer.
+   * The answer is complete before the request (RFC 9113 section 8.1), so the rest of the request is not wanted. The upstream end is
+   * told when the stream ends, since until then it accounts for the part of the answer that waits.
    */
   unwanted(): void {
     if (this.#requestEnded || this.#over || !this.#responseEnded) return
@@ -322,7 +322,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#context.unsentBytes += this.#unsentBytes
   }
 
-  /** nghttp2 sends RST_STREAM before data that it holds. So the end of the response leaves in this turn, and the reset after. */
+  /** nghttp2 sends RST_STREAM before the data that it holds. So the end of the response leaves in this turn, and the reset after it. */
   readonly #onFinish = (): void => {
     setImmediate(Http2ServerExchange.#unwanted, this)
   }
@@ -333,7 +333,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   responseAbort(error: SallyportError): void {
     if (this.#mute) {
-      // Drops what waits of the answer.
+      // Drop the part of the answer that has not left.
       if (this.#writer.waiting > 0) breakStream(this.#stream)
       return
     }
@@ -347,7 +347,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     }
   }
 
-  /** Our own end rejected the response: the upstream is told as well. */
+  /** Our own end rejected the response, so the upstream is notified as well. */
   #fail(error: SallyportError): void {
     this.#failure = error
     this.#tell(error)
@@ -363,7 +363,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   // Ends and deadlines
 
-  /** Every end of the exchange comes here. Node emits `aborted` for a reset and `close` for any other end. */
+  /** Every exchange ends here. Node emits `aborted` for a reset and `close` for any other end. */
   readonly #onGone = (): void => {
     try {
       this.#gone()
@@ -385,14 +385,14 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (!this.#stream.destroyed) this.#reader.discard()
   }
 
-  /** An error in an event or a timer resets this stream and no other. */
+  /** An error in an event handler or a timer resets this stream and no other. */
   threw(error: unknown): void {
     const broken = () => breakStream(this.#stream)
     const told = () => this.#tell(toSallyportError(error))
     endFor(error, this.#context.logger, 'an exchange over HTTP/2 failed', broken, told)
   }
 
-  /** Acts on what is due; returns the time until the next deadline. */
+  /** Acts on deadlines that have passed. Returns the time until the next one. */
   check(now: number): number {
     try {
       return this.#check(now)
@@ -403,7 +403,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   #check(now: number): number {
-    // If our half is closed already, as it is from the start for HEAD, Node does not report such a reset.
+    // If our half is already closed, as it is from the start for HEAD, Node does not report such a reset.
     if (this.#stream.closed && !this.#responseEnded) this.#gone()
     return Math.min(this.#checkRead(now), this.#checkWrite(now))
   }
@@ -438,7 +438,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   #checkWrite(now: number): number {
     const { stalledMs } = this.#limits
-    // The end of an answer needs room, too: nghttp2 holds even an empty DATA. While a WebSocket's caller sends, `#checkEnd` looks.
+    // The end of an answer needs window, too: nghttp2 holds back even an empty DATA. While a WebSocket's caller sends, `#checkEnd` watches.
     const endWaits = this.#responseEndedAt > 0 && (this.#requestEnded || !this.#raw)
     if (this.#writer.waiting === 0 && !endWaits) return stalledMs || Number.POSITIVE_INFINITY
     const left = timeLeft(Math.max(this.#writer.progressAt, this.#responseEndedAt), stalledMs, now)

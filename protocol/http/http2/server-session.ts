@@ -1,4 +1,4 @@
-/** A downstream HTTP/2 session (RFC 9113) on an accepted socket, by `node:http2`. */
+/** A downstream HTTP/2 session (RFC 9113) on an accepted socket, through `node:http2`. */
 import { constants, performServerHandshake, type ServerHttp2Session, type ServerHttp2Stream } from 'node:http2'
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
@@ -25,18 +25,18 @@ const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NG
 const MAX_STREAM_ID = 2 ** 31 - 1
 /** For each KB of ours, a caller may send a window update of 13 bytes for the connection and for the stream. */
 const WINDOW_SHARE = 40
-/** For each piece of an answer, however small, a caller may send a ping of 17 bytes and the same window updates. */
+/** For each piece of an answer, however small, a caller may send a ping of 17 bytes and two window updates of 13. */
 const PIECE_ECHO_BYTES = 17 + 2 * 13
 
 /** How much of a header block Node reads before it resets the stream. We answer with 431 below that. */
 const RECEIVED_HEAD_FACTOR = 2
 
-/** Requests of one session that are begun in one turn. Before the next turn, answers to earlier ones can leave. */
+/** How many requests of one session start in one turn. Answers to earlier ones can leave before the next turn. */
 const REQUESTS_PER_TURN = 16
-/** While the caller leaves this much of cheap answers untaken, no request is begun. */
+/** While the caller has not taken this much of cheap answers, no request is started. */
 const MAX_UNSENT_BYTES = 192 * 1024
 
-/** A stream that has no exchange yet. */
+/** A stream without an exchange so far. */
 interface Arrival {
   readonly stream: ServerHttp2Stream
   /** The request has a head and nothing else. */
@@ -48,7 +48,7 @@ interface Arrival {
 
 type Http2ServerOptions = Omit<Http1ServerOptions, 'dates'>
 
-/** Serves HTTP/2 on a socket whose preface has not been read (or was put back). */
+/** Serves HTTP/2 on a socket from which the preface has not been read, or was put back. */
 export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptions): ManagedConnection {
   return new Http2ServerSession(socket, options)
 }
@@ -75,14 +75,14 @@ class Http2ServerSession implements ManagedConnection, Failing {
   #controlAt = performance.now()
   #pingAt = 0
   #pinging = false
-  /** Pieces of answers that had left at the last ping of the caller. */
+  /** How many pieces of answers had left at the caller's last ping. */
   #piecesAtPing = 0
   /** When the session was first seen to be over. */
   #leftAt: number | undefined
   #closed = false
-  /** A request has come. */
+  /** A request has arrived. */
   #used = false
-  /** The next request is told that the session ends. */
+  /** The session announces its end with the next request. */
   #leaving = false
 
   constructor(socket: Socket | TLSSocket, options: Http2ServerOptions) {
@@ -99,7 +99,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#answers = new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
     socket.setNoDelay(true)
-    // A caller that closes its half of the connection has no more use for the session, whatever still waits for it.
+    // A caller that closes its half of the connection no longer wants the session, whatever still waits for it.
     socket.allowHalfOpen = false
     const guard = guardWith(error => this.threw(error))
     const onEnd = guard(() => this.destroy())
@@ -133,7 +133,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#context.logger.debug({ peer: this.#peer.address, err }, 'HTTP/2 session')
   }
 
-  /** A request begins when everything that was read has been handled, so a stream that was reset with it costs no exchange. */
+  /** A request starts once everything that was read has been handled. So a stream that was reset in the same read costs no exchange. */
   #onStream(stream: ServerHttp2Stream, flags: number, raw: string[]): void {
     this.#used = true
     if (this.#leaving) this.#tellLeaving()
@@ -170,7 +170,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     else this.#begin(arrival)
   }
 
-  /** An error at the beginning of a stream ends that stream. */
+  /** An error while a stream begins ends that stream. */
   #broke({ stream, exchange }: Arrival, error: unknown): void {
     if (exchange !== undefined) exchange.threw(error)
     else {
@@ -179,13 +179,13 @@ class Http2ServerSession implements ManagedConnection, Failing {
     }
   }
 
-  /** The request was not begun and may be sent again (RFC 9113, section 8.7). */
+  /** The request was not started and may be sent again (RFC 9113, section 8.7). */
   #turnAway(stream: ServerHttp2Stream): void {
     stream.close(NGHTTP2_REFUSED_STREAM)
     this.#dropped(stream)
   }
 
-  /** The stream ended before it was begun. */
+  /** The stream ended before its request was started. */
   #dropped(stream: ServerHttp2Stream): void {
     stream.resume()
     if (!this.#closed) this.#ended(stream, HEAD_BYTES)
@@ -193,7 +193,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
 
   #begin(arrival: Arrival): void {
     const { stream, ended, raw, trailers } = arrival
-    // Where trailers may come, the arrival lives as long as its stream.
+    // If trailers may follow, the arrival lives as long as its stream.
     arrival.raw = NOTHING
     let request: HttpRequest
     try {
@@ -236,7 +236,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     if (reset && !this.#resets.take()) this.#calm('too many resets')
   }
 
-  /** Answers what must not be forwarded. */
+  /** Answers a request that must not be forwarded. */
   #refuse(stream: ServerHttp2Stream, raw: string[], error: SallyportError): void {
     this.#options.onBadRequest?.(error, this.#peer.address)
     this.#log(error)
@@ -279,8 +279,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
   }
 
   /**
-   * The first go-away says that the session ends, a later one which streams were taken (RFC 9113, section 6.8). A caller that has
-   * just connected gets to send its request first: many do not connect again where they could send nothing.
+   * The first go-away says that the session ends, and a later one which streams were accepted (RFC 9113, section 6.8). A caller that
+   * has just connected may send its request first, since many do not reconnect if they could send nothing.
    */
   close(patienceMs = 0): void {
     if (this.#closed) return
@@ -304,7 +304,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
   }
 
-  /** What goes wrong in an event or a timer of the session ends it, and no other. */
+  /** An error in an event handler or a timer of the session ends this session and no other. */
   threw(error: unknown): void {
     const cut = () => resetSocket(this.#socket)
     endFor(error, this.#context.logger, 'a session over HTTP/2 failed', () => this.#session.destroy(), cut)
@@ -328,8 +328,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
   readonly #onLeft = (): void => resetSocket(this.#socket)
 
   /**
-   * Node does not show us window updates and their like. They are counted as what remains: bytes that no exchange accounts for,
-   * less what a reader of our bytes may send to update its window and to measure the path.
+   * Node does not show us frames such as window updates. We count them as the remainder: bytes that no exchange accounts for, less
+   * what a reader of our bytes may send to update its windows and to measure the path.
    */
   #checkControl(now: number): number {
     const limit = this.#limits.http2ControlBytes
@@ -351,15 +351,15 @@ class Http2ServerSession implements ManagedConnection, Failing {
     const { keepAliveMs } = this.#limits
     const left = timeLeft(this.#idleSince, keepAliveMs, now)
     if (left > 0) return left
-    // A peer that left streams half sent is gone after the same time again.
+    // A peer that left streams half sent is gone once the same time has passed again.
     if (now - this.#idleSince > 2 * keepAliveMs) this.destroy()
     else this.close()
     return keepAliveMs
   }
 
   /**
-   * A caller with open streams that does not answer pings is gone, even though its streams may rightly be quiet. One that only
-   * stopped reading gets as long as over HTTP/1.1.
+   * A caller with open streams that does not answer pings is gone, even though its streams may legitimately be quiet. One that only
+   * stopped reading has as long as over HTTP/1.1.
    */
   #checkPing(now: number): number {
     const { http2PingMs, stalledMs } = this.#limits
@@ -384,7 +384,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
 
 const NOTHING: string[] = []
 
-/** We act on the close of a stream, which comes with each of its errors. */
+/** We act when a stream closes, which follows each of its errors. */
 function ignore(): void {}
 
 function sessionOptions(limits: HttpLimits) {
@@ -412,6 +412,6 @@ function refusedRequest(raw: readonly string[]): HttpRequest {
   }
   const authority = read(':authority') ?? read('host')
   const head = { method: read(':method'), authority, path: read(':path'), origin: read('origin') }
-  // The rest of its body is cut off after the answer.
+  // The rest of the request's body is cut off after the answer.
   return unreadRequest(head, BODY_UNKNOWN)
 }

@@ -1,18 +1,18 @@
 /**
- * Keeps equal strings in a session's large heads only once. With compression, one byte can stand for kilobytes, and
+ * Stores equal strings of a session's large heads only once. With compression, one byte can stand for kilobytes, and
  * `node:http2` makes a new string each time.
  */
 
-/** Smaller heads are left alone, since they hold no more than any request costs. */
+/** Smaller heads are left alone, since they use no more memory than any request costs. */
 const LARGE_BYTES = 2048
-/** Twice the size of the compression table. References are found in it, and strings sent in full are paid for by their bytes. */
+/** Twice the size of the compression table. References are found in it, and strings that are sent in full cost the sender their bytes. */
 const KEPT_BYTES = 8192
 
 export class SharedStrings {
   readonly #known = new Map<string, string>()
   #bytes = 0
 
-  /** Replaces the strings of a flat block that are known already. Returns the block. */
+  /** Replaces the strings of a flat block that are already known. Returns the block. */
   share(block: string[]): string[] {
     let bytes = 0
     for (const text of block) bytes += text.length

@@ -4,18 +4,18 @@ import { Gathered, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import type { Failing } from '../../base/guard.ts'
 import { ownBytes } from '../../base/own-bytes.ts'
 
-/** Size of a DATA frame. Progress is seen piece by piece, so a slow receiver is not taken for one that has stopped. */
+/** Size of a DATA frame. Progress is seen piece by piece, so a slow receiver is not mistaken for one that has stopped. */
 const PIECE_BYTES = 16 * 1024
-/** How much one stream gives its session at a time, so that a hundred slow ones stay within the session's memory. */
+/** How much one stream hands to its session at a time, so that a hundred slow streams stay within the session's memory. */
 const GIVEN_BYTES = 2 * PIECE_BYTES
-/** Most pieces at a time, since each costs Node some hundred bytes. Later small ones are gathered. */
+/** The most pieces at a time, since each costs Node some hundred bytes. Later small pieces are gathered. */
 const GIVEN_PIECES = 16
 
-/** Writes chunks to a stream, and tells of each piece when it has left for the session. */
+/** Writes chunks to a stream, and reports each piece once it has left for the session. */
 export class StreamWriter {
   /** Bytes that have not left yet. */
   waiting = 0
-  /** When bytes left last, or when the first of those waiting was written. */
+  /** When bytes last left, or when the first of the waiting ones was written. */
   progressAt = 0
   ended = false
   readonly #stream: Http2Stream
@@ -25,7 +25,7 @@ export class StreamWriter {
   readonly #given: number[] = []
   #givenBytes = 0
 
-  /** What goes wrong in a turn of its own ends `owner`. */
+  /** An error that is thrown outside of the owner's own calls ends `owner`. */
   constructor(stream: Http2Stream, sent: (bytes: number) => void, owner: Failing) {
     this.#stream = stream
     this.#sent = sent
@@ -81,7 +81,7 @@ export class StreamWriter {
     if (this.ended && this.#queue.length === 0 && !this.#stream.writableEnded) this.#stream.end()
   }
 
-  /** The stream is over. What waits will not leave, but is reported to `sent` all the same. */
+  /** The stream is over. What waits will not leave, but is still reported to `sent`. */
   drop(): void {
     const { waiting } = this
     this.ended = true
@@ -100,7 +100,7 @@ export class StreamWriter {
   }
 
   #written(error: Error | null | undefined): void {
-    // Nothing is reported piece by piece once the stream is over; its end drops the rest.
+    // Nothing is reported piece by piece once the stream is over, since its end drops the rest.
     if (error || this.#stream.closed) return
     const bytes = this.#given.shift() ?? 0
     this.#givenBytes -= bytes
@@ -111,9 +111,9 @@ export class StreamWriter {
   }
 }
 
-/** Reads chunks from a stream, which is paused while more than `limit` bytes are unconsumed. */
+/** Reads chunks from a stream, and pauses it while more than `limit` bytes are unconsumed. */
 export class StreamReader {
-  /** When the last bytes came. */
+  /** When bytes last arrived. */
   readAt = performance.now()
   readonly #stream: Http2Stream
   readonly #limit: number
@@ -124,14 +124,14 @@ export class StreamReader {
   bytes = 0
   chunks = 0
 
-  /** What goes wrong in a turn of its own ends `owner`. */
+  /** An error that is thrown outside of the owner's own calls ends `owner`. */
   constructor(stream: Http2Stream, limit: number, owner: Failing) {
     this.#stream = stream
     this.#limit = limit
     this.#owner = owner
   }
 
-  /** The receiver holds everything back; silence is not the sender's fault. */
+  /** The receiver holds everything back, so silence is not the sender's fault. */
   get full(): boolean {
     return this.#unconsumed > this.#limit
   }
@@ -158,7 +158,7 @@ export class StreamReader {
     this.#onData(chunk)
   }
 
-  /** Discards whatever still comes. */
+  /** Discards whatever still arrives. */
   discard(): void {
     this.#onData = undefined
     this.#unconsumed = 0
