@@ -414,7 +414,7 @@ export class Lanes {
     const suspects = [first]
     const endsMs = now() + TESTS_MS
     for (const message of others) {
-      if (now() >= endsMs) return
+      if (now() >= endsMs || this.#paused.has(lane.runtime)) return
       const { outcome, progress } = await this.#attempt(message, progressOfTest)
       if (progress.state === 'delivered') {
         this.#decrement(lane, 1 + suspects.length)

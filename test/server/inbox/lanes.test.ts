@@ -212,6 +212,19 @@ describe('lanes', () => {
     vi.useRealTimers()
   })
 
+  test('a pause also ends a round of tests', async () => {
+    vi.useFakeTimers()
+    const { add, lanes, tried } = make(() => DOWN, 100)
+    for (let i = 0; i < 6; i++) add(`${i}`)
+    await pass(4 * 3_600_000)
+    tried.length = 0
+    while (!tried.includes('1')) await pass(50)
+    lanes.pause('demo', true)
+    await pass(3_600_000)
+    expect(tried).toEqual(['0', '1'])
+    vi.useRealTimers()
+  })
+
   test('a receiver that returns between two tests gets all of them, in order', async () => {
     vi.useFakeTimers()
     const { add, delivered, store } = make(({ id }) => (Date.now() - from < 3 * 3_600_000 || id === '0' ? DOWN : OK))
