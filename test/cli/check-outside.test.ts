@@ -125,7 +125,7 @@ test('as a command: with somebody else answering, and with a running server', { 
   }
   const skipped = { reach: 'fail', host: 'skip', upgrade: 'skip', body: 'skip', repeat: 'skip' }
   const elsewhere = await run('--public.url', `http://*.tunnels.localhost:${port}`)
-  expect(elsewhere).toEqual({ code: 5, statuses: skipped, found: 'somebody else answers, 404: "another"' })
+  expect(elsewhere).toEqual({ code: 5, statuses: skipped, found: 'something else answers, 404: "another"' })
   const args = machine.serverArgs().slice(1)
   const taken = args.map(text =>
     text === '127.0.0.1:0' && args[args.indexOf(text) - 1] === '--public.listen' ? `127.0.0.1:${port}` : text,
