@@ -1,4 +1,4 @@
-/** Files that change under a running process: certificates, keys, lists, tables. */
+/** Watches files that change while a process runs: certificates, keys, lists, tables. */
 import { type FSWatcher, watch } from 'node:fs'
 import { realpath } from 'node:fs/promises'
 import { dirname } from 'node:path'
@@ -14,21 +14,24 @@ export interface FilesWatch {
 /** Editors and ConfigMaps write in several steps. */
 const SETTLE_MS = 100
 const LOOK_MS = 5_000
-/** What has changed may change again within this time and bear the same time of change. */
+/** A file that has changed may change again within this time and still have the same modification time. */
 const GRAIN_MS = 1_000
-/** Whoever writes a file in place has finished once nothing has changed for this long. */
+/** A file that is written in place counts as complete once nothing has changed for this long. */
 const QUIET_MS = 1_000
 /** A file that keeps changing is reported after this time. */
 const WRITING_MS = 5_000
 
 /**
- * Calls `changed` when one of the files may have changed since it was read, before or after this call. Their folders are
- * watched, since a rename over a file, and the symbolic link that a ConfigMap swaps, are seen only there; so are the folders of the
- * files that links lead to. The files themselves are looked at every 5 s, and the first look reports a change in any case: network file
- * systems send no events, and the system may have no watch to give. A look opens the files, so one that could not be opened for a
- * while is reported once it can. Other changes in a folder, such as a growing log, are not reported. A rename is reported at once. A
- * file that is written in place is reported when nothing has changed for a second, since half of a list or table may be valid. Keeps
- * no process alive.
+ * Calls `changed` when one of the files may have changed since it was read, before or after this call.
+ *
+ * It watches their folders, since a rename over a file, or the symbolic link that a ConfigMap swaps, is seen only there. It also
+ * watches the folders of the files that links lead to. The files themselves are checked every 5 s, since network file systems send
+ * no events and the system may have no watch left. The first check reports a change in any case. A check opens the files, so a file
+ * that could not be opened for a while is reported once it can be.
+ *
+ * A rename is reported at once. A file that is written in place is reported when nothing has changed for a second, since half of a
+ * list or table may be valid. Other changes in a folder, such as a growing log, are not reported. It does not keep the process
+ * alive.
  */
 export function watchFiles(files: readonly string[], logger: Logger, changed: () => void): FilesWatch {
   let seen: readonly string[] | undefined
@@ -39,7 +42,7 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   const guard = logGuard(logger, 'changed files could not be read')
   const tell = async () => {
     settling = undefined
-    // First, so that what changes while it is read is found by the next look.
+    // Assigned first, so that the next check finds what changes during this one.
     const before = seen
     const marks = await marksOf(files)
     const now = performance.now()
@@ -77,7 +80,7 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
     const led = guard((real: string) => watchFolder(dirname(real)))
     inTurn(file, () => realpath(file)).then(led, () => {})
   }
-  // One look at a time, however long a file system takes to answer.
+  // One check at a time, however long a file system takes to answer.
   let looking = false
   const look = async () => {
     if (looking) return
@@ -101,7 +104,7 @@ function marksOf(files: readonly string[]): Promise<string[]> {
   return Promise.all(files.map(markOf))
 }
 
-/** Whether a file has changed without being replaced. Before the first look, nobody knows. */
+/** Whether a file has changed without being replaced. Before the first check, we cannot know. */
 function isWritten(marks: readonly string[], before: readonly string[] | undefined): boolean {
   return before === undefined || marks.some((mark, i) => mark !== before[i] && inodeOf(mark) === inodeOf(before[i]!))
 }

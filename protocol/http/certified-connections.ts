@@ -1,15 +1,16 @@
 /**
- * Connections of callers who showed a certificate. What OpenSSL said of it as they began holds as long as it does: each is ended with its
- * certificate, and all of them as an authority counts no more. What is under way goes on, and whoever has a good one connects again.
+ * Connections of callers that presented a certificate. OpenSSL verifies it only when the connection begins. So a connection is ended
+ * when its certificate expires, and all of them when an authority is removed. Exchanges in progress complete, and a caller with a
+ * valid certificate can connect again.
  */
 import type { X509Certificate } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { guardWith } from '../base/guard.ts'
 import type { ManagedConnection } from './connection-set.ts'
 
-/** A timer for each would not notice that the wall clock was set, or that the machine slept. */
+/** One timer for all: a timer for each would not notice that the wall clock was set, or that the machine slept. */
 const LOOK_MS = 1000
-/** A request may be on its way. */
+/** How long to wait for a request that may be on its way. */
 const PATIENCE_MS = 2000
 
 const guarded = guardWith(() => {})

@@ -1,4 +1,4 @@
-/** Listening on TCP as a promise. */
+/** Listens on TCP, as a promise. */
 import type { AddressInfo, Server } from 'node:net'
 import { guardWith, ignore, logGuard } from '../base/guard.ts'
 import type { Logger } from '../base/log.ts'
@@ -7,11 +7,11 @@ import type { Logger } from '../base/log.ts'
 export interface ListenAddress {
   /** Default `127.0.0.1`. */
   readonly host?: string | undefined
-  /** 0 takes a free port. */
+  /** 0 picks a free port. */
   readonly port: number
-  /** A listening socket that this process was given, in place of host and port: a supervisor keeps it over restarts. */
+  /** A listening socket that this process was given, instead of host and port. A supervisor keeps it open across restarts. */
   readonly fd?: number | undefined
-  /** Other processes of this user may listen there too: the next one, before this one ends (SO_REUSEPORT). Default false. */
+  /** Whether other processes of this user may listen there too, such as the next one before this one ends (SO_REUSEPORT). Default false. */
   readonly reusePort?: boolean | undefined
 }
 
@@ -21,8 +21,8 @@ export interface BoundAddress {
 }
 
 /**
- * Resolves to the address once `server` listens; rejects with the system's error, or with TypeError if `fd` is no socket of
- * TCP. Later errors are logged.
+ * Resolves to the address once `server` listens. Rejects with the system's error, or with TypeError if `fd` is not a TCP socket.
+ * Later errors are logged.
  */
 export async function listenOn(server: Server, place: ListenAddress, logger: Logger): Promise<BoundAddress> {
   const { host = '127.0.0.1', port, fd, reusePort = false } = place
@@ -50,16 +50,16 @@ export async function listenOn(server: Server, place: ListenAddress, logger: Log
   throw new TypeError(`the socket ${fd} that was given is none of TCP`)
 }
 
-/** How long we look for new connections, where they come faster than they can be taken. */
+/** How long we keep accepting connections that come faster than we can handle them. */
 const MOST_LOOKS_MS = 250
 
-/** Takes no more. Of a socket that we were given, what the kernel still holds is left to the next process. */
+/** Stops accepting. Connections that the kernel still holds for a socket that we were given are left to the next process. */
 export async function stopListening(server: Server, { fd }: Pick<ListenAddress, 'fd'>): Promise<void> {
   if (fd === undefined) await allAccepted(server)
   if (server.listening) server.close()
 }
 
-/** Resolves behind a look that found no new connection. Closed right then, `server` resets few that the kernel holds for it. */
+/** Resolves after a pass that found no new connection. If `server` is closed right then, few that the kernel still holds are reset. */
 async function allAccepted(server: Server): Promise<void> {
   let found = true
   const guard = guardWith(ignore)

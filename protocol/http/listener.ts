@@ -37,7 +37,7 @@ type TlsBasics = Pick<
   'key' | 'cert' | 'ca' | 'requestCert' | 'rejectUnauthorized' | 'minVersion' | 'secureOptions'
 >
 
-/** Certificate and key in PEM, and what else `node:tls` takes. */
+/** Certificate and key in PEM, and other options of `node:tls`. */
 export interface TlsMaterial extends TlsBasics {
   /** An OCSP response in DER, for callers that ask for it (RFC 6066, section 8). */
   readonly ocsp?: Buffer | undefined
@@ -47,52 +47,52 @@ export interface TlsMaterial extends TlsBasics {
 export interface ListenerOptions extends Partial<ListenAddress>, LimitOptions<typeof LISTENER_LIMITS> {
   /** Absent: plain HTTP. */
   tls?: TlsMaterial | undefined
-  /** Another certificate for those who ask for this server name (SNI). Undefined: that of `tls`. */
+  /** Returns another certificate for callers that ask for this server name (SNI), or undefined for that of `tls`. */
   contextFor?: ((serverName: string) => SecureContext | undefined) | undefined
   handler: Handler
-  /** Peers whose `X-Forwarded-*` fields are believed. Absent: `caller` and `requestId` are left to the handler. */
+  /** Peers whose `X-Forwarded-*` fields are trusted. If absent, `caller` and `requestId` are left to the handler. */
   trustedProxies?: Cidrs | undefined
   /**
-   * HTTP/2 by ALPN, or with prior knowledge on a plain listener. Default: true, but on a version of Node that a hostile
-   * peer can crash ({@link survivesResets}) false.
+   * HTTP/2 by ALPN, or with prior knowledge on a plain listener. Default true, or false on a version of Node that a hostile peer
+   * can crash ({@link survivesResets}).
    */
   http2?: boolean | undefined
   limits?: HttpLimitOptions | undefined
   logger?: Logger | undefined
-  /** Called for each accepted connection; false closes it at once. */
+  /** Called for each accepted connection. Returning false closes it at once. */
   onConnection?: ((socket: Socket) => boolean | undefined) | undefined
-  /** Called for each request that was refused before the handler saw it. */
+  /** Called for each request that was refused before the handler got it. */
   onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
-  /** Which pages may read an answer that the handler has no part in; of a head that was refused it shows what was read. */
+  /** Which pages may read an answer that is not the handler's. If the head was refused, it is given what could be read of it. */
   corsOf?: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
 
 export interface Listener {
   readonly address: BoundAddress
-  /** Connections that are open. */
+  /** How many connections are open. */
   readonly connections: number
-  /** Takes a connection that was accepted elsewhere and from which no byte was taken: TLS and bounds as on its own. */
+  /** Handles a connection that was accepted elsewhere, and not read from, like one of its own: with the same TLS and limits. */
   accept(socket: Socket): void
-  /** Serves HTTP on a socket that was accepted elsewhere; a TLSSocket must have finished its handshake. */
+  /** Serves HTTP on a socket that was accepted elsewhere. A TLSSocket must have finished its handshake. */
   handleSocket(socket: Socket | TLSSocket, first?: Buffer): void
-  /** Certificates for connections from now on. Throws, and keeps the old ones, if they are no good. */
+  /** Sets the certificates for connections from now on. Throws and keeps the old ones if they are invalid. */
   setTls(tls: TlsMaterial): void
-  /** Takes no new connections, lets exchanges in progress end for at most `graceMs` (default 10 s). */
+  /** Accepts no new connections, and lets exchanges in progress end for at most `graceMs` (default 10 s). */
   close(options?: ListenerCloseOptions): Promise<void>
 }
 
 interface ListenerCloseOptions {
   readonly graceMs?: number
   /**
-   * There is nobody else to turn to: new connections are taken until those that there are have ended, and no other one
-   * happens to be open; at most until half of the grace, or 10 s, are left. Default false.
+   * No other server can take the callers, so new connections are accepted until those that are open have ended and no other happens
+   * to be open, and at most until half of the grace, or 10 s, is left. Default false.
    */
   readonly last?: boolean
-  /** Called as it ceases to take new ones. */
+  /** Called when it stops accepting connections. */
   readonly onStop?: (() => Promise<void>) | undefined
 }
 
-/** Resolves once it listens; rejects with the system's error (`EADDRINUSE`, `EACCES`, ...). */
+/** Resolves once it listens. Rejects with the system's error (`EADDRINUSE`, `EACCES`, ...). */
 export async function listen(options: ListenerOptions): Promise<Listener> {
   const listener = new HttpListener(options)
   const { host, port, fd, reusePort } = options
@@ -108,12 +108,12 @@ class HttpListener implements Listener {
   readonly #onBadRequest: ListenerOptions['onBadRequest']
   readonly #connections: ConnectionSet
   readonly #certified = new CertifiedConnections()
-  /** Those of callers' certificates. */
+  /** The authorities for callers' certificates. */
   #authorities: readonly string[]
   readonly #dates = new DateClock()
   readonly #reader = new SocketReader()
   readonly #server: Server | TlsServer
-  /** Connections under TLS that are in the midst of a handshake, and others of which we do not know yet what they speak. */
+  /** TLS connections in the middle of a handshake, and others whose protocol we do not know yet. */
   readonly #pending: PendingConnections
   #closed = false
   readonly #limits: HttpLimits
@@ -197,7 +197,7 @@ class HttpListener implements Listener {
     }
   }
 
-  /** What goes wrong as a connection is taken ends that one. */
+  /** An error while a connection is accepted ends that connection. */
   #failed(socket: Socket, error: unknown): void {
     tellDefect(this.#logger, 'a connection could not be taken', error)
     socket.destroy()
@@ -253,13 +253,13 @@ class HttpListener implements Listener {
     else http1()
   }
 
-  /** As OpenSSL sees it, who showed none may be `authorized`, too. */
+  /** OpenSSL may call a caller without a certificate `authorized`, too. */
   #certificateOf(socket: Socket | TLSSocket): X509Certificate | undefined {
     const isAsked = this.#options.tls?.requestCert === true
     return isAsked && 'authorized' in socket && socket.authorized ? socket.getPeerX509Certificate() : undefined
   }
 
-  /** Its handshake began under other authorities. Whoever has a good certificate connects again. */
+  /** Its handshake began under other authorities. A caller with a valid certificate can connect again. */
   #isOutdated(socket: TLSSocket): boolean {
     return this.#pending.isOutdated(socket) && socket.getPeerX509Certificate() !== undefined
   }
@@ -290,7 +290,7 @@ function authoritiesOf(tls: TlsMaterial | undefined): readonly string[] {
   return [tls?.ca ?? []].flat().map(String)
 }
 
-/** To the certificate that it is for, and to no other one that a server name leads to. */
+/** Staples the response only to the certificate that it is for, and not to another that a server name selects. */
 function staple(server: TlsServer, { cert, ocsp }: TlsMaterial): void {
   server.removeAllListeners('OCSPRequest')
   if (ocsp === undefined) return
@@ -314,7 +314,7 @@ function tlsDefaults(tls: TlsMaterial): TlsOptions {
   return { ...INTERMEDIATE, ...tls, secureOptions: ASKING.secureOptions | (tls.secureOptions ?? 0) }
 }
 
-/** A caller who has reset the connection already has no address any more; there is nobody to serve. */
+/** A caller that has already reset the connection no longer has an address. There is nobody to serve. */
 function hasGone(socket: Socket): boolean {
   return socket.remoteAddress === undefined
 }

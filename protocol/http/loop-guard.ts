@@ -1,4 +1,4 @@
-/** What a gateway owes to requests on their way through it: some end here, and none goes round in circles. */
+/** The duties of a gateway towards the requests that pass it: some end here, and none may loop. */
 import { SallyportError } from '../base/errors.ts'
 import { discarding } from '../base/guard.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../exchange.ts'
@@ -9,12 +9,12 @@ import type { Refuse } from './problem.ts'
 
 const LOOP_FIELD = 'cdn-loop'
 const OUR_NAME = 'sallyport'
-/** A service may call another one through us, and that one a third. */
+/** A service may call another one through us, and that one may call a third. */
 const MOST_PASSES = 10
 
 /**
- * Whether an OPTIONS is for us: of the whole server (`*`, RFC 9112 section 3.2.4), or with `Max-Forwards: 0` (RFC 9110
- * section 7.6.2). One that is not has one hop less to go from now on.
+ * Whether an OPTIONS is for us: for the whole server (`*`, RFC 9112 section 3.2.4), or with `Max-Forwards: 0` (RFC 9110
+ * section 7.6.2). Otherwise `Max-Forwards`, if there is one, is reduced by one.
  */
 function endsHere(request: HttpRequest): boolean {
   if (request.path === '*') return true
@@ -31,7 +31,7 @@ function answerOptions(response: ResponseSink, request: HttpRequest): void {
   response.responseEnd([])
 }
 
-/** The layer that answers what does not go on. */
+/** The layer that answers requests that end here, and refuses those that loop. */
 export function loopGuard(refuse: Refuse): Layer {
   return next => (request, response) => {
     if (request.method === 'OPTIONS' && endsHere(request)) {
@@ -45,8 +45,8 @@ export function loopGuard(refuse: Refuse): Layer {
 }
 
 /**
- * Notes in the fields that the request has passed a gateway of ours (`CDN-Loop`, RFC 8586); false if it has too often. Not `Via`:
- * some servers compress nothing for requests that have it.
+ * Records in the fields that the request has passed one of our gateways (`CDN-Loop`, RFC 8586). Returns false if it has passed too
+ * many. We do not use `Via`, since some servers compress nothing for requests that have it.
  */
 function passes(headers: HeaderList): boolean {
   for (let i = 0; i < headers.length; i += 2) {

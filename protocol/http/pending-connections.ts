@@ -1,6 +1,6 @@
 /**
- * Connections that have not begun to speak HTTP. While a listener closes they have as long as the others to bring the
- * request that may be on its way.
+ * Connections that do not speak HTTP yet. While a listener closes, they have as long as the others to deliver a request that may
+ * be on its way.
  */
 import type { Socket } from 'node:net'
 import { canonicalAddress } from '../base/address.ts'
@@ -26,14 +26,14 @@ export class PendingConnections {
     )
   }
 
-  /** It speaks HTTP, or TLS has begun to speak for it. */
+  /** It speaks HTTP now, or a TLS socket has taken its place. */
   settle(socket: Socket): void {
     const key = connectionKey(socket)
     const connection = this.#all.get(key)
     if (connection !== undefined) this.#settle(key, connection)
   }
 
-  /** The certificates that these show were held against what does not count any more. */
+  /** The certificates of these connections were checked against authorities that no longer count. */
   outdate(): void {
     for (const connection of this.#all.values()) connection.isOutdated = true
   }
@@ -51,9 +51,9 @@ export class PendingConnections {
 
 class PendingConnection implements ManagedConnection {
   readonly address: string
-  /** What fails ends the connection. */
+  /** An error ends the connection. */
   readonly guard = guardWith(() => this.#socket.destroy())
-  /** As far as anybody knows. */
+  /** As far as we know. */
   readonly idle = true
   isOutdated = false
   readonly #socket: Socket
@@ -80,7 +80,7 @@ class PendingConnection implements ManagedConnection {
   }
 }
 
-/** A connection through TLS has the addresses of the one below it. */
+/** A TLS connection has the same addresses as the TCP connection below it. */
 export function connectionKey(socket: Socket): string {
   return `${socket.remoteAddress} ${socket.remotePort}`
 }

@@ -1,4 +1,4 @@
-/** A failure as a page for people: no script, nothing from elsewhere, dark or light as the reader's system is. */
+/** An error as a page for people: no script, nothing loaded from elsewhere, dark or light like the reader's system. */
 import { createHash } from 'node:crypto'
 import type { ErrorCode, ErrorSource } from '../base/errors.ts'
 
@@ -9,7 +9,7 @@ code{font-family:ui-monospace,monospace;overflow-wrap:anywhere}
 p.small{color:#595959;font-size:.9rem}
 @media(prefers-color-scheme:dark){body{color:#e6e6e6;background:#161616}p.small{color:#a3a3a3}}`
 
-/** Fields of an answer that is {@link problemPage}. */
+/** Fields of an answer whose body is a {@link problemPage}. */
 export const PAGE_HEADERS: readonly string[] = [
   ...['content-type', 'text/html; charset=utf-8'],
   'content-security-policy',
@@ -24,7 +24,7 @@ const WHERE: Readonly<Record<ErrorSource, string>> = {
   internal: 'The tunnel is the cause.',
 }
 
-/** What failed, where the cause lies, and whether to try again; whoever runs the service finds the id in the log. */
+/** Says what failed, where the cause lies, and whether to try again. Operators of the service can find the id in the log. */
 export function problemPage(
   code: ErrorCode,
   row: { readonly status: number; readonly source: ErrorSource; readonly retryable: boolean; readonly title: string },
@@ -45,17 +45,17 @@ function escapeHtml(text: string): string {
   return text.replaceAll(/[&<>"']/g, character => `&#${character.charCodeAt(0)};`)
 }
 
-/** Those of browsers have about 140 characters. What is longer is not read: its commas would cost more than its request. */
+/** Browsers send about 140 characters. A longer field is not parsed, since its commas would cost more than its request. */
 const MAX_ACCEPT = 256
 
-/** Whether the sender of this `Accept` is a browser that shows a page: it names HTML, and no JSON before it. */
+/** Whether the sender of this `Accept` is a browser that displays a page: it names HTML, and no JSON before it. */
 export function prefersPage(accept: string | undefined): boolean {
   if (accept === undefined || accept.length > MAX_ACCEPT || !/text\/html/i.test(accept)) return false
   const html = weightOf(accept, /^text\/html$/i)
   return html > 0 && html > weightOf(accept, /^application\/(?:problem\+)?json$/i)
 }
 
-/** The highest `q` (RFC 9110, section 12.4.2) of the types that are named by themselves; 0 for none. */
+/** The highest `q` (RFC 9110, section 12.4.2) of the types that are named explicitly, or 0 if there is none. */
 function weightOf(accept: string, type: RegExp): number {
   let highest = 0
   for (const range of accept.split(',')) {

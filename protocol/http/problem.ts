@@ -1,4 +1,4 @@
-/** Failures as answers: `application/problem+json` (RFC 9457) or a page, and the CORS fields that let a browser read them. */
+/** Errors as answers: `application/problem+json` (RFC 9457) or a page, and the CORS fields that let a browser read them. */
 import { Buffer } from 'node:buffer'
 import { randomUUID } from 'node:crypto'
 import { ERRORS, type ErrorCode, type ErrorSource, type SallyportError } from '../base/errors.ts'
@@ -8,7 +8,7 @@ import { getHeader } from './headers.ts'
 import { ALLOWED_METHODS } from './methods.ts'
 import { PAGE_HEADERS, prefersPage, problemPage } from './problem-page.ts'
 
-/** Which web pages may read our own answers. It never touches an upstream's. */
+/** Which web pages may read our own answers. It does not affect an upstream's answers. */
 export interface CorsPolicy {
   /** Exact origins (`https://ui.example.com`), or `*`, which never allows credentials. */
   origins: readonly string[]
@@ -16,7 +16,7 @@ export interface CorsPolicy {
   headers?: readonly string[] | undefined
   credentials?: boolean | undefined
   exposeHeaders?: readonly string[] | undefined
-  /** How many seconds a browser may cache a preflight; default 600. */
+  /** How many seconds a browser may cache a preflight. Default 600. */
   maxAge?: number | undefined
 }
 
@@ -27,7 +27,7 @@ export function isUnder(prefix: string, path: string): boolean {
   return prefix.endsWith('/') || next === undefined || next === '/' || next === '?'
 }
 
-/** What of a request an answer of our own depends on. */
+/** The parts of a request that an answer of our own depends on. */
 interface AnsweredRequest {
   readonly method: string
   readonly requestId: string
@@ -38,8 +38,8 @@ const RETRY_AFTER_S = '5'
 const OUR_HEADERS = ['sallyport-error', 'retry-after', 'x-request-id']
 
 /**
- * Head and body of the answer that tells of `error`: a page for whom `accept` says so, else JSON. Nothing but the row of the
- * table and the id gets out.
+ * Head and body of the answer that reports `error`: a page if `accept` asks for one, else JSON. It discloses nothing but the row
+ * of the error table and the request id.
  */
 export function problem(
   error: SallyportError,
@@ -67,7 +67,7 @@ function problemJson(code: ErrorCode, { title, status }: { title: string; status
 }
 
 /**
- * Answers an exchange of which no head went out yet. HEAD gets no body. `extra` are fields besides, such as `allow`.
+ * Answers an exchange whose head has not been sent yet. HEAD gets no body. `extra` are additional fields, such as `allow`.
  */
 export function answerProblem(
   response: ResponseSink,
@@ -90,18 +90,18 @@ export function answerProblem(
 }
 
 /**
- * The row of the error table that an answer tells of: one of ours, since what an upstream says in that field is removed where it
- * enters.
+ * The error code that an answer reports. It is one of ours, since the field is removed from an upstream's answer when that
+ * arrives.
  */
 export function toldError(headers: HeaderList): ErrorCode | undefined {
   const code = getHeader(headers, 'sallyport-error')
   return code !== undefined && Object.hasOwn(ERRORS, code) ? (code as ErrorCode) : undefined
 }
 
-/** Answers an exchange in our own name and drops its request. */
+/** Answers an exchange in our own name and discards its request. */
 export type Refuse = (request: HttpRequest, response: ResponseSink, error: SallyportError) => RequestSink
 
-/** Answers by the table of errors, with the CORS fields of the policy that `corsOf` finds. */
+/** Answers according to the table of errors, with the CORS fields of the policy that `corsOf` finds. */
 export function refusing(corsOf: (request: HttpRequest) => CorsPolicy | undefined): Refuse {
   return (request, response, error) => {
     answerProblem(response, request, error, corsOf(request))
@@ -118,7 +118,7 @@ function corsAllows(cors: CorsPolicy, origin: string | undefined): origin is str
   return origin !== undefined && (cors.origins.includes(origin) || cors.origins.includes('*'))
 }
 
-/** Fields of an answer to a page of `origin`. `vary` is always among them: the answer depends on the origin. */
+/** CORS fields of an answer to a page of `origin`. They always include `vary`, since the answer depends on the origin. */
 function corsHeaders(cors: CorsPolicy, origin: string | undefined): HeaderList {
   const headers: HeaderList = ['vary', 'origin']
   if (!corsAllows(cors, origin)) return headers
@@ -131,8 +131,8 @@ function corsHeaders(cors: CorsPolicy, origin: string | undefined): HeaderList {
 }
 
 /**
- * Answers 204 to a preflight (Fetch standard, section 3.2) of an origin that the policy allows, and returns true. Else
- * nothing was said.
+ * Answers 204 to a preflight (Fetch standard, section 3.2) from an origin that the policy allows, and returns true. Otherwise it
+ * sends nothing and returns false.
  */
 export function answerPreflight(response: ResponseSink, request: AnsweredRequest, cors: CorsPolicy): boolean {
   if (request.method !== 'OPTIONS') return false

@@ -1,4 +1,4 @@
-/** The layer that tells of each exchange once it is over. */
+/** The layer that reports each exchange once it is over. */
 import { performance } from 'node:perf_hooks'
 import type { SallyportError } from '../base/errors.ts'
 import type { ExchangeNotes, ExchangeRecord, HttpRequest, ResponseHead, ResponseSink } from '../exchange.ts'
@@ -6,7 +6,7 @@ import { type Layer, PassThrough } from '../layer.ts'
 import { sampledTraceId } from '../trace/context.ts'
 import { toldError } from './problem.ts'
 
-/** Without a listener it is no layer at all. */
+/** Without a listener, the layer does nothing. */
 export function record(onExchange: ((record: ExchangeRecord) => void) | undefined): Layer {
   if (onExchange === undefined) return next => next
   return next => (request, response) => new Recorded(onExchange, request, response).pass(next, request)
@@ -17,10 +17,10 @@ class Recorded extends PassThrough implements ExchangeNotes {
   session: string | undefined
   readonly #onExchange: (record: ExchangeRecord) => void
   readonly #request: HttpRequest
-  /** Those of the first of us on the way: a router behind a client notes for both. */
+  /** The notes of our first layer on the way: with a router behind a client, both write to the same notes. */
   readonly #notes: ExchangeNotes
   readonly #startedAt = performance.now()
-  /** As they came: what stands behind may change the request. */
+  /** As they arrived, since later layers may change the request. */
   readonly #method: string
   readonly #host: string
   readonly #path: string
@@ -64,7 +64,7 @@ class Recorded extends PassThrough implements ExchangeNotes {
       session: this.#notes.session,
       method: this.#method,
       host: this.#host,
-      // The query may hold secrets.
+      // The query is left out, since it may hold secrets.
       path: query < 0 ? this.#path : this.#path.slice(0, query),
       caller: request.caller?.address ?? request.peerAddress,
       status: this.status,

@@ -1,6 +1,6 @@
 import type { HttpRequest } from '../exchange.ts'
 
-/** What was read of a head that is refused, as far as an answer of our own depends on it. */
+/** The parts of a refused head that an answer of our own depends on, as far as they could be read. */
 interface Read {
   readonly method: string | undefined
   readonly authority: string | undefined

@@ -1,6 +1,6 @@
 /**
- * Sealing for whoever has a private key (RFC 9180, base mode): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM. Who seals
- * cannot open again. Messages of one context are numbered, and may be opened in any order.
+ * Seals for the owner of a private key (RFC 9180, base mode): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM. The sealing side
+ * cannot open what it sealed. Messages of one context are numbered, and may be opened in any order.
  *
  *     ephemeral key ──▶ shared secret ─┬─▶ key and nonce ──▶ one sealed text for each number
  *                                      └─▶ exporter ──▶ other keys, each by its name
@@ -17,11 +17,11 @@ import {
   type KeyObject,
 } from 'node:crypto'
 
-/** What a sealed text is longer than the plain one. */
+/** How much longer a sealed text is than its plain text. */
 export const TAG_BYTES = 16
-/** Of every key here, but for the cipher of the vectors. */
+/** The length of every key here, except for the cipher that only the test vectors use. */
 export const KEY_BYTES = 32
-/** Of the ciphers of the RFC, the one that we use, and the one of its vectors for X25519. */
+/** Two ciphers of the RFC: the one that we use, and the one of its test vectors for X25519. */
 const AES_256_GCM = { id: 0x0002, name: 'aes-256-gcm', keyBytes: 32 } as const
 export const AES_128_GCM = { id: 0x0001, name: 'aes-128-gcm', keyBytes: 16 } as const
 type Aead = typeof AES_256_GCM | typeof AES_128_GCM
@@ -32,35 +32,35 @@ const KEM_SUITE = Buffer.concat([Buffer.from('KEM'), u16(0x0020)])
 const VERSION = Buffer.from('HPKE-v1')
 const NONE = Buffer.alloc(0)
 const BASE_MODE = Buffer.from([0])
-/** DER in front of the 32 bytes of an X25519 key (RFC 8410). */
+/** The DER prefixes of the 32 bytes of an X25519 key (RFC 8410). */
 const PRIVATE_DER = Buffer.from('302e020100300506032b656e04220420', 'hex')
 const PUBLIC_DER = Buffer.from('302a300506032b656e032100', 'hex')
 
 export interface Sealer {
-  /** Each number once: two texts under one would open each other. */
+  /** Use each number only once, since two texts under one number would reveal each other. */
   seal(number: number, aad: Uint8Array, text: Uint8Array): Uint8Array
 }
 
 export interface Opener {
-  /** @throws {Error} if it was sealed otherwise, or changed. */
+  /** @throws {Error} if it was sealed differently, or changed. */
   open(number: number, aad: Uint8Array, sealed: Uint8Array): Uint8Array
 }
 
-/** RFC 9180 section 5.3: 32 bytes that both ends have, for each `context` others. */
+/** RFC 9180 section 5.3: 32 bytes that both ends share, different for each `context`. */
 interface Exporter {
   export(context: Uint8Array): Uint8Array
 }
 
 /** Made by {@link sealFor}. */
 interface SealingContext extends Sealer, Exporter {
-  /** What the owner of the key needs to open: 32 bytes. */
+  /** What the owner of the key needs to open it: 32 bytes. */
   readonly enc: Uint8Array
 }
 
 /** Made by {@link openWith}. */
 export interface OpeningContext extends Opener, Exporter {}
 
-/** `publicKey`: 32 bytes. The last two are for the RFC's vectors. Throws for a key that is none. */
+/** `publicKey` is 32 bytes. The last two parameters are for the RFC's test vectors. Throws if the key is invalid. */
 export function sealFor(
   publicKey: Uint8Array,
   info: Uint8Array,
@@ -82,7 +82,7 @@ export function openWith(
   return { ...openerOf(key, nonce, aead), export: exporter }
 }
 
-/** By a key of its own, which nothing else was or will be sealed with: then the numbers alone are nonces enough. */
+/** `key` must be used for nothing else, ever. Then the numbers alone suffice as nonces. */
 export function sealerOf(key: Uint8Array, nonce: Buffer = NO_NONCE, aead: Aead = AES_256_GCM): Sealer {
   return {
     seal(number, aad, text) {
@@ -92,7 +92,7 @@ export function sealerOf(key: Uint8Array, nonce: Buffer = NO_NONCE, aead: Aead =
   }
 }
 
-/** What {@link sealerOf} sealed. */
+/** Opens what {@link sealerOf} sealed. */
 export function openerOf(key: Uint8Array, nonce: Buffer = NO_NONCE, aead: Aead = AES_256_GCM): Opener {
   return {
     open(number, aad, sealed) {
@@ -109,19 +109,19 @@ export function newPrivateKey(): KeyObject {
   return generateKeyPairSync('x25519').privateKey
 }
 
-/** From its 32 bytes. */
+/** A private key from its 32 bytes. */
 export function privateKeyOf(bytes: Uint8Array): KeyObject {
   return createPrivateKey({ key: Buffer.concat([PRIVATE_DER, bytes]), format: 'der', type: 'pkcs8' })
 }
 
-/** 32 bytes of the public key. */
+/** The 32 bytes of the public key. */
 export function publicBytes(key: KeyObject): Buffer {
   return createPublicKey(key as never)
     .export({ format: 'der', type: 'spki' })
     .subarray(PUBLIC_DER.length)
 }
 
-/** RFC 9180 section 4.1. A peer's key of small order, which would make the secret known, is refused by OpenSSL. */
+/** RFC 9180 section 4.1. OpenSSL refuses a peer's key of small order, which would make the secret predictable. */
 function sharedSecret(privateKey: KeyObject, peer: Uint8Array, enc: Uint8Array, receiver: Uint8Array): Buffer {
   const publicKey = createPublicKey({ key: Buffer.concat([PUBLIC_DER, peer]), format: 'der', type: 'spki' })
   const secret = labeledExtract(KEM_SUITE, NONE, 'eae_prk', diffieHellman({ privateKey, publicKey }))
@@ -156,7 +156,7 @@ function labeledExtract(suite: Buffer, salt: Uint8Array, label: string, key: Uin
   return createHmac('sha256', salt).update(VERSION).update(suite).update(label).update(key).digest()
 }
 
-/** One block of HKDF-Expand (RFC 5869) is all that anything here needs. */
+/** One block of HKDF-Expand (RFC 5869) is enough for everything here. */
 function labeledExpand(suite: Buffer, key: Uint8Array, label: string, info: Uint8Array, bytes: number): Buffer {
   const hmac = createHmac('sha256', key).update(u16(bytes)).update(VERSION).update(suite).update(label).update(info)
   return hmac

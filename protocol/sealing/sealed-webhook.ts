@@ -1,9 +1,9 @@
 /**
- * A webhook that a server keeps sealed for the key of its runtime's client: head and body in parts, each sealed under its
- * number, the head under 0. What stands in clear beside them is bound to them.
+ * A webhook that a server keeps sealed for the key of its runtime's client. Head and body are sealed in parts, each under its
+ * number, with the head under 0. The fields next to them that are not sealed are bound to them.
  *
- * In the first form each webhook has an HPKE context of its own. In the second, several have one: it seals nothing itself, and
- * webhook i has the key that it exports for i.
+ * In the first form, each webhook has its own HPKE context. In the second, several webhooks share a context, which seals nothing
+ * itself: webhook i is sealed with the key that the context exports for i.
  */
 import { Buffer } from 'node:buffer'
 import { createHash, type KeyObject } from 'node:crypto'
@@ -21,10 +21,10 @@ import {
 
 const INFO = Buffer.from('sallyport inbox 1')
 const SHARED_INFO = Buffer.from('sallyport inbox 2')
-/** What the owner of the key needs to open one, as {@link SealedKey.enc} has it. */
+/** The format of {@link SealedKey.enc}. */
 const ENC = /^([A-Za-z0-9_-]{43})(?:\.(\d{1,9}))?$/
 
-/** What stands in clear, and cannot be changed without being noticed. */
+/** What is not sealed, but cannot be changed unnoticed. */
 export interface SealedIdentity {
   readonly runtime: string
   readonly id: string
@@ -33,7 +33,7 @@ export interface SealedIdentity {
   readonly received: number
 }
 
-/** Fields of a sealed delivery besides those that every delivery has. */
+/** Fields of a sealed delivery in addition to those of every delivery. */
 export const SEALED_FIELDS = {
   /** Which key opens it. */
   key: 'sallyport-inbox-key',
@@ -41,32 +41,32 @@ export const SEALED_FIELDS = {
   lane: 'sallyport-inbox-lane',
 } as const
 
-/** In front of each part of a sealed delivery: its length, big endian. */
+/** Each part of a sealed delivery is preceded by its length, big endian. */
 export const LENGTH_BYTES = 4
-/** Longest part that is opened: a head may be a little longer than the parts of a body. */
+/** The longest part that is opened. A head may be slightly longer than the parts of a body. */
 export const MAX_PART_BYTES = 1024 * 1024
 
-/** Names a key by its public half. */
+/** The name of a key, from its public half. */
 export function keyIdOf(publicKey: Uint8Array): string {
   return createHash('sha256').update(publicKey).digest('hex').slice(0, 16)
 }
 
 /** Seals one webhook. */
 export interface SealedKey extends Sealer {
-  /** What the owner of the key needs to open it, base64url: of the second form with the number of the webhook behind it. */
+  /** What the owner of the key needs to open it, base64url. In the second form, the number of the webhook follows. */
   readonly enc: string
 }
 
-/** The first form. Throws if `publicKey` is no key. */
+/** The first form. Throws if `publicKey` is invalid. */
 export function sealerFor(publicKey: Uint8Array): SealedKey {
   const { enc, seal } = sealFor(publicKey, INFO)
   return { enc: base64url(enc), seal }
 }
 
-/** The second form, for so many webhooks. Throws if `publicKey` is no key. */
+/** The second form, for `count` webhooks. Throws if `publicKey` is invalid. */
 export class Sealers {
   readonly #enc: string
-  /** Of those that were not taken: nothing here opens what one that was taken has sealed. */
+  /** Keys that have not been taken yet. A taken one is erased, so that nothing here opens what it has sealed. */
   readonly #keys: Buffer
   #taken = 0
 
@@ -77,7 +77,7 @@ export class Sealers {
     for (let i = 0; i < count; i++) this.#keys.set(context.export(u32(i)), i * KEY_BYTES)
   }
 
-  /** Undefined: all are taken. */
+  /** Returns undefined once all are taken. */
   take(): SealedKey | undefined {
     const i = this.#taken
     const place = this.#keys.subarray(i * KEY_BYTES, (i + 1) * KEY_BYTES)
@@ -89,23 +89,23 @@ export class Sealers {
   }
 }
 
-/** Agreements that are remembered: of webhooks that come from as many lanes as are delivered at a time, and more. */
+/** How many key agreements are kept: enough for webhooks from as many lanes as are delivered at a time, and more. */
 const MOST_AGREEMENTS = 64
 
-/** A private key, and what was agreed with it. */
+/** A private key, and the agreements made with it. */
 export class OpeningKey {
   readonly #privateKey: KeyObject
   readonly #open: typeof openWith
-  /** Of the second form: an agreement costs as much as everything else about opening a webhook. The oldest is forgotten first. */
+  /** Agreements of the second form. One costs as much as everything else about opening a webhook. The oldest is dropped first. */
   readonly #agreements = new Map<string, OpeningContext>()
 
-  /** `open`: for tests, which count. */
+  /** `open` is for tests, which count its calls. */
   constructor(privateKey: KeyObject, open: typeof openWith = openWith) {
     this.#privateKey = privateKey
     this.#open = open
   }
 
-  /** For either form, as `enc` says. Throws for one that is neither. */
+  /** Opens either form, depending on `enc`. Throws if it is neither. */
   opener(enc: string): Opener {
     const [, point, i] = ENC.exec(enc) ?? []
     if (point === undefined) throw new Error('it says nothing by which it could be opened')
@@ -143,10 +143,10 @@ export function partAad({ runtime, id, lane, received }: SealedIdentity, n: numb
   return Buffer.from(JSON.stringify([runtime, id, lane, received, n]))
 }
 
-/** Private keys by the name of each: the first is the one to seal for. */
+/** Private keys by name. The first is the one to seal for. */
 export class InboxKeys {
   readonly #keys: ReadonlyMap<string, OpeningKey>
-  /** What a hello says: the public half of the first, base64url. */
+  /** What a hello announces: the public half of the first key, base64url. */
   readonly announced: string
 
   constructor(keys: readonly [KeyObject, ...KeyObject[]]) {

@@ -1,10 +1,10 @@
-/** What spans say of HTTP, by OpenTelemetry's conventions. Nothing of a query: it may hold secrets. */
+/** The HTTP attributes of spans, by OpenTelemetry's conventions. They leave out the query, which may hold secrets. */
 import type { HttpRequest } from '../exchange.ts'
 import type { AttributeValue, Span } from './span.ts'
 
 const METHODS: ReadonlySet<string> = new Set('CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT QUERY TRACE'.split(' '))
 
-/** The name of a span for a method, of which callers can make up any number. */
+/** The name of a span for a method. Callers can invent any number of methods, so unknown ones share a name. */
 export function methodName(method: string): string {
   return METHODS.has(method) ? method : 'HTTP'
 }
@@ -14,7 +14,7 @@ export function setMethod(span: Span, method: string): void {
   if (!METHODS.has(method)) span.set('http.request.method_original', method)
 }
 
-/** Host and port of an authority; a port that is not written is that of the scheme. */
+/** Host and port of an authority. Without a port, it is the scheme's default port. */
 export function setServer(span: Span, authority: string, scheme: string): void {
   const [, host = authority, port] = /^(.*?)(?::([0-9]*))?$/.exec(authority) ?? []
   span.set('server.address', host.startsWith('[') ? host.slice(1, -1) : host)
@@ -47,8 +47,8 @@ const RETURNED: ReadonlyMap<string, Fits> = new Map([
 ])
 
 /**
- * Whether a client may tell this of a span that it returns. What else there is to say, such as who called, the edge knows better. For a
- * number that OTLP does not have, a receiver would refuse all that comes with it.
+ * Whether a client may report this attribute in a span that it returns. The edge knows everything else better, such as who called.
+ * If a number is not one that OTLP has, a receiver would refuse everything that is sent with it.
  */
 export function isReturned(name: string, said: AttributeValue): boolean {
   return RETURNED.get(name)?.(said) ?? false

@@ -1,10 +1,10 @@
-/** What `traceparent` and `tracestate` say (W3C Trace Context), and how they are written. */
+/** Reads and writes `traceparent` and `tracestate` (W3C Trace Context). */
 import type { HeaderList } from '../exchange.ts'
 import { removeWhere } from '../http/headers.ts'
 import type { SpanContext } from './span.ts'
 import { fittingState } from './state.ts'
 
-/** Version, id of the trace, id of the parent, flags. */
+/** Version, trace id, parent id, flags. */
 const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][0-9a-f]/
 const LENGTH = 55
 const [TRACE_AT, SPAN_AT, FLAGS_AT] = [3, 36, 53]
@@ -12,7 +12,7 @@ const [TRACE_AT, SPAN_AT, FLAGS_AT] = [3, 36, 53]
 const PARENT = 'traceparent'
 const STATE = 'tracestate'
 
-/** The context that a request came with: of one `traceparent` that follows the rules. */
+/** The context that a request came with, if there is exactly one `traceparent` and it is valid. */
 export function readContext(headers: HeaderList): SpanContext | undefined {
   let parent: string | undefined
   let state: string | undefined
@@ -29,7 +29,7 @@ export function readContext(headers: HeaderList): SpanContext | undefined {
   return { traceId, spanId, sampled: isSampled(parent), state: state === undefined ? undefined : fittingState(state) }
 }
 
-/** A later version may say more behind the flags. */
+/** A later version may have more after the flags. */
 function isTraceParent(text: string): boolean {
   if (!TRACEPARENT.test(text)) return false
   return text.length === LENGTH || (text[LENGTH] === '-' && !text.startsWith('00'))
@@ -40,7 +40,7 @@ function isSampled(parent: string): boolean {
   return (Number.parseInt(parent[FLAGS_AT + 1]!, 16) & 1) === 1
 }
 
-/** Makes the fields of a request say `context`, and nothing else of traces. */
+/** Sets the trace fields of a request to `context`, and removes any others. */
 export function writeContext(headers: HeaderList, { traceId, spanId, sampled, state }: SpanContext): void {
   const value = `00-${traceId}-${spanId}-${sampled ? '01' : '00'}`
   let at = -1
@@ -56,7 +56,7 @@ export function writeContext(headers: HeaderList, { traceId, spanId, sampled, st
       stateAt = i + 1
     }
   }
-  // Almost always there is one of each, or none, and the state goes on as it came.
+  // There is almost always one of each, or none, and the state is passed on unchanged.
   if (isPlain && at >= 0 && stateAt >= 0 === (state !== undefined)) headers[at] = value
   else {
     removeContext(headers)
@@ -65,7 +65,7 @@ export function writeContext(headers: HeaderList, { traceId, spanId, sampled, st
   }
 }
 
-/** What nobody vouches for goes no further. */
+/** Removes a context that is not trusted. */
 export function removeContext(headers: HeaderList): void {
   for (let i = 0; i < headers.length; i += 2) {
     if (!isTraceField(headers[i]!)) continue
@@ -78,7 +78,7 @@ function isTraceField(name: string): boolean {
   return name === PARENT || name === STATE
 }
 
-/** The id of its trace, 32 hex digits, if there is one `traceparent` and it says that the trace is sampled. */
+/** The trace id, 32 hex digits, if there is exactly one valid `traceparent` and the trace is sampled. */
 export function sampledTraceId(headers: HeaderList): string | undefined {
   const context = readContext(headers)
   return context?.sampled === true ? context.traceId : undefined

@@ -1,4 +1,4 @@
-/** Joins a request to its trace, or begins one. */
+/** Joins a request to its trace, or starts one. */
 import { newSpanId } from '../base/ids.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../exchange.ts'
 import { methodName } from './attributes.ts'
@@ -6,7 +6,7 @@ import { readContext, removeContext, writeContext } from './context.ts'
 import { isRecorded, type Tracing } from './sampling.ts'
 import { TracedExchange } from './traced.ts'
 
-/** Hands a request on to `next`. Only where it is `believed` may it say what trace it is of; any other context goes no further. */
+/** Passes a request on to `next`. The trace context of the request is used only if it is `believed`. Otherwise it is removed. */
 export function followTrace(
   tracing: Tracing,
   believed: boolean,
@@ -21,7 +21,7 @@ export function followTrace(
     writeContext(headers, span.context)
     return new TracedExchange(span, request, response).pass(next, request)
   }
-  // It is not recorded here, but those behind are to see who called them.
+  // It is not recorded here, but the services behind us should see who called them.
   if (context === undefined) removeContext(headers)
   else writeContext(headers, { ...context, spanId: newSpanId(), sampled: false })
   return next(request, response)

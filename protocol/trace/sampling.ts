@@ -13,11 +13,11 @@ export const TRACING = {
   },
 } as const satisfies Limits
 
-/** How a server, or a client, tells of its requests. */
+/** How a server or a client traces its requests. */
 export interface TracingOptions extends LimitOptions<typeof TRACING> {
-  /** Begins their spans. */
+  /** Starts the spans of the requests. */
   readonly tracer: Tracer
-  /** False: `ratio` holds for traces that others have begun, too. Default true: those are recorded that they record. */
+  /** If false, `ratio` also applies to traces that others have started. Default true: those are recorded if their parent is sampled. */
   readonly parentBased?: boolean | undefined
 }
 
@@ -35,13 +35,13 @@ export function resolveTracing(options: TracingOptions | undefined): Tracing | u
   return { tracer, parentBased, ...resolveLimits(TRACING, limits, 'tracing') }
 }
 
-/** `context`: that of a trace that others have begun. */
+/** `context` is that of a trace that others have started. */
 export function isRecorded({ ratio, parentBased }: Tracing, context: SpanContext | undefined): boolean {
   if (context === undefined) return ratio > 0 && Math.random() < ratio
   return parentBased ? context.sampled : isInShare(context.traceId, ratio)
 }
 
-/** By the id, so that all who take the same share take the same traces. */
+/** Decided by the trace id, so that all with the same ratio pick the same traces. */
 function isInShare(traceId: string, ratio: number): boolean {
   return Number.parseInt(traceId.slice(-13), 16) < ratio * 2 ** 52
 }

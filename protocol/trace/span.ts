@@ -1,4 +1,4 @@
-/** Spans: what is told of a request, part by part. They exist only for requests that are recorded. */
+/** Spans: the record of a request, step by step. They exist only for requests that are recorded. */
 
 /** The place of a span in its trace. */
 export interface SpanContext {
@@ -6,23 +6,23 @@ export interface SpanContext {
   readonly traceId: string
   /** 16 hex digits. */
   readonly spanId: string
-  /** Whether it is recorded by those before us, who want the same of us. */
+  /** Whether the services before us record the trace, and want us to record it too. */
   readonly sampled: boolean
-  /** `tracestate`, where it is one that may go on. */
+  /** The `tracestate`, if it is valid. */
   readonly state?: string | undefined
 }
 
-/** As OpenTelemetry has them. */
+/** The kinds of OpenTelemetry. */
 export type SpanKind = 'internal' | 'server' | 'client' | 'producer' | 'consumer'
 
-/** What an attribute can say. */
+/** The values that an attribute can have. */
 export type AttributeValue = string | number | boolean
 
 /** A span that is over. */
 export interface FinishedSpan {
   readonly traceId: string
   readonly spanId: string
-  /** Absent: it is the first of its trace. */
+  /** Absent for the first span of a trace. */
   readonly parentId: string | undefined
   readonly state: string | undefined
   readonly name: string
@@ -31,31 +31,31 @@ export interface FinishedSpan {
   readonly startMs: number
   readonly endMs: number
   readonly attributes: Readonly<Record<string, AttributeValue>>
-  /** Spans that led to it and are not above it. */
+  /** Spans that led to this one but are not its parents. */
   readonly links: readonly SpanContext[]
-  /** It failed; `error.type` says at what. */
+  /** Whether it failed. The attribute `error.type` says why. */
   readonly failed: boolean
 }
 
-/** A part of what happens to a request, from its beginning until `end`. */
+/** One step of a request, from its start until `end`. */
 export interface Span {
   readonly context: SpanContext
   /** Ms since 1970, with fractions. */
   readonly startMs: number
-  /** A part of this part, from now on. */
+  /** Starts a step within this step. */
   child(name: string, kind: SpanKind): Span
   rename(name: string): void
-  /** Long texts are cut. */
+  /** Long texts are truncated. */
   set(name: string, value: AttributeValue): void
   link(context: SpanContext): void
-  /** Last, and once; what comes later is ignored. `error`: why it failed. */
+  /** Called last, and once. Later calls are ignored. `error` says why the step failed. */
   end(error?: string): void
 }
 
-/** Begins spans. Made by {@link createTracer}, or by `openTelemetry` of `sallyport/tracing`. */
+/** Starts spans. Made by {@link createTracer}, or by `openTelemetry` of `sallyport/tracing`. */
 export interface Tracer {
-  /** `parent` is of another process, or absent: then it is the first of a new trace. */
+  /** `parent` belongs to another process. If it is absent, the span is the first of a new trace. */
   start(name: string, kind: SpanKind, parent: SpanContext | undefined): Span
-  /** Takes a span that the other end of a session has recorded. Absent: there is nowhere to put one. */
+  /** Receives a span that the other end of a session has recorded. Absent if there is nowhere to put one. */
   add?(span: FinishedSpan): void
 }

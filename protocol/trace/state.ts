@@ -1,14 +1,14 @@
-/** `tracestate`: what others on the way want to find again. Nothing of ours stands in it. */
+/** `tracestate`: data that others on the way want to find again. We add nothing to it. */
 
 const MAX_MEMBERS = 32
-/** So many characters must be passed on; of more, members go, those over {@link LONG_CHARS} first, then from the end. */
+/** This many characters must be passed on. From a longer list, members are removed: first those over {@link LONG_CHARS}, then the last. */
 const MAX_CHARS = 512
 const LONG_CHARS = 128
 
 const MEMBER =
   /^((?:[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13}))=[ -+\--<>-~]{0,255}[!-+\--<>-~]$/
 
-/** `state` as it may go on, byte for byte unless it is too long; undefined if it breaks the rules: it is dropped as a whole then. */
+/** `state` to pass on: unchanged, or shortened if it is too long. Undefined if it breaks the rules: then it is dropped completely. */
 export function fittingState(state: string): string | undefined {
   const members = state.split(',')
   const keys: string[] = []

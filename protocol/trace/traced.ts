@@ -1,4 +1,4 @@
-/** An exchange whose span is recorded, as the end that takes the request sees it. */
+/** An exchange whose span is recorded, as seen by the end that receives the request. */
 import type { SallyportError } from '../base/errors.ts'
 import type { HttpRequest, ResponseHead, ResponseSink } from '../exchange.ts'
 import { getHeader } from '../http/headers.ts'
@@ -36,7 +36,7 @@ export class TracedExchange extends PassThrough {
   }
 }
 
-/** Of a server, what its caller did wrong is no failure, and neither is that it left. */
+/** For a server's span, a caller's mistake is not a failure, and neither is a caller that leaves. */
 function failure(status: number, code: string | undefined): string | undefined {
   if (code === 'cancelled') return undefined
   return status >= 500 || status === 0 ? (code ?? String(status)) : undefined

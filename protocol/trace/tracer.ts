@@ -1,4 +1,4 @@
-/** Spans of our own. */
+/** Our own spans. */
 import { hook, safeLogger } from '../base/guard.ts'
 import { newSpanId, newTraceId } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
@@ -8,8 +8,8 @@ const MAX_TEXT_CHARS = 1024
 const MAX_ATTRIBUTES = 64
 
 /**
- * A tracer of our own, which hands each span to `sink` once it is over. The sink is called from the data path: it puts the span
- * aside, and waits for nothing.
+ * Creates a tracer that passes each span to `sink` once it is over. The sink is called on the data path, so it should only store the
+ * span, and not wait for anything.
  *
  * @example
  * ```ts
@@ -33,7 +33,7 @@ interface Beginning {
   readonly name: string
   readonly kind: SpanKind
   readonly add: (span: FinishedSpan) => void
-  /** Of the wall clock at the beginning of the trace here. From then on a clock counts that never goes back. */
+  /** The wall clock at the start of the trace here, less the monotonic clock. From then on, times come from the monotonic clock. */
   readonly offsetMs: number
   readonly of: SpanContext | undefined
   readonly parentId: string | undefined

@@ -1,6 +1,6 @@
 /**
- * How senders sign their webhooks: which fields carry the signature, what is hashed in front of the body, and what is written
- * where we sign. Pure: no clock, no file.
+ * How senders sign their webhooks: which fields carry the signature, what is hashed before the body, and which fields we write
+ * when we sign. Pure: no clock, no file.
  *
  * | scheme | fields | what is signed |
  * |---|---|---|
@@ -17,36 +17,36 @@
 import type { HeaderList } from '../exchange.ts'
 import { getAllHeaders, plainNumber } from '../http/headers.ts'
 
-/** How a sender signs, and what differs from the scheme's defaults. */
+/** How a sender signs, with any deviations from the scheme's defaults. */
 export interface WebhookScheme {
   scheme: SchemeName
-  /** How far the signed timestamp may be from the time of arrival, either way. Default 300,000 (5 min). */
+  /** How far the signed timestamp may be from the time of arrival, either way. Default 300,000 ms (5 min). */
   toleranceMs?: number | undefined
-  /** Of `hmac` alone: the field that carries the signature. */
+  /** For `hmac` only: the field that carries the signature. */
   header?: string | undefined
-  /** Of `hmac` alone: what stands before the digest, such as `sha256=`. Default: nothing. */
+  /** For `hmac` only: the text before the digest, such as `sha256=`. Default: none. */
   prefix?: string | undefined
-  /** Of `hmac` alone: how the digest is written. Default `hex`. */
+  /** For `hmac` only: the encoding of the digest. Default `hex`. */
   encoding?: 'hex' | 'base64' | undefined
-  /** Of `hmac` alone. Default `sha256`. */
+  /** For `hmac` only. Default `sha256`. */
   hash?: 'sha256' | 'sha512' | undefined
 }
 
-/** What a request says of its own signature. */
+/** What a request claims about its signature. */
 export interface Claim {
   /** Hashed before the body. */
   readonly prefix: string
-  /** Digests, of which one has to fit. */
+  /** Digests. One of them has to match. */
   readonly macs: readonly Buffer[]
-  /** Ed25519 signatures, of which one has to fit. */
+  /** Ed25519 signatures. One of them has to match. */
   readonly signatures: readonly Buffer[]
-  /** A secret that is sent as it is. */
+  /** A secret that is sent as is. */
   readonly token: string | undefined
-  /** Seconds since 1970; undefined where none is signed. */
+  /** Seconds since 1970. Undefined if no timestamp is signed. */
   readonly timestamp: number | undefined
 }
 
-/** What is written with a new signature. */
+/** What goes into a new signature. */
 export interface Signing {
   readonly id: string
   /** Seconds since 1970. */
@@ -54,13 +54,13 @@ export interface Signing {
 }
 
 interface Scheme {
-  /** Every field that belongs to it; they are replaced where we sign. */
+  /** All fields that belong to the scheme. They are replaced when we sign. */
   readonly fields: (options: WebhookScheme) => readonly string[]
-  /** Whether it covers the time of sending, so that a late delivery is refused by whoever checks it. */
+  /** Whether it covers the time of sending, so that a receiver that checks it refuses a late delivery. */
   readonly timestamped: boolean
-  /** Whether its secret is the scheme's own text (`whsec_...`), and not any bytes. */
+  /** Whether its secret is encoded text of the scheme (`whsec_...`) rather than arbitrary bytes. */
   readonly encodedSecret?: boolean
-  /** The secret itself is sent: nothing is hashed. */
+  /** Whether the secret itself is sent, and nothing is hashed. */
   readonly token?: boolean
   /** The claim, or why there is none. */
   readonly read: (headers: HeaderList, options: WebhookScheme) => Claim | string
@@ -72,9 +72,9 @@ interface Scheme {
 
 const SHA256_BYTES = 32
 const ED25519_BYTES = 64
-/** More signatures in one field are not looked at. */
+/** Further signatures in one field are ignored. */
 const MAX_SIGNATURES = 16
-/** The same of Ed25519. A rotation needs two; each hashes the whole message once more, for each key, whoever wrote it. */
+/** The same for Ed25519. A rotation needs two. Anybody can send signatures, and each costs another hash of the whole message per key. */
 const MAX_ED25519_SIGNATURES = 2
 
 const nothing = (): string => ''
@@ -87,7 +87,7 @@ function claim(parts: Partial<Claim>): Claim {
   return { prefix: '', macs: [], signatures: [], token: undefined, timestamp: undefined, ...parts }
 }
 
-/** The one value of a field, or why it cannot be used. */
+/** The only value of a field, or why it cannot be used. */
 function single(headers: HeaderList, name: string): { value: string } | string {
   const values = getAllHeaders(headers, name)
   if (values.length === 1 && values[0] !== '') return { value: values[0]! }
@@ -102,7 +102,7 @@ function readDigest(text: string, encoding: 'hex' | 'base64', bytes: number): Bu
   return isWhole && digest.length === bytes ? digest : undefined
 }
 
-/** A signature of the body alone, in one field. */
+/** A signature over the body alone, in one field. */
 function bodyScheme(name: string, prefix: string, more: readonly string[] = []): Scheme {
   return {
     fields: fields(name, ...more),
@@ -163,7 +163,7 @@ const standard: Scheme = {
 function readStandard(headers: HeaderList): Claim | string {
   const id = single(headers, 'webhook-id')
   if (typeof id === 'string') return id
-  // With a dot in it, the same signature would fit another time and another body.
+  // If the id had a dot in it, the same signature would match another time and another body.
   if (id.value.includes('.')) return 'webhook-id is malformed'
   const sent = readTimestamp(headers, 'webhook-timestamp')
   if (typeof sent === 'string') return sent
@@ -208,7 +208,7 @@ function readStripe(headers: HeaderList): Claim | string {
   return claim({ prefix: `${times[0]}.`, macs, timestamp })
 }
 
-/** The text too: that is what was signed. */
+/** Returns the text as well, since that is what was signed. */
 function readTimestamp(headers: HeaderList, name: string): { text: string; timestamp: number } | string {
   const found = single(headers, name)
   if (typeof found === 'string') return found
@@ -216,7 +216,7 @@ function readTimestamp(headers: HeaderList, name: string): { text: string; times
   return timestamp < 0 ? `${name} is malformed` : { text: found.value, timestamp }
 }
 
-/** Each scheme by its name in a route table and on the command line. */
+/** All schemes by their names in a route table and on the command line. */
 export const SCHEMES = {
   github: { ...github, read: readGithub },
   gitea: bodyScheme('x-gitea-signature', ''),
@@ -278,12 +278,12 @@ export const SCHEMES = {
 
 export type SchemeName = keyof typeof SCHEMES
 
-/** The scheme of that name, without what differs between them in type. */
+/** The scheme of that name, under one common type. */
 export function schemeOf(name: SchemeName): Scheme {
   return SCHEMES[name]
 }
 
-/** What is wrong with `options`, by the member at fault; undefined if nothing is. */
+/** Says which member of `options` is wrong and why, or undefined if none is. */
 export function schemeProblem(options: WebhookScheme): { member: keyof WebhookScheme; message: string } | undefined {
   const own = ['header', 'prefix', 'encoding', 'hash'] as const
   const foreign = options.scheme === 'hmac' ? undefined : own.find(member => options[member] !== undefined)
@@ -307,7 +307,7 @@ const TIMESTAMPED: ReadonlySet<string> = new Set(
     .flatMap(scheme => (scheme.timestamped ? scheme.fields({ scheme: 'slack' }) : [])),
 )
 
-/** Whether the signature of the request, if it has one, covers the time of sending: late, it is refused. */
+/** Whether the signature of the request, if it has one, covers the time of sending, so that a late delivery is refused. */
 export function isTimestamped(headers: HeaderList): boolean {
   for (let i = 0; i < headers.length; i += 2) if (TIMESTAMPED.has(headers[i]!)) return true
   return false

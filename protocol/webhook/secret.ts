@@ -1,22 +1,22 @@
-/** Secrets of webhooks, as they stand in files: any bytes, or what Standard Webhooks writes (`whsec_`, `whpk_`, `whsk_`). */
+/** Webhook secrets as files contain them: arbitrary bytes, or the text of Standard Webhooks (`whsec_`, `whpk_`, `whsk_`). */
 import { createPrivateKey, createPublicKey, type KeyObject } from 'node:crypto'
 import { schemeOf, type WebhookScheme } from './scheme.ts'
 
-/** A key of HMAC or a token, or a pair of Ed25519 of which the private half may be missing. */
+/** An HMAC key or a token, or an Ed25519 key pair whose private half may be missing. */
 export interface WebhookSecret {
   readonly bytes: Buffer | undefined
   readonly publicKey: KeyObject | undefined
   readonly privateKey: KeyObject | undefined
 }
 
-/** Larger than any secret that a sender takes. */
+/** Larger than any secret that a sender accepts. */
 const MAX_SECRET_BYTES = 4096
 const KEY_BYTES = 32
-/** DER in front of the 32 bytes of a public and of a private key (RFC 8410). */
+/** The DER prefixes of the 32 bytes of a public and of a private key (RFC 8410). */
 const PUBLIC_DER = Buffer.from('302a300506032b6570032100', 'hex')
 const PRIVATE_DER = Buffer.from('302e020100300506032b657004220420', 'hex')
 
-/** Reads a secret. One line break at its end belongs to the file. Throws TypeError, which never quotes it. */
+/** Reads a secret, without one line break at its end. Throws TypeError, which never quotes the secret. */
 export function readSecret(options: WebhookScheme, file: Uint8Array): WebhookSecret {
   if (file.length > MAX_SECRET_BYTES) throw new TypeError(`holds more than ${MAX_SECRET_BYTES} bytes`)
   const text = Buffer.from(file)
@@ -30,7 +30,7 @@ export function readSecret(options: WebhookScheme, file: Uint8Array): WebhookSec
   return { bytes: Buffer.from(text, 'latin1'), publicKey: undefined, privateKey: undefined }
 }
 
-/** Standard Webhooks 1.0.0, "Secret serialization". Its libraries take a secret of HMAC without the prefix as well. */
+/** Standard Webhooks 1.0.0, "Secret serialization". Like its libraries, we also accept an HMAC secret without the prefix. */
 function readEncoded(text: string): WebhookSecret {
   const [, kind = 'whsec_', base64 = ''] = /^(whsec_|whpk_|whsk_)?(.*)$/.exec(text)!
   const bytes = Buffer.from(base64, 'base64')
@@ -38,7 +38,7 @@ function readEncoded(text: string): WebhookSecret {
     throw new TypeError('is no secret of Standard Webhooks: whsec_, whpk_ or whsk_, and base64')
   }
   if (kind === 'whsec_') return { bytes, publicKey: undefined, privateKey: undefined }
-  // A private key may have its public half behind it, as libsodium writes it.
+  // A private key may be followed by its public half, which is libsodium's format.
   const isKey = bytes.length === KEY_BYTES || (kind === 'whsk_' && bytes.length === 2 * KEY_BYTES)
   if (!isKey) throw new TypeError(`is no Ed25519 key: ${kind} and ${KEY_BYTES} bytes as base64`)
   const key = bytes.subarray(0, KEY_BYTES)

@@ -6,13 +6,13 @@ import type { WebhookSecret } from './secret.ts'
 
 /** Signs with one secret. */
 export interface Signer {
-  /** Fields that it writes, or that a new signature makes wrong: those of a request are removed first. */
+  /** Fields that it writes, or that a new signature invalidates. They are removed from a request first. */
   readonly fields: ReadonlySet<string>
-  /** The fields of the signature. `body` is the whole of it, in its parts; `signing.id` has no dot. */
+  /** Returns the fields of the signature. `body` is the whole body, in parts. `signing.id` contains no dot. */
   sign(body: readonly Uint8Array[], signing: Signing): HeaderList
 }
 
-/** @throws {TypeError} if the options contradict each other, or the secret only verifies. */
+/** @throws {TypeError} if the options contradict each other, or if the secret can only verify. */
 export function createSigner(options: WebhookScheme, secret: WebhookSecret): Signer {
   const wrong = schemeProblem(options)
   if (wrong !== undefined) throw new TypeError(`${wrong.member}: ${wrong.message}`)

@@ -1,5 +1,5 @@
 /**
- * Whether a webhook was signed with a secret that we know. The body is hashed as it arrives, in the bytes in which it arrives:
+ * Checks whether a webhook was signed with one of our secrets. The body is hashed while it arrives, byte for byte as received:
  *
  *     begin(headers, arrivalMs) ──▶ update(chunk) ... ──▶ verdict()
  *            └─ refusal: the head alone says no
@@ -10,35 +10,35 @@ import type { HeaderList } from '../exchange.ts'
 import { type Claim, schemeOf, schemeProblem, type WebhookScheme } from './scheme.ts'
 import { readSecret, type WebhookSecret } from './secret.ts'
 
-/** A rotation needs two: more would let strangers make us hash each body as often. */
+/** A rotation needs two. With more, strangers could make us hash each body that many times. */
 export const MAX_SECRETS = 4
 const TOLERANCE_MS = 300_000
-/** Ed25519 wants the message whole: of a larger body it is not checked. */
+/** Ed25519 needs the whole message in memory, so the Ed25519 signatures of a larger body are not checked. */
 const MAX_SIGNED_BYTES = 1024 * 1024
 
 /** Checks the webhooks of one scheme. */
 export interface Verifier {
-  /** `arrivalMs`: when the request reached us first, ms since 1970; signed timestamps are held against it. */
+  /** `arrivalMs` is when the request first reached us, in ms since 1970. Signed timestamps are compared with it. */
   begin(headers: HeaderList, arrivalMs: number): Verification
 }
 
-/** One webhook under way. */
+/** The verification of one webhook. */
 export interface Verification {
-  /** The head alone decides, for or against: nothing of the body is needed. */
+  /** The head alone decides, either way, so the body is not needed. */
   readonly isDecided: boolean
-  /** Why not, if the head says so already. */
+  /** Why the webhook is refused, if the head already shows that. */
   readonly refusal: string | undefined
-  /** Bytes of the body that it keeps until the verdict: all, where Ed25519 has to check it. */
+  /** How many bytes of the body are kept until the verdict: all of them, if Ed25519 has to check the body. */
   readonly heldBytes: number
   update(chunk: Uint8Array): void
-  /** Once, behind the last byte: undefined if the signature is good, else why not, in words that tell nothing of a secret. */
+  /** Called once, after the last byte. Undefined if the signature is good, else the reason, which discloses nothing of a secret. */
   verdict(): string | undefined
 }
 
 /**
- * Any of `secrets` may have signed, so that they can be rotated.
+ * Any of `secrets` may be the one that signed, so that they can be rotated.
  *
- * @throws {TypeError} if the options contradict each other, or there is no secret, or too many.
+ * @throws {TypeError} if the options contradict each other, or if there are no secrets or too many.
  */
 export function createVerifier(options: WebhookScheme, secrets: readonly WebhookSecret[]): Verifier {
   const wrong = schemeProblem(options)
@@ -58,12 +58,12 @@ export function createVerifier(options: WebhookScheme, secrets: readonly Webhook
   }
 }
 
-/** A scheme with its secrets, each as base64 of the bytes of its file: how a client tells its server. */
+/** A scheme with its secrets, each as base64 of the bytes of its file. This is how a client announces it to its server. */
 export interface AnnouncedWebhook extends WebhookScheme {
   secrets: readonly string[]
 }
 
-/** @throws {TypeError} as {@link createVerifier}, and for a secret that is none of the scheme's. */
+/** @throws {TypeError} like {@link createVerifier}, and if a secret is not valid for the scheme. */
 export function announcedVerifier(announced: AnnouncedWebhook): Verifier {
   return createVerifier(
     announced,
@@ -90,7 +90,7 @@ function isToken(token: string, secrets: readonly WebhookSecret[]): boolean {
   return fits
 }
 
-/** The head alone decides: a "no", or a token that fits. */
+/** The head alone decides: it is refused, or its token matches. */
 class Decided implements Verification {
   readonly isDecided = true
   readonly heldBytes = 0
@@ -113,7 +113,7 @@ class Signed implements Verification {
   readonly #claim: Claim
   readonly #hmacs: Hmac[] = []
   readonly #publicKeys: KeyObject[] = []
-  /** The body for Ed25519; undefined if nothing needs it. */
+  /** The body for Ed25519. Undefined if nothing needs it. */
   #message: GatheredChunks | undefined
 
   constructor(claim: Claim, secrets: readonly WebhookSecret[], hash: string) {
