@@ -342,8 +342,8 @@ describe('a file that never answers', () => {
       [server, 'the new certificate is bad; the old one stays'],
       [server, 'the key set file is bad; the old set stays'],
       [server, 'the list of revocations is bad; the old one stays'],
-      [client, 'the token file cannot be read; the old token stays'],
-      [client, 'certificates cannot be read; the old ones stay'],
+      [client, 'the token file cannot be read; the old token stays in force'],
+      [client, 'certificates cannot be read; the old ones stay in force'],
       [client, 'bad routes file; the old routes stay in force'],
     ] as const
     for (const [process, msg] of told) await process.line(line => line.msg === msg)
