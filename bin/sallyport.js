@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The `sallyport` command. In a checkout it runs the sources on the pinned Node, whatever Node started this file and
-// whatever lies in dist/; as an installed package it runs dist/. Plain JavaScript that Node 18 can read.
+// The `sallyport` command. In a checkout it runs the sources on the pinned Node, no matter which Node started this file and what
+// is in dist/. As an installed package it runs dist/. This is plain JavaScript that Node 18 can parse.
 import { existsSync, realpathSync } from 'node:fs'
 import { constants } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -14,11 +14,11 @@ if (process.pid === 1) endBySignals()
 if (isCheckout) await runSources()
 else await runPackage()
 
-/** The kernel gives the first process of a container no signal that it does not listen for: one that comes early would be lost. */
+/** The kernel delivers a signal to the first process of a container only if it listens for it. Without this, an early one would be lost. */
 function endBySignals() {
   for (const signal of /** @type {const} */ (['SIGINT', 'SIGTERM'])) {
     process.on(signal, () => {
-      // Whoever has begun to serve listens as well, and ends in good order.
+      // Code that has started to serve has its own listener, and shuts down gracefully.
       if (process.listenerCount(signal) === 1) process.exit(128 + constants.signals[signal])
     })
   }

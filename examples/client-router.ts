@@ -1,4 +1,4 @@
-/** A client with a route table inside: two services of the cluster under one host name. */
+/** A client with an embedded route table: two services of the cluster under one host name. */
 import { readFile } from 'node:fs/promises'
 import { connect } from 'sallyport/client'
 import { createRouter } from 'sallyport/router'
@@ -14,7 +14,7 @@ const router = createRouter({
         match: { path: '/api' },
         target: API,
         rewrite: { stripPrefix: '/api' },
-        cors: { origins: ['https://ui.example.com'], credentials: true }, // on failures; also while we are offline
+        cors: { origins: ['https://ui.example.com'], credentials: true }, // on errors, and even while this client is offline
       },
       {
         name: 'webhooks',

@@ -1,4 +1,4 @@
-/** A layer between the edge and the sessions: a page of our own while a runtime is under maintenance, a tally of the rest. */
+/** A layer between the edge and the sessions. It answers with a page while a runtime is under maintenance, and counts all other traffic. */
 import { discarding, type Layer, PassThrough } from 'sallyport/protocol'
 import { createServer } from 'sallyport/server'
 
@@ -11,7 +11,7 @@ const maintenance: Layer = next => (request, response) => {
   response.responseHead({ status: 503, headers: ['content-type', 'text/plain'], bodyBytes: body.length })
   response.responseData(body)
   response.responseEnd([])
-  return discarding(response) // of the request nothing is wanted
+  return discarding(response) // the request body is not wanted
 }
 
 class Tallied extends PassThrough {

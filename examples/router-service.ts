@@ -1,4 +1,4 @@
-/** The router as a service: an ingress controller, or a tunnel client with `target: 'http://router:8081'`, sends here. */
+/** The router as a service. It gets requests from an ingress controller, or from a tunnel client with `target: 'http://router:8081'`. */
 import { serveRouter } from 'sallyport/router'
 
 const { PORT = '8081', API = 'http://127.0.0.1:3017' } = process.env
@@ -11,7 +11,7 @@ await using service = await serveRouter({
       { name: 'health', match: { path: '/healthz' }, answer: { status: 200, body: 'ok' } },
     ],
   },
-  trustedProxies: ['127.0.0.0/8', '::1/128'], // whose X-Forwarded-For is believed
+  trustedProxies: ['127.0.0.0/8', '::1/128'], // whose X-Forwarded-For is trusted
 })
 
 console.log(`listening on http://${service.address.host}:${service.address.port}`)

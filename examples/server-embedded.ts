@@ -1,4 +1,4 @@
-/** A tunnel server inside a program: callers arrive on one port, clients dial in on another. */
+/** A tunnel server inside a program. Callers arrive on one port, and clients dial in on another. */
 import { createServer } from 'sallyport/server'
 
 const { CERT = 'certs/server.pem', KEY = 'certs/server-key.pem', JWKS = 'keys/jwks.json' } = process.env
@@ -10,7 +10,7 @@ await using server = await createServer({
   public: { port: Number(PUBLIC_PORT), tls },
   control: { port: Number(CONTROL_PORT), tls },
   domains: [DOMAIN], // a runtime is reached as <runtime>.tunnels.localhost
-  auth: { jwks: { file: JWKS } }, // who may connect; without keys it does not start
+  auth: { jwks: { file: JWKS } }, // keys of those who may connect; required
   onExchange: ({ runtime, method, path, status }) => console.log(`${runtime}: ${method} ${path} ${status}`),
 })
 

@@ -1,4 +1,4 @@
-/** A platform that calls into its customers' runtimes: `fetch`, and an undici Dispatcher, in place of host and port. */
+/** A platform that calls into its customers' runtimes with `fetch` or an undici Dispatcher, without a host and port. */
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { createServer as createHttpsServer } from 'node:https'
@@ -20,7 +20,7 @@ async function answer(path: string): Promise<{ status: number; body: object }> {
   const name = /^\/runtimes\/([a-z0-9-]+)$/.exec(path)?.[1]
   if (name === undefined) return { status: 404, body: { error: 'no such page' } }
   const health = await tunnels.fetch(name, `https://${name}.${DOMAIN}/healthz`)
-  // The same with undici: any client of it works, with streams of Node.
+  // The same with undici. Any of its clients works, with Node streams.
   const version = await request('http://any/version', { dispatcher: tunnels.dispatcher(name) })
   return { status: 200, body: { name, health: health.status, version: await version.body.text() } }
 }
@@ -29,11 +29,11 @@ const tls = { cert: await readFile(CERT), key: await readFile(KEY) }
 const api = createHttpsServer(tls, (incoming, outgoing) => {
   answer(incoming.url ?? '').then(
     ({ status, body }) => outgoing.writeHead(status).end(JSON.stringify(body)),
-    () => outgoing.writeHead(502).end(), // the runtime broke off
+    () => outgoing.writeHead(502).end(), // the answer of the runtime was cut off
   )
 })
 
-tunnels.attach(api) // requests for <runtime>.tunnels.localhost go into the tunnel, all others to the platform
+tunnels.attach(api) // requests for <runtime>.tunnels.localhost go into the tunnel, and all others to the platform
 api.listen(Number(PORT), '127.0.0.1')
 await once(api, 'listening')
 console.log(`platform: https://127.0.0.1:${(api.address() as AddressInfo).port}`)

@@ -1,4 +1,4 @@
-/** A stand-in for App-Proxy: what a browser and the platform's UI ask of it, each in a few lines. Its own process. */
+/** A stand-in for App-Proxy: everything that a browser and the platform's UI ask of it, in a few lines each. Runs as a separate process. */
 import { createHash } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -21,7 +21,7 @@ const ROUTES: Record<string, Answer> = {
   'POST /app-proxy/api/upload': upload,
 }
 
-/** Open event streams that send the next event only when the caller says that it has the last. */
+/** Open event streams that send the next event only after the caller has confirmed the last one. */
 const streams = new Map<string, () => void>()
 const MOST_STREAMS = 100
 
@@ -47,7 +47,7 @@ server.listen(Number(process.argv[2] ?? 0), '127.0.0.1', () => {
   console.error(JSON.stringify({ msg: 'listening', name: 'app-proxy', address: `127.0.0.1:${port}` }))
 })
 
-/** What of the caller reached us: the address, scheme and host that the road determined. */
+/** What we learn about the caller: the address, scheme and host that the hops before us determined. */
 function whoAmI(request: IncomingMessage, response: ServerResponse): void {
   const { headers } = request
   json(response, 200, {
@@ -65,7 +65,7 @@ async function graphql(request: IncomingMessage, response: ServerResponse): Prom
   json(response, 200, { data: { runtime: { name: variables?.name, queryBytes: String(query).length } } })
 }
 
-/** One event a second, for a person with `curl -N`. */
+/** One event per second, for a person with `curl -N`. */
 function ticks(request: IncomingMessage, response: ServerResponse): void {
   response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache' })
   let count = 0

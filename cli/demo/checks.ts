@@ -4,7 +4,7 @@ import { type AccessPath, ask, askHttp2, authority, dialWebSocket, type HttpAnsw
 import { UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { patternChunks, patternDigest } from './pattern.ts'
 
-/** What a check needs besides the road. */
+/** What a check needs in addition to the road. */
 interface CheckContext {
   readonly road: AccessPath
   /** The secret that GitHub and the event source share. */
@@ -12,7 +12,7 @@ interface CheckContext {
   readonly signal: AbortSignal
 }
 
-/** Does one kind of traffic; returns a few words on what was seen, throws if it was not right. */
+/** Tries one kind of traffic. Returns a few words on what it saw, and throws if that was wrong. */
 type Check = (context: CheckContext) => Promise<string>
 
 const LARGE_BYTES = 16 * 1024 * 1024
@@ -31,12 +31,12 @@ export const CHECKS: Record<string, Check> = {
   'error with CORS': errorWithCors,
 }
 
-/** Besides, on a road whose end offers HTTP/2. */
+/** Additional checks, on a road whose end offers HTTP/2. */
 export const HTTP2_CHECKS: Record<string, Check> = {
   'GET over HTTP/2': getHttp2,
 }
 
-/** Besides, on a road whose server keeps webhooks. */
+/** Additional checks, on a road whose server has an inbox. */
 export const KEPT_CHECKS: Record<string, Check> = {
   'webhooks, their client away': keptWebhooks,
 }
@@ -87,7 +87,7 @@ function sendAndTake(ws: { send(data: string | Buffer): void }, message: string 
   return echo
 }
 
-/** The stand-in sends each event only when asked for it, after the one before has arrived here. */
+/** The stand-in sends each event only on request, after the previous one has arrived here. */
 async function eventStream({ road, signal }: CheckContext): Promise<string> {
   const path = `${API}/events/by-cause?key=${randomUUID()}`
   const response = await open(road, path, { headers: { accept: 'text/event-stream' }, signal })
@@ -161,7 +161,7 @@ function webhookBody(id: string): string {
   return JSON.stringify({ ref: 'refs/heads/main', id, note: 'bytes \u00e9 \ud83d\ude80 as they are' }, null, 3)
 }
 
-/** Five webhooks come while the client is away; the event source takes those alone whose signature is good. */
+/** Five webhooks arrive while the client is offline. The event source accepts only those whose signature is valid. */
 async function keptWebhooks(context: CheckContext): Promise<string> {
   const { secret, road } = context
   const keeper = road.keeper!
@@ -187,7 +187,7 @@ async function keptWebhooks(context: CheckContext): Promise<string> {
   return `${KEPT} answered 202, and arrived in order, byte for byte`
 }
 
-/** Value of `X-Hub-Signature-256`. */
+/** The value of `X-Hub-Signature-256`. */
 export function gitHubSignature(secret: string, body: string): string {
   return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`
 }

@@ -6,7 +6,7 @@ import type { LookupFunction } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { WebSocket } from 'ws'
 
-/** One way in: a host that a caller would use, at the address where it really listens. */
+/** One way in: a host that a caller would use, with the address where it really listens. */
 export interface AccessPath {
   readonly name: string
   readonly host: string
@@ -14,17 +14,17 @@ export interface AccessPath {
   readonly ca: string
   /** Whether callers may speak HTTP/2. */
   readonly http2: boolean
-  /** Whether callers from loopback are taken for a proxy there, and believed what they say of themselves. */
+  /** Whether callers from loopback are treated as a trusted proxy, so that their forwarding fields count. */
   readonly trustsCaller?: boolean
-  /** What keeps the webhooks that come by this road while its client is away. */
+  /** Controls the client of this road, if its server stores webhooks while the client is offline. */
   readonly keeper?: Keeper
 }
 
-/** The client of a road whose server has an inbox, and what reaches the event source. */
+/** The client of a road whose server has an inbox, and the deliveries that reach the event source. */
 export interface Keeper {
   stopClient(): Promise<void>
   startClient(): Promise<void>
-  /** SHA-256 of the bodies of these deliveries, by id, in the order in which they reached the event bus. */
+  /** SHA-256 of the bodies of these deliveries, with their ids, in the order in which they reached the event bus. */
   recorded(ids: readonly string[]): Promise<{ readonly id: string; readonly sha256: string }[]>
 }
 
@@ -41,7 +41,7 @@ interface Ask {
   readonly signal?: AbortSignal
 }
 
-/** Always loopback: neither glibc nor Node resolves `*.localhost`. */
+/** Always loopback, since neither glibc nor Node resolves `*.localhost`. */
 const lookup: LookupFunction = (_, options, callback) => {
   if (options.all) callback(null, [{ address: '127.0.0.1', family: 4 }])
   else callback(null, '127.0.0.1', 4)
@@ -51,7 +51,7 @@ export function authority(road: AccessPath): string {
   return `${road.host}:${road.port}`
 }
 
-/** Sends a request over HTTP/1.1 on a connection of its own and resolves when the head of the answer is there. */
+/** Sends a request over HTTP/1.1 on a separate connection. Resolves when the head of the answer has arrived. */
 export async function open(road: AccessPath, path: string, ask: Ask = {}): Promise<IncomingMessage> {
   const options: RequestOptions = {
     host: road.host,
@@ -72,7 +72,7 @@ export async function open(road: AccessPath, path: string, ask: Ask = {}): Promi
   return response
 }
 
-/** As {@link open}, with the whole body of the answer. */
+/** Like {@link open}, with the whole body of the answer. */
 export async function ask(road: AccessPath, path: string, question: Ask = {}): Promise<HttpAnswer> {
   const response = await open(road, path, question)
   const chunks: Buffer[] = []

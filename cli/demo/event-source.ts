@@ -1,12 +1,12 @@
 /**
- * A stand-in for Argo Events' event source for GitHub, which verifies the signature over the raw body. Its own process:
+ * A stand-in for Argo Events' event source for GitHub, which verifies the signature over the raw body. Runs as a separate process:
  *
  *     node event-source.ts PORT PATH SECRET-FILE [MS [INACTIVE-MS]]
  *
- * It answers as the original does, down to how Go's server ends a connection whose body it does not want;
- * `test/interop/argo-events.test.ts` compares the two. Events go to the bus one at a time, each in MS (default 0), and each that got
- * there is a line on stderr. For INACTIVE-MS (default 0) after it has begun to listen, the route is not active yet. SIGUSR2 takes the
- * bus away, and brings it back.
+ * It answers like the original, including how Go's server ends a connection whose body it does not want.
+ * `test/interop/argo-events.test.ts` compares the two. Events go to the bus one at a time and take MS each (default 0). Each event
+ * that reaches the bus is logged as a line on stderr. For INACTIVE-MS (default 0) after the start of listening, the route is not
+ * active yet. SIGUSR2 takes the bus offline, and the next SIGUSR2 brings it back.
  */
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -17,9 +17,9 @@ import type { Duplex } from 'node:stream'
 import { checkDelivery, HookError, mediaType } from './github-hook.ts'
 
 const MOST_BYTES = 1_048_576
-/** Of a body that nobody wants Go's server reads so much before it answers, so that the connection can go on. */
+/** Go's server reads up to this much of an unwanted body before it answers, so that the connection can be reused. */
 const MOST_UNWANTED_BYTES = 262_144
-/** ... and otherwise half-closes, and waits so long for the caller to read the answer. */
+/** If the body is longer, it half-closes, and waits this long for the caller to read the answer. */
 const LINGER_MS = 500
 const PLAIN = 'text/plain; charset=utf-8'
 const [port = '0', path = '/webhooks/demo/push/github', secretFile = '', busMs = '0', inactiveMs = '0'] =
@@ -46,13 +46,13 @@ server.listen(Number(port), '127.0.0.1', () => {
   console.error(JSON.stringify({ msg: 'listening', name: 'event-source', address }))
 })
 
-/** As Go's server refuses what it cannot read as a request. */
+/** Go's answer to something that it cannot parse as a request. */
 function refuse(socket: Duplex, detail: string): void {
   const text = `400 Bad Request${detail}`
   void leave(socket, text, { 'Content-Type': PLAIN }, text)
 }
 
-/** The last answer of a connection: it is half-closed, and waits, so that no reset overtakes the answer. */
+/** The last answer of a connection. The connection is half-closed and then waits, so that no reset overtakes the answer. */
 async function leave(
   socket: Duplex,
   status: string,
@@ -81,7 +81,7 @@ function begin(request: IncomingMessage, response: ServerResponse, wanted = () =
   const body = new Body(request, wanted)
   route(request, asked, body)
     .then(verdict => answer(response, body, verdict))
-    // What makes the original panic ends this connection alone.
+    // What makes the original panic ends only this connection.
     .catch(() => request.socket.destroy())
 }
 
@@ -91,7 +91,7 @@ interface Verdict {
   readonly fields?: Record<string, string>
 }
 
-/** The path of a request target, decoded; undefined if that cannot be done. */
+/** The decoded path of a request target. Undefined if it cannot be decoded. */
 function pathOf(target: string): string | undefined {
   try {
     return decodeURIComponent(target.replace(/^[a-z]+:\/\/[^/?]*/i, '').split('?')[0] || '/')
@@ -135,13 +135,13 @@ async function deliver(request: IncomingMessage, body: Body): Promise<Verdict> {
   return (await taken) ? { status: 200, text: 'success' } : { status: 500, text: 'failed to record event' }
 }
 
-/** An event is on the bus. */
+/** Reports that an event has reached the bus. */
 function tell(delivery: string, body: Buffer): void {
   const sha256 = createHash('sha256').update(body).digest('hex')
   console.error(JSON.stringify({ msg: 'event', delivery, sha256, bytes: body.length }))
 }
 
-/** The body of a request, of which the rest is read or not when the answer stands. */
+/** The body of a request. Once the answer is decided, the rest of the body may or may not be read. */
 class Body {
   readonly #request: IncomingMessage
   readonly #wanted: () => void
@@ -163,7 +163,7 @@ class Body {
     throw new HookError('http: request body too large')
   }
 
-  /** Whether the connection can go on behind the answer. */
+  /** Whether the connection can be reused after the answer. */
   async passed(): Promise<boolean> {
     if (this.tooLarge) return false
     if (this.#request.complete || this.#request.readableEnded) return true
@@ -171,7 +171,7 @@ class Body {
     return await this.rest()
   }
 
-  /** Reads on to the end, unless that is far. */
+  /** Reads the rest of the body, unless that is too much. */
   async rest(): Promise<boolean> {
     const left = Number(this.#request.headers['content-length'] ?? 0) - this.#bytes
     if (left >= MOST_UNWANTED_BYTES) return false

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { createAuthority, createKeys, createServerCertificate, createToken, writeFiles } from '../../certs/index.ts'
 
 export const DOMAIN = 'tunnels.localhost'
-/** The runtime behind the request-routing service, and the one with its router embedded in the client. */
+/** The runtime behind the request-routing service, and the runtime whose client has an embedded router. */
 const RUNTIMES = { service: 'demo', embedded: 'embedded' } as const
 export const HOSTS = {
   tunnel: `${RUNTIMES.service}.${DOMAIN}`,
@@ -14,7 +14,7 @@ export const HOSTS = {
 export const UI_ORIGIN = 'https://ui.example.com'
 export const WEBHOOK_PATH = '/webhooks/demo/push/github'
 
-/** Everything that the demo writes, in one temporary folder that goes with it. */
+/** All files of the demo, in one temporary folder that is removed with it. */
 export interface DemoFiles {
   readonly folder: string
   readonly ca: string
@@ -29,7 +29,7 @@ export interface DemoFiles {
   remove(): Promise<void>
 }
 
-/** Makes a CA, a server certificate, a key pair, two tokens and a webhook secret. */
+/** Creates a CA, a server certificate, a key pair, two tokens and a webhook secret. */
 export async function makeFiles(): Promise<DemoFiles> {
   const folder = await mkdtemp(join(tmpdir(), 'sallyport-demo-'))
   const at = (name: string) => join(folder, name)
@@ -63,8 +63,8 @@ export async function makeFiles(): Promise<DemoFiles> {
 }
 
 /**
- * The demo's route table: one service that is there, one event source, and one service that is not. For a client the server keeps
- * the webhooks that cannot be delivered.
+ * The demo's route table: one service that runs, one event source, and one service that does not run. For a client, the server
+ * stores the webhooks that cannot be delivered.
  */
 export async function writeRoutes(
   files: DemoFiles,
@@ -98,7 +98,7 @@ resolve: { "push-eventsource-svc.demo.svc.cluster.local:80": "${eventSource}" }
   return path
 }
 
-/** A folder inside the demo's own, for one part. */
+/** A subfolder of the demo's folder, for one part. */
 export async function partFolder(files: DemoFiles, name: string): Promise<string> {
   const folder = join(files.folder, name)
   await mkdir(folder, { recursive: true })

@@ -1,4 +1,4 @@
-/** What Argo Events' handler for GitHub makes of a delivery: the checks and texts of go-github, in its order. */
+/** How Argo Events' handler for GitHub treats a delivery: the checks and error texts of go-github, in the same order. */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 
 const HASHES: Record<string, string> = { sha1: 'sha1', sha256: 'sha256', sha512: 'sha512' }
@@ -71,7 +71,7 @@ function hexProblem(digits: string): string | undefined {
   return digits.length % 2 === 1 ? 'encoding/hex: odd length hex string' : undefined
 }
 
-/** Of what is no JSON it names the first character alone. */
+/** For invalid JSON, the error names only the first character. */
 function checkObject(text: string): void {
   let value: unknown
   try {
@@ -81,7 +81,7 @@ function checkObject(text: string): void {
     if (first === undefined) throw new HookError('unexpected end of JSON input')
     throw new HookError(`invalid character '${first}' looking for beginning of value`)
   }
-  // The handler writes into the map that it does not have: it panics, and the connection is cut.
+  // The handler writes to a nil map and panics, which cuts the connection.
   if (value === null) throw new Error('null')
   const kind = Array.isArray(value) ? 'array' : typeof value
   if (kind === 'object') return

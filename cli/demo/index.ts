@@ -1,6 +1,6 @@
 /**
- * The demo: a tunnel server, a request-routing service, a tunnel client, an ingress and two stand-ins, each its own
- * process, over TLS and WSS on loopback; and one of each kind of traffic through them.
+ * The demo: a tunnel server, a request-routing service, a tunnel client, an ingress and two stand-ins. Each is a separate process,
+ * connected over TLS and WSS on loopback. One of each kind of traffic is sent through them.
  */
 
 import { extname } from 'node:path'
@@ -14,13 +14,13 @@ import { runChecks } from './run-checks.ts'
 import { Demo } from './topology.ts'
 
 const CHECK_TOTAL_MS = 120_000
-/** How long a client stays away that somebody ended, to see what becomes of a webhook. */
+/** How long a client that somebody stopped remains offline, to show what happens to a webhook. */
 const AWAY_MS = 30_000
 const INTERRUPTED = 130
-/** How the reader runs the command: in a checkout, or as installed. */
+/** How the reader runs the command: from a checkout, or as installed. */
 const COMMAND = extname(import.meta.filename) === '.ts' ? 'npm run --silent sallyport --' : 'sallyport'
 
-/** Runs `sallyport demo`; `--check` ends after the checks. Resolves to the exit code. */
+/** Runs `sallyport demo`. With `--check` it ends after the checks. Resolves to the exit code. */
 export async function demo(args: string[]): Promise<number> {
   const isCheckOnly = parse(args)
   const stopped = new AbortController()
@@ -69,7 +69,7 @@ function parse(args: string[]): boolean {
   }
 }
 
-/** A Ctrl-C ends the demo wherever it stands. */
+/** Ctrl-C ends the demo at any point. */
 async function unlessStopped(work: () => Promise<number>, stopped: AbortSignal, code: number): Promise<number> {
   if (stopped.aborted) return code
   return await new Promise((resolve, reject) => {
@@ -104,7 +104,7 @@ function printCommands(roads: readonly AccessPath[], files: DemoFiles): void {
   }
 }
 
-/** How to see what becomes of a webhook whose client is away. */
+/** Shows how to see what happens to a webhook whose client is offline. */
 function printInbox(roads: readonly AccessPath[], running: Demo): void {
   const road = roads.find(({ keeper }) => keeper !== undefined)
   const pid = running.keepEmbedded(AWAY_MS)

@@ -2,7 +2,7 @@ import { accessSync, constants } from 'node:fs'
 import { delimiter, join } from 'node:path'
 
 interface NginxOptions {
-  /** Folder for its temporary files, which only it uses. */
+  /** A folder for its temporary files, which nothing else uses. */
   readonly folder: string
   readonly port: number
   readonly certificate: string
@@ -12,7 +12,7 @@ interface NginxOptions {
   readonly router: string
 }
 
-/** Path of nginx where it is installed; Debian keeps it in a folder that is not on everybody's PATH. */
+/** The path of nginx, if it is installed. Debian installs it in a folder that is not on everybody's PATH. */
 export function findNginx(): string | undefined {
   const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin', '/opt/homebrew/bin']
   return folders
@@ -39,7 +39,7 @@ ${http}}
 `
 }
 
-/** An ingress of one server in the form of `docs/ingress.md`. */
+/** An ingress with one server, in the form of `docs/ingress.md`. */
 export function nginxConfig(options: NginxOptions): string {
   const { folder, port, certificate, key, ca, router } = options
   return nginxFile(

@@ -2,12 +2,12 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 
-/** A busy machine takes long to start a process. */
+/** Starting a process can take long on a busy machine. */
 const READY_MS = 60_000
 const STOP_MS = 5_000
 const KEPT_LINES = 80
 
-/** One log line of a part, parsed; a line that is no JSON is its `msg`. */
+/** A log line of a part, parsed. If a line is not JSON, it becomes the `msg`. */
 export interface LogLine {
   readonly msg: string
   readonly name?: string
@@ -15,7 +15,7 @@ export interface LogLine {
   readonly [field: string]: unknown
 }
 
-/** One part of the demo: a process, as it would be deployed. */
+/** One part of the demo: a process, as in a deployment. */
 export class Part {
   readonly name: string
   readonly #child: ChildProcess
@@ -42,7 +42,7 @@ export class Part {
     return this.#exit === undefined
   }
 
-  /** The last lines that it logged, for a person who asks why it failed. */
+  /** The last lines that it logged, to find out why it failed. */
   get tail(): string {
     return this.#lines.map(line => `    ${JSON.stringify(line)}`).join('\n')
   }
@@ -52,7 +52,7 @@ export class Part {
     return (await this.lines(1, what, fits))[0]!
   }
 
-  /** Resolves to the lines that fit, past and future, once there are so many. */
+  /** Resolves to the lines that fit, past and future, once there are that many. */
   async lines(count: number, what: string, fits: (line: LogLine) => boolean): Promise<LogLine[]> {
     const deadline = AbortSignal.timeout(READY_MS)
     for (;;) {
@@ -64,13 +64,13 @@ export class Part {
     }
   }
 
-  /** Address of the listener that the part calls `name`. */
+  /** The address of the part's listener with this name. */
   async listening(name: string): Promise<string> {
     const line = await this.line(`listening on ${name}`, line => line.msg === 'listening' && line.name === name)
     return String(line.address)
   }
 
-  /** Ends it: gracefully, after 5 s at once. Resolves when the process is gone. */
+  /** Ends it gracefully, or by force after 5 s. Resolves when the process is gone. */
   async stop(): Promise<void> {
     if (!this.isRunning || this.#child.pid === undefined) return
     this.#child.kill('SIGTERM')
@@ -81,7 +81,7 @@ export class Part {
 
   #take(text: string): void {
     this.#lines.push(parse(text))
-    // The first lines name addresses, the last ones name causes.
+    // Keep both ends: the first lines name addresses, the last ones name causes.
     if (this.#lines.length > KEPT_LINES) this.#lines.splice(KEPT_LINES / 2, 1)
     this.#wake()
   }

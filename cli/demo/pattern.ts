@@ -2,7 +2,7 @@ import { createHash, type Hash } from 'node:crypto'
 
 const BLOCK_BYTES = 65_536
 
-/** Bytes that both ends can make without sending them: no two blocks of a body are alike. */
+/** Bytes that both ends can generate without sending them. No two blocks of a body are alike. */
 export function* patternChunks(totalBytes: number): Generator<Buffer> {
   for (let sent = 0, index = 0; sent < totalBytes; index++) {
     const bytes = Math.min(BLOCK_BYTES, totalBytes - sent)

@@ -1,12 +1,12 @@
 import { createServer } from 'node:net'
 
-/** Picks a port in place of the usual one. */
+/** Picks a port instead of the usual one. */
 export type PickPort = (usual: number) => Promise<number>
 
 /** Any free port. */
 export const otherPort: PickPort = async usual => (await tryPort(0)) ?? usual
 
-/** The usual port if it is free, else any other that is. */
+/** The usual port if it is free, else any free port. */
 export const usualPort: PickPort = async usual => {
   return (await tryPort(usual)) ?? otherPort(usual)
 }

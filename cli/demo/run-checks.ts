@@ -4,7 +4,7 @@ import type { AccessPath } from './dial.ts'
 
 const CHECK_MS = 30_000
 
-/** Runs every check on every road, one line each, and returns how many failed. */
+/** Runs every check on every road, prints a line for each, and returns how many failed. */
 export async function runChecks(roads: readonly AccessPath[], secret: string, all: AbortSignal): Promise<number> {
   const roadWidth = Math.max(...roads.map(road => road.name.length))
   const checkWidth = Math.max(...Object.keys({ ...CHECKS, ...HTTP2_CHECKS, ...KEPT_CHECKS }).map(name => name.length))

@@ -15,19 +15,19 @@ const COMMAND = [
   join(import.meta.dirname, '../../../bin/sallyport.js'),
 ]
 
-/** As long as an event source's route is not active yet. */
+/** How long the event source's route is not active yet. */
 const INACTIVE_MS = '100'
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
-/** An inbox needs a Node whose SQLite is fit for it. */
+/** The inbox needs a version of Node whose SQLite is recent enough. */
 const HAS_INBOX = major > 24 || (major === 24 && minor >= 15)
 
-/** Without it, neither the server nor the router offers HTTP/2. */
+/** Without this, neither the server nor the router offers HTTP/2. */
 const HAS_HTTP2 = survivesResets()
 
-/** What a client does with a request is seen at the server, too. */
+/** The server also shows what a client does with a request. */
 const RETURNS_SPANS = ['--tracing', 'server']
 
-/** One listener of the demo, as the table shows it. */
+/** A listener of the demo, as the table shows it. */
 interface Listening {
   readonly part: string
   readonly what: string
@@ -36,7 +36,7 @@ interface Listening {
 
 const TABLE_ORDER = ['server', 'client', 'router', 'ingress', 'app-proxy', 'event-source']
 
-/** The parts that run, each its own process, and what they listen on. Ends with {@link Demo.stop}. */
+/** The running parts, each a separate process, and what they listen on. Ended by {@link Demo.stop}. */
 export class Demo {
   readonly files: DemoFiles
   readonly #nginx: string
@@ -47,13 +47,13 @@ export class Demo {
   #embedded: Part | undefined
   #stopping = false
 
-  /** `nginx` is its program; where that is empty, the ingress road leads straight to the router service. */
+  /** `nginx` is the path of its program. If it is empty, the ingress road leads straight to the router service. */
   constructor(files: DemoFiles, nginx: string = findNginx() ?? '') {
     this.files = files
     this.#nginx = nginx
   }
 
-  /** What listens where, in the order of a request's way. */
+  /** What listens where, in the order in which a request passes. */
   get listening(): Listening[] {
     return this.#listening.toSorted((a, b) => TABLE_ORDER.indexOf(a.part) - TABLE_ORDER.indexOf(b.part))
   }
@@ -62,7 +62,7 @@ export class Demo {
     return this.#parts
   }
 
-  /** Starts the stand-ins, the router service, the server, the client and the ingress; resolves to the roads in. */
+  /** Starts the stand-ins, the router service, the server, the client and the ingress. Resolves to the roads. */
   async start(): Promise<AccessPath[]> {
     await Promise.all([
       this.#settle(port => this.#startAppProxy(port), { 'app-proxy': 'http' }),
@@ -92,7 +92,7 @@ export class Demo {
     )
   }
 
-  /** A second client, with the router in its own process; resolves to its road. The server keeps its webhooks while it is away. */
+  /** Starts a second client, with an embedded router. Resolves to its road. The server stores its webhooks while it is offline. */
   async startEmbedded(): Promise<AccessPath> {
     await this.#startEmbedded()
     const keeper: Keeper = {
@@ -129,7 +129,7 @@ export class Demo {
     await this.#embedded.line('session', line => line.msg === 'connected')
   }
 
-  /** Starts the embedded client again `ms` after each of its ends, until the demo stops. Returns its process id. */
+  /** Restarts the embedded client `ms` after it ends, each time, until the demo stops. Returns the process id. */
   keepEmbedded(ms: number): number | undefined {
     const client = this.#embedded
     const again = async () => {
@@ -147,7 +147,7 @@ export class Demo {
     await Promise.all(this.#parts.map(part => part.stop()))
   }
 
-  /** Waits for a part's listeners. Where another program was quicker to take a port, it starts once more on others. */
+  /** Waits for a part's listeners. If another program took one of its ports first, the part is started once more on other ports. */
   async #settle(start: (port: PickPort) => Promise<Part>, listeners: Record<string, string>): Promise<Part> {
     const part = await start(usualPort)
     try {
@@ -213,7 +213,7 @@ export class Demo {
     ])
   }
 
-  /** nginx where it is installed; else callers reach the router service straight. Resolves to the port. */
+  /** Starts nginx if it is installed. Otherwise callers reach the router service directly. Resolves to the port. */
   async #startIngress(router: string): Promise<number> {
     const nginx = this.#nginx
     if (nginx === '') {
@@ -230,7 +230,7 @@ export class Demo {
     const path = join(folder, 'nginx.conf')
     await writeFile(path, nginxConfig({ folder, port, certificate, key, ca, router }))
     const part = this.#part('ingress', nginx, ['-p', folder, '-e', 'stderr', '-c', path])
-    // Its first notice names its version, and comes when it has its port.
+    // nginx logs its version in its first notice, once it has its port.
     await part.line('notice', line => /\[notice\].* nginx\//.test(line.msg))
     this.#listening.push({ part: 'ingress', what: 'https (nginx)', address: `127.0.0.1:${port}` })
     return port
@@ -251,7 +251,7 @@ export class Demo {
     return part
   }
 
-  /** `listeners`: what the part calls them, and the scheme that each speaks. */
+  /** `listeners` maps the part's names for them to the schemes that they speak. */
   async #listen(part: Part, listeners: Record<string, string>): Promise<void> {
     const names = Object.keys(listeners)
     const addresses = await Promise.all(names.map(name => part.listening(name)))
