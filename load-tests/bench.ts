@@ -1,4 +1,4 @@
-/** `npm run bench`: scenarios over all roads, side by side in one run; see README.md. */
+/** `npm run bench`: runs the scenarios over all roads, side by side in one run. See README.md. */
 import { spawnSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -39,7 +39,7 @@ const HELP = `npm run bench -- --quick
   --url URL          against a pair that runs already: the same as \`sallyport load-test URL\`, which has more flags
 `
 
-/** No scenario begins after `lastStartMs`, so that a slow machine keeps to the time too. */
+/** No scenario starts after `lastStartMs`, so that a slow machine also keeps to the time. */
 const MODES = {
   smoke: { rounds: 1, roundMs: 300, minutes: 0.05, lastStartMs: Infinity },
   quick: { rounds: 3, roundMs: 500, minutes: 0.25, lastStartMs: 162_000 },
@@ -174,7 +174,7 @@ async function runBench(options: Options): Promise<number> {
   return wrong > 0 || failures.length > 0 ? 1 : 0
 }
 
-/** A scenario that fails ends alone: what the others measured is kept. */
+/** If a scenario fails, only that one ends, and the results of the others are kept. */
 async function attempt(scenario: Scenario, bench: Bench, failures: string[]): Promise<Section[]> {
   try {
     return await scenario.run(bench)
@@ -191,7 +191,7 @@ function print(text: string, code = 0): number {
 
 let isInterrupted = false
 
-// What a scenario waits for ends with its processes, and the run cleans up behind itself; a second Ctrl-C ends it at once.
+// What a scenario waits for ends with its processes, and then the run cleans up. A second Ctrl-C ends it at once.
 process.once('SIGINT', () => {
   isInterrupted = true
   process.once('SIGINT', () => process.exit(130))

@@ -1,5 +1,5 @@
 /**
- * Writes last-report.md, beside this file, from a report or several, and the three charts of docs/performance.md.
+ * Writes last-report.md, next to this file, from one or several reports, and the three charts of docs/performance.md.
  *
  *     node load-tests/document.ts [load-tests/out/report.json ...]
  */
@@ -23,7 +23,7 @@ const CHARTS = [
   { file: 'performance-bulk.svg', section: 'bulk-down', index: 0 },
 ] as const
 
-/** A picture of its own needs the colours that the report's page has. */
+/** A separate image needs its own copy of the colours of the report's page. */
 const STYLE = `<style>
 text { fill: #1b1f24; font: 12px system-ui, sans-serif } .title { font-weight: 600 } .dim { fill: #5c666f; font-weight: 400 }
 .grid { stroke: #dde2e7 } .ours { fill: #0b7285 } .other { fill: #b6bec6 } .paper { fill: #fff }
@@ -33,7 +33,7 @@ text { fill: #1b1f24; font: 12px system-ui, sans-serif } .title { font-weight: 6
 
 const given = process.argv.slice(2)
 const files = given.length === 0 ? [path('out/report.json')] : given
-// JSON has no NaN: a figure that there was none of is null in the file.
+// JSON has no NaN, so a figure without a value is null in the file.
 const revive = (_key: string, value: unknown) => (value === null ? Number.NaN : value)
 const reports = files.map(file => JSON.parse(readFileSync(file, 'utf8'), revive) as Report)
 

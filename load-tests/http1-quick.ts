@@ -1,9 +1,9 @@
 /**
- * CPU per request of the HTTP/1.1 listener alone, with a handler that says "hello world" at once.
+ * CPU per request of the HTTP/1.1 listener alone, with a handler that answers "hello world" at once.
  *
  *     node load-tests/http1-quick.ts [connections] [seconds]
  *
- * The listener runs in its own process, and tells its CPU time; autocannon runs in this one.
+ * The listener runs in a separate process and reports its CPU time. autocannon runs in this one.
  */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,10 +1,10 @@
 /**
- * How fast the multiplexer is by itself: two sessions in one process, over memory or over a WebSocket on loopback.
+ * How fast the multiplexer alone is: two sessions in one process, over memory or over a WebSocket on loopback.
  *
  *     node load-tests/mux-quick.ts [memory|ws] [seconds]
  *
- * `exchanges`: 64 streams at a time, each sends 300 bytes and FIN and gets 1 KB and FIN. `bulk`: one stream, 64 KiB
- * chunks. CPU is that of both ends together.
+ * `exchanges`: 64 streams at a time. Each sends 300 bytes and FIN, and receives 1 KB and FIN. `bulk`: one stream, in chunks of
+ * 64 KiB. The CPU figure covers both ends together.
  */
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
@@ -36,7 +36,7 @@ async function webSocketPair(): Promise<[Transport, Transport, () => void]> {
   return [webSocketTransport(socket), webSocketTransport(client), () => server.close()]
 }
 
-/** A session that opens streams and one that serves them; `up`: the WebSocket client opens, so bodies are masked. */
+/** A session that opens streams and one that serves them. With `up`, the WebSocket client opens, so bodies are masked. */
 async function sessions(onStream: (stream: Stream) => void, up = false): Promise<[Session, () => void]> {
   const [left, right, end] = kind === 'ws' ? await webSocketPair() : [...memoryPair(), () => {}]
   const pool = new BufferPool()
@@ -52,7 +52,7 @@ async function sessions(onStream: (stream: Stream) => void, up = false): Promise
   ]
 }
 
-/** Runs for the given time and says how much was done, and what it cost. */
+/** Runs for the given time. Returns how much was done and what it cost. */
 async function measure(name: string, unit: string, run: (stop: () => boolean) => Promise<number>): Promise<void> {
   let stopped = false
   await run(deadline(500))

@@ -1,9 +1,9 @@
 /**
- * What the layer of the traces costs a request, in this process: nothing else runs.
+ * What the tracing layer costs per request, in this process. Nothing else runs.
  *
  *     node load-tests/tracing-quick.ts [rounds]
  *
- * Each figure is the best of the rounds, less that of the same request without the layer.
+ * Each figure is the best of the rounds, minus the cost of the same request without the layer.
  */
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseSink } from '../protocol/exchange.ts'
 import { resolveTracing, type TracingOptions } from '../protocol/trace/sampling.ts'
@@ -33,7 +33,7 @@ const sink: RequestSink = {
   responseConsumed: nothing,
 }
 const HEAD = { status: 200, headers: [], bodyBytes: 0 }
-/** Reads what the layer wrote, as the wire does. */
+/** Reads what the layer wrote, like the wire does. */
 let read = 0
 const next: Handler = ({ headers }, back) => {
   for (const text of headers) read += text.charCodeAt(text.length - 1)
@@ -51,7 +51,7 @@ function requestWith(fields: readonly string[], believed: boolean): HttpRequest 
   }
 }
 
-/** Microseconds a request. */
+/** Microseconds per request. */
 function time(handler: Handler, fields: readonly string[], believed: boolean): number {
   const from = process.hrtime.bigint()
   for (let i = 0; i < REQUESTS; i++) handler(requestWith(fields, believed), response).requestEnd([])

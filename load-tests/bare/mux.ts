@@ -1,7 +1,7 @@
 /**
- * The least that many connections over one cost in Node: bytes of sockets with eight bytes in front, over TLS, and back; what
- * comes in one turn of the event loop leaves in one write, as in our tunnel. No HTTP is read, nothing checked, nothing
- * bounded. `server CERT KEY` prints the ports of its edge and of the tunnel; `client PORT CA UPSTREAM` prints its own id
+ * The minimum cost in Node of carrying many connections over one: bytes of sockets, each piece with an eight-byte prefix, over TLS and
+ * back. What arrives in one turn of the event loop leaves in one write, like in our tunnel. It parses no HTTP, checks nothing and
+ * bounds nothing. `server CERT KEY` prints the ports of its edge and of the tunnel. `client PORT CA UPSTREAM` prints its own id
  * once it is connected.
  */
 import { readFileSync } from 'node:fs'
@@ -14,7 +14,7 @@ const HEAD_BYTES = 8
 const reader = new SocketReader()
 const [role, ...args] = process.argv.slice(2)
 
-/** Frames are a connection's number, a length, and so many bytes. */
+/** A frame is the number of a connection, a length, and that many bytes. */
 class Tunnel {
   readonly #socket: TLSSocket
   readonly #open: (id: number) => Socket | undefined

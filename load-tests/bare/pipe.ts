@@ -1,7 +1,7 @@
 /**
- * The least that the shape of a tunnel costs in Node: bytes of a socket as messages of a WebSocket over TLS, and back. No
- * HTTP is read, nothing is multiplexed (one connection at a time), nothing checked. `server CERT KEY` prints the ports of
- * its edge and of the tunnel; `client PORT CA UPSTREAM` prints its own id once it is connected.
+ * The minimum cost in Node of the shape of a tunnel: bytes of a socket as messages of a WebSocket over TLS, and back. It parses no
+ * HTTP, multiplexes nothing (one connection at a time) and checks nothing. `server CERT KEY` prints the ports of its edge and of
+ * the tunnel. `client PORT CA UPSTREAM` prints its own id once it is connected.
  */
 import { readFileSync } from 'node:fs'
 import { createServer as createHttpsServer } from 'node:https'

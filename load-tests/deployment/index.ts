@@ -1,4 +1,4 @@
-/** `sallyport load-test URL`: load against a pair that runs already, and the same report as `npm run bench` writes. */
+/** `sallyport load-test URL`: puts load on a pair that is already running, and writes the same report as `npm run bench`. */
 import { describeMachine } from '../lib/environment.ts'
 import { Generators } from '../lib/generator.ts'
 import type { Place } from '../lib/load.ts'
@@ -14,22 +14,22 @@ export { DEPLOYMENT_SCENARIOS } from './scenarios.ts'
 
 export interface DeploymentOptions {
   readonly url: string
-  /** The same upstream without the tunnel. */
+  /** URL of the same upstream without the tunnel. */
   readonly direct?: string | undefined
-  /** Sent with each request to the target; with the direct URL only `directHeaders` are. */
+  /** Sent with each request to the target. The direct URL gets only `directHeaders`. */
   readonly headers: Readonly<Record<string, string>>
   readonly ca?: string | undefined
   readonly connections: number
-  /** Undefined: closed loops by autocannon. */
+  /** Undefined: closed loops with autocannon. */
   readonly rate: number | undefined
   readonly durationMs: number
   readonly bailout: number
-  /** Names of scenarios; undefined: all that can be. */
+  /** Names of scenarios. Undefined: all that are possible. */
   readonly only: readonly string[] | undefined
   readonly out: string
   /** The figures. */
   readonly print: (text: string) => void
-  /** Everything else that is for people. */
+  /** Everything else that is meant for people. */
   readonly note: (text: string) => void
   readonly signal: AbortSignal
 }
@@ -91,19 +91,19 @@ function targetsOf({ url, direct, headers, ca }: DeploymentOptions): LoadTarget[
   }
   const tunnel: LoadTarget = { ...place(url, headers), key: 'tunnel', name: 'through the tunnel' }
   if (direct === undefined) return [tunnel]
-  // A Host for the tunnel would mislead the upstream itself.
+  // A Host that is meant for the tunnel would mislead the upstream.
   const { host: _host, ...others } = headers
   return [tunnel, { ...place(direct, others), key: 'direct', name: 'direct' }]
 }
 
-/** Names under `.localhost` are this machine (RFC 6761), which few resolvers know. */
+/** Names under `.localhost` mean this machine (RFC 6761), but few resolvers know that. */
 function dialled(url: string, headers: Place['headers']): Place {
   const { host, hostname } = new URL(url)
   if (!/\.localhost\.?$/.test(hostname)) return { url, headers }
   return { url: Object.assign(new URL(url), { hostname: 'localhost' }).href, headers: { host, ...headers } }
 }
 
-/** What a GET answers: the body counts only if two answers in a row, and those of both targets, agree. */
+/** The answer to a GET. Its body is compared only if two answers in a row, and those of both targets, agree. */
 async function lookTwice(targets: readonly LoadTarget[]): Promise<NonNullable<Deployment['plain']>> {
   const found = [...(await Promise.all(targets.map(look))), ...(await Promise.all(targets.map(look)))]
   const first = found[0]!

@@ -1,4 +1,4 @@
-/** What is measured against a pair that runs already: the same loads as in `npm run bench`, within a rate. */
+/** What is measured on a pair that is already running: the same loads as in `npm run bench`, up to a given rate. */
 import type { Generators } from '../lib/generator.ts'
 import { interleaved, type Measured, type Round } from '../lib/measure.ts'
 import type { Column, Section } from '../lib/section.ts'
@@ -11,14 +11,14 @@ import { type LoadTarget, under } from './target.ts'
 export interface Deployment {
   readonly targets: readonly LoadTarget[]
   readonly connections: number
-  /** Requests per second; undefined: closed loops, as fast as they are answered. */
+  /** Requests per second. Undefined: closed loops, as fast as they are answered. */
   readonly rate: number | undefined
-  /** Of one scenario on one target, over all rounds. */
+  /** The length of one scenario on one target, over all rounds. */
   readonly durationMs: number
-  /** Share of wrong answers that ends the run. */
+  /** The share of wrong answers that ends the run. */
   readonly bailout: number
   readonly generators: Generators
-  /** What a GET of the URL itself answers, where our service is not behind it. */
+  /** The answer to a GET of the URL itself, if our service is not behind it. */
   readonly plain: { readonly status: number; readonly body?: string } | undefined
   progress(text: string): void
 }
@@ -31,7 +31,7 @@ export interface DeploymentScenario {
   run(deployment: Deployment): Promise<Section>
 }
 
-/** Too many answers were wrong; the section has what was measured until then. */
+/** Too many answers were wrong. The section contains what was measured until then. */
 export class Bailout extends Error {
   override readonly name = 'Bailout'
 }

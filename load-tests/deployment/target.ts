@@ -14,19 +14,19 @@ export interface LoadTarget extends Place {
 export interface Found {
   readonly status: number
   readonly body: Buffer
-  /** `sallyport load-test --serve` is behind it. */
+  /** Whether `sallyport load-test --serve` is behind it. */
   readonly isOurService: boolean
 }
 
 const DEADLINE_MS = 10_000
 const BODY_AT_MOST = 1024 * 1024
 
-/** The URL below which the paths of the service lie, without a slash at its end. */
+/** The URL that the paths of the service are relative to, without a trailing slash. */
 export const base = (target: Place): string => target.url.replace(/\/+$/, '')
 
 export const under = (target: LoadTarget, path: string): LoadTarget => ({ ...target, url: base(target) + path })
 
-/** One GET. Rejects, with a sentence for people, if nothing answers. */
+/** Sends one GET. Rejects with a readable message if nothing answers. */
 export async function look(target: LoadTarget): Promise<Found> {
   const response = await get(target)
   const chunks: Buffer[] = []

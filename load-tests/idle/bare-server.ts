@@ -1,4 +1,4 @@
-/** What a session costs at the least: a server that holds TLS sockets, or `ws` sessions, and echoes. Prints its port. */
+/** The minimum cost of a session: a server that holds TLS sockets, or `ws` sessions, and echoes. Prints its port. */
 import { readFileSync } from 'node:fs'
 import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo, Server } from 'node:net'

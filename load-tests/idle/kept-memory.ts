@@ -1,6 +1,6 @@
 /**
- * Loaded into a process before it: on SIGUSR2 it collects all garbage, and writes how many bytes are left, on V8's heap and in
- * buffers outside of it, to `kept-PID` in the folder that BENCH_KEPT names.
+ * Preloaded into a process. On SIGUSR2 it collects all garbage, and writes how many bytes remain, on V8's heap and in buffers
+ * outside it, to `kept-PID` in the folder that BENCH_KEPT names.
  */
 import { renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

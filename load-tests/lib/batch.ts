@@ -1,7 +1,7 @@
 /**
- * Generators, relay and upstream run under SCHED_BATCH (sched(7)): when one of them wakes, whoever has the core keeps it to the end
- * of its turn. In a deployment they are on other machines and interrupt nobody; on the same two cores they would stop what is
- * measured in the middle of its work, and the more so the more it does in one go.
+ * Generators, relay and upstream run under SCHED_BATCH (sched(7)): when one of them wakes, the process on the core keeps it to the
+ * end of its time slice. In a deployment they would be on other machines and interrupt nobody. On the same two cores, they would
+ * interrupt what is measured in the middle of its work, and more often the more it does at a stretch.
  */
 import { spawnSync } from 'node:child_process'
 
@@ -10,7 +10,7 @@ const CHRT = ['chrt', '--batch', '0'] as const
 /** Whether this system has the policy, and the program that sets it (util-linux). */
 export const hasBatch: boolean = spawnSync(CHRT[0], [...CHRT.slice(1), 'true']).status === 0
 
-/** The command line that runs `command` so; itself where that cannot be. */
+/** The command line that runs `command` under that policy, or `command` itself if that is not possible. */
 export function asBatch(command: string, args: readonly string[]): [command: string, ...args: string[]] {
   return hasBatch ? [...CHRT, command, ...args] : [command, ...args]
 }

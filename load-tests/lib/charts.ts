@@ -1,4 +1,4 @@
-/** Charts as inline SVG, coloured by the page's own variables. */
+/** Charts as inline SVG, in the colours of the page's variables. */
 
 export interface BarChart {
   readonly title: string
@@ -10,7 +10,7 @@ export interface LineChart {
   readonly title: string
   readonly x: string
   readonly y: string
-  /** The y axis is logarithmic; else it begins at zero, as x does. */
+  /** Whether the y axis is logarithmic. Otherwise it begins at zero, like x. */
   readonly isLog?: boolean
   readonly lines: readonly { readonly label: string; readonly points: readonly (readonly [number, number])[] }[]
 }
@@ -44,7 +44,7 @@ function barChart({ title, unit, bars }: BarChart): string {
   return frame(title, unit, 720, BAR.top + bars.length * BAR.step, rows.join(''))
 }
 
-/** Colours that can be told apart on light and on dark, also by those who see red and green alike. */
+/** Colours that can be told apart on light and dark backgrounds, even by readers who are red-green colour-blind. */
 const COLOURS = ['#1c7ed6', '#f76707', '#12b886', '#be4bdb', '#e8b004', '#868e96', '#e64980', '#15aabf']
 
 const PLOT = { left: 56, right: 500, top: 36, bottom: 250 } as const

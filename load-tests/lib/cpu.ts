@@ -10,7 +10,7 @@ function statFields(pid: number | 'self'): string[] {
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
 }
 
-/** User and system time of one process, in ms; 0 once it is gone. */
+/** User and system time of one process, in ms. 0 once the process is gone. */
 function ownCpuMs(pid: number): number {
   try {
     const fields = statFields(pid)

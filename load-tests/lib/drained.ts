@@ -1,6 +1,6 @@
 import type { Writable } from 'node:stream'
 
-/** Resolves when the stream takes more, or is closed. */
+/** Resolves when the stream accepts more, or is closed. */
 export function drained(stream: Writable): Promise<void> {
   return new Promise(resolve => {
     const done = () => {

@@ -1,4 +1,4 @@
-/** Where and with what a run was made. */
+/** The machine and the programs of a run. */
 import { execFileSync } from 'node:child_process'
 import { cpus, loadavg, release, totalmem } from 'node:os'
 import { hasBatch } from './batch.ts'
@@ -19,7 +19,7 @@ export const commit = (): string => {
   return firstLine('git', 'status', '--porcelain', '--untracked-files=no') === '' ? hash : `${hash}, with changes`
 }
 
-/** Versions of the other programs of a run, those that are there. */
+/** Versions of the other programs of a run, if they are installed. */
 export function programVersions(): string {
   const asked = [
     ['nginx', '-v'],
@@ -39,7 +39,7 @@ export function programVersions(): string {
 
 const firstLine = (command: string, ...args: string[]): string => output(command, ...args).split('\n')[0] ?? ''
 
-/** What it prints, on either stream; '' where it is missing. */
+/** What the command prints, on either stream. '' if it is missing. */
 function output(command: string, ...args: string[]): string {
   try {
     return execFileSync('sh', ['-c', '"$@" 2>&1 || :', 'sh', command, ...args], { encoding: 'utf8' }).trim()

@@ -1,7 +1,7 @@
 /**
- * How still the machine is. On a shared one, somebody who has the other half of a core, or most of its cache, makes all that
- * runs on V8 slower by up to a half, nginx by a tenth, and shows in no figure of the system. So a fixed piece of work is timed
- * before each round.
+ * How quiet the machine is. On a shared machine, a neighbour on the other half of a core, or one that fills the cache, slows
+ * everything on V8 down by up to a half, and nginx by a tenth, and no figure of the system shows it. So a fixed piece of work is
+ * timed before each round.
  */
 import type { Measured } from './measure.ts'
 import { number } from './section.ts'
@@ -10,12 +10,12 @@ const TEXT = JSON.stringify(
   Array.from({ length: 300 }, (_, id) => ({ id, name: `n${id}`, list: [id, 'x'.repeat(id % 30)] })),
 )
 const ROUNDS = 10
-/** From then on it is compiled. */
+/** After this many calls it is compiled. */
 const WARM_UPS = 10
 
 let warmUps = 0
 
-/** How long the work takes now, in us: the least of three, so that what ends just then does not count. */
+/** How long the work takes now, in us. The minimum of three, so that a brief disturbance does not count. */
 export function fixedWorkUs(): number {
   for (; warmUps < WARM_UPS; warmUps++) work()
   return Math.min(work(), work(), work())
@@ -30,7 +30,7 @@ function work(): number {
   return ((performance.now() - startedAt) * 1000) / ROUNDS
 }
 
-/** What it took before the rounds of these rows; '' if nobody looked. */
+/** How long the work took before the rounds of these rows. '' if it was not timed. */
 export function fixedWorkNote(measured: readonly Measured[]): string {
   const figures = measured.flatMap(({ figures: { fixedWork } }) => (fixedWork === undefined ? [] : [fixedWork]))
   if (figures.length === 0) return ''

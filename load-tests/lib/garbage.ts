@@ -1,4 +1,4 @@
-/** What this process keeps once all garbage is collected. */
+/** How much memory this process keeps once all garbage is collected. */
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
@@ -6,19 +6,19 @@ let collect: (() => void) | undefined
 
 export async function collectGarbage(): Promise<void> {
   if (collect === undefined) {
-    // V8 shows its collector to contexts that are made while the flag is set.
+    // V8 exposes its collector to contexts that are created while the flag is set.
     setFlagsFromString('--expose-gc')
     collect = runInNewContext('gc') as () => void
     setFlagsFromString('--no-expose-gc')
   }
-  // Buffers are given back in a turn behind the one that found them dead.
+  // Buffers are freed in the turn after the one that found them dead.
   for (let i = 0; i < 3; i++) {
     collect()
     await new Promise(resolve => setImmediate(resolve))
   }
 }
 
-/** Bytes on V8's heap and in buffers outside of it. */
+/** Bytes on V8's heap and in buffers outside it. */
 export async function liveBytes(): Promise<number> {
   await collectGarbage()
   const { heapUsed, external } = process.memoryUsage()

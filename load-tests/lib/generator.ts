@@ -1,4 +1,4 @@
-/** The load generators, each in a process of its own: autocannon, `wrk`, ours at a fixed rate, ours over HTTP/2. */
+/** The load generators, each a separate process: autocannon, `wrk`, ours at a fixed rate, and ours over HTTP/2. */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { asBatch } from './batch.ts'
@@ -8,7 +8,7 @@ import { type Effort, Worker, type WorkerName } from './worker.ts'
 
 export type GeneratorName = 'autocannon' | 'wrk'
 
-/** Gives each load to the generator that fits; a worker is started when it is first needed, and kept. */
+/** Gives each load to the generator that fits. A worker starts when it is first needed, and is kept. */
 export class Generators {
   readonly #name: GeneratorName
   readonly #workers = new Map<WorkerName, Worker<unknown, unknown>>()
@@ -43,7 +43,7 @@ export const hasWrk = (): boolean => spawnSync('wrk', ['-v']).error === undefine
 
 const UNIT_MS: Record<string, number> = { us: 0.001, ms: 1, s: 1000, m: 60_000 }
 
-/** `wrk` checks no bodies; it counts statuses other than 2xx and 3xx, and errors of the socket. */
+/** `wrk` checks no bodies. It counts statuses other than 2xx and 3xx, and socket errors. */
 async function runWrk(load: Load): Promise<LoadResult & Effort> {
   const seconds = Math.max(1, Math.round(load.durationMs / 1000))
   const args = ['-t1', `-c${load.connections}`, `-d${seconds}s`, '--latency', '--timeout', '10s']
@@ -61,7 +61,7 @@ async function runWrk(load: Load): Promise<LoadResult & Effort> {
   const errors = text.match(/Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)/)
   const broken = (errors ?? []).slice(1).reduce((sum, n) => sum + Number(n), 0)
   const requests = number(/(\d+) requests in/)
-  // What it still waits for at its end is no error to it.
+  // wrk does not count answers that are still due at its end as errors.
   const missing = requests === 0 ? load.connections : 0
   return {
     requests,

@@ -1,4 +1,4 @@
-/** The least HTTP/1.1 client that can tell a whole answer from a broken one. */
+/** The smallest HTTP/1.1 client that can tell a complete answer from a broken one. */
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
@@ -11,7 +11,7 @@ export interface Answer {
 
 const authorities = new Map<string, Buffer>()
 
-/** A TCP or TLS socket to the place; its errors come with 'close'. */
+/** A TCP or TLS socket to the place. Its errors are reported with 'close'. */
 export function dial(place: Place, onConnect: () => void): Socket {
   const url = new URL(place.url)
   const isTls = url.protocol === 'https:'
@@ -49,10 +49,10 @@ export function requestText(place: Place, method: string, fields: Readonly<Recor
 }
 
 const NOTHING = Buffer.alloc(0)
-/** Of one answer, with its head. */
+/** Limit for one answer, including its head. */
 const ANSWER_AT_MOST = 16 * 1024 * 1024
 
-/** Reads answers off a keep-alive connection, one at a time: with a content-length, or in chunks. */
+/** Reads answers from a keep-alive connection, one at a time, with a content-length or in chunks. */
 export class AnswerReader {
   #pending: Buffer = NOTHING
   readonly #onAnswer: (answer: Answer) => void
@@ -92,7 +92,7 @@ function readBody(head: string, status: number, bytes: Buffer, from: number): Fo
   return bytes.length < end ? 'more' : { body: bytes.subarray(from, end), end }
 }
 
-/** From the beginning each time: answers in chunks are few and small here. */
+/** Parses from the beginning each time, since chunked answers are few and small here. */
 function readChunks(bytes: Buffer, from: number): Found {
   const parts: Buffer[] = []
   for (let at = from; ; ) {
@@ -102,7 +102,7 @@ function readChunks(bytes: Buffer, from: number): Found {
     if (Number.isNaN(size)) return 'broken'
     const end = line + 2 + size + 2
     if (bytes.length < end) return 'more'
-    // The last chunk is empty; trailers are not expected.
+    // The last chunk is empty, and trailers are not expected.
     if (size === 0) return { body: Buffer.concat(parts), end }
     parts.push(bytes.subarray(line + 2, end - 2))
     at = end

@@ -1,12 +1,12 @@
-/** What a generator of requests is asked for, and what it answers. */
+/** What a load generator is asked to do, and what it reports. */
 import { quantile } from './measure.ts'
 
 /** A place to call. */
 export interface Place {
   readonly url: string
-  /** `host` among them, where it differs from the URL's. */
+  /** With `host`, if that differs from the URL's. */
   readonly headers: Readonly<Record<string, string>>
-  /** File with the certificate authority, where the URL is https. */
+  /** File with the certificate authority, if the URL is https. */
   readonly ca?: string
   /** Speaks HTTP/2 over TLS. */
   readonly http2?: boolean
@@ -22,11 +22,11 @@ export interface Load extends Place {
   /** Each answer must have this body. */
   readonly expectBody?: string
   /**
-   * Requests per second over all connections, evenly spaced. Latency counts from the moment that a request was due, so
-   * it is corrected for coordinated omission. Absent: a closed loop, each connection as fast as it is answered.
+   * Requests per second over all connections, evenly spaced. Latency counts from the moment a request was due, so it is corrected
+   * for coordinated omission. If absent, a closed loop: each connection sends as fast as it gets answers.
    */
   readonly rate?: number
-  /** Ends the run when this share of the answers is wrong, from 20 answers on. */
+  /** The run ends when this share of the answers is wrong, once there are 20 answers. */
   readonly bailout?: number
 }
 
@@ -35,7 +35,7 @@ export interface LoadResult {
   readonly requests: number
   /** Answers that are wrong, short or missing. */
   readonly wrong: number
-  /** Answers by status; `broken` for those that did not come. */
+  /** Answers by status, with `broken` for those that did not arrive. */
   readonly answers: Readonly<Record<string, number>>
   readonly durationMs: number
   readonly perSecond: number
@@ -44,7 +44,7 @@ export interface LoadResult {
   readonly max: number
 }
 
-/** So many answers say something about their share of wrong ones. */
+/** How many answers it takes for their share of wrong ones to mean something. */
 export const ENOUGH = 20
 
 /** Collects answers while a load runs. */
@@ -55,7 +55,7 @@ export class Tally {
   #wrong = 0
   readonly #startedAt = performance.now()
 
-  /** An answer: `status`, or `broken`. */
+  /** Records an answer: its `status`, or `broken`. */
   add(status: string, ms: number, right: boolean): void {
     this.#requests++
     this.#answers[status] = (this.#answers[status] ?? 0) + 1
@@ -63,7 +63,7 @@ export class Tally {
     else this.#wrong++
   }
 
-  /** A request that waited `ms` and had not been sent when the run was over: it counts as slow, not as wrong. */
+  /** Records a request that waited `ms` and had not been sent when the run ended. It counts as slow, not as wrong. */
   addUnsent(ms: number): void {
     this.#times.push(ms)
   }

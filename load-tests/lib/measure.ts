@@ -1,6 +1,6 @@
-/** Rounds, interleaved over what is compared, and what becomes of their figures. */
+/** Runs rounds, interleaved across the subjects, and summarizes their figures. */
 
-/** Median, least and greatest of the rounds. */
+/** Median, minimum and maximum of the rounds. */
 export interface Figure {
   readonly median: number
   readonly min: number
@@ -33,13 +33,13 @@ export function slope(points: readonly (readonly [number, number])[]): number {
   return covariance / variance
 }
 
-/** What one round gave; `wrong` counts answers that are wrong, short or missing. */
+/** The figures of one round. `wrong` counts answers that are wrong, short or missing. */
 export interface Round {
   readonly figures: Readonly<Record<string, number>>
   readonly wrong: number
 }
 
-/** A row of a table: one of the things compared, over all rounds. */
+/** A row of a table: one subject, over all rounds. */
 export interface Measured {
   readonly key: string
   readonly name: string
@@ -54,7 +54,7 @@ export interface Subject {
 
 export interface Rounds {
   readonly rounds: number
-  /** One round before them that is thrown away, but for its wrong answers: whether, or for which keys. Default true. */
+  /** Whether, or for which keys, a first round is run and discarded, except for its wrong answers. Default true. */
   readonly warmUp?: boolean | ((key: string) => boolean)
   readonly progress: (text: string) => void
 }
@@ -80,7 +80,7 @@ export async function interleaved<S extends Subject>(
   })
 }
 
-/** One row of the rounds given. */
+/** One row from the given rounds. */
 export function summary({ key, name }: Subject, rounds: readonly Round[], moreWrong = 0): Measured {
   const names = [...new Set(rounds.flatMap(round => Object.keys(round.figures)))]
   const values = (figureName: string) => rounds.map(round => round.figures[figureName] ?? Number.NaN)

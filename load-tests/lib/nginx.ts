@@ -1,4 +1,4 @@
-/** nginx as an upstream and as a reverse-proxy hop, each a process of its own with its own folder. */
+/** nginx as an upstream and as a reverse-proxy hop, each a separate process with its own folder. */
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ export interface Nginx extends Started {
   readonly port: number
 }
 
-/** Starts nginx in the foreground with the given `http` block; `PORT` in it becomes the port. `batch`: see batch.ts. */
+/** Starts nginx in the foreground with the given `http` block, in which `PORT` is replaced by the port. `batch`: see batch.ts. */
 export async function startNginx(name: string, http: string, batch = false): Promise<Nginx> {
   const folder = mkdtempSync(join(tmpdir(), 'sallyport-nginx-'))
   chmodSync(folder, 0o755) // the workers run as another user
@@ -27,7 +27,7 @@ ${http.replaceAll('PORT', String(port))}
 }
 `,
   )
-  // nginx says nothing when it is ready; its port answers.
+  // nginx does not report when it is ready, so we wait until its port answers.
   const args = ['-c', file, '-p', folder]
   const started = await start({ name, command: 'nginx', args, ready: waitForPort(port), batch })
   const stop = async () => {

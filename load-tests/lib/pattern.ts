@@ -1,6 +1,6 @@
 /**
- * Bytes of bodies whose every part can be told from every other: the period is a prime, so that a lost, doubled or
- * exchanged piece of any usual size shows.
+ * Bytes for bodies in which every piece differs from every other. The period is a prime, so a lost, duplicated or swapped piece of
+ * any usual size is noticed.
  */
 const PERIOD = 65_521
 const SLAB_BYTES = 1024 * 1024
@@ -17,13 +17,13 @@ function makeSlab(): Buffer {
   return Buffer.alloc(SLAB_BYTES + PERIOD, period)
 }
 
-/** At most 1 MiB of the body from `position` on; a view, not to be written. */
+/** At most 1 MiB of the body from `position` on. This is a view and must not be written to. */
 export function patternAt(position: number, bytes: number): Buffer {
   const start = position % PERIOD
   return slab.subarray(start, start + Math.min(bytes, SLAB_BYTES))
 }
 
-/** Whether `chunk` is what stands at `position`. */
+/** Whether `chunk` is what belongs at `position`. */
 export function isPattern(chunk: Buffer, position: number): boolean {
   for (let at = 0; at < chunk.length; at += SLAB_BYTES) {
     const part = chunk.subarray(at, at + SLAB_BYTES)

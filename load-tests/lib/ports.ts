@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { connect, createServer } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** A TCP port on loopback that was free a moment ago. For programs that cannot take port 0; ours can. */
+/** A TCP port on loopback that was free a moment ago, for programs that do not accept port 0. Ours do. */
 export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')

@@ -1,4 +1,4 @@
-/** Child processes of a run: started, watched until they are ready, ended by their own id. */
+/** Child processes of a run: started, watched until they are ready, and ended by their own id. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
@@ -18,9 +18,9 @@ export interface StartOptions {
   args: readonly string[]
   env?: Record<string, string>
   cwd?: string
-  /** Part of what measures, not of what is measured; see batch.ts. */
+  /** Whether it is a part of the measurement and not of what is measured. See batch.ts. */
   batch?: boolean
-  /** Called with each line of stdout and stderr; the process is ready once it returns true. Or a promise of it. */
+  /** Called with each line of stdout and stderr. The process is ready once it returns true. Or a promise that resolves when it is ready. */
   ready: ((line: string) => boolean) | Promise<void>
   /** Default 15,000. */
   readyTimeoutMs?: number
@@ -28,11 +28,11 @@ export interface StartOptions {
 
 const running = new Set<ChildProcess>()
 
-/** A killed run cannot end what it started, so the kernel does (prctl(2), PR_SET_PDEATHSIG; util-linux 2.33). */
+/** A run that is killed cannot end what it started, so the kernel does (prctl(2), PR_SET_PDEATHSIG; util-linux 2.33). */
 const TIED = ['setpriv', '--pdeathsig', 'TERM'] as const
 const hasTied = spawnSync(TIED[0], [...TIED.slice(1), 'true']).status === 0
 
-/** Starts a process and waits until it says that it is ready. Throws with its last words if it does not. */
+/** Starts a process and waits until it is ready. If it fails, throws with its last lines. */
 export async function start(options: StartOptions): Promise<Started> {
   const line = options.batch ? asBatch(options.command, options.args) : [options.command, ...options.args]
   const [command, ...args] = hasTied ? [...TIED, ...line] : line
@@ -83,7 +83,7 @@ export async function start(options: StartOptions): Promise<Started> {
   }
 }
 
-/** Asks whatever still runs to end. Not SIGKILL: nginx would leave its workers behind. */
+/** Asks everything that still runs to end. Not with SIGKILL, since nginx would leave its workers behind. */
 export function stopAll(): void {
   for (const child of running) child.kill('SIGTERM')
 }

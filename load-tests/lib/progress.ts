@@ -1,4 +1,4 @@
-/** One line on stderr that says what a run does: written over on a terminal, and elsewhere only when the step changes. */
+/** One line on stderr that shows the progress of a run. On a terminal it is overwritten. Elsewhere it is printed when the step changes. */
 export class Progress {
   readonly #isTerminal = process.stderr.isTTY === true
   readonly #startedAt = performance.now()
@@ -11,7 +11,7 @@ export class Progress {
     this.#step = step
   }
 
-  /** Makes room for other output. */
+  /** Clears the line for other output. */
   clear(): void {
     if (this.#isTerminal) process.stderr.write('\r\x1b[2K')
   }

@@ -1,4 +1,4 @@
-/** The report: one HTML file that needs no network, light and dark, and the same as JSON beside it. */
+/** The report: one HTML file that needs no network, light and dark, and the same data as JSON next to it. */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { drawChart, escaped } from './charts.ts'
@@ -14,7 +14,7 @@ export interface Report {
   readonly targets?: readonly Assessed[]
 }
 
-/** Writes `report.html` and `report.json` into the folder; returns the path of the first. */
+/** Writes `report.html` and `report.json` into the folder. Returns the path of the first. */
 export function writeReport(folder: string, report: Report): string {
   mkdirSync(folder, { recursive: true })
   writeFileSync(join(folder, 'report.json'), `${JSON.stringify(report, null, 2)}\n`)

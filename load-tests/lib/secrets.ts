@@ -1,4 +1,4 @@
-/** Authority, certificate, keys and tokens of a run, in one temporary folder that goes with it. */
+/** Authority, certificate, keys and tokens of a run, in one temporary folder that is removed with it. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ export interface Secrets {
   readonly certificate: string
   readonly key: string
   readonly jwks: string
-  /** By which servers that are one service know each other. */
+  /** The secret by which servers of the same service recognize each other. */
   readonly replica: { readonly certificate: string; readonly key: string }
   token(runtime: string): Promise<string>
   /** Path of a file with a token for the runtime. */

@@ -1,14 +1,14 @@
-/** A table with its charts: what a scenario hands to the report. */
+/** A table with its charts, which a scenario passes to the report. */
 import type { Chart } from './charts.ts'
 import type { Figure, Measured } from './measure.ts'
 
 export interface Column {
   readonly title: string
-  /** Which figure of the row. */
+  /** Which figure of the row is shown. */
   readonly figure: string
-  /** Shown as a multiple of the same figure of the row with this key. */
+  /** Shown as a multiple of the same figure in the row with this key. */
   readonly over?: string
-  /** Shown as what it is above the same figure of the row with this key. */
+  /** Shown as the excess over the same figure in the row with this key. */
   readonly above?: string
 }
 
@@ -24,14 +24,14 @@ export interface Section {
 
 export interface Cell {
   readonly text: string
-  /** Shown smaller beneath it: least and greatest. */
+  /** Shown smaller below the value: minimum and maximum. */
   readonly range?: string
   readonly isBad?: boolean
 }
 
 export const wrongOf = (section: Section): number => section.measured.reduce((sum, row) => sum + row.wrong, 0)
 
-/** Title row and rows of the table; the first column names what was measured, the last counts wrong answers. */
+/** The title row and the rows of the table. The first column names what was measured, and the last counts wrong answers. */
 export function grid({ measured, columns }: Section): { titles: string[]; rows: Cell[][] } {
   const rows = measured.map((row): Cell[] => [
     { text: row.name },

@@ -1,4 +1,4 @@
-/** What this project wants of itself, as ratios within one run on a machine of two cores, and how far it is. */
+/** This project's performance targets, as ratios within one run on a machine with two cores, and how far they are met. */
 import type { Measured } from './measure.ts'
 import { number, type Section } from './section.ts'
 
@@ -6,9 +6,9 @@ interface Target {
   readonly about: string
   readonly section: string
   readonly figure: string
-  /** Key of the row; default `tunnel`. */
+  /** Key of the row. Default `tunnel`. */
   readonly row?: string
-  /** Key of the row that it is a multiple, or a share, of. */
+  /** Key of the row that it is a multiple or a share of. */
   readonly of?: string
   readonly unit?: string
   readonly better: 'less' | 'more'
@@ -101,7 +101,7 @@ export interface Assessed {
   readonly reached: 'goal' | 'must' | 'no'
 }
 
-/** The targets that the sections have figures for. */
+/** The targets for which the sections have figures. */
 export function assess(sections: readonly Section[]): Assessed[] {
   return TARGETS.flatMap(target => {
     const value = find(target, sections)

@@ -1,4 +1,4 @@
-/** A generator of load runs in a process of its own: a file of `workers/` that answers one task after another. */
+/** A load generator runs in a separate process: a file of `workers/` that handles one task after another. */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { extname } from 'node:path'
@@ -16,7 +16,7 @@ export type WorkerName =
   | 'sessions'
   | 'mux'
 
-/** What a worker says of itself with each result. */
+/** What a worker reports about itself with each result. */
 export interface Effort {
   /** Its own CPU while it worked, as a share of one core. */
   readonly generatorCpu: number
@@ -46,7 +46,7 @@ export class Worker<Task, Result> {
     return this.#child.pid!
   }
 
-  /** One task at a time. Rejects if the worker fails, or ends. */
+  /** Runs one task at a time. Rejects if the worker fails or ends. */
   async ask(task: Task): Promise<Result & Effort> {
     const settled = new AbortController()
     const gone = once(this.#child, 'exit', { signal: settled.signal }).then(
@@ -70,18 +70,18 @@ export class Worker<Task, Result> {
   }
 }
 
-/** Ends whatever still works; for the last resort of a runner. */
+/** Ends every worker that is still running, as a runner's last resort. */
 export function stopWorkers(): void {
   for (const child of running) child.kill('SIGKILL')
 }
 
-/** The other side: what a file of `workers/` calls. */
+/** The other side, called by the files of `workers/`. */
 export function serveTasks<Task, Result extends object>(work: (task: Task) => Promise<Result>): void {
   process.on('message', async (task: Task) => {
     process.send?.(await attempt(() => work(task)))
   })
   process.once('disconnect', () => process.exit())
-  // Ctrl-C reaches the whole group; the runner ends its workers itself.
+  // Ctrl-C reaches the whole process group, but the runner ends its workers itself.
   process.on('SIGINT', () => {})
 }
 

@@ -5,7 +5,7 @@ export interface Relay extends Started {
   readonly port: number
 }
 
-/** A process that stands for a wide-area network: `roundTripMs` there and back, `bytesPerSecond` in each direction. */
+/** A process that simulates a wide-area network: `roundTripMs` both ways together, `bytesPerSecond` in each direction. */
 export async function startRelay(port: number, line: { roundTripMs: number; bytesPerSecond: number }): Promise<Relay> {
   let ownPort = 0
   const relay = await start({

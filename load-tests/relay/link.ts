@@ -3,7 +3,7 @@
 export interface LineOptions {
   readonly delayMs: number
   readonly bytesPerSecond: number
-  /** Sources are paused while so much waits for the line. */
+  /** Sources are paused while this much waits for the line. */
   readonly queueMs: number
 }
 
@@ -23,7 +23,7 @@ export class Link {
   readonly #packets: Packet[] = []
   readonly #paused = new Set<Source>()
   #head = 0
-  /** When the line has sent all that was given to it. */
+  /** When the line will have sent everything that was given to it. */
   #freeAtMs = 0
   #timer: NodeJS.Timeout | undefined
 
@@ -31,7 +31,7 @@ export class Link {
     this.#options = options
   }
 
-  /** Calls `deliver` when `bytes` would have crossed. */
+  /** Calls `deliver` once `bytes` would have crossed the line. */
   send(bytes: number, source: Source, deliver: () => void): void {
     const now = performance.now()
     const { delayMs, bytesPerSecond, queueMs } = this.#options

@@ -1,11 +1,11 @@
-/** A slow line in front of a port on loopback. Arguments: port, round trip in ms, bytes per second. Prints its port. */
+/** A slow line before a port on loopback. Arguments: port, round trip in ms, bytes per second. Prints its port. */
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { Link } from './link.ts'
 
 const [port, roundTripMs, bytesPerSecond] = process.argv.slice(2).map(Number) as [number, number, number]
 const line = { delayMs: roundTripMs / 2, bytesPerSecond, queueMs: 100 }
 const [up, down] = [new Link(line), new Link(line)]
-/** A receiver that is slower than the line holds up its own connection. */
+/** A receiver that is slower than the line holds up only its own connection. */
 const UNSENT_AT_MOST = 4 * 1024 * 1024
 
 const server = createServer({ allowHalfOpen: true, noDelay: true }, near => {

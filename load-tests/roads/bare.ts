@@ -1,4 +1,4 @@
-/** No tunnels: what one of this shape costs in Node at the least; see `bare/`. */
+/** Roads that are no real tunnels: the minimum cost in Node of a tunnel of this shape. See `bare/`. */
 import { fileURLToPath } from 'node:url'
 import { start } from '../lib/processes.ts'
 import { type Road, type RoadMaker, type Stoppable, started, stopInTurn } from './road.ts'

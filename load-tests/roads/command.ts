@@ -5,7 +5,7 @@ import { type Started, start } from '../lib/processes.ts'
 const BIN = fileURLToPath(new URL('../../bin/sallyport.js', import.meta.url))
 
 export interface RoadPart extends Started {
-  /** HOST:PORT of its listener of that name. */
+  /** HOST:PORT of its listener with that name. */
   address(listener: string): string
 }
 
@@ -13,11 +13,11 @@ export interface CommandOptions {
   /** Log lines to wait for: the names of listeners, or messages. */
   readonly until: readonly string[]
   readonly profileTo?: string | undefined
-  /** Modules to load before the command. */
+  /** Modules to preload. */
   readonly preload?: readonly string[]
 }
 
-/** Starts `sallyport ARGS...` and waits until it logged what it is asked for. */
+/** Starts `sallyport ARGS...` and waits until it has logged what it should. */
 export async function command(
   args: readonly string[],
   { until, profileTo, preload }: CommandOptions,

@@ -1,4 +1,4 @@
-/** Roads without a tunnel: the upstream alone, one nginx hop (the unit of all ratios), one `http-proxy` hop. */
+/** Roads without a tunnel: the upstream alone, one nginx hop (the unit of all ratios), and one `http-proxy` hop. */
 import { fileURLToPath } from 'node:url'
 import { startNginx } from '../lib/nginx.ts'
 import { start } from '../lib/processes.ts'
@@ -15,7 +15,7 @@ export const direct: RoadMaker = async ({ upstreamPort }) => [
   },
 ]
 
-/** An `http` block of one reverse proxy, with keep-alive to the upstream, upgrades, and nothing collected. */
+/** An `http` block with one reverse proxy: keep-alive to the upstream, upgrades, and no bodies collected on the way. */
 export function proxyBlock(upstream: string): string {
   return `  upstream behind { server ${upstream}; keepalive 600; keepalive_requests 1000000000; }
   map $http_upgrade $connection_upgrade { default upgrade; '' ''; }

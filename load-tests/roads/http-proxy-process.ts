@@ -1,4 +1,4 @@
-/** One hop of `http-proxy` with a keep-alive agent, as its documentation advises. Argument: the port behind. */
+/** One hop of `http-proxy` with a keep-alive agent, as its documentation recommends. Argument: the port of the upstream. */
 import { Agent, createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import httpProxy from 'http-proxy'

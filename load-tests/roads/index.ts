@@ -1,4 +1,4 @@
-/** All roads, started when they are first asked for, and kept until the end of the run. */
+/** All roads. Each starts when it is first needed, and is kept until the end of the run. */
 
 import type { Mode } from '../lib/mode.ts'
 import { PATHS } from '../upstream/service.ts'
@@ -10,7 +10,7 @@ import { replicas } from './replicas.ts'
 import { type Road, type RoadContext, type RoadMaker, withPath } from './road.ts'
 import { ingress, tunnel } from './tunnel.ts'
 
-/** By key; `tunnel-tls` is two roads of the same processes. */
+/** By key. `tunnel-tls` is two roads of the same processes. */
 export const OURS = {
   direct,
   nginx: nginxHop,
@@ -26,21 +26,21 @@ export const OURS = {
 
 export type RoadKey = keyof typeof OURS | PeerName
 
-/** Every road for requests that needs no peer; a quick run has no time for the tunnel's variants. */
+/** Every road for requests that needs no peer. A quick run has no time for the tunnel's variants. */
 const OF_OURS = {
   smoke: ['nginx', 'ingress', 'tunnel', 'tunnel-tls'],
   quick: ['direct', 'nginx', 'http-proxy', 'ingress', 'tunnel'],
   full: (Object.keys(OURS) as (keyof typeof OURS)[]).filter(key => !key.startsWith('bare-')),
 } as const satisfies Record<Mode, readonly RoadKey[]>
 
-/** One of each kind. */
+/** One road of each kind. */
 const SOME = {
   smoke: ['nginx', 'ingress', 'tunnel'],
   quick: ['direct', 'nginx', 'tunnel'],
   full: ['direct', 'nginx', 'http-proxy', 'ingress', 'tunnel', 'tunnel-service'],
 } as const satisfies Record<Mode, readonly RoadKey[]>
 
-/** An answer that a peer needs longer for does not come. */
+/** If a peer needs longer for an answer, the answer counts as missing. */
 const STILL_MS = 5_000
 
 export class Roads {
@@ -48,7 +48,7 @@ export class Roads {
   readonly #peers: readonly PeerName[]
   readonly #mode: Mode
   readonly #started = new Map<string, Promise<Road[]>>()
-  /** Peers that did not start, or answer no more, and why. */
+  /** Peers that did not start or no longer answer, and why. */
   readonly failed = new Map<string, string>()
 
   constructor(context: RoadContext, peers: readonly PeerName[], mode: Mode) {
@@ -57,7 +57,7 @@ export class Roads {
     this.#mode = mode
   }
 
-  /** Every road for requests, and every peer that is here. */
+  /** Every road for requests, and every peer that is installed. */
   async all(): Promise<Road[]> {
     return [...(await this.ours()), ...(await this.pick(...(this.#mode === 'smoke' ? [] : this.#peers)))]
   }
@@ -87,7 +87,7 @@ export class Roads {
     return roads
   }
 
-  /** Roads of the same makers in another context; the caller stops them. */
+  /** Roads from the same makers in another context. The caller stops them. */
   async make(keys: readonly RoadKey[], changes: Partial<RoadContext>): Promise<Road[]> {
     const roads: Road[] = []
     try {
@@ -111,7 +111,7 @@ export class Roads {
     return roads
   }
 
-  /** A peer that has broken under the load is left out of what follows, and told in the report. */
+  /** A peer that breaks under the load is left out from then on, and the report mentions it. */
   async #living(key: RoadKey, roads: readonly Road[]): Promise<Road[]> {
     const living: Road[] = []
     for (const road of roads) {
@@ -127,7 +127,7 @@ export class Roads {
     return living
   }
 
-  /** A road that needs another program, and does not start, is told in the report; one of ours alone ends the run. */
+  /** If a road that needs another program does not start, the report mentions it. If one of ours does not start, the run ends. */
   #make(key: RoadKey, context: RoadContext): Promise<Road[]> {
     if (key in OURS && key !== 'replicas') return OURS[key as keyof typeof OURS](context)
     const maker = key === 'replicas' ? replicas : PEERS[key as PeerName]

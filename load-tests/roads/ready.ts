@@ -4,7 +4,7 @@ import type { Place } from '../lib/load.ts'
 
 const READY_MS = 15_000
 
-/** Resolves when the place answers 200: not everything says when it is ready. Throws if it does not within `ms`. */
+/** Resolves once the place answers 200, since not every program reports when it is ready. Throws if it does not within `ms`. */
 export async function waitForAnswer({ url, headers }: Place, ms = READY_MS): Promise<void> {
   const end = performance.now() + ms
   for (;;) {

@@ -1,4 +1,4 @@
-/** Two servers that share a Redis: the client is at the one, callers arrive at the other, so each request takes the hop. */
+/** Two servers that share a Redis. The client is at one, and callers arrive at the other, so each request takes the hop. */
 import { freePort, waitForPort } from '../lib/ports.ts'
 import { start } from '../lib/processes.ts'
 import { DOMAIN } from '../lib/secrets.ts'

@@ -1,14 +1,14 @@
 import type { Place } from '../lib/load.ts'
 import type { Secrets } from '../lib/secrets.ts'
 
-/** A way from the load generator to the upstream, made of processes of its own. */
+/** A way from the load generator to the upstream, made of separate processes. */
 export interface Road extends Place {
   readonly key: string
-  /** As the report's rows say it. */
+  /** The name in the report's rows. */
   readonly name: string
   /** Base URL that the generator calls. */
   readonly url: string
-  /** Our processes on the road (or the peer's): their CPU is counted, the generator's and the upstream's is not. */
+  /** Our processes on the road, or the peer's. Their CPU is counted. That of the generator and the upstream is not. */
   readonly pids: readonly number[]
   stop(): Promise<void>
 }
@@ -16,20 +16,20 @@ export interface Road extends Place {
 export interface RoadContext {
   readonly upstreamPort: number
   readonly secrets: Secrets
-  /** Puts something between the two ends of a tunnel: the port that the client is to dial instead of the one given. */
+  /** Puts something between the two ends of a tunnel. Returns the port that the client should dial instead of the given one. */
   readonly via?: (port: number) => Promise<number>
-  /** Sessions that the client keeps, where the road has such a number. Default: its own. */
+  /** How many sessions the client keeps, if the road has such a setting. Default: the client's own. */
   readonly sessions?: number
-  /** Of the route of webhooks. `away`: each is kept at once, and the client has gone. Default: no inbox. */
+  /** For the webhook route. `away`: each webhook is stored at once, and the client is offline. Default: no inbox. */
   readonly inbox?: 'fallback' | 'away'
   /** Folder for .cpuprofile files of our processes. */
   readonly profileTo?: string
 }
 
-/** Starts the processes of a road; more than one road where the same processes serve them. */
+/** Starts the processes of a road, or of several roads if the same processes serve them. */
 export type RoadMaker = (context: RoadContext) => Promise<Road[]>
 
-/** Something that runs, and is stopped in the other order than it was started. */
+/** Something that runs. Parts are stopped in the reverse order of their start. */
 export interface Stoppable {
   stop(): Promise<void>
 }
@@ -38,7 +38,7 @@ export async function stopInTurn(parts: readonly Stoppable[]): Promise<void> {
   for (const part of parts.toReversed()) await part.stop()
 }
 
-/** Runs `make`, which adds to `parts` what it started; stops them if it fails. */
+/** Runs `make`, which adds what it starts to `parts`. If it fails, they are stopped. */
 export async function started<T>(parts: Stoppable[], make: () => Promise<T>): Promise<T> {
   try {
     return await make()

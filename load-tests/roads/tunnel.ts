@@ -1,4 +1,4 @@
-/** Our own roads: server, client and router as deployed, over TLS and WSS, and the ingress road beside them. */
+/** Our own roads: server, client and router as in a deployment, over TLS and WSS, and also the ingress road. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { startNginx } from '../lib/nginx.ts'
@@ -12,7 +12,7 @@ export interface TunnelOptions {
   readonly key: string
   readonly name: string
   readonly router?: 'embedded' | 'service'
-  /** TLS at the edge: then it is two roads, over HTTP/1.1 and over HTTP/2. */
+  /** TLS at the edge. There are two roads then, over HTTP/1.1 and over HTTP/2. */
   readonly edgeTls?: boolean
 }
 
@@ -45,7 +45,7 @@ export const tunnel =
     ]
   }
 
-/** nginx as the ingress controller, the router service behind it. */
+/** nginx as the ingress controller, with the router service behind it. */
 export const ingress: RoadMaker = async context => {
   const parts: Stoppable[] = []
   return started(parts, async (): Promise<Road[]> => {
@@ -78,7 +78,7 @@ export function serverArguments(
   ]
 }
 
-/** What one round keeps is far from its end. */
+/** Limits that are far above what one round stores. */
 const ROOMY = [
   '--inbox.messages-per-runtime',
   '1000000',
@@ -113,7 +113,7 @@ async function startRouter(context: RoadContext): Promise<RoadPart> {
 async function writeRoutes({ secrets, upstreamPort, inbox }: RoadContext): Promise<string> {
   const path = join(secrets.folder, `routes-${upstreamPort}-${inbox ?? 'plain'}.yaml`)
   const target = `http://127.0.0.1:${upstreamPort}`
-  // Each webhook waits for none before it.
+  // No webhook waits for another.
   const mode = inbox === 'away' ? 'always' : inbox
   const webhooks = {
     name: 'webhooks',
@@ -122,12 +122,12 @@ async function writeRoutes({ secrets, upstreamPort, inbox }: RoadContext): Promi
     inbox: { mode, lane: 'none' },
   }
   const all = { name: 'all', match: { path: '/' }, target }
-  // YAML takes JSON.
+  // YAML includes JSON.
   await writeFile(path, JSON.stringify({ routes: inbox === undefined ? [all] : [webhooks, all] }))
   return path
 }
 
-/** With a `router` the client leads everything there, else it routes itself. */
+/** With a `router`, the client sends everything there. Otherwise it routes by itself. */
 export async function startClient(context: RoadContext, server: RoadPart, router?: string): Promise<RoadPart> {
   const { secrets, sessions, via } = context
   const controlPort = portOf(server.address('control'))

@@ -1,4 +1,4 @@
-/** Small requests at a fixed rate, first alone and then beside something that would hold them up on a bad road. */
+/** Small requests at a fixed rate, first alone and then next to something that would hold them up on a bad road. */
 import type { Mode } from '../lib/mode.ts'
 import type { Section } from '../lib/section.ts'
 import { stopRoads } from '../roads/index.ts'
@@ -9,7 +9,7 @@ import type { SlowResult, SlowTask } from '../workers/slow-reader.ts'
 import { MIB_4, MIB_100 } from './bulk.ts'
 import { type Bench, lengthMs, overRoads, type Scenario, UNIT } from './scenario.ts'
 
-/** What runs beside the small requests for `durationMs`. */
+/** What runs next to the small requests for `durationMs`. */
 interface Neighbour {
   readonly name: string
   readonly title: string
@@ -19,7 +19,7 @@ interface Neighbour {
 }
 
 const SMALL = { rate: 300, connections: 4 } as const
-/** Begins so much before the small requests, so that windows and buffers are full when they come. */
+/** How long before the small requests it starts, so that windows and buffers are full when they come. */
 const HEAD_START_MS = 300
 
 export const mixed = beside({

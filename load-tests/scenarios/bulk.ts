@@ -10,11 +10,11 @@ export const GIB = 1024 * 1024 * 1024
 export const MIB_4 = 4 * 1024 * 1024
 
 const SIZES = { smoke: [MIB_4], quick: [MIB_100], full: [MIB_100, GIB] } as const
-/** One transfer of 100 MiB is a tenth of a second on some roads, of which the clock of CPU time sees ten ticks. */
+/** One transfer of 100 MiB takes a tenth of a second on some roads, which is only ten ticks of the CPU clock. */
 const LEAST_MS = { smoke: 0, quick: 400, full: 1_500 } as const
 const LABELS = { [MIB_4]: '4 MiB', [MIB_100]: '100 MiB', [GIB]: '1 GiB' } as const
 
-/** Large bodies down and up on one connection, every byte compared. */
+/** Large bodies down and up on one connection. Every byte is compared. */
 export const bulk: Scenario = {
   name: 'bulk',
   title: '100 MiB (and 1 GiB) down and up',

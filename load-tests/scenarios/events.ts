@@ -12,7 +12,7 @@ const STREAMS = { smoke: 20, quick: 200, full: 1000 } as const
 /** At least two seconds, so that each stream has events to count. */
 const DURATION_MS = { smoke: 1500, quick: 2000, full: 3000 } as const
 
-/** Open event streams with an event a second each: how late it comes. */
+/** Open event streams with one event per second each, and how late the events arrive. */
 export const events: Scenario = {
   name: 'sse',
   title: 'server-sent events: 1,000 open streams, an event each every second, delivery delay',

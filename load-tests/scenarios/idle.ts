@@ -11,15 +11,15 @@ import type { SessionsResult, SessionsTask } from '../workers/sessions.ts'
 import type { Bench, Scenario } from './scenario.ts'
 
 const SIZES = { smoke: [20], quick: [300], full: [2_000, 10_000] } as const
-/** The other sizes show a bare session and ours alone, for the time that they take. */
+/** Only this size has all kinds. The others have only a bare session and ours, to save time. */
 const ALL_KINDS_OF = 2_000
-/** Opened first and not counted: what a process takes once is not a session's. */
+/** Opened first and not counted, since what a process allocates once is not the cost of a session. */
 const WARM_UP = { smoke: 5, quick: 600, full: 1_000 } as const
-/** After the handshakes, before anything is read. */
+/** After the handshakes, before anything is measured. */
 const SETTLE_MS = { smoke: 0, quick: 1_000, full: 5_000 } as const
-/** In a full run a round of probes. */
+/** In a full run, long enough for a round of probes. */
 const WATCH_MS = { smoke: 500, quick: 2_500, full: 10_000 } as const
-/** So many times for the most sessions: V8 collects for some seconds behind their handshakes, which the median leaves out. */
+/** Repeats for the largest size: V8 collects garbage for some seconds after the handshakes, which the median leaves out. */
 const WATCHES = 3
 
 type SessionsWorker = Worker<SessionsTask, SessionsResult>
@@ -27,7 +27,7 @@ type SessionsWorker = Worker<SessionsTask, SessionsResult>
 interface Kind {
   readonly key: string
   readonly name: string
-  /** Sessions that one unit of the table consists of. */
+  /** How many sessions one unit of the table consists of. */
   readonly sessions: number
   start(bench: Bench): Promise<Stoppable & { pid: number; port: number }>
   open(worker: SessionsWorker, bench: Bench, port: number, from: number, count: number): Promise<SessionsResult>
@@ -58,7 +58,7 @@ const BARE_WEBSOCKET = bare('websocket', 'bare ws session, an echo every 10 s')
 const SESSION = clients('sallyport', 'Sallyport session', 1)
 const RUNTIME = clients('sallyport-runtime', 'Sallyport runtime, its 2 sessions', 2)
 
-/** Sessions that do nothing, held by a process of their own: memory and CPU of the server. */
+/** Sessions that do nothing, held by a separate process: memory and CPU of the server. */
 export const idle: Scenario = {
   name: 'idle',
   title: 'idle sessions, 2,000 and 10,000: RSS of the server for each, CPU',
@@ -128,7 +128,7 @@ async function startBare(kind: 'tls' | 'websocket', { secrets }: Bench) {
 
 async function startServer({ secrets }: Bench) {
   const listen = { public: '127.0.0.1:0', control: '127.0.0.1:0' }
-  // The pace of handshakes is the storm's subject; here it would only take time.
+  // The rate of handshakes is what the storm measures. Here it would only take time.
   const args = [...serverArguments({ secrets }, listen), '--limits.handshake-budget', '0.95']
   const server = await command(args, { until: ['public', 'control'] })
   return { ...server, port: portOf(server.address('control')) }

@@ -1,4 +1,4 @@
-/** What an inbox costs: while all is well, and when it keeps each webhook while the client is away. */
+/** What an inbox costs, both while all is well and when it stores each webhook while the client is offline. */
 import { stopRoads } from '../roads/index.ts'
 import { type Road, withPath } from '../roads/road.ts'
 import { HOOK_BODY, HOOK_HEADERS, PATHS } from '../upstream/service.ts'

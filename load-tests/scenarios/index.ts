@@ -13,7 +13,7 @@ import { wan } from './wan.ts'
 import { webhook } from './webhook.ts'
 import { webSocket } from './websocket.ts'
 
-/** In the order of a run: what the targets speak of comes first, in case that the time is up. */
+/** In the order of a run. Scenarios with targets come first, in case the time runs out. */
 export const SCENARIOS: readonly Scenario[] = [
   small,
   bulk,

@@ -51,7 +51,7 @@ export const mux: Scenario = {
   },
 }
 
-/** Undefined where there is no Go, or it cannot build the program, and where there is no time to build it. */
+/** Undefined if Go is missing or cannot build the program, or if there is no time to build it. */
 async function buildGo(bench: Bench, binary: string): Promise<Mux | undefined> {
   const go = bench.mode === 'full' ? findProgram('go') : undefined
   if (go === undefined) return undefined

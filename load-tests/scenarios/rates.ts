@@ -5,12 +5,12 @@ import { PATHS, SMALL_BODY } from '../upstream/service.ts'
 import { type Bench, lengthMs, limitNote, overRoads, type Scenario } from './scenario.ts'
 
 const CONNECTIONS = 64
-/** More curves than these cannot be told apart, and take their time. */
+/** More curves than these cannot be told apart, and would take longer. */
 const ROADS_AT_MOST = 5
-/** Of what the road does in a closed loop. */
+/** Shares of the rate that the road reaches in a closed loop. */
 const SHARES = { smoke: [0.2], quick: [0.25, 0.5, 0.75], full: [0.1, 0.5, 0.8, 1, 1.15] } as const
 
-/** 1 KB GETs at fixed rates, up to where the road cannot follow: latency against load. */
+/** 1 KB GETs at fixed rates, up to where the road cannot keep up: latency against load. */
 export const rates: Scenario = {
   name: 'rates',
   title: '1 KB GET at fixed rates up to the knee: latency against load',

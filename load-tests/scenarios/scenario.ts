@@ -14,7 +14,7 @@ export interface Bench {
   readonly rounds: number
   /** How long one round of a load lasts. */
   readonly roundMs: number
-  /** Of the soak. */
+  /** How long the soak lasts. */
   readonly minutes: number
   readonly generators: Generators
   readonly upstreamPort: number
@@ -26,15 +26,15 @@ export interface Bench {
 export interface Scenario {
   readonly name: string
   readonly title: string
-  /** Runs that it is part of without being named. Default: all. */
+  /** Kinds of run that include it without naming it. Default: all. */
   readonly modes?: readonly Mode[]
   run(bench: Bench): Promise<Section[]>
 }
 
-/** The row that the ratios are multiples of. */
+/** The row that the ratios refer to. */
 export const UNIT = 'nginx'
 
-/** Whether its code is compiled while it runs; the others are as fast from the start. */
+/** Whether its code is compiled while it runs. The others are as fast from the start. */
 export const isOnV8 = (key: string): boolean => isOurs(key) || key.startsWith('bare-') || key === 'http-proxy'
 
 export const isOurs = (key: string): boolean => /^(tunnel|ingress|sallyport)/.test(key)
@@ -47,9 +47,9 @@ export function bars(measured: readonly Measured[], figure: string) {
 }
 
 /**
- * Rounds over roads: `once` answers besides its figures how many requests (or MB) the round moved, and `cpu` becomes the
- * CPU time of the road's processes for each, in us. `warmUp`: for which roads a round goes before them that does not count
- * (default: those on V8); `leadIn`: goes before each round, since the road has rested while others had their turn. Neither in a smoke run.
+ * Runs rounds over roads. `once` returns its figures and how many requests (or MB) the round moved, and `cpu` becomes the CPU time of
+ * the road's processes per request (or MB), in us. `warmUp`: the roads that get a round first that does not count (default: those on V8).
+ * `leadIn`: runs before each round, since the road was idle while others had their turn. A smoke run has neither.
  */
 export function overRoads(
   bench: Bench,
@@ -77,15 +77,15 @@ export function overRoads(
   )
 }
 
-/** Of a smoke run, whose moment may be too short for an answer on a busy machine. */
+/** More attempts in a smoke run, whose rounds may be too short for an answer on a busy machine. */
 const MORE_ROUNDS = 10
 
-/** Rounds of code that other scenarios have warmed up. */
+/** How long a warm-up round takes, given that other scenarios have already warmed up the code. */
 const WARM_UP_MS = 1_000
 
 export const lengthMs = (bench: Bench, isWarmUp: boolean): number => (isWarmUp ? WARM_UP_MS : bench.roundMs)
 
-/** Said where the generator may have been the limit. */
+/** A remark for figures that the generator may have limited. */
 export function limitNote(measured: readonly Measured[]): string {
   const busy = measured.filter(row => (row.figures.generatorCpu?.max ?? 0) >= 0.9).map(row => row.name)
   return busy.length === 0 ? '' : ` The generator was the limit (90 % of a core or more) on: ${busy.join('; ')}.`

@@ -3,13 +3,13 @@ import { type Road, withPath } from '../roads/road.ts'
 import { PATHS, SMALL_BODY } from '../upstream/service.ts'
 import { type Bench, bars, isOnV8, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
 
-/** A point between two others: without the peers, for the time that they take. */
+/** A point between two others. It leaves out the peers, to save time. */
 const BETWEEN = 8
-/** The first count warms the roads up for all of them. */
+/** The first count warms the roads up for all counts. */
 const CONNECTIONS = { smoke: [BETWEEN], quick: [64, 1], full: [64, 1, BETWEEN, 512] } as const
-/** V8 compiles for the first 100,000 requests, and a little for the 100,000 behind them. */
+/** V8 compiles during the first 100,000 requests, and a little during the next 100,000. */
 const WARM_UP_MS = { smoke: 0, quick: 4_000, full: 10_000 } as const
-/** A road has rested for up to a minute before its round; one on V8 takes a second to be as fast as it was. */
+/** A road has been idle for up to a minute before its round. One on V8 needs a second to be as fast as before. */
 const LEAD_IN_MS = { smoke: 0, quick: 500, full: 1_000 } as const
 const COMPILED_LEAD_IN_MS = 300
 

@@ -12,9 +12,9 @@ import type { Bench, Scenario } from './scenario.ts'
 
 const LOAD = { rate: 300, connections: 16 } as const
 const SAMPLES = 60
-/** The first share of the time warms up: heaps grow to their size, code is compiled. */
+/** The first share of the time is the warm-up: heaps grow to their size, and code is compiled. */
 const WARM_UP_SHARE = 1 / 3
-/** Looked at once more shortly before the load ends, with the same connections open. */
+/** One more sample is taken shortly before the load ends, with the same connections open. */
 const LATE_SHARE = 0.97
 const KEPT_MEMORY = new URL('../idle/kept-memory.ts', import.meta.url).href
 const COLLECTED_WITHIN_MS = 5_000
@@ -30,11 +30,11 @@ interface Watched {
   readonly name: string
   readonly pid: number
   readonly samples: Sample[]
-  /** What a full collection left, in MB: after the warm-up, and at the end. */
+  /** What remained after a full collection, in MB: after the warm-up, and at the end. */
   kept: readonly number[]
 }
 
-/** Steady load, and what becomes of memory and handles: of ours, and of a plain proxy of Node's beside it. */
+/** Steady load, and what happens to memory and handles, for our processes and for a plain Node proxy next to them. */
 export const soak: Scenario = {
   name: 'soak',
   modes: ['smoke', 'full'],
@@ -49,7 +49,7 @@ export const soak: Scenario = {
   },
 }
 
-/** What `start` starts can be asked for what it keeps. */
+/** Processes that `start` starts can be asked how much memory they keep. */
 async function withKeptMemory<T>({ secrets }: Bench, start: () => Promise<T>): Promise<T> {
   const { NODE_OPTIONS } = process.env
   process.env.NODE_OPTIONS = `${NODE_OPTIONS ?? ''} --import=${KEPT_MEMORY}`
@@ -92,7 +92,7 @@ async function measure(bench: Bench, roads: readonly Road[]) {
   }
   const timer = setInterval(look, durationMs / SAMPLES)
   const load = (road: Road) => ({ ...withPath(road, PATHS.small), ...LOAD, durationMs, expectBody: SMALL_BODY })
-  // A generator has one task at a time.
+  // A generator handles one task at a time.
   const second = new Generators('autocannon')
   const loads = [bench.generators.run(load(tunnel)), second.run(load(proxy))] as const
   const over = new AbortController()

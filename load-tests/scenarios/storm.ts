@@ -16,11 +16,11 @@ const RETURN_MS = { smoke: 15_000, quick: 30_000, full: 90_000 } as const
 const SMALL_RATE = 50
 const SMALL_MS = { smoke: 2_000, quick: 8_000, full: 20_000 } as const
 const LOOP_DELAY = new URL('../idle/loop-delay.ts', import.meta.url).href
-/** The small requests are under way when the server dies. */
+/** The small requests are already running when the server dies. */
 const LEAD_MS = 500
 const NS_PER_S = 1e9
 
-/** The server is killed under its clients and starts again on the same ports at once. */
+/** The server is killed while its clients are connected, and restarts at once on the same ports. */
 export const storm: Scenario = {
   name: 'storm',
   title: 'the server restarts under 1,000 clients: time until 50, 95 and 100 % are back',
@@ -145,7 +145,7 @@ async function restart(
 const secondsSince = (since: number, all: readonly number[]): number[] =>
   all.map(each => (each - since) / NS_PER_S).sort((a, b) => a - b)
 
-/** The most of them that fall into one second. */
+/** The most of them within one second. */
 function busiestSecond(seconds: readonly number[]): number {
   let most = 0
   let from = 0

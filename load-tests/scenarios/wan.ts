@@ -10,10 +10,10 @@ const LINE = { roundTripMs: 50, bytesPerSecond: 50_000_000 } as const
 const SMALL = { rate: 50, connections: 16 } as const
 const DURATION_MS = { smoke: 500, quick: 2_000, full: 3_000 } as const
 const ALONE_MS = { smoke: 300, quick: 500, full: 1_000 } as const
-/** So that the small requests meet a line that is full. */
+/** How long before the small requests the downloads start, so that the line is full. */
 const HEAD_START_MS = { smoke: 100, quick: 1_000, full: 1_000 } as const
 
-/** The tunnel's own connection crosses a wide-area network; `streams` downloads at a time on it. */
+/** The tunnel's own connection crosses a wide-area network, with `streams` downloads at a time on it. */
 type WanRoad = Road & { readonly streams: number }
 
 export const wan: Scenario = {
@@ -77,7 +77,7 @@ async function measure(bench: Bench, roads: readonly WanRoad[]) {
         units: megabytes,
       }
     },
-    // Whatever it is made of, a path learns how much its line takes.
+    // Any kind of path first has to learn how much its line carries.
     { warmUp: true },
   )
   return {

@@ -4,7 +4,7 @@ import { bars, lengthMs, limitNote, overRoads, type Scenario, UNIT } from './sce
 
 const CONNECTIONS = 16
 
-/** Signed POSTs, whose signature the service behind verifies over the raw body. */
+/** Signed POSTs. The service behind the road verifies the signature over the raw body. */
 export const webhook: Scenario = {
   name: 'webhook',
   title: '10 KB signed POST, verified behind',

@@ -8,7 +8,7 @@ const SIZES = { smoke: [64], quick: [64], full: [64, 16 * 1024] } as const
 const CONNECTIONS = 16
 const IN_FLIGHT = 8
 
-/** Echoes: as many as go, and the round trip of one alone. */
+/** Echoes: as many as possible, and the round trip of a single one. */
 export const webSocket: Scenario = {
   name: 'websocket',
   title: 'WebSocket echoes of 64 B and 16 KB: messages per second, round trip',

@@ -1,6 +1,6 @@
 /**
- * The service behind every road, where it has to think: verifies webhooks, counts and compares uploads, echoes WebSocket
- * messages, sends events. It answers the small and the bulk requests too, for `sallyport load-test --serve`.
+ * The service behind every road, for requests that need code: it verifies webhooks, counts and compares uploads, echoes WebSocket
+ * messages, and sends events. It also answers the small and the bulk requests, for `sallyport load-test --serve`.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { once } from 'node:events'
@@ -38,7 +38,7 @@ export async function serveApp(host: string, port: number): Promise<Server> {
   return server
 }
 
-/** 200 `success` for a right signature over the raw body, else 400, as an event source answers. */
+/** 200 `success` for a valid signature over the raw body, else 400, like an event source. */
 async function verify(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const hmac = createHmac('sha256', signature.secret)
   request.on('data', chunk => hmac.update(chunk))
@@ -52,7 +52,7 @@ async function verify(request: IncomingMessage, response: ServerResponse): Promi
   })
 }
 
-/** Answers the number of bytes that came, or 400 when one of them was wrong. */
+/** Answers with the number of bytes that arrived, or 400 if any of them was wrong. */
 function swallow(request: IncomingMessage, response: ServerResponse): void {
   let bytes = 0
   let isRight = true

@@ -1,4 +1,4 @@
-/** One event a second to each open stream, spread evenly over the second. */
+/** One event per second to each open stream, spread evenly over the second. */
 import type { ServerResponse } from 'node:http'
 
 const SLOTS = 100

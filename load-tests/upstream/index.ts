@@ -1,4 +1,4 @@
-/** The upstream of `npm run bench`: nginx with files of known content, and the app behind it where it has to think. */
+/** The upstream of `npm run bench`: nginx with files of known content, and behind it the app, for requests that need code. */
 import { chmodSync, closeSync, mkdirSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,7 +8,7 @@ import { patternAt } from '../lib/pattern.ts'
 import { start } from '../lib/processes.ts'
 import { MARK, PATHS, SMALL_BODY } from './service.ts'
 
-/** `sizes`: of the bodies that `/bytes/N` has. */
+/** `sizes` are the sizes of the bodies under `/bytes/N`. */
 export async function startUpstream(sizes: readonly number[]): Promise<Nginx> {
   let appPort = ''
   const app = await start({

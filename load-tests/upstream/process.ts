@@ -1,4 +1,4 @@
-/** The app as a process of its own, for `npm run bench`; prints its port. */
+/** The app as a separate process, for `npm run bench`. Prints its port. */
 import type { AddressInfo } from 'node:net'
 import { serveApp } from './app.ts'
 

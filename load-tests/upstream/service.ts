@@ -1,4 +1,4 @@
-/** What the service behind every road answers, as both of its ends must know it. */
+/** The answers of the service behind every road, which both of its ends must know. */
 import { createHmac } from 'node:crypto'
 
 export const PATHS = {
@@ -6,7 +6,7 @@ export const PATHS = {
   small: '/small',
   /** GET `/bytes/N`: N bytes of lib/pattern.ts. */
   bytes: '/bytes/',
-  /** PUT: bytes of the same; answers their number. */
+  /** PUT: bytes from the same source. Answers with their number. */
   sink: '/sink',
   /** POST: {@link HOOK_BODY}, signed. */
   hook: '/hook',
@@ -20,10 +20,10 @@ export const SMALL_BODY = 'x'.repeat(1024)
 
 export const HOOK_BODY = JSON.stringify({ action: 'push', commits: 'y'.repeat(10 * 1024 - 34) })
 
-/** Tells a caller that this service is behind the URL. */
+/** Shows a caller that this service is behind the URL. */
 export const MARK = ['x-load-test-service', 'sallyport'] as const
 
-/** Not a secret: caller and service are both this test. */
+/** Not a secret, since both the caller and the service belong to this test. */
 export const signature = { header: 'x-hub-signature-256', secret: 'load test' } as const
 
 export const HOOK_HEADERS = {

@@ -20,14 +20,14 @@ serveTasks<Load, LoadResult>(async load => {
     ...(load.ca === undefined ? {} : { tlsOptions: { ca: readFileSync(load.ca), servername: name } }),
     ...(load.url.startsWith('https:') ? { servername: name } : {}),
   }
-  // autocannon's own histogram has whole milliseconds; a closed loop on loopback needs finer ones.
+  // autocannon's own histogram has whole milliseconds, but a closed loop on loopback needs finer ones.
   const times: number[] = []
   const result = await new Promise<autocannon.Result>((resolve, reject) => {
     const run = autocannon(options, (error, result) => (error ? reject(error) : resolve(result)))
     run.on('response', (_client, _status, _bytes, ms) => times.push(ms))
   })
   times.sort((a, b) => a - b)
-  // An error page is a wrong status and a wrong body at once.
+  // An error page has both a wrong status and a wrong body.
   const misread = Math.max(result.non2xx, result.mismatches)
   const wrong = misread + result.errors + result.timeouts
   return {

@@ -1,4 +1,4 @@
-/** Large bodies on bare sockets, every byte compared. An upload's answer tells how many right bytes arrived. */
+/** Large bodies on bare sockets. Every byte is compared. The answer to an upload says how many correct bytes arrived. */
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { drained } from '../lib/drained.ts'
@@ -10,16 +10,16 @@ import { serveTasks } from '../lib/worker.ts'
 export interface BulkTask extends Place {
   readonly direction: 'down' | 'up'
   readonly bytes: number
-  /** Transfers side by side, each on its own connection. Default 1. */
+  /** How many transfers run in parallel, each on its own connection. Default 1. */
   readonly streams?: number
-  /** Begins the next transfer when one is over, until this time has passed; the last one is cut then. Default: one each. */
+  /** Starts the next transfer when one is over, until this time has passed. The last one is cut off then. Default: one each. */
   readonly durationMs?: number
-  /** Begins another transfer until this time has passed; each is whole. */
+  /** Starts further transfers until this time has passed. Each one is completed. */
   readonly leastMs?: number
 }
 
 export interface BulkResult {
-  /** Over all transfers, the cut ones too. */
+  /** Over all transfers, including those that were cut off. */
   readonly bytes: number
   readonly transfers: number
   readonly wrong: number
@@ -78,7 +78,7 @@ async function send(socket: Socket, bytes: number, sums: Sums): Promise<void> {
   }
 }
 
-/** Compares what comes; answers whether it was whole and right, once the socket is closed. */
+/** Compares what arrives. Once the socket is closed, reports whether it was complete and correct. */
 function receive(socket: Socket, bytes: number, sums: Sums): () => boolean {
   let head: Buffer | undefined = Buffer.alloc(0)
   let position = 0

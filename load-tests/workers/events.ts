@@ -1,4 +1,4 @@
-/** Open event streams; each event says its number and when it was sent (monotonic clock of the machine). */
+/** Open event streams. Each event carries its number and the time when it was sent (the machine's monotonic clock). */
 import { readFileSync } from 'node:fs'
 import { Agent as HttpAgent, request as httpRequest } from 'node:http'
 import { request as httpsRequest } from 'node:https'
@@ -9,7 +9,7 @@ import { serveTasks } from '../lib/worker.ts'
 export interface EventsTask extends Place {
   readonly streams: number
   readonly durationMs: number
-  /** The sender's clock is another machine's: delays are counted above the shortest one. */
+  /** The sender's clock is that of another machine, so delays are counted relative to the shortest one. */
   readonly otherClock?: boolean
 }
 
@@ -23,7 +23,7 @@ export interface EventsResult {
   readonly p99: number
 }
 
-/** So many streams are opened at the same time. */
+/** How many streams are opened at the same time. */
 const OPENING = 50
 
 serveTasks<EventsTask, EventsResult>(async task => {
@@ -40,7 +40,7 @@ serveTasks<EventsTask, EventsResult>(async task => {
   for (const close of closers) close()
   const shortest = task.otherClock ? run.delays.reduce((least, each) => Math.min(least, each), Infinity) : 0
   const delays = run.delays.map(delay => delay - shortest).sort((a, b) => a - b)
-  // An open stream that never delivers is as wrong as one that breaks: half of the events is the least.
+  // An open stream that delivers nothing is as wrong as one that breaks, so at least half of the events must arrive.
   const missing = delays.length * 2000 < run.open * task.durationMs ? 1 : 0
   return {
     open: run.open,

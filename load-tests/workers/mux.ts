@@ -1,6 +1,6 @@
 /**
- * A multiplexer alone: both ends in this process, over memory. `exchanges`: 64 streams at a time, each carries 300 bytes
- * there and 1 KB back. `bulk`: one stream, 64 KiB at a time. Each byte that arrives is counted.
+ * A multiplexer alone: both ends in this process, over memory. `exchanges`: 64 streams at a time, each of which carries 300 bytes
+ * one way and 1 KB back. `bulk`: one stream, 64 KiB at a time. Every byte that arrives is counted.
  */
 import type { Duplex } from 'node:stream'
 import { Client, Server } from 'yamux-js'
@@ -136,7 +136,7 @@ function bulk(session: Session, isOver: () => boolean): Promise<{ count: number;
   })
 }
 
-/** Frames of yamux-js must not be split on the way: it loses bytes of those that are. Each write is one of its frames. */
+/** Frames of yamux-js must not be split on the way, since it loses bytes of split frames. Each write is one of its frames. */
 function yamuxJsPair(onStream: (stream: Duplex) => void) {
   const quiet = { enableKeepAlive: false }
   const server = new Server(stream => onStream(stream as unknown as Duplex), quiet)
@@ -147,8 +147,8 @@ function yamuxJsPair(onStream: (stream: Duplex) => void) {
 }
 
 /**
- * It never handles the end of a stream, so that a new one for each exchange runs out of its backlog: here 64 streams are
- * opened once, which spares it the work of opening. Each side counts bytes.
+ * yamux-js never handles the end of a stream, so a new stream for each exchange would exhaust its backlog. So 64 streams are opened
+ * once, which saves it the work of opening. Each side counts bytes.
  */
 function yamuxJsExchanges(isOver: () => boolean): Promise<{ count: number; wrong: number }> {
   const client = yamuxJsPair(stream => everyTime(stream, HEAD.length, () => stream.write(ANSWER)))
@@ -167,7 +167,7 @@ function yamuxJsExchanges(isOver: () => boolean): Promise<{ count: number; wrong
   })
 }
 
-/** Calls `then` whenever that many more bytes have come. */
+/** Calls `then` whenever that many more bytes have arrived. */
 function everyTime(stream: Duplex, size: number, then: () => void): void {
   let bytes = 0
   stream.on('data', (chunk: Buffer) => {

@@ -1,12 +1,12 @@
 /**
- * Requests at a fixed rate over HTTP/1.1, evenly spaced, whether the answers come or not: latency counts from the moment
- * that a request was due, so a stall is seen by every request that it held up (no coordinated omission).
+ * Requests at a fixed rate over HTTP/1.1, evenly spaced, whether or not answers arrive. Latency counts from the moment a request
+ * was due, so every request that a stall held up shows it (no coordinated omission).
  */
 import { AnswerReader, dial, requestText } from '../lib/http1-client.ts'
 import { type Load, type LoadResult, Tally } from '../lib/load.ts'
 import { serveTasks } from '../lib/worker.ts'
 
-/** A tick that is later than this is a stall of this process, and the requests behind it were late by it. */
+/** A tick later than this is a stall of this process, which delayed the requests after it. */
 const OWN_JITTER_MS = 3
 const REDIAL_MS = 100
 const LAST_ANSWERS_MS = 10_000
@@ -15,7 +15,7 @@ const UNSENT_AT_MOST = 200_000
 class Paced {
   readonly #load: Load
   readonly #tally = new Tally()
-  /** When each request was due that has not been sent, from `#head` on. */
+  /** When each unsent request was due, from `#head` on. */
   #due: number[] = []
   #head = 0
   readonly #free: Line[] = []
@@ -64,7 +64,7 @@ class Paced {
     return this.#due.length - this.#head
   }
 
-  /** What was not sent is not sent any more; what was sent has a while to be answered. */
+  /** What was not sent by now is not sent any more. What was sent has a little time left to be answered. */
   async #finish(): Promise<void> {
     this.#isOver = true
     const now = performance.now()
@@ -109,7 +109,7 @@ interface LineEvents {
 
 const NOTHING = Buffer.alloc(0)
 
-/** A connection with at most one request on its way. */
+/** A connection with at most one request in progress. */
 class Line {
   readonly #socket
   readonly #events: LineEvents

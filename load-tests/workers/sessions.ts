@@ -1,4 +1,4 @@
-/** Holds many sessions: tunnel clients, or bare TLS sockets and bare WebSocket sessions to compare them with. */
+/** Holds many sessions of tunnel clients, or bare TLS sockets and bare WebSocket sessions to compare them with. */
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
@@ -13,23 +13,23 @@ export type SessionsTask =
   | { readonly op: 'wait-for-return'; readonly timeoutMs: number }
 
 interface Clients {
-  /** One client for each. */
+  /** One for each client. */
   readonly tokens: readonly string[]
-  /** Of each client. */
+  /** For each client. */
   readonly connections: number
 }
 
 export interface SessionsResult {
   readonly open: number
-  /** For `wait-for-return`: when each client, and each session, was back; ns of the machine's monotonic clock. */
+  /** For `wait-for-return`: when each client, and each session, was back, in ns of the machine's monotonic clock. */
   readonly clientsBackNs?: readonly number[]
   readonly sessionsBackNs?: readonly number[]
 }
 
-/** So many handshakes are under way at the same time. */
+/** How many handshakes are in progress at the same time. */
 const OPENING = 64
 const CONNECT_MS = 180_000
-/** A bare WebSocket session sends one message each and gets its echo, as often as a tunnel is probed. */
+/** Each bare WebSocket session sends one message and gets its echo, as often as a tunnel is probed. */
 const ECHO_MS = 10_000
 
 const tunnels: Tunnel[] = []
@@ -75,12 +75,12 @@ async function each<T>(all: readonly T[], open: (one: T) => Promise<void>): Prom
   await Promise.all(Array.from({ length: OPENING }, opener))
 }
 
-/** Resolves when all of its sessions are there. */
+/** Resolves when all of its sessions are open. */
 async function openClient(port: number, ca: string, token: string, connections: number): Promise<void> {
   const tunnel = await connect({
     url: `wss://127.0.0.1:${port}`,
     ...{ token, connections, ca: readFileSync(ca), caOnly: true, proxy: '', connectTimeoutMs: CONNECT_MS },
-    // With its length, which the generator of small requests asks for.
+    // With a content-length, which the generator of small requests needs.
     target: () => new Response('ok', { headers: { 'content-length': '2' } }),
   })
   tunnels.push(tunnel)

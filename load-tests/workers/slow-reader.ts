@@ -1,4 +1,4 @@
-/** Downloads that take little at a time: each reads some kilobytes every 100 ms, for as long as it is told. */
+/** Slow downloads: each reads a few kilobytes every 100 ms, for the given time. */
 import { dial, requestText } from '../lib/http1-client.ts'
 import type { Place } from '../lib/load.ts'
 import { serveTasks } from '../lib/worker.ts'

@@ -1,4 +1,4 @@
-/** WebSocket echoes: `inFlight` messages at a time on each connection, every echo compared. */
+/** WebSocket echoes: `inFlight` messages at a time on each connection. Every echo is compared. */
 import { readFileSync } from 'node:fs'
 import { WebSocket } from 'ws'
 import type { Place } from '../lib/load.ts'
@@ -11,7 +11,7 @@ export interface WebSocketTask extends Place {
   readonly inFlight: number
   readonly messageBytes: number
   readonly durationMs: number
-  /** Messages per second over all connections, at most; absent: as fast as they come back. */
+  /** At most this many messages per second over all connections. If absent, as fast as they come back. */
   readonly rate?: number
 }
 

@@ -1,4 +1,4 @@
-/** The tunnels that the report stands beside ours, where their programs are installed. */
+/** The tunnels that the report compares with ours, if their programs are installed. */
 import type { RoadMaker } from '../road.ts'
 import { frp } from './frp.ts'
 import { chisel, piko, rathole, ssh } from './others.ts'
@@ -27,8 +27,8 @@ const PROGRAMS: Readonly<Record<PeerName, readonly string[]>> = {
 export const PEER_NAMES = Object.keys(PEERS) as PeerName[]
 
 /**
- * `auto`: those whose programs are on the PATH. `none`. Or names with commas, `frp` for both of its transports; one whose
- * program is missing is an error then.
+ * `auto`: those whose programs are on the PATH. `none`: none. Otherwise names separated by commas, with `frp` for both of its
+ * transports. A missing program is then an error.
  */
 export function choosePeers(text: string): PeerName[] {
   if (text === 'none') return []

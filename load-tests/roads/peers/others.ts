@@ -1,4 +1,4 @@
-/** piko, chisel, rathole and `ssh -R`, each with TLS (or SSH) between its ends; peers.md says what was chosen and why. */
+/** piko, chisel, rathole and `ssh -R`, each with TLS (or SSH) between its ends. peers.md says what was chosen and why. */
 import { execFileSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { chmod, writeFile } from 'node:fs/promises'
@@ -98,7 +98,7 @@ export const ssh: RoadMaker = async context => {
   makeKey(`ssh-host-${suffix}`)
   makeKey(`ssh-user-${suffix}`)
   await chmod(secrets.folder, 0o700)
-  // sshd insists on this folder; Debian makes it when the service starts.
+  // sshd insists on this folder. Debian creates it when the service starts.
   if (process.getuid?.() === 0) mkdirSync('/run/sshd', { recursive: true, mode: 0o755 })
   const user = process.env.USER ?? execFileSync('id', ['-un'], { encoding: 'utf8' }).trim()
   return peerRoad(context, {

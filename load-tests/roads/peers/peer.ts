@@ -7,7 +7,7 @@ import { PATHS } from '../../upstream/service.ts'
 import { waitForAnswer } from '../ready.ts'
 import { type Road, type RoadContext, started, stopInTurn } from '../road.ts'
 
-/** Path of a program; servers and Go lie in folders that are not on everybody's PATH. */
+/** The path of a program. Servers and Go are in folders that are not on everybody's PATH. */
 export function findProgram(name: string): string | undefined {
   const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/usr/local/go/bin']
   return folders.map(folder => join(folder, name)).find(canRun)
@@ -26,7 +26,7 @@ export interface PeerRoad {
   readonly key: string
   readonly name: string
   readonly headers?: Readonly<Record<string, string>>
-  /** The two ends, in the order of their start. `control` is the port of the one, as the other one reaches it. */
+  /** The two ends, in the order in which they start. `control` is the port of the first, as the second reaches it. */
   readonly server: (ports: { control: number; edge: number }) => Promise<Command>
   readonly client: (ports: { control: number; edge: number }) => Promise<Command>
 }
