@@ -1,4 +1,4 @@
-/** A fastify application behind the tunnel. It does not listen, so there is no port that anybody could scan. */
+/** A fastify application behind the tunnel. It does not listen on any port, so there is none that anybody could scan. */
 import { readFile } from 'node:fs/promises'
 import { fastify } from 'fastify'
 import { connect } from 'sallyport/client'

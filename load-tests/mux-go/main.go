@@ -1,5 +1,5 @@
-// hashicorp's yamux alone, for the scenario "mux": both ends in this process, over memory. The same two loads as
-// workers/mux.ts. Arguments: exchanges or bulk, milliseconds. Prints one line of JSON.
+// hashicorp's yamux alone, for the scenario "mux": both ends in this process, over memory, with the same two loads as
+// workers/mux.ts. Arguments: exchanges or bulk, then milliseconds. Prints one line of JSON.
 package main
 
 import (
@@ -56,7 +56,7 @@ func cpu() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// pair gives a session that opens streams, and one that accepts them and hands each to serve.
+// pair returns a session that opens streams. Its other end accepts them and hands each to serve.
 func pair(serve func(net.Conn)) *yamux.Session {
 	left, right := net.Pipe()
 	config := yamux.DefaultConfig()

@@ -85,7 +85,7 @@ for (const [name] of SPECIAL) {
 for (const name of COMMON.split(/\s+/)) add(name, FIELD_KIND.plain)
 
 /**
- * Slot of the name that stands in `bytes` from `start` to `end`, or -1 if it is none of the common ones. `letters`: what each
+ * The slot of the name in `bytes` from `start` to `end`, or -1 if it is not one of the common ones. `letters`: what each
  * byte counts as, `TOKEN_LOWER` or `LOWER`.
  */
 export function findName(bytes: Uint8Array, start: number, end: number, letters: Uint8Array): number {

@@ -42,7 +42,7 @@ export function callers(trusted: Cidrs): Layer {
   }
 }
 
-/** `handler` behind the layers of a listener other than the edge: they determine the caller and stop loops. */
+/** `handler` wrapped in the layers of a listener other than the edge. They determine the caller and stop loops. */
 export function believing(handler: Handler, trusted: Cidrs): Handler {
   return compose([callers(trusted), loopGuard(refusing(() => undefined))], handler)
 }

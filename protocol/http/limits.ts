@@ -116,5 +116,5 @@ export const LISTENER_LIMITS = {
   },
 } as const satisfies Limits
 
-/** Limits behind one of our own listeners: its defaults, with room for the fields that we add on the way. */
+/** Limits of requests that come from one of our own listeners: its defaults, with room for the fields that we add on the way. */
 export const INNER_LIMITS = { headBytes: 32 * 1024, headFields: 128 } as const satisfies HttpLimitOptions

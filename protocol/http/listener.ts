@@ -1,4 +1,4 @@
-/** Listens on TCP, with or without TLS, and serves HTTP on what is accepted. */
+/** Listens on TCP, with or without TLS, and serves HTTP on the connections that it accepts. */
 import { X509Certificate } from 'node:crypto'
 import { createServer, type Server, type Socket } from 'node:net'
 import {
@@ -63,7 +63,7 @@ export interface ListenerOptions extends Partial<ListenAddress>, LimitOptions<ty
   onConnection?: ((socket: Socket) => boolean | undefined) | undefined
   /** Called for each request that was refused before the handler got it. */
   onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
-  /** Which pages may read an answer that is not the handler's. If the head was refused, it is given what could be read of it. */
+  /** Which pages may read an answer that is not the handler's. If the head was refused, the function gets what could be read of it. */
   corsOf?: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
 

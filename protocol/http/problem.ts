@@ -27,7 +27,7 @@ export function isUnder(prefix: string, path: string): boolean {
   return prefix.endsWith('/') || next === undefined || next === '/' || next === '?'
 }
 
-/** The parts of a request that an answer of our own depends on. */
+/** The parts of a request that determine an answer of our own. */
 interface AnsweredRequest {
   readonly method: string
   readonly requestId: string

@@ -17,7 +17,7 @@ class Recorded extends PassThrough implements ExchangeNotes {
   session: string | undefined
   readonly #onExchange: (record: ExchangeRecord) => void
   readonly #request: HttpRequest
-  /** The notes of our first layer on the way: with a router behind a client, both write to the same notes. */
+  /** Where notes are written. A router behind a client shares the client's notes. */
   readonly #notes: ExchangeNotes
   readonly #startedAt = performance.now()
   /** As they arrived, since later layers may change the request. */

@@ -1,6 +1,6 @@
 import type { HttpRequest } from '../exchange.ts'
 
-/** The parts of a refused head that an answer of our own depends on, as far as they could be read. */
+/** The parts of a refused head that determine an answer of our own, as far as they could be read. */
 interface Read {
   readonly method: string | undefined
   readonly authority: string | undefined

@@ -66,7 +66,7 @@ export function sealerFor(publicKey: Uint8Array): SealedKey {
 /** The second form, for `count` webhooks. Throws if `publicKey` is invalid. */
 export class Sealers {
   readonly #enc: string
-  /** Keys that have not been taken yet. A taken one is erased, so that nothing here opens what it has sealed. */
+  /** Keys that have not been taken yet. A key is erased here when it is taken, so that nothing here opens what it seals. */
   readonly #keys: Buffer
   #taken = 0
 

@@ -12,7 +12,7 @@ export interface SpanContext {
   readonly state?: string | undefined
 }
 
-/** The kinds of OpenTelemetry. */
+/** Span kinds, as in OpenTelemetry. */
 export type SpanKind = 'internal' | 'server' | 'client' | 'producer' | 'consumer'
 
 /** The values that an attribute can have. */

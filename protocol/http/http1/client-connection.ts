@@ -121,7 +121,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     return this.#keepAlive && this.#state !== 'closed' && this.#state !== 'raw' && !this.#socket.destroyed
   }
 
-  /** Sends a request whose headers are final; only while `idle`. */
+  /** Sends a request whose headers are final. May be called only while `idle`. */
   send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
     if (this.#state !== 'idle') throw new TypeError('the connection has an exchange in progress')
     const exchange = new ClientExchange(this, request, response, options.headTimeoutMs ?? HEAD_TIMEOUT_MS)
@@ -177,7 +177,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
         this.bodyData(bytes)
         return false
       default:
-        // Bytes after the response, or without a request, could not be told from the next response.
+        // We could not tell bytes after the response, or without a request, from the next response.
         this.#intake.clear()
         this.destroy()
         return false
@@ -345,7 +345,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
       exchange.response.responseEnd([])
       return
     }
-    // After a reset, the end does not tell whether a body without a length is complete.
+    // After a reset, we cannot know whether a body without a length is complete.
     if (this.#state === 'body' && this.#writeFailed === undefined && this.#body.closed()) return
     this.#broken(this.#writeFailed ?? broken('the upstream closed the connection'))
   }

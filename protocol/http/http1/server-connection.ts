@@ -56,7 +56,7 @@ export interface Http1ServerOptions {
   reader?: SocketReader | undefined
   /** Called for each request that was refused before the handler got it. */
   onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
-  /** Which pages may read an answer that is not the handler's. If the head was refused, it is given what could be read of it. */
+  /** Which pages may read an answer that is not the handler's. If the head was refused, the function gets what could be read of it. */
   corsOf?: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
 

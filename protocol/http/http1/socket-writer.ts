@@ -1,6 +1,6 @@
 /**
  * Writes to a socket. Everything that is written in one turn goes out in one call, with small pieces copied together. While the kernel
- * accepts nothing, the small writes of a turn are joined with earlier ones. The owner of a body is told when the kernel has its bytes.
+ * accepts nothing, the small writes of a turn are joined with earlier ones. The owner of a body learns when the kernel has its bytes.
  */
 import { Buffer } from 'node:buffer'
 import { Socket } from 'node:net'
@@ -37,7 +37,7 @@ export class SocketWriter implements Failing {
   writtenBytes = 0
   readonly #socket: Duplex
   readonly #connection: WriterOwner
-  /** Plain sockets report at once what the kernel accepted, and keep none of it. TLS does neither, and other streams may not. */
+  /** Plain sockets report at once what the kernel accepted, and keep none of it. TLS sockets do neither, and other streams may not. */
   readonly #tellsAtOnce: boolean
   /** What was written in earlier turns behind something that waits. It comes before `#pieces`. */
   #gathered: Gathered | undefined

@@ -327,7 +327,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#broken(this.#refused ?? broken(`the upstream reset the stream (${this.#stream.rstCode})`))
   }
 
-  /** Node closes streams after the last one that a go-away names with this code, too. */
+  /** Node also uses this code to close the streams after the last one that a go-away names. */
   get #refused(): UnprocessedError | undefined {
     if (this.#stream.rstCode !== NGHTTP2_REFUSED_STREAM) return undefined
     return new UnprocessedError('the upstream refused the stream')

@@ -121,7 +121,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     return this.#exchanges.size < Math.min(most, this.limits.http2Streams)
   }
 
-  /** Sends a request whose headers are final. A WebSocket goes as extended CONNECT (RFC 8441). */
+  /** Sends a request whose headers are final. A WebSocket is sent as extended CONNECT (RFC 8441). */
   send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
     const headTimeoutMs = options.headTimeoutMs ?? HEAD_TIMEOUT_MS
     try {

@@ -2,7 +2,7 @@
  * Whether the peer has ended a stream with END_STREAM. Only then is a message complete (RFC 9113, section 8.1). If a stream was
  * reset with NO_ERROR, or its session closed, Node ends the readable side just as it does for a complete message.
  *
- * The moment tells them apart: END_STREAM pushes its end while the stream is still open.
+ * The timing tells them apart: the end that END_STREAM causes is pushed while the stream is still open.
  */
 import type { Http2Stream } from 'node:http2'
 import { Readable } from 'node:stream'

@@ -23,7 +23,7 @@ import { SharedStrings } from './shared-strings.ts'
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
 
 const MAX_STREAM_ID = 2 ** 31 - 1
-/** For each KB of ours, a caller may send a window update of 13 bytes for the connection and for the stream. */
+/** For each KB that we send, a caller may send a window update of 13 bytes for the connection and another for the stream. */
 const WINDOW_SHARE = 40
 /** For each piece of an answer, however small, a caller may send a ping of 17 bytes and two window updates of 13. */
 const PIECE_ECHO_BYTES = 17 + 2 * 13
@@ -170,7 +170,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     else this.#begin(arrival)
   }
 
-  /** An error while a stream begins ends that stream. */
+  /** An error at the start of a stream ends that stream. */
   #broke({ stream, exchange }: Arrival, error: unknown): void {
     if (exchange !== undefined) exchange.threw(error)
     else {
