@@ -21,10 +21,13 @@ export class UnprocessedError extends SallyportError {
   }
 }
 
+/** How long a reset may wait to be sent. Longer than that, the upstream reads nothing, or Node's session is stuck. */
+export const RESET_MS = 1_000
+
 /** The session, as its exchanges see it. */
 export interface ExchangeOwner {
   readonly limits: HttpLimits
-  /** The session should accept no more exchanges, since one got no answer. */
+  /** The session should accept no more exchanges, since one got no answer, or cannot be reset. */
   close(): void
   /** An exchange is about to reset its stream. */
   resets(): void
@@ -85,7 +88,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #informational = 0
   #awaitsContinue: boolean
   #raw = false
-  #cancelled = false
+  /** When the stream was reset. `undefined` before. */
+  #resetAt: number | undefined
   /** Node has asked for the trailers of the request, or never will. */
   #asked: boolean
   /** The whole answer has arrived. The stream may be destroyed before it reports this. */
@@ -334,8 +338,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
   }
 
   #cancel(): void {
-    if (this.#stream.destroyed || this.#cancelled) return
-    this.#cancelled = true
+    if (this.#stream.destroyed || this.#resetAt !== undefined) return
+    this.#resetAt = performance.now()
     this.#owner.resets()
     this.#reader.discard()
     cancelStream(this.#stream)
@@ -388,7 +392,16 @@ export class Http2ClientExchange implements RequestSink, Failing {
 
   /** Acts on deadlines that have passed. Returns the time until the next one. */
   check(now: number): number {
-    return Math.min(this.#checkHead(now), this.#checkWrite(now))
+    return Math.min(this.#checkHead(now), this.#checkWrite(now), this.#checkReset(now))
+  }
+
+  #checkReset(now: number): number {
+    if (this.#resetAt === undefined) return Number.POSITIVE_INFINITY
+    const left = timeUntil(this.#resetAt + RESET_MS, now)
+    if (left > 0) return left
+    this.#resetAt = Number.POSITIVE_INFINITY
+    this.#owner.close()
+    return Number.POSITIVE_INFINITY
   }
 
   #checkHead(now: number): number {

@@ -15,7 +15,7 @@ import { isAuthority, isPath, isToken } from '../headers.ts'
 import type { SendOptions } from '../http1/client-connection.ts'
 import type { OutgoingRequest } from '../http1/client-exchange.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
-import { type ExchangeOwner, Http2ClientExchange } from './client-exchange.ts'
+import { type ExchangeOwner, Http2ClientExchange, RESET_MS } from './client-exchange.ts'
 import { Faults } from './faults.ts'
 import { outgoingBlock } from './headers.ts'
 
@@ -161,6 +161,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   /** Callers that cancel many requests must not end the session for others, so later requests use another session. */
   resets(): void {
     if (!this.#resets.take()) this.close()
+    this.#watch.within(RESET_MS)
   }
 
   /** Accepts no more exchanges, and ends once those in progress have ended. */

@@ -6,14 +6,14 @@ import {
   type Http2Server,
   type ServerHttp2Stream,
 } from 'node:http2'
-import { type AddressInfo, connect } from 'node:net'
+import { type AddressInfo, connect, createServer as createTcp, type Socket } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from '../../../../protocol/exchange.ts'
 import type { OutgoingRequest } from '../../../../protocol/http/http1/client-exchange.ts'
 import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
-import { END_STREAM, frame, TYPE } from '../../../support/http2-frames.ts'
+import { END_STREAM, frame, TYPE, uint32 } from '../../../support/http2-frames.ts'
 import { Http2Upstream, type UpstreamStream } from '../../../support/http2-upstream.ts'
 import { until } from '../../../support/until.ts'
 
@@ -430,4 +430,33 @@ test('a session accepts no more exchanges than there are stream ids, and ends wi
     expect(answer.error).toBe(undefined)
   }
   await until(() => session.streams === 0)
+})
+
+test('a session that cannot send a reset accepts no more exchanges', async () => {
+  const peers: Socket[] = []
+  const server = createTcp({ pauseOnConnect: true }, socket => {
+    peers.push(socket.on('error', () => {}))
+    socket.write(frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 31 - 1)])))
+    socket.write(frame(TYPE.window, 0, 0, uint32(2 ** 30)))
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  await once(socket, 'connect')
+  let announced = false
+  const session = new Http2ClientSession(socket, { onSettings: () => (announced = true) })
+  open.push(
+    () => server.close(),
+    () => peers.forEach(peer => void peer.destroy()),
+    () => session.destroy(),
+  )
+  await until(() => announced)
+  // More than the kernel takes for a peer that reads nothing.
+  const large = session.send(request(), new Response())
+  for (let i = 0; i < 32; i++) large.requestData(Buffer.alloc(1024 * 1024))
+  const small = session.send(request(), new Response())
+  await new Promise(resolve => setImmediate(resolve))
+  expect([session.available, session.streams]).toEqual([true, 2])
+  small.requestAbort(new SallyportError('cancelled'))
+  await until(() => !session.available)
+  expect(session.streams).toBeGreaterThan(0)
 })
