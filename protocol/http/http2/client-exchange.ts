@@ -27,10 +27,12 @@ export const RESET_MS = 1_000
 /** The session, as its exchanges see it. */
 export interface ExchangeOwner {
   readonly limits: HttpLimits
-  /** The session should accept no more exchanges, since one got no answer, or cannot be reset. */
+  /** The session should accept no more exchanges, since one got no answer. */
   close(): void
   /** An exchange is about to reset its stream. */
   resets(): void
+  /** A reset was not sent in time. */
+  stuck(): void
   /** The exchange's stream is gone. */
   ended(exchange: Http2ClientExchange): void
 }
@@ -395,12 +397,17 @@ export class Http2ClientExchange implements RequestSink, Failing {
     return Math.min(this.#checkHead(now), this.#checkWrite(now), this.#checkReset(now))
   }
 
+  /** Its reset was not sent in time. Nobody waits for anything of it any more. */
+  get isStuck(): boolean {
+    return this.#resetAt === Number.POSITIVE_INFINITY
+  }
+
   #checkReset(now: number): number {
     if (this.#resetAt === undefined) return Number.POSITIVE_INFINITY
     const left = timeUntil(this.#resetAt + RESET_MS, now)
     if (left > 0) return left
     this.#resetAt = Number.POSITIVE_INFINITY
-    this.#owner.close()
+    this.#owner.stuck()
     return Number.POSITIVE_INFINITY
   }
 

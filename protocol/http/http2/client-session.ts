@@ -164,6 +164,13 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     this.#watch.within(RESET_MS)
   }
 
+  /** Accepts no more exchanges, and ends once nobody waits for those in progress. */
+  stuck(): void {
+    this.close()
+    for (const exchange of this.#exchanges) if (!exchange.isStuck) return
+    this.#end(NGHTTP2_CANCEL)
+  }
+
   /** Accepts no more exchanges, and ends once those in progress have ended. */
   close(): void {
     this.#closing = true

@@ -432,7 +432,7 @@ test('a session accepts no more exchanges than there are stream ids, and ends wi
   await until(() => session.streams === 0)
 })
 
-test('a session that cannot send a reset accepts no more exchanges', async () => {
+test('a session that cannot send a reset accepts no more exchanges, and ends with the last that anybody waits for', async () => {
   const peers: Socket[] = []
   const server = createTcp({ pauseOnConnect: true }, socket => {
     peers.push(socket.on('error', () => {}))
@@ -443,7 +443,8 @@ test('a session that cannot send a reset accepts no more exchanges', async () =>
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
   await once(socket, 'connect')
   let announced = false
-  const session = new Http2ClientSession(socket, { onSettings: () => (announced = true) })
+  let closed = 0
+  const session = new Http2ClientSession(socket, { onSettings: () => (announced = true), onClose: () => closed++ })
   open.push(
     () => server.close(),
     () => peers.forEach(peer => void peer.destroy()),
@@ -458,5 +459,8 @@ test('a session that cannot send a reset accepts no more exchanges', async () =>
   expect([session.available, session.streams]).toEqual([true, 2])
   small.requestAbort(new SallyportError('cancelled'))
   await until(() => !session.available)
-  expect(session.streams).toBeGreaterThan(0)
+  expect([session.streams > 0, closed]).toEqual([true, 0])
+  large.requestAbort(new SallyportError('cancelled'))
+  await until(() => closed === 1)
+  expect(session.streams).toBe(0)
 })
