@@ -190,7 +190,7 @@ describe('the command and an example, together', () => {
 
   it('load an upstream, and say what is missing without autocannon', async () => {
     const upstream = startPacked(['node_modules/.bin/sallyport', 'load-test', '--serve', '127.0.0.1:0'])
-    const line = await upstream.line(text => text.includes('listens on'))
+    const line = await upstream.line(text => text.includes('is listening on'))
     const [url] = /http:\/\/[\d.:]+/.exec(line) ?? ['']
     const load = (...args: string[]) => sallyport('load-test', url, '--duration', '1s', '--out', 'report', ...args)
     const { stdout } = await load('--only', 'small', '--only', 'bulk')

@@ -200,7 +200,7 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     [
       'a name that it does not know',
       (url: string) => `${url.replace('redis:', 'redis+sentinel:')}/other`,
-      'not watched',
+      'not monitored',
     ],
   ])('%s is reported', async (_name, change, words) => {
     const sentinel = await Redis.start({ sentinel: true })

@@ -327,6 +327,6 @@ describe.runIf(needs('root'))("A8: root's command line and other users' files", 
     const url = `http://127.0.0.1:${(trap.address() as AddressInfo).port}`
     const { code, notes } = await sallyport(['status', '--admin', url, '--admin.token.file', key])
     expect([code, notes.includes('MC4CAQAw'), heard]).toEqual([3, false, []])
-    expect(notes).toContain('holds something else')
+    expect(notes).toContain('has something else in it')
   })
 })
