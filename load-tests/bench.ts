@@ -1,4 +1,4 @@
-/** `npm run bench`: runs the scenarios over all roads, side by side in one run. See README.md. */
+/** `npm run bench`: runs the scenarios on all setups, side by side in one run. See README.md. */
 import { spawnSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -14,11 +14,11 @@ import { makeSecrets } from './lib/secrets.ts'
 import { asText, type Section, wrongOf } from './lib/section.ts'
 import { assess } from './lib/targets.ts'
 import { stopWorkers } from './lib/worker.ts'
-import { Roads } from './roads/index.ts'
-import { choosePeers, type PeerName } from './roads/peers/index.ts'
 import { GIB, MIB_4, MIB_100 } from './scenarios/bulk.ts'
 import { SCENARIOS } from './scenarios/index.ts'
 import type { Bench, Scenario } from './scenarios/scenario.ts'
+import { Setups } from './setups/index.ts'
+import { choosePeers, type PeerName } from './setups/peers/index.ts'
 import { startUpstream } from './upstream/index.ts'
 
 const OUT = fileURLToPath(new URL('out/', import.meta.url))
@@ -27,16 +27,16 @@ const HELP = `npm run bench -- --quick
 
   --quick            at most 3 minutes (the default)
   --full             at most 30 minutes
-  --smoke            seconds: is every answer right?
+  --smoke            takes seconds, and only checks the answers
   --only NAME        this scenario alone; may repeat
   --list             the scenarios
-  --peers LIST       other tunnels to stand beside: auto (those on the PATH; default of --full), none (default of
+  --peers LIST       other tunnels to compare with: auto (those on the PATH; default of --full), none (default of
                      --quick), or names with commas: frp, piko, chisel, rathole, ssh
   --generator NAME   autocannon (default) or wrk, for closed loops of GET requests
   --minutes N        how long the soak lasts
   --out DIR          where the report goes; default load-tests/out
   --profile          writes .cpuprofile files of our processes into the folder of the report
-  --url URL          against a pair that runs already: the same as \`sallyport load-test URL\`, which has more flags
+  --url URL          against a running server and client: the same as \`sallyport load-test URL\`, which has more flags
 `
 
 /** No scenario starts after `lastStartMs`, so that a slow machine also keeps to the time. */
@@ -118,7 +118,7 @@ async function runBench(options: Options): Promise<number> {
   const secrets = await makeSecrets()
   const upstream = await startUpstream(mode === 'full' ? [MIB_4, MIB_100, GIB] : [MIB_4, MIB_100])
   const context = { upstreamPort: upstream.port, secrets, ...(profileTo === undefined ? {} : { profileTo }) }
-  const roads = new Roads(context, options.peers, mode)
+  const setups = new Setups(context, options.peers, mode)
   const generators = new Generators(options.generator)
   const bench: Bench = {
     mode,
@@ -128,7 +128,7 @@ async function runBench(options: Options): Promise<number> {
     generators,
     upstreamPort: upstream.port,
     secrets,
-    roads,
+    setups,
     progress: text => progress.say(text),
   }
   const sections: Section[] = []
@@ -148,11 +148,11 @@ async function runBench(options: Options): Promise<number> {
       }
     }
     skipped.push(...failures)
-    for (const [name, why] of roads.failed) skipped.push(`${name} ${why}`)
+    for (const [name, why] of setups.failed) skipped.push(`${name} ${why}`)
   } finally {
     progress.clear()
     await generators.stop()
-    await roads.stop()
+    await setups.stop()
     await upstream.stop()
     await secrets.remove()
   }

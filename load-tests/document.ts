@@ -14,7 +14,7 @@ const PAGE = path('last-report.md')
 const INTRODUCTION = `# The last full report
 
 Written by \`node load-tests/document.ts\` from the JSON of its runs. [docs/performance.md](../docs/performance.md) says what limits
-each figure, [README.md](README.md) what a figure is.`
+each figure, and [README.md](README.md) what it means.`
 
 /** By the name of the section and the place of its chart. */
 const CHARTS = [

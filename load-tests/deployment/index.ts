@@ -121,7 +121,7 @@ function chosen(only: readonly string[] | undefined, service: boolean, skipped: 
   if (missing.length > 0)
     skipped.push(
       `Not run: ${missing.join(', ')}. They need the service of \`sallyport load-test --serve HOST:PORT\` as the ` +
-        'upstream; what is there now got small GET requests alone.',
+        'upstream. The current one received only small GET requests.',
     )
   return wanted.filter(each => !each.needsService || service)
 }

@@ -91,7 +91,7 @@ const LATENCY: readonly Column[] = [
 const howMeasured = ({ rate, connections }: Deployment): string =>
   rate === undefined
     ? `Closed loop on ${connections} connections: not corrected for coordinated omission.`
-    : `${rate}/s, evenly spaced, on ${connections} connections; latency counts from the moment that each was due ` +
+    : `${rate}/s, evenly spaced, on ${connections} connections; latency counts from the time each was due ` +
       '(corrected for coordinated omission).'
 
 const bars = (measured: readonly Measured[], figure: string) =>
@@ -121,7 +121,7 @@ const small: DeploymentScenario = {
 
 const webhook: DeploymentScenario = {
   name: 'webhook',
-  title: '10 KB signed POST, verified behind',
+  title: '10 KB signed POST, verified by the upstream',
   needsService: true,
   async run(deployment) {
     const measured = await requests(deployment, 'webhook', target => {
@@ -132,7 +132,7 @@ const webhook: DeploymentScenario = {
     return {
       name: 'webhook',
       title: 'Webhooks: 10 KB, signed',
-      note: `The service behind verifies the signature over the raw body. ${howMeasured(deployment)}`,
+      note: `The upstream verifies the signature over the raw body. ${howMeasured(deployment)}`,
       measured,
       columns: LATENCY,
       charts: [{ title: 'Webhooks, p50', unit: 'ms, less is better', bars: bars(measured, 'p50') }],
@@ -158,7 +158,7 @@ const bulk: DeploymentScenario = {
     return {
       name: 'bulk',
       title: '16 MiB down and up, one connection',
-      note: 'Every byte is compared at the end that it reaches. The time counts the dial and the TLS handshake.',
+      note: 'The receiver compares every byte. The time includes the dial and the TLS handshake.',
       measured,
       columns: [
         { title: 'down MB/s', figure: 'down' },

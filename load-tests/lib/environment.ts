@@ -9,7 +9,7 @@ export function describeMachine(): Record<string, string> {
     kernel: `${process.platform} ${release()}`,
     'load before': loadavg()[0]!.toFixed(2),
     node: `${process.version}, OpenSSL ${process.versions.openssl}`,
-    'generators, upstream': hasBatch ? 'scheduled as batch work' : 'scheduled as anybody (no chrt here)',
+    'generators, upstream': hasBatch ? 'scheduled as batch work' : 'scheduled normally (chrt is not installed)',
     date: new Date().toISOString(),
   }
 }

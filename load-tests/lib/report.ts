@@ -41,9 +41,9 @@ function page({ title, environment, sections, skipped, targets = [] }: Report): 
 <dl>${facts.join('')}</dl>
 ${verdict}
 ${skipped.map(each => `<p>${escaped(each)}</p>`).join('')}
-<p>Each figure is the median of the rounds, the smaller ones beneath it are the least and the greatest. Rounds are
-interleaved: every row has its turn before any has its next. CPU is user and system time of the processes of the road,
-without the load generator and the upstream.</p>
+<p>Each figure is the median of the rounds, with minimum and maximum below it. Rounds are interleaved: each row runs once
+before any row runs again. CPU is user and system time of the processes of the setup, without the load generator and the
+upstream.</p>
 <nav>${links.join('')}</nav>
 ${targets.length === 0 ? '' : targetsHtml(targets)}
 ${sections.map(sectionHtml).join('\n')}
@@ -58,8 +58,8 @@ function targetsHtml(targets: readonly Assessed[]): string {
     const cells = [about, must, goal, measured].map(text => `<td>${escaped(text)}</td>`)
     return `<tr>${cells.join('')}<td class="${reached === 'no' ? 'bad' : ''}">${REACHED[reached]}</td></tr>`
   })
-  return `<section id="targets"><h2>Against the targets</h2><p>Of the tunnel with the router embedded and a plain edge, in this
-run; made for a machine of two cores with nothing else on it.</p><div class="scroll"><table><thead><tr><th></th><th>must</th>
+  return `<section id="targets"><h2>Against the targets</h2><p>For the tunnel with an embedded router and a plain edge, in this
+run. The targets are for a machine with two cores and nothing else running.</p><div class="scroll"><table><thead><tr><th></th><th>must</th>
 <th>goal</th><th>measured</th><th></th></tr></thead><tbody>${rows.join('')}</tbody></table></div></section>`
 }
 

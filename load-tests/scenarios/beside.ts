@@ -1,13 +1,14 @@
-/** Small requests at a fixed rate, first alone and then next to something that would hold them up on a bad road. */
+/** Small requests at a fixed rate, first alone and then next to something that would hold them up in a bad setup. */
+import { setTimeout as pause } from 'node:timers/promises'
 import type { Mode } from '../lib/mode.ts'
 import type { Section } from '../lib/section.ts'
-import { stopRoads } from '../roads/index.ts'
-import { type Road, withPath } from '../roads/road.ts'
+import { stopSetups } from '../setups/index.ts'
+import { type Setup, withPath } from '../setups/setup.ts'
 import { PATHS, SMALL_BODY } from '../upstream/service.ts'
 import type { BulkResult, BulkTask } from '../workers/bulk.ts'
 import type { SlowResult, SlowTask } from '../workers/slow-reader.ts'
 import { MIB_4, MIB_100 } from './bulk.ts'
-import { type Bench, lengthMs, overRoads, type Scenario, UNIT } from './scenario.ts'
+import { type Bench, bars, lengthMs, measureSetups, type Scenario, UNIT } from './scenario.ts'
 
 /** What runs next to the small requests for `durationMs`. */
 interface Neighbour {
@@ -15,7 +16,7 @@ interface Neighbour {
   readonly title: string
   readonly note: string
   readonly modes: readonly Mode[]
-  run(bench: Bench, road: Road, durationMs: number): Promise<{ mbPerSecond: number; wrong: number }>
+  run(bench: Bench, setup: Setup, durationMs: number): Promise<{ mbPerSecond: number; wrong: number }>
 }
 
 const SMALL = { rate: 300, connections: 4 } as const
@@ -25,12 +26,12 @@ const HEAD_START_MS = 300
 export const mixed = beside({
   name: 'mixed',
   title: 'small requests beside bulk downloads on the same session',
-  note: 'Two downloads at full speed; the tunnels have one session for everything.',
+  note: 'Two downloads at full speed. The tunnels use one session for everything.',
   modes: ['smoke', 'quick', 'full'],
-  async run(bench, road, durationMs) {
+  async run(bench, setup, durationMs) {
     const bytes = bench.mode === 'smoke' ? MIB_4 : MIB_100
     const task: BulkTask = {
-      ...withPath(road, `${PATHS.bytes}${bytes}`),
+      ...withPath(setup, `${PATHS.bytes}${bytes}`),
       ...{ direction: 'down', bytes, streams: 2, durationMs },
     }
     const result = await bench.generators.ask<BulkTask, BulkResult>('bulk', task)
@@ -41,12 +42,12 @@ export const mixed = beside({
 export const slow = beside({
   name: 'slow',
   title: 'small requests beside slow readers on the same session',
-  note: 'Eight downloads whose callers take 50 kB a second each; the tunnels have one session for everything.',
+  note: 'Eight downloads whose callers read 50 kB a second each. The tunnels use one session for everything.',
   modes: ['smoke', 'full'],
-  async run(bench, road, durationMs) {
+  async run(bench, setup, durationMs) {
     const bytes = bench.mode === 'smoke' ? MIB_4 : MIB_100
     const task: SlowTask = {
-      ...withPath(road, `${PATHS.bytes}${bytes}`),
+      ...withPath(setup, `${PATHS.bytes}${bytes}`),
       ...{ streams: 8, bytesPerSecond: 50_000, durationMs },
     }
     const result = await bench.generators.ask<SlowTask, SlowResult>('slow-reader', task)
@@ -60,23 +61,23 @@ function beside(neighbour: Neighbour): Scenario {
     title: neighbour.title,
     modes: neighbour.modes,
     async run(bench) {
-      const roads = await bench.roads.make(bench.roads.mainKeys, { sessions: 1 })
+      const setups = await bench.setups.make(bench.setups.mainKeys, { sessions: 1 })
       try {
-        return [await measure(bench, roads, neighbour)]
+        return [await measure(bench, setups, neighbour)]
       } finally {
-        await stopRoads(roads)
+        await stopSetups(setups)
       }
     },
   }
 }
 
-async function measure(bench: Bench, roads: readonly Road[], neighbour: Neighbour): Promise<Section> {
-  const measured = await overRoads(bench, neighbour.name, roads, async (road, isWarmUp) => {
+async function measure(bench: Bench, setups: readonly Setup[], neighbour: Neighbour): Promise<Section> {
+  const measured = await measureSetups(bench, neighbour.name, setups, async (setup, isWarmUp) => {
     const durationMs = lengthMs(bench, isWarmUp)
-    const load = { ...withPath(road, PATHS.small), ...SMALL, durationMs, expectBody: SMALL_BODY }
+    const load = { ...withPath(setup, PATHS.small), ...SMALL, durationMs, expectBody: SMALL_BODY }
     const alone = await bench.generators.run(load)
-    const disturbing = neighbour.run(bench, road, durationMs + HEAD_START_MS)
-    await new Promise(resolve => setTimeout(resolve, HEAD_START_MS))
+    const disturbing = neighbour.run(bench, setup, durationMs + HEAD_START_MS)
+    await pause(HEAD_START_MS)
     const [with_, disturbed] = await Promise.all([bench.generators.run(load), disturbing])
     return {
       figures: {
@@ -91,8 +92,8 @@ async function measure(bench: Bench, roads: readonly Road[], neighbour: Neighbou
     name: neighbour.name,
     title: neighbour.title[0]!.toUpperCase() + neighbour.title.slice(1),
     note:
-      `${neighbour.note} Small: 1 KB at ${SMALL.rate}/s on ${SMALL.connections} connections, latency from the moment ` +
-      'that each was due (corrected for coordinated omission).',
+      `${neighbour.note} Small: 1 KB at ${SMALL.rate}/s on ${SMALL.connections} connections; latency counts from the ` +
+      'time each was due (corrected for coordinated omission).',
     measured,
     columns: [
       { title: 'alone p50 ms', figure: 'aloneP50' },
@@ -107,11 +108,7 @@ async function measure(bench: Bench, roads: readonly Road[], neighbour: Neighbou
       {
         title: `p99 of small requests ${neighbour.name === 'mixed' ? 'beside bulk' : 'beside slow readers'}`,
         unit: 'ms, less is better',
-        bars: measured.map(row => ({
-          label: row.name,
-          value: row.figures.p99!.median,
-          isOurs: row.key.startsWith('tunnel'),
-        })),
+        bars: bars(measured, 'p99'),
       },
     ],
   }

@@ -1,8 +1,8 @@
 import type { Section } from '../lib/section.ts'
-import { type Road, withPath } from '../roads/road.ts'
+import { type Setup, withPath } from '../setups/setup.ts'
 import { PATHS } from '../upstream/service.ts'
 import type { BulkResult, BulkTask } from '../workers/bulk.ts'
-import { type Bench, bars, overRoads, type Scenario, UNIT } from './scenario.ts'
+import { type Bench, bars, measureSetups, type Scenario, UNIT } from './scenario.ts'
 
 export const MIB_100 = 100 * 1024 * 1024
 export const GIB = 1024 * 1024 * 1024
@@ -10,7 +10,7 @@ export const GIB = 1024 * 1024 * 1024
 export const MIB_4 = 4 * 1024 * 1024
 
 const SIZES = { smoke: [MIB_4], quick: [MIB_100], full: [MIB_100, GIB] } as const
-/** One transfer of 100 MiB takes a tenth of a second on some roads, which is only ten ticks of the CPU clock. */
+/** One transfer of 100 MiB takes a tenth of a second in some setups, which is only ten ticks of the CPU clock. */
 const LEAST_MS = { smoke: 0, quick: 400, full: 1_500 } as const
 const LABELS = { [MIB_4]: '4 MiB', [MIB_100]: '100 MiB', [GIB]: '1 GiB' } as const
 
@@ -26,17 +26,17 @@ export const bulk: Scenario = {
   },
 }
 
-async function roadsFor({ mode, roads }: Bench, bytes: number): Promise<Road[]> {
-  if (bytes === GIB) return roads.pick('nginx', 'ingress', 'tunnel')
-  const some = await roads.some()
-  return mode === 'smoke' ? some : [...some, ...(await roads.pick('bare-pipe'))]
+async function setupsFor({ mode, setups }: Bench, bytes: number): Promise<Setup[]> {
+  if (bytes === GIB) return setups.pick('nginx', 'ingress', 'tunnel')
+  const some = await setups.some()
+  return mode === 'smoke' ? some : [...some, ...(await setups.pick('bare-pipe'))]
 }
 
 async function transfers(bench: Bench, direction: 'down' | 'up', bytes: keyof typeof LABELS): Promise<Section> {
-  const roads = (await roadsFor(bench, bytes)).filter(road => !road.http2)
-  const measured = await overRoads(bench, `bulk ${direction}, ${LABELS[bytes]}`, roads, async road => {
+  const setups = (await setupsFor(bench, bytes)).filter(setup => !setup.http2)
+  const measured = await measureSetups(bench, `bulk ${direction}, ${LABELS[bytes]}`, setups, async setup => {
     const task: BulkTask = {
-      ...withPath(road, direction === 'down' ? `${PATHS.bytes}${bytes}` : PATHS.sink),
+      ...withPath(setup, direction === 'down' ? `${PATHS.bytes}${bytes}` : PATHS.sink),
       ...{ direction, bytes, leastMs: LEAST_MS[bench.mode] },
     }
     const result = await bench.generators.ask<BulkTask, BulkResult>('bulk', task)
@@ -49,9 +49,9 @@ async function transfers(bench: Bench, direction: 'down' | 'up', bytes: keyof ty
     name: bytes === GIB ? `bulk-${direction}-1g` : `bulk-${direction}`,
     title: `${size} ${direction}, one connection`,
     note:
-      'One transfer after another, each on a connection of its own, for a second or so. Every byte is compared at the end ' +
-      'that it reaches. CPU is per MB, over the processes of the road. The bare pipe is the least that two processes of ' +
-      'Node with a WebSocket over TLS between them take: it reads no HTTP and multiplexes nothing.',
+      'One transfer after another, each on its own connection, for about a second. The receiver compares every byte. ' +
+      'CPU is per MB, over the processes of the setup. The bare pipe is the minimum for two Node processes with a ' +
+      'WebSocket over TLS between them: it parses no HTTP and multiplexes nothing.',
     measured,
     columns: [
       { title: 'MB/s', figure: 'mbPerSecond' },

@@ -1,9 +1,9 @@
-import { withPath } from '../roads/road.ts'
+import { withPath } from '../setups/setup.ts'
 import { PATHS } from '../upstream/service.ts'
 import type { EventsResult, EventsTask } from '../workers/events.ts'
-import { bars, overRoads, type Scenario, UNIT } from './scenario.ts'
+import { bars, measureSetups, type Scenario, UNIT } from './scenario.ts'
 
-const ROADS = {
+const SETUPS = {
   smoke: ['tunnel'],
   quick: ['direct', 'nginx', 'tunnel'],
   full: ['direct', 'nginx', 'tunnel', 'tunnel-tls'],
@@ -18,16 +18,16 @@ export const events: Scenario = {
   title: 'server-sent events: 1,000 open streams, an event each every second, delivery delay',
   async run(bench) {
     const streams = STREAMS[bench.mode]
-    const roads = await bench.roads.pick(...ROADS[bench.mode])
-    const measured = await overRoads(
+    const setups = await bench.setups.pick(...SETUPS[bench.mode])
+    const measured = await measureSetups(
       { ...bench, rounds: bench.mode === 'full' ? bench.rounds : 1 },
       `sse, ${streams} streams`,
-      roads.filter(road => !road.http2),
-      async (road, isWarmUp) => {
+      setups.filter(setup => !setup.http2),
+      async (setup, isWarmUp) => {
         const durationMs = isWarmUp ? 0 : DURATION_MS[bench.mode]
         const { open, events, p50, p99, wrong, generatorCpu } = await bench.generators.ask<EventsTask, EventsResult>(
           'events',
-          { ...withPath(road, PATHS.events), streams: isWarmUp ? 5 : streams, durationMs },
+          { ...withPath(setup, PATHS.events), streams: isWarmUp ? 5 : streams, durationMs },
         )
         const perSecond = events / (durationMs / 1000)
         return { figures: { open, perSecond, p50, p99, generatorCpu }, wrong, units: events }
@@ -38,8 +38,8 @@ export const events: Scenario = {
         name: 'sse',
         title: `${streams} event streams, one event a second each`,
         note:
-          'Delay from the write in the service behind to its arrival at the caller, on one clock; a skipped event or a ' +
-          'broken stream is a wrong answer. CPU is per event, opening the streams included.',
+          'Delay from the write at the upstream to the arrival at the caller, on one clock. A skipped event or a broken ' +
+          'stream is a wrong answer. CPU is per event, and includes opening the streams.',
         measured,
         columns: [
           { title: 'open', figure: 'open' },

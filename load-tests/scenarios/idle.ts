@@ -1,14 +1,15 @@
+import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { cpuMs, rssBytes } from '../lib/cpu.ts'
 import { figure, type Measured, summary } from '../lib/measure.ts'
 import { start } from '../lib/processes.ts'
 import type { Section } from '../lib/section.ts'
 import { Worker } from '../lib/worker.ts'
-import { command, portOf } from '../roads/command.ts'
-import type { Stoppable } from '../roads/road.ts'
-import { serverArguments } from '../roads/tunnel.ts'
+import { command, portOf } from '../setups/command.ts'
+import type { Stoppable } from '../setups/setup.ts'
+import { serverArguments } from '../setups/tunnel.ts'
 import type { SessionsResult, SessionsTask } from '../workers/sessions.ts'
-import type { Bench, Scenario } from './scenario.ts'
+import { type Bench, bars, type Scenario } from './scenario.ts'
 
 const SIZES = { smoke: [20], quick: [300], full: [2_000, 10_000] } as const
 /** Only this size has all kinds. The others have only a bare session and ours, to save time. */
@@ -110,8 +111,6 @@ async function hold(bench: Bench, kind: Kind, size: number): Promise<Measured> {
   }
 }
 
-const pause = (ms: number) => new Promise(resolve => setTimeout(resolve, ms))
-
 async function startBare(kind: 'tls' | 'websocket', { secrets }: Bench) {
   let port = 0
   const server = await start({
@@ -139,10 +138,9 @@ function section(size: number, measured: readonly Measured[]): Section {
     name: `idle-${size}`,
     title: `${size.toLocaleString('en')} idle sessions`,
     note:
-      'RSS that the server gained, divided by the sessions; the first 600 (1,000 in a full run) were open before and do not ' +
-      'count, because V8 grows its heap by steps of tens of MiB for them. CPU in ' +
-      'the seconds after, in percent of a core, with all the probes that keep sessions alive: the median of three times 10 s for ' +
-      '10,000 sessions. One round.',
+      "Growth of the server's RSS, divided by the sessions. The first 600 (1,000 in a full run) were open before and do not " +
+      'count, because V8 grows its heap in steps of tens of MiB for them. CPU afterwards, in percent of a core, with all ' +
+      'the probes that keep sessions alive; for 10,000 sessions, the median of three times 10 s. One round.',
     measured,
     columns: [
       { title: 'RSS KB each', figure: 'rssKb' },
@@ -153,9 +151,7 @@ function section(size: number, measured: readonly Measured[]): Section {
       {
         title: `RSS of the server, ${size.toLocaleString('en')} sessions`,
         unit: 'KB each, less is better',
-        bars: measured.map(row => ({
-          ...{ label: row.name, value: row.figures.rssKb!.median, isOurs: row.key.startsWith('sallyport') },
-        })),
+        bars: bars(measured, 'rssKb'),
       },
     ],
   }

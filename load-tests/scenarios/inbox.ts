@@ -1,15 +1,15 @@
 /** What an inbox costs, both while all is well and when it stores each webhook while the client is offline. */
-import { stopRoads } from '../roads/index.ts'
-import { type Road, withPath } from '../roads/road.ts'
+import { stopSetups } from '../setups/index.ts'
+import { type Setup, withPath } from '../setups/setup.ts'
 import { HOOK_BODY, HOOK_HEADERS, PATHS } from '../upstream/service.ts'
-import { bars, lengthMs, overRoads, type Scenario } from './scenario.ts'
+import { bars, lengthMs, measureSetups, type Scenario } from './scenario.ts'
 
 const CONNECTIONS = 32
 
 const ROWS = [
   { key: 'tunnel', name: 'tunnel, no inbox', inbox: undefined, expect: 200 },
-  { key: 'tunnel-inbox', name: 'tunnel, inbox, all well', inbox: 'fallback', expect: 200 },
-  { key: 'tunnel-inbox-away', name: 'tunnel, inbox, each kept, client away', inbox: 'away', expect: 202 },
+  { key: 'tunnel-inbox', name: 'tunnel, inbox, client online', inbox: 'fallback', expect: 200 },
+  { key: 'tunnel-inbox-away', name: 'tunnel, inbox, client offline', inbox: 'away', expect: 202 },
 ] as const
 
 export const inbox: Scenario = {
@@ -17,15 +17,15 @@ export const inbox: Scenario = {
   title: '10 KB signed POST, with and without an inbox',
   modes: ['smoke', 'full'],
   async run(bench) {
-    const roads: (Road & { expect: number })[] = []
+    const setups: (Setup & { expect: number })[] = []
     try {
       for (const { inbox, expect, ...row } of ROWS) {
-        const made = await bench.roads.make(['tunnel'], inbox === undefined ? {} : { inbox })
-        roads.push(...made.map(road => ({ ...road, ...row, expect })))
+        const made = await bench.setups.make(['tunnel'], inbox === undefined ? {} : { inbox })
+        setups.push(...made.map(setup => ({ ...setup, ...row, expect })))
       }
-      const measured = await overRoads(bench, 'inbox', roads, async (road, isWarmUp) => {
-        const place = withPath(road, PATHS.hook)
-        const expectStatus = roads.find(({ key }) => key === road.key)!.expect
+      const measured = await measureSetups(bench, 'inbox', setups, async (setup, isWarmUp) => {
+        const place = withPath(setup, PATHS.hook)
+        const expectStatus = setups.find(({ key }) => key === setup.key)!.expect
         const { perSecond, p50, p99, generatorCpu, wrong, requests } = await bench.generators.run({
           ...place,
           headers: { ...place.headers, ...HOOK_HEADERS },
@@ -39,8 +39,8 @@ export const inbox: Scenario = {
           name: 'inbox',
           title: `10 KB signed POST, ${CONNECTIONS} connections, with and without an inbox`,
           note:
-            'The store is SQLite on the temporary folder, in WAL mode and synced before each 202. CPU is that of server and client; ' +
-            'of the last row there is no client.',
+            'The store is SQLite in the temporary folder, in WAL mode and synced before each 202. CPU is that of server and ' +
+            'client. In the last row, the client is not running.',
           measured,
           columns: [
             { title: 'req/s', figure: 'perSecond' },
@@ -53,7 +53,7 @@ export const inbox: Scenario = {
         },
       ]
     } finally {
-      await stopRoads(roads)
+      await stopSetups(setups)
     }
   },
 }

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { interleaved, type Measured, type Round } from '../lib/measure.ts'
 import type { Section } from '../lib/section.ts'
-import { findProgram } from '../roads/peers/peer.ts'
+import { findProgram } from '../setups/peers/peer.ts'
 import type { MuxResult, MuxTask } from '../workers/mux.ts'
 import { type Bench, bars, lengthMs, type Scenario } from './scenario.ts'
 
@@ -91,13 +91,13 @@ function section(load: Load, measured: readonly Measured[]): Section {
       ? [
           'streams/s',
           'Multiplexer alone: short streams',
-          '64 streams at a time, each opened, sending 300 bytes, answered with 1 KB, and ended. yamux-js never handles ' +
-            'the end of a stream and would run out of its backlog: its 64 streams are opened once and used again.',
+          '64 streams at a time. Each is opened, sends 300 bytes, receives 1 KB and ends. yamux-js never handles the end ' +
+            'of a stream and would exhaust its backlog, so its 64 streams are opened once and reused.',
         ]
       : [
           'MB/s',
           'Multiplexer alone: one bulk stream',
-          '64 KiB at a time, each byte counted on arrival. yamux-js looks every 100 ms whether its window has grown.',
+          '64 KiB at a time, each byte counted on arrival. yamux-js polls every 100 ms for a larger window.',
         ]
   return {
     name: `mux-${load}`,

@@ -5,8 +5,8 @@ import { interleaved, type Measured, type Round, type Rounds } from '../lib/meas
 import type { Mode } from '../lib/mode.ts'
 import type { Secrets } from '../lib/secrets.ts'
 import type { Section } from '../lib/section.ts'
-import type { Roads } from '../roads/index.ts'
-import type { Road } from '../roads/road.ts'
+import type { Setups } from '../setups/index.ts'
+import type { Setup } from '../setups/setup.ts'
 
 /** What a scenario works with. */
 export interface Bench {
@@ -19,7 +19,7 @@ export interface Bench {
   readonly generators: Generators
   readonly upstreamPort: number
   readonly secrets: Secrets
-  readonly roads: Roads
+  readonly setups: Setups
   progress(text: string): void
 }
 
@@ -37,7 +37,7 @@ export const UNIT = 'nginx'
 /** Whether its code is compiled while it runs. The others are as fast from the start. */
 export const isOnV8 = (key: string): boolean => isOurs(key) || key.startsWith('bare-') || key === 'http-proxy'
 
-export const isOurs = (key: string): boolean => /^(tunnel|ingress|sallyport)/.test(key)
+const isOurs = (key: string): boolean => /^(tunnel|ingress|sallyport)/.test(key)
 
 /** A row's value in a bar chart. */
 export function bars(measured: readonly Measured[], figure: string) {
@@ -47,31 +47,34 @@ export function bars(measured: readonly Measured[], figure: string) {
 }
 
 /**
- * Runs rounds over roads. `once` returns its figures and how many requests (or MB) the round moved, and `cpu` becomes the CPU time of
- * the road's processes per request (or MB), in us. `warmUp`: the roads that get a round first that does not count (default: those on V8).
- * `leadIn`: runs before each round, since the road was idle while others had their turn. A smoke run has neither.
+ * Runs rounds over setups. `once` returns its figures and how many requests (or MB) the round moved, and `cpu` becomes the CPU time of
+ * the setup's processes per request (or MB), in us. `warmUp`: the setups that get a round first that does not count (default: those on V8).
+ * `leadIn`: runs before each round, since the setup was idle while others had their turn. A smoke run has neither.
  */
-export function overRoads(
+export function measureSetups(
   bench: Bench,
   label: string,
-  roads: readonly Road[],
-  once: (road: Road, isWarmUp: boolean) => Promise<Round & { units: number }>,
-  { warmUp = isOnV8, leadIn }: { warmUp?: Rounds['warmUp']; leadIn?: (road: Road) => Promise<{ wrong: number }> } = {},
+  setups: readonly Setup[],
+  once: (setup: Setup, isWarmUp: boolean) => Promise<Round & { units: number }>,
+  {
+    warmUp = isOnV8,
+    leadIn,
+  }: { warmUp?: Rounds['warmUp']; leadIn?: (setup: Setup) => Promise<{ wrong: number }> } = {},
 ): Promise<Measured[]> {
   const isSmoke = bench.mode === 'smoke'
   const progress = (text: string) => bench.progress(`${label}: ${text}`)
   return interleaved(
-    roads,
+    setups,
     { rounds: bench.rounds, warmUp: isSmoke ? false : warmUp, progress },
-    async (road, isWarmUp) => {
+    async (setup, isWarmUp) => {
       const fixedWork = fixedWorkUs()
-      const early = isSmoke || isWarmUp ? undefined : await leadIn?.(road)
-      const before = cpuMs(road.pids)
-      let round = await once(road, isWarmUp)
-      for (let more = 0; isSmoke && round.units === 0 && more < MORE_ROUNDS; more++) round = await once(road, isWarmUp)
+      const early = isSmoke || isWarmUp ? undefined : await leadIn?.(setup)
+      const before = cpuMs(setup.pids)
+      let round = await once(setup, isWarmUp)
+      for (let more = 0; isSmoke && round.units === 0 && more < MORE_ROUNDS; more++) round = await once(setup, isWarmUp)
       const { figures, wrong, units } = round
-      const cpu = ((cpuMs(road.pids) - before) * 1000) / units
-      const more = road.pids.length === 0 ? { fixedWork } : { fixedWork, cpu }
+      const cpu = ((cpuMs(setup.pids) - before) * 1000) / units
+      const more = setup.pids.length === 0 ? { fixedWork } : { fixedWork, cpu }
       return { figures: { ...figures, ...more }, wrong: wrong + (early?.wrong ?? 0) }
     },
   )

@@ -1,19 +1,19 @@
 import type { Section } from '../lib/section.ts'
-import { type Road, withPath } from '../roads/road.ts'
+import { type Setup, withPath } from '../setups/setup.ts'
 import { PATHS, SMALL_BODY } from '../upstream/service.ts'
-import { type Bench, bars, isOnV8, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
+import { type Bench, bars, isOnV8, limitNote, measureSetups, type Scenario, UNIT } from './scenario.ts'
 
 /** A point between two others. It leaves out the peers, to save time. */
 const BETWEEN = 8
-/** The first count warms the roads up for all counts. */
+/** The first count warms the setups up for all counts. */
 const CONNECTIONS = { smoke: [BETWEEN], quick: [64, 1], full: [64, 1, BETWEEN, 512] } as const
 /** V8 compiles during the first 100,000 requests, and a little during the next 100,000. */
 const WARM_UP_MS = { smoke: 0, quick: 4_000, full: 10_000 } as const
-/** A road has been idle for up to a minute before its round. One on V8 needs a second to be as fast as before. */
+/** A setup has been idle for up to a minute before its round. One on V8 needs a second to be as fast as before. */
 const LEAD_IN_MS = { smoke: 0, quick: 500, full: 1_000 } as const
 const COMPILED_LEAD_IN_MS = 300
 
-/** 1 KB GETs, closed loop, on every road. */
+/** 1 KB GETs, closed loop, on every setup. */
 export const small: Scenario = {
   name: 'small',
   title: '1 KB GET, closed loop',
@@ -27,18 +27,18 @@ export const small: Scenario = {
 }
 
 async function atConnections(bench: Bench, connections: number, warmUp: boolean): Promise<Section> {
-  const bare = bench.mode === 'full' ? await bench.roads.pick('bare-mux') : []
-  const all = await (connections === BETWEEN ? bench.roads.ours() : bench.roads.all())
-  const roads = [...all, ...bare]
-  const load = (road: Road, durationMs: number) =>
-    bench.generators.run({ ...withPath(road, PATHS.small), connections, durationMs, expectBody: SMALL_BODY })
-  const leadIn = (road: Road) => load(road, isOnV8(road.key) ? LEAD_IN_MS[bench.mode] : COMPILED_LEAD_IN_MS)
-  const once = async (road: Road, isWarmUp: boolean) => {
-    const result = await load(road, isWarmUp ? WARM_UP_MS[bench.mode] : bench.roundMs)
+  const bare = bench.mode === 'full' ? await bench.setups.pick('bare-mux') : []
+  const all = await (connections === BETWEEN ? bench.setups.ours() : bench.setups.all())
+  const setups = [...all, ...bare]
+  const load = (setup: Setup, durationMs: number) =>
+    bench.generators.run({ ...withPath(setup, PATHS.small), connections, durationMs, expectBody: SMALL_BODY })
+  const leadIn = (setup: Setup) => load(setup, isOnV8(setup.key) ? LEAD_IN_MS[bench.mode] : COMPILED_LEAD_IN_MS)
+  const once = async (setup: Setup, isWarmUp: boolean) => {
+    const result = await load(setup, isWarmUp ? WARM_UP_MS[bench.mode] : bench.roundMs)
     const { perSecond, p50, p99, generatorCpu, wrong, requests } = result
     return { figures: { perSecond, p50, p99, generatorCpu }, wrong, units: requests }
   }
-  const measured = await overRoads(bench, `small, ${connections} connections`, roads, once, {
+  const measured = await measureSetups(bench, `small, ${connections} connections`, setups, once, {
     leadIn,
     warmUp: warmUp && isOnV8,
   })
@@ -46,9 +46,9 @@ async function atConnections(bench: Bench, connections: number, warmUp: boolean)
     name: `small-${connections}`,
     title: `1 KB GET, ${connections} ${connections === 1 ? 'connection' : 'connections'}`,
     note:
-      'Closed loop: a new request leaves when the last answer has come, so latency is not corrected for coordinated ' +
-      'omission. A moment of load before each round is not counted, since the roads rest while others are measured. ' +
-      `Over HTTP/2 a connection is a stream, at most 50 in a session.${limitNote(measured)}`,
+      'Closed loop: a connection sends its next request when the answer has arrived, so latency is not corrected for ' +
+      'coordinated omission. A short load before each round is not counted, because setups idle while others are ' +
+      `measured. Over HTTP/2, a connection is a stream, with at most 50 per session.${limitNote(measured)}`,
     measured,
     columns: [
       { title: 'req/s', figure: 'perSecond' },

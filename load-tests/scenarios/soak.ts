@@ -5,8 +5,8 @@ import type { LineChart } from '../lib/charts.ts'
 import { handleCount, rssBytes } from '../lib/cpu.ts'
 import { Generators } from '../lib/generator.ts'
 import { type Measured, slope, summary } from '../lib/measure.ts'
-import { stopRoads } from '../roads/index.ts'
-import { type Road, withPath } from '../roads/road.ts'
+import { stopSetups } from '../setups/index.ts'
+import { type Setup, withPath } from '../setups/setup.ts'
 import { PATHS, SMALL_BODY } from '../upstream/service.ts'
 import type { Bench, Scenario } from './scenario.ts'
 
@@ -40,11 +40,11 @@ export const soak: Scenario = {
   modes: ['smoke', 'full'],
   title: 'steady load for --minutes N: RSS and handles over time, least-squares slope',
   async run(bench) {
-    const roads = await withKeptMemory(bench, () => bench.roads.make(['tunnel', 'http-proxy'], {}))
+    const setups = await withKeptMemory(bench, () => bench.setups.make(['tunnel', 'http-proxy'], {}))
     try {
-      return [await measure(bench, roads)]
+      return [await measure(bench, setups)]
     } finally {
-      await stopRoads(roads)
+      await stopSetups(setups)
     }
   },
 }
@@ -75,8 +75,8 @@ async function keptBy(pid: number, folder: string): Promise<number> {
   return Number.NaN
 }
 
-async function measure(bench: Bench, roads: readonly Road[]) {
-  const [tunnel, proxy] = roads as [Road, Road]
+async function measure(bench: Bench, setups: readonly Setup[]) {
+  const [tunnel, proxy] = setups as [Setup, Setup]
   const watched = [
     watch('sallyport-server', 'server', tunnel.pids[0]!),
     watch('sallyport-client', 'client', tunnel.pids[1]!),
@@ -91,7 +91,7 @@ async function measure(bench: Bench, roads: readonly Road[]) {
       samples.push({ minutes, rssMb: rssBytes([pid]) / 1e6, handles: handleCount([pid]) })
   }
   const timer = setInterval(look, durationMs / SAMPLES)
-  const load = (road: Road) => ({ ...withPath(road, PATHS.small), ...LOAD, durationMs, expectBody: SMALL_BODY })
+  const load = (setup: Setup) => ({ ...withPath(setup, PATHS.small), ...LOAD, durationMs, expectBody: SMALL_BODY })
   // A generator handles one task at a time.
   const second = new Generators('autocannon')
   const loads = [bench.generators.run(load(tunnel)), second.run(load(proxy))] as const
@@ -117,9 +117,9 @@ async function measure(bench: Bench, roads: readonly Road[]) {
     note:
       `1 KB GETs on ${LOAD.connections} connections, corrected for coordinated omission: p50 ${result.p50.toFixed(2)} ms, ` +
       `p99 ${result.p99.toFixed(2)} ms. The slope is that of the least-squares line through RSS after the first third; ` +
-      'noise is the standard error of that slope. What is kept is what a full collection leaves on the heap and in buffers, ' +
-      'after that third and at the end: it shows a leak, where RSS shows garbage that waits, too. The plain proxy of ' +
-      'Node beside it, with a load of its own, shows what the slope of a process is that keeps nothing.',
+      'noise is its standard error. "Kept" is what a full collection leaves on the heap and in buffers, after the first ' +
+      'third and at the end. It shows a leak, while RSS also includes garbage. The plain Node proxy, which has the same ' +
+      'load, shows the slope of a process that keeps nothing.',
     measured: rows,
     columns: [
       { title: 'RSS MB, third', figure: 'from' },

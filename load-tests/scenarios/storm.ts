@@ -1,12 +1,13 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import { summary } from '../lib/measure.ts'
 import { freePort } from '../lib/ports.ts'
 import { DOMAIN } from '../lib/secrets.ts'
 import type { Section } from '../lib/section.ts'
 import { Worker } from '../lib/worker.ts'
-import { command, type RoadPart } from '../roads/command.ts'
-import { serverArguments } from '../roads/tunnel.ts'
+import { command, type SallyportProcess } from '../setups/command.ts'
+import { serverArguments } from '../setups/tunnel.ts'
 import type { SessionsResult, SessionsTask } from '../workers/sessions.ts'
 import type { Bench, Scenario } from './scenario.ts'
 
@@ -23,7 +24,7 @@ const NS_PER_S = 1e9
 /** The server is killed while its clients are connected, and restarts at once on the same ports. */
 export const storm: Scenario = {
   name: 'storm',
-  title: 'the server restarts under 1,000 clients: time until 50, 95 and 100 % are back',
+  title: 'the server of 1,000 clients restarts: time until 50, 95 and 100 % have reconnected',
   async run(bench) {
     const count = CLIENTS[bench.mode]
     const worker = new Worker<SessionsTask, SessionsResult>('sessions')
@@ -47,7 +48,7 @@ export const storm: Scenario = {
 class RestartingServer {
   readonly #bench: Bench
   readonly delayFile: string
-  #part: RoadPart | undefined
+  #part: SallyportProcess | undefined
   control = 0
   public = 0
 
@@ -95,7 +96,7 @@ async function restart(
   const paced = { ...load, connections: 8, rate: SMALL_RATE }
   const before = await bench.generators.run({ ...paced, durationMs: 500 })
   const small = bench.generators.run({ ...paced, durationMs: SMALL_MS[bench.mode] })
-  await new Promise(resolve => setTimeout(resolve, LEAD_MS))
+  await pause(LEAD_MS)
   const killedNs = Number(process.hrtime.bigint())
   const waiting = worker.ask({ op: 'wait-for-return', timeoutMs: RETURN_MS[bench.mode] })
   await server.kill()
@@ -115,11 +116,11 @@ async function restart(
   const subject = { key: 'sallyport', name: `${count} clients, ${CONNECTIONS} sessions each` }
   return {
     name: 'storm',
-    title: `The server is killed under ${count.toLocaleString('en')} clients and starts again`,
+    title: `The server of ${count.toLocaleString('en')} clients is killed and restarts`,
     note:
-      'Seconds since the kill until so many clients had a session again (back-off with full jitter, handshakes paced by ' +
-      `30 % of the server's event loop). Small requests to one of the runtimes at ${SMALL_RATE}/s meanwhile: answered, ` +
-      'refused with a status of ours, or broken. A session that did not come back counts as wrong. One round.',
+      'Seconds from the kill until this share of the clients had a session again (back-off with full jitter, handshakes ' +
+      `paced to 30 % of the server's event loop). Meanwhile, small requests to one runtime at ${SMALL_RATE}/s were ` +
+      'answered, refused with one of our statuses, or broken. A session that did not return counts as wrong. One round.',
     measured: [summary(subject, [{ figures, wrong }])],
     columns: [
       { title: 'listening s', figure: 'listening' },
@@ -135,7 +136,7 @@ async function restart(
     ],
     charts: [
       {
-        ...{ title: 'Clients that are back', x: 'seconds since the kill', y: 'clients' },
+        ...{ title: 'Clients with a session again', x: 'seconds since the kill', y: 'clients' },
         lines: [{ label: 'clients', points: [[0, 0], ...clients.map((at, index) => [at, index + 1] as const)] }],
       },
     ],

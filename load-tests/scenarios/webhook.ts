@@ -1,17 +1,17 @@
-import { withPath } from '../roads/road.ts'
+import { withPath } from '../setups/setup.ts'
 import { HOOK_BODY, HOOK_HEADERS, PATHS } from '../upstream/service.ts'
-import { bars, lengthMs, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
+import { bars, lengthMs, limitNote, measureSetups, type Scenario, UNIT } from './scenario.ts'
 
 const CONNECTIONS = 16
 
-/** Signed POSTs. The service behind the road verifies the signature over the raw body. */
+/** Signed POSTs. The upstream verifies the signature over the raw body. */
 export const webhook: Scenario = {
   name: 'webhook',
-  title: '10 KB signed POST, verified behind',
+  title: '10 KB signed POST, verified by the upstream',
   async run(bench) {
-    const roads = await bench.roads.some()
-    const measured = await overRoads(bench, 'webhook', roads, async (road, isWarmUp) => {
-      const place = withPath(road, PATHS.hook)
+    const setups = await bench.setups.some()
+    const measured = await measureSetups(bench, 'webhook', setups, async (setup, isWarmUp) => {
+      const place = withPath(setup, PATHS.hook)
       const { perSecond, p50, p99, generatorCpu, wrong, requests } = await bench.generators.run({
         ...place,
         headers: { ...place.headers, ...HOOK_HEADERS },
@@ -28,8 +28,8 @@ export const webhook: Scenario = {
         name: 'webhook',
         title: `10 KB signed POST, ${CONNECTIONS} connections`,
         note:
-          'Closed loop, not corrected for coordinated omission. The service behind computes HMAC-SHA256 over the raw ' +
-          `body and answers 400 to a wrong signature.${limitNote(measured)}`,
+          'Closed loop, not corrected for coordinated omission. The upstream computes HMAC-SHA256 over the raw body and ' +
+          `answers 400 to a wrong signature.${limitNote(measured)}`,
         measured,
         columns: [
           { title: 'req/s', figure: 'perSecond' },

@@ -1,8 +1,8 @@
 import type { Section } from '../lib/section.ts'
-import { type Road, withPath } from '../roads/road.ts'
+import { type Setup, withPath } from '../setups/setup.ts'
 import { PATHS } from '../upstream/service.ts'
 import type { WebSocketResult, WebSocketTask } from '../workers/websocket.ts'
-import { type Bench, bars, isOnV8, lengthMs, limitNote, overRoads, type Scenario, UNIT } from './scenario.ts'
+import { type Bench, bars, isOnV8, lengthMs, limitNote, measureSetups, type Scenario, UNIT } from './scenario.ts'
 
 const SIZES = { smoke: [64], quick: [64], full: [64, 16 * 1024] } as const
 const CONNECTIONS = 16
@@ -20,10 +20,10 @@ export const webSocket: Scenario = {
 }
 
 async function ofSize(bench: Bench, messageBytes: number, warmUp: boolean): Promise<Section> {
-  const roads = (await bench.roads.some()).filter(road => !road.http2)
+  const setups = (await bench.setups.some()).filter(setup => !setup.http2)
   const size = messageBytes < 1024 ? `${messageBytes} B` : `${messageBytes / 1024} KB`
-  const once = async (road: Road, isWarmUp: boolean) => {
-    const place = withPath(road, PATHS.echo)
+  const once = async (setup: Setup, isWarmUp: boolean) => {
+    const place = withPath(setup, PATHS.echo)
     const durationMs = lengthMs(bench, isWarmUp)
     const echo = (connections: number, inFlight: number, ms: number) =>
       bench.generators.ask<WebSocketTask, WebSocketResult>('websocket', {
@@ -41,7 +41,7 @@ async function ofSize(bench: Bench, messageBytes: number, warmUp: boolean): Prom
       units: alone.messages + many.messages,
     }
   }
-  const measured = await overRoads(bench, `websocket, ${size}`, roads, once, { warmUp: warmUp && isOnV8 })
+  const measured = await measureSetups(bench, `websocket, ${size}`, setups, once, { warmUp: warmUp && isOnV8 })
   return {
     name: `websocket-${messageBytes}`,
     title: `WebSocket echoes of ${size}`,

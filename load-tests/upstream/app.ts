@@ -1,5 +1,5 @@
 /**
- * The service behind every road, for requests that need code: it verifies webhooks, counts and compares uploads, echoes WebSocket
+ * The service behind every setup, for requests that need code: it verifies webhooks, counts and compares uploads, echoes WebSocket
  * messages, and sends events. It also answers the small and the bulk requests, for `sallyport load-test --serve`.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto'

@@ -1,4 +1,4 @@
-/** The answers of the service behind every road, which both of its ends must know. */
+/** The answers of the service behind every setup, which both of its ends must know. */
 import { createHmac } from 'node:crypto'
 
 export const PATHS = {

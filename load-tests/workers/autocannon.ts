@@ -13,7 +13,7 @@ serveTasks<Load, LoadResult>(async load => {
     duration: load.durationMs / 1000,
     method: (load.method ?? 'GET') as 'GET',
     headers: load.headers,
-    sampleInt: 100, // it looks at the clock so often
+    sampleInt: 100, // how often it checks the clock, in ms
     ...(load.body === undefined ? {} : { body: load.body }),
     ...(load.expectBody === undefined ? {} : { expectBody: load.expectBody }),
     ...(load.bailout === undefined ? {} : { bailout: 1000 }),

@@ -9,7 +9,7 @@ import { figure, interleaved, quantile, slope } from '../../load-tests/lib/measu
 import { isPattern, patternAt } from '../../load-tests/lib/pattern.ts'
 import { writeReport } from '../../load-tests/lib/report.ts'
 import { grid, number, type Section } from '../../load-tests/lib/section.ts'
-import { choosePeers } from '../../load-tests/roads/peers/index.ts'
+import { choosePeers } from '../../load-tests/setups/peers/index.ts'
 
 describe('figures', () => {
   test('median, minimum and maximum', () => {

@@ -1,4 +1,4 @@
-/** A run of seconds over the roads: every answer arrives and is right. Speed does not matter here. */
+/** A run of seconds over the setups: every answer arrives and is right. Speed does not matter here. */
 import { execFile, spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'

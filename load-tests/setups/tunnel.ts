@@ -1,27 +1,27 @@
-/** Our own roads: server, client and router as in a deployment, over TLS and WSS, and also the ingress road. */
+/** Our own setups: server, client and router as in a deployment, over TLS and WSS, and also the ingress setup. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { startNginx } from '../lib/nginx.ts'
 import { DOMAIN } from '../lib/secrets.ts'
 import { PATHS } from '../upstream/service.ts'
-import { command, portOf, type RoadPart } from './command.ts'
+import { command, portOf, type SallyportProcess } from './command.ts'
 import { proxyBlock } from './hops.ts'
-import { type Road, type RoadContext, type RoadMaker, type Stoppable, started, stopInTurn } from './road.ts'
+import { type Setup, type SetupContext, type SetupMaker, type Stoppable, started, stopInTurn } from './setup.ts'
 
 export interface TunnelOptions {
   readonly key: string
   readonly name: string
   readonly router?: 'embedded' | 'service'
-  /** TLS at the edge. There are two roads then, over HTTP/1.1 and over HTTP/2. */
+  /** TLS at the edge. There are two setups then, over HTTP/1.1 and over HTTP/2. */
   readonly edgeTls?: boolean
 }
 
 export const RUNTIME = 'bench'
 
 export const tunnel =
-  (options: TunnelOptions): RoadMaker =>
+  (options: TunnelOptions): SetupMaker =>
   async context => {
-    const parts: (RoadPart & Stoppable)[] = []
+    const parts: (SallyportProcess & Stoppable)[] = []
     const server = await started(parts, async () => {
       const server = await startServer(context, options.edgeTls)
       parts.push(server)
@@ -46,9 +46,9 @@ export const tunnel =
   }
 
 /** nginx as the ingress controller, with the router service behind it. */
-export const ingress: RoadMaker = async context => {
+export const ingress: SetupMaker = async context => {
   const parts: Stoppable[] = []
-  return started(parts, async (): Promise<Road[]> => {
+  return started(parts, async (): Promise<Setup[]> => {
     const router = await startRouter(context)
     parts.push(router)
     const nginx = await startNginx('ingress', proxyBlock(router.address('router')))
@@ -67,7 +67,7 @@ export const ingress: RoadMaker = async context => {
 }
 
 export function serverArguments(
-  { secrets }: Pick<RoadContext, 'secrets'>,
+  { secrets }: Pick<SetupContext, 'secrets'>,
   listen: { public: string; control: string },
 ): string[] {
   return [
@@ -88,15 +88,15 @@ const ROOMY = [
   '16GiB',
 ]
 
-const inboxFile = ({ secrets, inbox }: RoadContext) => join(secrets.folder, `inbox-${inbox}.db`)
+const inboxFile = ({ secrets, inbox }: SetupContext) => join(secrets.folder, `inbox-${inbox}.db`)
 
 const ANY_PORT = '127.0.0.1:0'
 
 export async function startServer(
-  context: RoadContext,
+  context: SetupContext,
   edgeTls = false,
   more: readonly string[] = [],
-): Promise<RoadPart> {
+): Promise<SallyportProcess> {
   const { certificate, key } = context.secrets
   const args = [...serverArguments(context, { public: ANY_PORT, control: ANY_PORT }), ...more]
   if (context.inbox !== undefined) args.push('--inbox', `sqlite:${inboxFile(context)}`, ...ROOMY)
@@ -104,13 +104,13 @@ export async function startServer(
   return command(args, { until: ['public', 'control'], profileTo: context.profileTo })
 }
 
-async function startRouter(context: RoadContext): Promise<RoadPart> {
+async function startRouter(context: SetupContext): Promise<SallyportProcess> {
   const routes = await writeRoutes(context)
   const args = ['router', '--listen', ANY_PORT, '--routes', routes, '--trusted-proxies', '127.0.0.1/32']
   return command(args, { until: ['router'], profileTo: context.profileTo })
 }
 
-async function writeRoutes({ secrets, upstreamPort, inbox }: RoadContext): Promise<string> {
+async function writeRoutes({ secrets, upstreamPort, inbox }: SetupContext): Promise<string> {
   const path = join(secrets.folder, `routes-${upstreamPort}-${inbox ?? 'plain'}.yaml`)
   const target = `http://127.0.0.1:${upstreamPort}`
   // No webhook waits for another.
@@ -128,7 +128,11 @@ async function writeRoutes({ secrets, upstreamPort, inbox }: RoadContext): Promi
 }
 
 /** With a `router`, the client sends everything there. Otherwise it routes by itself. */
-export async function startClient(context: RoadContext, server: RoadPart, router?: string): Promise<RoadPart> {
+export async function startClient(
+  context: SetupContext,
+  server: SallyportProcess,
+  router?: string,
+): Promise<SallyportProcess> {
   const { secrets, sessions, via } = context
   const controlPort = portOf(server.address('control'))
   const port = via === undefined ? controlPort : await via(controlPort)

@@ -5,10 +5,10 @@ import { DOMAIN } from '../lib/secrets.ts'
 import { PATHS } from '../upstream/service.ts'
 import { findProgram } from './peers/peer.ts'
 import { waitForAnswer } from './ready.ts'
-import { type RoadContext, type RoadMaker, type Stoppable, started, stopInTurn } from './road.ts'
+import { type SetupContext, type SetupMaker, type Stoppable, started, stopInTurn } from './setup.ts'
 import { RUNTIME, startClient, startServer } from './tunnel.ts'
 
-export const replicas: RoadMaker = async context => {
+export const replicas: SetupMaker = async context => {
   const parts: Stoppable[] = []
   return started(parts, async () => {
     const redis = await startRedis()
@@ -35,7 +35,7 @@ export const replicas: RoadMaker = async context => {
   })
 }
 
-function replicaFlags({ secrets }: RoadContext, redisPort: number): string[] {
+function replicaFlags({ secrets }: SetupContext, redisPort: number): string[] {
   return [
     ...['--directory', `redis://127.0.0.1:${redisPort}`, '--peer.listen', '127.0.0.1:0', '--peer.tls.ca', secrets.ca],
     ...['--peer.tls.cert', secrets.replica.certificate, '--peer.tls.key', secrets.replica.key],

@@ -18,7 +18,7 @@ export async function waitForAnswer({ url, headers }: Place, ms = READY_MS): Pro
       call.end()
     })
     if (status === 200) return
-    if (performance.now() > end) throw new Error(`${url} does not answer through this road (last: ${status})`)
+    if (performance.now() > end) throw new Error(`${url} does not answer through this setup (last: ${status})`)
     await delay(50)
   }
 }

@@ -1,10 +1,10 @@
-/** Roads without a tunnel: the upstream alone, one nginx hop (the unit of all ratios), and one `http-proxy` hop. */
+/** Setups without a tunnel: the upstream alone, one nginx hop (the unit of all ratios), and one `http-proxy` hop. */
 import { fileURLToPath } from 'node:url'
 import { startNginx } from '../lib/nginx.ts'
 import { start } from '../lib/processes.ts'
-import type { RoadMaker } from './road.ts'
+import type { SetupMaker } from './setup.ts'
 
-export const direct: RoadMaker = async ({ upstreamPort }) => [
+export const direct: SetupMaker = async ({ upstreamPort }) => [
   {
     key: 'direct',
     name: 'upstream alone',
@@ -29,7 +29,7 @@ export function proxyBlock(upstream: string): string {
   }`
 }
 
-export const nginxHop: RoadMaker = async ({ upstreamPort }) => {
+export const nginxHop: SetupMaker = async ({ upstreamPort }) => {
   const nginx = await startNginx('nginx hop', proxyBlock(`127.0.0.1:${upstreamPort}`))
   return [
     {
@@ -43,7 +43,7 @@ export const nginxHop: RoadMaker = async ({ upstreamPort }) => {
   ]
 }
 
-export const httpProxyHop: RoadMaker = async ({ upstreamPort }) => {
+export const httpProxyHop: SetupMaker = async ({ upstreamPort }) => {
   let port = ''
   const proxy = await start({
     name: 'http-proxy hop',

@@ -1,24 +1,24 @@
 import type { Place } from '../lib/load.ts'
 import type { Secrets } from '../lib/secrets.ts'
 
-/** A way from the load generator to the upstream, made of separate processes. */
-export interface Road extends Place {
+/** What is between the load generator and the upstream: one or more processes, or none. */
+export interface Setup extends Place {
   readonly key: string
   /** The name in the report's rows. */
   readonly name: string
   /** Base URL that the generator calls. */
   readonly url: string
-  /** Our processes on the road, or the peer's. Their CPU is counted. That of the generator and the upstream is not. */
+  /** Our processes in the setup, or the peer's. Their CPU is counted. That of the generator and the upstream is not. */
   readonly pids: readonly number[]
   stop(): Promise<void>
 }
 
-export interface RoadContext {
+export interface SetupContext {
   readonly upstreamPort: number
   readonly secrets: Secrets
   /** Puts something between the two ends of a tunnel. Returns the port that the client should dial instead of the given one. */
   readonly via?: (port: number) => Promise<number>
-  /** How many sessions the client keeps, if the road has such a setting. Default: the client's own. */
+  /** How many sessions the client keeps, if the setup has such a setting. Default: the client's own. */
   readonly sessions?: number
   /** For the webhook route. `away`: each webhook is stored at once, and the client is offline. Default: no inbox. */
   readonly inbox?: 'fallback' | 'away'
@@ -26,8 +26,8 @@ export interface RoadContext {
   readonly profileTo?: string
 }
 
-/** Starts the processes of a road, or of several roads if the same processes serve them. */
-export type RoadMaker = (context: RoadContext) => Promise<Road[]>
+/** Starts the processes of a setup, or of several setups if the same processes serve them. */
+export type SetupMaker = (context: SetupContext) => Promise<Setup[]>
 
 /** Something that runs. Parts are stopped in the reverse order of their start. */
 export interface Stoppable {
@@ -48,9 +48,9 @@ export async function started<T>(parts: Stoppable[], make: () => Promise<T>): Pr
   }
 }
 
-export const withPath = (road: Road, path: string): Place => ({
-  url: road.url + path,
-  headers: road.headers,
-  ...(road.ca === undefined ? {} : { ca: road.ca }),
-  ...(road.http2 ? { http2: true } : {}),
+export const withPath = (setup: Setup, path: string): Place => ({
+  url: setup.url + path,
+  headers: setup.headers,
+  ...(setup.ca === undefined ? {} : { ca: setup.ca }),
+  ...(setup.http2 ? { http2: true } : {}),
 })

@@ -1,4 +1,4 @@
-/** All roads. Each starts when it is first needed, and is kept until the end of the run. */
+/** All setups. Each starts when it is first needed, and is kept until the end of the run. */
 
 import type { Mode } from '../lib/mode.ts'
 import { PATHS } from '../upstream/service.ts'
@@ -7,10 +7,10 @@ import { direct, httpProxyHop, nginxHop } from './hops.ts'
 import { PEERS, type PeerName } from './peers/index.ts'
 import { waitForAnswer } from './ready.ts'
 import { replicas } from './replicas.ts'
-import { type Road, type RoadContext, type RoadMaker, withPath } from './road.ts'
+import { type Setup, type SetupContext, type SetupMaker, withPath } from './setup.ts'
 import { ingress, tunnel } from './tunnel.ts'
 
-/** By key. `tunnel-tls` is two roads of the same processes. */
+/** By key. `tunnel-tls` is two setups of the same processes. */
 export const OURS = {
   direct,
   nginx: nginxHop,
@@ -22,113 +22,113 @@ export const OURS = {
   replicas,
   'bare-mux': bareMux,
   'bare-pipe': barePipe,
-} as const satisfies Record<string, RoadMaker>
+} as const satisfies Record<string, SetupMaker>
 
-export type RoadKey = keyof typeof OURS | PeerName
+export type SetupKey = keyof typeof OURS | PeerName
 
-/** Every road for requests that needs no peer. A quick run has no time for the tunnel's variants. */
+/** Every setup for requests that needs no peer. A quick run has no time for the tunnel's variants. */
 const OF_OURS = {
   smoke: ['nginx', 'ingress', 'tunnel', 'tunnel-tls'],
   quick: ['direct', 'nginx', 'http-proxy', 'ingress', 'tunnel'],
   full: (Object.keys(OURS) as (keyof typeof OURS)[]).filter(key => !key.startsWith('bare-')),
-} as const satisfies Record<Mode, readonly RoadKey[]>
+} as const satisfies Record<Mode, readonly SetupKey[]>
 
-/** One road of each kind. */
+/** One setup of each kind. */
 const SOME = {
   smoke: ['nginx', 'ingress', 'tunnel'],
   quick: ['direct', 'nginx', 'tunnel'],
   full: ['direct', 'nginx', 'http-proxy', 'ingress', 'tunnel', 'tunnel-service'],
-} as const satisfies Record<Mode, readonly RoadKey[]>
+} as const satisfies Record<Mode, readonly SetupKey[]>
 
 /** If a peer needs longer for an answer, the answer counts as missing. */
 const STILL_MS = 5_000
 
-export class Roads {
-  readonly #context: RoadContext
+export class Setups {
+  readonly #context: SetupContext
   readonly #peers: readonly PeerName[]
   readonly #mode: Mode
-  readonly #started = new Map<string, Promise<Road[]>>()
+  readonly #started = new Map<string, Promise<Setup[]>>()
   /** Peers that did not start or no longer answer, and why. */
   readonly failed = new Map<string, string>()
 
-  constructor(context: RoadContext, peers: readonly PeerName[], mode: Mode) {
+  constructor(context: SetupContext, peers: readonly PeerName[], mode: Mode) {
     this.#context = context
     this.#peers = peers
     this.#mode = mode
   }
 
-  /** Every road for requests, and every peer that is installed. */
-  async all(): Promise<Road[]> {
+  /** Every setup for requests, and every peer that is installed. */
+  async all(): Promise<Setup[]> {
     return [...(await this.ours()), ...(await this.pick(...(this.#mode === 'smoke' ? [] : this.#peers)))]
   }
 
-  /** Every road for requests that needs no peer. */
-  async ours(): Promise<Road[]> {
+  /** Every setup for requests that needs no peer. */
+  async ours(): Promise<Setup[]> {
     return this.pick(...OF_OURS[this.#mode])
   }
 
-  /** One road of each kind, and the peers. */
-  async some(): Promise<Road[]> {
+  /** One setup of each kind, and the peers. */
+  async some(): Promise<Setup[]> {
     return this.pick(...SOME[this.#mode], ...this.#peers)
   }
 
   /** The unit of the ratios, the tunnel, and the peers. */
-  async main(): Promise<Road[]> {
+  async main(): Promise<Setup[]> {
     return this.pick(...this.mainKeys)
   }
 
-  get mainKeys(): readonly RoadKey[] {
+  get mainKeys(): readonly SetupKey[] {
     return ['nginx', 'tunnel', ...this.#peers]
   }
 
-  async pick(...keys: readonly RoadKey[]): Promise<Road[]> {
-    const roads: Road[] = []
-    for (const key of keys) roads.push(...(await this.#start(key)))
-    return roads
+  async pick(...keys: readonly SetupKey[]): Promise<Setup[]> {
+    const setups: Setup[] = []
+    for (const key of keys) setups.push(...(await this.#start(key)))
+    return setups
   }
 
-  /** Roads from the same makers in another context. The caller stops them. */
-  async make(keys: readonly RoadKey[], changes: Partial<RoadContext>): Promise<Road[]> {
-    const roads: Road[] = []
+  /** Setups from the same makers in another context. The caller stops them. */
+  async make(keys: readonly SetupKey[], changes: Partial<SetupContext>): Promise<Setup[]> {
+    const setups: Setup[] = []
     try {
-      for (const key of keys) roads.push(...(await this.#make(key, { ...this.#context, ...changes })))
+      for (const key of keys) setups.push(...(await this.#make(key, { ...this.#context, ...changes })))
     } catch (error) {
-      await stopRoads(roads)
+      await stopSetups(setups)
       throw error
     }
-    return roads
+    return setups
   }
 
   async stop(): Promise<void> {
-    for (const roads of this.#started.values()) await stopRoads(await roads.catch(() => []))
+    for (const setups of this.#started.values()) await stopSetups(await setups.catch(() => []))
   }
 
-  async #start(key: RoadKey): Promise<Road[]> {
+  async #start(key: SetupKey): Promise<Setup[]> {
     const started = this.#started.get(key)
     if (started !== undefined) return key in PEERS ? this.#living(key, await started) : started
-    const roads = this.#make(key, this.#context)
-    this.#started.set(key, roads)
-    return roads
+    const setups = this.#make(key, this.#context)
+    this.#started.set(key, setups)
+    return setups
   }
 
   /** A peer that breaks under the load is left out from then on, and the report mentions it. */
-  async #living(key: RoadKey, roads: readonly Road[]): Promise<Road[]> {
-    const living: Road[] = []
-    for (const road of roads) {
+  async #living(key: SetupKey, setups: readonly Setup[]): Promise<Setup[]> {
+    const living: Setup[] = []
+    for (const setup of setups) {
       try {
-        await waitForAnswer(withPath(road, PATHS.small), STILL_MS)
-        living.push(road)
+        await waitForAnswer(withPath(setup, PATHS.small), STILL_MS)
+        living.push(setup)
       } catch {
-        this.failed.set(road.name, 'was left out from some scenario on: it answered no more')
-        await road.stop()
+        this.failed.set(setup.name, 'stopped answering and was left out of the later scenarios')
+        await setup.stop()
       }
     }
     this.#started.set(key, Promise.resolve(living))
     return living
   }
 
-  /** If a road that needs another program does not start, the report mentions it. If one of ours does not start, the run ends. */
-  #make(key: RoadKey, context: RoadContext): Promise<Road[]> {
+  /** If a setup that needs another program does not start, the report mentions it. If one of ours does not start, the run ends. */
+  #make(key: SetupKey, context: SetupContext): Promise<Setup[]> {
     if (key in OURS && key !== 'replicas') return OURS[key as keyof typeof OURS](context)
     const maker = key === 'replicas' ? replicas : PEERS[key as PeerName]
     return maker(context).catch(error => {
@@ -138,6 +138,6 @@ export class Roads {
   }
 }
 
-export async function stopRoads(roads: readonly Road[]): Promise<void> {
-  for (const road of roads.toReversed()) await road.stop()
+export async function stopSetups(setups: readonly Setup[]): Promise<void> {
+  for (const setup of setups.toReversed()) await setup.stop()
 }

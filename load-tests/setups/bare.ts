@@ -1,17 +1,17 @@
-/** Roads that are no real tunnels: the minimum cost in Node of a tunnel of this shape. See `bare/`. */
+/** Setups that are no real tunnels: the minimum cost in Node of a tunnel of this shape. See `bare/`. */
 import { fileURLToPath } from 'node:url'
 import { start } from '../lib/processes.ts'
-import { type Road, type RoadMaker, type Stoppable, started, stopInTurn } from './road.ts'
+import { type Setup, type SetupMaker, type Stoppable, started, stopInTurn } from './setup.ts'
 
 /** One connection at a time, for bodies. */
 export const barePipe = bare('pipe', 'bare pipe: ws over TLS, no HTTP')
 /** Many connections, for small requests. */
 export const bareMux = bare('mux', 'bare multiplexer: TLS, no HTTP')
 
-function bare(program: 'pipe' | 'mux', name: string): RoadMaker {
+function bare(program: 'pipe' | 'mux', name: string): SetupMaker {
   return ({ secrets, upstreamPort }) => {
     const parts: Stoppable[] = []
-    return started(parts, async (): Promise<Road[]> => {
+    return started(parts, async (): Promise<Setup[]> => {
       const server = await run(program, 'server', [secrets.certificate, secrets.key])
       parts.push(server)
       const [edge, tunnel] = server.line.split(' ')

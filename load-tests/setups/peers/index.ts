@@ -1,5 +1,5 @@
 /** The tunnels that the report compares with ours, if their programs are installed. */
-import type { RoadMaker } from '../road.ts'
+import type { SetupMaker } from '../setup.ts'
 import { frp } from './frp.ts'
 import { chisel, piko, rathole, ssh } from './others.ts'
 import { findProgram } from './peer.ts'
@@ -11,7 +11,7 @@ export const PEERS = {
   chisel,
   rathole,
   ssh,
-} as const satisfies Record<string, RoadMaker>
+} as const satisfies Record<string, SetupMaker>
 
 export type PeerName = keyof typeof PEERS
 

@@ -1,11 +1,11 @@
-/** What the roads of other tunnels have in common: two processes, and a port where callers arrive. */
+/** What the setups of other tunnels have in common: two processes, and a port where callers arrive. */
 import { accessSync, constants } from 'node:fs'
 import { delimiter, join } from 'node:path'
 import { freePort, waitForPort } from '../../lib/ports.ts'
 import { type Started, type StartOptions, start } from '../../lib/processes.ts'
 import { PATHS } from '../../upstream/service.ts'
 import { waitForAnswer } from '../ready.ts'
-import { type Road, type RoadContext, started, stopInTurn } from '../road.ts'
+import { type Setup, type SetupContext, started, stopInTurn } from '../setup.ts'
 
 /** The path of a program. Servers and Go are in folders that are not on everybody's PATH. */
 export function findProgram(name: string): string | undefined {
@@ -22,7 +22,7 @@ function canRun(path: string): boolean {
   }
 }
 
-export interface PeerRoad {
+export interface PeerSetup {
   readonly key: string
   readonly name: string
   readonly headers?: Readonly<Record<string, string>>
@@ -33,7 +33,7 @@ export interface PeerRoad {
 
 type Command = Pick<StartOptions, 'command' | 'args' | 'cwd' | 'env'>
 
-export async function peerRoad(context: RoadContext, peer: PeerRoad): Promise<Road[]> {
+export async function peerSetup(context: SetupContext, peer: PeerSetup): Promise<Setup[]> {
   const [control, edge] = [await freePort(), await freePort()]
   const parts: Started[] = []
   const begin = async (what: string, command: Command) => {

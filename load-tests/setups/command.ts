@@ -1,10 +1,10 @@
-/** A `sallyport` command as a process of a road. */
+/** A `sallyport` command as a process of a setup. */
 import { fileURLToPath } from 'node:url'
 import { type Started, start } from '../lib/processes.ts'
 
 const BIN = fileURLToPath(new URL('../../bin/sallyport.js', import.meta.url))
 
-export interface RoadPart extends Started {
+export interface SallyportProcess extends Started {
   /** HOST:PORT of its listener with that name. */
   address(listener: string): string
 }
@@ -21,7 +21,7 @@ export interface CommandOptions {
 export async function command(
   args: readonly string[],
   { until, profileTo, preload }: CommandOptions,
-): Promise<RoadPart> {
+): Promise<SallyportProcess> {
   const name = args[0]!
   const addresses = new Map<string, string>()
   const waiting = new Set(until)

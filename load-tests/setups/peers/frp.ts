@@ -1,11 +1,11 @@
 /** frp: type http, TLS forced, TCP multiplexing and a pool of connections, over TCP or over WebSocket with TLS. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { RoadMaker } from '../road.ts'
-import { findProgram, peerRoad } from './peer.ts'
+import type { SetupMaker } from '../setup.ts'
+import { findProgram, peerSetup } from './peer.ts'
 
 export const frp =
-  (protocol: 'tcp' | 'websocket'): RoadMaker =>
+  (protocol: 'tcp' | 'websocket'): SetupMaker =>
   context => {
     const { secrets, upstreamPort } = context
     const config = async (end: string, text: string) => {
@@ -13,7 +13,7 @@ export const frp =
       await writeFile(path, text)
       return path
     }
-    return peerRoad(context, {
+    return peerSetup(context, {
       key: `frp-${protocol}`,
       name: protocol === 'tcp' ? 'frp (TCP, TLS)' : 'frp (WebSocket, TLS)',
       headers: { host: 'bench.localhost' },

@@ -4,13 +4,13 @@ import { mkdirSync } from 'node:fs'
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { freePort } from '../../lib/ports.ts'
-import type { RoadMaker } from '../road.ts'
-import { findProgram, peerRoad } from './peer.ts'
+import type { SetupMaker } from '../setup.ts'
+import { findProgram, peerSetup } from './peer.ts'
 
-export const piko: RoadMaker = async context => {
+export const piko: SetupMaker = async context => {
   const { secrets, upstreamPort } = context
   const [admin, gossip] = [await freePort(), await freePort()]
-  return peerRoad(context, {
+  return peerSetup(context, {
     key: 'piko',
     name: 'piko',
     headers: { 'x-piko-endpoint': 'bench' },
@@ -34,9 +34,9 @@ export const piko: RoadMaker = async context => {
   })
 }
 
-export const chisel: RoadMaker = context => {
+export const chisel: SetupMaker = context => {
   const { secrets, upstreamPort } = context
-  return peerRoad(context, {
+  return peerSetup(context, {
     key: 'chisel',
     name: 'chisel (TLS, no HTTP)',
     server: async ({ control }) => ({
@@ -56,11 +56,11 @@ export const chisel: RoadMaker = context => {
   })
 }
 
-export const rathole: RoadMaker = context => {
+export const rathole: SetupMaker = context => {
   const { secrets, upstreamPort } = context
   const at = (name: string) => join(secrets.folder, name)
   const transport = (text: string) => `default_token = "load test"\n[TYPE.transport]\ntype = "tls"\n${text}`
-  return peerRoad(context, {
+  return peerSetup(context, {
     key: 'rathole',
     name: 'rathole (TLS, no HTTP)',
     server: async ({ control, edge }) => {
@@ -89,7 +89,7 @@ export const rathole: RoadMaker = context => {
   })
 }
 
-export const ssh: RoadMaker = async context => {
+export const ssh: SetupMaker = async context => {
   const { secrets, upstreamPort } = context
   const at = (name: string) => join(secrets.folder, name)
   const makeKey = (name: string) =>
@@ -101,7 +101,7 @@ export const ssh: RoadMaker = async context => {
   // sshd insists on this folder. Debian creates it when the service starts.
   if (process.getuid?.() === 0) mkdirSync('/run/sshd', { recursive: true, mode: 0o755 })
   const user = process.env.USER ?? execFileSync('id', ['-un'], { encoding: 'utf8' }).trim()
-  return peerRoad(context, {
+  return peerSetup(context, {
     key: 'ssh',
     name: 'ssh -R (no HTTP)',
     server: async ({ control }) => {
