@@ -27,6 +27,9 @@ const ALWAYS_HEARD: readonly Event[] = ['request', 'upgrade']
 /** Since Node 24.9: whether an offered upgrade is accepted. */
 type Host = HttpServer & { shouldUpgradeCallback?: (request: IncomingMessage) => boolean }
 
+/** Node's counter of what waits in the responses of a connection. */
+type Waiting = ServerResponse & { readonly _onPendingData: (bytes: number) => void }
+
 const servers = new WeakMap<HttpServer, Mounts>()
 
 /** Puts `mounted` before everything else on `server`. The returned function removes it, once. */
@@ -46,7 +49,12 @@ function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: ()
     begin()
     return
   }
-  // Node stops reading while a body waits for its turn, so it does not notice a caller that leaves.
+  // Node stops reading once what waits in responses exceeds this. One that waits for its turn counts as that much, since its request
+  // takes memory, too.
+  const enough = socket.writableHighWaterMark + 1
+  const { _onPendingData: pending } = response as Waiting
+  pending(enough)
+  // While Node does not read, it does not notice a caller that leaves.
   const look = () => {
     if (isBroken(socket)) socket.destroy()
     return socket.destroyed ? Number.POSITIVE_INFINITY : LOOK_MS
@@ -57,6 +65,7 @@ function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: ()
   response.assignSocket = assigned => {
     watch.stop()
     assign.call(response, assigned)
+    pending(-enough)
     begin()
   }
 }

@@ -214,6 +214,20 @@ describe('the requests of a pipeline', () => {
     await eventually(() => expect(heard().match(/\r\n\r\nabc/g)).toHaveLength(3))
   })
 
+  test('E15: are read only while few wait', async () => {
+    const large = `GET /2 HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(15_000)}\r\n\r\n`
+    const { caller, accepted, seen, responses, heard } = await send(get('/1'))
+    await new Promise(resolve => caller.write(large.repeat(64), resolve))
+    await send(get('/1'))
+    expect(accepted.bytesRead).toBeLessThan(256 * 1024)
+    for (let i = 0; i <= 64; i++) {
+      await eventually(() => expect(responses).toHaveLength(i + 1))
+      answer(responses[i])
+    }
+    await eventually(() => expect(heard().match(/\r\n\r\nabc/g)).toHaveLength(65))
+    expect(seen).toHaveLength(2 * 65)
+  })
+
   test('do not begin behind a response that is cut', async () => {
     const { accepted, seen, responses } = await send(get('/1') + get('/2'))
     responses[0]!.responseHead({ status: 200, headers: [], bodyBytes: 3 })
