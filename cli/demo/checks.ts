@@ -1,12 +1,12 @@
 import { createHash, createHmac, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { type AccessPath, ask, askHttp2, authority, dialWebSocket, type HttpAnswer, open } from './dial.ts'
+import { ask, askHttp2, authority, dialWebSocket, type EntryPoint, type HttpAnswer, open } from './dial.ts'
 import { UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { patternChunks, patternDigest } from './pattern.ts'
 
-/** What a check needs in addition to the road. */
+/** What a check needs. */
 interface CheckContext {
-  readonly road: AccessPath
+  readonly entry: EntryPoint
   /** The secret that GitHub and the event source share. */
   readonly secret: string
   readonly signal: AbortSignal
@@ -31,43 +31,43 @@ export const CHECKS: Record<string, Check> = {
   'error with CORS': errorWithCors,
 }
 
-/** Additional checks, on a road whose end offers HTTP/2. */
+/** Additional checks, for an entry point that offers HTTP/2. */
 export const HTTP2_CHECKS: Record<string, Check> = {
   'GET over HTTP/2': getHttp2,
 }
 
-/** Additional checks, on a road whose server has an inbox. */
+/** Additional checks, for an entry point whose server has an inbox. */
 export const KEPT_CHECKS: Record<string, Check> = {
   'webhooks, their client away': keptWebhooks,
 }
 
-async function get({ road, signal }: CheckContext): Promise<string> {
-  const forged = road.trustsCaller ? {} : { 'x-forwarded-host': 'forged.example', 'x-forwarded-proto': 'http' }
-  const seen = json(await ask(road, `${API}/whoami`, { headers: forged, signal }), 200)
-  expect(seen.host === authority(road), `the host ${seen.host} arrived`)
+async function get({ entry, signal }: CheckContext): Promise<string> {
+  const forged = entry.trustsCaller ? {} : { 'x-forwarded-host': 'forged.example', 'x-forwarded-proto': 'http' }
+  const seen = json(await ask(entry, `${API}/whoami`, { headers: forged, signal }), 200)
+  expect(seen.host === authority(entry), `the host ${seen.host} arrived`)
   expect(seen.forwardedProto === 'https', `the scheme ${seen.forwardedProto} arrived`)
-  expect(seen.forwardedHost === authority(road), `the outer host ${seen.forwardedHost} arrived`)
+  expect(seen.forwardedHost === authority(entry), `the outer host ${seen.forwardedHost} arrived`)
   expect(seen.forwardedFor === '127.0.0.1', `the caller ${seen.forwardedFor} arrived`)
   return `200, request ${String(seen.requestId).slice(0, 8)}`
 }
 
-async function getHttp2({ road }: CheckContext): Promise<string> {
-  const seen = json(await askHttp2(road, `${API}/whoami`), 200)
+async function getHttp2({ entry }: CheckContext): Promise<string> {
+  const seen = json(await askHttp2(entry, `${API}/whoami`), 200)
   expect(seen.service === 'app-proxy', 'another service answered')
   return '200'
 }
 
-async function graphql({ road, signal }: CheckContext): Promise<string> {
+async function graphql({ entry, signal }: CheckContext): Promise<string> {
   const query = 'query ($name: String!) { runtime(name: $name) { name queryBytes } }'
   const body = JSON.stringify({ query, variables: { name: 'demo' } })
   const headers = { 'content-type': 'application/json' }
-  const seen = json(await ask(road, `${API}/graphql`, { method: 'POST', headers, body, signal }), 200)
+  const seen = json(await ask(entry, `${API}/graphql`, { method: 'POST', headers, body, signal }), 200)
   expect(JSON.stringify(seen.data) === `{"runtime":{"name":"demo","queryBytes":${query.length}}}`, 'wrong data')
   return '200'
 }
 
-async function webSocket({ road, signal }: CheckContext): Promise<string> {
-  const ws = await dialWebSocket(road, `${API}/ws`, signal)
+async function webSocket({ entry, signal }: CheckContext): Promise<string> {
+  const ws = await dialWebSocket(entry, `${API}/ws`, signal)
   const started = performance.now()
   const messages = ['hello', Buffer.alloc(300_000, 7)]
   for (const message of messages) {
@@ -88,9 +88,9 @@ function sendAndTake(ws: { send(data: string | Buffer): void }, message: string 
 }
 
 /** The stand-in sends each event only on request, after the previous one has arrived here. */
-async function eventStream({ road, signal }: CheckContext): Promise<string> {
+async function eventStream({ entry, signal }: CheckContext): Promise<string> {
   const path = `${API}/events/by-cause?key=${randomUUID()}`
-  const response = await open(road, path, { headers: { accept: 'text/event-stream' }, signal })
+  const response = await open(entry, path, { headers: { accept: 'text/event-stream' }, signal })
   expect(response.statusCode === 200, `status ${response.statusCode}`)
   let text = ''
   let count = 1
@@ -99,15 +99,15 @@ async function eventStream({ road, signal }: CheckContext): Promise<string> {
     if (!text.endsWith(`data: ${count}\n\n`)) continue
     if (count === 5) break
     count++
-    await ask(road, path, { method: 'POST', signal })
+    await ask(entry, path, { method: 'POST', signal })
   }
   expect(count === 5, `only ${count} events arrived`)
   return '5 events, each after the one before'
 }
 
-async function download({ road, signal }: CheckContext): Promise<string> {
+async function download({ entry, signal }: CheckContext): Promise<string> {
   const started = performance.now()
-  const response = await open(road, `${API}/download?bytes=${LARGE_BYTES}`, { signal })
+  const response = await open(entry, `${API}/download?bytes=${LARGE_BYTES}`, { signal })
   const hash = createHash('sha256')
   let bytes = 0
   for await (const chunk of response) {
@@ -119,11 +119,11 @@ async function download({ road, signal }: CheckContext): Promise<string> {
   return throughput(started)
 }
 
-async function upload({ road, signal }: CheckContext): Promise<string> {
+async function upload({ entry, signal }: CheckContext): Promise<string> {
   const started = performance.now()
   const headers = { 'content-length': String(LARGE_BYTES) }
   const body = patternChunks(LARGE_BYTES)
-  const seen = json(await ask(road, `${API}/upload`, { method: 'POST', headers, body, signal }), 200)
+  const seen = json(await ask(entry, `${API}/upload`, { method: 'POST', headers, body, signal }), 200)
   expect(seen.bytes === LARGE_BYTES, `${seen.bytes} bytes arrived`)
   expect(seen.sha256 === patternDigest(LARGE_BYTES), 'the checksum differs')
   return throughput(started)
@@ -137,7 +137,7 @@ async function webhook(context: CheckContext): Promise<string> {
 
 async function forgedWebhook(context: CheckContext): Promise<string> {
   const answer = await sendWebhook(context, 'a guess')
-  if (context.road.keeper === undefined) {
+  if (context.entry.keeper === undefined) {
     expect(answer.status === 400, `status ${answer.status}: ${answer.body}`)
     return "400, the event source's own answer"
   }
@@ -146,7 +146,7 @@ async function forgedWebhook(context: CheckContext): Promise<string> {
   return `401 ${problem.code}, which the server knows`
 }
 
-function sendWebhook({ road, signal }: CheckContext, secret: string, id: string = randomUUID()): Promise<HttpAnswer> {
+function sendWebhook({ entry, signal }: CheckContext, secret: string, id: string = randomUUID()): Promise<HttpAnswer> {
   const body = webhookBody(id)
   const headers = {
     'content-type': 'application/json',
@@ -154,7 +154,7 @@ function sendWebhook({ road, signal }: CheckContext, secret: string, id: string 
     'x-github-delivery': id,
     'x-hub-signature-256': gitHubSignature(secret, body),
   }
-  return ask(road, WEBHOOK_PATH, { method: 'POST', headers, body, signal })
+  return ask(entry, WEBHOOK_PATH, { method: 'POST', headers, body, signal })
 }
 
 function webhookBody(id: string): string {
@@ -163,8 +163,8 @@ function webhookBody(id: string): string {
 
 /** Five webhooks arrive while the client is offline. The event source accepts only those whose signature is valid. */
 async function keptWebhooks(context: CheckContext): Promise<string> {
-  const { secret, road } = context
-  const keeper = road.keeper!
+  const { secret, entry } = context
+  const keeper = entry.keeper!
   const ids = Array.from({ length: KEPT }, () => randomUUID())
   await keeper.stopClient()
   for (const id of ids) {
@@ -192,8 +192,8 @@ export function gitHubSignature(secret: string, body: string): string {
   return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`
 }
 
-async function errorWithCors({ road, signal }: CheckContext): Promise<string> {
-  const answer = await ask(road, '/nobody-there', { headers: { origin: UI_ORIGIN }, signal })
+async function errorWithCors({ entry, signal }: CheckContext): Promise<string> {
+  const answer = await ask(entry, '/nobody-there', { headers: { origin: UI_ORIGIN }, signal })
   const problem = json(answer, 502)
   expect(problem.code === 'upstream-refused', `code ${problem.code}`)
   expect(answer.headers['access-control-allow-origin'] === UI_ORIGIN, 'no CORS header')

@@ -6,8 +6,8 @@ import type { LookupFunction } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { WebSocket } from 'ws'
 
-/** One way in: a host that a caller would use, with the address where it really listens. */
-export interface AccessPath {
+/** A host that a caller would use, with the address where it really listens. */
+export interface EntryPoint {
   readonly name: string
   readonly host: string
   readonly port: number
@@ -16,11 +16,11 @@ export interface AccessPath {
   readonly http2: boolean
   /** Whether callers from loopback are treated as a trusted proxy, so that their forwarding fields count. */
   readonly trustsCaller?: boolean
-  /** Controls the client of this road, if its server stores webhooks while the client is offline. */
+  /** Controls the client of this entry point, if its server stores webhooks while the client is offline. */
   readonly keeper?: Keeper
 }
 
-/** The client of a road whose server has an inbox, and the deliveries that reach the event source. */
+/** The client of an entry point whose server has an inbox, and the deliveries that reach the event source. */
 export interface Keeper {
   stopClient(): Promise<void>
   startClient(): Promise<void>
@@ -47,20 +47,20 @@ const lookup: LookupFunction = (_, options, callback) => {
   else callback(null, '127.0.0.1', 4)
 }
 
-export function authority(road: AccessPath): string {
-  return `${road.host}:${road.port}`
+export function authority(entry: EntryPoint): string {
+  return `${entry.host}:${entry.port}`
 }
 
 /** Sends a request over HTTP/1.1 on a separate connection. Resolves when the head of the answer has arrived. */
-export async function open(road: AccessPath, path: string, ask: Ask = {}): Promise<IncomingMessage> {
+export async function open(entry: EntryPoint, path: string, ask: Ask = {}): Promise<IncomingMessage> {
   const options: RequestOptions = {
-    host: road.host,
-    port: road.port,
+    host: entry.host,
+    port: entry.port,
     path,
     method: ask.method ?? 'GET',
-    headers: { host: authority(road), ...ask.headers },
-    ca: road.ca,
-    servername: road.host,
+    headers: { host: authority(entry), ...ask.headers },
+    ca: entry.ca,
+    servername: entry.host,
     lookup,
     agent: false,
     ...(ask.signal === undefined ? {} : { signal: ask.signal }),
@@ -73,8 +73,8 @@ export async function open(road: AccessPath, path: string, ask: Ask = {}): Promi
 }
 
 /** Like {@link open}, with the whole body of the answer. */
-export async function ask(road: AccessPath, path: string, question: Ask = {}): Promise<HttpAnswer> {
-  const response = await open(road, path, question)
+export async function ask(entry: EntryPoint, path: string, question: Ask = {}): Promise<HttpAnswer> {
+  const response = await open(entry, path, question)
   const chunks: Buffer[] = []
   for await (const chunk of response) chunks.push(chunk)
   return { status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks) }
@@ -92,10 +92,10 @@ async function send(request: NodeJS.WritableStream, body: Ask['body'], answered:
 }
 
 /** One request over HTTP/2, by ALPN. */
-export async function askHttp2(road: AccessPath, path: string): Promise<HttpAnswer> {
-  const session: ClientHttp2Session = connectHttp2(`https://${authority(road)}`, {
+export async function askHttp2(entry: EntryPoint, path: string): Promise<HttpAnswer> {
+  const session: ClientHttp2Session = connectHttp2(`https://${authority(entry)}`, {
     createConnection: () =>
-      connectTls({ host: '127.0.0.1', port: road.port, servername: road.host, ca: road.ca, ALPNProtocols: ['h2'] }),
+      connectTls({ host: '127.0.0.1', port: entry.port, servername: entry.host, ca: entry.ca, ALPNProtocols: ['h2'] }),
   })
   const broken = new Promise<never>((_, reject) => session.once('error', reject))
   try {
@@ -110,9 +110,9 @@ export async function askHttp2(road: AccessPath, path: string): Promise<HttpAnsw
 }
 
 /** An open WebSocket. */
-export async function dialWebSocket(road: AccessPath, path: string, signal: AbortSignal): Promise<WebSocket> {
-  const options = { ca: road.ca, servername: road.host, lookup, perMessageDeflate: false }
-  const ws = new WebSocket(`wss://${authority(road)}${path}`, options)
+export async function dialWebSocket(entry: EntryPoint, path: string, signal: AbortSignal): Promise<WebSocket> {
+  const options = { ca: entry.ca, servername: entry.host, lookup, perMessageDeflate: false }
+  const ws = new WebSocket(`wss://${authority(entry)}${path}`, options)
   signal.addEventListener('abort', () => ws.terminate(), { once: true })
   await once(ws, 'open')
   return ws

@@ -8,7 +8,7 @@ import { parseArgs } from 'node:util'
 import { messageOf } from '../../protocol/base/errors.ts'
 import { usageError } from '../failure.ts'
 import { gitHubSignature } from './checks.ts'
-import { type AccessPath, authority } from './dial.ts'
+import { authority, type EntryPoint } from './dial.ts'
 import { type DemoFiles, makeFiles, UI_ORIGIN, WEBHOOK_PATH } from './files.ts'
 import { runChecks } from './run-checks.ts'
 import { Demo } from './topology.ts'
@@ -45,18 +45,18 @@ export async function demo(args: string[]): Promise<number> {
 }
 
 async function run(running: Demo, isCheckOnly: boolean, stopped: AbortSignal): Promise<number> {
-  const roads = await running.start()
-  roads.push(await running.startEmbedded())
+  const entries = await running.start()
+  entries.push(await running.startEmbedded())
   console.log()
   const all = AbortSignal.any([stopped, AbortSignal.timeout(CHECK_TOTAL_MS)])
-  const failed = await runChecks(roads, running.files.secret, all)
+  const failed = await runChecks(entries, running.files.secret, all)
   if (isCheckOnly) {
     console.log(failed === 0 ? '\nAll checks passed.' : `\n${failed} checks failed.`)
     return failed === 0 ? 0 : 1
   }
   printAddresses(running)
-  printCommands(roads, running.files)
-  printInbox(roads, running)
+  printCommands(entries, running.files)
+  printInbox(entries, running)
   await new Promise(resolve => stopped.addEventListener('abort', resolve, { once: true }))
   return 0
 }
@@ -88,14 +88,14 @@ function printAddresses(running: Demo): void {
   }
 }
 
-function printCommands(roads: readonly AccessPath[], files: DemoFiles): void {
+function printCommands(entries: readonly EntryPoint[], files: DemoFiles): void {
   const body = '{"ref":"refs/heads/main"}'
   const signature = gitHubSignature(files.secret, body)
   console.log('\nTry it (names under .localhost are known to curl and Chromium, but to few other programs):')
-  for (const road of roads) {
-    const at = `https://${authority(road)}`
-    const curl = `curl --cacert ${files.ca} --resolve ${authority(road)}:127.0.0.1`
-    console.log(`\n  # ${road.name}
+  for (const entry of entries) {
+    const at = `https://${authority(entry)}`
+    const curl = `curl --cacert ${files.ca} --resolve ${authority(entry)}:127.0.0.1`
+    console.log(`\n  # ${entry.name}
   ${curl} ${at}/app-proxy/api/whoami
   ${curl} ${at}/app-proxy/api/graphql -H 'content-type: application/json' -d '{"query":"{ runtime }","variables":{"name":"demo"}}'
   ${curl} -N ${at}/app-proxy/api/events
@@ -105,13 +105,13 @@ function printCommands(roads: readonly AccessPath[], files: DemoFiles): void {
 }
 
 /** Shows how to see what happens to a webhook whose client is offline. */
-function printInbox(roads: readonly AccessPath[], running: Demo): void {
-  const road = roads.find(({ keeper }) => keeper !== undefined)
+function printInbox(entries: readonly EntryPoint[], running: Demo): void {
+  const entry = entries.find(({ keeper }) => keeper !== undefined)
   const pid = running.keepEmbedded(AWAY_MS)
-  if (road !== undefined) {
+  if (entry !== undefined) {
     const { webhookSecret, ca } = running.files
-    const url = `https://${authority(road)}${WEBHOOK_PATH}`
-    console.log(`\n  # A webhook while its client is away (${road.name}): it is kept, and delivered when the client is back after ${AWAY_MS / 1000} s
+    const url = `https://${authority(entry)}${WEBHOOK_PATH}`
+    console.log(`\n  # A webhook while its client is away (${entry.name}): it is kept, and delivered when the client is back after ${AWAY_MS / 1000} s
   kill ${pid}
   ${COMMAND} webhook send --secret-file ${webhookSecret} --ca ${ca} ${url}
   ${COMMAND} inbox list`)

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { extname, join, resolve } from 'node:path'
 import { survivesResets } from '../../protocol/http/http2/safe-node.ts'
-import type { AccessPath, Keeper } from './dial.ts'
+import type { EntryPoint, Keeper } from './dial.ts'
 import { type DemoFiles, DOMAIN, HOSTS, partFolder, WEBHOOK_PATH, writeRoutes } from './files.ts'
 import { findNginx, nginxConfig } from './nginx.ts'
 import { type LogLine, Part } from './parts.ts'
@@ -47,7 +47,7 @@ export class Demo {
   #embedded: Part | undefined
   #stopping = false
 
-  /** `nginx` is the path of its program. If it is empty, the ingress road leads straight to the router service. */
+  /** `nginx` is the path of its program. If it is empty, the ingress entry point is the router service itself. */
   constructor(files: DemoFiles, nginx: string = findNginx() ?? '') {
     this.files = files
     this.#nginx = nginx
@@ -62,8 +62,8 @@ export class Demo {
     return this.#parts
   }
 
-  /** Starts the stand-ins, the router service, the server, the client and the ingress. Resolves to the roads. */
-  async start(): Promise<AccessPath[]> {
+  /** Starts the stand-ins, the router service, the server, the client and the ingress. Resolves to the entry points. */
+  async start(): Promise<EntryPoint[]> {
     await Promise.all([
       this.#settle(port => this.#startAppProxy(port), { 'app-proxy': 'http' }),
       this.#settle(port => this.#startEventSource(port), { 'event-source': 'http' }),
@@ -92,8 +92,8 @@ export class Demo {
     )
   }
 
-  /** Starts a second client, with an embedded router. Resolves to its road. The server stores its webhooks while it is offline. */
-  async startEmbedded(): Promise<AccessPath> {
+  /** Starts a second client, with an embedded router. Resolves to its entry point. The server stores its webhooks while it is offline. */
+  async startEmbedded(): Promise<EntryPoint> {
     await this.#startEmbedded()
     const keeper: Keeper = {
       stopClient: async () => await this.#embedded!.stop(),
@@ -101,8 +101,8 @@ export class Demo {
       recorded: ids => this.#recorded(ids),
     }
     const port = portOf(this.#address('public'))
-    const road = { name: 'embedded', host: HOSTS.embedded, port, ca: this.files.caPem, http2: HAS_HTTP2 }
-    return HAS_INBOX ? { ...road, keeper } : road
+    const entry = { name: 'embedded', host: HOSTS.embedded, port, ca: this.files.caPem, http2: HAS_HTTP2 }
+    return HAS_INBOX ? { ...entry, keeper } : entry
   }
 
   async #recorded(ids: readonly string[]): Promise<{ id: string; sha256: string }[]> {

@@ -2,23 +2,23 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Caller } from '../support/caller.ts'
 import { chunk, value } from '../support/http1-wire.ts'
-import { everyRoad, onRoads, Roads } from '../support/roads.ts'
+import { allEntries, describeThrough, Stack } from '../support/stack.ts'
 
-let roads: Roads
+let stack: Stack
 
 beforeAll(async () => {
-  roads = await Roads.start()
+  stack = await Stack.start()
 })
-afterAll(() => roads?.stop())
+afterAll(() => stack?.stop())
 
-onRoads(everyRoad, name => {
-  const caller = (): Promise<Caller> => roads.caller(name)
+describeThrough(allEntries, name => {
+  const caller = (): Promise<Caller> => stack.caller(name)
 
   describe('the caller leaves: the upstream request is aborted', () => {
     it('before the head of the answer', async () => {
       const arrived = Promise.withResolvers<void>()
       const gone = Promise.withResolvers<void>()
-      const path = roads.upstream.on('gone-early', async request => {
+      const path = stack.upstream.on('gone-early', async request => {
         arrived.resolve()
         await request.gone()
         gone.resolve()
@@ -31,7 +31,7 @@ onRoads(everyRoad, name => {
 
     it('in the middle of the answer', async () => {
       const gone = Promise.withResolvers<void>()
-      const path = roads.upstream.on('gone-midway', async request => {
+      const path = stack.upstream.on('gone-midway', async request => {
         await request.write('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n')
         await request.write(chunk(Buffer.from('first')))
         await request.gone()
@@ -50,7 +50,7 @@ onRoads(everyRoad, name => {
     it('in the middle of its own body', async () => {
       const gone = Promise.withResolvers<void>()
       const first = Promise.withResolvers<void>()
-      const path = roads.upstream.on('gone-body', async request => {
+      const path = stack.upstream.on('gone-body', async request => {
         try {
           for await (const _ of request.body) first.resolve()
           gone.reject(new Error('the body ended cleanly'))
@@ -72,7 +72,7 @@ onRoads(everyRoad, name => {
       ['chunked, between chunks', 'transfer-encoding: chunked', chunk(Buffer.from('some'))],
       ['chunked, within a chunk', 'transfer-encoding: chunked', 'ff\r\nsome'],
     ])('%s', async (_, field, bytes) => {
-      const path = roads.upstream.on('cut', async request => {
+      const path = stack.upstream.on('cut', async request => {
         await request.write(`HTTP/1.1 200 OK\r\n${field}\r\n\r\n`)
         await request.write(bytes)
         request.socket.end()
@@ -85,7 +85,7 @@ onRoads(everyRoad, name => {
 
     it('by a reset', async () => {
       const go = Promise.withResolvers<void>()
-      const path = roads.upstream.on('reset', async request => {
+      const path = stack.upstream.on('reset', async request => {
         await request.write('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n')
         await request.write(chunk(Buffer.from('some')))
         await go.promise
@@ -103,7 +103,7 @@ onRoads(everyRoad, name => {
       ['sends half a head', 'HTTP/1.1 200 OK\r\ncontent-le'],
       ['sends what is no HTTP', 'hello there\r\n\r\n'],
     ])('%s: 502 upstream-broken', async (_, bytes) => {
-      const path = roads.upstream.on('no-head', async request => {
+      const path = stack.upstream.on('no-head', async request => {
         await request.readAll()
         if (bytes !== '') await request.write(bytes)
         request.socket.end()

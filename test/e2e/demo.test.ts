@@ -42,7 +42,7 @@ function startDemo(args: readonly string[], environment: NodeJS.ProcessEnv = {})
   return { child, lines, printed, done }
 }
 
-it('--check: every kind of traffic on three roads, even where the usual ports are taken; exit 0', {
+it('--check: every kind of traffic through three entry points, even where the usual ports are taken; exit 0', {
   tags: ['slow'],
 }, async () => {
   const taken = await Promise.all([8080, 8443, 8081, 8082, 3017, 12_000].map(take))
@@ -106,13 +106,13 @@ it.runIf(needs('curl'))('the printed lines work when pasted; Ctrl-C leaves no pr
   expect(existsSync(folder)).toBe(false)
 })
 
-it('without nginx, the ingress road leads straight to the router service', { tags: ['slow'] }, async () => {
+it('without nginx, the ingress entry point is the router service itself', { tags: ['slow'] }, async () => {
   const files = await makeFiles()
   const demo = new Demo(files, '')
   const said = vi.spyOn(console, 'log').mockReturnValue()
   try {
-    const roads = (await demo.start()).filter(road => road.name === 'ingress')
-    expect(await runChecks(roads, files.secret, AbortSignal.timeout(120_000))).toBe(0)
+    const entries = (await demo.start()).filter(entry => entry.name === 'ingress')
+    expect(await runChecks(entries, files.secret, AbortSignal.timeout(120_000))).toBe(0)
     expect(said).toHaveBeenCalledTimes(Object.keys({ ...CHECKS, ...HTTP2_CHECKS }).length)
   } finally {
     await demo.stop()

@@ -3,15 +3,15 @@ import { createRouter } from '../../router/index.ts'
 import type { Caller, Reply } from '../support/caller.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { value, values } from '../support/http1-wire.ts'
-import { everyRoad, onRoads, Roads, UI_ORIGIN } from '../support/roads.ts'
 import { DOMAIN } from '../support/secrets.ts'
+import { allEntries, describeThrough, Stack, UI_ORIGIN } from '../support/stack.ts'
 
-let roads: Roads
+let stack: Stack
 
 beforeAll(async () => {
-  roads = await Roads.start()
+  stack = await Stack.start()
 })
-afterAll(() => roads?.stop())
+afterAll(() => stack?.stop())
 
 /** Checks the form of an error answer and returns its code. */
 function problemOf(reply: Reply & { content: Buffer }): string {
@@ -29,10 +29,10 @@ function problemOf(reply: Reply & { content: Buffer }): string {
   return problem.code
 }
 
-onRoads(everyRoad, name => {
+describeThrough(allEntries, name => {
   let caller: Caller
   beforeAll(async () => {
-    caller = await roads.caller(name)
+    caller = await stack.caller(name)
   })
 
   it('an upstream that refuses: 502 with CORS for the origin of the route', async () => {
@@ -65,14 +65,14 @@ onRoads(everyRoad, name => {
   })
 
   it("an upstream's own sallyport-error field is removed", async () => {
-    const path = roads.upstream.on('own-field', request => request.answer(500, 'mine', ['sallyport-error', 'forged']))
+    const path = stack.upstream.on('own-field', request => request.answer(500, 'mine', ['sallyport-error', 'forged']))
     const reply = await caller.ask({ path })
     expect([reply.status, reply.content.toString()]).toEqual([500, 'mine'])
     expect(value(reply.fields, 'sallyport-error')).toBeUndefined()
   })
 })
 
-onRoads(['tunnel, HTTP/1.1', 'tunnel, HTTP/2'], name => {
+describeThrough(['tunnel, HTTP/1.1', 'tunnel, HTTP/2'], name => {
   const many = new Array(240).fill('x-a')
   it.each([
     ['bad-request', 400, '/nobody-there/a#x', []],
@@ -82,11 +82,11 @@ onRoads(['tunnel, HTTP/1.1', 'tunnel, HTTP/2'], name => {
   ] as const)(
     'a head that gets no further: %s %i, with CORS for the origin of its route',
     async (code, status, path, more) => {
-      const caller = await roads.caller(name)
+      const caller = await stack.caller(name)
       const reply = await caller.ask({ path, fields: ['origin', UI_ORIGIN, ...more] })
       expect([reply.status, problemOf(reply)]).toEqual([status, code])
       expect(value(reply.fields, 'access-control-allow-origin')).toBe(UI_ORIGIN)
-      const again = await roads.caller(name)
+      const again = await stack.caller(name)
       const other = await again.ask({ path, fields: ['origin', 'https://evil.example', ...more] })
       expect([other.status, value(other.fields, 'access-control-allow-origin')]).toEqual([status, undefined])
     },
@@ -95,12 +95,12 @@ onRoads(['tunnel, HTTP/1.1', 'tunnel, HTTP/2'], name => {
 
 describe('the public edge', () => {
   it('a host outside our domains: 404 unknown-host', async () => {
-    const caller = await Http1Caller.connect({ ...roads.pair.place, authority: 'demo.elsewhere.test' }).catch(
+    const caller = await Http1Caller.connect({ ...stack.pair.place, authority: 'demo.elsewhere.test' }).catch(
       () => undefined,
     )
     // The certificate does not name it either; a caller that does not check still gets the error.
     expect(caller).toBeUndefined()
-    const ours = await Http1Caller.connect(roads.pair.place)
+    const ours = await Http1Caller.connect(stack.pair.place)
     ours.socket.write('GET / HTTP/1.1\r\nhost: demo.elsewhere.test\r\n\r\n')
     const reply = await ours.ask({ path: '/' })
     expect([reply.status, problemOf(reply)]).toEqual([404, 'unknown-host'])
@@ -108,7 +108,7 @@ describe('the public edge', () => {
   })
 
   it('a runtime that has never connected: 503 runtime-offline with Retry-After', async () => {
-    const caller = await Http1Caller.connect(roads.pair.placeOf('nobody'))
+    const caller = await Http1Caller.connect(stack.pair.placeOf('nobody'))
     const reply = await caller.ask({ path: '/app-proxy' })
     expect([reply.status, problemOf(reply)]).toEqual([503, 'runtime-offline'])
     expect(Number(value(reply.fields, 'retry-after'))).toBeGreaterThan(0)
@@ -120,8 +120,8 @@ describe('the public edge', () => {
     const target = createRouter({
       routes: { routes: [{ name: 'a', match: { path: '/app-proxy' }, target: 'http://127.0.0.1:1', cors }] },
     })
-    const tunnel = await roads.pair.connect('leaver', target)
-    const caller = await Http1Caller.connect(roads.pair.placeOf('leaver'))
+    const tunnel = await stack.pair.connect('leaver', target)
+    const caller = await Http1Caller.connect(stack.pair.placeOf('leaver'))
     expect((await caller.ask({ path: '/app-proxy' })).status).toBe(502)
     await tunnel.close({ graceMs: 0 })
     const gone = await caller.ask({ path: '/app-proxy/api', fields: ['origin', UI_ORIGIN] })
@@ -134,7 +134,7 @@ describe('the public edge', () => {
   })
 
   it(`a name under ${DOMAIN} that is not a DNS label: 404`, async () => {
-    const caller = await Http1Caller.connect(roads.pair.place)
+    const caller = await Http1Caller.connect(stack.pair.place)
     caller.socket.write(`GET / HTTP/1.1\r\nhost: a.b.${DOMAIN}\r\n\r\n`)
     const reply = await caller.ask({ path: '/' })
     expect([reply.status, problemOf(reply)]).toEqual([404, 'unknown-host'])

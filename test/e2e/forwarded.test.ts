@@ -51,7 +51,7 @@ afterAll(async () => {
   await upstream?.stop()
 })
 
-const ROADS = {
+const ENTRIES = {
   'embedded router': () => pair.placeOf('embedded'),
   'client to router service': () => pair.placeOf('service'),
   'nginx to router service': () => ({
@@ -61,7 +61,7 @@ const ROADS = {
   }),
 }
 
-for (const [name, place] of Object.entries(ROADS)) {
+for (const [name, place] of Object.entries(ENTRIES)) {
   describe.runIf(!name.startsWith('nginx') || needs('nginx'))(name, () => {
     let caller: Caller
     beforeAll(async () => {

@@ -17,7 +17,7 @@ import {
 } from '@grpc/grpc-js'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { chunk, value } from '../support/http1-wire.ts'
-import { everyRoad, http2Roads, onRoads, type RoadName, Roads } from '../support/roads.ts'
+import { allEntries, describeThrough, type EntryName, http2Entries, Stack } from '../support/stack.ts'
 
 const bytes = { serialize: (value: Buffer) => value, deserialize: (value: Buffer) => value }
 const method = (name: string, isStream: boolean) => ({
@@ -51,7 +51,7 @@ interface EchoClient extends Client {
 }
 
 let grpc: Server
-let roads: Roads
+let stack: Stack
 
 const unary: handleUnaryCall<Buffer, Buffer> = (call, done) => {
   const initial = new Metadata()
@@ -81,7 +81,7 @@ beforeAll(async () => {
       error ? reject(error) : resolve(bound),
     ),
   )
-  roads = await Roads.start(upstream => ({
+  stack = await Stack.start(upstream => ({
     routes: [
       { name: 'grpc', match: { path: '/test.Echo' }, target: `h2c://127.0.0.1:${port}` },
       { name: 'web', match: { path: '/' }, target: `http://127.0.0.1:${upstream.port}` },
@@ -89,12 +89,12 @@ beforeAll(async () => {
   }))
 })
 afterAll(async () => {
-  await roads?.stop()
+  await stack?.stop()
   grpc?.forceShutdown()
 })
 
-function client(name: RoadName): EchoClient {
-  const { port, authority, ca } = roads.place(name)
+function client(name: EntryName): EchoClient {
+  const { port, authority, ca } = stack.place(name)
   const channel: ChannelCredentials =
     ca === undefined ? credentials.createInsecure() : credentials.createSsl(Buffer.from(ca))
   const host = authority.split(':')[0] ?? ''
@@ -104,7 +104,7 @@ function client(name: RoadName): EchoClient {
   return new Echo(`127.0.0.1:${port}`, channel, options) as unknown as EchoClient
 }
 
-onRoads(http2Roads, name => {
+describeThrough(http2Entries, name => {
   let echo: EchoClient
   beforeAll(() => {
     echo = client(name)
@@ -159,7 +159,7 @@ onRoads(http2Roads, name => {
   })
 })
 
-onRoads(everyRoad, name => {
+describeThrough(allEntries, name => {
   it('gRPC-web: frames pass unchanged in both directions, each as it arrives', async () => {
     const frame = (kind: number, text: string) => {
       const head = Buffer.alloc(5)
@@ -167,7 +167,7 @@ onRoads(everyRoad, name => {
       head.writeUInt32BE(text.length, 1)
       return Buffer.concat([head, Buffer.from(text)])
     }
-    const path = roads.upstream.on('grpc-web', async request => {
+    const path = stack.upstream.on('grpc-web', async request => {
       const body = await request.readAll()
       await request.write(
         'HTTP/1.1 200 OK\r\ncontent-type: application/grpc-web+proto\r\ntransfer-encoding: chunked\r\n\r\n',
@@ -176,7 +176,7 @@ onRoads(everyRoad, name => {
       await request.write(chunk(frame(0x80, 'grpc-status: 0\r\n')))
       await request.write('0\r\n\r\n')
     })
-    const caller = await roads.caller(name)
+    const caller = await stack.caller(name)
     const fields = ['content-type', 'application/grpc-web+proto', 'x-grpc-web', '1']
     const reply = await caller.ask({ method: 'POST', path, fields, body: frame(0, 'message') })
     expect(value(reply.fields, 'content-type')).toBe('application/grpc-web+proto')

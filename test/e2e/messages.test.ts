@@ -3,39 +3,39 @@ import { ByteReader } from '../support/byte-reader.ts'
 import type { Caller } from '../support/caller.ts'
 import { dial } from '../support/caller-http1.ts'
 import { bodyForm, chunk, collect, readBody, readHead, value, values } from '../support/http1-wire.ts'
-import { http1Roads, onRoads, ourRoads, Roads } from '../support/roads.ts'
+import { describeThrough, http1Entries, ourEntries, Stack } from '../support/stack.ts'
 
-let roads: Roads
+let stack: Stack
 
 beforeAll(async () => {
-  roads = await Roads.start()
+  stack = await Stack.start()
 })
-afterAll(() => roads?.stop())
+afterAll(() => stack?.stop())
 
 /** The fields of an upstream's answer that a caller must see, without those that we or a proxy add. */
 function picked(fields: readonly string[], ...names: string[]): string[] {
   return fields.filter((_, i) => names.includes((fields[i - (i % 2)] ?? '').toLowerCase()))
 }
 
-onRoads(ourRoads, name => {
+describeThrough(ourEntries, name => {
   let caller: Caller
   beforeAll(async () => {
-    caller = await roads.caller(name)
+    caller = await stack.caller(name)
   })
 
   it('keep-alive: many exchanges on one connection, upstream connections reused', async () => {
-    const path = roads.upstream.on('keep-alive', request => request.answer(200, request.path))
+    const path = stack.upstream.on('keep-alive', request => request.answer(200, request.path))
     await caller.ask({ path })
-    const before = roads.upstream.connections
+    const before = stack.upstream.connections
     for (let i = 0; i < 20; i++) {
       const reply = await caller.ask({ path: `${path}?${i}` })
       expect(reply.content.toString()).toBe(`${path}?${i}`)
     }
-    expect(roads.upstream.connections).toBe(before)
+    expect(stack.upstream.connections).toBe(before)
   })
 
   it('chunked down: the body arrives whole and in order', async () => {
-    const path = roads.upstream.on('chunked-down', async request => {
+    const path = stack.upstream.on('chunked-down', async request => {
       await request.write('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n')
       for (let i = 0; i < 50; i++) await request.write(chunk(Buffer.alloc(i * 37 + 1, i)))
       await request.write('0\r\n\r\n')
@@ -47,7 +47,7 @@ onRoads(ourRoads, name => {
   })
 
   it('chunked up: a body of unknown length arrives whole and without a length', async () => {
-    const path = roads.upstream.on('chunked-up', async request => {
+    const path = stack.upstream.on('chunked-up', async request => {
       const body = await request.readAll()
       await request.answer(
         200,
@@ -62,7 +62,7 @@ onRoads(ourRoads, name => {
   })
 
   it('trailers down', async () => {
-    const path = roads.upstream.on('trailers-down', request =>
+    const path = stack.upstream.on('trailers-down', request =>
       request.write(
         'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n2\r\nok\r\n0\r\nx-sum: 42\r\nx-sum: 43\r\n\r\n',
       ),
@@ -74,7 +74,7 @@ onRoads(ourRoads, name => {
   })
 
   it('trailers up', async () => {
-    const path = roads.upstream.on('trailers-up', async request => {
+    const path = stack.upstream.on('trailers-up', async request => {
       await request.readAll()
       await request.answer(200, JSON.stringify(request.trailers))
     })
@@ -85,7 +85,7 @@ onRoads(ourRoads, name => {
   })
 
   it('Expect: 100-continue: the body goes out only after the 100', async () => {
-    const path = roads.upstream.on('expect', async request => {
+    const path = stack.upstream.on('expect', async request => {
       if (value(request.fields, 'expect') !== undefined) await request.write('HTTP/1.1 100 Continue\r\n\r\n')
       await request.answer(200, await request.readAll())
     })
@@ -97,14 +97,14 @@ onRoads(ourRoads, name => {
   })
 
   it('Expect: 100-continue: a refusal comes instead of the 100', async () => {
-    const path = roads.upstream.on('expect-refused', request => request.answer(417, 'no'))
+    const path = stack.upstream.on('expect-refused', request => request.answer(417, 'no'))
     const exchange = caller.begin({ method: 'POST', path, stream: true, fields: ['expect', '100-continue'] })
     const reply = await exchange.reply
     expect(reply.status).toBe(417)
     expect((await reply.readAll()).toString()).toBe('no')
     expect(exchange.informational).toEqual([])
     caller.close()
-    caller = await roads.caller(name)
+    caller = await stack.caller(name)
   })
 
   it('103 early hints, before the answer', async () => {
@@ -112,7 +112,7 @@ onRoads(ourRoads, name => {
     const hinted = new Promise<void>(resolve => {
       go = resolve
     })
-    const path = roads.upstream.on('early-hints', async request => {
+    const path = stack.upstream.on('early-hints', async request => {
       await request.write(
         'HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\nlink: </b.js>; rel=preload\r\n\r\n',
       )
@@ -130,7 +130,7 @@ onRoads(ourRoads, name => {
   })
 
   it('HEAD has the length of the GET and no body; the next exchange is not disturbed', async () => {
-    const path = roads.upstream.on('head', request =>
+    const path = stack.upstream.on('head', request =>
       request.method === 'HEAD'
         ? request.write('HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n')
         : request.answer(200, 'next'),
@@ -143,7 +143,7 @@ onRoads(ourRoads, name => {
   })
 
   it.each([204, 304])('%i has no body; the next exchange is not disturbed', async status => {
-    const path = roads.upstream.on(`status-${status}`, request =>
+    const path = stack.upstream.on(`status-${status}`, request =>
       request.path.endsWith('?next')
         ? request.answer(200, 'next')
         : request.write(`HTTP/1.1 ${status} Whatever\r\netag: "abc"\r\n\r\n`),
@@ -156,7 +156,7 @@ onRoads(ourRoads, name => {
   })
 
   it.each(['FOO', 'PROPFIND', 'M-SEARCH', 'get', "!#$%&'*+-.^_`|~0z"])('method %s is passed on', async method => {
-    const path = roads.upstream.on('method', request => request.answer(200, request.method))
+    const path = stack.upstream.on('method', request => request.answer(200, request.method))
     expect((await caller.ask({ method, path })).content.toString()).toBe(method)
   })
 
@@ -188,7 +188,7 @@ onRoads(ourRoads, name => {
       'a=1; Path=/',
     ]
     let seen: string[] = []
-    const path = roads.upstream.on('fields', request => {
+    const path = stack.upstream.on('fields', request => {
       seen = request.fields
       return request.answer(200, '', answered)
     })
@@ -204,28 +204,28 @@ onRoads(ourRoads, name => {
     '/x?',
     '/x??y=/../z',
   ])('path and query byte for byte: %s', async rest => {
-    const base = roads.upstream.on('path', request => request.answer(200, 'no'))
-    roads.upstream.answers.set(`${base}${rest}`.split('?')[0] ?? '', request => request.answer(200, request.path))
+    const base = stack.upstream.on('path', request => request.answer(200, 'no'))
+    stack.upstream.answers.set(`${base}${rest}`.split('?')[0] ?? '', request => request.answer(200, request.path))
     const reply = await caller.ask({ path: `${base}${rest}` })
     expect(reply.content.toString()).toBe(`${base}${rest}`)
   })
 
   it("an answer before the request's end arrives whole, and the connection or stream ends cleanly", async () => {
-    const path = roads.upstream.on('early', request => request.answer(413, 'too much', ['connection', 'close']))
+    const path = stack.upstream.on('early', request => request.answer(413, 'too much', ['connection', 'close']))
     const exchange = caller.begin({ method: 'POST', path, stream: true })
     await exchange.write(Buffer.from('the first bytes of many'))
     const reply = await exchange.reply
     expect(reply.status).toBe(413)
     expect((await reply.readAll()).toString()).toBe('too much')
     caller.close()
-    caller = await roads.caller(name)
-    const next = roads.upstream.on('after-early', request => request.answer(200, 'fine'))
+    caller = await stack.caller(name)
+    const next = stack.upstream.on('after-early', request => request.answer(200, 'fine'))
     expect((await caller.ask({ path: next })).content.toString()).toBe('fine')
   })
 
   it('traceparent passes; X-Request-Id is created and sent to both sides', async () => {
     let seen: string[] = []
-    const path = roads.upstream.on('trace', request => {
+    const path = stack.upstream.on('trace', request => {
       seen = request.fields
       return request.answer(200)
     })
@@ -237,24 +237,24 @@ onRoads(ourRoads, name => {
   })
 })
 
-onRoads(http1Roads, name => {
+describeThrough(http1Entries, name => {
   it('pipelining: answers arrive in the order of the requests, though the upstream finishes them in another', async () => {
-    const place = roads.place(name)
-    const base = roads.upstream.on('pipelined', () => {})
+    const place = stack.place(name)
+    const base = stack.upstream.on('pipelined', () => {})
     let second = () => {}
     const secondDone = new Promise<void>(resolve => {
       second = resolve
     })
-    roads.upstream.answers.set(`${base}/1`, async request => {
+    stack.upstream.answers.set(`${base}/1`, async request => {
       // Where the edge sends one at a time, the second request never begins before the first has ended.
       await Promise.race([secondDone, new Promise(resolve => setImmediate(resolve))])
       await request.answer(200, 'first')
     })
-    roads.upstream.answers.set(`${base}/2`, async request => {
+    stack.upstream.answers.set(`${base}/2`, async request => {
       await request.answer(200, `second ${await request.readAll()}`)
       second()
     })
-    roads.upstream.answers.set(`${base}/3`, request => request.answer(200, 'third'))
+    stack.upstream.answers.set(`${base}/3`, request => request.answer(200, 'third'))
     const socket = await dial(place)
     const head = (line: string, more = '') => `${line} HTTP/1.1\r\nhost: ${place.authority}\r\n${more}\r\n`
     socket.write(

@@ -4,17 +4,17 @@ import { patternChunks, patternDigest } from '../../cli/demo/pattern.ts'
 import type { Caller } from '../support/caller.ts'
 import { chunk, value } from '../support/http1-wire.ts'
 import { long } from '../support/needs.ts'
-import { everyRoad, onRoads, Roads } from '../support/roads.ts'
+import { allEntries, describeThrough, Stack } from '../support/stack.ts'
 
 const MIB = 1024 * 1024
 const BODY_BYTES = long ? 1024 * MIB : 100 * MIB
 
-let roads: Roads
+let stack: Stack
 
 beforeAll(async () => {
-  roads = await Roads.start()
+  stack = await Stack.start()
 })
-afterAll(() => roads?.stop())
+afterAll(() => stack?.stop())
 
 /** Lets the upstream go on only when the caller says so. */
 class Turns {
@@ -40,10 +40,10 @@ class Turns {
   }
 }
 
-onRoads(everyRoad, name => {
+describeThrough(allEntries, name => {
   let caller: Caller
   beforeAll(async () => {
-    caller = await roads.caller(name)
+    caller = await stack.caller(name)
   })
 
   it.each([
@@ -51,7 +51,7 @@ onRoads(everyRoad, name => {
     ['an endless download', 'application/octet-stream', (i: number) => String(i % 10)],
   ])('%s: the upstream sends the next only when the caller has the last', async (_, type, text) => {
     const turns = new Turns()
-    const path = roads.upstream.on('by-cause', async request => {
+    const path = stack.upstream.on('by-cause', async request => {
       await request.write(`HTTP/1.1 200 OK\r\ncontent-type: ${type}\r\ntransfer-encoding: chunked\r\n\r\n`)
       for (let i = 0; await turns.take(); i++) await request.write(chunk(Buffer.from(text(i))))
       await request.write('0\r\n\r\n')
@@ -77,7 +77,7 @@ onRoads(everyRoad, name => {
 
   it('a body up, step by step: the caller sends the next only when the upstream has the last', async () => {
     const turns = new Turns()
-    const path = roads.upstream.on('up-by-cause', async request => {
+    const path = stack.upstream.on('up-by-cause', async request => {
       let bytes = 0
       for await (const part of request.body) {
         bytes += part.length
@@ -95,7 +95,7 @@ onRoads(everyRoad, name => {
   })
 
   it(`${BODY_BYTES / MIB} MiB down, checksummed`, async () => {
-    const path = roads.upstream.on('down', async request => {
+    const path = stack.upstream.on('down', async request => {
       await request.write(`HTTP/1.1 200 OK\r\ncontent-length: ${BODY_BYTES}\r\n\r\n`)
       for (const part of patternChunks(BODY_BYTES)) await request.write(part)
     })
@@ -107,7 +107,7 @@ onRoads(everyRoad, name => {
   })
 
   it(`${BODY_BYTES / MIB} MiB up, checksummed`, async () => {
-    const path = roads.upstream.on('up', async request => {
+    const path = stack.upstream.on('up', async request => {
       const hash = createHash('sha256')
       for await (const part of request.body) hash.update(part)
       await request.answer(200, `${value(request.fields, 'content-length')} ${hash.digest('hex')}`)

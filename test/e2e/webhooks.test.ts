@@ -4,7 +4,7 @@ import { Webhook } from 'standardwebhooks'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import type { Caller } from '../support/caller.ts'
 import { value } from '../support/http1-wire.ts'
-import { everyRoad, onRoads, ourRoads, Roads } from '../support/roads.ts'
+import { allEntries, describeThrough, ourEntries, Stack } from '../support/stack.ts'
 
 const BODY_LIMIT = 25 * 1024 * 1024
 /** Published by GitHub in "Validating webhook deliveries". */
@@ -28,11 +28,11 @@ interface Delivery {
   body: Buffer
 }
 
-let roads: Roads
+let stack: Stack
 let delivered: Delivery
 
 beforeAll(async () => {
-  roads = await Roads.start(upstream => ({
+  stack = await Stack.start(upstream => ({
     routes: [
       {
         name: 'webhooks',
@@ -44,21 +44,21 @@ beforeAll(async () => {
     ],
     resolve: { 'push-eventsource-svc.demo.svc.cluster.local:80': `127.0.0.1:${upstream.port}` },
   }))
-  roads.upstream.answers.set('/webhooks/demo/push/github', async request => {
+  stack.upstream.answers.set('/webhooks/demo/push/github', async request => {
     delivered = { path: request.path, fields: request.fields, body: await request.readAll() }
     await request.answer(200, 'success')
   })
 })
-afterAll(() => roads?.stop())
+afterAll(() => stack?.stop())
 
-onRoads(everyRoad, name => {
+describeThrough(allEntries, name => {
   const path = '/webhooks/demo/push/github?from=a+b%20c'
   let caller: Caller
   beforeAll(async () => {
-    caller = await roads.caller(name)
+    caller = await stack.caller(name)
   })
 
-  it("GitHub's published vector verifies at the end of the road", async () => {
+  it("GitHub's published vector verifies at the upstream", async () => {
     const fields = ['x-github-event', 'push', 'x-hub-signature-256', GITHUB.signature]
     const reply = await caller.ask({ method: 'POST', path, fields, body: GITHUB.body })
     expect([reply.status, reply.content.toString()]).toEqual([200, 'success'])
@@ -120,9 +120,9 @@ onRoads(everyRoad, name => {
 })
 
 // nginx does not read an answer that arrives while it is still sending the body.
-onRoads(ourRoads, name => {
+describeThrough(ourEntries, name => {
   it('one byte over the limit gets 413', async () => {
-    const caller = await roads.caller(name)
+    const caller = await stack.caller(name)
     const path = '/webhooks/demo/push/github'
     const big = await caller.ask({ method: 'POST', path, body: Buffer.alloc(BODY_LIMIT + 1) })
     expect([big.status, value(big.fields, 'sallyport-error')]).toEqual([413, 'body-too-large'])

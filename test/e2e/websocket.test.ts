@@ -7,12 +7,12 @@ import { ByteReader } from '../support/byte-reader.ts'
 import type { Caller } from '../support/caller.ts'
 import { dial } from '../support/caller-http1.ts'
 import { readHead, value } from '../support/http1-wire.ts'
-import { everyRoad, http1Roads, onRoads, Roads } from '../support/roads.ts'
+import { allEntries, describeThrough, http1Entries, Stack } from '../support/stack.ts'
 
 const MESSAGE_BYTES = 10 * 1024 * 1024
 
 let echo: Server
-let roads: Roads
+let stack: Stack
 /** What the upstream's side saw, in order. */
 let upstreamSaw: string[]
 let upstreamClosed: Promise<string>
@@ -34,10 +34,10 @@ beforeAll(async () => {
   })
   await once(echo, 'listening')
   const target = `http://127.0.0.1:${(echo.address() as AddressInfo).port}`
-  roads = await Roads.start(() => ({ routes: [{ name: 'echo', match: { path: '/' }, target }] }))
+  stack = await Stack.start(() => ({ routes: [{ name: 'echo', match: { path: '/' }, target }] }))
 })
 afterAll(async () => {
-  await roads?.stop()
+  await stack?.stop()
   echo?.closeAllConnections()
   echo?.close()
 })
@@ -62,10 +62,10 @@ async function take(ws: WebSocket): Promise<{ data: Buffer; isBinary: boolean }>
   return { data, isBinary }
 }
 
-onRoads(everyRoad, name => {
+describeThrough(allEntries, name => {
   let caller: Caller
   beforeAll(async () => {
-    caller = await roads.caller(name)
+    caller = await stack.caller(name)
   })
 
   it('text and binary messages keep their kind and their bytes', async () => {
@@ -148,9 +148,9 @@ onRoads(everyRoad, name => {
   })
 })
 
-onRoads(http1Roads, name => {
+describeThrough(http1Entries, name => {
   it('extensions are negotiated end to end: compressed frames pass unchanged', async () => {
-    const caller = await roads.caller(name)
+    const caller = await stack.caller(name)
     const ws = await caller.webSocket('/ws', { perMessageDeflate: true })
     expect(ws.extensions).toContain('permessage-deflate')
     const text = 'again and again, '.repeat(1000)
@@ -160,7 +160,7 @@ onRoads(http1Roads, name => {
   })
 
   it('an upstream that declines is heard, and nothing sent behind the handshake reaches it', async () => {
-    const place = roads.place(name)
+    const place = stack.place(name)
     const socket = await dial(place)
     const key = Buffer.alloc(16, 7).toString('base64')
     socket.write(

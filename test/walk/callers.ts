@@ -6,14 +6,14 @@ import { type Behaviour, queryOf } from './upstream.ts'
 import { HOOK, HOST, HOSTILE_HOST, RUNTIME, type World } from './world.ts'
 
 /** `hostile`: over the hop, to a client that answers and consumes nothing of a request. */
-export type Road = 'direct' | 'hop' | 'hostile' | 'router' | 'embedded'
+export type Entry = 'direct' | 'hop' | 'hostile' | 'router' | 'embedded'
 export type Protocol = 'http1' | 'http2' | 'upgrade' | 'upgrade over http2'
 
 type Manner = 'whole' | 'cancels' | 'resets' | 'half-closes' | 'slow' | 'reads nothing'
 const MANNERS: readonly Manner[] = ['whole', 'whole', 'cancels', 'resets', 'half-closes', 'slow', 'reads nothing']
 
 export interface Plan {
-  readonly road: Road
+  readonly entry: Entry
   readonly address: string
   readonly protocol: Protocol
   /** The protocol of the upstream. */
@@ -37,21 +37,21 @@ export interface Plan {
 const SIZES = [0, 0, 1, 100, 5000, 60_000, 70_000, 300_000, 1_000_000]
 const CODES = [0, 1, 2, 5, 7, 8, 11, 13]
 
-const ROADS: readonly Road[] = ['direct', 'direct', 'hop', 'hop', 'hostile', 'router', 'embedded']
+const ENTRIES: readonly Entry[] = ['direct', 'direct', 'hop', 'hop', 'hostile', 'router', 'embedded']
 
 export function makePlan(random: Random, hasFar: boolean): Plan {
-  const road = random.pick<Road>(hasFar ? ROADS : ['direct', 'router', 'embedded'])
-  const upgrades = road !== 'hostile' && random.oneIn(5)
+  const entry = random.pick<Entry>(hasFar ? ENTRIES : ['direct', 'router', 'embedded'])
+  const upgrades = entry !== 'hostile' && random.oneIn(5)
   const two = random.oneIn(2)
   const protocol = upgrades ? (two ? 'upgrade over http2' : 'upgrade') : two ? 'http2' : 'http1'
   const manner = random.pick(MANNERS)
-  const bodyBytes = road === 'hostile' ? 300_000 : random.pick(SIZES)
+  const bodyBytes = entry === 'hostile' ? 300_000 : random.pick(SIZES)
   return {
-    road,
+    entry,
     address: `127.0.1.${random.between(1, 4)}`,
     protocol,
     behind: upgrades || random.oneIn(2) ? 'http1' : 'http2',
-    webhook: !upgrades && road !== 'router' && random.oneIn(2),
+    webhook: !upgrades && entry !== 'router' && random.oneIn(2),
     manner,
     endless: random.oneIn(5),
     bodyBytes,
@@ -79,7 +79,7 @@ export function greedyPlan(random: Random, endless: boolean): Plan {
     end: 'whole',
   }
   const greedy = {
-    road: 'direct',
+    entry: 'direct',
     address: '127.0.1.1',
     protocol: 'http2',
     behind: 'http1',
@@ -94,7 +94,7 @@ export function hostilePlan(random: Random): Plan {
   const protocol = random.pick(['http1', 'http2'] as const)
   return {
     ...makePlan(random, true),
-    road: 'hostile',
+    entry: 'hostile',
     protocol,
     manner: 'whole',
     endless: false,
@@ -116,11 +116,11 @@ const ARRIVES_BYTES = 60_000
 const FRAMED_BYTES = 45_000
 
 export function play(world: World, plan: Plan): Playing {
-  if (plan.road === 'embedded') return playEmbedded(world, plan)
+  if (plan.entry === 'embedded') return playEmbedded(world, plan)
   const { port } =
-    plan.road === 'direct'
+    plan.entry === 'direct'
       ? world.near.publicAddress!
-      : plan.road === 'hop' || plan.road === 'hostile'
+      : plan.entry === 'hop' || plan.entry === 'hostile'
         ? world.far!.publicAddress!
         : world.service.address
   return plan.protocol.includes('http2') ? playHttp2(port, plan) : playHttp1(port, plan)
@@ -130,8 +130,8 @@ function later(ms: number): Promise<void> {
   return new Promise(resolve => setTimeout(resolve, ms))
 }
 
-function hostOf({ road }: Plan): string {
-  return road === 'hostile' ? HOSTILE_HOST : HOST
+function hostOf({ entry }: Plan): string {
+  return entry === 'hostile' ? HOSTILE_HOST : HOST
 }
 
 function pathOf({ behind, behaviour, webhook }: Plan): string {
@@ -233,7 +233,7 @@ function playHttp2(port: number, plan: Plan): Playing {
 
 /** Its answers are sure to wait at its server. */
 function isHeld({
-  road,
+  entry,
   manner,
   windowBytes,
   protocol,
@@ -243,7 +243,7 @@ function isHeld({
   const isAnswered = when === 'early' || !reads || !endless
   const isWhole = bytes >= ARRIVES_BYTES && (end === 'whole' || end === 'half')
   return (
-    road === 'direct' &&
+    entry === 'direct' &&
     protocol === 'http2' &&
     manner === 'reads nothing' &&
     windowBytes === 0 &&
@@ -285,8 +285,8 @@ function endlessBody(signal: AbortSignal): ReadableStream<Uint8Array> {
 const CANARY: Behaviour = { when: 'early', reads: true, bytes: 60_000, length: true, end: 'whole' }
 
 /** A small request of somebody else; what came of it, if its answer did not come whole. */
-export async function canary(world: World, road: 'direct' | 'hop'): Promise<string | undefined> {
-  const { port } = (road === 'direct' ? world.near : world.far!).publicAddress!
+export async function canary(world: World, entry: 'direct' | 'hop'): Promise<string | undefined> {
+  const { port } = (entry === 'direct' ? world.near : world.far!).publicAddress!
   const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.2.1' })
   socket.on('error', () => {})
   socket.write(`GET /http1${queryOf(CANARY)} HTTP/1.1\r\nhost: ${HOST}\r\nconnection: close\r\n\r\n`)
@@ -299,5 +299,7 @@ export async function canary(world: World, road: 'direct' | 'hop'): Promise<stri
   await new Promise(resolve => socket.once('close', resolve))
   const [status = ''] = head.split('\r\n')
   const [, code = ''] = /^sallyport-error: (.*)\r$/m.exec(head) ?? []
-  return status === 'HTTP/1.1 200 OK' && bytes > CANARY.bytes ? undefined : `${road}: ${status} ${code}, ${bytes} bytes`
+  return status === 'HTTP/1.1 200 OK' && bytes > CANARY.bytes
+    ? undefined
+    : `${entry}: ${status} ${code}, ${bytes} bytes`
 }

@@ -87,11 +87,11 @@ async function playAll(
     else if (event === 'a flood of pings') return flood(world)
     return undefined
   })
-  const roads = world.far === undefined ? (['direct'] as const) : (['direct', 'hop'] as const)
+  const entries = world.far === undefined ? (['direct'] as const) : (['direct', 'hop'] as const)
   const canaries = [1, 2, 3].flatMap(part =>
-    roads.map(async road => {
+    entries.map(async entry => {
       await delay((endMs * part) / 4)
-      return canary(world, road)
+      return canary(world, entry)
     }),
   )
   await Promise.race([Promise.all(callers), delay(endMs)])

@@ -169,7 +169,7 @@ export class World {
     this.near.drainRuntime(RUNTIME, { graceMs })
   }
 
-  /** Resolves once exchanges are taken on all roads. */
+  /** Resolves once exchanges are accepted at all entry points. */
   async ready(): Promise<void> {
     await Promise.all(this.#gone.splice(0))
     if (this.#hostile?.session.closed !== false)

@@ -92,8 +92,8 @@ class Caller implements PlayedCaller {
   #fields(): Buffer {
     const script = this.#script
     const isWebSocket = script.next() % 12 === 0
-    const road = script.pick(['/one', '/two', '/one', '/two', '/one', '/two', '/gone', '/nowhere'])
-    const path = `${road}${script.pick(PATHS)}`
+    const prefix = script.pick(['/one', '/two', '/one', '/two', '/one', '/two', '/gone', '/nowhere'])
+    const path = `${prefix}${script.pick(PATHS)}`
     const pseudo: (readonly [string, string])[] = [
       [':method', isWebSocket ? 'CONNECT' : script.pick(METHODS)],
       [':scheme', 'http'],

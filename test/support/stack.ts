@@ -1,4 +1,4 @@
-/** The ways in: each test of `e2e/` runs on every road that can carry it. */
+/** A server, a client, a router and nginx in front of one upstream. Each test of `e2e/` runs through every entry point that can carry it. */
 import { describe } from 'vitest'
 import { createRouter, type Router, type RouterService, type RouteTable, serveRouter } from '../../router/index.ts'
 import type { Caller, Place } from './caller.ts'
@@ -11,38 +11,31 @@ import type { ProxyProgram } from './proxy-program.ts'
 import { DOMAIN, makeSecrets, type Secrets } from './secrets.ts'
 import { Upstream } from './upstream.ts'
 
-export type RoadName = 'tunnel, HTTP/1.1' | 'tunnel, HTTP/2' | 'router, HTTP/1.1' | 'router, HTTP/2' | 'nginx'
+const ENTRIES = {
+  'tunnel, HTTP/1.1': { part: 'tunnel', protocol: 'http1' },
+  'tunnel, HTTP/2': { part: 'tunnel', protocol: 'http2' },
+  'router, HTTP/1.1': { part: 'router', protocol: 'http1' },
+  'router, HTTP/2': { part: 'router', protocol: 'http2' },
+  nginx: { part: 'nginx', protocol: 'http1' },
+} as const
 
-interface RoadRow {
-  readonly way: 'tunnel' | 'router' | 'nginx'
-  readonly protocol: 'http1' | 'http2'
-}
+export type EntryName = keyof typeof ENTRIES
 
-const ROADS: Record<RoadName, RoadRow> = {
-  'tunnel, HTTP/1.1': { way: 'tunnel', protocol: 'http1' },
-  'tunnel, HTTP/2': { way: 'tunnel', protocol: 'http2' },
-  'router, HTTP/1.1': { way: 'router', protocol: 'http1' },
-  'router, HTTP/2': { way: 'router', protocol: 'http2' },
-  nginx: { way: 'nginx', protocol: 'http1' },
-}
+export const allEntries = Object.keys(ENTRIES) as readonly EntryName[]
+/** Without nginx, for what it does not carry. */
+export const ourEntries = allEntries.filter(name => name !== 'nginx')
+export const http1Entries = ourEntries.filter(name => ENTRIES[name].protocol === 'http1')
+export const http2Entries = ourEntries.filter(name => ENTRIES[name].protocol === 'http2')
 
-const ALL = Object.keys(ROADS) as RoadName[]
-
-export const everyRoad: readonly RoadName[] = ALL
-/** Those of ours alone, for what nginx does not carry. */
-export const ourRoads: readonly RoadName[] = ALL.filter(name => name !== 'nginx')
-export const http1Roads: readonly RoadName[] = ourRoads.filter(name => ROADS[name].protocol === 'http1')
-export const http2Roads: readonly RoadName[] = ourRoads.filter(name => ROADS[name].protocol === 'http2')
-
-/** The same tests on each of these roads, as far as this machine has them. */
-export function onRoads(names: readonly RoadName[], tests: (name: RoadName) => void): void {
+/** Runs the tests through each of these entry points, as far as this machine has them. */
+export function describeThrough(names: readonly EntryName[], tests: (name: EntryName) => void): void {
   for (const name of names) describe.runIf(name !== 'nginx' || needs('nginx'))(name, () => tests(name))
 }
 
 export const UI_ORIGIN = 'https://ui.example.com'
 
-/** All roads to one upstream, and the upstream. Started once per file. */
-export class Roads {
+/** Everything from the entry points to the upstream. Started once per file. */
+export class Stack {
   readonly upstream: Upstream
   readonly pair: Pair
   readonly secrets: Secrets
@@ -67,7 +60,7 @@ export class Roads {
     this.#nginx = nginx
   }
 
-  static async start(table: (upstream: Upstream) => RouteTable = defaultTable): Promise<Roads> {
+  static async start(table: (upstream: Upstream) => RouteTable = defaultTable): Promise<Stack> {
     const upstream = await Upstream.start()
     const secrets = await makeSecrets()
     const router = createRouter({ routes: table(upstream) })
@@ -79,21 +72,21 @@ export class Roads {
       trustedProxies: needs('nginx') ? ['127.0.0.1/32'] : [],
     })
     const nginx = needs('nginx') ? await startNginx(`http://127.0.0.1:${service.address.port}`, secrets) : undefined
-    return new Roads(upstream, pair, secrets, router, service, nginx)
+    return new Stack(upstream, pair, secrets, router, service, nginx)
   }
 
-  place(name: RoadName): Place {
+  place(name: EntryName): Place {
     const { ca } = this.secrets
-    const { way } = ROADS[name]
-    if (way === 'tunnel') return this.pair.place
-    const port = way === 'nginx' ? (this.#nginx?.port ?? 0) : this.service.address.port
-    return { port, authority: `ingress.${DOMAIN}:${port}`, ca: way === 'nginx' ? ca : undefined }
+    const { part } = ENTRIES[name]
+    if (part === 'tunnel') return this.pair.place
+    const port = part === 'nginx' ? (this.#nginx?.port ?? 0) : this.service.address.port
+    return { port, authority: `ingress.${DOMAIN}:${port}`, ca: part === 'nginx' ? ca : undefined }
   }
 
-  /** A connection of its own, closed with the roads. */
-  async caller(name: RoadName): Promise<Caller> {
+  /** A new connection, which is closed with the stack. */
+  async caller(name: EntryName): Promise<Caller> {
     const place = this.place(name)
-    const caller = await (ROADS[name].protocol === 'http1' ? Http1Caller : Http2Caller).connect(place)
+    const caller = await (ENTRIES[name].protocol === 'http1' ? Http1Caller : Http2Caller).connect(place)
     this.#callers.push(caller)
     return caller
   }
