@@ -1,7 +1,6 @@
 /**
  * Delivers waiting messages lane by lane: in order, one at a time, as soon as the runtime has a session. No state of a
- * message is in memory alone: an attempt is written before it begins, and its outcome before the lane goes on. What cannot
- * be written is not done.
+ * message is in memory alone (`attempts.ts`).
  *
  *     idle ──▶ working ──▶ removed, once nothing waits
  *      ▲          │
@@ -10,8 +9,10 @@
  */
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { isSuspect, longestWaitMs, MAX_TESTS, type Outcome, progressOf, progressOfTest, TESTS_MS } from './retry.ts'
-import { type InboxStore, type LaneCount, type LaneEvent, type Message, type Progress, StoreError } from './store.ts'
+import { Attempts, type AttemptsOptions } from './attempts.ts'
+import { Places } from './places.ts'
+import { isSuspect, longestWaitMs, type Outcome } from './retry.ts'
+import { type LaneCount, type LaneEvent, type Message, StoreError } from './store.ts'
 
 /** After an outage, lanes start at random times within this span, so that they do not all start at once. */
 const JITTER_MS = 1000
@@ -39,31 +40,20 @@ interface Lane {
   timer: NodeJS.Timeout | undefined
 }
 
-interface LanesOptions {
-  readonly store: InboxStore
+interface LanesOptions extends AttemptsOptions {
   readonly logger: Logger
-  readonly now: () => number
-  readonly random: () => number
   readonly lanesPerRuntime: number
   readonly lanes: number
   /** Whether the runtime has a session now. */
   isLive(runtime: string): boolean
-  /** Rejects with a {@link StoreError}. */
-  deliver(message: Message): Promise<Outcome>
-  /** Called after each attempt. */
-  onProgress(message: Message, outcome: Outcome, progress: Progress): void
-  /** Called when a message became a dead letter without another attempt. */
-  onGivenUp(message: Message, reason: string): void
 }
 
 export class Lanes {
   readonly #options: LanesOptions
   readonly #runtimes = new Map<string, Map<string, Lane>>()
   readonly #paused = new Set<string>()
-  /** Lanes with an attempt under way, by runtime and in total, and those that wait for a place. */
-  readonly #active = new Map<string, number>()
-  #allActive = 0
-  readonly #queue = new Map<string, Set<Lane>>()
+  readonly #places: Places<Lane>
+  readonly #attempts: Attempts
   /** Runtimes that accepted nothing a moment ago, and when their lanes may try again. */
   readonly #parked = new Map<string, number>()
   readonly #guard
@@ -71,6 +61,8 @@ export class Lanes {
 
   constructor(options: LanesOptions) {
     this.#options = options
+    this.#places = new Places(options, lane => this.#begin(lane))
+    this.#attempts = new Attempts(options)
     this.#guard = logGuard(options.logger, 'a lane of the inbox failed')
   }
 
@@ -112,6 +104,10 @@ export class Lanes {
   pause(runtime: string, paused: boolean): void {
     if (paused) this.#paused.add(runtime)
     else if (this.#paused.delete(runtime)) this.wake(runtime)
+  }
+
+  *#all(): IterableIterator<Lane> {
+    for (const lanes of this.#runtimes.values()) yield* lanes.values()
   }
 
   #lane(runtime: string, key: string): Lane {
@@ -188,9 +184,9 @@ export class Lanes {
 
   /** The store was opened again: adopts its counts. */
   reset(lanes: readonly LaneCount[]): void {
-    for (const each of this.#runtimes.values()) for (const lane of each.values()) lane.waiting = 0
+    for (const lane of this.#all()) lane.waiting = 0
     for (const { runtime, lane, messages } of lanes) this.add(runtime, lane, messages)
-    for (const each of this.#runtimes.values()) for (const lane of each.values()) this.#removeIfEmpty(lane)
+    for (const lane of this.#all()) this.#removeIfEmpty(lane)
   }
 
   /**
@@ -200,8 +196,7 @@ export class Lanes {
    */
   reconciling(): (lanes: readonly LaneCount[]) => void {
     const asked = new Map<Lane, number>()
-    if (this.#options.store.shared !== undefined)
-      for (const lanes of this.#runtimes.values()) for (const lane of lanes.values()) asked.set(lane, lane.arrivals)
+    if (this.#options.store.shared !== undefined) for (const lane of this.#all()) asked.set(lane, lane.arrivals)
     return counted => {
       const counts = new Map<Lane, number>()
       for (const { runtime, lane: key, messages } of counted) {
@@ -240,7 +235,7 @@ export class Lanes {
   #removeIfEmpty(lane: Lane): void {
     if (lane.waiting > 0 || lane.incoming > 0 || lane.working || lane.earlyAttempts > 0) return
     clearTimeout(lane.timer)
-    this.#leaveQueue(lane)
+    this.#places.leave(lane)
     this.#release(lane)
     const lanes = this.#runtimes.get(lane.runtime)
     if (lanes?.get(lane.key) === lane) lanes.delete(lane.key)
@@ -266,7 +261,7 @@ export class Lanes {
 
   #begin(lane: Lane): void {
     if (lane.working || lane.earlyAttempts > 0 || this.#closed || lane.timer !== undefined) return
-    if (this.#queue.get(lane.runtime)?.has(lane) === true) return
+    if (this.#places.isQueued(lane)) return
     detached(this.#options.logger, 'a lane of the inbox failed', this.#work(lane))
   }
 
@@ -274,7 +269,7 @@ export class Lanes {
   async #follow(lane: Lane, message: Message, underWay: Promise<Outcome>): Promise<void> {
     lane.earlyAttempts++
     try {
-      const { state } = await this.#record(message, await underWay)
+      const { state } = await this.#attempts.record(message, await underWay)
       if (state !== undefined) this.#decrement(lane, 1)
     } catch (error) {
       this.#failed(lane, error)
@@ -294,13 +289,11 @@ export class Lanes {
     lane.working = true
     try {
       while (lane.waiting > 0 && lane.earlyAttempts === 0 && !this.#closed && lane.timer === undefined) {
-        if (!this.#mayWork(lane)) break
-        this.#count(lane.runtime, 1)
+        if (!this.#mayWork(lane) || !this.#places.take(lane)) break
         try {
           await this.#step(lane)
         } finally {
-          this.#count(lane.runtime, -1)
-          this.#startNext()
+          this.#places.free(lane)
         }
       }
     } catch (error) {
@@ -324,41 +317,7 @@ export class Lanes {
       this.#schedule(lane, parkedMs + JITTER_MS * this.#options.random())
       return false
     }
-    if (this.#hasPlace(runtime)) return true
-    const queued = this.#queue.get(runtime) ?? new Set()
-    this.#queue.set(runtime, queued.add(lane))
-    return false
-  }
-
-  /** A runtime gets at most as many places as it leaves free, so one whose receivers hang cannot take them all. */
-  #hasPlace(runtime: string): boolean {
-    const active = this.#active.get(runtime) ?? 0
-    return active < this.#options.lanesPerRuntime && active < this.#options.lanes - this.#allActive
-  }
-
-  #count(runtime: string, change: 1 | -1): void {
-    this.#allActive += change
-    const active = (this.#active.get(runtime) ?? 0) + change
-    if (active === 0) this.#active.delete(runtime)
-    else this.#active.set(runtime, active)
-  }
-
-  /** Starts the lanes that have waited longest, until all places are taken. A lane without a session takes no place. */
-  #startNext(): void {
-    for (const [runtime, lanes] of this.#queue) {
-      if (this.#allActive >= this.#options.lanes) return
-      if (!this.#hasPlace(runtime)) continue
-      const [lane] = lanes
-      this.#leaveQueue(lane!)
-      // Moves the runtime behind the others.
-      if (lanes.size > 0 && this.#queue.delete(runtime)) this.#queue.set(runtime, lanes)
-      this.#begin(lane!)
-    }
-  }
-
-  #leaveQueue(lane: Lane): void {
-    const lanes = this.#queue.get(lane.runtime)
-    if (lanes?.delete(lane) === true && lanes.size === 0) this.#queue.delete(lane.runtime)
+    return true
   }
 
   /** Tries the first message of the lane, if it is due. */
@@ -378,7 +337,7 @@ export class Lanes {
     const leftMs = first.expires - now()
     if (leftMs <= 0) {
       this.#decrement(lane, 1)
-      await this.#giveUp(first, 'expired')
+      await this.#attempts.giveUp(first, 'expired')
       return
     }
     const waitMs = first.next - now()
@@ -387,10 +346,10 @@ export class Lanes {
       return
     }
     const startedMs = now()
-    const { outcome, progress } = await this.#attempt(first)
+    const { outcome, progress } = await this.#attempts.try(first)
     if (progress.state !== undefined) this.#decrement(lane, 1)
     else if (outcome.kind === 'offline') this.#park(lane)
-    else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#test(lane, first)
+    else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#testBehind(lane, first)
     if (lane.paced && lane.waiting > 0 && lane.timer === undefined)
       this.#schedule(lane, PACE_MS - Math.min(PACE_MS, Math.max(0, now() - startedMs)))
     if (lane.waiting === 0) lane.paced = false
@@ -403,58 +362,13 @@ export class Lanes {
     this.#schedule(lane, STORE_RETRY_MS)
   }
 
-  /**
-   * Tries the messages behind the first one, to find out whether it is at fault or the receiver. A message is tried only if all
-   * before it are suspect. So if it succeeds, they are all at fault, and none of them comes late.
-   */
-  async #test(lane: Lane, first: Message): Promise<void> {
-    const { store, now } = this.#options
-    const [head, ...others] = (await store.next(lane.runtime, lane.key, 1 + MAX_TESTS)) ?? []
-    if (head?.id !== first.id) return
-    const suspects = [first]
-    const endsMs = now() + TESTS_MS
-    for (const message of others) {
-      if (now() >= endsMs || this.#paused.has(lane.runtime)) return
-      const { outcome, progress } = await this.#attempt(message, progressOfTest)
-      if (progress.state === 'delivered') {
-        this.#decrement(lane, 1 + suspects.length)
-        for (const suspect of suspects) await this.#giveUp(suspect, 'poison')
-        return
-      }
-      if (progress.state === 'dead') this.#decrement(lane, 1)
-      else if (outcome.kind === 'offline' || !isSuspect({ ...message, ...progress }, now())) return
-      else suspects.push(message)
-    }
-  }
-
-  async #giveUp(message: Message, reason: 'expired' | 'poison'): Promise<void> {
-    await this.#write(message, { state: 'dead', reason })
-    this.#options.onGivenUp(message, reason)
-  }
-
-  async #attempt(message: Message, next = progressOf): Promise<{ outcome: Outcome; progress: Progress }> {
-    const tried = { ...message, attempts: message.attempts + 1 }
-    await this.#write(message, { attempts: tried.attempts })
-    const outcome = await this.#options.deliver(tried)
-    return { outcome, progress: await this.#record(tried, outcome, next) }
-  }
-
-  async #record(message: Message, outcome: Outcome, next = progressOf): Promise<Progress> {
-    const { now, random } = this.#options
-    const progress = next(message, outcome, now(), random())
-    await this.#write(message, progress)
-    this.#options.onProgress(message, outcome, progress)
-    return progress
-  }
-
-  async #write({ id }: Message, set: Progress): Promise<void> {
-    const { store, now } = this.#options
-    const { status } = await store.apply({ op: 'update', id, set, at: now(), owned: true })
-    if (status === 'absent') throw new StoreError('away', 'the message is gone, or another server owns its lane')
+  async #testBehind(lane: Lane, first: Message): Promise<void> {
+    const isPaused = () => this.#paused.has(lane.runtime)
+    await this.#attempts.testBehind(first, isPaused, messages => this.#decrement(lane, messages))
   }
 
   close(): void {
     this.#closed = true
-    for (const lanes of this.#runtimes.values()) for (const lane of lanes.values()) clearTimeout(lane.timer)
+    for (const lane of this.#all()) clearTimeout(lane.timer)
   }
 }
