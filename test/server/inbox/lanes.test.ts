@@ -1,5 +1,5 @@
-/** The lanes over a store in memory: order, outages, the poison test, and a walk of everything that may happen. */
-import { describe, expect, test, vi } from 'vitest'
+/** The lanes over a store in memory: order, outages, and the poison test. */
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { Lanes } from '../../../server/inbox/lanes.ts'
 import type { Outcome } from '../../../server/inbox/retry.ts'
@@ -12,10 +12,14 @@ import {
 } from '../../../server/inbox/store.ts'
 import { eventually, until } from '../../support/until.ts'
 
+type LanesOptions = ConstructorParameters<typeof Lanes>[0]
+
 const OK: Outcome = { kind: 'delivered', reason: '200' }
 /** Woken lanes begin within this time. */
 const JITTER_MS = 1000
 const DOWN: Outcome = { kind: 'failed', reason: '500' }
+
+const WAITING = { state: 'waiting', next: 0, attempts: 0, failures: 0, refusals: 0, failedSince: 0 } as const
 
 /** As much of a store as lanes need. */
 class Memory {
@@ -37,6 +41,14 @@ class Memory {
   }
 }
 
+function lanesOver(store: object, more: Pick<LanesOptions, 'deliver'> & Partial<LanesOptions>): Lanes {
+  return new Lanes({
+    ...{ store: store as InboxStore, logger: noLogger, now: Date.now, random: () => 0.5, lanesPerRuntime: 2, lanes: 3 },
+    ...{ isLive: () => true, onProgress: () => {}, onGivenUp: () => {} },
+    ...more,
+  })
+}
+
 function make(says: (message: Message) => Outcome, takesMs = 0) {
   const store = new Memory()
   const ground = {
@@ -47,13 +59,7 @@ function make(says: (message: Message) => Outcome, takesMs = 0) {
     active: new Set<string>(),
     most: 0,
   }
-  const lanes = new Lanes({
-    store: store as unknown as InboxStore,
-    logger: noLogger,
-    now: Date.now,
-    random: () => 0.5,
-    lanesPerRuntime: 2,
-    lanes: 3,
+  const lanes = lanesOver(store, {
     isLive: () => ground.live,
     deliver: async message => {
       ground.tried.push(message.id)
@@ -66,25 +72,13 @@ function make(says: (message: Message) => Outcome, takesMs = 0) {
       if (outcome.kind === 'delivered') ground.delivered.push(message.id)
       return outcome
     },
-    onProgress: () => {},
-    onGivenUp: () => {},
   })
   const add = (id: string, lane = 'l', more: Partial<Message> = {}) => {
     const now = Date.now()
     const message: Message = {
-      ...{ id, runtime: 'demo', lane, route: 'r', why: 'offline', state: 'waiting', received: now, expires: now + 1e9 },
-      ...{
-        bytes: 1,
-        parts: 1,
-        attempts: 0,
-        failures: 0,
-        refusals: 0,
-        failedSince: 0,
-        next: 0,
-        changed: now,
-        reason: '',
-      },
-      ...{ key: '', enc: '', caller: '' },
+      ...{ id, runtime: 'demo', lane, route: 'r', why: 'offline', received: now, expires: now + 1e9, changed: now },
+      ...{ bytes: 1, parts: 1, key: '', enc: '', caller: '', reason: '' },
+      ...WAITING,
       ...more,
     }
     lanes.expect('demo', lane)
@@ -101,8 +95,14 @@ async function pass(ms: number): Promise<void> {
 }
 
 describe('lanes', () => {
-  test('one at a time, in order; as many lanes as a runtime may have', async () => {
+  beforeEach(() => {
     vi.useFakeTimers()
+  })
+  afterEach(() => {
+    vi.useRealTimers()
+  })
+
+  test('one at a time, in order; as many lanes as a runtime may have', async () => {
     const { add, lanes, ground, tried } = make(() => OK)
     for (const id of ['a1', 'a2', 'a3']) add(id, 'a')
     for (const lane of ['b', 'c', 'd']) add(`${lane}1`, lane)
@@ -111,11 +111,9 @@ describe('lanes', () => {
     expect(tried).toHaveLength(6)
     expect(ground.most).toBeLessThanOrEqual(2)
     expect(lanes.size).toBe(0)
-    vi.useRealTimers()
   })
 
   test('without a session nothing is tried, and with one everything, at 20 a second', async () => {
-    vi.useFakeTimers()
     const { add, lanes, ground, tried, state } = make(() => OK)
     ground.live = false
     for (let i = 0; i < 10; i++) add(`m${i}`)
@@ -128,11 +126,9 @@ describe('lanes', () => {
     expect(tried).toHaveLength(5)
     await pass(1000)
     expect(tried).toEqual(Array.from({ length: 10 }, (_, i) => `m${i}`))
-    vi.useRealTimers()
   })
 
   test('an overloaded runtime is tried with a few of its lanes, and with all once it reconnects', async () => {
-    vi.useFakeTimers()
     let busy = true
     const { add, lanes, tried } = make(() => (busy ? { kind: 'offline', reason: 'overloaded' } : OK))
     for (let i = 0; i < 500; i++) add(`m${i}`, `lane${i}`)
@@ -145,11 +141,9 @@ describe('lanes', () => {
     await pass(JITTER_MS)
     expect(tried).toHaveLength(500)
     expect(lanes.size).toBe(0)
-    vi.useRealTimers()
   })
 
   test('a message that alone fails is poison; the lane goes on', async () => {
-    vi.useFakeTimers()
     const { add, state } = make(({ id }) => (id === 'bad' ? DOWN : OK))
     for (const id of ['bad', 'good', 'better']) add(id)
     await pass(25 * 60_000)
@@ -157,7 +151,6 @@ describe('lanes', () => {
     await pass(90 * 60_000)
     expect(state('bad')).toMatchObject({ state: 'dead', reason: 'poison' })
     expect([state('good')!.state, state('better')!.state]).toEqual(['delivered', 'delivered'])
-    vi.useRealTimers()
   })
 
   const SEALED: Outcome = { kind: 'failed', reason: 'inbox-sealed' }
@@ -170,7 +163,6 @@ describe('lanes', () => {
     ['one that is damaged behind it', [DOWN, { kind: 'damaged', reason: 'damaged' }], 2, 'poison damaged'],
     ['one that is delivered between two', [DOWN, undefined, DOWN], 2, 'poison 200 poison'],
   ])('poison, %s: the lane goes on, in order', async (_what, outcomes, hours, reasons) => {
-    vi.useFakeTimers()
     const { add, lanes, store, delivered } = make(({ id }) => outcomes[Number(id)] ?? OK)
     for (let i = 0; i < outcomes.length + 3; i++) add(`${i}`)
     await pass(hours * 3_600_000)
@@ -182,11 +174,9 @@ describe('lanes', () => {
     ])
     expect(delivered).toEqual(store.messages.flatMap(({ id, state }) => (state === 'delivered' ? [id] : [])))
     expect(lanes.size).toBe(0)
-    vi.useRealTimers()
   })
 
   test('a receiver that is down is no reason to give up on a message, and all arrive in order', async () => {
-    vi.useFakeTimers()
     let down = true
     const { add, store, tried, delivered } = make(() => (down ? DOWN : OK))
     const ids = Array.from({ length: 12 }, (_, i) => `m${i}`)
@@ -200,20 +190,16 @@ describe('lanes', () => {
     down = false
     await pass(15 * 60_000)
     expect(delivered).toEqual(ids)
-    vi.useRealTimers()
   })
 
   test('a receiver that is silent for long is tried with two messages a round, as it may be back meanwhile', async () => {
-    vi.useFakeTimers()
     const { add, tried } = make(() => DOWN, 60_000)
     for (let i = 0; i < 6; i++) add(`${i}`)
     await pass(24 * 3_600_000)
     expect([...new Set(tried)]).toEqual(['0', '1'])
-    vi.useRealTimers()
   })
 
   test('a pause also ends a round of tests', async () => {
-    vi.useFakeTimers()
     const { add, lanes, tried } = make(() => DOWN, 100)
     for (let i = 0; i < 6; i++) add(`${i}`)
     await pass(4 * 3_600_000)
@@ -222,22 +208,18 @@ describe('lanes', () => {
     lanes.pause('demo', true)
     await pass(3_600_000)
     expect(tried).toEqual(['0', '1'])
-    vi.useRealTimers()
   })
 
   test('a receiver that returns between two tests gets all of them, in order', async () => {
-    vi.useFakeTimers()
     const { add, delivered, store } = make(({ id }) => (Date.now() - from < 3 * 3_600_000 || id === '0' ? DOWN : OK))
     const from = Date.now()
     for (let i = 0; i < 6; i++) add(`${i}`)
     await pass(5 * 3_600_000)
     expect(store.messages[0]).toMatchObject({ state: 'dead', reason: 'poison' })
     expect(delivered).toEqual(['1', '2', '3', '4', '5'])
-    vi.useRealTimers()
   })
 
   test('an expired message is not tried, and holds up nothing', async () => {
-    vi.useFakeTimers()
     const { add, ground, lanes, state, tried } = make(({ id }) => (id === 'fails' ? DOWN : OK))
     ground.live = false
     add('old', 'l', { expires: Date.now() + 60_000 })
@@ -254,11 +236,9 @@ describe('lanes', () => {
     ])
     expect(state('good')).toMatchObject({ state: 'delivered' })
     expect(lanes.size).toBe(0)
-    vi.useRealTimers()
   })
 
   test('an offline store: nothing is tried whose outcome could not be written', async () => {
-    vi.useFakeTimers()
     const { add, store, tried } = make(() => OK)
     store.away = true
     add('a')
@@ -267,11 +247,9 @@ describe('lanes', () => {
     store.away = false
     await pass(1000)
     expect(tried).toEqual(['a'])
-    vi.useRealTimers()
   })
 
   test('paused: nothing is tried until it is resumed', async () => {
-    vi.useFakeTimers()
     const { add, lanes, tried } = make(() => OK)
     lanes.pause('demo', true)
     add('a')
@@ -280,28 +258,16 @@ describe('lanes', () => {
     lanes.pause('demo', false)
     await pass(1000)
     expect(tried).toEqual(['a'])
-    vi.useRealTimers()
   })
 
   test('an attempt from before it was stored: the lane waits for it, and a 2xx settles it', async () => {
-    vi.useFakeTimers()
     const { add, lanes, store, tried } = make(() => OK)
     let answered: (outcome: Outcome) => void = () => {}
     const underWay = new Promise<Outcome>(resolve => (answered = resolve))
-    const message = {
-      id: 'slow',
-      runtime: 'demo',
-      lane: 'l',
-      state: 'waiting',
-      attempts: 1,
-      failures: 0,
-      refusals: 0,
-      failedSince: 0,
-      next: 0,
-    }
-    store.messages.push(message as Message)
+    const message = { ...WAITING, id: 'slow', runtime: 'demo', lane: 'l', attempts: 1 } as Message
+    store.messages.push(message)
     lanes.expect('demo', 'l')
-    lanes.arrived('demo', 'l', message as Message, underWay)
+    lanes.arrived('demo', 'l', message, underWay)
     add('behind')
     await pass(60_000)
     expect(tried).toEqual([])
@@ -309,7 +275,6 @@ describe('lanes', () => {
     await pass(100)
     expect(tried).toEqual(['behind'])
     expect(store.messages.map(({ state }) => state)).toEqual(['delivered', 'delivered'])
-    vi.useRealTimers()
   })
 })
 
@@ -318,27 +283,20 @@ test('lanes of a runtime that has left take no turn from others', async () => {
   const tried: string[] = []
   const live = new Set(['gone', 'here'])
   const { promise, resolve } = Promise.withResolvers<Outcome>()
-  const lanes = new Lanes({
-    ...{ store: store as unknown as InboxStore, logger: noLogger, now: Date.now, random: () => 0.5 },
-    ...{
-      lanesPerRuntime: 2,
-      lanes: 1,
-      isLive: runtime => live.has(runtime),
-      onProgress: () => {},
-      onGivenUp: () => {},
-    },
+  const lanes = lanesOver(store, {
+    lanes: 1,
+    isLive: runtime => live.has(runtime),
     deliver: ({ runtime }) => {
       tried.push(runtime)
       return runtime === 'gone' ? promise : Promise.resolve(OK)
     },
   })
-  const waiting = { state: 'waiting', next: 0, attempts: 0, failures: 0, refusals: 0, failedSince: 0 }
   for (const [runtime, lane] of [
     ['gone', '1'],
     ['gone', '2'],
     ['here', '3'],
   ] as const) {
-    store.messages.push({ ...waiting, id: lane, runtime, lane } as Message)
+    store.messages.push({ ...WAITING, id: lane, runtime, lane } as Message)
     lanes.add(runtime, lane, 1)
   }
   await eventually(() => expect(tried).toEqual(['gone']))
@@ -358,13 +316,7 @@ test('a turn costs the same, however many lanes wait for theirs', async () => {
       return Promise.resolve({ status: 'done', id: '' })
     },
   }
-  const lanes = new Lanes({
-    ...{ store: store as InboxStore, logger: noLogger, now: Date.now, random: () => 0, lanesPerRuntime: 2, lanes: 3 },
-    isLive: () => true,
-    deliver: () => Promise.resolve(OK),
-    onProgress: () => {},
-    onGivenUp: () => {},
-  })
+  const lanes = lanesOver(store, { random: () => 0, deliver: () => Promise.resolve(OK) })
   for (const lane of [...waiting]) {
     lanes.expect('demo', lane)
     lanes.arrived('demo', lane, { id: lane } as Message)
@@ -376,18 +328,16 @@ test('a turn costs the same, however many lanes wait for theirs', async () => {
 test('runtimes whose receivers are silent leave a place for another', async () => {
   const store = new Memory()
   const tried: string[] = []
-  const lanes = new Lanes({
-    ...{ store: store as unknown as InboxStore, logger: noLogger, now: Date.now, random: () => 0 },
-    ...{ lanesPerRuntime: 4, lanes: 8, isLive: () => true, onProgress: () => {}, onGivenUp: () => {} },
+  const lanes = lanesOver(store, {
+    ...{ random: () => 0, lanesPerRuntime: 4, lanes: 8 },
     deliver: ({ runtime }) => {
       tried.push(runtime)
       return runtime === 'here' ? Promise.resolve(OK) : new Promise(() => {})
     },
   })
-  const waiting = { state: 'waiting', next: 0, attempts: 0, failures: 0, refusals: 0, failedSince: 0 }
   for (const runtime of [...Array.from({ length: 10 }, (_, i) => ['silent', 'mute'][i % 2]!), 'here']) {
     const id = `${store.messages.length}`
-    store.messages.push({ ...waiting, id, runtime, lane: id } as Message)
+    store.messages.push({ ...WAITING, id, runtime, lane: id } as Message)
     lanes.add(runtime, id, 1)
   }
   await until(() => tried.includes('here'))
