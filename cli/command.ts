@@ -30,3 +30,12 @@ export interface Command {
 
 /** Resolves to the exit code. */
 export type Run = (args: Arguments, io: Io) => Promise<number>
+
+/** The commands of one module, by the function that runs each. The module is loaded when one of them runs. */
+export function commandsOf<Name extends string>(
+  load: () => Promise<Readonly<Record<NoInfer<Name>, Run>>>,
+  commands: Readonly<Record<Name, Omit<Command, 'load'>>>,
+): Command[] {
+  const entries = Object.entries(commands) as [Name, Omit<Command, 'load'>][]
+  return entries.map(([name, command]) => ({ ...command, load: async () => (await load())[name] }))
+}

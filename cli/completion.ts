@@ -3,8 +3,9 @@
  * accepts, as cobra and clap do.
  */
 import type { Flags } from './args.ts'
+import { flagsOf } from './catalog/flags.ts'
 import type { Command } from './command.ts'
-import { COMMANDS, flagsOf } from './commands.ts'
+import { COMMANDS } from './commands.ts'
 
 /** One word that may follow, and its description. */
 interface Continuation {

@@ -1,6 +1,7 @@
 import { type Flags, SHORT } from './args.ts'
+import { flagsOf } from './catalog/flags.ts'
 import type { Command } from './command.ts'
-import { COMMANDS, flagsOf } from './commands.ts'
+import { COMMANDS } from './commands.ts'
 
 const WIDTH = 100
 

@@ -1,6 +1,7 @@
 import { parseArguments } from './args.ts'
+import { flagsOf } from './catalog/flags.ts'
 import type { Command, Io } from './command.ts'
-import { COMMANDS, flagsOf } from './commands.ts'
+import { COMMANDS } from './commands.ts'
 import { completionLines } from './completion.ts'
 import { EXIT, Failure, usageError } from './failure.ts'
 import { helpAll, helpCommand } from './help.ts'

@@ -1,6 +1,7 @@
 import { globSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { COMMANDS, flagsOf } from '../../cli/commands.ts'
+import { flagsOf } from '../../cli/catalog/flags.ts'
+import { COMMANDS } from '../../cli/commands.ts'
 import { COMPONENTS, everySettingName } from '../../cli/config/components.ts'
 import { environmentName } from '../../cli/config/setting.ts'
 import { readConfigFile } from '../../cli/config/yaml-file.ts'

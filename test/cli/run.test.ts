@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { COMMANDS, flagsOf } from '../../cli/commands.ts'
+import { flagsOf } from '../../cli/catalog/flags.ts'
+import { COMMANDS } from '../../cli/commands.ts'
 import { sallyport } from './run.ts'
 
 describe('help', () => {

@@ -1,7 +1,8 @@
 /** Command lines in documents: `sallyport COMMAND --flag ...`, in blocks and between backticks. */
 import { globSync, readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { COMMANDS, flagsOf } from '../../cli/commands.ts'
+import { flagsOf } from '../../cli/catalog/flags.ts'
+import { COMMANDS } from '../../cli/commands.ts'
 
 const EVERYWHERE = new Set(['help', 'version'])
 const files = [
