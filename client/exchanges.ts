@@ -136,7 +136,7 @@ export class Exchanges {
   }
 
   /** @internal Logs that a sink of the embedder's handler threw. */
-  tell(error: unknown): void {
+  logDefect(error: unknown): void {
     tellDefect(this.#options.logger, 'a target threw', error)
   }
 
@@ -219,7 +219,7 @@ class LiveExchange extends PassThrough {
     try {
       super.requestAbort(error)
     } catch (thrown) {
-      this.#owner.tell(thrown)
+      this.#owner.logDefect(thrown)
     }
   }
 
@@ -229,7 +229,7 @@ class LiveExchange extends PassThrough {
 
   /** The target's sink threw. It is not called again, and its exchange ends. */
   threw(thrown: unknown): void {
-    this.#owner.tell(thrown)
+    this.#owner.logDefect(thrown)
     this.detach()
     this.responseAbort(new SallyportError('upstream-broken', 'the target threw', { cause: thrown }))
   }

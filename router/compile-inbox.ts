@@ -23,19 +23,20 @@ const MAX_BYTES = 8 * 1024
 export function checkInbox(route: Route, warnings: string[], report: ReportProblem): void {
   const { inbox } = route
   if (inbox === undefined) return
-  const tell: ReportProblem = (path, message) => report(['inbox', ...path], message)
-  if (route.target === undefined) tell([], 'only a route with a target can have an inbox')
+  const reportInbox: ReportProblem = (path, message) => report(['inbox', ...path], message)
+  if (route.target === undefined) reportInbox([], 'only a route with a target can have an inbox')
   const bodiless = (route.match.methods ?? ['GET']).filter(method => !WITH_BODY.has(method))
   if (bodiless.length > 0) {
-    tell(
+    reportInbox(
       [],
       `is for webhooks: match.methods must list methods that have a body (POST, PUT or PATCH), not ${bodiless.join(', ')}`,
     )
   }
-  if (route.match.headers !== undefined) tell([], 'the server cannot check match.headers: leave out one of the two')
+  if (route.match.headers !== undefined)
+    reportInbox([], 'the server cannot check match.headers: leave out one of the two')
   const { minAgeMs, maxAgeMs, answerWithinMs } = INBOX_LIMITS
-  checkRange(inbox, 'maxAge', minAgeMs, maxAgeMs, 'from 1s to 30d', tell)
-  checkRange(inbox, 'answerWithin', 1, answerWithinMs, 'from 1ms to 60s', tell)
+  checkRange(inbox, 'maxAge', minAgeMs, maxAgeMs, 'from 1s to 30d', reportInbox)
+  checkRange(inbox, 'answerWithin', 1, answerWithinMs, 'from 1ms to 60s', reportInbox)
   const isSlack = (inbox.verify ?? route.verify)?.scheme === 'slack'
   const patienceMs = isSlack ? SLACK_PATIENCE_MS : PATIENCE_MS
   if (inbox.answerWithin !== undefined && readDuration(inbox.answerWithin) > patienceMs) {

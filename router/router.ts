@@ -4,7 +4,7 @@ import { checkDuration } from '../protocol/base/durations.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
-import { believing, parseCidrs } from '../protocol/http/forwarded.ts'
+import { withListenerLayers, parseCidrs } from '../protocol/http/forwarded.ts'
 import { mount } from '../protocol/http/http1/mount.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
@@ -140,7 +140,7 @@ export function createRouter(options: RouterOptions): Router {
     }),
     attach: (httpServer, { trustedProxies = [], serves = () => true } = {}) =>
       mount(httpServer, {
-        handler: believing(handler, parseCidrs(trustedProxies)),
+        handler: withListenerLayers(handler, parseCidrs(trustedProxies)),
         serves,
         limits: INNER_LIMITS,
         logger,

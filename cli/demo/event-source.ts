@@ -128,7 +128,7 @@ async function deliver(request: IncomingMessage, body: Body): Promise<Verdict> {
   }
   const taken = bus.then(async () => {
     await new Promise(resolve => setTimeout(resolve, Number(busMs)))
-    if (isBusThere) tell(field('x-github-delivery'), bytes)
+    if (isBusThere) reportEvent(field('x-github-delivery'), bytes)
     return isBusThere
   })
   bus = taken
@@ -136,7 +136,7 @@ async function deliver(request: IncomingMessage, body: Body): Promise<Verdict> {
 }
 
 /** Reports that an event has reached the bus. */
-function tell(delivery: string, body: Buffer): void {
+function reportEvent(delivery: string, body: Buffer): void {
   const sha256 = createHash('sha256').update(body).digest('hex')
   console.error(JSON.stringify({ msg: 'event', delivery, sha256, bytes: body.length }))
 }

@@ -43,8 +43,8 @@ export async function diagnosisOf(
     ]),
     profileS > 0 ? cpuProfile(Math.min(profileS, MAX_PROFILE_S)).catch(failed) : undefined,
   ])
-  const told = { component, versions: versions(), configuration: configurationOf(component, loaded), check, ...more }
-  return { ...withoutSecrets(told, secrets), ...processReport(), profile }
+  const facts = { component, versions: versions(), configuration: configurationOf(component, loaded), check, ...more }
+  return { ...withoutSecrets(facts, secrets), ...processReport(), profile }
 }
 
 /** Each setting with its current value and origin. */

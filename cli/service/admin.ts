@@ -66,12 +66,12 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
   let diagnosis: Promise<object> | undefined
   /** Concurrent requests share one diagnosis. */
   const diagnose = (query: URLSearchParams) => {
-    diagnosis ??= told(Number(query.get('profile'))).finally(() => {
+    diagnosis ??= runDiagnosis(Number(query.get('profile'))).finally(() => {
       diagnosis = undefined
     })
     return diagnosis
   }
-  const told = async (profileS: number) => {
+  const runDiagnosis = async (profileS: number) => {
     const { text } = await source.metrics()
     return await config.diagnose({ status: source.status(), metrics: text }, profileS)
   }

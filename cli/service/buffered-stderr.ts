@@ -25,7 +25,7 @@ export class BufferedStderr {
   #length = 0
   /** Number of lines that were dropped for lack of room. */
   #dropped = 0
-  readonly #tell: (dropped: number) => void
+  readonly #onDropped: (lines: number) => void
   /** The write in progress. Whatever is not accepted is written again. */
   #text: Uint8Array | undefined
   #gone = false
@@ -33,9 +33,9 @@ export class BufferedStderr {
   #inFlightSince = 0
   readonly #guard = guardWith(() => this.#lose())
 
-  /** `tell` must write a line about the dropped lines. */
-  constructor(tell: (dropped: number) => void = () => {}) {
-    this.#tell = tell
+  /** `onDropped` must write a line about the dropped lines. */
+  constructor(onDropped: (lines: number) => void = () => {}) {
+    this.#onDropped = onDropped
   }
 
   write(line: string): void {
@@ -67,7 +67,7 @@ export class BufferedStderr {
   #tellDropped(): void {
     const dropped = this.#dropped
     this.#dropped = 0
-    if (dropped > 0) this.#tell(dropped)
+    if (dropped > 0) this.#onDropped(dropped)
   }
 
   #write(): void {

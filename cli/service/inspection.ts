@@ -20,8 +20,8 @@ export function inspection(
     },
     streams: {
       '/inspect/events': send => {
-        const tell = hook('an event', (exchange: InspectedExchange) => send('exchange', exchange), noLogger)
-        return inspector.subscribe(tell)
+        const listener = hook('an event', (exchange: InspectedExchange) => send('exchange', exchange), noLogger)
+        return inspector.subscribe(listener)
       },
     },
     actions: {

@@ -57,8 +57,8 @@ export async function openLog(options: LogOptions): Promise<Log> {
   return { logger, terminal, recent }
 }
 
-function bufferedStderr(tell: (dropped: number) => void): BufferedStderr {
-  const stderr = new BufferedStderr(tell)
+function bufferedStderr(onDropped: (lines: number) => void): BufferedStderr {
+  const stderr = new BufferedStderr(onDropped)
   const guard = logGuard(noLogger, '')
   const flush = guard(() => stderr.flushSync())
   process.on('exit', flush)

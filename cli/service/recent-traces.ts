@@ -46,10 +46,12 @@ export class RecentTraces {
 }
 
 function kept({ spanId, parentId, name, kind, startMs, endMs, failed, attributes }: FinishedSpan): KeptSpan {
-  const told = KEPT.flatMap(name => (attributes[name] === undefined ? [] : [[name, short(attributes[name])] as const]))
+  const entries = KEPT.flatMap(name =>
+    attributes[name] === undefined ? [] : [[name, short(attributes[name])] as const],
+  )
   return {
     ...{ id: spanId, parent: parentId, name: name.slice(0, MAX_CHARS), kind, startMs, endMs, failed },
-    attributes: Object.fromEntries(told),
+    attributes: Object.fromEntries(entries),
   }
 }
 

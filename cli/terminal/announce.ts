@@ -46,29 +46,22 @@ function announceTarget(terminal: Terminal, config: ClientConfig): void {
 }
 
 /** Finds out whether something accepts connections there. */
-function probeTarget(url: URL, tell: (answers: boolean) => void): void {
+function probeTarget(url: URL, onResult: (answers: boolean) => void): void {
   const port = Number(url.port) || (url.protocol === 'https:' ? 443 : 80)
   const socket = connect({ host: url.hostname.replace(/^\[|\]$/g, ''), port, timeout: PROBE_MS })
   const guard = guardWith(() => socket.destroy())
+  let isOver = false
   const over = (answers: boolean) => {
     socket.destroy()
-    if (told) return
-    told = true
-    tell(answers)
+    if (isOver) return
+    isOver = true
+    onResult(answers)
   }
-  let told = false
-  socket.once(
-    'connect',
-    guard(() => over(true)),
-  )
-  socket.on(
-    'error',
-    guard(() => over(false)),
-  )
-  socket.once(
-    'timeout',
-    guard(() => over(false)),
-  )
+  const accepted = guard(() => over(true))
+  const failed = guard(() => over(false))
+  socket.once('connect', accepted)
+  socket.on('error', failed)
+  socket.once('timeout', failed)
 }
 
 export function announceServer(terminal: Terminal, server: Server, config: ServerConfig): void {

@@ -4,7 +4,7 @@ import { performance } from 'node:perf_hooks'
 import type { ErrorCode, SallyportError } from '../../protocol/base/errors.ts'
 import type { ExchangeNotes, HeaderList, HttpRequest, ResponseHead } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
-import { toldError } from '../../protocol/http/problem.ts'
+import { reportedError } from '../../protocol/http/problem.ts'
 import type { Budget } from './budget.ts'
 import { asText, Content, heldBytesOf, MAX_CONTENT_BYTES, showBody } from './content.ts'
 import type {
@@ -123,7 +123,7 @@ export class Entry implements RingMember {
   responseHead(head: ResponseHead): void {
     this.#headed = performance.now()
     this.#status = head.status
-    if (head.status >= 400) this.#code = toldError(head.headers)
+    if (head.status >= 400) this.#code = reportedError(head.headers)
     if (this.#isDropped) return
     this.#responseFields = this.#shownFields(head.headers)
     this.#count(sizeOf(this.#responseFields))
@@ -134,18 +134,18 @@ export class Entry implements RingMember {
 
   #watchMessages(head: ResponseHead): void {
     if (this.#owner.mode === 'heads') return
-    const tell = (direction: 'in' | 'out') => (kind: MessageKind, content: Buffer, bytes: number, why?: string) =>
+    const listener = (direction: 'in' | 'out') => (kind: MessageKind, content: Buffer, bytes: number, why?: string) =>
       this.#message(direction, kind, content, bytes, why)
     if (head.status === 101) {
       const isDeflated = /permessage-deflate/i.test(getHeader(head.headers, 'sec-websocket-extensions') ?? '')
       this.#messageWays = 'both'
       this.#readers = {
-        in: new WebSocketMessages(isDeflated, tell('in')),
-        out: new WebSocketMessages(isDeflated, tell('out')),
+        in: new WebSocketMessages(isDeflated, listener('in')),
+        out: new WebSocketMessages(isDeflated, listener('out')),
       }
     } else if (/^text\/event-stream\b/i.test(this.#responseType) && this.#responseEncoding === '') {
       this.#messageWays = 'out'
-      this.#readers = { out: new EventStreamMessages(tell('out')) }
+      this.#readers = { out: new EventStreamMessages(listener('out')) }
     }
   }
 

@@ -42,8 +42,8 @@ export function callers(trusted: Cidrs): Layer {
   }
 }
 
-/** `handler` wrapped in the layers of a listener other than the edge. They determine the caller and stop loops. */
-export function believing(handler: Handler, trusted: Cidrs): Handler {
+/** Wraps `handler` in the layers that every listener other than the edge has: they determine the caller and stop loops. */
+export function withListenerLayers(handler: Handler, trusted: Cidrs): Handler {
   return compose([callers(trusted), loopGuard(refusing(() => undefined))], handler)
 }
 

@@ -51,7 +51,7 @@ export async function listenOn(server: Server, place: ListenAddress, logger: Log
 }
 
 /** How long we keep accepting connections that come faster than we can handle them. */
-const MOST_LOOKS_MS = 250
+const MAX_ACCEPTING_MS = 250
 
 /** Stops accepting. Connections that the kernel still holds for a socket that we were given are left to the next process. */
 export async function stopListening(server: Server, { fd }: Pick<ListenAddress, 'fd'>): Promise<void> {
@@ -67,7 +67,7 @@ async function allAccepted(server: Server): Promise<void> {
     found = true
   })
   server.on('connection', onConnection)
-  const endMs = performance.now() + MOST_LOOKS_MS
+  const endMs = performance.now() + MAX_ACCEPTING_MS
   while (found && performance.now() < endMs) {
     found = false
     await new Promise<void>(resolve => setImmediate(setImmediate, resolve))

@@ -19,7 +19,7 @@ import { ASKING, INTERMEDIATE } from '../base/tls-profile.ts'
 import type { Handler, HttpRequest } from '../exchange.ts'
 import { CertifiedConnections } from './certified-connections.ts'
 import { ConnectionSet, type ManagedConnection } from './connection-set.ts'
-import { believing } from './forwarded.ts'
+import { withListenerLayers } from './forwarded.ts'
 import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
 import { SocketReader } from './http1/socket-reader.ts'
@@ -128,7 +128,7 @@ class HttpListener implements Listener {
     this.#pending = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
     const { handler, trustedProxies } = options
-    this.#handler = trustedProxies === undefined ? handler : believing(handler, trustedProxies)
+    this.#handler = trustedProxies === undefined ? handler : withListenerLayers(handler, trustedProxies)
     this.#logger = safeLogger(options.logger)
     this.#onBadRequest = hook('onBadRequest', options.onBadRequest, this.#logger)
     if (!this.#http2 && options.http2 === undefined) {

@@ -93,7 +93,7 @@ export function answerProblem(
  * The error code that an answer reports. It is one of ours, since the field is removed from an upstream's answer when that
  * arrives.
  */
-export function toldError(headers: HeaderList): ErrorCode | undefined {
+export function reportedError(headers: HeaderList): ErrorCode | undefined {
   const code = getHeader(headers, 'sallyport-error')
   return code !== undefined && Object.hasOwn(ERRORS, code) ? (code as ErrorCode) : undefined
 }

@@ -4,7 +4,7 @@ import type { SallyportError } from '../base/errors.ts'
 import type { ExchangeNotes, ExchangeRecord, HttpRequest, ResponseHead, ResponseSink } from '../exchange.ts'
 import { type Layer, PassThrough } from '../layer.ts'
 import { sampledTraceId } from '../trace/context.ts'
-import { toldError } from './problem.ts'
+import { reportedError } from './problem.ts'
 
 /** Without a listener, the layer does nothing. */
 export function record(onExchange: ((record: ExchangeRecord) => void) | undefined): Layer {
@@ -45,7 +45,7 @@ class Recorded extends PassThrough implements ExchangeNotes {
   }
 
   override responseHead(head: ResponseHead): void {
-    if (head.status >= 400) this.#code = toldError(head.headers)
+    if (head.status >= 400) this.#code = reportedError(head.headers)
     super.responseHead(head)
   }
 

@@ -2,7 +2,7 @@
 import type { SallyportError } from '../base/errors.ts'
 import type { HttpRequest, ResponseHead, ResponseSink } from '../exchange.ts'
 import { getHeader } from '../http/headers.ts'
-import { toldError } from '../http/problem.ts'
+import { reportedError } from '../http/problem.ts'
 import { PassThrough } from '../layer.ts'
 import { plainPath, setMethod, setServer } from './attributes.ts'
 import type { Span } from './span.ts'
@@ -21,7 +21,7 @@ export class TracedExchange extends PassThrough {
   }
 
   override responseHead(head: ResponseHead): void {
-    if (head.status >= 400) this.#code = toldError(head.headers)
+    if (head.status >= 400) this.#code = reportedError(head.headers)
     super.responseHead(head)
   }
 

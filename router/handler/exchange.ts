@@ -10,7 +10,7 @@ import type {
   ResponseHead,
   ResponseSink,
 } from '../../protocol/exchange.ts'
-import { answerPreflight, answerProblem, toldError } from '../../protocol/http/problem.ts'
+import { answerPreflight, answerProblem, reportedError } from '../../protocol/http/problem.ts'
 import { methodName } from '../../protocol/trace/attributes.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import type { CompiledAnswer, CompiledRoute } from '../compiled.ts'
@@ -179,7 +179,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   responseHead(head: ResponseHead): void {
     if (this.#responseOver) return
     this.#status = head.status
-    const code = this.#route?.trustErrors === true ? toldError(head.headers) : undefined
+    const code = this.#route?.trustErrors === true ? reportedError(head.headers) : undefined
     answerHeaders(head.headers, this.#route?.responseRules, code)
     try {
       this.#downstream.responseHead(head)

@@ -107,7 +107,7 @@ export class NameLookups {
     const { name, options } = question
     const begun = performance.now()
     this.#underWay.set(name, question)
-    const guard = guardWith(error => tell(question, error as Error, ''))
+    const guard = guardWith(error => answerAll(question, error as Error, ''))
     const onAnswer = guard((...answer: Parameters<Answer>) => {
       over()
       this.#keepSlow(name, answer[0] !== null && performance.now() - begun > SLOW_MS)
@@ -132,7 +132,7 @@ export class NameLookups {
     this.#underWay.delete(question.name)
     if (answer[0] === null) this.#remember(question.name)
     this.#askNext()
-    tell(question, ...answer)
+    answerAll(question, ...answer)
   }
 
   #remember(name: string): void {
@@ -209,7 +209,7 @@ class Line {
     const askers = question.askers.get(network)
     question.askers.delete(network)
     this.leave(question, network)
-    tellAll(askers, overloaded(), '')
+    answerEach(askers, overloaded(), '')
   }
 }
 
@@ -217,12 +217,12 @@ function overloaded(): SallyportError {
   return new SallyportError('overloaded', `${MAX_NAMES_WAITING} names wait to be resolved`)
 }
 
-function tell({ askers }: Question, ...answer: Parameters<Answer>): void {
-  for (const each of askers.values()) tellAll(each, ...answer)
+function answerAll({ askers }: Question, ...answer: Parameters<Answer>): void {
+  for (const each of askers.values()) answerEach(each, ...answer)
 }
 
 /** Answers each asker once. Those who were answered have left. */
-function tellAll(askers: Set<Answer> | undefined, ...answer: Parameters<Answer>): void {
+function answerEach(askers: Set<Answer> | undefined, ...answer: Parameters<Answer>): void {
   for (const asker of askers ?? []) {
     askers!.delete(asker)
     asker(...answer)

@@ -11,7 +11,7 @@ import type {
   ResponseSink,
 } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
-import { toldError } from '../../protocol/http/problem.ts'
+import { reportedError } from '../../protocol/http/problem.ts'
 import { readRetryAfter } from '../../protocol/http/retry-after.ts'
 import { LENGTH_BYTES } from '../../protocol/sealing/sealed-webhook.ts'
 import type { Tracing } from '../../protocol/trace/sampling.ts'
@@ -27,7 +27,7 @@ const FIRST_PARTS = 2
 export const REST_MS = 10_000
 
 export function outcomeOfHead({ status, headers }: ResponseHead, now: number): Outcome {
-  return outcomeOf(status, toldError(headers), readRetryAfter(getHeader(headers, 'retry-after'), now))
+  return outcomeOf(status, reportedError(headers), readRetryAfter(getHeader(headers, 'retry-after'), now))
 }
 
 export function outcomeOfError(error: SallyportError): Outcome {

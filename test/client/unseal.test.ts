@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { unsealing } from '../../client/unseal.ts'
 import { collectGarbage } from '../../load-tests/lib/garbage.ts'
 import { noLogger } from '../../protocol/base/log.ts'
-import { toldError } from '../../protocol/http/problem.ts'
+import { reportedError } from '../../protocol/http/problem.ts'
 import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
 import { InboxKeys, keyIdOf, partAad, Sealers, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import { EXCHANGE, ends } from '../support/ends.ts'
@@ -51,7 +51,7 @@ function deliver(head: object, parts: readonly string[], more: More = {}) {
   const codes: (string | undefined)[] = []
   const front = {
     ...both.front,
-    responseHead: ({ headers }: { headers: string[] }) => void codes.push(toldError(headers)),
+    responseHead: ({ headers }: { headers: string[] }) => void codes.push(reportedError(headers)),
   }
   const headers = [
     ...['sallyport-inbox-id', IDENTITY.id, 'sallyport-inbox-received', new Date(IDENTITY.received).toISOString()],

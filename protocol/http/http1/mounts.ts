@@ -22,7 +22,7 @@ type Event = 'request' | 'checkContinue' | 'checkExpectation' | 'upgrade'
 type Listener = (...args: unknown[]) => void
 
 /** Without a listener for the other two, Node handles the expectation itself and then emits `request`. */
-const ALWAYS_HEARD: readonly Event[] = ['request', 'upgrade']
+const ALWAYS_ATTACHED: readonly Event[] = ['request', 'upgrade']
 
 /** Since Node 24.9: whether an offered upgrade is accepted. */
 type Host = HttpServer & { shouldUpgradeCallback?: (request: IncomingMessage) => boolean }
@@ -98,7 +98,7 @@ class Mounts {
       const theirs = this.#theirs[event]
       theirs.push(...(this.#server.listeners(event) as Listener[]).filter(listener => listener !== ours))
       this.#server.removeAllListeners(event)
-      if (theirs.length > 0 || ALWAYS_HEARD.includes(event)) this.#server.on(event, ours)
+      if (theirs.length > 0 || ALWAYS_ATTACHED.includes(event)) this.#server.on(event, ours)
     }
     // Before Node 24.9, once there is an `upgrade` listener, every request that offers an upgrade is emitted as `upgrade`.
     if (this.#shouldUpgrade !== undefined) this.#server.shouldUpgradeCallback = this.#isUpgrade

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import type { HttpRequest, ResponseHead } from '../../../protocol/exchange.ts'
 import { callers, parseCidrs } from '../../../protocol/http/forwarded.ts'
 import { loopGuard } from '../../../protocol/http/loop-guard.ts'
-import { refusing, toldError } from '../../../protocol/http/problem.ts'
+import { refusing, reportedError } from '../../../protocol/http/problem.ts'
 import type { Layer } from '../../../protocol/layer.ts'
 import { health } from '../../../server/edge/health.ts'
 import { byHost, Hosts } from '../../../server/edge/hosts.ts'
@@ -20,7 +20,7 @@ function send(layer: Layer, given: Partial<HttpRequest>) {
   const codes: (string | undefined)[] = []
   const front = {
     ...both.front,
-    responseHead: (head: ResponseHead) => void codes.push(toldError(head.headers) ?? String(head.status)),
+    responseHead: (head: ResponseHead) => void codes.push(reportedError(head.headers) ?? String(head.status)),
   }
   const sink = layer(both.next)({ ...EXCHANGE, headers: [], ...given }, front)
   return { answered: codes[0], passed: both.request, both, sink }
