@@ -5,7 +5,8 @@ import type { LoopDelays } from './loop-delay.ts'
 import { MAX_RUNTIMES, type RuntimeCounts } from './runtime-counts.ts'
 import type { Snapshot } from './snapshot.ts'
 
-export type Component = 'server' | 'client' | 'router'
+const COMPONENTS = ['server', 'client', 'router'] as const
+export type Component = (typeof COMPONENTS)[number]
 
 /** What is read at a scrape. */
 interface Reading {
@@ -35,11 +36,6 @@ export interface Definition<From> {
 type Metric = Definition<Reading>
 type Kind = Pick<Metric, 'type' | 'unit'>
 
-const ALL = ['server', 'client', 'router'] as const
-const TUNNEL = ['server', 'client'] as const
-const SERVER = ['server'] as const
-const CLIENT = ['client'] as const
-
 const counts = (unit: string): Kind => ({ type: 'counter', unit })
 const shows = (unit: string): Kind => ({ type: 'gauge', unit })
 
@@ -47,68 +43,66 @@ const STATUS = '100 to 599; 0 if none was sent'
 const CODE = 'a code of [errors.md](errors.md), or `other`; empty if the answer is not ours'
 const ROUTE = `on client and router: the first ${MAX_ROUTES} routes that were used, and \`other\`; empty if no route matched`
 
-/** A row of the tables below. */
-function metric(
-  name: string,
-  kind: Kind,
-  help: string,
-  answers: string,
-  on: readonly Component[],
-  read: Metric['read'],
-  labels: Metric['labels'] = {},
-): Metric {
-  return { name, ...kind, help, answers, on, labels, read }
-}
+/** Makes rows of the tables below, for metrics of these components. */
+const metricOn =
+  (...on: Component[]) =>
+  (
+    name: string,
+    kind: Kind,
+    help: string,
+    answers: string,
+    read: Metric['read'],
+    labels: Metric['labels'] = {},
+  ): Metric => ({ name, ...kind, help, answers, on, labels, read })
+
+const onAll = metricOn(...COMPONENTS)
+const onTunnel = metricOn('server', 'client')
+const onServer = metricOn('server')
+const onClient = metricOn('client')
 
 const EXCHANGES: readonly Metric[] = [
-  metric(
+  onAll(
     'sallyport_exchanges_total',
     counts('{exchange}'),
     'Completed exchanges, by status and, if Sallyport itself failed, by its code.',
     'How many requests are there, what share fails, is it us or the application, and on which route?',
-    ALL,
     ({ exchanges }) => exchanges.totals(),
     { http_response_status_code: STATUS, error_type: CODE, route: ROUTE },
   ),
-  metric(
+  onAll(
     'http_server_request_duration_seconds',
     { type: 'histogram', unit: 's' },
     'From the request head to the end of the response, without upgraded exchanges.',
     'How long do requests take, both failing and successful ones?',
-    ALL,
     ({ exchanges }) => exchanges.durations(),
     { status_class: STATUS_CLASSES, route: ROUTE },
   ),
-  metric(
+  onAll(
     'sallyport_exchanges_cut_total',
     counts('{exchange}'),
     'Responses that were cut off after they had begun.',
     'Do callers see broken connections?',
-    ALL,
     ({ exchanges }) => exchanges.cut,
   ),
-  metric(
+  onAll(
     'sallyport_upgrades_total',
     counts('{exchange}'),
     'Completed WebSocket exchanges.',
     'How many WebSockets were there?',
-    ALL,
     ({ exchanges }) => exchanges.upgrades,
   ),
-  metric(
+  onAll(
     'sallyport_request_bytes_total',
     counts('By'),
     'Bytes of request bodies.',
     'How much comes in?',
-    ALL,
     ({ exchanges }) => exchanges.bytesIn,
   ),
-  metric(
+  onAll(
     'sallyport_response_bytes_total',
     counts('By'),
     'Bytes of response bodies.',
     'How much goes out?',
-    ALL,
     ({ exchanges }) => exchanges.bytesOut,
   ),
 ]
@@ -118,86 +112,77 @@ const CHANGES = [
   counts('{change}'),
   'State changes of sessions, by kind; the log has the reason of each.',
   'Do sessions come and go?',
+  ({ snapshot }: Reading) => snapshot.stateChanges,
 ] as const
-const changes = ({ snapshot }: Reading) => snapshot.stateChanges
 
 const SESSIONS: readonly Metric[] = [
-  metric(...CHANGES, SERVER, changes, {
+  onServer(...CHANGES, {
     change: ['session opened', 'session ready', 'session ended', 'handshake refused'],
   }),
-  metric(...CHANGES, CLIENT, changes, {
+  onClient(...CHANGES, {
     change: ['connected', 'disconnected', 'draining', 'reconnecting', 'refused', 'active', 'standby'],
   }),
-  metric(
+  onTunnel(
     'sallyport_sessions',
     shows('{session}'),
     'Live sessions.',
     'Is anybody connected?',
-    TUNNEL,
     ({ snapshot }) => snapshot.sessions,
   ),
-  metric(
+  onTunnel(
     'sallyport_streams',
     shows('{stream}'),
     'Open streams.',
     'How many exchanges are under way?',
-    TUNNEL,
     ({ snapshot }) => snapshot.streams,
   ),
-  metric(
+  onTunnel(
     'sallyport_buffered_bytes',
     shows('By'),
     'Bytes that wait in our buffers.',
     'Is somebody reading slowly?',
-    TUNNEL,
     ({ snapshot }) => snapshot.bufferedBytes,
   ),
-  metric(
+  onTunnel(
     'sallyport_ping_round_trip_seconds',
     shows('s'),
     'The longest of the last round-trip times of all live sessions.',
     'How far away is the other end?',
-    TUNNEL,
     ({ snapshot: { roundTripsMs = [] } }) => (roundTripsMs.length === 0 ? undefined : Math.max(...roundTripsMs) / 1000),
   ),
-  metric(
+  onServer(
     'sallyport_session_received_bytes_total',
     counts('By'),
     'Bytes received from sessions.',
     'How much do tunnels carry towards callers?',
-    SERVER,
     ({ snapshot }) => snapshot.sessionBytesIn,
   ),
-  metric(
+  onServer(
     'sallyport_session_sent_bytes_total',
     counts('By'),
     'Bytes sent to sessions.',
     'How much do tunnels carry towards clients?',
-    SERVER,
     ({ snapshot }) => snapshot.sessionBytesOut,
   ),
-  metric(
+  onClient(
     'sallyport_active',
     shows('1'),
     'Whether this instance gets the traffic; 0 for a standby.',
     'Which instance of a runtime serves?',
-    CLIENT,
     ({ snapshot }) => snapshot.active,
   ),
-  metric(
+  onClient(
     'sallyport_reconnects_total',
     counts('{session}'),
     'Sessions that were reopened after a loss.',
     'Does the client lose its connections?',
-    CLIENT,
     ({ snapshot }) => snapshot.reconnects,
   ),
-  metric(
+  onClient(
     'sallyport_token_expiry_timestamp_seconds',
     shows('s'),
     'When the token expires, since 1970.',
     'Is the token renewed in time?',
-    CLIENT,
     ({ snapshot: { tokenExpiresAt } }) => (tokenExpiresAt === undefined ? undefined : tokenExpiresAt / 1000),
   ),
 ]
@@ -205,12 +190,11 @@ const SESSIONS: readonly Metric[] = [
 const DIRECTORY_STATES = ['connected', 'presumed', 'lost']
 
 const SERVERS: readonly Metric[] = [
-  metric(
+  onServer(
     'sallyport_handshakes_refused_total',
     counts('{handshake}'),
     'Handshakes of tunnel clients that were refused, by reason.',
     'Why can a client not connect?',
-    SERVER,
     ({ snapshot }) => snapshot.handshakesRefused,
     {
       reason: [
@@ -229,301 +213,267 @@ const SERVERS: readonly Metric[] = [
       ],
     },
   ),
-  metric(
+  onServer(
     'sallyport_requests_waiting',
     shows('{request}'),
     'Requests that wait for a session of their runtime.',
     'Do callers wait for a client?',
-    SERVER,
     ({ snapshot }) => snapshot.held,
   ),
-  metric(
+  onServer(
     'sallyport_held_requests_total',
     counts('{request}'),
     'Requests that waited for a session of their runtime, by outcome.',
     'Was it worth waiting?',
-    SERVER,
     ({ snapshot }) => snapshot.heldOutcomes,
     { outcome: ['resumed', 'expired', 'refused', 'left'] },
   ),
-  metric(
+  onServer(
     'sallyport_access_total',
     counts('{request}'),
     'Requests whose callers were checked, by outcome.',
     'Are callers turned away?',
-    SERVER,
     ({ snapshot }) => snapshot.access && { ...snapshot.access },
     { outcome: ['passed', 'refused', 'failed'] },
   ),
-  metric(
+  onServer(
     'sallyport_hosts',
     shows('{host}'),
     "Runtimes' own hosts that are held by runtimes with sessions here.",
     'How many hosts are served besides the domain?',
-    SERVER,
     ({ snapshot }) => snapshot.hosts?.held,
   ),
-  metric(
+  onServer(
     'sallyport_hosts_contested',
     shows('{host}'),
     'Hosts that a runtime with sessions here claims, but another runtime has.',
     'Do two tokens claim the same host?',
-    SERVER,
     ({ snapshot }) => snapshot.hosts?.contested,
   ),
-  metric(
+  onServer(
     'sallyport_host_conflicts_total',
     counts('{claim}'),
     'Claims to a host that another runtime had and kept.',
     'Did two tokens claim the same host?',
-    SERVER,
     ({ snapshot }) => snapshot.hosts?.conflicts,
   ),
-  metric(
+  onServer(
     'sallyport_directory_state',
     shows('1'),
     'State of the directory: 0 connected, 1 presumed (not reachable, but what was known is still valid), 2 lost.',
     'Does this replica know where sessions are?',
-    SERVER,
     ({ snapshot: { directory } }) => directory && DIRECTORY_STATES.indexOf(directory.state),
   ),
-  metric(
+  onServer(
     'sallyport_directory_runtimes',
     shows('{runtime}'),
     'Runtimes that are known here.',
     'How many runtimes are there?',
-    SERVER,
     ({ snapshot }) => snapshot.directory?.known,
   ),
-  metric(
+  onServer(
     'sallyport_directory_operations_total',
     counts('{operation}'),
     'Operations of the directory, including failed ones.',
     'How busy is the directory?',
-    SERVER,
     ({ snapshot }) => snapshot.directory?.operations,
   ),
-  metric(
+  onServer(
     'sallyport_directory_failures_total',
     counts('{loss}'),
     'How often the directory was lost.',
     'Is the directory reliable?',
-    SERVER,
     ({ snapshot }) => snapshot.directory?.failures,
   ),
-  metric(
+  onServer(
     'sallyport_replicas_connected',
     shows('{replica}'),
     'Other replicas that this one is connected to.',
     'Do the replicas see each other?',
-    SERVER,
     ({ snapshot }) => snapshot.peers?.connected,
   ),
-  metric(
+  onServer(
     'sallyport_hops_total',
     counts('{exchange}'),
     'Exchanges handed to other replicas, and taken over from them.',
     'How much traffic goes through another replica?',
-    SERVER,
     ({ snapshot: { peers } }) => peers && { sent: peers.sent, taken: peers.taken },
     { direction: ['sent', 'taken'] },
   ),
 ]
 
 const INBOX: readonly Metric[] = [
-  metric(
+  onServer(
     'sallyport_inbox_accepted_total',
     counts('{webhook}'),
     'Webhooks that were stored, by reason.',
     'Why are webhooks not delivered at once?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.accepted,
     { why: ['always', 'behind', 'offline', 'failed', 'slow', 'lost', 'duplicate'] },
   ),
-  metric(
+  onServer(
     'sallyport_inbox_attempts_total',
     counts('{attempt}'),
     'Deliveries of stored webhooks, by outcome.',
     'Do receivers accept what was stored?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.attempts,
     { outcome: ['delivered', 'refused', 'gone', 'failed', 'offline', 'damaged'] },
   ),
-  metric(
+  onServer(
     'sallyport_inbox_dead_total',
     counts('{webhook}'),
     'Webhooks that became dead letters, by reason.',
     'Did we give up on webhooks?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.dead,
     { reason: ['expired', 'poison', 'refused', 'damaged', 'bad-mac'] },
   ),
-  metric(
+  onServer(
     'sallyport_inbox_refused_total',
     counts('{webhook}'),
     'Webhooks that could not be stored and got 503.',
     'Were webhooks lost?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.refused,
     { reason: ['inbox-full', 'inbox-away'] },
   ),
-  metric(
+  onServer(
     'sallyport_inbox_unproven_rules',
     shows('{runtime}'),
     'Runtimes whose stored rules are ignored, because they have no valid MAC.',
     'Did somebody else write to the store?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.unprovenRules,
   ),
-  metric(
+  onServer(
     'sallyport_inbox_messages',
     shows('{webhook}'),
     'Webhooks in the inbox, by state.',
     'How many webhooks wait?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.messages,
     { state: ['waiting', 'dead', 'delivered'] },
   ),
-  metric(
+  onServer(
     'sallyport_inbox_bytes',
     shows('By'),
     'Bytes of webhooks that wait or are dead.',
     'How close is the inbox to its limit?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.bytes,
   ),
-  metric(
+  onServer(
     'sallyport_inbox_oldest_age_seconds',
     shows('s'),
     'Age of the oldest waiting webhook; 0 if none waits.',
     'How long has a receiver been without its webhooks?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.oldestSeconds,
   ),
-  metric(
+  onServer(
     'sallyport_inbox_store_up',
     shows('1'),
     'Whether the store works: 0 or 1.',
     'Can webhooks be kept now?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox && Number(snapshot.inbox.store.open),
   ),
-  metric(
+  onServer(
     'sallyport_inbox_commits_total',
     counts('{commit}'),
     'Commits of the store.',
     'How busy is the store?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.store.commits,
   ),
-  metric(
+  onServer(
     'sallyport_inbox_commit_seconds_total',
     counts('s'),
     'Total time of commits of the store.',
     'How long does a commit take on average?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.store.commitSeconds,
   ),
-  metric(
+  onServer(
     'sallyport_inbox_commit_max_seconds',
     shows('s'),
     'Longest commit of the store in the last minute or two.',
     'Do senders wait for the disk?',
-    SERVER,
     ({ snapshot }) => snapshot.inbox?.store.commitMaxSeconds,
   ),
 ]
 
 const SPANS: readonly Metric[] = [
-  metric(
+  onAll(
     'sallyport_spans_exported_total',
     counts('{span}'),
     'Spans that the receiver of traces has accepted. Not shown while tracing is off.',
     'Do traces arrive?',
-    ALL,
     ({ snapshot }) => snapshot.spans?.exported,
   ),
-  metric(
+  onAll(
     'sallyport_spans_dropped_total',
     counts('{span}'),
     'Spans that never reached the receiver of traces.',
     'Are traces incomplete, and why?',
-    ALL,
     ({ snapshot }) => snapshot.spans?.dropped,
     { reason: ['queue-full', 'refused', 'away', 'closed'] },
   ),
-  metric(
+  onServer(
     'sallyport_spans_returned_total',
     counts('{span}'),
     'Spans that clients returned, and reports that were refused.',
     'Do clients return their spans? Does one report requests that are not its own?',
-    SERVER,
     ({ snapshot }) => snapshot.spansReturned,
     { outcome: ['taken', 'refused'] },
   ),
-  metric(
+  onAll(
     'sallyport_spans_queued',
     shows('{span}'),
     'Spans that wait for the receiver of traces.',
     'Does the receiver keep up?',
-    ALL,
     ({ snapshot }) => snapshot.spans?.queued,
   ),
 ]
 
 const PROCESS: readonly Metric[] = [
-  metric(
+  onAll(
     'sallyport_build_info',
     shows('1'),
     'What is running; always 1.',
     'Which version runs where?',
-    ALL,
     ({ build }) => [{ labels: build, value: 1 }],
-    { component: ALL, version: 'one', node: 'one' },
+    { component: COMPONENTS, version: 'one', node: 'one' },
   ),
-  metric(
+  onAll(
     'sallyport_certificate_expiry_timestamp_seconds',
     shows('s'),
     'When the certificate in force expires, since 1970.',
     'Is each certificate renewed in time?',
-    ALL,
     ({ snapshot: { certificates = {} } }) =>
       Object.entries(certificates).map(([use, at]) => ({ labels: { use }, value: at / 1000 })),
     { use: ['public', 'hosts', 'control', 'peer', 'router', 'client'] },
   ),
-  metric(
+  onAll(
     'nodejs_eventloop_delay_p50_seconds',
     shows('s'),
     'Median delay of the event loop, in the last 30 to 60 seconds.',
     'Is the process overloaded?',
-    ALL,
     ({ loop }) => loop.p50,
   ),
-  metric(
+  onAll(
     'nodejs_eventloop_delay_p99_seconds',
     shows('s'),
     '99th percentile of the same.',
     'How long does one request in a hundred wait for the CPU?',
-    ALL,
     ({ loop }) => loop.p99,
   ),
-  metric(
+  onAll(
     'nodejs_eventloop_delay_max_seconds',
     shows('s'),
     'Maximum of the same.',
     'Did the process stall?',
-    ALL,
     ({ loop }) => loop.max,
   ),
-  metric('process_memory_usage_bytes', shows('By'), 'Resident memory.', 'How much memory does it need?', ALL, () =>
+  onAll('process_memory_usage_bytes', shows('By'), 'Resident memory.', 'How much memory does it need?', () =>
     process.memoryUsage.rss(),
   ),
-  metric(
+  onAll(
     'process_cpu_time_seconds_total',
     counts('s'),
     'CPU time.',
     'How much headroom is there?',
-    ALL,
     () => {
       const { user, system } = process.cpuUsage()
       return { user: user / 1e6, system: system / 1e6 }
@@ -588,7 +538,7 @@ function runtimes(
     ...kind,
     help,
     answers,
-    on: SERVER,
+    on: ['server'],
     labels: { runtime, ...labels },
     read,
   }
