@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto'
 import { networkOf } from '../protocol/base/address.ts'
 import type { Events } from '../protocol/base/events.ts'
-import { detached, type Guard, guardWith, logGuard } from '../protocol/base/guard.ts'
+import { type Guard, guardWith, logGuard, starting } from '../protocol/base/guard.ts'
 import { FEATURE, type Hello } from '../protocol/wire/control.ts'
 import { CLOSE } from '../protocol/wire/transport.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
@@ -38,7 +38,6 @@ const REVOCATION_CHECK_MS = 5000
 const POOLED_BUFFERS = 256
 /** Most instances of a runtime that are asked about their targets at once. */
 const MAX_INSTANCES = 16
-const CHECK_FAILED = 'checking revocations failed'
 
 interface SessionsOptions {
   readonly settings: ResolvedServerOptions
@@ -98,8 +97,7 @@ export class Sessions {
     })
     this.#tokenTimer = setInterval(look, TOKEN_CHECK_MS).unref()
     if (options.authenticator.hasHook) {
-      const guard = logGuard(logger, CHECK_FAILED)
-      const round = guard(() => detached(logger, CHECK_FAILED, this.#checkRevocations()))
+      const round = starting(logger, 'checking revocations failed', () => this.#checkRevocations())
       this.#revocationTimer = setInterval(round, REVOCATION_CHECK_MS).unref()
     }
   }

@@ -9,6 +9,7 @@
  * | the same, once per request                  | a {@link stepOf} of its module  | the owner: exchange              |
  * | the same, where nothing can end             | a {@link logGuard}              | nothing; it is logged            |
  * | promise of ours that nobody waits for       | {@link detached}                | nothing; it is logged            |
+ * | event or timer that starts such work        | {@link starting}                | nothing; it is logged            |
  * | handler of requests, and its sink           | {@link callHandler}             | its exchange                     |
  * | hook or listener of an embedder             | {@link hook}                    | nothing; it is logged            |
  * | logger of an embedder                       | {@link safeLogger}              | nothing                          |
@@ -91,6 +92,11 @@ export function heardFirst<Owner>(guarded: (owner: Owner) => void): (owner: Owne
 /** For work that nobody waits for. If it fails, that is logged and ends nothing. */
 export function detached(logger: Logger, what: string, work: Promise<unknown>): void {
   work.catch((error: unknown) => tellDefect(logger, what, error))
+}
+
+/** For an event or a timer that starts work that nobody waits for. */
+export function starting(logger: Logger, what: string, work: () => Promise<unknown>): () => void {
+  return logGuard(logger, what)(() => detached(logger, what, work()))
 }
 
 /**

@@ -3,7 +3,7 @@ import { type FSWatcher, watch } from 'node:fs'
 import { realpath } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
-import { detached, logGuard } from './guard.ts'
+import { logGuard, starting } from './guard.ts'
 import type { Logger } from './log.ts'
 import { inTurn, markOf } from './plain-file.ts'
 
@@ -20,6 +20,7 @@ const GRAIN_MS = 1_000
 const QUIET_MS = 1_000
 /** A file that keeps changing is reported after this time. */
 const WRITING_MS = 5_000
+const UNREAD = 'changed files could not be read'
 
 /**
  * Calls `changed` when one of the files may have changed since it was read, before or after this call.
@@ -39,7 +40,7 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   let writtenSince: number | undefined
   let settling: NodeJS.Timeout | undefined
   let closed = false
-  const guard = logGuard(logger, 'changed files could not be read')
+  const guard = logGuard(logger, UNREAD)
   const tell = async () => {
     settling = undefined
     // Assigned first, so that the next check finds what changes during this one.
@@ -57,7 +58,7 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
       changed()
     }
   }
-  const told = guard(() => detached(logger, 'changed files could not be read', tell()))
+  const told = starting(logger, UNREAD, tell)
   const soon = () => {
     if (!closed) settling ??= setTimeout(told, SETTLE_MS).unref()
   }
@@ -88,7 +89,7 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
     if (!isDeepStrictEqual(await marksOf(files), seen)) soon()
     looking = false
   }
-  const round = guard(() => detached(logger, 'files could not be looked at', look()))
+  const round = starting(logger, 'files could not be looked at', look)
   const timer = setInterval(round, LOOK_MS).unref()
   return {
     close() {

@@ -1,5 +1,5 @@
 /** A key set behind an https URL: fetched without redirects, at most 64 KiB in at most 5 s. The last valid set is kept. */
-import { detached, logGuard } from '../../protocol/base/guard.ts'
+import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { Download } from './download.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
@@ -63,9 +63,7 @@ class UrlKeys implements KeySource {
   #schedule(): void {
     const afterMs = this.current === undefined ? RETRY_MS : this.#refreshMs
     if (afterMs === 0 || this.#closed) return
-    const what = 'refreshing the key set failed'
-    const guard = logGuard(this.#logger, what)
-    const due = guard(() => detached(this.#logger, what, this.#again()))
+    const due = starting(this.#logger, 'refreshing the key set failed', () => this.#again())
     this.#timer = setTimeout(due, afterMs).unref()
   }
 

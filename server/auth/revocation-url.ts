@@ -1,5 +1,5 @@
 /** A list of revocations behind an https URL. It is fetched regularly, and the last valid one is kept. */
-import { detached, logGuard } from '../../protocol/base/guard.ts'
+import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { Download } from './download.ts'
 import { MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
@@ -34,9 +34,7 @@ export class RevocationUrl {
   async start(): Promise<void> {
     await this.#refresh()
     if (this.#closed) return
-    const what = 'refreshing the revocations failed'
-    const guard = logGuard(this.#logger, what)
-    const due = guard(() => detached(this.#logger, what, this.start()))
+    const due = starting(this.#logger, 'refreshing the revocations failed', () => this.start())
     this.#timer = setTimeout(due, REFRESH_MS).unref()
   }
 

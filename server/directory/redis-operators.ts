@@ -3,7 +3,7 @@
  * Anybody who may write to it can also write to the directory itself, and can do no more here than an operator can.
  */
 import { randomUUID } from 'node:crypto'
-import { detached, type Guard, logGuard } from '../../protocol/base/guard.ts'
+import { detached, type Guard, logGuard, starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { AnswerOthers, SharedOperators } from './operators.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
@@ -41,6 +41,7 @@ const RETRY_MS = 5000
 const MAX_MESSAGE_CHARS = 4 * 1024 * 1024
 const MAX_QUESTIONS = 64
 const MAX_PROBLEM = 500
+const FAILED = 'forwarding questions of operators failed'
 
 export class RedisOperators implements SharedOperators {
   readonly #options: RedisOperatorsOptions
@@ -58,7 +59,7 @@ export class RedisOperators implements SharedOperators {
 
   constructor(options: RedisOperatorsOptions) {
     this.#options = options
-    this.#guard = logGuard(options.logger, 'forwarding questions of operators failed')
+    this.#guard = logGuard(options.logger, FAILED)
     this.#channel = `${options.prefix}:operators`
     this.#key = `{${options.prefix}}:replicas`
   }
@@ -101,7 +102,7 @@ export class RedisOperators implements SharedOperators {
     this.#link = undefined
     clearTimeout(this.#timer)
     if (this.#closed) return
-    const due = this.#guard(() => this.#detached(this.open()))
+    const due = starting(this.#options.logger, FAILED, () => this.open())
     this.#timer = setTimeout(due, RETRY_MS).unref()
   }
 
@@ -137,14 +138,10 @@ export class RedisOperators implements SharedOperators {
   #receive(text: string): void {
     const message = parse(text)
     if (message === undefined || message.from === this.#options.replica) return
-    if (message.what !== undefined) this.#detached(this.#answerQuestion(message))
+    if (message.what !== undefined) detached(this.#options.logger, FAILED, this.#answerQuestion(message))
     else this.#questions.get(message.id)?.answers.push(message.answer)
     const question = this.#questions.get(message.id)
     if (question !== undefined && question.answers.length >= question.expected) question.done()
-  }
-
-  #detached(work: Promise<void>): void {
-    detached(this.#options.logger, 'forwarding questions of operators failed', work)
   }
 
   async #answerQuestion({ id, from, what, body }: Message): Promise<void> {

@@ -2,7 +2,7 @@
  * Keeps a link to the store. It reopens the link whenever it breaks, and renews the lease every quarter of its length. The link is
  * one ordered stream, so an answer to a renewal means that we have received every earlier change.
  */
-import { detached, logGuard } from '../../protocol/base/guard.ts'
+import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { parseRenewal, type Renewal } from './runtime-state.ts'
 import { ClosedByStore, type DirectoryChange, type DirectoryStore, type StoreLink } from './store.ts'
@@ -134,10 +134,7 @@ export class StoreConnection {
   /** One step is due at a time, and each schedules the next. */
   #in(ms: number, step: () => Promise<void>): void {
     clearTimeout(this.#timer)
-    const { logger } = this.#options
-    const what = 'a scheduled step of the directory failed'
-    const guard = logGuard(logger, what)
-    const due = guard(() => detached(logger, what, step()))
+    const due = starting(this.#options.logger, 'a scheduled step of the directory failed', step)
     this.#timer = setTimeout(due, ms).unref()
   }
 

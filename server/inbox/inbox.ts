@@ -1,5 +1,5 @@
 /** The inbox of a server: the rules that clients announced, the webhooks it keeps, and their delivery. See `README.md`. */
-import { detached, logGuard } from '../../protocol/base/guard.ts'
+import { detached, starting } from '../../protocol/base/guard.ts'
 import { newRequestId } from '../../protocol/base/ids.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { Handler } from '../../protocol/exchange.ts'
@@ -103,8 +103,7 @@ export class Inbox {
       ...{ store, mac, logger, now, isLive, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
     })
     if (mac !== undefined) mac.onChange = () => this.rules.retryUnproven()
-    const guard = logGuard(logger, SWEEP_FAILED)
-    const sweep = guard(() => detached(logger, SWEEP_FAILED, this.#sweep()))
+    const sweep = starting(logger, 'sweeping the inbox failed', () => this.#sweep())
     this.#sweepTimer = setInterval(sweep, SWEEP_MS).unref()
   }
 
@@ -225,5 +224,3 @@ export class Inbox {
     await this.#store.close()
   }
 }
-
-const SWEEP_FAILED = 'sweeping the inbox failed'

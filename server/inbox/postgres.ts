@@ -8,7 +8,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import type { Client, ClientConfig, Notification, Pool, PoolConfig, QueryConfig, QueryResult, QueryResultRow } from 'pg'
-import { detached } from '../../protocol/base/guard.ts'
+import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { within } from '../pause.ts'
@@ -235,9 +235,7 @@ export class PostgresStore extends GroupedStore {
     await connections.listener.query(sql.BEAT, [this.#server, this.#leaseMs])
     if (this.#connections !== connections) return
     this.#leaseEndsMs = startedMs + this.#leaseMs * LEASE_MARGIN
-    const again = this.guard(() =>
-      detached(this.logger, 'renewing the lease of the inbox failed', this.#beatAgain(connections)),
-    )
+    const again = starting(this.logger, 'renewing the lease of the inbox failed', () => this.#beatAgain(connections))
     this.#beatTimer = setTimeout(again, this.#leaseMs / BEATS_PER_LEASE).unref()
   }
 

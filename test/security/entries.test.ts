@@ -63,6 +63,7 @@ describe('P1 entries', () => {
     ['void work()', 1],
     ['void work().catch(guard(error => tell(error)))', 0],
     ['detached(logger, "work", work())', 0],
+    ['setInterval(starting(logger, "work", () => work()), 5)', 0],
     ['work().then(() => next())', 1],
     ['work().then(guard(() => next()), guard(() => fail()))', 0],
     ['work().then(guard(() => next()))', 1],

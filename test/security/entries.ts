@@ -31,7 +31,7 @@ const TAKES_NAMES = /^(?:write|end|send|create\w*Server)$/
 const REPLACED = /^(?:read|emit|write|end|push|destroy)$/
 const CHAINS: ReadonlySet<string> = new Set(['then', 'catch', 'finally'])
 /** What they return, or receive, throws nothing. */
-const GUARDS = /^(?:guard|guarded|stepOf|hook|logGuard|followed)$/
+const GUARDS = /^(?:guard|guarded|stepOf|hook|logGuard|starting|followed)$/
 /**
  * A promise's, or without effect, or a parameter whose name promises that the caller guards it, which is checked here.
  */
