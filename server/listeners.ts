@@ -2,6 +2,7 @@
 import { createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
 import type { SallyportError } from '../protocol/base/errors.ts'
 import { logGuard } from '../protocol/base/guard.ts'
+import { formatAddress } from '../protocol/base/host-port.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import type { Handler } from '../protocol/exchange.ts'
 import { type ListenAddress, listenOn, stopListening } from '../protocol/http/listen-on.ts'
@@ -136,8 +137,7 @@ export class Listeners {
   }
 
   #say(name: string, address: Address): void {
-    const host = address.host.includes(':') ? `[${address.host}]` : address.host
-    this.#settings.logger.info({ name, address: `${host}:${address.port}` }, 'listening')
+    this.#settings.logger.info({ name, address: formatAddress(address) }, 'listening')
   }
 
   /** See `Server.reload`. */

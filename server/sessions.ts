@@ -28,6 +28,7 @@ import type { Hop } from './peer/hop.ts'
 import type { Registry } from './registry.ts'
 import { RuntimeBudgets } from './runtime-budgets.ts'
 import { describeSession } from './stats.ts'
+import { Tally } from './tally.ts'
 
 /**
  * How often all tokens are checked. One timer per token would run on the monotonic clock, which does not notice when the wall clock
@@ -63,8 +64,8 @@ export class Sessions {
    * yet.
    */
   #sockets = 0
-  readonly #ofNetwork = new Map<string, number>()
-  readonly #ofRuntime = new Map<string, number>()
+  readonly #ofNetwork = new Tally()
+  readonly #ofRuntime = new Tally()
   readonly #budgets: RuntimeBudgets
   readonly #guard: Guard
   readonly #tokenTimer: NodeJS.Timeout
@@ -152,8 +153,8 @@ export class Sessions {
     if (this.#draining) return 'shutting-down'
     const isFull =
       this.#sockets >= sessions ||
-      (this.#ofRuntime.get(identity.runtime) ?? 0) >= sessionsPerRuntime ||
-      (sessionsPerAddress > 0 && (this.#ofNetwork.get(networkOf(address)) ?? 0) >= sessionsPerAddress)
+      this.#ofRuntime.of(identity.runtime) >= sessionsPerRuntime ||
+      (sessionsPerAddress > 0 && this.#ofNetwork.of(networkOf(address)) >= sessionsPerAddress)
     return isFull ? 'too-many-sessions' : undefined
   }
 
@@ -171,15 +172,8 @@ export class Sessions {
   /** Counts a socket. It outlives its session until the client closes it, or the time for that is up. */
   #count({ address, runtime }: RuntimeSession, change: 1 | -1): void {
     this.#sockets += change
-    const tallies: Array<[Map<string, number>, string]> = [
-      [this.#ofNetwork, networkOf(address)],
-      [this.#ofRuntime, runtime],
-    ]
-    for (const [tally, key] of tallies) {
-      const count = (tally.get(key) ?? 0) + change
-      if (count === 0) tally.delete(key)
-      else tally.set(key, count)
-    }
+    this.#ofNetwork.add(networkOf(address), change)
+    this.#ofRuntime.add(runtime, change)
   }
 
   #hello(session: RuntimeSession, hello: Hello): void {

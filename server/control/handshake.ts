@@ -1,5 +1,5 @@
 /** The request with which a client opens a session: the checks before its token is verified, and the refusals. */
-import type { IncomingMessage } from 'node:http'
+import { type IncomingMessage, STATUS_CODES } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 
@@ -45,16 +45,6 @@ const STATUS: Record<RefusalReason, number> = {
   internal: 500,
 }
 
-const TITLES: Record<number, string> = {
-  400: 'Bad Request',
-  401: 'Unauthorized',
-  403: 'Forbidden',
-  404: 'Not Found',
-  426: 'Upgrade Required',
-  500: 'Internal Server Error',
-  503: 'Service Unavailable',
-}
-
 /** The bearer token of a well-formed request, or why the request is refused. */
 type HandshakeCheck = { readonly token: string } | { readonly refusal: RefusalReason; readonly detail: string }
 
@@ -98,8 +88,7 @@ export function refusalText(
   requestId: string,
 ): { head: string[]; body: string; status: number } {
   const status = STATUS[reason]
-  const title = TITLES[status]!
-  const body = JSON.stringify({ type: 'about:blank', title, status, requestId })
+  const body = JSON.stringify({ type: 'about:blank', title: STATUS_CODES[status], status, requestId })
   const head = [
     'content-type: application/problem+json',
     `content-length: ${Buffer.byteLength(body)}`,
@@ -118,5 +107,5 @@ export function refusalText(
 /** Answers on a socket that `node:http` has handed over, and closes it. */
 export function refuseUpgrade(socket: Duplex, reason: RefusalReason, requestId: string): void {
   const { head, body, status } = refusalText(reason, requestId)
-  socket.end(`HTTP/1.1 ${status} ${TITLES[status]}\r\n${head.join('\r\n')}\r\n\r\n${body}`)
+  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${head.join('\r\n')}\r\n\r\n${body}`)
 }

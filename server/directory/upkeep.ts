@@ -78,7 +78,8 @@ export class Upkeep {
     this.#reportLeft()
     await this.#recheckDoubted(isCurrent)
     const live = [...this.#owner.live()]
-    await this.#confirmAll(mayHaveForgotten ? this.#all(live) : this.#due(live), isCurrent)
+    const confirmed = mayHaveForgotten ? this.#all(live) : this.#due(live)
+    await inBatches(confirmed, isCurrent, each => this.#owner.ready(each).catch(() => {}))
     if (this.#telling !== round || !isCurrent()) return
     this.#telling = undefined
     this.#owner.toldAll()
@@ -93,15 +94,7 @@ export class Upkeep {
   async #recheckDoubted(isCurrent: () => boolean): Promise<void> {
     const doubted = [...this.#doubted]
     this.#doubted.clear()
-    for (let at = 0; at < doubted.length && isCurrent(); at += BATCH) {
-      await Promise.all(doubted.slice(at, at + BATCH).map(runtime => this.#owner.refresh(runtime)))
-    }
-  }
-
-  async #confirmAll(sessions: readonly Registration[], isCurrent: () => boolean): Promise<void> {
-    for (let at = 0; at < sessions.length && isCurrent(); at += BATCH) {
-      await Promise.all(sessions.slice(at, at + BATCH).map(each => this.#owner.ready(each).catch(() => {})))
-    }
+    await inBatches(doubted, isCurrent, runtime => this.#owner.refresh(runtime))
   }
 
   #all(live: readonly Registration[]): readonly Registration[] {
@@ -129,6 +122,16 @@ export class Upkeep {
     if ((state?.instances.get(instance)?.epoch ?? 0) === 0) return true
     const replicas = state?.instances.get(state.active)?.replicas ?? []
     return replicas.every(replica => lease.isDead(replica))
+  }
+}
+
+async function inBatches<Item>(
+  items: readonly Item[],
+  isCurrent: () => boolean,
+  work: (item: Item) => Promise<unknown>,
+): Promise<void> {
+  for (let at = 0; at < items.length && isCurrent(); at += BATCH) {
+    await Promise.all(items.slice(at, at + BATCH).map(work))
   }
 }
 

@@ -3,6 +3,7 @@ import { Buffer } from 'node:buffer'
 import { SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
+import { Tally } from '../tally.ts'
 
 /** A chunk is kept for longer than bytes that wait to be written, so it must use at least this share of its underlying buffer. */
 const MIN_SHARE = 1 / 2
@@ -20,8 +21,7 @@ export class ReplayBudget {
   readonly perExchange: number
   readonly total: number
   used = 0
-  /** Runtimes for which any bytes are kept. */
-  readonly #runtimes = new Map<string, number>()
+  readonly #byRuntime = new Tally()
 
   constructor(perExchange: number, total: number) {
     this.perExchange = perExchange
@@ -29,16 +29,13 @@ export class ReplayBudget {
   }
 
   fits(runtime: string, bytes: number): boolean {
-    const usedByRuntime = this.#runtimes.get(runtime) ?? 0
-    return this.used + bytes <= this.total && usedByRuntime + bytes <= this.total * RUNTIME_SHARE
+    return this.used + bytes <= this.total && this.#byRuntime.of(runtime) + bytes <= this.total * RUNTIME_SHARE
   }
 
   /** Negative numbers give bytes back. */
   add(runtime: string, bytes: number): void {
     this.used += bytes
-    const usedByRuntime = (this.#runtimes.get(runtime) ?? 0) + bytes
-    if (usedByRuntime > 0) this.#runtimes.set(runtime, usedByRuntime)
-    else this.#runtimes.delete(runtime)
+    this.#byRuntime.add(runtime, bytes)
   }
 }
 

@@ -12,6 +12,7 @@ import {
   type Filter,
   type InboxStore,
   type Message,
+  type OpenState,
   type Retention,
   type SharedStore,
   StoreError,
@@ -73,7 +74,7 @@ export abstract class GroupedStore implements InboxStore {
   }
 
   /** Opens the store, or reopens it. Rejects with an {@link UnusableError} if waiting will not help. */
-  protected abstract reopen(): Promise<Extract<StoreState, { open: true }>>
+  protected abstract reopen(): Promise<OpenState>
   /** Resolves to the result of each change. Rejects with a {@link StoreError} if none was made. */
   protected abstract commit(changes: readonly Change[]): Promise<readonly (ChangeResult | StoreError)[]>
   /** Closes the store's resources. */

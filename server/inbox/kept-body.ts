@@ -5,6 +5,7 @@ import { networkOf } from '../../protocol/base/address.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
+import { Tally } from '../tally.ts'
 
 /** At most this much is in memory, and as much again on its way to the store. */
 const PART_BYTES = 512 * 1024
@@ -17,7 +18,7 @@ type Payers = readonly [runtime: string, network: string]
 /** Limits the bytes that all bodies together have in memory. */
 export class BodyBudget {
   readonly #maxBytes: number
-  readonly #byPayer = new Map<string, number>()
+  readonly #byPayer = new Tally()
   used = 0
 
   constructor(maxBytes: number) {
@@ -29,18 +30,13 @@ export class BodyBudget {
    * as it leaves free. So none can take everything.
    */
   isFull([runtime, network]: Payers): boolean {
-    const left = this.#maxBytes - this.used - (this.#byPayer.get(runtime) ?? 0)
-    return (this.#byPayer.get(network) ?? 0) >= left
+    return this.#byPayer.of(network) >= this.#maxBytes - this.used - this.#byPayer.of(runtime)
   }
 
   /** Negative numbers give bytes back. */
   add(payers: Payers, bytes: number): void {
     this.used += bytes
-    for (const payer of payers) {
-      const used = (this.#byPayer.get(payer) ?? 0) + bytes
-      if (used === 0) this.#byPayer.delete(payer)
-      else this.#byPayer.set(payer, used)
-    }
+    for (const payer of payers) this.#byPayer.add(payer, bytes)
   }
 }
 

@@ -1,4 +1,5 @@
 /** Places for lanes that work. Lanes that find none free wait in a queue, in which the runtimes take turns. */
+import { Tally } from '../tally.ts'
 
 interface PlaceLimits {
   readonly lanesPerRuntime: number
@@ -9,7 +10,7 @@ export class Places<Lane extends { readonly runtime: string }> {
   readonly #limits: PlaceLimits
   readonly #onTurn: (lane: Lane) => void
   /** Taken places, by runtime and in total. */
-  readonly #taken = new Map<string, number>()
+  readonly #taken = new Tally()
   #allTaken = 0
   readonly #queue = new Map<string, Set<Lane>>()
 
@@ -57,14 +58,12 @@ export class Places<Lane extends { readonly runtime: string }> {
 
   /** A runtime gets at most as many places as it leaves free, so one whose receivers hang cannot take them all. */
   #isFree(runtime: string): boolean {
-    const taken = this.#taken.get(runtime) ?? 0
+    const taken = this.#taken.of(runtime)
     return taken < this.#limits.lanesPerRuntime && taken < this.#limits.lanes - this.#allTaken
   }
 
   #count(runtime: string, change: 1 | -1): void {
     this.#allTaken += change
-    const taken = (this.#taken.get(runtime) ?? 0) + change
-    if (taken === 0) this.#taken.delete(runtime)
-    else this.#taken.set(runtime, taken)
+    this.#taken.add(runtime, change)
   }
 }

@@ -24,10 +24,10 @@ import {
   type Filter,
   type LaneEvent,
   type Message,
+  type OpenState,
   type Retention,
   type SharedStore,
   StoreError,
-  type StoreState,
   type SweepResult,
 } from './store.ts'
 
@@ -153,7 +153,7 @@ export class PostgresStore extends GroupedStore {
     } as ClientConfig
   }
 
-  protected override async reopen(): Promise<Extract<StoreState, { open: true }>> {
+  protected override async reopen(): Promise<OpenState> {
     await this.#disconnect()
     const { Client, Pool } = this.#package
     const config = await this.#config()

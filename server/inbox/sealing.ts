@@ -1,4 +1,4 @@
-/** ClientSealer webhooks for their client's public key. The server cannot open them again. */
+/** Seals webhooks for their client's public key. The server cannot open them again. */
 import { TAG_BYTES } from '../../protocol/sealing/hpke.ts'
 import {
   keyIdOf,
@@ -13,7 +13,7 @@ export interface Sealing {
   /** Id of the key that opens it, and the HPKE `enc` that goes with it. */
   readonly key: string
   readonly enc: string
-  /** ClientSealer part `n`. Call it once per part. */
+  /** Seals part `n`. Call it once per part. */
   part(n: number, bytes: Uint8Array): Uint8Array
 }
 
@@ -25,7 +25,7 @@ const MAX_SHARED = 64
 /** How long a key agreement is used. Somebody who can read our memory can open what will be sealed with it. */
 const SHARED_MS = 1000
 
-/** ClientSealer for one public key. */
+/** Seals for one public key. */
 export class ClientSealer {
   readonly #publicKey: Uint8Array
   readonly #key: string

@@ -211,11 +211,15 @@ export class SqliteFile {
 
   /** Makes all changes or none. They are durable when this returns. */
   apply(changes: readonly Change[]): ChangeResult[] {
+    return this.#transaction(() => changes.map(change => this.#applyOne(change)))
+  }
+
+  #transaction<Result>(work: () => Result): Result {
     this.#database.exec('BEGIN IMMEDIATE')
     try {
-      const applied = changes.map(change => this.#applyOne(change))
+      const result = work()
       this.#database.exec('COMMIT')
-      return applied
+      return result
     } catch (error) {
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
       throw error
@@ -348,8 +352,7 @@ export class SqliteFile {
 
   /** Expires messages that are too old, and deletes those that ended long ago. */
   sweep(at: number, keep: Retention): SweepResult {
-    this.#database.exec('BEGIN IMMEDIATE')
-    try {
+    return this.#transaction(() => {
       const expired = this.#all<Message>(
         `UPDATE messages SET state = 'dead', reason = 'expired', changed = ?1 WHERE seq IN
          (SELECT seq FROM messages WHERE state = 'waiting' AND expires <= ?1 LIMIT ${SWEEP_BATCH}) RETURNING ${NAMES}`,
@@ -359,12 +362,8 @@ export class SqliteFile {
       const delivered = this.#forget('delivered', this.#deliveredBefore(at, keep))
       this.#run('DELETE FROM rules WHERE seen < ?', at - keep.rulesMs)
       this.#database.exec('PRAGMA incremental_vacuum(256)')
-      this.#database.exec('COMMIT')
       return { expired, more: Math.max(expired.length, dead, delivered) === SWEEP_BATCH }
-    } catch (error) {
-      if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
-      throw error
-    }
+    })
   }
 
   /** Messages delivered before this time are deleted. */

@@ -13,9 +13,9 @@ import {
   type Counts,
   type Filter,
   type Message,
+  type OpenState,
   type Retention,
   StoreError,
-  type StoreState,
   type SweepResult,
 } from './store.ts'
 
@@ -76,7 +76,7 @@ export class SqliteStore extends GroupedStore {
     return { file: this.#options.path }
   }
 
-  protected override async reopen(): Promise<Extract<StoreState, { open: true }>> {
+  protected override async reopen(): Promise<OpenState> {
     const opened = await this.#ask<{ contents: Contents; setAside: string | undefined }>({ ask: 'open' })
     if (opened.setAside !== undefined) {
       const fields = { ...this.place, setAside: opened.setAside }

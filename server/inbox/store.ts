@@ -173,9 +173,13 @@ export interface SharedStore {
 
 export type LaneEvent = 'waits' | 'free'
 
-export type StoreState =
-  | { readonly open: true; readonly contents: Contents; readonly setAside: string | undefined }
-  | { readonly open: false; readonly problem: string }
+export interface OpenState {
+  readonly open: true
+  readonly contents: Contents
+  readonly setAside: string | undefined
+}
+
+export type StoreState = OpenState | { readonly open: false; readonly problem: string }
 
 export interface StoreStats {
   readonly open: boolean
