@@ -1,6 +1,7 @@
 /** The actions of operators: POST requests with a JSON body. Each is logged. */
 import type { IncomingMessage } from 'node:http'
 import { SallyportError } from '../protocol/base/errors.ts'
+import { isRecord } from '../protocol/base/is-record.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { type Page, TEXT } from './page.ts'
 
@@ -57,11 +58,9 @@ export async function runAction(
 
 /** Reduces objects to the names of their members, since an edited request may contain secrets. */
 function audited(body: Body): Body {
-  const entries = Object.entries(body).map(([name, value]) => {
-    const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
-    return [name, isObject ? Object.keys(value) : value]
-  })
-  return Object.fromEntries(entries)
+  return Object.fromEntries(
+    Object.entries(body).map(([name, value]) => [name, isRecord(value) ? Object.keys(value) : value]),
+  )
 }
 
 /** The user, as named by the operator's own command. It is not verified. */
@@ -79,8 +78,8 @@ async function readBody(request: IncomingMessage, maxBytes: number): Promise<Bod
     chunks.push(chunk)
   }
   const body: unknown = JSON.parse(Buffer.concat(chunks).toString('utf8') || '{}')
-  if (typeof body !== 'object' || body === null || Array.isArray(body)) throw new TypeError('a JSON object is expected')
-  return body as Body
+  if (!isRecord(body)) throw new TypeError('a JSON object is expected')
+  return body
 }
 
 function problem(status: number, text: string): Page {

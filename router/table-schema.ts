@@ -3,6 +3,7 @@
  * has. Whatever a shape cannot express is checked by `compile.ts`. Loads no package, because clients use it, too.
  */
 import { MAX_TIMER_MS } from '../protocol/base/durations.ts'
+import { isRecord } from '../protocol/base/is-record.ts'
 import { nearest } from '../protocol/base/nearest.ts'
 import { readDuration } from '../protocol/base/units.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
@@ -89,7 +90,7 @@ function list(items: Shape, least = 0): Shape {
 function mapOf(values: Shape): Shape {
   return {
     check(value, path, problems) {
-      if (!isObject(value)) problems.push({ path, message: 'must be a map' })
+      if (!isRecord(value)) problems.push({ path, message: 'must be a map' })
       else for (const [key, entry] of Object.entries(value)) values.check(entry, [...path, key], problems)
     },
   }
@@ -102,7 +103,7 @@ function object<T>(keys: { readonly [K in keyof Required<T>]: Shape }): Shape {
   return {
     keys: shapes,
     check(value, path, problems) {
-      if (!isObject(value)) {
+      if (!isRecord(value)) {
         problems.push({ path, message: 'must be a map' })
         return
       }
@@ -121,10 +122,6 @@ function object<T>(keys: { readonly [K in keyof Required<T>]: Shape }): Shape {
       }
     },
   }
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 /** An undefined entry of a map counts as absent. */

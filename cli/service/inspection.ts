@@ -1,6 +1,7 @@
 /** What the admin listener of a client shows of its inspector. */
 import type { InspectedExchange, Inspector, ReplayOptions } from '../../client/index.ts'
 import { hook } from '../../protocol/base/guard.ts'
+import { isRecord } from '../../protocol/base/is-record.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { AdminView } from './admin.ts'
 
@@ -41,11 +42,11 @@ function replayOptions({ edits = {}, unsafe = false, ...others }: Record<string,
   const [unknown] = Object.keys(others)
   if (unknown !== undefined) throw new TypeError(`there is no option ${JSON.stringify(unknown)}`)
   if (typeof unsafe !== 'boolean') throw new TypeError('unsafe must be true or false')
-  if (!isObject(edits)) throw new TypeError('edits must be an object')
+  if (!isRecord(edits)) throw new TypeError('edits must be an object')
   const { method, path, headers, body, ...rest } = edits
   const [other] = Object.keys(rest)
   if (other !== undefined) throw new TypeError(`${JSON.stringify(other)} cannot be edited`)
-  if (headers !== undefined && !isObject(headers)) throw new TypeError('edits.headers must be an object')
+  if (headers !== undefined && !isRecord(headers)) throw new TypeError('edits.headers must be an object')
   return {
     unsafe,
     edits: {
@@ -53,10 +54,6 @@ function replayOptions({ edits = {}, unsafe = false, ...others }: Record<string,
       headers: headers as Record<string, string | null> | undefined,
     },
   }
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 function text(name: string, value: unknown): string | undefined {

@@ -1,6 +1,7 @@
 /** The layer that reports each exchange once it is over. */
 import { performance } from 'node:perf_hooks'
 import type { SallyportError } from '../base/errors.ts'
+import { withoutQuery } from '../base/path.ts'
 import type { ExchangeNotes, ExchangeRecord, HttpRequest, ResponseHead, ResponseSink } from '../exchange.ts'
 import { type Layer, PassThrough } from '../layer.ts'
 import { sampledTraceId } from '../trace/context.ts'
@@ -56,7 +57,6 @@ class Recorded extends PassThrough implements ExchangeNotes {
 
   protected override over(error: SallyportError | undefined, cut: boolean): void {
     const request = this.#request
-    const query = this.#path.indexOf('?')
     this.#onExchange({
       requestId: request.requestId,
       runtime: request.runtime,
@@ -64,8 +64,7 @@ class Recorded extends PassThrough implements ExchangeNotes {
       session: this.#notes.session,
       method: this.#method,
       host: this.#host,
-      // The query is left out, since it may hold secrets.
-      path: query < 0 ? this.#path : this.#path.slice(0, query),
+      path: withoutQuery(this.#path),
       caller: request.caller?.address ?? request.peerAddress,
       status: this.status,
       code: error?.reason ?? this.#code,

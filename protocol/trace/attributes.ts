@@ -1,5 +1,4 @@
 /** The HTTP attributes of spans, by OpenTelemetry's conventions. They leave out the query, which may hold secrets. */
-import type { HttpRequest } from '../exchange.ts'
 import type { AttributeValue, Span } from './span.ts'
 
 const METHODS: ReadonlySet<string> = new Set('CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT QUERY TRACE'.split(' '))
@@ -19,11 +18,6 @@ export function setServer(span: Span, authority: string, scheme: string): void {
   const [, host = authority, port] = /^(.*?)(?::([0-9]*))?$/.exec(authority) ?? []
   span.set('server.address', host.startsWith('[') ? host.slice(1, -1) : host)
   span.set('server.port', Number(port) || (scheme === 'https' ? 443 : 80))
-}
-
-export function plainPath({ path }: Pick<HttpRequest, 'path'>): string {
-  const query = path.indexOf('?')
-  return query < 0 ? path : path.slice(0, query)
 }
 
 type Fits = (said: AttributeValue) => boolean

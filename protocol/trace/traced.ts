@@ -1,10 +1,11 @@
 /** An exchange whose span is recorded, as seen by the end that receives the request. */
 import type { SallyportError } from '../base/errors.ts'
+import { withoutQuery } from '../base/path.ts'
 import type { HttpRequest, ResponseHead, ResponseSink } from '../exchange.ts'
 import { getHeader } from '../http/headers.ts'
 import { reportedError } from '../http/problem.ts'
 import { PassThrough } from '../layer.ts'
-import { plainPath, setMethod, setServer } from './attributes.ts'
+import { setMethod, setServer } from './attributes.ts'
 import type { Span } from './span.ts'
 
 export class TracedExchange extends PassThrough {
@@ -48,7 +49,7 @@ function describe(span: Span, request: HttpRequest): void {
   setMethod(span, request.method)
   setServer(span, caller?.host ?? request.authority, scheme)
   span.set('url.scheme', scheme)
-  span.set('url.path', plainPath(request))
+  span.set('url.path', withoutQuery(request.path))
   span.set('client.address', caller?.address ?? peerAddress)
   const agent = getHeader(headers, 'user-agent')
   if (agent !== undefined) span.set('user_agent.original', agent)

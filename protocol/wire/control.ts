@@ -3,6 +3,7 @@
  * and counted. A known member that is missing or malformed ends the session.
  */
 import { Buffer } from 'node:buffer'
+import { isRecord } from '../base/is-record.ts'
 import { isRuntimeName } from '../base/names.ts'
 import { ProtocolError } from '../base/protocol-error.ts'
 import type { AttributeValue, SpanKind } from '../trace/span.ts'
@@ -373,11 +374,8 @@ export function isId(name: unknown): name is string {
 function shape(members: Record<string, Member>): Check {
   const entries = Object.entries(members)
   return value => {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
-    const object = value as Record<string, unknown>
-    return entries.every(([name, member]) =>
-      Object.hasOwn(object, name) ? member.check(object[name]) : member.optional,
-    )
+    if (!isRecord(value)) return false
+    return entries.every(([name, member]) => (Object.hasOwn(value, name) ? member.check(value[name]) : member.optional))
   }
 }
 
@@ -423,7 +421,7 @@ const inboxRule = shape({
 const spanId = matching(/^(?!0{16})[0-9a-f]{16}$/)
 const micros = int(SPANS_LIMITS.micros)
 const attributes: Check = value => {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
+  if (!isRecord(value)) return false
   const entries = Object.entries(value)
   return (
     entries.length <= SPANS_LIMITS.attributes &&
@@ -557,10 +555,8 @@ function parseObject(message: string): Record<string, unknown> {
   } catch {
     throw new ProtocolError('control message is not JSON')
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw new ProtocolError('control message is not an object')
-  }
-  return value as Record<string, unknown>
+  if (!isRecord(value)) throw new ProtocolError('control message is not an object')
+  return value
 }
 
 /**

@@ -1,8 +1,9 @@
 /** Records a span for a call to an upstream. */
 import type { SallyportError } from '../../protocol/base/errors.ts'
+import { withoutQuery } from '../../protocol/base/path.ts'
 import type { Handler, ResponseSink } from '../../protocol/exchange.ts'
 import { PassThrough } from '../../protocol/layer.ts'
-import { methodName, plainPath, setMethod, setServer } from '../../protocol/trace/attributes.ts'
+import { methodName, setMethod, setServer } from '../../protocol/trace/attributes.ts'
 import { writeContext } from '../../protocol/trace/context.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import type { UpstreamTarget } from '../target.ts'
@@ -14,7 +15,7 @@ export function traced(whole: Span, call: Handler, { protocol, authority }: Upst
     const scheme = protocol === 'h2c' ? 'http' : protocol
     setMethod(span, request.method)
     setServer(span, authority, scheme)
-    span.set('url.full', `${scheme}://${authority}${plainPath({ path })}`)
+    span.set('url.full', `${scheme}://${authority}${withoutQuery(path)}`)
     writeContext(request.headers, span.context)
     return new TracedCall(span, response).pass(call, request)
   }

@@ -1,3 +1,5 @@
+import { withoutQuery } from '../../protocol/base/path.ts'
+
 /** A path that everybody may call: `/webhooks`, or `demo/webhooks` at one runtime. */
 export const OPEN_PATH = /^(?:[a-z0-9-]{1,63})?\/[!-~]*$/
 
@@ -12,9 +14,7 @@ export function openPath(open: string): string {
 
 /** Whether no upstream can read the path as a different one. */
 export function readsOneWay(path: string): boolean {
-  const end = path.indexOf('?')
-  const plain = end < 0 ? path : path.slice(0, end)
-  return !/[%;\\#]|\/\/|\/\.{1,2}(?:\/|$)/.test(plain)
+  return !/[%;\\#]|\/\/|\/\.{1,2}(?:\/|$)/.test(withoutQuery(path))
 }
 
 /** Whether some services and proxies use this field instead of the request line. */

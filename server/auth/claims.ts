@@ -1,4 +1,5 @@
 /** Checks the claims of a token. Pure functions of the decoded payload and the time. */
+import { isRecord } from '../../protocol/base/is-record.ts'
 import { HOSTS_CLAIM, isBelow, isHostName, isRuntimeName, MAX_CLAIMED_HOSTS } from '../../protocol/base/names.ts'
 import { TokenRefused } from './refusal.ts'
 
@@ -136,8 +137,4 @@ function textClaim(payload: Record<string, unknown>, name: string): string | und
   if (value === undefined) return undefined
   if (typeof value !== 'string' || value.length > 256) throw new TokenRefused('form', `${name} is not a short string`)
   return value
-}
-
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -1,5 +1,5 @@
 /** Parses the JSON of a token. Duplicate names are refused, since parsers differ in which one they use. */
-import { isRecord } from './claims.ts'
+import { isRecord } from '../../protocol/base/is-record.ts'
 
 /** Parses `text`. `undefined` unless it is an object whose member names are unique at every depth. */
 export function parseUniqueObject(text: string): Record<string, unknown> | undefined {

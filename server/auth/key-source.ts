@@ -1,6 +1,6 @@
 /** Sources of verification keys: given by value, read from a file, or fetched from an https URL. */
 import { createLocalJWKSet, type JSONWebKeySet } from 'jose'
-import { isRecord } from './claims.ts'
+import { isRecord } from '../../protocol/base/is-record.ts'
 
 export type KeySet = ReturnType<typeof createLocalJWKSet>
 

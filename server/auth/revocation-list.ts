@@ -7,7 +7,7 @@
  * 1970, or text as in RFC 3339. A file may be empty, unless there were rules in it before.
  */
 import { createHash } from 'node:crypto'
-import { isRecord } from './claims.ts'
+import { isRecord } from '../../protocol/base/is-record.ts'
 import { checkRevocation, MAX_REVOCATIONS, type Revocation } from './revocations.ts'
 
 export const MAX_LIST_BYTES = 2 * 1024 * 1024

@@ -2,6 +2,7 @@
 import { detached, starting } from '../../protocol/base/guard.ts'
 import { newRequestId } from '../../protocol/base/ids.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { withoutQuery } from '../../protocol/base/path.ts'
 import type { Handler } from '../../protocol/exchange.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
 import type { Layer } from '../../protocol/layer.ts'
@@ -16,7 +17,6 @@ import type { InboxMac } from './mac.ts'
 import { type InboxOperations, StoredWebhooks } from './operations.ts'
 import { deliverMessage } from './outgoing.ts'
 import type { Outcome, OutcomeKind } from './retry.ts'
-import { pathOf } from './rules.ts'
 import type { Contents, InboxStore, Message, Progress, StoreState, StoreStats } from './store.ts'
 
 interface InboxParts {
@@ -150,7 +150,8 @@ export class Inbox {
     if (found === undefined) return next(request, response)
     const { rule, sealer } = found
     const id = newRequestId()
-    const laneName = rule.lane === 'path' ? pathOf(request) : rule.lane === 'route' ? `route ${rule.route}` : id
+    const laneName =
+      rule.lane === 'path' ? withoutQuery(request.path) : rule.lane === 'route' ? `route ${rule.route}` : id
     return new Capture(this.#intake, { id, rule, laneName, sealer }, request, response).start(next)
   }
 

@@ -1,4 +1,5 @@
 /** The rules that clients announce: which requests of a runtime the inbox keeps, and how. */
+import { withoutQuery } from '../../protocol/base/path.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { getAllHeaders } from '../../protocol/http/headers.ts'
 import { isTimestamped } from '../../protocol/webhook/scheme.ts'
@@ -49,7 +50,7 @@ export class Rules {
 
   find(request: HttpRequest): Rule | undefined {
     if (request.upgrade || NEVER.has(request.method)) return undefined
-    const segments = segmentsOf(pathOf(request))
+    const segments = segmentsOf(withoutQuery(request.path))
     const host = hostOf(request.authority)
     let fitting: Entry | undefined
     let rank = -1
@@ -98,12 +99,6 @@ function entryOf(given: InboxRule, ageLimitMs: number): Entry {
         }
   const group = JSON.stringify([segments.map(segment => (isCapture(segment) ? '{}' : segment)), open, headers])
   return { hosts, segments, headers, open, group, methods: methods && new Set(methods), rule }
-}
-
-/** The path without the query. */
-export function pathOf({ path }: HttpRequest): string {
-  const query = path.indexOf('?')
-  return query < 0 ? path : path.slice(0, query)
 }
 
 function segmentsOf(path: string): string[] {

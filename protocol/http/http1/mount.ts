@@ -10,6 +10,7 @@ import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { callHandler, endFor, type Failing, guardWith, tellDefect } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
+import { withoutQuery } from '../../base/path.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { isBroken } from '../../base/tcp.ts'
 import {
@@ -61,7 +62,8 @@ export function mount(server: HttpServer, options: MountOptions): () => void {
     return socket.remoteAddress ?? (isLocal ? '127.0.0.1' : '')
   }
   const { control } = options
-  const isControl = (request: IncomingMessage) => control !== undefined && pathOf(request) === control.path
+  const isControl = (request: IncomingMessage) =>
+    control !== undefined && withoutQuery(request.url ?? '') === control.path
   return addMount(server, {
     serves,
     request: (request, response) => serveRequest(request, response, peerOf(request), options),
@@ -72,11 +74,6 @@ export function mount(server: HttpServer, options: MountOptions): () => void {
     },
     failed: error => tellDefect(options.logger, 'a request on a server of the embedder failed', error),
   })
-}
-
-function pathOf({ url = '' }: IncomingMessage): string {
-  const query = url.indexOf('?')
-  return query < 0 ? url : url.slice(0, query)
 }
 
 /** The bytes of the request's head, rebuilt for our own parser to judge, since `node:http` is more lenient. */
