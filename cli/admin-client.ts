@@ -4,9 +4,9 @@ import { type FoundFile, findRuntimeFiles, type RuntimeFile, readAdminToken } fr
 import type { Arguments } from './args.ts'
 import type { Io } from './command.ts'
 import { configurationError, EXIT, Failure, fileProblem, usageError } from './failure.ts'
-import { optionalFlag, readInput } from './options.ts'
+import { beginsId, optionalFlag, readInput } from './options.ts'
 import { plainText } from './plain-text.ts'
-import { asRow } from './table.ts'
+import { asRow, asRows, printable, type Row } from './table.ts'
 
 /** Limits on the time and size of an answer. */
 interface Bounds {
@@ -101,8 +101,7 @@ export async function requestAction(endpoint: Endpoint, path: string, body: obje
 
 /** Yields the data of each event, until the component ends. */
 export async function follow({ url, token }: Endpoint, path: string): Promise<AsyncIterable<unknown>> {
-  const bearer = token()
-  const headers: Record<string, string> = bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }
+  const headers = authorization(token())
   const response = await fetch(`${url}${path}`, { headers, redirect: 'error' }).catch(() => undefined)
   if (response?.ok !== true || response.body === null) {
     await response?.body?.cancel()
@@ -138,15 +137,31 @@ export async function issueCode(endpoint: Endpoint): Promise<string> {
   throw new Failure(EXIT.runtime, `${endpoint.url} has no page: it is an older version`)
 }
 
+/** Reports replicas that did not answer, so that a partial answer does not look complete. */
+export function reportMissingReplicas(io: Io, answer: unknown): void {
+  const { problems, replicas } = asRow(answer)
+  const all = [
+    ...(Array.isArray(problems) ? problems : []),
+    ...asRows(replicas).flatMap(({ problem }) => problem ?? []),
+  ]
+  for (const problem of all) io.note(`not all replicas: ${printable(problem)}\n`)
+}
+
+/** The only row whose id begins with `start`. `what` names such a row in the error message. */
+export function findById(rows: readonly Row[], start: string, what: string): Row {
+  const [found, ...others] = rows.filter(({ id }) => beginsId(start, id))
+  if (found === undefined) throw new Failure(EXIT.runtime, `there is no ${what} ${start}`)
+  if (others.length > 0) throw usageError(`several ${what}s begin with ${start}`)
+  return found
+}
+
 async function ask(
   { url, token }: Endpoint,
   path: string,
   init: RequestInit,
   { deadlineMs, maxBytes }: Bounds = BOUNDS,
 ): Promise<unknown> {
-  const bearer = token()
-  const authorization: Record<string, string> = bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }
-  const headers = { ...init.headers, ...authorization }
+  const headers = { ...init.headers, ...authorization(token()) }
   let response: Response
   let text: string
   try {
@@ -169,6 +184,10 @@ async function ask(
   }
   if (response.ok) return parseAnswer(url, text)
   throw new Failure(EXIT.runtime, `${url} answered ${response.status}: ${plainText(text.trim().slice(0, 200))}`)
+}
+
+function authorization(token: string | undefined): Record<string, string> {
+  return token === undefined ? {} : { authorization: `Bearer ${token}` }
 }
 
 async function textOf(response: Response, maxBytes: number): Promise<string> {

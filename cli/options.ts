@@ -2,7 +2,7 @@ import { type Buffer, isUtf8 } from 'node:buffer'
 import { readFileSync } from 'node:fs'
 import { messageOf } from '../protocol/base/errors.ts'
 import type { Arguments } from './args.ts'
-import { grace } from './config/kinds.ts'
+import { grace, type Kind } from './config/kinds.ts'
 import { configurationError, Failure, fileProblem, usageError } from './failure.ts'
 
 /** The one value of a flag, if it was given. */
@@ -44,10 +44,15 @@ export function beginsId(start: string, id: unknown): boolean {
 /** Milliseconds of `--grace`, or another flag like it, if it was given. */
 export function optionalGrace(args: Arguments, name = 'grace'): number | undefined {
   const text = optionalFlag(args, name)
+  return text === undefined ? undefined : readAs(grace, name, text)
+}
+
+/** Reads the value of a flag as one of this kind. */
+export function readAs<T>(kind: Kind<T>, flag: string, text: string): T {
   try {
-    return text === undefined ? undefined : grace.read(text)
+    return kind.read(text)
   } catch (error) {
-    throw usageError(`--${name} ${text}: ${(error as Error).message}`)
+    throw usageError(`--${flag} ${text}: ${(error as Error).message}`)
   }
 }
 

@@ -11,7 +11,7 @@ import {
   createServerCertificate,
   REPLICA_NAME,
 } from '../../certs/leaf.ts'
-import { parseHostName } from '../../certs/names.ts'
+import { checkRuntimeName, parseHostName } from '../../certs/names.ts'
 import { exportPkcs12 } from '../../certs/pkcs12.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
@@ -42,7 +42,6 @@ export const certsServer: Run = async (args, io) => {
 export const certsClient: Run = async (args, io) => {
   const out = requiredFlag(args, 'out')
   const runtime = requiredFlag(args, 'runtime')
-  const { checkRuntimeName } = await import('../../certs/names.ts')
   await checked(() => checkRuntimeName(runtime))
   const { authority, where } = readAuthority(args, out)
   const client = await checked(() => createClientCertificate(authority, { runtime, ...validity(args) }), where)

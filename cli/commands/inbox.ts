@@ -1,11 +1,10 @@
-import { askForAction, type Endpoint, findServer, view } from '../admin-client.ts'
+import { askForAction, type Endpoint, findServer, reportMissingReplicas, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
 import { terminalJson } from '../plain-text.ts'
 import { printJson, printResult } from '../print.ts'
-import { reportMissingReplicas } from '../problems.ts'
 import {
   ago,
   asRow,
@@ -148,16 +147,10 @@ async function read(server: Endpoint, io: Io, path: string, query: Record<string
 }
 
 async function readOne(args: Arguments, io: Io): Promise<Row> {
-  const id = idOf(args)
+  const id = args.positionals[0]!
   const [message] = await read(findServer(args, io), io, '/inbox/message', { id })
   if (message === undefined) throw new Failure(EXIT.runtime, `there is no webhook ${id}`)
   return message
-}
-
-function idOf(args: Arguments): string {
-  const [id] = args.positionals
-  if (id === undefined) throw usageError('which one? Give its ID, as `sallyport inbox list` shows it')
-  return id
 }
 
 /** Changes one webhook by its id, or all that match the flags. */

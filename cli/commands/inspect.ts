@@ -40,13 +40,13 @@ export const inspectTail: Run = async (args, io) => {
 }
 
 export const inspectShow: Run = async (args, io) => {
-  const exchange = await read(findClient(args, io), idOf(args))
+  const exchange = await read(findClient(args, io), args.positionals[0]!)
   return printResult(args, io, exchange, () => detailOf(exchange))
 }
 
 export const inspectReplay: Run = async (args, io) => {
   const client = findClient(args, io)
-  const id = idOf(args)
+  const id = args.positionals[0]!
   const first = await read(client, id)
   const edits = editsOf(args)
   const method = edits.method ?? first.method
@@ -78,7 +78,7 @@ export const inspectHar: Run = async (args, io) => {
 }
 
 export const inspectCurl: Run = async (args, io) => {
-  io.out(curlOf(await read(findClient(args, io), idOf(args))))
+  io.out(curlOf(await read(findClient(args, io), args.positionals[0]!)))
   return EXIT.ok
 }
 
@@ -96,12 +96,6 @@ async function find(client: Endpoint, id: string): Promise<InspectedDetail | und
   const known = await list(client)
   if (!known.some(exchange => exchange.id === id)) return undefined
   return (await view(client, `/inspect/${id}`)) as InspectedDetail
-}
-
-function idOf(args: Arguments): string {
-  const [id] = args.positionals
-  if (id === undefined) throw usageError('which one? Give its ID, as `sallyport inspect tail` shows it')
-  return id
 }
 
 function editsOf(args: Arguments): ReplayEdits {

@@ -3,7 +3,7 @@ import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { address, duration } from '../config/kinds.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { hasSwitch, optionalCount, optionalFlag, readInput, readUrl } from '../options.ts'
+import { hasSwitch, optionalCount, optionalFlag, readAs, readInput, readUrl } from '../options.ts'
 
 /** More than this needs `--yes`. */
 const CAREFUL = { rate: 200, durationMs: 60_000 } as const
@@ -74,7 +74,7 @@ function readRate(text: string): number | undefined {
 }
 
 function readDuration(text: string): number {
-  const ms = readKind(() => duration.read(text), 'duration')
+  const ms = readAs(duration, 'duration', text)
   if (ms < 1000) throw usageError('--duration: at least 1s')
   return ms
 }
@@ -84,14 +84,6 @@ function readShare(text: string): number {
   const share = Number(digits) / 100
   if (!(share > 0 && share <= 1)) throw usageError('--bailout: expected a percentage from 1% to 100%')
   return share
-}
-
-function readKind<T>(read: () => T, flag: string): T {
-  try {
-    return read()
-  } catch (error) {
-    throw usageError(`--${flag}: ${(error as Error).message}`)
-  }
 }
 
 function checkNames(only: readonly string[] | undefined, known: readonly string[]): void {
@@ -113,7 +105,7 @@ function requireAutocannon(): void {
 
 /** The upstream that all scenarios need, until a signal. */
 async function serveUpstream(text: string, io: Io): Promise<number> {
-  const { host, port } = readKind(() => address.read(text), 'serve')
+  const { host, port } = readAs(address, 'serve', text)
   const { serveApp } = await import('../../load-tests/deployment/index.ts')
   const server = await serveApp(host, port).catch(error => {
     throw new Failure(EXIT.runtime, `cannot listen on ${text}: ${error.message}`, { cause: error })

@@ -4,9 +4,9 @@ import { parse as parseYaml, stringify } from 'yaml'
 import { createRouter, type RouteTable } from '../../router/index.ts'
 import type { Run } from '../command.ts'
 import { hostName } from '../config/kinds.ts'
-import { configurationError, EXIT, fileProblem, usageError } from '../failure.ts'
+import { configurationError, EXIT, fileProblem } from '../failure.ts'
 import { migrateFrp } from '../migrate/frp.ts'
-import { hasSwitch, requiredFlag } from '../options.ts'
+import { hasSwitch, readAs, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
 import { plainText } from '../plain-text.ts'
 
@@ -16,7 +16,8 @@ const PLAIN = { aliasDuplicateObjects: false }
 
 export const migrateFromFrp: Run = async (args, io) => {
   const [path = ''] = args.positionals
-  const [domain, out] = [readDomain(requiredFlag(args, 'domain')), requiredFlag(args, 'out')]
+  const domain = readAs(hostName, 'domain', requiredFlag(args, 'domain'))
+  const out = requiredFlag(args, 'out')
   const { runtimes, notes } = migrateFrp(await readConfiguration(path), domain)
   for (const note of notes) io.note(plainText(note))
   if (runtimes.length === 0)
@@ -34,14 +35,6 @@ export const migrateFromFrp: Run = async (args, io) => {
     io.note(`  sallyport client --config ${name}.yaml`)
   }
   return EXIT.ok
-}
-
-function readDomain(text: string): string {
-  try {
-    return hostName.read(text)
-  } catch (error) {
-    throw usageError(`--domain ${text}: ${(error as Error).message}`)
-  }
 }
 
 /** Reads TOML, YAML or JSON, like frp itself. frp's older INI format is not supported. */

@@ -1,10 +1,9 @@
-import { askForAction, findServer, view } from '../admin-client.ts'
+import { askForAction, findById, findServer, reportMissingReplicas, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
-import { EXIT, Failure, usageError } from '../failure.ts'
-import { beginsId, hasSwitch, optionalFlag } from '../options.ts'
+import { EXIT, usageError } from '../failure.ts'
+import { hasSwitch, optionalFlag } from '../options.ts'
 import { printResult } from '../print.ts'
-import { reportMissingReplicas } from '../problems.ts'
 import { asRow, asRows, type Columns, count, printable, type Row, tableText } from '../table.ts'
 import { readTimeS } from '../time.ts'
 
@@ -46,22 +45,14 @@ export const revocationsList: Run = async (args, io) => {
 
 export const revocationsRemove: Run = async (args, io) => {
   const server = findServer(args, io)
-  const [start] = args.positionals
-  if (start === undefined) throw usageError('which one? Give its ID, as `sallyport revocations list` shows it')
-  const rule = findRule(asRows(asRow(await view(server, '/revocations')).revocations), start)
+  const rules = asRows(asRow(await view(server, '/revocations')).revocations)
+  const rule = findById(rules, args.positionals[0]!, 'revocation')
   const answer = asRow(await askForAction(server, '/revocations/remove', { id: rule.id }))
   reportMissingReplicas(io, answer)
   // The other replicas may have learned of it before they were asked.
   const done = asRows(answer.replicas).filter(({ removed }) => removed === true)
   const describe = ({ replica }: Row) => `removed on replica ${printable(replica)}: ${ruleText(rule)}\n`
   return printResult(args, io, answer, () => done.map(describe).join(''))
-}
-
-function findRule(rules: readonly Row[], start: string): Row {
-  const [found, ...others] = rules.filter(({ id }) => beginsId(start, id))
-  if (found === undefined) throw new Failure(EXIT.runtime, `there is no revocation ${start}`)
-  if (others.length > 0) throw usageError(`several revocations begin with ${start}`)
-  return found
 }
 
 const COLUMNS: Columns = {

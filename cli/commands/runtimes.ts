@@ -1,7 +1,6 @@
-import { findServer, view } from '../admin-client.ts'
+import { findServer, reportMissingReplicas, view } from '../admin-client.ts'
 import type { Run } from '../command.ts'
 import { printResult } from '../print.ts'
-import { reportMissingReplicas } from '../problems.ts'
 import { asRow, asRows, type Columns, count, printable, shortId, size, tableText } from '../table.ts'
 
 const COLUMNS: Columns = {

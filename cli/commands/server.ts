@@ -1,4 +1,3 @@
-import { formatAddress } from '../../protocol/base/host-port.ts'
 import { createServer, type Server, type ServerOptions } from '../../server/index.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
@@ -71,20 +70,9 @@ async function listen(
     const { logger, onExchange, stopping } = context
     return await createServer({ ...options, signal: stopping, logger, onExchange, tracing })
   } catch (error) {
-    const control = controlAddress(config)
-    throw explainListenErrorOf(error, [
-      { flag: 'public.listen', address: formatAddress(config['public.listen']), port: config['public.listen'].port },
-      ...(config['peer.listen']
-        ? [
-            {
-              flag: 'peer.listen',
-              address: formatAddress(config['peer.listen']),
-              port: config['peer.listen'].port,
-            },
-          ]
-        : []),
-      ...(control ? [{ flag: 'control.listen', address: formatAddress(control), port: control.port }] : []),
-    ])
+    const { 'public.listen': callers, 'peer.listen': peer } = config
+    const addresses = { 'public.listen': callers, 'peer.listen': peer, 'control.listen': controlAddress(config) }
+    throw explainListenErrorOf(error, addresses)
   }
 }
 

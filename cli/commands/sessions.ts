@@ -1,10 +1,9 @@
-import { askForAction, type Endpoint, findServer, view } from '../admin-client.ts'
+import { askForAction, type Endpoint, findById, findServer, reportMissingReplicas, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { beginsId, optionalFlag, optionalGrace } from '../options.ts'
+import { optionalFlag, optionalGrace, requiredFlag } from '../options.ts'
 import { printResult } from '../print.ts'
-import { reportMissingReplicas } from '../problems.ts'
 import { sessionColumns } from '../status-text.ts'
 import { asRow, asRows, facts, printable, type Row, tableText } from '../table.ts'
 
@@ -16,7 +15,8 @@ export const sessionsList: Run = async (args, io) => {
 }
 
 export const sessionsShow: Run = async (args, io) => {
-  const session = findSession(await readSessions(findServer(args, io), io), optionalFlag(args, 'session'))
+  const start = requiredFlag(args, 'session')
+  const session = findById(await readSessions(findServer(args, io), io), start, 'session')
   return printResult(args, io, session, () =>
     facts(Object.entries(session).map(([name, value]) => [name, printable(value)])),
   )
@@ -47,15 +47,9 @@ async function change(args: Arguments, io: Io, path: string, result: string, mor
 async function choice(args: Arguments, server: Endpoint, io: Io): Promise<object> {
   const [session, runtime] = [optionalFlag(args, 'session'), optionalFlag(args, 'runtime')]
   if ((session === undefined) === (runtime === undefined)) throw usageError('give --session ID or --runtime NAME')
-  return runtime === undefined ? { session: findSession(await readSessions(server, io), session).id } : { runtime }
-}
-
-function findSession(sessions: readonly Row[], start: string | undefined): Row {
-  if (start === undefined) throw usageError('--session is missing')
-  const [found, ...others] = sessions.filter(({ id }) => beginsId(start, id))
-  if (found === undefined) throw new Failure(EXIT.runtime, `there is no session ${start}`)
-  if (others.length > 0) throw usageError(`several sessions begin with ${start}`)
-  return found
+  return session === undefined
+    ? { runtime }
+    : { session: findById(await readSessions(server, io), session, 'session').id }
 }
 
 async function readSessions(server: Endpoint, io: Io): Promise<readonly Row[]> {

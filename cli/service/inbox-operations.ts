@@ -1,6 +1,7 @@
 /** Operations on the webhooks that one server stores. */
 import type { Body } from '../../admin/actions.ts'
 import type { Server } from '../../server/index.ts'
+import { text } from './body-fields.ts'
 
 type Filter = Parameters<NonNullable<Server['inbox']>['list']>[0]
 type Messages = Awaited<ReturnType<NonNullable<Server['inbox']>['list']>>
@@ -111,10 +112,4 @@ function filterOf(body: Body): Omit<Filter, 'limit'> {
     ...{ runtime: text(body, 'runtime'), lane: text(body, 'lane'), id: text(body, 'id') },
     ...{ state: state as Filter['state'], since: sinceMs, before: text(body, 'before', MOST_BEFORE)?.split(',') },
   }
-}
-
-function text(body: Body, name: string, most = 256): string | undefined {
-  const value = body[name]
-  if (value === undefined || (typeof value === 'string' && value !== '' && value.length <= most)) return value
-  throw new TypeError(`${name} must be a string of 1 to ${most} characters`)
 }

@@ -1,3 +1,4 @@
+import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
 import { configurationError, Failure } from '../failure.ts'
 
 /** Turns a failure to listen into one line that names the flag; other errors are returned as they are. */
@@ -16,12 +17,12 @@ export function explainListenError(error: unknown, flag: string, address: string
   return error
 }
 
-/** The flag whose port the failed `listen` call was for, or the first flag if that is not clear. */
+/** Explains it with the flag whose port the failed `listen` call was for, or with the first flag if that is not clear. */
 export function explainListenErrorOf(
   error: unknown,
-  candidates: readonly { flag: string; address: string; port: number }[],
+  addresses: Readonly<Record<string, HostPort | undefined>>,
 ): unknown {
-  const port = (error as { port?: number }).port
-  const match = candidates.find(candidate => candidate.port === port) ?? candidates[0]
-  return match ? explainListenError(error, match.flag, match.address) : error
+  const given = Object.entries(addresses).filter((entry): entry is [string, HostPort] => entry[1] !== undefined)
+  const [flag, address] = given.find(([, { port }]) => port === (error as { port?: number }).port) ?? given[0]!
+  return explainListenError(error, flag, formatAddress(address))
 }

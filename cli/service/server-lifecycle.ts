@@ -4,6 +4,7 @@ import type { AdminSource } from '../../admin/page.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
+import { number, text } from './body-fields.ts'
 import { dropMessages, listMessages, pauseRuntime, readMessage, readPart, replayMessages } from './inbox-operations.ts'
 
 /** A session as operators see it, with times in ISO 8601. */
@@ -228,16 +229,4 @@ function runtimeOf(body: Body): string {
   const runtime = text(body, 'runtime')
   if (runtime === undefined) throw new TypeError('give a runtime')
   return runtime
-}
-
-function text(body: Body, name: string): string | undefined {
-  const value = body[name]
-  if (value === undefined || (typeof value === 'string' && value !== '' && value.length <= 256)) return value
-  throw new TypeError(`${name} must be a string of 1 to 256 characters`)
-}
-
-function number(body: Body, name: string): number | undefined {
-  const value = body[name]
-  if (value === undefined || (typeof value === 'number' && Number.isFinite(value) && value >= 0)) return value
-  throw new TypeError(`${name} must be a number from 0`)
 }

@@ -31,10 +31,7 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   const now = new AbortController()
   const begun = new AbortController()
   let first: { signal: string; at: number } | undefined
-  let resolve: (signal: string) => void = () => {}
-  const stopped = new Promise<string>(done => {
-    resolve = done
-  })
+  const { promise: stopped, resolve } = Promise.withResolvers<string>()
   const guard = logGuard(logger, 'a signal could not be handled')
   const onSignal = guard((signal: string) => {
     if (first === undefined) {
