@@ -5,6 +5,7 @@
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { DeadlineWatch, LOOK_MS } from '../../base/deadline-watch.ts'
+import { ignore } from '../../base/guard.ts'
 import { isBroken } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 
@@ -54,6 +55,8 @@ function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: ()
   const enough = socket.writableHighWaterMark + 1
   const { _onPendingData: pending } = response as Waiting
   pending(enough)
+  // Node parses what arrives over TLS before we see it, and fails if that is paused halfway. It stops to do so once anybody listens.
+  socket.on('data', ignore).off('data', ignore)
   // While Node does not read, it does not notice a caller that leaves.
   const look = () => {
     if (isBroken(socket)) socket.destroy()

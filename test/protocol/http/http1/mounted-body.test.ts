@@ -1,12 +1,15 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, connect } from 'node:net'
+import { connect as connectTls } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { noLogger } from '../../../../protocol/base/log.ts'
 import { BODY_UNKNOWN, type Handler, type ResponseSink } from '../../../../protocol/exchange.ts'
 import { mount } from '../../../../protocol/http/http1/mount.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
+import { makeSecrets, type Secrets } from '../../../support/secrets.ts'
 import { eventually } from '../../../support/until.ts'
 
 const closers: (() => void)[] = []
@@ -160,7 +163,7 @@ const ABC = Buffer.from('abc')
 
 describe('the requests of a pipeline', () => {
   /** A caller who sends `text`, and the requests that begin, with the ends of those whose caller leaves. */
-  async function send(text: string) {
+  async function send(text: string, secrets?: Secrets) {
     const seen: string[] = []
     const responses: ResponseSink[] = []
     let consumed = 0
@@ -176,11 +179,12 @@ describe('the requests of a pipeline', () => {
         },
       }
     }
-    const server = createServer()
+    const server = secrets === undefined ? createServer() : createHttpsServer(secrets.server)
     mount(server, { handler, serves: () => true, logger: noLogger })
     server.listen(0, '127.0.0.1')
     await once(server, 'listening')
-    const caller = connect((server.address() as AddressInfo).port, '127.0.0.1')
+    const place = { port: (server.address() as AddressInfo).port, host: '127.0.0.1' }
+    const caller = secrets === undefined ? connect(place) : connectTls({ ...place, ca: secrets.ca })
     closers.push(
       () => server.closeAllConnections(),
       () => server.close(),
@@ -214,9 +218,10 @@ describe('the requests of a pipeline', () => {
     await eventually(() => expect(heard().match(/\r\n\r\nabc/g)).toHaveLength(3))
   })
 
-  test('E15: are read only while few wait', async () => {
+  test.each(['TCP', 'TLS'])('E15: are read only while few wait, over %s', async over => {
     const large = `GET /2 HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(15_000)}\r\n\r\n`
-    const { caller, accepted, seen, responses, heard } = await send(get('/1'))
+    const secrets = over === 'TLS' ? await makeSecrets() : undefined
+    const { caller, accepted, seen, responses, heard } = await send(get('/1'), secrets)
     await new Promise(resolve => caller.write(large.repeat(64), resolve))
     await send(get('/1'))
     expect(accepted.bytesRead).toBeLessThan(256 * 1024)
