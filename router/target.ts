@@ -1,5 +1,6 @@
 /** Targets: parsed from the configuration, and completed with captured names and nothing else (R4). */
 import { isIP } from 'node:net'
+import { withoutBrackets } from '../protocol/base/host-port.ts'
 import { isDnsLabel } from '../protocol/base/names.ts'
 
 type TargetProtocol = 'http' | 'https' | 'h2c'
@@ -55,7 +56,7 @@ export function parseTarget(text: string): TargetTemplate {
   const found = SHAPE.exec(text)
   if (found === null) throw new TypeError(describeShape(text))
   const protocol = found[1] as TargetProtocol
-  const host = found[2]!.replace(/^\[|\]$/g, '')
+  const host = withoutBrackets(found[2]!)
   const port = found[3] === undefined ? DEFAULT_PORTS[protocol] : Number(found[3])
   if (port < 1 || port > 65_535) throw new TypeError('the port must be 1 to 65535')
   const parts = host.split(CAPTURE)
@@ -133,7 +134,7 @@ export function makeTarget(
   const bracketed = host.includes(':') ? `[${host}]` : host
   const address = resolve.get(`${bracketed}:${port}`)
   const colon = address?.lastIndexOf(':') ?? -1
-  const dialHost = address === undefined ? host : address.slice(0, colon).replace(/^\[|\]$/g, '')
+  const dialHost = address === undefined ? host : withoutBrackets(address.slice(0, colon))
   const dialPort = address === undefined ? port : Number(address.slice(colon + 1))
   const negotiates = tls?.http2 === true
   return {
@@ -160,7 +161,7 @@ const RESOLVE_ADDRESS = /^(\[[0-9A-Fa-f:.]+\]|[0-9.]+):([0-9]{1,5})$/
 /** Whether `text` is an address and port, as the right side of `resolve` must be. */
 export function isResolveAddress(text: string): boolean {
   const found = RESOLVE_ADDRESS.exec(text)
-  if (found === null || isIP(found[1]!.replace(/^\[|\]$/g, '')) === 0) return false
+  if (found === null || isIP(withoutBrackets(found[1]!)) === 0) return false
   return Number(found[2]) >= 1 && Number(found[2]) <= 65_535
 }
 

@@ -2,7 +2,7 @@
 import { connect } from 'node:net'
 import type { Tunnel } from '../../client/index.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
-import { formatAddress } from '../../protocol/base/host-port.ts'
+import { addressOf, formatAddress } from '../../protocol/base/host-port.ts'
 import type { Server } from '../../server/index.ts'
 import { publicUrl } from '../../server/public-url.ts'
 import type { ClientConfig } from '../config/client.ts'
@@ -47,8 +47,7 @@ function announceTarget(terminal: Terminal, config: ClientConfig): void {
 
 /** Finds out whether something accepts connections there. */
 function probeTarget(url: URL, onResult: (answers: boolean) => void): void {
-  const port = Number(url.port) || (url.protocol === 'https:' ? 443 : 80)
-  const socket = connect({ host: url.hostname.replace(/^\[|\]$/g, ''), port, timeout: PROBE_MS })
+  const socket = connect({ ...addressOf(url), timeout: PROBE_MS })
   const guard = guardWith(() => socket.destroy())
   let isOver = false
   const over = (answers: boolean) => {

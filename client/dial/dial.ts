@@ -6,7 +6,7 @@ import type { Duplex } from 'node:stream'
 import { connect as connectTls, type SecureContext, type TLSSocket } from 'node:tls'
 import { WebSocket } from 'ws'
 import { guardWith } from '../../protocol/base/guard.ts'
-import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
+import { addressOf, formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { WEBSOCKET_OPTIONS } from '../../protocol/wire/transport.ts'
 import { connectTcp } from './connect-tcp.ts'
@@ -82,11 +82,9 @@ class Attempt {
 
   constructor(options: DialOptions) {
     this.#options = options
-    this.#host = bare(options.server.hostname)
-    this.#to = options.connectTo ?? {
-      host: this.#host,
-      port: Number(options.server.port || (options.server.protocol === 'wss:' ? 443 : 80)),
-    }
+    const address = addressOf(options.server)
+    this.#host = address.host
+    this.#to = options.connectTo ?? address
     const late = this.#guard(() => {
       this.#stop(new DialError({ kind: 'timeout', phase: this.#phase, afterMs: options.timeoutMs }))
     })
@@ -261,8 +259,4 @@ class Attempt {
   #closed(): DialError {
     return new DialError({ kind: 'network', phase: this.#phase, code: 'ECONNRESET', message: 'closed' })
   }
-}
-
-function bare(hostname: string): string {
-  return hostname.replace(/^\[|\]$/g, '')
 }

@@ -4,6 +4,7 @@
  */
 
 import { formatDuration } from '../../protocol/base/durations.ts'
+import { addressOf, formatAddress } from '../../protocol/base/host-port.ts'
 import { readOwnClaims } from '../claims.ts'
 
 export type DialPhase = 'connect' | 'proxy' | 'tls' | 'upgrade'
@@ -171,7 +172,7 @@ function explainCertificate(failure: CertificateFailure, context: DialContext): 
   const whose = `the certificate of ${place(context)}`
   switch (failure.code) {
     case 'ERR_TLS_CERT_ALTNAME_INVALID':
-      return `${whose} is for ${listed(failure.names)}, not for ${hostOf(context.server)}`
+      return `${whose} is for ${listed(failure.names)}, not for ${addressOf(context.server).host}`
     case 'CERT_HAS_EXPIRED':
       return `${whose} expired ${formatDuration(context.nowMs - failure.validToMs)} ago, or your clock is wrong`
     case 'CERT_NOT_YET_VALID':
@@ -266,12 +267,7 @@ function dialled({ server, connectTo }: DialContext): string {
 }
 
 function address(server: URL): string {
-  if (server.port !== '') return server.host
-  return `${server.host}:${server.protocol === 'wss:' ? 443 : 80}`
-}
-
-function hostOf(server: URL): string {
-  return server.hostname.replace(/^\[|\]$/g, '')
+  return formatAddress(addressOf(server))
 }
 
 function hostPart(authority: string): string {

@@ -3,6 +3,7 @@ import { BlockList, isIP } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { isLoopback } from '../../protocol/base/address.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
+import { addressOf, withoutBrackets } from '../../protocol/base/host-port.ts'
 
 export interface OutboundProxy {
   readonly host: string
@@ -22,13 +23,7 @@ export function parseProxy(text: string): OutboundProxy {
   if (url.protocol !== 'http:' && url.protocol !== 'https:') {
     throw new TypeError(`the proxy has the scheme "${url.protocol.slice(0, -1)}"; only http and https are supported`)
   }
-  const encrypted = url.protocol === 'https:'
-  return {
-    host: url.hostname.replace(/^\[|\]$/g, ''),
-    port: url.port === '' ? (encrypted ? 443 : 80) : Number(url.port),
-    encrypted,
-    authorization: basic(url),
-  }
+  return { ...addressOf(url), encrypted: url.protocol === 'https:', authorization: basic(url) }
 }
 
 function basic(url: URL): string | undefined {
@@ -59,9 +54,8 @@ export function chooseProxy(server: URL, option: string | undefined, env: Enviro
 
 /** `NO_PROXY` as curl reads it: names cover their subdomains, `*` covers all; an entry may have a port, or be a CIDR. */
 function isExcluded(server: URL, list: string): boolean {
-  const host = server.hostname.replace(/^\[|\]$/g, '').toLowerCase()
-  const port = server.port === '' ? (server.protocol === 'wss:' ? '443' : '80') : server.port
-  return list.split(/[\s,]+/).some(entry => entry !== '' && excludes(entry.toLowerCase(), host, port))
+  const { host, port } = addressOf(server)
+  return list.split(/[\s,]+/).some(entry => entry !== '' && excludes(entry.toLowerCase(), host, String(port)))
 }
 
 function excludes(entry: string, host: string, port: string): boolean {
@@ -69,7 +63,7 @@ function excludes(entry: string, host: string, port: string): boolean {
   if (entry.includes('/')) return inSubnet(entry, host)
   const withPort = /^(\[[^\]]*\]|[^:]*):(\d+)$/.exec(entry)
   if (withPort !== null && withPort[2] !== port) return false
-  const name = (withPort?.[1] ?? entry).replace(/^\[|\]$/g, '').replace(/^\*?\./, '')
+  const name = withoutBrackets(withPort?.[1] ?? entry).replace(/^\*?\./, '')
   return host === name || host.endsWith(`.${name}`)
 }
 

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
+import { addressOf } from '../../protocol/base/host-port.ts'
 import type { Place } from './load.ts'
 
 export interface Answer {
@@ -15,8 +16,7 @@ const authorities = new Map<string, Buffer>()
 export function dial(place: Place, onConnect: () => void): Socket {
   const url = new URL(place.url)
   const isTls = url.protocol === 'https:'
-  const port = Number(url.port || (isTls ? 443 : 80))
-  const host = url.hostname.replace(/^\[(.*)\]$/, '$1')
+  const { host, port } = addressOf(url)
   if (!isTls) return connect({ port, host, noDelay: true }, onConnect)
   const name = (place.headers.host ?? url.host).replace(/:\d+$/, '')
   return connectTls(

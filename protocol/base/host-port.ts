@@ -24,6 +24,17 @@ export function readDialled(text: string): HostPort | undefined {
   return HOST.test(name!) ? { host: name!, port } : undefined
 }
 
+/** Where a URL leads: its host, and its port or the default one of its scheme. */
+export function addressOf({ protocol, hostname, port }: URL): HostPort {
+  const fallback = protocol === 'https:' || protocol === 'wss:' ? 443 : 80
+  return { host: withoutBrackets(hostname), port: port === '' ? fallback : Number(port) }
+}
+
+/** `[::1]` becomes `::1`. */
+export function withoutBrackets(host: string): string {
+  return host.replace(/^\[|\]$/g, '')
+}
+
 /** `127.0.0.1:8080`, `[::1]:8080`. */
 export function formatAddress({ host, port }: HostPort): string {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`
