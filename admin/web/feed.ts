@@ -81,7 +81,8 @@ function event(source: AdminSource, steps?: number): string {
   const { traffic, advice = {} } = source
   const failed = traffic?.failed.map(one => ({ ...one, title: titleOf(one), advice: advice[one.code ?? ''] }))
   const inspected = source.inspector?.list().slice(-MAX_INSPECTED).reverse().map(withoutLongTexts)
-  const snapshot = { status: shorten(source.status()), history: traffic?.history(steps), failed, inspected }
+  const status = shorten(source.status())
+  const snapshot = { now: Date.now(), status, history: traffic?.history(steps), failed, inspected }
   return `data: ${JSON.stringify(snapshot)}\n\n`
 }
 

@@ -1,7 +1,9 @@
 /**
  * The page in a real browser: what it shows, by keyboard, in each state, and what hostile text can do there: nothing.
  */
+import { once } from 'node:events'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { listenAdmin, Traffic } from '../../admin/index.ts'
@@ -223,6 +225,50 @@ describe.runIf(needs('chromium'))('the page', () => {
     expect(await page.value(`document.getElementById('state').innerText`)).toBe('locked')
     await page.go(`${url()}#${admin.code()}`)
     await page.until(`document.getElementById('state').innerText === 'ready'`)
+  })
+
+  test('a component that is stuck, or out of reach, is shown as lost, and comes back', async () => {
+    const way = createServer(caller => {
+      const component = connect(admin.address.port, '127.0.0.1')
+      for (const socket of [caller, component]) socket.on('error', () => {})
+      caller.pipe(component)
+      component.on('data', data => isOpen && caller.write(data))
+      caller.on('close', () => component.destroy())
+    }).listen(0, '127.0.0.1')
+    await once(way, 'listening')
+    let isOpen = true
+    page = await browser.page(`http://127.0.0.1:${(way.address() as AddressInfo).port}/#${admin.code()}`)
+    const state = `document.getElementById('state').innerText`
+    await page.until(`${state} === 'ready'`)
+    isOpen = false
+    await page.until(`${state}.startsWith('connection lost')`)
+    isOpen = true
+    await page.until(`${state} === 'ready'`)
+    way.close()
+  })
+
+  test("times are told by the component's clock, whatever this machine's says", async () => {
+    page = await browser.page('about:blank')
+    const source = 'const real = Date.now; Date.now = () => real() + 7_200_000'
+    await page.send('Page.addScriptToEvaluateOnNewDocument', { source })
+    traffic.note({
+      ...{ requestId: 'r', runtime: 'demo', route: undefined, session: undefined, method: 'GET', host: 'h', path: '/' },
+      ...{
+        caller: '',
+        status: 502,
+        code: 'no-route',
+        cut: false,
+        durationMs: 3,
+        bytesIn: 0,
+        bytesOut: 0,
+        upgrade: false,
+      },
+    })
+    await page.go(`${url()}#${admin.code()}`)
+    await page.until(`${text}.includes('Last failure')`)
+    await page.press('3')
+    await page.until(`${text}.toLowerCase().includes('token')`)
+    expect(await page.value(text)).toMatch(/\tin \d+ (min|h)/)
   })
 
   test("A4: callers' text stays text, wherever it comes from", async () => {

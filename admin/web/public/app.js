@@ -1,9 +1,11 @@
-import { copyable, element, plain } from './dom.js'
+import { copyable, element, plain, setClock } from './dom.js'
 import { VIEWS } from './views.js'
 
 /** @import { Row, Snapshot, View } from './views.js' */
 
 const RETRY_MS = 2000
+/** Snapshots come every two seconds. After this long without a byte, the component is stuck, or the way to it is. */
+const SILENCE_MS = 10_000
 const MAX_STEPS = 179
 
 /** @type {Snapshot | undefined} */
@@ -207,7 +209,7 @@ at('keys').append(
 
 /** @param {string} text */
 function take(text) {
-  /** @type {Snapshot} */
+  /** @type {Snapshot & { now: number }} */
   const fresh = JSON.parse(text)
   const last = snapshot?.history.at(-1)?.at ?? 0
   // Steps are 5 s apart, and their ends are accurate to a few ms.
@@ -215,6 +217,7 @@ function take(text) {
   const steps = fresh.history?.length > 2 ? fresh.history : [...(snapshot?.history ?? []), ...added]
   const key = keyOf(rows()[chosen])
   const { status, failed = [], inspected } = fresh
+  setClock(fresh.now)
   snapshot = { status, failed, inspected, history: steps.slice(-MAX_STEPS) }
   // New rows are inserted above the chosen one.
   if (key !== undefined) chosen = rows().findIndex(row => keyOf(row) === key)
@@ -238,7 +241,26 @@ function isBusy() {
 }
 
 async function follow() {
-  const response = await fetch('/ui/events', { cache: 'no-store' })
+  const silence = new AbortController()
+  let timer = 0
+  const heard = () => {
+    clearTimeout(timer)
+    timer = setTimeout(() => silence.abort(), SILENCE_MS)
+  }
+  heard()
+  try {
+    await receive(silence.signal, heard)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/**
+ * @param {AbortSignal} signal
+ * @param {() => void} heard called when something arrives
+ */
+async function receive(signal, heard) {
+  const response = await fetch('/ui/events', { cache: 'no-store', signal })
   if (response.status === 401) link = 'locked'
   else if (response.status === 503) link = 'full'
   if (!response.ok || response.body === null) throw new Error(`status ${response.status}`)
@@ -246,6 +268,7 @@ async function follow() {
   let text = ''
   for (;;) {
     const { done, value } = await reader.read()
+    heard()
     if (done) return
     text += value
     for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {

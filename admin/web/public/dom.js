@@ -74,12 +74,27 @@ export function milliseconds(ms) {
   return `${(ms / 1000).toFixed(1)} s`
 }
 
+/** How far the clock of this machine is ahead of the component's, in ms. */
+let ahead = 0
+
+/**
+ * @param {number} ms the time at the component
+ */
+export function setClock(ms) {
+  ahead = Date.now() - ms
+}
+
+/** The time by the clock of the component, which dates everything that is shown. */
+export function now() {
+  return Date.now() - ahead
+}
+
 /**
  * How long ago a time was, or how far off it is.
  * @param {unknown} time ISO 8601, or ms since 1970
  */
 export function ago(time) {
-  const ms = Date.now() - new Date(/** @type {string | number} */ (time ?? '')).getTime()
+  const ms = now() - new Date(/** @type {string | number} */ (time ?? '')).getTime()
   if (Number.isNaN(ms)) return ''
   const text = duration(Math.abs(ms) / 1000)
   return ms >= 0 ? `${text} ago` : `in ${text}`

@@ -1,5 +1,5 @@
 import { chart } from './chart.js'
-import { ago, copyable, duration, element, milliseconds, plain, size } from './dom.js'
+import { ago, copyable, duration, element, milliseconds, now, plain, size } from './dom.js'
 import { REQUESTS } from './requests.js'
 
 /**
@@ -91,7 +91,7 @@ function overview({ status, history, failed }) {
   const latest = failed[0]
   return [
     facts(status),
-    latest && Date.now() - latest.at < 900_000
+    latest && now() - latest.at < 900_000
       ? element(
           'p',
           { class: 'bad' },
@@ -143,7 +143,7 @@ function facts(status) {
   const { inbox: kept, startedAt } = status
   /** @type {[string, unknown][]} */
   const all = [
-    ['running for', duration((Date.now() - Date.parse(startedAt)) / 1000)],
+    ['running for', duration((now() - Date.parse(startedAt)) / 1000)],
     ['runtime', status.runtime],
     ['runtimes', status.runtimes],
     ['sessions', Array.isArray(status.sessions) ? status.sessions.length : status.sessions],
