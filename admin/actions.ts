@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http'
 import { SallyportError } from '../protocol/base/errors.ts'
 import { isRecord } from '../protocol/base/is-record.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import { type Page, TEXT } from './page.ts'
+import { isMisuse, type Page, problem } from './page.ts'
 
 /** Members of the JSON body. */
 export type Body = Readonly<Record<string, unknown>>
@@ -50,9 +50,8 @@ export async function runAction(
     return { status: 200, contentType: 'application/json', text: `${JSON.stringify(done)}\n` }
   } catch (error) {
     logger.warn({ audit: true, action: path, ...who, body: audited(body), err: error }, `audit: ${path} failed`)
-    const isMisuse = error instanceof TypeError || error instanceof RangeError
     const known = error instanceof SallyportError ? error.status : 500
-    return problem(isMisuse ? 400 : known, (error as Error).message)
+    return problem(isMisuse(error) ? 400 : known, (error as Error).message)
   }
 }
 
@@ -80,8 +79,4 @@ async function readBody(request: IncomingMessage, maxBytes: number): Promise<Bod
   const body: unknown = JSON.parse(Buffer.concat(chunks).toString('utf8') || '{}')
   if (!isRecord(body)) throw new TypeError('a JSON object is expected')
   return body
-}
-
-function problem(status: number, text: string): Page {
-  return { status, contentType: TEXT, text: `${text}\n` }
 }

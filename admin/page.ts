@@ -43,6 +43,16 @@ export interface Page {
 
 export const TEXT = 'text/plain; charset=utf-8'
 
+/** An answer that says in words what is wrong. */
+export function problem(status: number, text: string): Page {
+  return { status, contentType: TEXT, text: `${text}\n` }
+}
+
+/** Whether the caller gave something wrong, and may be told what. */
+export function isMisuse(error: unknown): error is Error {
+  return error instanceof TypeError || error instanceof RangeError
+}
+
 export const NOT_FOUND: Page = { status: 404, contentType: TEXT, text: 'not found\n' }
 
 /** `/livez`, `/readyz` and `/metrics`. `undefined` for any other path. */
@@ -82,7 +92,12 @@ export async function protectedPage(
   const name = Object.hasOwn(views, path) ? path : folder
   if (!Object.hasOwn(views, name)) return undefined
   if (name !== path) query.set('id', path.slice(folder.length))
-  const value = await views[name]!(query)
-  if (value === undefined) return undefined
-  return { status: 200, contentType: 'application/json', text: `${JSON.stringify(value, undefined, 2)}\n` }
+  try {
+    const value = await views[name]!(query)
+    if (value === undefined) return undefined
+    return { status: 200, contentType: 'application/json', text: `${JSON.stringify(value, undefined, 2)}\n` }
+  } catch (error) {
+    if (isMisuse(error)) return problem(400, error.message)
+    throw error
+  }
 }

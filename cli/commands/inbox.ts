@@ -106,9 +106,11 @@ async function* idsOf(args: Arguments, io: Io, server: Endpoint): AsyncGenerator
   }
 }
 
-export const inboxReplay: Run = async (args, io) => await change(args, io, '/inbox/replay', 'waits again')
+export const inboxReplay: Run = async (args, io) =>
+  await change(args, io, '/inbox/replay', 'waits again', 'no such webhook is waiting or dead')
 
-export const inboxDrop: Run = async (args, io) => await change(args, io, '/inbox/drop', 'dropped')
+export const inboxDrop: Run = async (args, io) =>
+  await change(args, io, '/inbox/drop', 'dropped', 'there is no such webhook')
 
 export const inboxPause: Run = async (args, io) => await pause(args, io, '/inbox/pause')
 
@@ -134,7 +136,7 @@ function filterOf(args: Arguments): Record<string, string> {
   const since = optionalFlag(args, 'since')
   const given = {
     ...{ runtime: optionalFlag(args, 'runtime'), lane: optionalFlag(args, 'lane'), state: optionalFlag(args, 'state') },
-    since: since && String(Math.round(readTimeS('--since', since) * 1000)),
+    since: since === undefined ? undefined : String(Math.round(readTimeS('--since', since) * 1000)),
     limit: optionalCount(args, 'limit')?.toString(),
   }
   return Object.fromEntries(Object.entries(given).filter((pair): pair is [string, string] => pair[1] !== undefined))
@@ -154,7 +156,7 @@ async function readOne(args: Arguments, io: Io): Promise<Row> {
 }
 
 /** Changes one webhook by its id, or all that match the flags. */
-async function change(args: Arguments, io: Io, path: string, result: string): Promise<number> {
+async function change(args: Arguments, io: Io, path: string, result: string, none: string): Promise<number> {
   const server = findServer(args, io)
   const [id] = args.positionals
   const filter = filterOf(args)
@@ -164,7 +166,7 @@ async function change(args: Arguments, io: Io, path: string, result: string): Pr
   if (hasSwitch(args, 'json')) return printJson(io, answer)
   const done = asRows(answer.replicas).flatMap(({ messages }) => (Array.isArray(messages) ? messages : []))
   for (const message of done) io.out(`webhook ${printable(message)}: ${result}\n`)
-  if (done.length === 0) throw new Failure(EXIT.runtime, 'there is no such webhook')
+  if (done.length === 0) throw new Failure(EXIT.runtime, none)
   return EXIT.ok
 }
 

@@ -106,8 +106,10 @@ function filterOf(body: Body): Omit<Filter, 'limit'> {
   const { state, since } = body
   if (state !== undefined && !STATES.includes(state as never))
     throw new TypeError(`state must be one of ${STATES.join(', ')}`)
+  // An empty text would be 0, and so everything.
+  if (since !== undefined && !/^-?\d+$/.test(String(since)))
+    throw new TypeError('since must be a number of milliseconds since 1970')
   const sinceMs = since === undefined ? undefined : Number(since)
-  if (Number.isNaN(sinceMs)) throw new TypeError('since must be a number of milliseconds since 1970')
   return {
     ...{ runtime: text(body, 'runtime'), lane: text(body, 'lane'), id: text(body, 'id') },
     ...{ state: state as Filter['state'], since: sinceMs, before: text(body, 'before', MOST_BEFORE)?.split(',') },

@@ -163,6 +163,9 @@ test('webhooks outlive the client and a kill of the server, and every command do
   expect((await type(second, 'inbox', 'pause', '--runtime', 'demo')).out).toContain('paused')
   expect((await type(second, 'status')).out).toContain('inbox: 2 waiting, 0 dead, 0 delivered')
   expect((await type(second, 'inbox', 'replay')).code).toBe(2)
+  // An empty text, as of a variable that is not set, is no time from which all would be dropped.
+  expect(await type(second, 'inbox', 'drop', '--runtime', 'demo', '--since', '')).toMatchObject({ code: 2 })
+  expect((await type(second, 'inbox', 'list', '--state', 'lost')).notes).toContain('state must be one of waiting, dead')
 
   const client2 = await startClient(second)
   expect(readFileSync(file('inbox-key.pem'), 'utf8')).toBe(key)
@@ -178,6 +181,7 @@ test('webhooks outlive the client and a kill of the server, and every command do
     (await type(second, 'inbox', 'list', '--state', 'delivered', '--json')).out.includes(oldest!.id),
   )
 
+  expect((await type(second, 'inbox', 'replay', oldest!.id)).notes).toContain('no such webhook is waiting or dead')
   await replayed(second, client2)
   const audited = second.lines.filter(({ audit }) => audit === true).map(({ action }) => action)
   expect(audited.slice(0, 5)).toEqual([

@@ -34,6 +34,12 @@ test("a replay reaches a runtime's dead letters behind everything delivered sinc
   await expect(replayMessages(ground.server, { runtime: 'demo', state: 'dead' }, PAGE)).resolves.toEqual([])
 })
 
+test('an empty text is no time, from which a drop would take everything', async () => {
+  const drop = dropMessages(ground.server, { runtime: 'demo', since: '' })
+  await expect(drop).rejects.toThrow('since must be a number of milliseconds')
+  expect(await ground.messages('delivered')).toHaveLength(DELIVERED)
+})
+
 test.each([
   ['of a runtime', {}, 0],
   ['in one state', { state: 'dead' }, DELIVERED],
