@@ -13,6 +13,9 @@ import type { ServerConfig } from '../config/server.ts'
 import { StandIn } from './stand-in.ts'
 
 const STEP_MS = 5000
+/** How long a load balancer may take to find out that something listens here again. */
+const NOTICE_MS = 15_000
+const AGAIN_MS = 500
 const BODY_BYTES = 25 * 1024 * 1024
 const BODY_MS = 15_000
 const QUIET_MS = 60_000
@@ -125,7 +128,7 @@ async function goThrough(
 async function reach(outside: Outside, note: Note): Promise<string | undefined> {
   try {
     await outside.resolve()
-    const { status, text, by } = await outside.ask('arrived', {})
+    const { status, text, by } = await arrived(outside)
     const said = status === 200 && text.startsWith('{') ? (JSON.parse(text) as Record<string, unknown>) : {}
     if (said.secret === outside.secret) {
       note('outside-reach', 'ok', `${outside.url.host} arrives${by === undefined ? '' : `, through "${by}"`}`)
@@ -136,6 +139,17 @@ async function reach(outside: Outside, note: Note): Promise<string | undefined> 
     note('outside-reach', 'fail', messageOf(error))
   }
   return undefined
+}
+
+/** A load balancer without a server answers 502, 503 or 504 by itself, until its health checks have found the stand-in. */
+async function arrived(outside: Outside): Promise<Answer> {
+  const endMs = performance.now() + NOTICE_MS
+  for (;;) {
+    const answer = await outside.ask('arrived', {})
+    const isWaiting = /^50[234]$/.test(String(answer.status)) && !answer.text.includes('urn:sallyport:')
+    if (!isWaiting || performance.now() > endMs) return answer
+    await pause(AGAIN_MS)
+  }
 }
 
 async function attempt(code: Code, note: Note, work: () => Promise<string>): Promise<void> {

@@ -3,10 +3,11 @@
 import { once } from 'node:events'
 import { mkdirSync, readFileSync } from 'node:fs'
 import { createServer as createHttp } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { probeOutside } from '../../cli/check/outside.ts'
 import { loadConfig } from '../../cli/config/load.ts'
-import { serverSettings } from '../../cli/config/server.ts'
+import { type ServerConfig, serverSettings } from '../../cli/config/server.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 import { needs } from '../support/needs.ts'
 import { runNginx } from '../support/nginx.ts'
@@ -62,17 +63,22 @@ async function through(balancer: Balancer = {}): Promise<Probe[]> {
     }`,
   )
   stops.push(() => nginx.stop())
+  const config = await configOf(port, `https://*.tunnels.localhost:${nginx.port}`)
+  return await probeOutside(config, { ca: readFileSync(file('ca.pem'), 'utf8'), deep: true, quietMs: 3000 })
+}
+
+async function configOf(port: number, publicUrl: string): Promise<ServerConfig> {
   const { values } = await loadConfig(serverSettings, {
     flags: new Map([
       ['public.listen', [`127.0.0.1:${port}`]],
-      ['public.url', [`https://*.tunnels.localhost:${nginx.port}`]],
+      ['public.url', [publicUrl]],
       ['domain', ['tunnels.localhost']],
     ]),
     environment: {},
     configFile: undefined,
     everyName: [],
   })
-  return await probeOutside(values, { ca: readFileSync(file('ca.pem'), 'utf8'), deep: true, quietMs: 3000 })
+  return values
 }
 
 describe.runIf(needs('nginx'))('through nginx', { tags: ['slow'] }, () => {
@@ -108,6 +114,28 @@ describe.runIf(needs('nginx'))('through nginx', { tags: ['slow'] }, () => {
 async function certificate(): Promise<void> {
   await sallyport(['certs', 'server', '--ca', file(''), '--out', file(''), '--host', '*.tunnels.localhost', '--force'])
 }
+
+test('a load balancer that has to notice first that something listens here', async () => {
+  const port = await freePort()
+  let asked = 0
+  const balancer = createHttp((request, response) => {
+    if (++asked < 3) return void response.writeHead(503).end('no server is available')
+    fetch(`http://127.0.0.1:${port}${request.url}`)
+      .then(async answer => response.writeHead(answer.status).end(await answer.text()))
+      .catch(() => request.socket.destroy())
+  }).listen(0, '127.0.0.1')
+  await once(balancer, 'listening')
+  stops.push(() => {
+    balancer.close()
+    balancer.closeAllConnections()
+  })
+  const { port: outside } = balancer.address() as AddressInfo
+  const [reach] = await probeOutside(await configOf(port, `http://*.tunnels.localhost:${outside}`), {
+    ca: undefined,
+    deep: false,
+  })
+  expect(reach).toMatchObject({ code: 'outside-reach', status: 'ok' })
+})
 
 test('as a command: with somebody else answering, and with a running server', { tags: ['slow'] }, async () => {
   const other = createHttp((_, response) => void response.writeHead(404, { server: 'another' }).end()).listen(
