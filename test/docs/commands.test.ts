@@ -50,6 +50,33 @@ describe('command lines in documents', () => {
   })
 })
 
+/** Blocks of commands: their first word is a program. */
+const PROGRAM =
+  /^(?:[A-Z_]+=\S+ )*\(?(?:sallyport|npm|node|git|curl|ssh|scp|docker|kubectl|helm|openssl|printf|mkdir|cp|cd|id|umask|chgrp|systemctl)\s/
+
+/** Lines of blocks of commands that are no commands, as when somebody has wrapped the lines anew. */
+function strayLines(text: string): string[] {
+  const blocks = text.match(/(?:^ {4}\S.*\n(?: {5,}.*\n)*)+/gm) ?? []
+  const lines = blocks.map(block =>
+    block
+      .replaceAll(/ \\\n */g, ' ')
+      .replaceAll(/^ {4}/gm, '')
+      .trimEnd()
+      .split('\n'),
+  )
+  return lines.flatMap(([first = '', ...more]) =>
+    PROGRAM.test(first) ? more.filter(line => !PROGRAM.test(line) && !line.startsWith('#')) : [],
+  )
+}
+
+test.each(files.map(file => [file]))('each line of a block of commands in %s is a command', file => {
+  expect(strayLines(readFileSync(file, 'utf8'))).toEqual([])
+})
+
+test('a wrapped command is found', () => {
+  expect(strayLines('    ssh a # until then kubectl\n    port-forward b\n')).toEqual(['port-forward b'])
+})
+
 test('the README is a first visit: short, and with each first step', () => {
   const text = readFileSync('README.md', 'utf8')
   expect(text.trimEnd().split('\n').length).toBeLessThanOrEqual(130)
