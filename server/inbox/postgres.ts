@@ -7,15 +7,14 @@
  *                    └──▶ our lease expires: another server may claim the lane, and then our writes are refused
  */
 import { randomUUID } from 'node:crypto'
-import type { Client, ClientConfig, Notification, Pool, PoolConfig, QueryConfig, QueryResult, QueryResultRow } from 'pg'
+import type { QueryConfig, QueryResult, QueryResultRow } from 'pg'
 import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { readPlain } from '../../protocol/base/plain-file.ts'
 import { within } from '../pause.ts'
 import { GroupedStore, UnusableError } from './grouped-store.ts'
-import { examine, prepare, sessionOf } from './postgres-schema.ts'
+import { Connections, configOf, type Package, type PostgresLogin } from './postgres-connections.ts'
+import { endsConnection, isUnusable, refusesChange, storeErrorOf } from './postgres-errors.ts'
 import * as sql from './postgres-sql.ts'
-import type { PostgresLocation } from './postgres-url.ts'
 import {
   type Change,
   type ChangeResult,
@@ -31,11 +30,7 @@ import {
   type SweepResult,
 } from './store.ts'
 
-export interface PostgresOptions extends PostgresLocation {
-  /** Read at each connection. */
-  readonly passwordFile: string | undefined
-  /** Authority of its certificate (PEM). Default: the system's authorities. */
-  readonly ca: string | Buffer | undefined
+export interface PostgresOptions extends PostgresLogin {
   readonly logger: Logger
   /** How long a server that has died keeps its lanes. */
   readonly leaseMs?: number | undefined
@@ -48,26 +43,11 @@ const LEASE_MS = 30_000
 const QUERY_MS = 8000
 /** For changes that are retried one by one after their group failed. They wait for locks only briefly: others wait behind them. */
 const BEGIN_SINGLE = 'BEGIN; SET LOCAL lock_timeout = 100'
-/** A notification takes milliseconds, if it comes at all. */
-const NOTIFY_MS = 5000
 /** How long `close` waits for PostgreSQL. */
 const CLOSE_MS = 2000
 const BEATS_PER_LEASE = 6
 /** Share of the lease that we use. The rest is for queries that are on their way when we look at the clock. */
 const LEASE_MARGIN = 0.9
-const MAX_READERS = 4
-/** Type code of int8. We read these as numbers, since none of our times and sizes is too large for one. */
-const INT8 = 20
-
-/** The user may not connect, or lacks a privilege. Waiting will not help. */
-const UNUSABLE = /^(28|3D|42)/
-/** The connection is useless: it broke, the server is stopping or read-only, or a transaction timed out. */
-const BROKEN = /^(08|57P|25006|25P03)/
-/** The change itself is impossible, or conflicted with another one. */
-const REFUSED = /^(22|23|40|55P03)/
-const FULL = '53100'
-/** Tells PostgreSQL's own codes from those of a socket. */
-const SQLSTATE = /^[\dFHPX][\dA-Z]{4}$/
 
 /** Rejects with a TypeError if the store cannot be used and waiting will not help. If it does not answer, it is tried again. */
 export async function openPostgres(options: PostgresOptions, now: () => number): Promise<PostgresStore> {
@@ -85,18 +65,7 @@ export async function loadPackage(): Promise<Package> {
   }
 }
 
-type Package = typeof import('pg')['default']
-
 type Rules = Pick<Contents, 'rules' | 'paused'>
-
-/** The connections that are open at a time. */
-interface Connections {
-  /** Commits, each in one round trip. */
-  readonly writer: Client
-  /** Listens for notifications, and renews the lease. */
-  readonly listener: Client
-  readonly readers: Pool
-}
 
 export class PostgresStore extends GroupedStore {
   readonly #options: PostgresOptions
@@ -142,46 +111,19 @@ export class PostgresStore extends GroupedStore {
 
   // Connections.
 
-  async #config(): Promise<ClientConfig> {
-    const { host, port, database, user, tls, ca, passwordFile } = this.#options
-    const password = passwordFile === undefined ? undefined : await readPassword(passwordFile)
-    return {
-      ...{ host, port, database, user, password, ssl: tls && { ca } },
-      ...{ query_timeout: this.#queryMs, connectionTimeoutMillis: this.#queryMs },
-      ...{ keepAlive: true, application_name: 'sallyport' },
-      types: { getTypeParser: (type: number) => (type === INT8 ? Number : this.#package.types.getTypeParser(type)) },
-    } as ClientConfig
-  }
-
   protected override async reopen(): Promise<OpenState> {
     await this.#disconnect()
-    const { Client, Pool } = this.#package
-    const config = await this.#config()
-    const session = sessionOf(this.#queryMs)
-    const verify: PoolConfig['verify'] = (reader, done) => {
-      const ready = this.guard(() => done())
-      reader.query(session).then(ready, this.guard(done))
-    }
-    const connections: Connections = {
-      writer: new Client({ ...config, pipeline: true } as ClientConfig),
-      listener: new Client(config),
-      readers: new Pool({ ...config, max: MAX_READERS, allowExitOnIdle: true, verify }),
-    }
-    this.#connections = connections
-    const broken = this.guard((error: Error) => {
-      if (this.#connections === connections && this.isOpen) this.lost(error)
+    const config = await configOf(this.#package, this.#options, this.#queryMs)
+    const connections: Connections = new Connections(this.#package, config, this.#queryMs, {
+      guard: this.guard,
+      broken: error => {
+        if (this.#connections === connections && this.isOpen) this.lost(error)
+      },
+      heard: payload => this.#handleNotification(payload),
     })
-    const heard = this.guard((news: Notification) => this.#handleNotification(news.payload ?? ''))
-    for (const connection of [connections.writer, connections.listener]) connection.on('error', broken)
-    // The pool replaces connections that break while they are idle.
-    connections.readers.on('error', () => {})
-    connections.listener.on('notification', heard)
+    this.#connections = connections
     try {
-      await Promise.all([connections.writer.connect(), connections.listener.connect()])
-      await examine(connections.listener)
-      await this.#listen(connections)
-      await Promise.all([connections.writer.query(session), connections.listener.query(session)])
-      await prepare(connections.listener)
+      await connections.open(this.#server)
       await this.#beat(connections)
       const owned = await connections.listener.query<{ runtime: string; lane: string }>(sql.OWNED, [this.#server])
       for (const { runtime, lane } of owned.rows) this.#owned.set(keyOf(runtime, lane), false)
@@ -195,37 +137,12 @@ export class PostgresStore extends GroupedStore {
     }
   }
 
-  /** Checks that notifications arrive. With a pooler that pools by transaction, neither they nor session settings work. */
-  async #listen({ writer, listener }: Connections): Promise<void> {
-    const probe = `${this.#server} ${sql.PROBE}`
-    const { promise: received, resolve } = Promise.withResolvers<void>()
-    let isHeard = false
-    const hear = this.guard(({ payload }: Notification) => {
-      if (payload !== probe) return
-      isHeard = true
-      resolve()
-    })
-    listener.on('notification', hear)
-    await listener.query(`LISTEN ${sql.CHANNEL}`)
-    await writer.query(sql.NOTIFY, [sql.CHANNEL, [probe]])
-    await within(NOTIFY_MS, received)
-    listener.off('notification', hear)
-    if (!isHeard)
-      throw new UnusableError('notifications do not arrive: a pooler must pool by session (pool_mode = session)')
-  }
-
   async #disconnect(): Promise<void> {
     clearTimeout(this.#beatTimer)
     this.#owned.clear()
     const connections = this.#connections
     this.#connections = undefined
-    if (connections === undefined) return
-    // Destroyed, not ended: the server may not answer any more.
-    for (const { connection } of [connections.writer, connections.listener] as unknown as {
-      connection: { stream: { destroy(): void } }
-    }[])
-      connection.stream.destroy()
-    connections.readers.end().catch(() => {})
+    connections?.destroy()
   }
 
   /** Renews the lease, and schedules the next renewal. */
@@ -316,7 +233,7 @@ export class PostgresStore extends GroupedStore {
     try {
       return await this.#transaction(changes)
     } catch (error) {
-      if (changes.length === 1 || !REFUSED.test((error as { code?: string }).code ?? '')) throw this.#failed(error)
+      if (changes.length === 1 || !refusesChange(error)) throw this.#failed(error)
     }
     const results: (ChangeResult | StoreError)[] = []
     for (const change of changes) {
@@ -367,10 +284,8 @@ export class PostgresStore extends GroupedStore {
   /** Turns an error into a {@link StoreError}. If the connection broke, all connections are reopened. */
   #failed(error: unknown): StoreError {
     if (error instanceof StoreError) return error
-    const { code, message } = error as { code?: string; message: string }
-    const isAnswer = code !== undefined && SQLSTATE.test(code)
-    if (!isAnswer || BROKEN.test(code)) this.lost(error as Error)
-    return new StoreError(code === FULL ? 'full' : 'away', message)
+    if (endsConnection(error)) this.lost(error as Error)
+    return storeErrorOf(error)
   }
 
   // Queries.
@@ -450,17 +365,6 @@ export class PostgresStore extends GroupedStore {
 
 function keyOf(runtime: string, lane: string): string {
   return `${runtime}\0${lane}`
-}
-
-async function readPassword(path: string): Promise<string> {
-  const bytes = await readPlain(path).catch((error: Error) => Promise.reject(new UnusableError(error.message)))
-  const password = String(bytes).trim()
-  if (password === '') throw new UnusableError(`${path} is empty`)
-  return password
-}
-
-function isUnusable(error: unknown): boolean {
-  return error instanceof UnusableError || UNUSABLE.test((error as { code?: string }).code ?? '')
 }
 
 /** Waits for all. Resolves to the results, or undoes them and rejects with the first failure. */

@@ -1,0 +1,34 @@
+/** What the errors of PostgreSQL, and those of its connection, mean to us. */
+import { UnusableError } from './grouped-store.ts'
+import { StoreError } from './store.ts'
+
+/** The user may not connect, or lacks a privilege. Waiting will not help. */
+const UNUSABLE = /^(28|3D|42)/
+/** The connection is useless: it broke, the server is stopping or read-only, or a transaction timed out. */
+const BROKEN = /^(08|57P|25006|25P03)/
+/** The change itself is impossible, or conflicted with another one. */
+const REFUSED = /^(22|23|40|55P03)/
+const FULL = '53100'
+/** Tells PostgreSQL's own codes from those of a socket. */
+const SQLSTATE = /^[\dFHPX][\dA-Z]{4}$/
+
+export function isUnusable(error: unknown): boolean {
+  return error instanceof UnusableError || UNUSABLE.test(codeOf(error))
+}
+
+export function refusesChange(error: unknown): boolean {
+  return REFUSED.test(codeOf(error))
+}
+
+export function endsConnection(error: unknown): boolean {
+  const code = codeOf(error)
+  return !SQLSTATE.test(code) || BROKEN.test(code)
+}
+
+export function storeErrorOf(error: unknown): StoreError {
+  return new StoreError(codeOf(error) === FULL ? 'full' : 'away', (error as Error).message)
+}
+
+function codeOf(error: unknown): string {
+  return (error as { code?: string }).code ?? ''
+}
