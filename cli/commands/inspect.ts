@@ -68,8 +68,10 @@ export const inspectHar: Run = async (args, io) => {
   const client = findClient(args, io)
   const found: InspectedDetail[] = []
   for (const { id } of await list(client)) {
-    const exchange = await view(client, `/inspect/${id}`).catch(() => undefined)
-    // It may have been dropped meanwhile to make room for another.
+    const exchange = await view(client, `/inspect/${id}`).catch(async error => {
+      // It may have been dropped meanwhile to make room for another. Otherwise the file would lack it without a word.
+      if ((await list(client)).some(kept => kept.id === id)) throw error
+    })
     if (exchange !== undefined) found.push(exchange as InspectedDetail)
   }
   const text = `${JSON.stringify(harOf(found), undefined, 2)}\n`

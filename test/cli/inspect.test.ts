@@ -302,6 +302,16 @@ test.runIf(needs('chromium'))('Chromium imports the file', async () => {
   }
 })
 
+test('a file that would lack an exchange is not written', async () => {
+  send()
+  vi.spyOn(inspector, 'get').mockImplementationOnce(() => {
+    throw new Error('not now')
+  })
+  const path = join(folder, 'all.har')
+  expect((await inspect('har', '--out', path)).code).toBe(1)
+  expect(() => statSync(path)).toThrow('ENOENT')
+})
+
 test('a binary body is marked as such in the file', async () => {
   const sink = handler(requestTo('/bytes'), DEAF)
   sink.requestData(Buffer.from([0xff, 0xfe, 0x80]))
