@@ -166,7 +166,7 @@ export const serverSettings = {
   'peer.tls.key': optional(kinds.file, 'Private key of that certificate (PEM).'),
   'peer.tls.ca': optional(
     kinds.file,
-    'Authorities (PEM) that issue certificates to the replicas and to nothing else. Reloaded when the file changes; open connections stay.',
+    'Authorities (PEM) that issue certificates to the replicas and to nothing else. Reloaded when the file changes.',
   ),
   inbox: setting(
     kinds.inboxOrOff,

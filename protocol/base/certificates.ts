@@ -21,6 +21,18 @@ export function certificatesIn(pem: string | Buffer): string[] {
   })
 }
 
+/** Whether authorities that counted before no longer do. */
+export function dropsAny(before: Authorities, after: Authorities): boolean {
+  const left = textsOf(after)
+  return !textsOf(before).every(one => left.includes(one))
+}
+
+type Authorities = string | Buffer | readonly (string | Buffer)[] | undefined
+
+function textsOf(authorities: Authorities = []): readonly string[] {
+  return [authorities].flat().map(String)
+}
+
 function damaged(cause?: unknown): TypeError {
   return new TypeError('a certificate in it is cut or damaged', { cause })
 }

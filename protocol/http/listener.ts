@@ -9,6 +9,7 @@ import {
   type Server as TlsServer,
 } from 'node:tls'
 import { type Cidrs, canonicalAddress } from '../base/address.ts'
+import { dropsAny } from '../base/certificates.ts'
 import { checkDuration } from '../base/durations.ts'
 import type { SallyportError } from '../base/errors.ts'
 import { hook, logGuard, safeLogger, tellDefect } from '../base/guard.ts'
@@ -109,7 +110,7 @@ class HttpListener implements Listener {
   readonly #connections: ConnectionSet
   readonly #certified = new CertifiedConnections()
   /** The authorities for callers' certificates. */
-  #authorities: readonly string[]
+  #authorities: TlsMaterial['ca']
   readonly #dates = new DateClock()
   readonly #reader = new SocketReader()
   readonly #server: Server | TlsServer
@@ -123,7 +124,7 @@ class HttpListener implements Listener {
     checkSocket(options)
     this.#limits = resolveLimits(HTTP_LIMITS, options.limits, 'limits')
     this.#options = options
-    this.#authorities = authoritiesOf(options.tls)
+    this.#authorities = options.tls?.ca
     this.#connections = new ConnectionSet(resolveLimits(LISTENER_LIMITS, options).maxConnections)
     this.#pending = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
@@ -269,8 +270,8 @@ class HttpListener implements Listener {
     this.#server.setSecureContext(tlsDefaults(tls))
     staple(this.#server, tls)
     const before = this.#authorities
-    this.#authorities = authoritiesOf(tls)
-    if (before.every(one => this.#authorities.includes(one))) return
+    this.#authorities = tls.ca
+    if (!dropsAny(before, tls.ca)) return
     this.#certified.end()
     this.#pending.outdate()
   }
@@ -284,10 +285,6 @@ class HttpListener implements Listener {
     await this.#connections.close(graceMs, last, stop)
     this.#closed = true
   }
-}
-
-function authoritiesOf(tls: TlsMaterial | undefined): readonly string[] {
-  return [tls?.ca ?? []].flat().map(String)
 }
 
 /** Staples the response only to the certificate that it is for, and not to another that a server name selects. */

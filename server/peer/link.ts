@@ -9,6 +9,7 @@ import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { SpanReport } from '../control/returned-spans.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
+import { retire } from './retire.ts'
 import { isReplica, PEER_NAME, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
 
@@ -52,8 +53,8 @@ export class PeerLink {
   #socket: TLSSocket | undefined
   /** The connection that will replace it: it is being dialled, or the other end has not told its name. */
   #next: TLSSocket | undefined
-  /** A session whose stream ids are used up. Its open streams go on. */
-  #spent: Session | undefined
+  /** The session in use, and those before it, whose open streams go on. */
+  readonly #sessions = new Set<Session>()
   #timer: NodeJS.Timeout | undefined
   #closed = false
   /** The replica has announced that it stops, so it is granted nothing any more. */
@@ -100,7 +101,9 @@ export class PeerLink {
   }
 
   get streams(): number {
-    return (this.#session?.streams ?? 0) + (this.#spent?.streams ?? 0)
+    let streams = 0
+    for (const session of this.#sessions) streams += session.streams
+    return streams
   }
 
   /** Throws `overloaded` if the link can take no more streams. */
@@ -111,6 +114,7 @@ export class PeerLink {
 
   /** If dialling fails immediately, as with an unusable certificate, it is tried again later. */
   readonly #dialNow = (): void => {
+    clearTimeout(this.#timer)
     try {
       this.#dial()
     } catch (error) {
@@ -161,16 +165,45 @@ export class PeerLink {
       onControl: text => this.#message(session, socket, parsePeerMessage(text)),
       // Dials another connection to take over while there are ids left.
       onIdsLow: () => this.#dialLater(),
-      onIdle: () => this.#closeSpent(),
-      onClose: (error, reason) => this.#failed(socket, error ?? new Error(reason)),
+      onIdle: () => this.#closeIdle(),
+      onGoAway: () => this.#sentAway(session),
+      onClose: (error, reason) => {
+        this.#sessions.delete(session)
+        this.#failed(socket, error ?? new Error(reason))
+      },
     })
     session.control({ type: 'replica', name: this.#options.replica, address: this.#options.address() })
   }
 
-  #closeSpent(): void {
-    if (this.#spent?.streams !== 0) return
-    this.#spent.close('its stream ids are used up')
-    this.#spent = undefined
+  #closeIdle(): void {
+    for (const session of this.#sessions) {
+      if (session !== this.#session && session.streams === 0) session.close('replaced by another connection')
+    }
+  }
+
+  /** The other replica wants our certificate anew, unless it stops. */
+  #sentAway(session: Session): void {
+    if (this.departed || session !== this.#session) return
+    this.#retire()
+    this.#dialLater()
+  }
+
+  /** An authority was dropped, so the other replica's certificate is needed anew. */
+  renew(): void {
+    this.#next?.destroy()
+    this.#retire()
+    this.#dialNow()
+  }
+
+  /** No more exchanges on this connection. Those in progress get a while to end. */
+  #retire(): void {
+    this.#forget()
+    for (const session of this.#sessions) {
+      session.leave()
+      retire(session, this.#options.logger)
+    }
+    this.#closeIdle()
+    this.#options.onChange()
   }
 
   #say(message: PeerMessage): void {
@@ -215,14 +248,12 @@ export class PeerLink {
     this.departed = false
     this.isPresumedDead = false
     this.#next = undefined
-    this.#spent?.close('replaced by another connection')
-    this.#spent = this.#session
+    // Pending questions were sent on the old connection, and can only be answered there.
+    this.#forget()
+    this.#sessions.add(session)
     this.#session = session
     this.#socket = socket
-    // Pending questions were sent on the old connection, and can only be answered there.
-    this.#pingedMs = 0
-    this.#forgetTold()
-    this.#closeSpent()
+    this.#closeIdle()
     this.#options.logger.info({ replica: this.name, address: this.address }, 'connected to another replica')
     this.#options.onChange()
     this.#options.onUp()
@@ -297,6 +328,11 @@ export class PeerLink {
 
   #lost(error: Error): void {
     this.#options.logger.warn({ replica: this.name, err: error }, 'lost another replica')
+    this.#forget()
+  }
+
+  /** The session is no longer in use. */
+  #forget(): void {
     this.#socket = undefined
     this.#session = undefined
     this.#pingedMs = 0
@@ -305,15 +341,13 @@ export class PeerLink {
 
   /** Tells exchanges that would go on forever to end. */
   leave(): void {
-    this.#session?.leave()
-    this.#spent?.leave()
+    for (const session of this.#sessions) session.leave()
   }
 
   close(): void {
     this.#closed = true
     clearTimeout(this.#timer)
-    this.#session?.close('the replica stops')
-    this.#spent?.close('the replica stops')
+    for (const session of this.#sessions) session.close('the replica stops')
     this.#next?.destroy()
   }
 }

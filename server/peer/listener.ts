@@ -14,6 +14,7 @@ import { PendingConnections } from '../../protocol/http/pending-connections.ts'
 import type { Session, SessionOptions } from '../../protocol/wire/yamux/session.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { type PeerMessage, parsePeerMessage } from './messages.ts'
+import { retire } from './retire.ts'
 import { type SpliceOwner, splice } from './splice.ts'
 import { isReplica, type PeerTls, peerTlsOptions } from './tls.ts'
 import { PeerTransport } from './transport.ts'
@@ -58,8 +59,9 @@ export class PeerListener {
       else socket.destroy()
     })
     const secured = this.#guarded((socket: TLSSocket) => {
+      if (this.#pending.isOutdated(socket)) socket.destroy()
+      else this.#accept(socket)
       this.#pending.settle(socket)
-      this.#accept(socket)
     })
     this.#server.on('connection', connected)
     this.#server.on('secureConnection', secured)
@@ -96,6 +98,15 @@ export class PeerListener {
   /** Sets the certificate for new connections. */
   setTls(tls: PeerTls): void {
     this.#server.setSecureContext(peerTlsOptions(tls))
+  }
+
+  /** An authority was dropped, so the others have to connect again. Exchanges in progress get a while to end. */
+  renew(): void {
+    this.#pending.outdate()
+    for (const session of this.#guests.keys()) {
+      session.goAway()
+      retire(session, this.#options.logger)
+    }
   }
 
   #accept(socket: TLSSocket): void {

@@ -3,6 +3,7 @@
  * replicas vouch that nothing has changed.
  */
 
+import { dropsAny } from '../../protocol/base/certificates.ts'
 import { logGuard } from '../../protocol/base/guard.ts'
 import { formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -140,8 +141,12 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   }
 
   setTls(tls: PeerTls): void {
-    this.#tls = tls
     this.#listener.setTls(tls)
+    const { ca } = this.#tls
+    this.#tls = tls
+    if (!dropsAny(ca, tls.ca)) return
+    this.#listener.renew()
+    for (const link of this.#links.values()) link.renew()
   }
 
   // Exchanges.

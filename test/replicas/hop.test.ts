@@ -62,19 +62,26 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect(far.sessions()[0]!.exchanges).toBe(0)
   })
 
-  test('D3 while one authority of replicas follows another, both count, without a restart', async () => {
+  test('D3 an authority of replicas counts from when it is in the file until it is dropped, without a restart', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-peers-'))
     const [old, next] = [await createAuthority(), await createAuthority()]
-    const ca = { file: join(folder, 'ca.pem') }
+    const files = [1, 2, 3].map(n => join(folder, `ca-${n}.pem`))
+    const trust = (cas: string) => Promise.all(files.map(file => writeFile(file, cas)))
     const add = async (authority: CertificateAndKey) => {
       const { certificate: cert, key } = await createReplicaCertificate(authority)
-      await replicas.add({ peer: { port: 0, tls: { cert, key, ca } } })
+      await replicas.add({ peer: { port: 0, tls: { cert, key, ca: { file: files[replicas.servers.length]! } } } })
     }
-    await writeFile(ca.file, old.certificate)
+    const connected = (...counts: number[]) =>
+      until(() => replicas.servers.every((one, i) => one.stats().peers?.connected === counts[i]))
+    await trust(old.certificate)
     await add(old)
     await add(old)
-    await writeFile(ca.file, old.certificate + next.certificate)
+    await trust(old.certificate + next.certificate)
     await add(next)
+    await writeFile(files[0]!, next.certificate)
+    await connected(1, 1, 2)
+    await trust(next.certificate)
+    await connected(0, 0, 0)
     await rm(folder, { recursive: true })
   })
 

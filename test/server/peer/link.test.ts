@@ -1,18 +1,19 @@
 // @module-tag slow
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
-import { TLSSocket } from 'node:tls'
-import { afterEach, describe, expect, test } from 'vitest'
-import { createReplicaCertificate } from '../../../certs/index.ts'
+import { connect as connectTls, TLSSocket } from 'node:tls'
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { createAuthority, createReplicaCertificate } from '../../../certs/index.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
+import { PendingConnections } from '../../../protocol/http/pending-connections.ts'
 import { preambleText } from '../../../protocol/wire/preamble.ts'
 import { STREAM_KIND } from '../../../protocol/wire/stream-kinds.ts'
 import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
 import { PeerLink } from '../../../server/peer/link.ts'
 import { PeerListener } from '../../../server/peer/listener.ts'
 import type { SplicedSession } from '../../../server/peer/splice.ts'
-import { type PeerTls, peerTlsOptions } from '../../../server/peer/tls.ts'
+import { PEER_NAME, type PeerTls, peerTlsOptions } from '../../../server/peer/tls.ts'
 import { PeerTransport } from '../../../server/peer/transport.ts'
 import { StreamRecorder, sessionPair } from '../../protocol/wire/yamux/support.ts'
 import { freePort } from '../../support/proxy-program.ts'
@@ -40,11 +41,12 @@ afterEach(async () => {
   for (const close of closing.splice(0)) await close()
 })
 
-/** A link whose connections have ids for this many streams each, to a replica that echoes. */
+/** A link to a replica that echoes. Its connections have ids for so many streams each. */
 async function begin({
   name = (): string => 'far',
   key = (good: string) => good,
-} = {}): Promise<{ link: PeerLink; ups: () => number }> {
+  firstId = LAST_ID - 2 * (STREAMS - 1),
+} = {}): Promise<{ link: PeerLink; listener: PeerListener; port: number; tls: PeerTls; ups: () => number }> {
   const { authority } = await makeWorld()
   const made = await createReplicaCertificate(authority)
   const tls = { cert: made.certificate, key: made.key, ca: authority.certificate }
@@ -73,7 +75,7 @@ async function begin({
     replica: 'near',
     address: () => '127.0.0.1:1',
     tls: () => ({ ...tls, key: key(made.key) }),
-    session: { firstId: LAST_ID - 2 * (STREAMS - 1) },
+    session: { firstId },
     logger: noLogger,
     now: () => performance.now(),
     onStanding() {},
@@ -86,7 +88,7 @@ async function begin({
     return listener.close()
   })
   await until(() => link.usable)
-  return { link, ups: () => ups }
+  return { link, listener, port: place.port, tls, ups: () => ups }
 }
 
 function ask(link: PeerLink): StreamRecorder {
@@ -205,6 +207,96 @@ describe('a link that runs out of stream ids', () => {
     long.stream.end()
     await until(() => long.stream.closed)
     expect(long.ended).toBe(true)
+  })
+})
+
+describe('when an authority of the replicas is dropped', () => {
+  afterEach(() => {
+    vi.restoreAllMocks()
+  })
+
+  /** What runs when the time of exchanges in progress is up. */
+  function drains(): () => void {
+    const timers = vi.spyOn(globalThis, 'setTimeout')
+    return () => {
+      for (const [late, ms] of timers.mock.calls) if (ms === 30_000) late()
+    }
+  }
+
+  test.each<[which: string, renew: (link: PeerLink, listener: PeerListener) => void]>([
+    ['accepted', (_link, listener) => listener.renew()],
+    ['dialled', link => link.renew()],
+  ])('the end that %s connects anew; open streams go on until their time is up', async (_which, renew) => {
+    const { link, listener, ups } = await begin({ firstId: 1 })
+    const [brief, long] = [ask(link), ask(link)]
+    await until(() => brief.text !== '' && long.text !== '')
+    const late = drains()
+    renew(link, listener)
+    await until(() => ups() === 2)
+    const next = ask(link)
+    for (const { stream } of [brief, next]) stream.end()
+    await until(() => brief.stream.closed && next.stream.closed)
+    expect([brief.ended, next.ended, long.stream.closed, link.streams]).toEqual([true, true, false, 1])
+    late()
+    await until(() => long.stream.closed)
+    expect([link.usable, long.resetWith]).toEqual([true, 'session-lost'])
+  })
+
+  test.each<[which: string, renew: (link: PeerLink, listener: PeerListener) => void]>([
+    ['a replica that connected', (_link, listener) => listener.renew()],
+    ['a replica that was connected to', link => link.renew()],
+  ])('%s with a certificate of that authority is shut out', async (_which, renew) => {
+    const { link, listener, tls } = await begin({ firstId: 1 })
+    const { certificate } = await createAuthority()
+    listener.setTls({ ...tls, ca: certificate })
+    renew(link, listener)
+    await until(() => !link.usable)
+    expect(() => link.open()).toThrow(SallyportError)
+  })
+
+  test('a connection that the other end keeps is closed in the end', async () => {
+    const { listener, port, tls } = await begin()
+    const socket = connectTls({ ...peerTlsOptions(tls), host: '127.0.0.1', port, servername: PEER_NAME })
+    await once(socket, 'secureConnect')
+    const { promise: closed, resolve } = Promise.withResolvers<string>()
+    const named = Promise.withResolvers<string>()
+    createSession(new PeerTransport(socket), {
+      role: 'client',
+      onControl: named.resolve,
+      onClose: (_error, reason) => resolve(reason),
+    })
+    await named.promise
+    const late = drains()
+    listener.renew()
+    late()
+    expect(await closed).toBe("the replicas' authorities have changed")
+  })
+
+  test('a connection that is being dialled is given up', async () => {
+    const server = createServer()
+    await once(server.listen(0, '127.0.0.1'), 'listening')
+    closing.push(() => server.close())
+    const { link } = await linkTo((server.address() as AddressInfo).port)
+    const [first] = await once(server, 'connection')
+    closing.push(() => first.destroy())
+    link.renew()
+    const [second] = await once(server, 'connection')
+    await once(first.resume(), 'close')
+    second.destroy()
+  })
+
+  test('a handshake that began before counts no more', async () => {
+    const added = vi.spyOn(PendingConnections.prototype, 'add')
+    const { listener, port, tls } = await begin()
+    const raw = connect(port, '127.0.0.1')
+    await until(() => added.mock.calls.length === 2)
+    listener.renew()
+    const secured = connectTls({ ...peerTlsOptions(tls), socket: raw, servername: PEER_NAME })
+    secured.on('error', () => {})
+    const heard = vi.fn()
+    secured.on('data', heard)
+    await once(secured, 'close')
+    expect(heard).not.toHaveBeenCalled()
   })
 })
 
