@@ -197,6 +197,7 @@ export class TunnelServer implements Server {
     return new Inbox({
       ...{ ...keeping, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock, tracing },
       isLive: runtime => carriers.pick(runtime) !== undefined,
+      isHere: runtime => carriers.isOnline(runtime),
       look: runtime => {
         carriers.ask(runtime, undefined, undefined)
       },

@@ -27,8 +27,10 @@ interface AnnouncedRulesParts {
   readonly logger: Logger
   /** Ms since 1970. */
   readonly now: () => number
-  /** Whether the runtime has a session. */
+  /** Whether the runtime has a session, at any server. */
   isLive(runtime: string): boolean
+  /** Whether it has one at this server. */
+  isHere(runtime: string): boolean
 }
 
 /** A runtime's rules, as JSON in the store. */
@@ -49,6 +51,8 @@ interface RuntimeRules {
   readonly sealer: ClientSealer | undefined
   /** The rules as stored. `undefined` if the client withdrew them, and the store must still delete them. */
   readonly text: string | undefined
+  /** A client announced them here. Otherwise they come from the store. */
+  readonly announced: boolean
   /** When they were written. 0 until then. */
   savedAt: number
 }
@@ -102,7 +106,7 @@ export class AnnouncedRules {
     const now = this.#parts.now()
     const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
     this.#byRuntime.putWithin(MAX_RUNTIMES, runtime, {
-      ...{ rules: made, hosts, sealer, text },
+      ...{ rules: made, hosts, sealer, text, announced: true },
       savedAt: isFresh ? known.savedAt : 0,
     })
     if (!isFresh) this.#save(runtime, text)
@@ -161,7 +165,8 @@ export class AnnouncedRules {
       const { key, shared = false, rules: announced, hosts = [] } = JSON.parse(text) as StoredRules
       if (key === undefined && !this.#parts.plaintext) return
       const rules = new Rules(announced, this.#parts.maxAgeMs)
-      this.#byRuntime.putWithin(MAX_RUNTIMES, runtime, { rules, hosts, sealer: sealerOf(key, shared), text, savedAt })
+      const sealer = sealerOf(key, shared)
+      this.#byRuntime.putWithin(MAX_RUNTIMES, runtime, { rules, hosts, sealer, text, announced: false, savedAt })
     } catch (error) {
       const err = { message: (error as Error).message }
       this.#parts.logger.error({ runtime, err }, 'the stored rules of a runtime cannot be read')
@@ -227,6 +232,15 @@ export class AnnouncedRules {
   /** A new, empty file has none of the rules, so each is written again. */
   forgetSaved(): void {
     for (const [, known] of this.#byRuntime) known.savedAt = 0
+  }
+
+  /** After a restore or a failover, the store may lack what our clients announced, or have earlier rules. Then theirs are written again. */
+  keepLost(stored: Contents['rules']): void {
+    const seen = new Map(stored.map(row => [row.runtime, row.seen]))
+    for (const [runtime, known] of this.#byRuntime) {
+      const isLost = known.savedAt > (seen.get(runtime) ?? 0)
+      if (isLost && known.announced && this.#parts.isHere(runtime)) known.savedAt = 0
+    }
   }
 
   /** Writes what the store does not have yet. */

@@ -33,6 +33,8 @@ interface InboxParts {
   readonly tracing?: Tracing | undefined
   /** Whether the runtime has a session now. */
   isLive(runtime: string): boolean
+  /** Whether it has one at this server. */
+  isHere(runtime: string): boolean
   /** Looks up whether another replica has a session of the runtime. */
   look(runtime: string): void
 }
@@ -83,6 +85,7 @@ export class Inbox {
   constructor(parts: InboxParts) {
     const { store, limits, logger, now, random = Math.random, tracing, mac } = parts
     const isLive = (runtime: string) => parts.isLive(runtime)
+    const isHere = (runtime: string) => parts.isHere(runtime)
     this.#parts = parts
     this.#store = store
     this.#ledger = new Ledger(limits)
@@ -100,7 +103,7 @@ export class Inbox {
     this.#intake = new WebhookIntake({ ...shared, limits })
     this.operations = new StoredWebhooks(shared)
     this.rules = new AnnouncedRules({
-      ...{ store, mac, logger, now, isLive, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
+      ...{ store, mac, logger, now, isLive, isHere, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
     })
     if (mac !== undefined) mac.onChange = () => this.rules.retryUnproven()
     const sweep = starting(logger, 'sweeping the inbox failed', () => this.#sweep())
@@ -122,8 +125,10 @@ export class Inbox {
     if (!state.open) return
     const { counts, lanes } = state.contents
     this.#ledger.load(counts)
-    if (state.setAside === undefined) this.#adopt(state.contents)
-    else this.#rewrite()
+    if (state.setAside === undefined) {
+      this.rules.keepLost(state.contents.rules)
+      this.#adopt(state.contents)
+    } else this.#rewrite()
     this.rules.saveMissing()
     this.#intake.forgetOrphans()
     this.#lanes.reset(lanes)

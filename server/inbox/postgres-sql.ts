@@ -35,6 +35,8 @@ export interface Self {
 export const CHANNEL = 'sallyport_inbox'
 /** Sent by a server to find out whether notifications arrive. It has no lane, so other servers ignore it. */
 export const PROBE: LaneEvent = 'free'
+/** Tells that rules or pauses have changed. */
+export const RULES = 'rules'
 const NAMES = COLUMNS.map(name => `"${name}"`).join(', ')
 const APPENDED = {
   ...{ id: 'text', runtime: 'text', lane: 'text', route: 'text', why: 'text', received: 'bigint', expires: 'bigint' },
@@ -322,7 +324,7 @@ export function eventOf(change: PostgresChange, row: ChangeRow | undefined): str
       return row === undefined || !change.empty ? undefined : of('free', change.runtime, change.lane)
     case 'rules':
     case 'pause':
-      return 'rules'
+      return RULES
     default:
       return undefined
   }

@@ -87,6 +87,8 @@ export class PostgresStore extends GroupedStore {
   #reloading: Promise<void> = Promise.resolve()
   /** A reload of the rules is queued for these connections. It will see every change that is notified before it starts. */
   #reloadQueued: Connections | undefined
+  /** Commits of ours that changed rules or pauses. */
+  #rulesCommits = 0
   override readonly shared: SharedStore = {
     onLane: undefined,
     onRules: undefined,
@@ -182,23 +184,30 @@ export class PostgresStore extends GroupedStore {
   #handleNotification(payload: string): void {
     const [server, what, lane = '', runtime = ''] = payload.split(' ')
     if (!this.isOpen) return
-    if (what === 'rules') this.#reload(this.#connections!)
+    if (what === sql.RULES) this.#reload(this.#connections!)
     else if (server !== this.#server) this.shared.onLane?.(runtime, lane, what as LaneEvent)
   }
 
-  /** Reads the rules again after a change, our own included. Reloads run one by one, so the last one sees the final state. */
+  /**
+   * Reads the rules again after a change, our own included. Reloads run one by one, so the last one sees the final state. If we
+   * committed a change meanwhile, what was read may lack it, and is read again.
+   */
   #reload(connections: Connections): void {
     if (this.#reloadQueued === connections) return
     this.#reloadQueued = connections
+    let commits = 0
     const read = (): Promise<Rules> => {
       this.#reloadQueued = undefined
+      commits = this.#rulesCommits
       return this.#rules(connections)
     }
     const failed = this.guard((error: unknown) => {
       if (this.#connections === connections) this.#failed(error)
     })
     const loaded = this.guard((rules: Rules) => {
-      if (this.#connections === connections && this.isOpen) this.shared.onRules?.(rules)
+      if (this.#connections !== connections || !this.isOpen) return
+      if (commits === this.#rulesCommits) this.shared.onRules?.(rules)
+      else this.#reload(connections)
     })
     this.#reloading = this.#reloading.then(read).then(loaded, failed)
   }
@@ -262,6 +271,7 @@ export class PostgresStore extends GroupedStore {
     const told = news.size === 0 ? [] : [ask(sql.notify(this.#server, news))]
     const ended = (await all([...told, writer.query('COMMIT')], undo)).at(-1)!
     if (ended.command !== 'COMMIT') throw new Error('PostgreSQL rolled the transaction back')
+    if (news.has(sql.RULES)) this.#rulesCommits++
     return await Promise.all(changes.map((change, i) => this.#applied(change, rows[i])))
   }
 

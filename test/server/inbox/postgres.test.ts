@@ -533,6 +533,23 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(told.length).toBeLessThan(4)
     })
 
+    test('rules that were read before our own were committed do not take these back', async () => {
+      const [a, b] = [await start(), await start({ queryMs: 240_000 })]
+      const told: string[][] = []
+      b.shared.onRules = ({ rules }) => told.push(rules.map(({ runtime }) => runtime))
+      const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
+      await other.connect()
+      // Rules are read before pauses. So b has read the rules, and waits.
+      await other.query('BEGIN; LOCK TABLE sallyport_inbox.paused')
+      await a.apply({ op: 'rules', runtime: 'one', rules: 'rules', at: NOW })
+      const waits = `SELECT FROM pg_stat_activity WHERE query = 'SELECT runtime FROM paused' AND wait_event_type = 'Lock'`
+      await until(async () => (await postgres.query(waits)).length === 1)
+      await b.apply({ op: 'rules', runtime: 'ours', rules: 'rules', at: NOW })
+      await other.end()
+      await eventually(() => expect(told.at(-1)?.sort()).toEqual(['one', 'ours']))
+      expect(told.filter(runtimes => !runtimes.includes('ours'))).toEqual([])
+    })
+
     test('what one was told about a runtime, the other knows', async () => {
       const [a, b] = [await start(), await start()]
       const told: unknown[] = []

@@ -27,7 +27,7 @@ const inbox = new Inbox({
     logger: noLogger,
     now: Date.now,
   },
-  ...{ isLive: () => true, look: () => {} },
+  ...{ isLive: () => true, isHere: () => true, look: () => {} },
 })
 
 /** To the receiver, as one HTTP exchange. */

@@ -12,7 +12,7 @@ import { SallyportError } from '../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../protocol/exchange.ts'
 import { needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
-import { until } from '../../support/until.ts'
+import { eventually, until } from '../../support/until.ts'
 import { answer, DOMAIN, dial, token } from '../fixture.ts'
 import { type Ground, leave, makeGround, RULE } from './fixture.ts'
 
@@ -189,6 +189,34 @@ describe.runIf(needs('postgres'))('in PostgreSQL', () => {
       expect(await status).toBe(503)
       await postgres.start()
       await until(async () => (await parts()).length === 0)
+    } finally {
+      await postgres.stop()
+    }
+  })
+
+  // The standby had not heard of the last change, or somebody restored a backup.
+  test.each([
+    ['no rules', 'DELETE FROM sallyport_inbox.rules'],
+    ['earlier rules', `UPDATE sallyport_inbox.rules SET rules = replace(rules, '/webhooks/', '/earlier/'), seen = 1`],
+  ])('a PostgreSQL that has %s of a connected client gets the current ones', async (_, earlier) => {
+    const postgres = await Postgres.start()
+    try {
+      ground = await makeGround({ url: postgres.url })
+      const client = await ground.connect()
+      const paths = async () => {
+        const rows = await postgres.query('SELECT rules FROM sallyport_inbox.rules', 'sallyport')
+        return rows.map(({ rules }) => JSON.parse(rules as string).rules[0].path)
+      }
+      await until(async () => (await paths()).length === 1)
+      await postgres.query(earlier, 'sallyport')
+      expect(await paths()).not.toEqual([RULE.path])
+      await postgres.kill()
+      await until(() => !ground.server.stats().inbox!.store.open)
+      await postgres.start()
+      await until(() => ground.server.stats().inbox!.store.open)
+      await leave(ground, client)
+      expect((await ground.post('kept')).status).toBe(202)
+      await eventually(async () => expect(await paths()).toEqual([RULE.path]))
     } finally {
       await postgres.stop()
     }
