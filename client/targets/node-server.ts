@@ -5,7 +5,7 @@
 import type { Server as HttpServer } from 'node:http'
 import { type Duplex, duplexPair } from 'node:stream'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
-import { logGuard, tellDefect } from '../../protocol/base/guard.ts'
+import { ignore, logGuard, tellDefect } from '../../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import type { HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
@@ -105,13 +105,30 @@ class AppExchange extends PassThrough {
   }
 }
 
-/** Node's duplex pair has no reset: when one end is destroyed, the other would wait forever. */
+/** Node's duplex pair has no reset: when one end is destroyed, the other would wait forever, and so would its last write. */
 function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
+  for (const end of [ours, theirs]) endWrite(end, logger)
   const guard = logGuard(logger, 'a connection in memory could not be ended')
   const oursClosed = guard(() => theirs.destroy())
   const theirsClosed = guard(() => ours.destroy())
   ours.once('close', oursClosed)
   theirs.once('close', theirsClosed)
+}
+
+/** A write is called back when the other end has read it, or when this end is closed. */
+function endWrite(end: Duplex, logger: Logger): void {
+  const { _write } = end
+  let onEnd: (error?: Error | null) => void = ignore
+  end._write = (chunk, encoding, callback) => {
+    onEnd = error => {
+      onEnd = ignore
+      callback(error)
+    }
+    _write.call(end, chunk, encoding, error => onEnd(error))
+  }
+  const guard = logGuard(logger, 'a write in memory could not be ended')
+  const closed = guard(() => onEnd(new Error('closed')))
+  end.once('close', closed)
 }
 
 /** The server's parser and listeners run inside the events of this end. Nothing else would catch their errors. */

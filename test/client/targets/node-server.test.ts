@@ -3,6 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import { WebSocketServer } from 'ws'
 import { createTunnel, type Tunnel } from '../../../client/index.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
+import { eventually } from '../../support/until.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
 
 const open: { server: FakeServer; tunnel: Tunnel }[] = []
@@ -15,10 +16,14 @@ afterEach(async () => {
 })
 
 async function serve(target: Server): Promise<FakeSession> {
+  return (await serveWith(target)).session
+}
+
+async function serveWith(target: Server): Promise<{ session: FakeSession; tunnel: Tunnel }> {
   const server = await FakeServer.listen()
   const tunnel = createTunnel({ url: server.url, token: 'a.b.c', target, connections: 1 })
   open.push({ server, tunnel })
-  return await server.serve()
+  return { session: await server.serve(), tunnel }
 }
 
 describe('a node:http server that never listens', () => {
@@ -123,6 +128,20 @@ describe('a node:http server that never listens', () => {
     const target = createServer(request => void request.socket.destroy())
     const session = await serve(target)
     expect((await session.exchange().answer()).status).toBe(502)
+  })
+
+  it.each<[string, number, (request: IncomingMessage, response: ServerResponse) => unknown]>([
+    ['hangs up', 502, request => request.socket.destroy()],
+    ['closes after its answer', 413, (_, response) => response.writeHead(413, { connection: 'close' }).end()],
+  ])('B1: that %s before it has read the request holds nothing of it', async (_, expected, answer) => {
+    const { session, tunnel } = await serveWith(createServer(answer))
+    for (const bytes of [1_000, 20_000, 60_000]) {
+      const exchange = session.exchange({ method: 'POST', bodyBytes: bytes })
+      exchange.request.requestData(Buffer.alloc(bytes))
+      exchange.request.requestEnd([])
+      expect((await exchange.answer()).status).toBe(expected)
+    }
+    await eventually(() => expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(0))
   })
 
   it.each<[string, (request: IncomingMessage, response: ServerResponse) => unknown]>([
