@@ -3,6 +3,8 @@ import type { YamuxStream } from './yamux-stream.ts'
 const LEAST_SLOTS = 16
 /** A table larger than this is dropped when it is empty. */
 const KEPT_SLOTS = 256
+/** 2^32 divided by the golden ratio (Knuth, The Art of Computer Programming, section 6.4). */
+const GOLDEN = 0x9e3779b1
 
 /**
  * The open streams of a session by id, in a hash table with open addressing. A `Map` replaces its table whenever that fills up.
@@ -38,7 +40,7 @@ export class StreamTable {
     for (let at = (hole + 1) & last; ; at = (at + 1) & last) {
       const stream = slots[at]
       if (stream === undefined) break
-      const detour = (at - (stream.id >>> 1)) & last
+      const detour = (at - home(stream.id, last)) & last
       if (detour < ((at - hole) & last)) continue
       slots[hole] = stream
       hole = at
@@ -55,7 +57,7 @@ export class StreamTable {
   #find(id: number): number {
     const slots = this.#slots
     const last = slots.length - 1
-    let at = (id >>> 1) & last
+    let at = home(id, last)
     for (let stream = slots[at]; stream !== undefined && stream.id !== id; stream = slots[at]) at = (at + 1) & last
     return at
   }
@@ -65,6 +67,14 @@ export class StreamTable {
     this.#slots = emptySlots(slots)
     for (const stream of streams) this.#slots[this.#find(stream.id)] = stream
   }
+}
+
+/**
+ * The first slot to try for an id. Ids that follow each other are spread over the table. Side by side, all open streams would be
+ * one run, and a deletion would look at everything behind it.
+ */
+function home(id: number, last: number): number {
+  return Math.imul(id >>> 1, GOLDEN) >>> Math.clz32(last)
 }
 
 function emptySlots(count: number): (YamuxStream | undefined)[] {

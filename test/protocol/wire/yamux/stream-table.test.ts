@@ -6,7 +6,7 @@ import type { YamuxStream } from '../../../../protocol/wire/yamux/yamux-stream.t
 
 const streamOf = (id: number): YamuxStream => ({ id, older: undefined, newer: undefined }) as unknown as YamuxStream
 
-/** Ids that collide: neighbours, and those that are the table's size apart. */
+/** Many more ids than slots, so that some collide. */
 const ids = fc.nat(400).map(n => 2 + 2 * n)
 const steps = fc.array(fc.tuple(fc.boolean(), ids), { maxLength: 400 })
 
@@ -31,6 +31,23 @@ it('holds what a Map would hold', () => {
       for (const id of model.keys()) expect(table.get(id)).toBe(model.get(id))
     }),
   )
+})
+
+it.each([1, 2, 3, 8])('a deletion looks at few other streams, however many are open (every id, or one of %i)', step => {
+  let looks = 0
+  const table = new StreamTable()
+  const ids = Array.from({ length: 5000 }, (_, i) => 1 + 2 * step * i)
+  for (const id of ids) {
+    const get = () => {
+      looks++
+      return id
+    }
+    table.add(Object.defineProperty(streamOf(id), 'id', { get }))
+  }
+  looks = 0
+  for (const id of ids) table.delete(id)
+  expect(table.size).toBe(0)
+  expect(looks).toBeLessThan(10 * ids.length)
 })
 
 it('releases streams: none that has gone can be reached from one that is there', () => {
