@@ -6,7 +6,7 @@
  * A runtime keeps the host that it has: another runtime can get it only when nobody has it. A host is kept for a while after the
  * last session, just as a runtime stays known. It is given up at once if a fresh token no longer claims it, or the token is revoked.
  */
-import { type Guard, logGuard } from '../protocol/base/guard.ts'
+import { detached, type Guard, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { Directory, DirectoryListener, Registration, RuntimeState } from './directory/directory.ts'
 import type { Questions } from './questions.ts'
@@ -68,6 +68,8 @@ export const ASK_DIRECTORY = '?'
 /** Holds a host that was withdrawn from its runtime, until another runtime claims it. No runtime can have this name. */
 const NOBODY = '-'
 
+const FAILED = "managing the hosts of runtimes' own failed"
+
 export class OwnHosts implements DirectoryListener {
   readonly #options: OwnHostsOptions
   readonly #directory: Directory
@@ -80,17 +82,18 @@ export class OwnHosts implements DirectoryListener {
   readonly #unheld = new Set<string>()
   readonly #timer: NodeJS.Timeout
   readonly #startedMs = performance.now()
+  #isRechecking = false
   #size = 0
   #conflicts = 0
 
   constructor(options: OwnHostsOptions) {
     this.#options = options
     this.#directory = options.directory
-    const look = this.#guard(() => this.#recheckUnheld())
-    this.#timer = setInterval(look, RECHECK_MS).unref()
+    const due = this.#guard(() => this.#recheckSoon())
+    this.#timer = setInterval(due, RECHECK_MS).unref()
   }
 
-  readonly #guard: Guard = step => logGuard(this.#options.logger, "managing the hosts of runtimes' own failed")(step)
+  readonly #guard: Guard = step => logGuard(this.#options.logger, FAILED)(step)
 
   // For requests of callers.
 
@@ -121,6 +124,8 @@ export class OwnHosts implements DirectoryListener {
   mayBeServed(host: string): boolean {
     // Shortly after the start of a single server, its clients may still be on their way.
     if (performance.now() - this.#startedMs < this.#options.startupMs) return true
+    // A session here claims it, and the directory may not have been told yet.
+    if (this.#claims.has(host)) return true
     const state = this.#directory.find(host)
     return state === 'unknown' || (state !== undefined && state.active !== NOBODY)
   }
@@ -263,6 +268,7 @@ export class OwnHosts implements DirectoryListener {
 
   regained(): void {
     for (const host of [...this.#unheld]) this.#settle(host)
+    this.#recheckSoon()
   }
 
   *live(): IterableIterator<Registration> {
@@ -274,19 +280,43 @@ export class OwnHosts implements DirectoryListener {
     }
   }
 
-  #recheckUnheld(): void {
-    for (const host of [...this.#unheld].slice(0, RECHECKS)) {
-      this.#unheld.delete(host)
-      this.#unheld.add(host)
-      this.#recheck(host)
+  #recheckSoon(): void {
+    detached(this.#options.logger, FAILED, this.#recheckUnheld())
+  }
+
+  /**
+   * Checks the next few hosts, and all that the directory has yet to be asked about: sessions may have claimed thousands while it could
+   * not be reached. One round at a time.
+   */
+  async #recheckUnheld(): Promise<void> {
+    if (this.#isRechecking) return
+    this.#isRechecking = true
+    try {
+      const next = [...this.#unheld].slice(0, RECHECKS)
+      for (const host of next) {
+        this.#unheld.delete(host)
+        this.#unheld.add(host)
+      }
+      const unknown = [...this.#unheld].filter(host => this.#directory.find(host) === 'unknown')
+      const hosts = [...new Set([...next, ...unknown])]
+      for (let at = 0; at < hosts.length; at += RECHECKS) {
+        const some = hosts.slice(at, at + RECHECKS).filter(host => this.#unheld.has(host))
+        await Promise.all(some.map(host => this.#look(host)))
+      }
+    } finally {
+      this.#isRechecking = false
     }
   }
 
   #recheck(host: string): void {
+    detached(this.#options.logger, FAILED, this.#look(host))
+  }
+
+  async #look(host: string): Promise<void> {
     const looked = this.#guard(() => {
       if (this.#directory.find(host) !== 'unknown') this.#settle(host)
     })
-    this.#directory.refresh(host).then(looked, ignore)
+    await this.#directory.refresh(host).then(looked, ignore)
   }
 
   /** Updates the claims of a host, and registers the next in line with the directory, unless `registered` was just tried. */
@@ -358,6 +388,7 @@ export class OwnHosts implements DirectoryListener {
     clearInterval(this.#timer)
     for (const claims of this.#claims.values()) for (const { leaving } of claims.values()) clearTimeout(leaving)
     this.#claims.clear()
+    this.#unheld.clear()
   }
 }
 

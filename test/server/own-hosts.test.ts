@@ -1,7 +1,11 @@
 /** Runtimes' own hosts: who has one, who is told, and when it is given up. A real server, clients over real WSS. */
 import { afterEach, describe, expect, test } from 'vitest'
-import type { Logger } from '../../protocol/base/log.ts'
+import { type Logger, noLogger } from '../../protocol/base/log.ts'
+import type { DirectoryListener, RuntimeState } from '../../server/directory/directory.ts'
+import { MemoryDirectory } from '../../server/directory/memory.ts'
 import type { ServerOptions } from '../../server/options.ts'
+import { OwnHosts } from '../../server/own-hosts.ts'
+import { Questions } from '../../server/questions.ts'
 import type { Server } from '../../server/server.ts'
 import { until } from '../support/until.ts'
 import { always, call, dial, event, startServer, type TestClient, token } from './fixture.ts'
@@ -240,4 +244,45 @@ describe('a host of its own', () => {
     const server = await start({ hold: { holdMs: 0 } })
     expect([await whose(server), await whose(server, '127.0.0.1')]).toEqual(['runtime-offline', 'unknown-host'])
   })
+})
+
+/** A directory that cannot be reached at first, and that must be asked about each name. */
+class AwayDirectory extends MemoryDirectory {
+  readonly #asked = new Set<string>()
+  isAway = true
+
+  override find(name: string): RuntimeState | undefined {
+    return this.#asked.has(name) ? super.find(name) : ('unknown' as never)
+  }
+
+  override async refresh(name: string): Promise<RuntimeState | undefined> {
+    if (!this.isAway) this.#asked.add(name)
+    return this.find(name)
+  }
+}
+
+test('hosts that were claimed while the directory was away are all served when it is back', async () => {
+  const directory = new AwayDirectory()
+  const questions = new Questions(directory)
+  const hosts = new OwnHosts({ directory, questions, logger: noLogger, keepMs: 0, startupMs: 0 })
+  directory.listen({ changed: state => hosts.changed(state) } as DirectoryListener)
+  const claimed = Array.from({ length: 320 }, (_, i) => `h${i}.customer.example`)
+  hosts.claim({ id: 'one', runtime: 'a', tell: () => {} }, claimed)
+  await new Promise(setImmediate)
+  directory.isAway = false
+  hosts.regained()
+  // Only promises are due, no timers.
+  for (let i = 0; i < 10; i++) await new Promise(setImmediate)
+  expect(hosts.stats().held).toBe(claimed.length)
+  hosts.close()
+})
+
+test('a host that a session claims is not unknown while the directory has not been told', async () => {
+  const directory = new MemoryDirectory()
+  const questions = new Questions(directory)
+  const hosts = new OwnHosts({ directory, questions, logger: noLogger, keepMs: 0, startupMs: 0 })
+  directory.ready = () => new Promise(() => {})
+  hosts.claim({ id: 'one', runtime: 'a', tell: () => {} }, [HOST])
+  expect([hosts.mayBeServed(HOST), hosts.mayBeServed('other.example')]).toEqual([true, false])
+  hosts.close()
 })
