@@ -19,6 +19,8 @@ export class MemoryDirectory implements Directory {
   readonly replica = REPLICA
   readonly #records = new Map<string, RuntimeRecord>()
   readonly #states = new Map<string, RuntimeState>()
+  /** Runtimes without a live session. The one that lost its last one first comes first. */
+  readonly #offline = new Set<string>()
   #listener: DirectoryListener | undefined
   #operations = 0
 
@@ -59,17 +61,18 @@ export class MemoryDirectory implements Directory {
     record.version++
     const state = stateOf(runtime, record, performance.now())
     this.#states.set(runtime, state)
+    if ([...record.instances.values()].some(({ replicas }) => replicas.size > 0)) this.#offline.delete(runtime)
+    else this.#offline.add(runtime)
     this.#listener?.changed(state)
     return state
   }
 
   #forgetOne(): void {
-    for (const [runtime, { instances }] of this.#records) {
-      if ([...instances.values()].some(({ replicas }) => replicas.size > 0)) continue
-      this.#records.delete(runtime)
-      this.#states.delete(runtime)
-      return
-    }
+    const [runtime] = this.#offline
+    if (runtime === undefined) return
+    this.#offline.delete(runtime)
+    this.#records.delete(runtime)
+    this.#states.delete(runtime)
   }
 
   stats(): DirectoryStats {
@@ -87,5 +90,6 @@ export class MemoryDirectory implements Directory {
   async close(): Promise<void> {
     this.#records.clear()
     this.#states.clear()
+    this.#offline.clear()
   }
 }
