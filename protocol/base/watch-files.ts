@@ -30,9 +30,9 @@ const UNREAD = 'changed files could not be read'
  * no events and the system may have no watch left. The first check reports a change in any case. A check opens the files, so a file
  * that could not be opened for a while is reported once it can be.
  *
- * A rename is reported at once. A file that is written in place is reported when nothing has changed for a second, since half of a
- * list or table may be valid. Other changes in a folder, such as a growing log, are not reported. It does not keep the process
- * alive.
+ * A rename is reported at once. A file that appears, or is written in place, is reported when nothing has changed for a second, since
+ * half of a list or table may be valid. Other changes in a folder, such as a growing log, are not reported. It does not keep the
+ * process alive.
  */
 export function watchFiles(files: readonly string[], logger: Logger, changed: () => void): FilesWatch {
   let seen: readonly string[] | undefined
@@ -107,9 +107,11 @@ function marksOf(files: readonly string[]): Promise<string[]> {
 
 /** Whether a file has changed without being replaced. Before the first check, we cannot know. */
 function isWritten(marks: readonly string[], before: readonly string[] | undefined): boolean {
-  return before === undefined || marks.some((mark, i) => mark !== before[i] && inodeOf(mark) === inodeOf(before[i]!))
+  return before === undefined || marks.some((mark, i) => mark !== before[i] && !isReplaced(mark, before[i]!))
 }
 
-function inodeOf(mark: string): string {
-  return mark.split(' ')[0]!
+/** False for a file that was missing, since it may not be complete yet. */
+function isReplaced(mark: string, before: string): boolean {
+  const [inode, ...rest] = before.split(' ')
+  return rest.length > 0 && inode !== mark.split(' ')[0]
 }

@@ -1,5 +1,6 @@
 import {
   appendFileSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
@@ -85,6 +86,22 @@ test('a file written in place is reported once it is complete, a rename at once'
     await until(() => told.length > before)
     expect(told.at(-1)).toBe(part)
   }
+})
+
+test('a file that was removed and is then written in place is reported once it is complete', async () => {
+  const file = join(folder, 'table')
+  writeFileSync(file, 'old')
+  const found: string[] = []
+  watching = watchFiles([file], logger, () => found.push(existsSync(file) ? readFileSync(file, 'utf8') : 'none'))
+  await until(() => found.length > 0)
+  rmSync(file)
+  await until(() => found.includes('none'))
+  for (const part of ['a', 'b', 'c', 'd']) {
+    appendFileSync(file, part)
+    await new Promise(resolve => setTimeout(resolve, 300))
+  }
+  await until(() => found.at(-1) !== 'none')
+  expect([...new Set(found)]).toEqual(['old', 'none', 'abcd'])
 })
 
 test('nothing is reported once it is closed', async () => {
