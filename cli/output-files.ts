@@ -1,5 +1,6 @@
-import { statSync } from 'node:fs'
+import { realpathSync, statSync } from 'node:fs'
 import { FileExistsError, type OutputFile, type WriteOptions, writeFiles } from '../certs/files.ts'
+import { NextFile } from '../server/auth/next-file.ts'
 import type { Io } from './command.ts'
 import { configurationError, fileProblem } from './failure.ts'
 
@@ -9,8 +10,26 @@ export function writeOutput(files: readonly OutputFile[], force: boolean, io: Io
 }
 
 /** Rewrites existing files, keeping their permissions. */
-export function rewriteOutput(files: readonly OutputFile[], io: Io): Promise<void> {
-  return write(files, { keepRights: true }, io)
+export type Rewrite = (files: readonly OutputFile[]) => Promise<void>
+
+/** Runs `work`, which may rewrite the file at `path` and others, while no other command does so. */
+export async function changeOutput<Result>(
+  path: string,
+  io: Io,
+  work: (rewrite: Rewrite) => Promise<Result>,
+): Promise<Result> {
+  const cannot = (error: unknown) => {
+    throw configurationError(`cannot change ${path}: ${fileProblem(error)}`, error)
+  }
+  const lock = await NextFile.open(realpathSync(path)).catch(cannot)
+  try {
+    return await work(async files => {
+      await lock.demandOurs().catch(cannot)
+      await write(files, { keepRights: true }, io)
+    })
+  } finally {
+    await lock.close()
+  }
 }
 
 async function write(files: readonly OutputFile[], options: WriteOptions, io: Io): Promise<void> {

@@ -14,10 +14,10 @@ import {
 import { checkRuntimeName, parseHostName } from '../../certs/names.ts'
 import { exportPkcs12 } from '../../certs/pkcs12.ts'
 import type { Arguments } from '../args.ts'
-import type { Run } from '../command.ts'
+import type { Io, Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, hasSwitch, optionalCount, optionalFlag, readInput, requiredFlag } from '../options.ts'
-import { isSameFile, rewriteOutput, writeOutput } from '../output-files.ts'
+import { changeOutput, isSameFile, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
 
@@ -62,15 +62,31 @@ export const certsReplica: Run = async (args, io) => {
 
 export const certsRenew: Run = async (args, io) => {
   const path = args.positionals[0]!
+  if ((await ending(args, io)) === undefined) return EXIT.ok
+  return changeOutput(path, io, async rewrite => {
+    // Another command may just have renewed it.
+    const report = await ending(args, io)
+    if (report !== undefined) await rewrite(await renewed(args, report))
+    return EXIT.ok
+  })
+}
+
+/** The certificate to renew. `undefined` if it is too early. */
+async function ending(args: Arguments, io: Io): Promise<CertificateReport | undefined> {
+  const path = args.positionals[0]!
   const [report] = await checked(() => inspectCertificates(readInput(path, 'the certificate')), path)
   const { validTo, authority } = report!
   if (authority) throw configurationError(`${path} is an authority: docs/keys.md describes how to replace it`)
   const before = optionalFlag(args, 'before')
   const withinMs = before === undefined ? undefined : await checked(() => parseDurationMs(before), '--before')
-  if (withinMs !== undefined && validTo.getTime() - Date.now() > withinMs) {
-    io.note(`${path} expires ${validTo.toISOString()}: nothing to do\n`)
-    return EXIT.ok
-  }
+  if (withinMs === undefined || validTo.getTime() - Date.now() <= withinMs) return report
+  io.note(`${path} expires ${validTo.toISOString()}: nothing to do\n`)
+  return undefined
+}
+
+/** The new key and certificate. */
+async function renewed(args: Arguments, report: CertificateReport): Promise<OutputFile[]> {
+  const path = args.positionals[0]!
   const keyFile = optionalFlag(args, 'key') ?? keyBeside(path)
   // If there is no key, it is elsewhere, and would no longer fit the certificate.
   if (!readInput(keyFile, 'the key (--key)').includes('PRIVATE KEY-----')) {
@@ -81,17 +97,18 @@ export const certsRenew: Run = async (args, io) => {
   const signer = readAuthority(args, dirname(path))
   if (isAuthority(keyFile, signer.where))
     throw configurationError(`${keyFile} is the authority: give a different --key`)
-  const made = await checked(() => likewise(signer.authority, report!, validity(args)), signer.where)
+  const made = await checked(() => likewise(signer.authority, report, validity(args)), signer.where)
   const [fresh] = inspectCertificates(made.certificate)
-  if (!isDeepStrictEqual(identityOf(fresh!), identityOf(report!))) {
+  if (!isDeepStrictEqual(identityOf(fresh!), identityOf(report))) {
     throw configurationError(
       `${path} has names or uses that \`sallyport certs\` does not issue: renew it where it came from`,
     )
   }
   // The key first: a process that reads them in between finds a pair that does not match, and keeps the old one.
-  const key = { path: keyFile, text: made.key, secret: true }
-  await rewriteOutput([key, { path, text: made.certificate, secret: false }], io)
-  return EXIT.ok
+  return [
+    { path: keyFile, text: made.key, secret: true },
+    { path, text: made.certificate, secret: false },
+  ]
 }
 
 /** Whom a certificate names, and for what, in whatever order. */

@@ -1,14 +1,12 @@
-import { realpathSync } from 'node:fs'
 import { join } from 'node:path'
 import type { JWK } from 'jose'
 import { createKeys, type TokenAlgorithm } from '../../certs/keys.ts'
 import { parseKeySet } from '../../server/auth/key-source.ts'
-import { NextFile } from '../../server/auth/next-file.ts'
 import type { Arguments } from '../args.ts'
-import type { Run } from '../command.ts'
-import { configurationError, EXIT, fileProblem, usageError } from '../failure.ts'
+import type { Io, Run } from '../command.ts'
+import { configurationError, EXIT, usageError } from '../failure.ts'
 import { beginsId, checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
-import { rewriteOutput, writeOutput } from '../output-files.ts'
+import { changeOutput, type Rewrite, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { type Columns, printable, tableText } from '../table.ts'
 
@@ -26,7 +24,7 @@ export const keysCreate: Run = async (args, io) => {
 export const keysAdd: Run = async (args, io) => {
   const path = requiredFlag(args, 'jwks')
   const out = requiredFlag(args, 'out')
-  return changeSet(path, async set => {
+  return changeSet(path, io, async (set, rewrite) => {
     const { privateJwk, jwks } = await checked(() => createKeys({ alg: algorithm(args) }))
     const text = textOf({ ...set, keys: [...set.keys, ...jwks.keys] })
     await checked(() => parseKeySet(text), path)
@@ -36,7 +34,7 @@ export const keysAdd: Run = async (args, io) => {
       hasSwitch(args, 'force'),
       io,
     )
-    await rewriteOutput([{ path, text, secret: false }], io)
+    await rewrite([{ path, text, secret: false }])
     io.note(`added ${privateJwk.kid}; sign with it once every server has read the key set\n`)
     return EXIT.ok
   })
@@ -56,14 +54,14 @@ const COLUMNS: Columns = {
 export const keysRetire: Run = async (args, io) => {
   const path = requiredFlag(args, 'jwks')
   const start = requiredFlag(args, 'kid')
-  return changeSet(path, async set => {
+  return changeSet(path, io, async (set, rewrite) => {
     const [found, ...others] = set.keys.filter(({ kid }) => beginsId(start, kid))
     if (found === undefined) throw configurationError(`${path} has no key ${start}`)
     if (others.length > 0) throw usageError(`several keys begin with ${start}`)
     const keys = set.keys.filter(key => key !== found)
     if (keys.length === 0)
       throw configurationError(`${found.kid} is the last key of ${path}: without it, no token would be valid`)
-    await rewriteOutput([{ path, text: textOf({ ...set, keys }), secret: false }], io)
+    await rewrite([{ path, text: textOf({ ...set, keys }), secret: false }])
     io.note(`retired ${found.kid}; its tokens are refused from now on; live sessions last until their tokens expire\n`)
     return EXIT.ok
   })
@@ -87,17 +85,11 @@ function readSet(path: string): { readonly keys: readonly JWK[] } {
 /** Runs `work` while no other command changes the key set. */
 async function changeSet<Result>(
   path: string,
-  work: (set: ReturnType<typeof readSet>) => Promise<Result>,
+  io: Io,
+  work: (set: ReturnType<typeof readSet>, rewrite: Rewrite) => Promise<Result>,
 ): Promise<Result> {
   readSet(path)
-  const lock = await NextFile.open(realpathSync(path)).catch((error: unknown) => {
-    throw configurationError(`cannot change ${path}: ${fileProblem(error)}`, error)
-  })
-  try {
-    return await work(readSet(path))
-  } finally {
-    await lock.close()
-  }
+  return changeOutput(path, io, rewrite => work(readSet(path), rewrite))
 }
 
 function textOf(set: object): string {

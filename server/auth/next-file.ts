@@ -47,7 +47,7 @@ export class NextFile {
     await this.#handle.chmod(mode & 0o777)
     await this.#handle.writeFile(text)
     await this.#handle.sync()
-    if (!(await this.#isOurs())) throw new Error(`${this.#path} now belongs to another process`)
+    await this.demandOurs()
     await rename(this.#path, this.#file)
     this.#isReplaced = true
   }
@@ -60,7 +60,11 @@ export class NextFile {
     }
   }
 
-  /** If this process was slow, another one may have presumed it dead. */
+  /** Rejects if this process was slow, so that another one presumed it dead. */
+  async demandOurs(): Promise<void> {
+    if (!(await this.#isOurs())) throw new Error(`${this.#path} now belongs to another process`)
+  }
+
   async #isOurs(): Promise<boolean> {
     const { ino } = await this.#handle.stat()
     return (await stat(this.#path).catch(() => undefined))?.ino === ino

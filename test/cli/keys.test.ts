@@ -1,7 +1,10 @@
 /** `sallyport keys add|list|retire`, `certs renew`, and what `certs client` and `token create` may overwrite. */
+import { execFileSync } from 'node:child_process'
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import {
   chmodSync,
+  createReadStream,
+  existsSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -16,6 +19,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { inspectCertificates, REPLICA_NAME } from '../../certs/index.ts'
 import { type OddCertificate, oddCertificate } from '../support/odd-certificates.ts'
+import { until } from '../support/until.ts'
 import { sallyport } from './run.ts'
 
 let folder: string
@@ -72,6 +76,22 @@ describe('keys', () => {
     expect(keysOf().map(({ kid }) => kid)).toEqual(expect.arrayContaining(added))
     expect(keysOf()).toHaveLength(6)
     expect(readdirSync(folder).filter(name => name.endsWith('.next'))).toEqual([])
+  })
+
+  test('one that took so long that another one went ahead takes nothing away, and says so', async () => {
+    await sallyport(['keys', 'create', '--out', folder])
+    execFileSync('mkfifo', [file('pipe')])
+    const args = ['keys', 'add', '--jwks', file('jwks.json'), '--out']
+    const slow = sallyport([...args, file('pipe'), '--force'])
+    await until(() => existsSync(file('jwks.json.next')))
+    // As if it had taken five seconds.
+    rmSync(file('jwks.json.next'))
+    expect((await sallyport([...args, file('fast.jwk')])).code).toBe(0)
+    const before = keysOf()
+    createReadStream(file('pipe')).resume()
+    const { code, notes } = await slow
+    expect([code, notes]).toEqual([3, expect.stringContaining('now belongs to another process')])
+    expect(keysOf()).toEqual(before)
   })
 
   test('a set that a server would not read is left alone, and none is filled beyond what it reads', async () => {
@@ -152,6 +172,15 @@ describe('certs renew', () => {
     expect([code, notes, read('server.pem')]).toEqual([3, expect.stringContaining('the key (--key)'), before])
     expect((await sallyport(['certs', 'renew', file('server.pem'), '--key', file('other.key')])).code).toBe(0)
     expect(new X509Certificate(read('server.pem')).checkPrivateKey(createPrivateKey(read('other.key')))).toBe(true)
+  })
+
+  test('several at once leave a key that fits the certificate, and renew what is due once', async () => {
+    await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com', '--days', '1'])
+    const renew = ['certs', 'renew', file('server.pem'), '--before', '2d']
+    const runs = await Promise.all(Array.from({ length: 5 }, () => sallyport(renew)))
+    expect(runs.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0])
+    expect(runs.filter(({ notes }) => notes.includes('nothing to do'))).toHaveLength(4)
+    expect(new X509Certificate(read('server.pem')).checkPrivateKey(createPrivateKey(read('server-key.pem')))).toBe(true)
   })
 
   test.each<[string, OddCertificate]>([
