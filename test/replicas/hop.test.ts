@@ -13,6 +13,7 @@ import {
   createReplicaCertificate,
   createServerCertificate,
 } from '../../certs/index.ts'
+import { discarding } from '../../protocol/base/guard.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { createTracer } from '../../protocol/trace/tracer.ts'
@@ -24,7 +25,7 @@ import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
 import { PeerTransport } from '../../server/peer/transport.ts'
 import type { Server } from '../../server/server.ts'
-import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld } from '../server/fixture.ts'
+import { always, answer, call, DOMAIN, dial, hanging, makeWorld } from '../server/fixture.ts'
 import { DEAF } from '../support/ends.ts'
 import { needs } from '../support/needs.ts'
 import { lastingPort } from '../support/ports.ts'
@@ -95,7 +96,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       handler: (_preamble, request, response) => {
         told.push(getHeader(request.headers, 'traceparent'))
         answer(response, 200, 'ok')
-        return ignoring(response)
+        return discarding(response)
       },
     })
     // From then on, the replica knows where the client is.
@@ -151,7 +152,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       handler: (_preamble, request, response) => {
         seen.push(request)
         answer(response, 200, 'ok')
-        return ignoring(response)
+        return discarding(response)
       },
     })
     await call(near, HOST)
@@ -217,7 +218,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     await dial(far, {
       handler: (_preamble, _request, response) => {
         begun.resolve()
-        return { ...ignoring(response), requestAbort: error => gone.resolve(error.reason) }
+        return { ...discarding(response), requestAbort: error => gone.resolve(error.reason) }
       },
     })
     const abort = new AbortController()
@@ -316,7 +317,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
       hello: { limits: { streams: 1 } },
       handler: (_preamble, _request, response) => {
         begun.push(response)
-        return ignoring(response)
+        return discarding(response)
       },
     })
     const first = call(near, HOST)
@@ -467,7 +468,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
           response.responseHead({ status: 200, headers: [], bodyBytes: bytes })
           response.responseData(Buffer.alloc(bytes))
           response.responseEnd([])
-          return ignoring(response)
+          return discarding(response)
         },
       })
       const session = await asReplica(far)
@@ -517,7 +518,7 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
                 if (refusals-- > 0) return 'not-here'
                 response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
                 response.responseEnd([])
-                return ignoring(response)
+                return discarding(response)
               }),
           })
           session.control({ type: 'replica', name: 'r9~1', address: '' })

@@ -2,6 +2,7 @@
  * security.md, E18: who may call, as checked at the edge. Real TLS, a real forward-auth service, and canaries behind
  * it.
  */
+
 import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import {
@@ -20,6 +21,7 @@ import { gunzipSync, gzipSync } from 'node:zlib'
 import { importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createAuthority, createClientCertificate, createKeys, createServerCertificate } from '../../certs/index.ts'
+import { discarding } from '../../protocol/base/guard.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { access } from '../../server/access/access.ts'
@@ -33,7 +35,6 @@ import {
   call,
   DOMAIN,
   dial,
-  ignoring,
   makeWorld,
   startServer,
   token,
@@ -52,7 +53,7 @@ let seen: HeaderList[] = []
 const witness: ExchangeHandler = (_preamble, request, response) => {
   seen.push(request.headers)
   answer(response, 200, `${request.method} ${request.path}`)
-  return ignoring(response)
+  return discarding(response)
 }
 
 async function start(options: ServerOptions['access'], more: Partial<ServerOptions> = {}): Promise<void> {
@@ -217,7 +218,7 @@ describe('E18 a forward-auth service', () => {
         trailers.push(fields)
         answer(response, 200, '')
       }
-      return { ...ignoring(response), requestEnd: end }
+      return { ...discarding(response), requestEnd: end }
     }
     await dial(server, { handler })
     const { host, port } = server.publicAddress!

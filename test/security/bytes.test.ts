@@ -1,10 +1,12 @@
 /** B1, B3: who holds bytes, how long they count, and who pays at a ceiling. */
+
 import { type ClientHttp2Session, connect } from 'node:http2'
 import { connect as connectNet } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
+import { discarding } from '../../protocol/base/guard.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
-import { answer, call, DOMAIN, dial, ignoring, startServer } from '../server/fixture.ts'
+import { answer, call, DOMAIN, dial, startServer } from '../server/fixture.ts'
 import { until } from '../support/until.ts'
 
 const KIB = 1024
@@ -14,7 +16,7 @@ const LONG = 'x'.repeat(60 * KIB)
 /** Answers at once, however much of the request has arrived. */
 const long: ExchangeHandler = (_preamble, _request, response) => {
   answer(response, 200, LONG)
-  return ignoring(response)
+  return discarding(response)
 }
 
 let server: Server

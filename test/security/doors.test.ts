@@ -1,6 +1,7 @@
 /**
  * security.md, W10: strangers from one network cannot shut others out. Every listener that strangers can reach is here.
  */
+
 import { once } from 'node:events'
 import { type AddressInfo, connect as connectTcp, createServer, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
@@ -8,6 +9,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { listenAdmin, listenHealth } from '../../admin/index.ts'
 import { createReplicaCertificate } from '../../certs/index.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
+import { discarding } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { answerProblem } from '../../protocol/http/problem.ts'
@@ -15,7 +17,7 @@ import { PeerListener } from '../../server/peer/listener.ts'
 import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
 import type { Server } from '../../server/server.ts'
 import { SniFront } from '../../server/sni-front.ts'
-import { CONTROL_NAME, DOMAIN, ignoring, makeWorld, startServer } from '../server/fixture.ts'
+import { CONTROL_NAME, DOMAIN, makeWorld, startServer } from '../server/fixture.ts'
 import { clientHello } from '../support/client-hello.ts'
 import { eventually } from '../support/until.ts'
 
@@ -81,7 +83,7 @@ async function publicDoor(secured: boolean): Promise<Listener> {
     tls: secured ? await tlsFiles() : undefined,
     handler: (request, response) => {
       answerProblem(response, request, new SallyportError('unknown-host'))
-      return ignoring(response)
+      return discarding(response)
     },
   })
   open.push(() => listener.close({ graceMs: 0 }))

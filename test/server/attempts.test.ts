@@ -1,4 +1,5 @@
 /** Exchanges over sessions that refuse, die, break off or answer early, in any order: the invariants. */
+
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
@@ -22,7 +23,7 @@ import { Hold } from '../../server/edge/hold.ts'
 import { ReplayBudget } from '../../server/edge/replay.ts'
 import { DEFAULT_HOLD } from '../../server/limits.ts'
 import { Spans } from '../support/spans.ts'
-import { ignoring } from './fixture.ts'
+import { sendingBack } from './fixture.ts'
 
 const BEHAVIOURS = ['echo', 'takes-none', 'refuse', 'lose', 'loseLater', 'break', 'early', 'already-begun'] as const
 type Behaviour = (typeof BEHAVIOURS)[number]
@@ -42,30 +43,21 @@ function behave(behaviour: Behaviour, die: () => void, began: () => void): Excha
     began()
     if (behaviour === 'lose') {
       die()
-      return ignoring(response)
+      return discarding(response)
     }
     if (behaviour === 'early') {
       response.responseHead({ status: 413, headers: ['content-length', '0'], bodyBytes: 0 })
       response.responseEnd([])
-      return ignoring(response)
+      return discarding(response)
     }
     response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
     if (behaviour === 'break') {
       response.responseData(Buffer.from(request.method))
       response.responseAbort(new SallyportError('upstream-broken'))
-      return ignoring(response)
+      return discarding(response)
     }
     if (behaviour === 'loseLater') setImmediate(die)
-    return {
-      requestData(chunk) {
-        const { length } = chunk
-        response.responseData(chunk)
-        response.requestConsumed(length)
-      },
-      requestEnd: () => response.responseEnd([]),
-      requestAbort() {},
-      responseConsumed() {},
-    }
+    return sendingBack(response)
   }
 }
 

@@ -3,24 +3,12 @@ import { importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import type { ExchangeRecord, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { discarding } from '../../protocol/base/guard.ts'
+import type { ExchangeRecord, ResponseSink } from '../../protocol/exchange.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { eventually, until } from '../support/until.ts'
-import {
-  always,
-  answer,
-  call,
-  DOMAIN,
-  dial,
-  echo,
-  event,
-  hanging,
-  ignoring,
-  makeWorld,
-  startServer,
-  token,
-} from './fixture.ts'
+import { always, answer, call, DOMAIN, dial, echo, event, hanging, makeWorld, startServer, token } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 const ORIGIN = 'https://ui.example.com'
@@ -304,7 +292,7 @@ describe('retries', () => {
     const accepting: ExchangeHandler = (_preamble, _request, response) => {
       response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
       response.responseData(Buffer.from('\x81\x02hi', 'latin1'))
-      return ignoring(response)
+      return discarding(response)
     }
     await dial(server, { handler: accepting, hello: { connection: 1 } })
     first.ws.terminate()
@@ -321,7 +309,7 @@ describe('retries', () => {
       response.responseHead({ status: 200, headers: ['content-length', '10'], bodyBytes: 10 })
       response.responseData(Buffer.from('half'))
       sent = response
-      return ignoring(response)
+      return discarding(response)
     }
     await dial(server, { handler: half })
     const onResponse = () => sent!.responseAbort(new SallyportError('upstream-broken'))
@@ -372,25 +360,20 @@ describe('the record of an exchange', () => {
 
   test('a caller that leaves counts as cancelled, and the client is told', async () => {
     const records: ExchangeRecord[] = []
-    let aborted: (error: SallyportError) => void
-    const gone = new Promise<SallyportError>(resolve => {
-      aborted = resolve
-    })
+    const begun = Promise.withResolvers<void>()
+    const gone = Promise.withResolvers<SallyportError>()
     await startEdge({ onExchange: record => records.push(record) })
-    const begun = new Promise<void>(resolve => {
-      const hang: ExchangeHandler = (_preamble, _request, response): RequestSink => {
-        resolve()
-        return { ...ignoring(response), requestAbort: error => aborted(error) }
-      }
-      void dial(server, { handler: hang }).then(() => {
-        const request = call(server, HOST, '/', { signal: controller.signal })
-        request.catch(() => {})
-      })
+    await dial(server, {
+      handler: (_preamble, _request, response) => {
+        begun.resolve()
+        return { ...discarding(response), requestAbort: gone.resolve }
+      },
     })
     const controller = new AbortController()
-    await begun
+    call(server, HOST, '/', { signal: controller.signal }).catch(() => {})
+    await begun.promise
     controller.abort()
-    expect((await gone).reason).toBe('cancelled')
+    expect((await gone.promise).reason).toBe('cancelled')
     expect(records[0]).toMatchObject({ status: 0, code: 'cancelled', cut: false })
     expect(server.stats().exchanges).toBe(0)
   })
@@ -424,7 +407,7 @@ describe('several sessions', () => {
         counts[index]!++
         if (Math.min(...counts) > 0) both.resolve()
         void both.promise.then(() => answer(response, 200, String(index)))
-        return ignoring(response)
+        return discarding(response)
       }
     const first = await dial(server, { handler: counting(0) })
     await dial(server, { handler: counting(1), hello: { connection: 1 } })

@@ -13,11 +13,12 @@ import {
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { SallyportError } from '../../protocol/base/errors.ts'
+import { discarding } from '../../protocol/base/guard.ts'
 import { BODY_UNKNOWN, type ExchangeRecord, type RequestSink, type ResponseSink } from '../../protocol/exchange.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { eventually } from '../support/until.ts'
-import { always, answer, call, DOMAIN, dial, hanging, ignoring, makeWorld, startServer } from './fixture.ts'
+import { always, answer, call, DOMAIN, dial, hanging, makeWorld, reading, sendingBack, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 const ORIGIN = `https://${HOST}`
@@ -26,29 +27,18 @@ let server: Server
 afterEach(() => server.close({ graceMs: 0 }))
 
 /** Answers with the head and body of the request, as JSON. */
-const mirror: ExchangeHandler = (_preamble, request, response) => {
-  const chunks: Uint8Array[] = []
-  return {
-    requestData(chunk) {
-      chunks.push(chunk)
-      response.requestConsumed(chunk.length)
-    },
-    requestEnd() {
-      const { method, path, authority, headers, caller, bodyBytes } = request
-      const body = Buffer.concat(chunks).toString()
-      const text = Buffer.from(JSON.stringify({ method, path, authority, headers, caller, bodyBytes, body }))
-      response.responseHead({
-        status: 201,
-        headers: ['content-type', 'application/json', 'set-cookie', 'a=1', 'set-cookie', 'b=2'],
-        bodyBytes: BODY_UNKNOWN,
-      })
-      response.responseData(text)
-      response.responseEnd([])
-    },
-    requestAbort() {},
-    responseConsumed() {},
-  }
-}
+const mirror: ExchangeHandler = (_preamble, request, response) =>
+  reading(response, body => {
+    const { method, path, authority, headers, caller, bodyBytes } = request
+    const seen = { method, path, authority, headers, caller, bodyBytes, body: String(body) }
+    response.responseHead({
+      status: 201,
+      headers: ['content-type', 'application/json', 'set-cookie', 'a=1', 'set-cookie', 'b=2'],
+      bodyBytes: BODY_UNKNOWN,
+    })
+    response.responseData(Buffer.from(JSON.stringify(seen)))
+    response.responseEnd([])
+  })
 
 /** Sends `bytes` bytes, never more than 64 KiB ahead of what was consumed. */
 function flood(bytes: number, onSent: (sent: number) => void): ExchangeHandler {
@@ -70,7 +60,7 @@ function flood(bytes: number, onSent: (sent: number) => void): ExchangeHandler {
     response.responseHead({ status: 200, headers: ['content-length', String(bytes)], bodyBytes: bytes })
     queueMicrotask(pump)
     return {
-      ...ignoring(response),
+      ...discarding(response),
       responseConsumed(n) {
         ahead -= n
         pump()
@@ -155,26 +145,21 @@ describe('server.fetch', () => {
 
   test('an abort rejects and reaches the client', async () => {
     server = await startServer()
-    let aborted: (error: SallyportError) => void
-    const gone = new Promise<SallyportError>(resolve => {
-      aborted = resolve
-    })
-    const begun = new Promise<void>(resolve => {
-      const handler: ExchangeHandler = (_preamble, _request, response) => {
-        resolve()
-        return { ...ignoring(response), requestAbort: error => aborted(error) }
-      }
-      void dial(server, { handler }).then(() => {
-        calling = server.fetch('demo', new Request(ORIGIN, { signal: controller.signal }))
-        calling.catch(() => {})
-      })
+    const begun = Promise.withResolvers<void>()
+    const gone = Promise.withResolvers<SallyportError>()
+    await dial(server, {
+      handler: (_preamble, _request, response) => {
+        begun.resolve()
+        return { ...discarding(response), requestAbort: gone.resolve }
+      },
     })
     const controller = new AbortController()
-    let calling: Promise<Response>
-    await begun
+    const calling = server.fetch('demo', new Request(ORIGIN, { signal: controller.signal }))
+    calling.catch(() => {})
+    await begun.promise
     controller.abort()
-    await expect(calling!).rejects.toThrow(/abort/i)
-    expect((await gone).reason).toBe('cancelled')
+    await expect(calling).rejects.toThrow(/abort/i)
+    expect((await gone.promise).reason).toBe('cancelled')
   })
 
   test('a body that breaks is an error for the reader', async () => {
@@ -185,7 +170,7 @@ describe('server.fetch', () => {
         response = sink
         sink.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
         sink.responseData(Buffer.from('half'))
-        return ignoring(sink)
+        return discarding(sink)
       },
     })
     const answer = await server.fetch('demo', ORIGIN)
@@ -338,7 +323,7 @@ describe('server.dispatcher', () => {
       if (request.path === '/target') return always('arrived')(preamble, request, response)
       response.responseHead({ status: 302, headers: ['location', '/target', 'content-length', '0'], bodyBytes: 0 })
       response.responseEnd([])
-      return ignoring(response)
+      return discarding(response)
     }
     await dial(server, { handler: redirecting })
     const response = await undiciFetch(ORIGIN, { dispatcher: server.dispatcher('demo') })
@@ -371,7 +356,7 @@ describe('server.dispatcher', () => {
       response.responseHead({ status: 503, headers: ['content-length', '4'], bodyBytes: 4 })
       response.responseData(Buffer.from('busy'))
       response.responseEnd([])
-      return ignoring(response)
+      return discarding(response)
     }
     await dial(server, { handler: failing })
     const dispatcher = server.dispatcher('demo').compose(interceptors.retry({ minTimeout: 1, maxTimeout: 1 }))
@@ -385,7 +370,7 @@ describe('server.dispatcher', () => {
       response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
       response.responseData(Buffer.alloc(50_000))
       response.responseEnd(['x-sum', 'abc'])
-      return ignoring(response)
+      return discarding(response)
     }
     await dial(server, { handler: trailing })
     const { body, trailers } = await undiciRequest(ORIGIN, { dispatcher: server.dispatcher('demo') })
@@ -473,7 +458,7 @@ describe("on the embedder's own http.Server", () => {
       response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
       response.responseData(Buffer.from('half'))
       sent = response
-      return ignoring(response)
+      return discarding(response)
     }
     await dial(server, { handler: half })
     const ca = (await makeWorld()).authority.certificate
@@ -501,16 +486,7 @@ describe("on the embedder's own http.Server", () => {
       if (!request.upgrade) return mirror(preamble, request, response)
       upgrades.push(request.path)
       response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
-      return {
-        requestData(chunk) {
-          const { length } = chunk
-          response.responseData(chunk)
-          response.requestConsumed(length)
-        },
-        requestEnd: () => response.responseEnd([]),
-        requestAbort() {},
-        responseConsumed() {},
-      }
+      return sendingBack(response)
     }
     await dial(server, { handler: both })
     const ca = (await makeWorld()).authority.certificate
@@ -577,7 +553,7 @@ describe("on the embedder's own http.Server", () => {
       response.responseInformational(102, [])
       response.responseInformational(100, [])
       answer(response, 200, 'served')
-      return ignoring(response)
+      return discarding(response)
     }
     await dial(server, { handler: hinting })
     const hints = `HTTP/1.1 103 Early Hints\r\nlink: ${links}\r\nlink: </c>; rel=x\r\nx-more: 1\r\n\r\n`

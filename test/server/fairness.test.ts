@@ -1,6 +1,8 @@
 /** One noisy runtime beside a quiet one: what the quiet one notices. Times are reported; none is asserted. */
+
 import { Agent } from 'node:http'
 import { afterEach, expect, test } from 'vitest'
+import { discarding } from '../../protocol/base/guard.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { call, DOMAIN, dial, startServer } from './fixture.ts'
@@ -20,12 +22,7 @@ const blob: ExchangeHandler = (_preamble, _request, response) => {
   for (let at = 0; at < BLOB.length; at += 65_536)
     response.responseData(Uint8Array.from(BLOB.subarray(at, at + 65_536)))
   response.responseEnd([])
-  return {
-    requestData: chunk => response.requestConsumed(chunk.length),
-    requestEnd() {},
-    requestAbort() {},
-    responseConsumed() {},
-  }
+  return discarding(response)
 }
 
 interface Measured {

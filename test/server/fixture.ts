@@ -11,6 +11,7 @@ import {
   createToken,
   type TokenKeys,
 } from '../../certs/index.ts'
+import { discarding } from '../../protocol/base/guard.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import {
   CONNECT_PATH,
@@ -144,11 +145,8 @@ export async function dial(server: Server, options: DialOptions = {}): Promise<T
   const messages: ControlMessage[] = []
   const waiting: Array<() => void> = []
   const seen = new Map<string, number>()
-  let onClosed: (end: { code: number; reason: string }) => void
-  const closed = new Promise<{ code: number; reason: string }>(resolve => {
-    onClosed = resolve
-  })
-  ws.once('close', (code, reason) => onClosed({ code, reason: reason.toString() }))
+  const { promise: closed, resolve } = Promise.withResolvers<{ code: number; reason: string }>()
+  ws.once('close', (code, reason) => resolve({ code, reason: reason.toString() }))
   const session = createSession(webSocketTransport(ws), {
     role: 'client',
     onStream: stream => acceptExchange(stream, options.handler ?? echo),
@@ -195,18 +193,19 @@ export async function dial(server: Server, options: DialOptions = {}): Promise<T
 
 /** Answers every exchange with its own request. */
 export function echo(_preamble: unknown, request: HttpRequest, response: ResponseSink): RequestSink {
-  const chunks: Uint8Array[] = []
+  return reading(response, body => answer(response, 200, `${request.method} ${request.path} ${body}`))
+}
+
+/** Sends a request body back, chunk by chunk, as the rest of an answer that has begun. */
+export function sendingBack(response: ResponseSink): RequestSink {
   return {
+    ...discarding(response),
     requestData(chunk) {
-      chunks.push(chunk)
-      response.requestConsumed(chunk.length)
+      const { length } = chunk
+      response.responseData(chunk)
+      response.requestConsumed(length)
     },
-    requestEnd() {
-      const text = `${request.method} ${request.path} ${Buffer.concat(chunks).toString()}`
-      answer(response, 200, text)
-    },
-    requestAbort() {},
-    responseConsumed() {},
+    requestEnd: () => response.responseEnd([]),
   }
 }
 
@@ -225,15 +224,19 @@ export function answer(response: ResponseSink, status: number, text: string): vo
 export function always(text: string, status = 200): ExchangeHandler {
   return (_preamble, _request, response) => {
     answer(response, status, text)
-    return ignoring(response)
+    return discarding(response)
   }
 }
 
-/** Reads a request body and discards it. */
-export function ignoring(response: ResponseSink): RequestSink {
+/** Reads a request body, and calls `onEnd` with all of it. */
+export function reading(response: ResponseSink, onEnd: (body: Buffer) => void): RequestSink {
+  const chunks: Uint8Array[] = []
   return {
-    requestData: chunk => response.requestConsumed(chunk.length),
-    requestEnd() {},
+    requestData(chunk) {
+      chunks.push(chunk)
+      response.requestConsumed(chunk.length)
+    },
+    requestEnd: () => onEnd(Buffer.concat(chunks)),
     requestAbort() {},
     responseConsumed() {},
   }
@@ -295,14 +298,11 @@ export function event<Name extends 'session' | 'ready' | 'sessionEnded' | 'refus
 /** A handler that lets exchanges begin and answers none; `begun` resolves with the first. */
 export function hanging(): { handler: ExchangeHandler; begun: Promise<ResponseSink>; count: () => number } {
   let count = 0
-  let onBegun: (response: ResponseSink) => void
-  const begun = new Promise<ResponseSink>(resolve => {
-    onBegun = resolve
-  })
+  const { promise: begun, resolve } = Promise.withResolvers<ResponseSink>()
   const handler: ExchangeHandler = (_preamble, _request, response) => {
     count++
-    onBegun(response)
-    return ignoring(response)
+    resolve(response)
+    return discarding(response)
   }
   return { handler, begun, count: () => count }
 }

@@ -1,13 +1,15 @@
 /** Requests that wait for a session of their runtime, over real sockets. */
+
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
+import { discarding } from '../../protocol/base/guard.ts'
 import type { ExchangeRecord, ResponseSink } from '../../protocol/exchange.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { Hold, type Ticket } from '../../server/edge/hold.ts'
 import { DEFAULT_HOLD } from '../../server/limits.ts'
 import type { Server } from '../../server/server.ts'
-import { type Answer, always, answer, call, DOMAIN, dial, event, hanging, ignoring, startServer } from './fixture.ts'
+import { type Answer, always, answer, call, DOMAIN, dial, event, hanging, reading, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 /** Long enough that nothing expires by itself within a test. */
@@ -91,7 +93,7 @@ describe('a request waits', () => {
     const handler: ExchangeHandler = (_preamble, request, response) => {
       answers.push(response)
       arrived.push(request.path)
-      return ignoring(response)
+      return discarding(response)
     }
     const hello = { limits: { streams: 1000 } }
     await dial(server, { handler, hello })
@@ -185,24 +187,12 @@ describe('a request waits', () => {
     await dial(server, {
       handler: (_preamble, request, response) => {
         seen.push(request.path)
-        let bytes = 0
-        return {
-          requestData(chunk) {
-            bytes += chunk.length
-            response.requestConsumed(chunk.length)
-          },
-          requestEnd() {
-            response.responseHead({ status: 200, headers: ['x-bytes', String(bytes)], bodyBytes: 0 })
-            response.responseEnd([])
-          },
-          requestAbort() {},
-          responseConsumed() {},
-        }
+        return reading(response, ({ length }) => answer(response, 200, String(length)))
       },
     })
     const answers = await Promise.all(calls)
     expect(seen).toEqual(['/0', '/1', '/2', '/3'])
-    expect(answers[0]!.headers['x-bytes']).toBe('200000')
+    expect(answers[0]!.text).toBe('200000')
     expect(server.stats()).toMatchObject({ replayBytes: 0, heldBytes: 0, exchanges: 0 })
   })
 })
@@ -405,10 +395,8 @@ test('an answer that does not begin in time becomes 504, and the exchange is can
   const cancelled = Promise.withResolvers<string>()
   await dial(server, {
     handler: (_preamble, _request, response) => ({
-      requestData: chunk => response.requestConsumed(chunk.length),
-      requestEnd() {},
+      ...discarding(response),
       requestAbort: error => cancelled.resolve(error.reason),
-      responseConsumed() {},
     }),
   })
   expect((await call(server, HOST)).headers['sallyport-error']).toBe('upstream-timeout')
@@ -426,7 +414,7 @@ test.each<[string, number, object]>([
   await dial(server, {
     handler: (_preamble, _request, response) => {
       response.responseInformational(status, [])
-      return { ...ignoring(response), requestAbort: error => cancelled.resolve(error.reason) }
+      return { ...discarding(response), requestAbort: error => cancelled.resolve(error.reason) }
     },
   })
   const answer = await call(server, HOST, '/', options)

@@ -12,7 +12,7 @@ import { RuntimeBudgets } from '../../server/runtime-budgets.ts'
 import type { Server } from '../../server/server.ts'
 import { StreamRecorder, sessionPair, turns } from '../protocol/wire/yamux/support.ts'
 import { until } from '../support/until.ts'
-import { answer, call, DOMAIN, dial, hanging, openWebSocket, startServer } from './fixture.ts'
+import { answer, call, DOMAIN, dial, hanging, openWebSocket, reading, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 const OTHER = `other.${DOMAIN}`
@@ -246,21 +246,10 @@ describe('over real sockets', () => {
 
   test('bytes of one runtime: slowed in both directions, refused when it owes, and whole in the end', async () => {
     server = await startServer({ limits: { byteRatePerRuntime: 200_000 } })
-    const large: ExchangeHandler = (_preamble, request, response): RequestSink => {
-      let bytes = 0
-      return {
-        requestData(chunk) {
-          bytes += chunk.length
-          response.requestConsumed(chunk.length)
-        },
-        requestEnd() {
-          if (request.method === 'POST') answer(response, 200, String(bytes))
-          else answer(response, 200, 'x'.repeat(400_000))
-        },
-        requestAbort() {},
-        responseConsumed() {},
-      }
-    }
+    const large: ExchangeHandler = (_preamble, request, response) =>
+      reading(response, ({ length }) =>
+        answer(response, 200, request.method === 'POST' ? String(length) : 'x'.repeat(400_000)),
+      )
     await dial(server, { handler: large, hello: { limits: { windowBytes: 262_144 } } })
     await dial(server, { runtime: 'other' })
     const begun = Promise.withResolvers<void>()

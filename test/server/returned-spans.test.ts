@@ -1,5 +1,7 @@
 /** What a server accepts of its clients' trace reports: spans of what it gave them, once. */
+
 import { afterEach, describe, expect, test } from 'vitest'
+import { discarding } from '../../protocol/base/guard.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import type { AttributeValue } from '../../protocol/trace/span.ts'
 import type { ReturnedRequest, ReturnedSpan } from '../../protocol/wire/control.ts'
@@ -8,7 +10,7 @@ import { ReturnedSpans, type SpanReport } from '../../server/control/returned-sp
 import type { Server } from '../../server/server.ts'
 import { createTracer } from '../../tracing/index.ts'
 import { Spans } from '../support/spans.ts'
-import { answer, call, DOMAIN, dial, ignoring, startServer, type TestClient } from './fixture.ts'
+import { answer, call, DOMAIN, dial, startServer, type TestClient } from './fixture.ts'
 
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
 const headers = { traceparent: `00-${TRACE}-b7ad6b7169203331-01` }
@@ -29,7 +31,7 @@ async function connect(runtime: string, features = ['spans']): Promise<Peer> {
   const handler: ExchangeHandler = (_preamble, request, response) => {
     told.push(getHeader(request.headers, 'traceparent') ?? '')
     answer(response, 200, 'ok')
-    return ignoring(response)
+    return discarding(response)
   }
   const client = await dial(server!, { runtime, handler, hello: { features } })
   return {

@@ -1,10 +1,12 @@
 /** The spans of requests that cross a server, over real sockets. */
+
 import { afterEach, describe, expect, test } from 'vitest'
+import { discarding } from '../../protocol/base/guard.ts'
 import { getAllHeaders } from '../../protocol/http/headers.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { Spans, waterfall } from '../support/spans.ts'
-import { always, answer, call, DOMAIN, dial, ignoring, startServer } from './fixture.ts'
+import { always, answer, call, DOMAIN, dial, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
@@ -29,7 +31,7 @@ function telling(): { handler: ExchangeHandler; told: string[][] } {
     handler: (_preamble, request, response) => {
       told.push([...getAllHeaders(request.headers, 'traceparent'), ...getAllHeaders(request.headers, 'tracestate')])
       answer(response, 200, 'ok')
-      return ignoring(response)
+      return discarding(response)
     },
   }
 }
@@ -59,7 +61,7 @@ describe('waterfalls', () => {
     const losing = await dial(server!, {
       handler: (_preamble, _request, response) => {
         lose()
-        return ignoring(response)
+        return discarding(response)
       },
       notReady: true,
     })

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { afterEach, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
+import { discarding } from '../../protocol/base/guard.ts'
 import type { RequestSink } from '../../protocol/exchange.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
@@ -21,6 +22,7 @@ function greeter() {
     response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
     response.responseData(Buffer.from('\x81\x02hi', 'latin1'))
     return {
+      ...discarding(response),
       requestData(chunk) {
         heard.push(Buffer.from(chunk))
         response.requestConsumed(chunk.length)
@@ -30,7 +32,6 @@ function greeter() {
         ended.resolve()
       },
       requestAbort: () => ended.reject(new Error('cut')),
-      responseConsumed() {},
     }
   }
   return { handler, heard, ended: ended.promise }

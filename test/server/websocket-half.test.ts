@@ -2,14 +2,16 @@
  * A WebSocket whose upstream has ended its half and then gone: the caller, which may keep its own half open forever,
  * takes no place any more, and has received everything.
  */
+
 import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
 import { connect } from 'node:net'
 import { afterEach, expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
+import { discarding } from '../../protocol/base/guard.ts'
 import type { ResponseSink } from '../../protocol/exchange.ts'
 import type { Server } from '../../server/server.ts'
-import { DOMAIN, dial, ignoring, startServer } from './fixture.ts'
+import { DOMAIN, dial, startServer } from './fixture.ts'
 
 const HOST = `demo.${DOMAIN}`
 const SAID = Buffer.alloc(100_000, 's')
@@ -75,7 +77,7 @@ test.each(CASES)('over %s, where the upstream %s', async (_protocol, what, calle
   const client = await dial(server, {
     handler: (_preamble, _request, response) => {
       taken.resolve(response)
-      return ignoring(response)
+      return discarding(response)
     },
   })
   const { send, told } = await caller(server.publicAddress!.port)

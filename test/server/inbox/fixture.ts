@@ -9,7 +9,7 @@ import type { ExchangeHandler } from '../../../protocol/wire/exchange/accept.ts'
 import type { ServerOptions } from '../../../server/options.ts'
 import type { Server } from '../../../server/server.ts'
 import { until } from '../../support/until.ts'
-import { type Answer, answer, call, DOMAIN, dial, startServer, type TestClient } from '../fixture.ts'
+import { type Answer, answer, call, DOMAIN, dial, reading, startServer, type TestClient } from '../fixture.ts'
 
 export const RULE: InboxRule = { route: 'hooks', path: '/webhooks/{name}', methods: ['POST'], mode: 'fallback' }
 
@@ -38,25 +38,15 @@ export class Receiver {
     return this.got.map(({ body }) => body.toString())
   }
 
-  readonly handler: ExchangeHandler = (_preamble, request, response) => {
-    const chunks: Uint8Array[] = []
-    return {
-      requestData: chunk => {
-        chunks.push(chunk)
-        response.requestConsumed(chunk.length)
-      },
-      requestEnd: () => {
-        const id = getHeader(request.headers, 'sallyport-inbox-id')
-        const attempt = Number(getHeader(request.headers, 'sallyport-inbox-attempt') ?? 0)
-        const got = { request, body: Buffer.concat(chunks), id, attempt, response }
-        this.got.push(got)
-        const status = this.says(got, this.got.length - 1)
-        if (status !== undefined) answer(response, status, `said ${status}`)
-      },
-      requestAbort() {},
-      responseConsumed() {},
-    }
-  }
+  readonly handler: ExchangeHandler = (_preamble, request, response) =>
+    reading(response, body => {
+      const id = getHeader(request.headers, 'sallyport-inbox-id')
+      const attempt = Number(getHeader(request.headers, 'sallyport-inbox-attempt') ?? 0)
+      const got = { request, body, id, attempt, response }
+      this.got.push(got)
+      const status = this.says(got, this.got.length - 1)
+      if (status !== undefined) answer(response, status, `said ${status}`)
+    })
 }
 
 export interface Ground {

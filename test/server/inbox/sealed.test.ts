@@ -2,6 +2,7 @@
  * Sealed webhooks, from the edge to a real client: what the file contains, who can open it, and what must not be
  * opened.
  */
+
 import { createPrivateKey } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,6 +10,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { afterEach, expect, test } from 'vitest'
 import { connect } from '../../../client/index.ts'
 import { readInboxKeys } from '../../../client/options.ts'
+import { discarding } from '../../../protocol/base/guard.ts'
 import { newPrivateKey } from '../../../protocol/sealing/hpke.ts'
 import { FEATURE } from '../../../protocol/wire/control.ts'
 import { until } from '../../support/until.ts'
@@ -97,10 +99,9 @@ test('a receiver that answers before it reads gets what fits into one part', asy
     asked.push(one)
     answer(response, 200, 'before it was read')
     return {
+      ...discarding(response),
       requestData: chunk => (one.bytes += chunk.length),
       requestEnd: () => (one.ended = true),
-      requestAbort: () => {},
-      responseConsumed: () => {},
     }
   })
   await until(async () => (await ground.messages('delivered')).length === 10)

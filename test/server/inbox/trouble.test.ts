@@ -3,12 +3,14 @@
  * What must not stop the inbox: a damaged store, a clock that is set back, ends that never answer, and tenants that
  * fill it.
  */
+
 import { closeSync, openSync, statSync, writeSync } from 'node:fs'
 import { request } from 'node:http'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout } from 'node:timers/promises'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
+import { discarding } from '../../../protocol/base/guard.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../protocol/exchange.ts'
 import { needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
@@ -254,13 +256,12 @@ async function earlyReceiver(rules = [RULE]) {
       const one = { bytes: 0, ended: false, response }
       asked.push(one)
       return {
+        ...discarding(response),
         requestData: chunk => {
           one.bytes += chunk.length
           response.requestConsumed(chunk.length)
         },
         requestEnd: () => (one.ended = true),
-        requestAbort: () => {},
-        responseConsumed: () => {},
       }
     },
   })
@@ -336,10 +337,9 @@ test('a receiver that answers before it reads gets what fits into one part', asy
       asked.push(one)
       answer(response, 200, 'before it was read')
       return {
+        ...discarding(response),
         requestData: chunk => (one.bytes += chunk.length),
         requestEnd: () => (one.ended = true),
-        requestAbort: () => {},
-        responseConsumed: () => {},
       }
     },
   })
@@ -356,13 +356,12 @@ test('a receiver that stops reading keeps the sender of a long webhook waiting n
     handler: (_preamble, _request, response) => {
       const nr = asked.push(0) - 1
       return {
+        ...discarding(response),
         requestData: chunk => {
           asked[nr]! += chunk.length
           if (nr > 0) response.requestConsumed(chunk.length)
         },
         requestEnd: () => answer(response, 200, 'all of it'),
-        requestAbort: () => {},
-        responseConsumed: () => {},
       }
     },
   })
@@ -512,15 +511,10 @@ test('an answer whose end never arrives ends with its deadline', async () => {
   const aborted: unknown[] = []
   await dial(ground.server, {
     hello: { inbox: [RULE] },
-    handler: (preamble, asked, response) => {
-      const sink = ground.receiver.handler(preamble, asked, response) as RequestSink
-      return {
-        requestData: chunk => sink.requestData(chunk),
-        requestEnd: trailers => sink.requestEnd(trailers),
-        requestAbort: error => aborted.push(error),
-        responseConsumed: () => {},
-      }
-    },
+    handler: (...exchange) => ({
+      ...(ground.receiver.handler(...exchange) as RequestSink),
+      requestAbort: error => aborted.push(error),
+    }),
   })
   ground.receiver.says = ({ response }, index) => {
     if (index > 0) return 200

@@ -3,6 +3,7 @@
  * before and after the write, servers that are killed. Whatever was accepted arrives in the order of its lane, or is a
  * dead letter.
  */
+
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { defaultsOf } from '../../../protocol/base/limit.ts'
@@ -14,6 +15,7 @@ import { Inbox } from '../../../server/inbox/inbox.ts'
 import { INBOX } from '../../../server/limits.ts'
 import { DEAF, EXCHANGE } from '../../support/ends.ts'
 import { long } from '../../support/needs.ts'
+import { reading } from '../fixture.ts'
 import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
 
 const refuse = refusing(() => undefined)
@@ -88,17 +90,8 @@ class World {
   }
 
   readonly #receiver: Handler = (request, response) => {
-    const chunks: Uint8Array[] = []
     const store = this.#store
-    return {
-      requestData: chunk => {
-        chunks.push(chunk)
-        response.requestConsumed(chunk.length)
-      },
-      requestEnd: () => this.#receive(request, Buffer.concat(chunks).toString(), response, store),
-      requestAbort() {},
-      responseConsumed() {},
-    }
+    return reading(response, body => this.#receive(request, String(body), response, store))
   }
 
   #receive(request: HttpRequest, body: string, response: ResponseSink, store: MemoryInboxStore): void {
