@@ -46,8 +46,8 @@ export function withTarget({ flags, positionals }: Arguments): Arguments {
 
 /** Warns of secrets on the command line, which anyone on the machine can read. */
 function proxyWarnings({ values, origins }: Loaded<typeof clientSettings>): string[] {
-  const isSecret = values.proxy !== undefined && new URL(values.proxy).password !== ''
-  const isOpen = isSecret && origins.get('proxy')?.source === 'flag'
+  const { proxy = '' } = values
+  const isOpen = proxy !== '' && new URL(proxy).password !== '' && origins.get('proxy')?.source === 'flag'
   return isOpen ? ['--proxy shows its password to everyone on this machine; SALLYPORT_PROXY does not'] : []
 }
 

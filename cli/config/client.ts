@@ -59,8 +59,8 @@ export const clientSettings = {
   ),
   'allow.callers': optional(kinds.list(kinds.cidr), 'Addresses that may call this runtime. Default: all. Empty: none.'),
   proxy: optional(
-    kinds.url(['http:', 'https:'], { credentials: true }),
-    'Outbound proxy (CONNECT). Default: `HTTPS_PROXY` and `NO_PROXY` from the environment.',
+    kinds.url(['http:', 'https:'], { credentials: true, empty: true }),
+    'Outbound proxy (CONNECT). Empty: none. Default: `HTTPS_PROXY` and `NO_PROXY` from the environment.',
     { secret: true },
   ),
   'exit-on-refusal': setting(kinds.toggle, 'false', 'Exits with code 4 when the server refuses the token.'),

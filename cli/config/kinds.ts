@@ -104,10 +104,17 @@ export const label = kind<string>('NAME', { type: 'string', format: 'hostname' }
   throw new TypeError('expected a name of a-z, 0-9 and "-"')
 })
 
-/** A URL with one of the schemes; given as `http:`, `https:`. Credentials in it are refused unless allowed. */
-export function url(schemes: readonly string[], options: { credentials?: boolean } = {}): Kind<string> {
+/**
+ * A URL with one of the schemes; given as `http:`, `https:`. Credentials in it are refused unless allowed, and so is an empty text,
+ * which means none.
+ */
+export function url(
+  schemes: readonly string[],
+  options: { credentials?: boolean; empty?: boolean } = {},
+): Kind<string> {
   const names = schemes.map(scheme => `${scheme}//`).join(' or ')
   return kind<string>('URL', { type: 'string', format: 'uri' }, value => {
+    if (value === '' && options.empty) return value
     const parsed = URL.canParse(value) ? new URL(value) : undefined
     if (!parsed || !schemes.includes(parsed.protocol) || parsed.hostname === '') {
       throw new TypeError(`expected a URL with ${names}`)

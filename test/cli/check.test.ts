@@ -244,6 +244,9 @@ describe('check client', () => {
     expect([found.statuses['proxy-choice'], found.statuses.name, found.code]).toEqual(['fail', 'skip', 5])
     expect(found.of('proxy-choice')[0]!.found).toContain('socks5')
     expect(JSON.stringify(found.probes)).not.toContain('a-secret')
+    // docs/corporate-proxy.md: it turns the proxy off.
+    const without = await client('wss://no-such-name.invalid', { proxy: '' })
+    expect([without.statuses['proxy-choice'], without.statuses.name]).toEqual(['ok', 'fail'])
   })
 
   test.runIf(needs('netns', 'iptables'))(

@@ -123,7 +123,8 @@ describe('server and client', () => {
     const create = ['token', 'create', '--key', file('private.jwk'), '--runtime', 'demo', '--ttl', '1h']
     const command = [process.execPath, 'bin/sallyport.js', ...create].map(word => `"${word}"`).join(' ')
     const control = await server.address('control')
-    const client = startClient(control, 'http://127.0.0.1:9', '--token.command', command, '--log.level', 'debug')
+    const more = ['--log.level', 'debug', '--proxy', '']
+    const client = startClient(control, 'http://127.0.0.1:9', '--token.command', command, ...more)
     await client.line(line => line.msg === 'connected')
     expect(client.text + server.text).not.toContain('eyJ')
   })
