@@ -70,7 +70,7 @@ describe('the relay', () => {
     expect(relay.connections.size).toBe(0)
   })
 
-  it('as a black hole it tells nobody; what was sent meanwhile arrives when the path returns', async () => {
+  it('as a black hole it signals nothing; what was sent meanwhile arrives when the path returns', async () => {
     const relay = await startRelay()
     const [lasting, leaving] = await Promise.all([dial(relay), dial(relay)])
     await Promise.all([echo(lasting, 10), echo(leaving, 10)])

@@ -347,7 +347,7 @@ describe('client and router', () => {
     expect(existsSync(file('new-key'))).toBe(false)
   })
 
-  test('two routes that say the same', async () => {
+  test('two routes with the same conditions', async () => {
     const result = await validate('router', { routes: file('twins.yaml') })
     expect(result.code).toBe(3)
     expect(result.notes).toContain(`${file('twins.yaml')}:3:`)

@@ -82,7 +82,7 @@ async function configOf(port: number, publicUrl: string): Promise<ServerConfig> 
 }
 
 describe.runIf(needs('nginx'))('through nginx', { tags: ['slow'] }, () => {
-  test('all is well', async () => {
+  test('every step passes', async () => {
     await certificate()
     const probes = await through()
     expect(statuses(probes)).toEqual(ALL)
@@ -137,7 +137,7 @@ test('a load balancer that has to notice first that something listens here', asy
   expect(reach).toMatchObject({ code: 'outside-reach', status: 'ok' })
 })
 
-test('as a command: with somebody else answering, and with a running server', { tags: ['slow'] }, async () => {
+test('as a command: while something else answers, and while the server is running', { tags: ['slow'] }, async () => {
   const other = createHttp((_, response) => void response.writeHead(404, { server: 'another' }).end()).listen(
     0,
     '127.0.0.1',

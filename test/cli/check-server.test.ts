@@ -101,7 +101,7 @@ describe.runIf(needs('redis'))('Redis', () => {
       ...['--peer.tls.cert', file(`${cert}.pem`), '--peer.tls.key', file(`${cert}-key.pem`)],
     ]
 
-    test('one that is running, one that is another, one that does not answer', async () => {
+    test('one that runs, one address with something else, and one that does not answer', async () => {
       const other = machine.start(machine.serverArgs(...peer(await freePort()), '--replica', 'other'))
       await other.address('public')
       const before = await redis.command('HGETALL', '{sallyport}:replicas')
@@ -134,7 +134,7 @@ describe('the inbox', () => {
   const inbox = (name = 'data/inbox.db') => ['--inbox', `sqlite:${file(name)}`]
   const CODES = ['inbox-disk', 'inbox-room'] as const
 
-  test('present, without room, and in a folder that is not writable; nothing of it remains', async () => {
+  test('with room, without room, and in a folder that is not writable; no file is left behind', async () => {
     mkdirSync(file('data'), { recursive: true })
     const well = await check(...inbox(), '--inbox.disk-free', '1KiB')
     // A disk that others use is slow, too.
@@ -148,7 +148,7 @@ describe('the inbox', () => {
     expect(none.of('inbox-disk')[0]!.found).toMatch(/ENOENT|EACCES|EPERM/)
   })
 
-  test.runIf(needs('gcc'))('on a disk that fails to store, and a slow one', { tags: ['slow'] }, async () => {
+  test.runIf(needs('gcc'))('on a disk that fails to sync, and on a slow one', { tags: ['slow'] }, async () => {
     mkdirSync(file('data'), { recursive: true })
     const library = file('failing-disk.so')
     const source = resolve(import.meta.dirname, '../support/failing-disk.c')

@@ -110,7 +110,7 @@ function expectFailed({ code, statuses }: Awaited<ReturnType<typeof check>>, fai
 }
 
 describe('check client', () => {
-  test('all is well, and the running client keeps its traffic', async () => {
+  test('every step passes, and the running client keeps its traffic', async () => {
     const live = await connect({
       url: `wss://127.0.0.1:${port}`,
       token: () => token({}),
@@ -400,7 +400,7 @@ describe('check client', () => {
     expect([open.statuses.rights, open.code]).toEqual(['warn', 0])
   })
 
-  test('several silent servers take no time from the one behind them', {
+  test('silent servers take no time from the next one', {
     tags: ['slow'],
   }, async () => {
     const silent = await serve(createTcp())
@@ -426,7 +426,7 @@ describe('check server and router', () => {
     return check('server', ...words({ ...listen, ...pair('public.tls'), ...pair('control.tls'), ...keys, ...more }))
   }
 
-  test('all is well', async () => {
+  test('every step passes', async () => {
     const { code, probes } = await server()
     expect(probes.filter(({ status }) => status !== 'ok')).toEqual([])
     expect(code).toBe(0)

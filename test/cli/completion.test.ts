@@ -13,7 +13,7 @@ const words = (...line: string[]) => {
   return found === 'files' ? found : found.map(({ word }) => word)
 }
 
-describe('what may follow', () => {
+describe('candidates', () => {
   test('the first word of every command, once', () => {
     expect(words('')).toEqual([...new Set(COMMANDS.map(({ name }) => name.split(' ')[0]))])
   })
@@ -57,7 +57,7 @@ test('`words` prints a tab and the description, and `--help` in the line does no
   expect((await sallyport(['completion', 'words', '--', 'keys', 'create', '--out', ''])).out).toBe(':files\n')
 })
 
-describe('in the shells themselves', () => {
+describe('in real shells', () => {
   let folder: string
   const run = async (shell: 'bash' | 'zsh' | 'fish', script: string, flags: string[] = []) => {
     const { out } = await sallyport(['completion', shell])

@@ -216,7 +216,7 @@ describe.runIf(needs('unzip'))('of a component that is not running', () => {
     expect(log.length).toBeLessThan(1.1 * 1024 * 1024)
   })
 
-  test('a log with runs that would make a pattern search from each letter', async () => {
+  test('a log with long runs, in which a pattern could search from each letter', async () => {
     const runs = [
       'a-',
       'token=',
@@ -316,7 +316,7 @@ describe.runIf(needs('unzip'))('of a component that is not running', () => {
 })
 
 describe('the command', () => {
-  test('refuses to overwrite, before it asks anybody', async () => {
+  test('refuses to overwrite a file before it asks any component', async () => {
     writeFileSync(file('report.zip'), 'mine')
     const { code, notes } = await sallyport(['diag', '--out', file('report.zip')], machine)
     expect([code, notes]).toEqual([3, `sallyport: ${file('report.zip')} already exists (--force overwrites it)\n`])

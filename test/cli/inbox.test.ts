@@ -265,7 +265,7 @@ async function adminOf(
 
 test.each([
   ['all', ['--runtime', 'demo'], 3201],
-  ['as many as it is told', ['--limit', '2100'], 2100],
+  ['as many as --limit allows', ['--limit', '2100'], 2100],
 ])('an export has %s, of every replica, and says what it leaves out', async (_, flags, most) => {
   const admin = await adminOf({ a: 2500, b: 700, c: 1 })
   const { out, notes, code } = await sallyport(['inbox', 'export', ...flags, '--admin', admin.url], { environment })

@@ -160,7 +160,7 @@ test('a replay needs confirmation if its method is not safe, and its changes are
   expect(logged).not.toContain(CANARY)
 })
 
-test('a replay that made room for others while it ran is told as done', async () => {
+test('a replay that was dropped while it ran is reported as done', async () => {
   const [{ id }] = inspector.list() as { id: string }[] as [{ id: string }]
   const flood = vi.fn(() => {
     for (let sent = 0; sent < RING_EXCHANGES; sent++) send()
@@ -182,7 +182,7 @@ test('the command waits for as long as a replay may take', async () => {
   deadlines.mockRestore()
 })
 
-test('a replay accepts a body as long as the inspector keeps, and none that it would alter', async () => {
+test('a replay accepts a body as long as the inspector keeps one, and none that it would alter', async () => {
   const id = send()
   // JSON takes six bytes for each.
   writeFileSync(join(folder, 'long'), '\x01'.repeat(128 * 1024))
@@ -230,7 +230,7 @@ test('a missing exchange is reported as missing', async () => {
   expect([code, notes]).toEqual([1, expect.stringContaining('there is no exchange none')])
 })
 
-test('all of it needs the token', async () => {
+test('every view and action needs the token', async () => {
   for (const path of ['/inspect', `/inspect/${inspector.list()[0]!.id}`, '/inspect/events']) {
     expect([path, (await fetch(`${url}${path}`)).status]).toEqual([path, 401])
   }
@@ -238,7 +238,7 @@ test('all of it needs the token', async () => {
   expect((await fetch(`${url}/inspect/replay`, post)).status).toBe(401)
 })
 
-test('events arrive as they happen, and end with their reader', async () => {
+test('events arrive as they happen, and stop when their reader leaves', async () => {
   const headers = { authorization: `Bearer ${TOKEN}` }
   const stop = new AbortController()
   const response = await fetch(`${url}/inspect/events`, { headers, signal: stop.signal })

@@ -65,7 +65,7 @@ describe('keys', () => {
     expect([last.code, last.notes]).toEqual([3, expect.stringContaining('is the last key')])
   })
 
-  test('several at once each add their key', async () => {
+  test('concurrent commands each add their key', async () => {
     await sallyport(['keys', 'create', '--out', folder])
     const outs = Array.from({ length: 5 }, (_, i) => file(`added-${i}.jwk`))
     const runs = await Promise.all(
@@ -145,7 +145,7 @@ describe('certs renew', () => {
     expect(statSync(file('jwks.json')).mode & 0o777).toBe(0o640)
   })
 
-  test('waits until it is time, if told to', async () => {
+  test('waits until the expiry is near, with --before', async () => {
     await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com', '--days', '20'])
     const before = read('server.pem')
     const { code, notes } = await sallyport(['certs', 'renew', file('server.pem'), '--before', '10d'])

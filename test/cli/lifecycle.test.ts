@@ -64,7 +64,7 @@ interface Listed {
 const list = async (server: Running, ...more: string[]) =>
   JSON.parse(await type(server, 'sessions', 'list', '--json', ...more)) as readonly Listed[]
 
-describe('by hand', () => {
+describe('commands for sessions, tokens and drains', () => {
   test('sessions and runtimes are listed, shown, and found by the beginning of an id', async () => {
     const server = startServer('--replica', 'north')
     await startClient(server, 'demo')
@@ -157,7 +157,7 @@ describe('by hand', () => {
 })
 
 describe('several instances of a runtime', () => {
-  test('a superseded one is a standby: ready, and status says so', async () => {
+  test('a superseded instance is a standby: it stays ready, and status shows it', async () => {
     const server = startServer()
     const first = await startClient(server, 'demo')
     await startClient(server, 'demo')
@@ -172,7 +172,7 @@ describe('several instances of a runtime', () => {
     expect(out).toMatch(/^ {2}CONN +SESSION +REPLICA +STATE +AGE +ROUND TRIP +STREAMS +BUFFERED/m)
   })
 
-  test('one whose routes do not load never takes over: it ends before it dials', async () => {
+  test('an instance whose routes do not load never takes over: it exits before it dials', async () => {
     const server = startServer()
     const first = await startClient(server, 'demo')
     writeFileSync(file('bad.yaml'), 'routes: [{ name: x, match: { path: x } }]\n')
@@ -202,7 +202,7 @@ test.each(['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const)('%s ends no service, and op
   expect(server.text).not.toContain('ebugger')
 })
 
-test('a runtime is revoked up to now; revocations are listed and taken back', async () => {
+test("a runtime's tokens are revoked up to now; revocations are listed and removed", async () => {
   const server = startServer()
   await startClient(server, 'demo')
   const { code, out, notes } = await typeOn(server, 'revoke', '--runtime', 'demo')
@@ -228,7 +228,7 @@ test('a runtime is revoked up to now; revocations are listed and taken back', as
 })
 
 describe.runIf(needs('redis'))('with two replicas', () => {
-  test('each shows and changes what is on both, and a revocation applies on both', async () => {
+  test('each lists and changes the sessions of both, and a revocation applies to both', async () => {
     const redis = await Redis.start()
     try {
       const both = ['north', 'south'].map(name => startServerWith(['--replica', name, '--directory', redis.url]))

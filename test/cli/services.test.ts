@@ -46,7 +46,7 @@ async function upstream(): Promise<{ url: string; close(): void }> {
 const complaint = ({ lines }: Running) => lines.find(({ msg }) => msg.startsWith('sallyport: '))?.msg
 
 describe('server and client', () => {
-  test('a request crosses; readiness, metrics, status; both end gracefully with 0', async () => {
+  test('a request passes; readiness, metrics and status are right; both exit gracefully with 0', async () => {
     const service = await upstream()
     await writeToken()
     const server = startServer('--log.access', 'all')
@@ -261,7 +261,7 @@ describe('signals', () => {
 })
 
 describe('logs', () => {
-  test('an unknown variable warns, text format reads as text, and only stderr is written', async () => {
+  test('an unknown variable causes a warning, the text format is readable, and only stderr is written', async () => {
     const server = machine.start(
       [
         ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'a.b', ...ADMIN],
@@ -307,18 +307,18 @@ function aCallThatNeverEnds(): Record<string, string> {
 describe('a file that never answers', () => {
   beforeAll(() => execFileSync('mkfifo', [file('pipe')]))
 
-  test('does not keep a service from ending', async () => {
+  test('does not keep a service from exiting', async () => {
     const service = machine.start(serverArgs(), aCallThatNeverEnds())
     await service.address('public')
     expect(await service.end('SIGTERM')).toBe(0)
     expect(service.lines.at(-1)!.msg).toBe('stopped')
   })
 
-  test('does not keep a failing command from its exit code', async () => {
+  test('does not change the exit code of a failing command', async () => {
     expect(await machine.start(['server'], aCallThatNeverEnds()).end()).toBe(3)
   })
 
-  test('in place of a file that is read while we serve affects nobody, and is reported', async () => {
+  test('that replaces a file while we serve affects nobody, and is reported', async () => {
     const own = (name: string) => file(`replaced/${name}`)
     mkdirSync(own(''))
     for (const name of ['server.pem', 'server-key.pem', 'jwks.json', 'ca.pem']) copyFileSync(file(name), own(name))
@@ -339,7 +339,7 @@ describe('a file that never answers', () => {
       execFileSync('mkfifo', [own('pipe')])
       renameSync(own('pipe'), own(name))
     }
-    const told = [
+    const expected = [
       [server, 'the new certificate is bad; the old one stays'],
       [server, 'the key set file is bad; the old set stays'],
       [server, 'the list of revocations is bad; the old one stays'],
@@ -347,7 +347,7 @@ describe('a file that never answers', () => {
       [client, 'certificates cannot be read; the old ones stay in force'],
       [client, 'bad routes file; the old routes stay in force'],
     ] as const
-    for (const [process, msg] of told) await process.line(line => line.msg === msg)
+    for (const [process, msg] of expected) await process.line(line => line.msg === msg)
     const authorization = `Bearer ${'x'.repeat(32)}`
     expect(await get(await server.address('admin'), '/status', { authorization })).toMatchObject({ status: 401 })
     await server.line(line => line.msg === 'the admin token cannot be used; nobody gets in')

@@ -144,6 +144,6 @@ test.each([
 })
 
 test('what a peer wrote can neither control the terminal nor reverse the text', () => {
-  const told = describeStatus({ component: 'server\u001b[31m\u009b31m\u007f\u202ereplica', version: 'zürich 日本' })
-  expect(told).toMatch(/^server\?\[31m\?31m\?\?replica zürich 日本: /)
+  const text = describeStatus({ component: 'server\u001b[31m\u009b31m\u007f\u202ereplica', version: 'zürich 日本' })
+  expect(text).toMatch(/^server\?\[31m\?31m\?\?replica zürich 日本: /)
 })

@@ -48,14 +48,14 @@ async function ask(port: number, times: number): Promise<void> {
   agent.destroy()
 }
 
-test('a reader that was away learns how many lines it has missed, and where', {
+test('a reader that paused learns how many lines it missed, and where', {
   tags: ['slow'],
 }, async () => {
   const port = await startRouter('all')
   child!.stderr!.pause()
   const asked = 3000
   for (let round = 0; round < asked / 100; round++) await ask(port, 100)
-  let told = 0
+  let reported = 0
   let read = 0
   const lines = createInterface(child!.stderr!)
   const ended = once(lines, 'close')
@@ -64,12 +64,12 @@ test('a reader that was away learns how many lines it has missed, and where', {
     if (path !== undefined) read++
     if (dropped === undefined) return
     expect(msg).toBe('lines were dropped here: nothing was reading the log')
-    told += dropped
+    reported += dropped
     child!.kill('SIGTERM')
   })
   await ended
-  expect(told).toBeGreaterThan(0)
-  expect(read + told).toBe(asked)
+  expect(reported).toBeGreaterThan(0)
+  expect(read + reported).toBe(asked)
 })
 
 describe.each(['all', 'errors'])('a service serves, and ends at SIGTERM, while its log of %s is', access => {

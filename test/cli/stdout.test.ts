@@ -46,7 +46,7 @@ describe.runIf(existsSync(FULL))('a full disk', () => {
   })
 })
 
-test('a file receives all of it', () => {
+test('a file receives the whole output', () => {
   const file = join(folder, 'schema')
   expect(run(['config', 'schema', 'server'], file)).toEqual({ status: 0, stderr: '' })
   expect(JSON.parse(readFileSync(file, 'utf8'))).toHaveProperty('title', 'sallyport server')

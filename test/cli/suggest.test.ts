@@ -13,6 +13,6 @@ test.each([
   expect(suggestion(word, FLAGS, '--')).toBe(`; did you mean --${expected}?`)
 })
 
-test.each(['verbose', 'xyz', ''])('nothing is near to %j', word => {
+test.each(['verbose', 'xyz', ''])('nothing is close to %j', word => {
   expect(suggestion(word, ['domain', 'public.listen'])).toBe('')
 })

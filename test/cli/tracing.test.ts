@@ -61,7 +61,7 @@ test('a flag takes precedence over a variable, and its receiver is not sent what
   expect(receiver.requests[0]!.resource).toMatchObject({ 'service.name': 'sallyport-server' })
 })
 
-test('an invalid variable ends the start, and its value is not shown', async () => {
+test('an invalid variable prevents the start, and its value is not shown', async () => {
   const server = machine.start(machine.serverArgs('--tracing', 'otlp'), { OTEL_EXPORTER_OTLP_HEADERS: 's3cret' })
   expect(await server.end()).toBe(3)
   expect(server.text).toContain('OTEL_EXPORTER_OTLP_HEADERS must be a list')

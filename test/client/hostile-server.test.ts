@@ -133,7 +133,7 @@ describe('a server that mistakes us for another runtime', () => {
     const session = await server.next()
     await session.welcome('fake', 'other')
     await session.closed
-    await at(() => lines.some(line => line.includes('took us for the runtime "other"')), 'it is told')
+    await at(() => lines.some(line => line.includes('took us for the runtime "other"')), 'it is logged')
     expect(tunnel.stats()).toMatchObject({ ready: false, runtime: '' })
     await server.serve()
     await at(() => tunnel.ready(), 'the client is back')
@@ -149,7 +149,7 @@ describe('a server that mistakes us for another runtime', () => {
 })
 
 describe('an exchange', () => {
-  it.each(['GET', 'POST'])('%s on an older epoch than its session was told is refused', async method => {
+  it.each(['GET', 'POST'])('%s on an older epoch than that of its session is refused', async method => {
     const { server, tunnel } = await begin()
     const session = await server.serve(5)
     session.send({ type: 'ready', epoch: 4, active: true })
@@ -178,7 +178,7 @@ it.each(MESSAGES)('10,000 messages "%s" end the session, and write a few lines',
     for (let turn = 0; turn < 10_000 && isOpen(fake); turn++) fake.send(message(turn))
     await fake.closed
   }
-  await at(() => lines.some(line => line.includes('too many control messages')), 'it is told why')
+  await at(() => lines.some(line => line.includes('too many control messages')), 'the reason is logged')
   expect(lines.length).toBeLessThan(100)
 })
 

@@ -34,7 +34,7 @@ it('client/index.ts loads what it needs and nothing heavy', () => {
   for (const name of all) expect(readFileSyncIfOurs(name)).not.toMatch(/^await /m)
 })
 
-it('the walk sees what is there', () => {
+it('the check finds heavy modules where there are some', () => {
   const all = reachable(resolve(ROOT, 'server/index.ts'))
   expect(all).toContain('jose')
   expect(all).toContain('ws')

@@ -40,15 +40,15 @@ function optionsFor(more: Partial<ClientOptions> = {}): ClientOptions {
 /** The first thing that a client with these options reports about its failure. */
 async function complaint(more: Partial<ClientOptions>): Promise<TunnelEvents['reconnecting'] & { refused: boolean }> {
   let refused = false
-  const told = Promise.withResolvers<TunnelEvents['reconnecting']>()
+  const reported = Promise.withResolvers<TunnelEvents['reconnecting']>()
   const on = {
     refused: () => {
       refused = true
     },
-    reconnecting: told.resolve,
+    reconnecting: reported.resolve,
   }
   const tunnel = createTunnel(optionsFor({ connections: 1, on, ...more }))
-  const event = await told.promise
+  const event = await reported.promise
   await tunnel.close({ graceMs: 0 })
   return { ...event, refused }
 }
@@ -97,11 +97,11 @@ describe('a real server refuses, and the client explains', () => {
 describe('a pair', () => {
   it('comes up as soon as the client has the right authority', async () => {
     const stranger = await makeSecrets()
-    const told = Promise.withResolvers<string>()
-    const on = { reconnecting: ({ reason }: TunnelEvents['reconnecting']) => told.resolve(reason) }
+    const reported = Promise.withResolvers<string>()
+    const on = { reconnecting: ({ reason }: TunnelEvents['reconnecting']) => reported.resolve(reason) }
     const backoff = { firstMs: 600_000, capMs: 600_000 }
     const tunnel = createTunnel(optionsFor({ ca: stranger.ca, caOnly: true, on, backoff, random: () => 0.9 }))
-    expect(await told.promise).toContain('which is not trusted here')
+    expect(await reported.promise).toContain('which is not trusted here')
     expect(() => tunnel.setTrust({ ca: 'x', tls: undefined })).toThrow(TypeError)
     tunnel.setTrust({ ca: secrets.ca, tls: undefined })
     await tunnel.connected()

@@ -4,7 +4,7 @@ import { SeenExchanges } from '../../client/seen-exchanges.ts'
 import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
 
-describe('BegunExchanges', () => {
+describe('SeenExchanges', () => {
   it('refuses an exchange that is in progress, or ended within 60 s', () => {
     let now = 0
     const begun = new SeenExchanges(100, () => now)
@@ -46,7 +46,7 @@ describe('BegunExchanges', () => {
     expect(begun.size).toBe(1)
   })
 
-  it('forgets what is over', () => {
+  it('forgets exchanges that ended long ago', () => {
     let now = 0
     const begun = new SeenExchanges(100, () => now)
     for (let i = 0; i < 50; i++) {

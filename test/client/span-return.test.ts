@@ -21,7 +21,7 @@ function start() {
   return { tracer, sent, requests }
 }
 
-test("a request's spans go when it is over, its parts first", () => {
+test("a request's spans are sent when it ends, children first", () => {
   const { tracer, requests } = start()
   const whole = tracer.start('GET', 'server', PARENT)
   const call = whole.child('GET', 'client')
@@ -58,10 +58,10 @@ test('only what the edge cannot know is sent, and nothing that a caller chose br
   span.set('url.full', `http://a/\x00\u2028${'y'.repeat(500)}`)
   span.end()
   vi.advanceTimersByTime(1000)
-  const [told] = requests()[0]!.spans
-  expect(Object.keys(told!.attributes!)).toEqual(['url.full'])
-  expect(told!.attributes!['url.full']).toMatch(/^http:\/\/a\/\?\?y{245}$/)
-  expect(told!.name).toMatch(/^GET \/\?\?\?x{248}$/)
+  const [sent] = requests()[0]!.spans
+  expect(Object.keys(sent!.attributes!)).toEqual(['url.full'])
+  expect(sent!.attributes!['url.full']).toMatch(/^http:\/\/a\/\?\?y{245}$/)
+  expect(sent!.name).toMatch(/^GET \/\?\?\?x{248}$/)
 })
 
 describe('bounds', () => {
@@ -98,7 +98,7 @@ describe('bounds', () => {
     expect(requests()[0]!.spans.at(-1)).toMatchObject({ parent: PARENT.spanId })
   })
 
-  test('at the end one message goes, and nothing after it', () => {
+  test('closing sends one last message, and nothing after it', () => {
     const { tracer, sent } = start()
     for (let i = 0; i < 1000; i++) tell(tracer)
     tracer.close()

@@ -47,7 +47,7 @@ async function session(target: Target, features = ['checks']): Promise<FakeSessi
 const ASKED = 'the server asks which targets accept connections'
 const DEAD = 'http://127.0.0.1:9'
 
-test('the routes, and why one has no answer, without an address', async () => {
+test('each route is reported, with the reason if it failed, and without an address', async () => {
   const { url, dialled } = await service()
   const router = createRouter({
     routes: {
@@ -74,7 +74,7 @@ test('the routes, and why one has no answer, without an address', async () => {
   expect(log).toContain(ASKED)
 })
 
-test('for a URL, too: a server that asks often, and names an address, gets the same answer and causes no more connections', async () => {
+test('a URL is checked, too: a server that asks often, and names an address, gets the same answer and causes no more connections', async () => {
   const { url, dialled } = await service()
   const elsewhere = await service()
   const peer = await session(url)
@@ -105,7 +105,7 @@ test('a server that did not name the feature gets no answer', async () => {
   expect([peer.has('checked'), dialled.count]).toEqual([false, 0])
 })
 
-test("an embedder's words about its target are cut to what a server can read", async () => {
+test("an embedder's answer about its target is cut to what a server accepts", async () => {
   const { url } = await service()
   const { handler } = createRouter({ routes: { routes: [{ name: 'a', match: {}, target: url }] } })
   const one = { route: 'a name\nthat is none', target: url, ms: Number.MAX_VALUE, error: undefined }
@@ -123,11 +123,11 @@ test.each<[string, object, object]>([
   ['a reason that is no id', { error: { reason: 'no route to host' } }, { code: 'internal' }],
   ['a route without a name', { route: undefined }, { route: 'unnamed' }],
   ['no number of the others', {}, {}],
-])("%s is sent in the protocol's form", async (_what, said, told) => {
+])("%s is sent in the protocol's form", async (_what, said, expected) => {
   const { handler } = createRouter({ routes: { routes: [] } })
   const check = async () => ({ targets: [{ route: 'api', target: DEAD, ms: 3, ...said }] }) as never
   const peer = await session({ handler, check })
   peer.send({ type: 'check', id: 1 })
-  const answer = { type: 'checked', id: 1, targets: [{ route: 'api', ms: 3, ...told }], more: 0 }
+  const answer = { type: 'checked', id: 1, targets: [{ route: 'api', ms: 3, ...expected }], more: 0 }
   expect(await peer.receive('checked')).toEqual(answer)
 })

@@ -100,7 +100,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('goes on for hours without a gap', async () => {
+  it('renews for hours without a gap', async () => {
     const { keeper, sent } = keep(async () => fresh(20))
     await keeper.get()
     let ended = 0
@@ -153,7 +153,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('gives the source 10 s', async () => {
+  it('waits 10 s for the source', async () => {
     const { keeper } = keep(() => new Promise<string>(() => {}))
     const result = keeper.get().catch((error: Error) => error.message)
     await vi.advanceTimersByTimeAsync(10_000)
@@ -161,7 +161,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('asks the source once for several that wait', async () => {
+  it('asks the source once for several waiting dials', async () => {
     const source = vi.fn(async () => fresh())
     const { keeper } = keep(source)
     await Promise.all([keeper.get(), keeper.get(), keeper.get()])
@@ -204,7 +204,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('accepts a token that it is given', async () => {
+  it('accepts a token that is set by hand', async () => {
     const { keeper, sent } = keep(fresh())
     await keeper.get()
     const next = jwt(START_MS / 1000, 900)
@@ -214,7 +214,7 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
-  it('asks a source again near the end of a token that it was given', async () => {
+  it('asks the source again before a token that was set by hand expires', async () => {
     const source = vi.fn(async () => fresh(300))
     const { keeper, sent } = keep(source)
     await keeper.get()
@@ -277,8 +277,8 @@ describe('TokenKeeper', () => {
   })
 })
 
-describe('readClaims', () => {
-  it('reads what is there and nothing else', () => {
+describe('readOwnClaims', () => {
+  it('reads the claims that are present, and nothing else', () => {
     expect(readOwnClaims(jwt(100, 10))).toEqual({
       sub: 'prod',
       aud: [],

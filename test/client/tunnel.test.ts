@@ -107,7 +107,7 @@ describe('connect', () => {
     expect(tunnel.stats()).toMatchObject({ runtime: 'prod', epoch: 7, active: true, ready: true, reconnects: 0 })
   })
 
-  it('identifies itself in hello, the same in each session', async () => {
+  it('identifies itself in hello, in the same way on each session', async () => {
     const server = await fake()
     const cors = [{ path: '/app-proxy', origins: ['https://ui.example.com'] }]
     startTunnel(optionsFor(server, { connections: 3, allowCallers: ['10.0.0.0/8'], cors, instance: 'pod-1' }))
@@ -168,7 +168,7 @@ describe('connect', () => {
     expect(reasons).toEqual(['there is no token: ENOENT: no such file', 'there is no token: ENOENT: no such file'])
   })
 
-  it('goes on after a refusal, with a warning and a fresh token', async () => {
+  it('keeps trying after a refusal, with a warning and a fresh token', async () => {
     const server = await fake()
     server.refusal = 'HTTP/1.1 401 No\r\nx-request-id: 7f3a\r\ncontent-length: 0\r\n\r\n'
     const refused: TunnelEvents['refused'][] = []
@@ -332,7 +332,7 @@ describe('a session that is lost', () => {
     expect((await event(tunnel, 'disconnected')).reason).toBe('the peer does not answer pings')
   })
 
-  it('includes one that the server welcomes and never takes into service', async () => {
+  it('may be one that the server welcomes and never takes into service', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
@@ -356,7 +356,7 @@ describe('a session that is lost', () => {
     expect((await disconnected).reason).toBe('revoked')
   })
 
-  it('logs what the server has to say', async () => {
+  it('has the notices of the server in the log', async () => {
     const server = await fake()
     const said = Promise.withResolvers<string>()
     const warn = (_fields: object, message: string) => said.resolve(message)
@@ -479,7 +479,7 @@ describe('several replicas', () => {
     ])
   })
 
-  it('and is kept as long as there is no other', async () => {
+  it('a shared replica is kept as long as there is no other', async () => {
     const [a, b] = [await fake(), await fake()]
     const tunnel = startTunnel(
       optionsFor(a, { url: [a.url, b.url], connections: 2, backoff: { ...quick, moveMs: 10 } }),

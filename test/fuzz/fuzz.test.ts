@@ -45,7 +45,7 @@ describe('the fuzzer', () => {
     expect(String(find?.error)).toContain('there is no X')
   })
 
-  it('finds what is never given back', async () => {
+  it('finds a leak', async () => {
     const kept: Buffer[] = []
     const leaking: FuzzTarget = {
       name: 'leaking',
@@ -56,7 +56,7 @@ describe('the fuzzer', () => {
     expect(String(find?.error)).toContain('live bytes grew')
   })
 
-  it('finds an input that computes for long, and none that the machine kept waiting', async () => {
+  it('finds an input that takes long to compute, but none that the machine delayed', async () => {
     const idle: FuzzTarget = { name: 'idle', generate: () => Buffer.alloc(1), execute: () => {} }
     let ms = 0
     const later = () => {
@@ -71,7 +71,7 @@ describe('the fuzzer', () => {
     expect(String(computed.find?.error)).toContain('one input took 6000 ms')
   })
 
-  it('makes the same inputs from the same seed, and others from another', () => {
+  it('makes the same inputs from the same seed, and different ones from another', () => {
     const inputs = (seed: string) =>
       TARGETS.map(target => target.generate(new Random(`${seed}/${target.name}/7`)).toString('hex'))
     expect(inputs('a')).toEqual(inputs('a'))
@@ -113,7 +113,7 @@ describe('npm run fuzz', () => {
     SECONDS * 1000 + 120_000,
   )
 
-  it('says which targets there are', async () => {
+  it('lists the targets', async () => {
     const { code, text } = await run('--only', 'nothing')
     expect(code).toBe(2)
     expect(text).toContain('http1-edge')

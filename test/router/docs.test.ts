@@ -9,7 +9,7 @@ import { makeSecrets } from '../support/secrets.ts'
 
 const doc = await readFile(resolve(import.meta.dirname, '../../docs/routes.md'), 'utf8')
 
-it('the example is a good file', async () => {
+it('the example is valid', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'sallyport-docs-'))
   await writeFile(join(folder, 'internal-ca.pem'), (await makeSecrets()).ca)
   const yaml = /```yaml\n([\s\S]*?)```/.exec(doc)![1]!

@@ -15,7 +15,7 @@ function random(seed: number): () => number {
   }
 }
 
-it('600 exchanges, a third of them broken off somewhere', async () => {
+it('600 exchanges, a third of which break off', async () => {
   const next = random(20_260_401)
   const pick = <T>(list: readonly T[]): T => list[Math.floor(next() * list.length)]!
   const CHUNKED = 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n'
@@ -29,7 +29,7 @@ it('600 exchanges, a third of them broken off somewhere', async () => {
     if (kind === 'garbage') socket.write('garbage\r\n\r\n')
     if (kind === 'half') socket.end('HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc')
   })
-  let told = 0
+  let recorded = 0
   const service = await serveRouter({
     port: 0,
     routes: {
@@ -38,7 +38,7 @@ it('600 exchanges, a third of them broken off somewhere', async () => {
         { name: 'down', match: { path: '/down' }, target: 'http://127.0.0.1:1', retries: { attempts: 1 } },
       ],
     },
-    onExchange: () => told++,
+    onExchange: () => recorded++,
   })
   const one = async () => {
     const socket = connect(service.address.port, '127.0.0.1')
@@ -60,8 +60,8 @@ it('600 exchanges, a third of them broken off somewhere', async () => {
   const { idle, connections } = service.stats().upstreams
   expect(connections).toBe(idle)
   // A caller that left before anything was read is no exchange.
-  expect(told).toBe(service.stats().total)
-  expect(told).toBeGreaterThan(400)
+  expect(recorded).toBe(service.stats().total)
+  expect(recorded).toBeGreaterThan(400)
   await service.close({ graceMs: 0 })
   expect(service.stats()).toMatchObject({ active: 0, connections: 0, upstreams: { connections: 0, idle: 0 } })
   await up.until(() => up.sockets.every(socket => socket.destroyed))

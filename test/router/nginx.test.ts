@@ -174,10 +174,10 @@ describe.runIf(needs('nginx'))('behind a real nginx', () => {
       const signature = createHmac('sha256', 'x').update(body).digest('hex')
       const headers = { 'x-hub-signature-256': signature, 'content-encoding': 'gzip' }
       const answer = await ask('/app-proxy//a%2Fb/%7e?q=%2f&r=//', { method: 'POST', body, headers })
-      const told = JSON.parse(answer.text)
-      expect(told.hash).toBe(createHash('sha256').update(body).digest('hex'))
-      expect(told.url).toBe('/app-proxy//a%2Fb/%7e?q=%2f&r=//')
-      expect(told.headers).toMatchObject(headers)
+      const arrived = JSON.parse(answer.text)
+      expect(arrived.hash).toBe(createHash('sha256').update(body).digest('hex'))
+      expect(arrived.url).toBe('/app-proxy//a%2Fb/%7e?q=%2f&r=//')
+      expect(arrived.headers).toMatchObject(headers)
     }
   })
 
@@ -266,7 +266,7 @@ describe.runIf(needs('nginx'))('behind a real nginx', () => {
     await raw.until(() => raw.sockets[index]?.destroyed === true)
   })
 
-  it('an upstream that breaks midway is a cut for the caller', async () => {
+  it('an upstream that breaks off midway cuts the response', async () => {
     onRaw = socket =>
       socket.write('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n', () => socket.resetAndDestroy())
     const answer = await rawAsk(`GET /raw/cut HTTP/1.1\nhost: ${HOST}\nconnection: close\n\n`)

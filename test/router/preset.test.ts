@@ -48,7 +48,7 @@ describe('the preset of the GitOps runtime', () => {
     })
   })
 
-  it('lets a server keep webhooks if told to, and accepts other methods as before', () => {
+  it('lets a server keep webhooks if that is set, and accepts other methods as before', () => {
     for (const inbox of [undefined, 'off', 'fallback', 'always'] as const) {
       const asked = createRouter({ routes: gitopsRuntime({ namespaces: ['demo'], inbox }) })
       for (const method of ['POST', 'GET', 'PUT']) {

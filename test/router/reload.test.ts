@@ -109,7 +109,7 @@ describe('a routes file that changes', () => {
     expect(new Set(answers)).toEqual(new Set(['ok', 'no']))
   })
 
-  it('and is bad is refused and logged, and the old table stays', async () => {
+  it('to an invalid one is refused and logged, and the old table stays in force', async () => {
     const file = join(folder, 'routes.yaml')
     await writeFile(file, yaml(one.url))
     const { logger, until } = told()
@@ -127,7 +127,7 @@ describe('a routes file that changes', () => {
     expect(await body()).toBe('no')
   })
 
-  it('that is bad at the start stops the service from starting', async () => {
+  it('that is invalid at the start keeps the service from starting', async () => {
     const file = join(folder, 'routes.yaml')
     await expect(serveRouter({ port: 0, routes: { file } })).rejects.toThrow(`cannot read ${file} (ENOENT)`)
     await writeFile(file, 'routes: [')
@@ -136,7 +136,7 @@ describe('a routes file that changes', () => {
 })
 
 describe('reload with a table', () => {
-  it('throws for a bad one and keeps the old', async () => {
+  it('throws for an invalid one and keeps the old one', async () => {
     await using router = createRouter({ routes: { routes: [{ name: 'a', match: {}, target: one.url }] } })
     expect(() => router.reload({ routes: [{ name: 'a', match: {}, target: 'nonsense' }] })).toThrow(RouteTableError)
     expect(router.match({ url: '/' })).toMatchObject({ outcome: 'forward', route: 'a', target: one.url })

@@ -176,7 +176,7 @@ describe('a key __proto__ in a file is a key like any other', () => {
   })
 })
 
-it('compiling a large table told apart by methods takes work in proportion to its size', () => {
+it('compiling a large table whose routes differ only in their methods takes work in proportion to its size', () => {
   const routes = (count: number) =>
     Array.from({ length: count }, (_, i) => ({ name: `r${i}`, match: { methods: [`M${i}`] }, target: 'http://b' }))
   const work = (count: number): number => {

@@ -15,9 +15,9 @@ afterEach(async () => {
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
 
 async function ask(trustedProxies: string[]) {
-  const told: unknown[] = []
+  const received: unknown[] = []
   const upstream = createServer((request, response) => {
-    told.push(request.headers.traceparent)
+    received.push(request.headers.traceparent)
     response.writeHead(404).end()
   }).listen(0, '127.0.0.1')
   await once(upstream, 'listening')
@@ -33,21 +33,21 @@ async function ask(trustedProxies: string[]) {
   const url = `http://127.0.0.1:${service.address.port}/a/b?secret=1`
   const [response] = await once(get(url, { headers, agent: false }), 'response')
   await text(response)
-  return { spans, told, target }
+  return { spans, received, target }
 }
 
 test("a trusted proxy's trace is joined and passed on to the upstream", async () => {
-  const { spans, told, target } = await ask(['127.0.0.1'])
+  const { spans, received, target } = await ask(['127.0.0.1'])
   await spans.named('GET /a')
   expect(waterfall(spans.finished, 'http.response.status_code', 'url.full', 'error.type')).toEqual([
     'GET /a server http.response.status_code=404',
     `  GET client FAILED http.response.status_code=404 url.full=${target}/b error.type=404`,
   ])
   const { spanId } = await spans.named('GET')
-  expect(told).toEqual([`00-${TRACE}-${spanId}-01`])
+  expect(received).toEqual([`00-${TRACE}-${spanId}-01`])
 })
 
 test("a stranger's trace is not passed on", async () => {
-  const { spans, told } = await ask([])
-  expect([told, spans.finished]).toEqual([[undefined], []])
+  const { spans, received } = await ask([])
+  expect([received, spans.finished]).toEqual([[undefined], []])
 })

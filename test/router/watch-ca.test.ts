@@ -37,26 +37,26 @@ function put(name: string, text: string): void {
 
 /** What is reported, in order; `next` waits for the next report. */
 function watch() {
-  const told: string[] = []
-  let heard: (() => void) | undefined
-  const tell = (what: string) => {
-    told.push(what)
-    heard?.()
+  const reported: string[] = []
+  let wake: (() => void) | undefined
+  const report = (what: string) => {
+    reported.push(what)
+    wake?.()
   }
   const text = readFileSync(file, 'utf8')
   watcher = watchRoutes(text, parseRoutes(text, file), {
     file,
     parse: parseRoutes,
-    onTable: (table: RouteTable) => tell(table.routes[0]!.name),
-    onError: error => tell(/\(ENOENT\)|no PEM/.exec(error.message)?.[0] ?? error.message),
+    onTable: (table: RouteTable) => report(table.routes[0]!.name),
+    onError: error => report(/\(ENOENT\)|no PEM/.exec(error.message)?.[0] ?? error.message),
   })
   const next = async () => {
-    const before = told.length
-    if (before === taken) await new Promise<void>(resolve => (heard = resolve))
-    return told[taken++]
+    const before = reported.length
+    if (before === taken) await new Promise<void>(resolve => (wake = resolve))
+    return reported[taken++]
   }
   let taken = 0
-  return { told, next }
+  return { reported, next }
 }
 
 it('a rotated CA takes effect', async () => {
@@ -91,11 +91,11 @@ it('a CA file that disappears and returns unchanged is reported each time', asyn
 })
 
 it('rewriting a file unchanged does nothing', async () => {
-  const { told, next } = watch()
+  const { reported, next } = watch()
   put('tls/ca.pem', ca)
   put('routes.yaml', routes('a', 'tls/ca.pem'))
   await new Promise(resolve => setImmediate(resolve))
   put('routes.yaml', routes('c', 'tls/ca.pem'))
   expect(await next()).toBe('c')
-  expect(told).toEqual(['c'])
+  expect(reported).toEqual(['c'])
 })

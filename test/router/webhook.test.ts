@@ -263,7 +263,7 @@ describe('R8 over HTTP/1.1', () => {
     },
   )
 
-  it('we ask a caller that waits for 100, and its upstream has nothing to wait for', async () => {
+  it('a caller that expects 100 gets it from us, and the upstream sees no Expect', async () => {
     const upstream = await raw((socket, text) => text.endsWith('{"a":1}') && socket.write(OK))
     const { address } = await serve(upstream.url)
     const answer = await rawCall(address.port, post('{"a":1}', sign('{"a":1}'), 'expect: 100-continue'))
@@ -459,7 +459,7 @@ describe('as a layer', () => {
     { weight: 1, arbitrary: fc.constantFrom('head', 'answer', 'fail', 'leave').map(kind => ({ kind, bytes: 0 })) },
   )
 
-  it('R8 in any order: no forgery completes at the upstream, credit adds up, and each end is told once', () => {
+  it('R8 in any order: no forgery completes at the upstream, credit adds up, and each end is notified once', () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 40 }), fc.boolean(), (steps, good) => {
         const body = Buffer.concat(steps.map(({ kind, bytes }) => Buffer.alloc(kind === 'chunk' ? bytes : 0, 7)))
@@ -647,7 +647,7 @@ describe('as a layer', () => {
     expect(late.both.events.at(-1)).toBe('requestAbort cancelled')
   })
 
-  it('a forgery: the upstream is told once, and what arrives afterwards is dropped', () => {
+  it('a forgery: the upstream is reset once, and what arrives afterwards is dropped', () => {
     const { both, sink } = begin(Buffer.alloc(1))
     sink.requestData(Buffer.alloc(100_000))
     sink.requestData(Buffer.alloc(100_000))
@@ -689,7 +689,7 @@ describe('R9 a delivery from the inbox', () => {
     expect(run(late({ headers })).events).toContain('responseAbort webhook-signature')
   })
 
-  it('nobody is believed without a session', () => {
+  it('its fields are trusted only on a session', () => {
     expect(run(late({ session: undefined })).events).toContain('responseAbort webhook-signature')
   })
 
@@ -748,7 +748,7 @@ describe('R9 a delivery from the inbox', () => {
     }
   })
 
-  it('bodies that wait for a signature are bounded, and give their room back', () => {
+  it('bodies that wait for a signature are bounded, and their room is freed', () => {
     const room = new BodyRoom()
     const start = () => {
       const both = ends()
@@ -792,7 +792,7 @@ describe('R9 a delivery from the inbox', () => {
   })
 })
 
-describe('room for bodies that wait whole', () => {
+describe('room for bodies that are held whole', () => {
   const from = (address: string): HttpRequest => ({
     ...EXCHANGE,
     method: 'POST',
@@ -831,7 +831,7 @@ describe('room for bodies that wait whole', () => {
       for (let sent = 0; sent < bytes; sent += 64 * KIB) sink.requestData(Buffer.alloc(64 * KIB))
     }
 
-    it('forgers in one network keep out none from another, and all of the room comes back', () => {
+    it('forgers in one network keep nobody out of another, and all the room is freed', () => {
       const room = new BodyRoom()
       const forgers = Array.from({ length: 64 }, () => begin(room, '198.51.100.9', Buffer.alloc(0)))
       for (const { sink } of forgers) lumps(sink, 896 * KIB)
@@ -855,7 +855,7 @@ describe('room for bodies that wait whole', () => {
     })
   })
 
-  it('a valid body gives way to nobody', () => {
+  it('a valid body is never evicted', () => {
     const room = new BodyRoom()
     const both = ends()
     const body = Buffer.alloc(20 * MIB)

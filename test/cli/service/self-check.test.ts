@@ -29,7 +29,7 @@ function watch(tunnel: Tunnel, options: ClientOptions, afterMs: number): string[
   return lines
 }
 
-test('a client that cannot connect says once at which step, and what helps', async () => {
+test('a client that cannot connect logs once which step fails, and what helps', async () => {
   const secrets = await makeSecrets()
   const token = await secrets.token('demo')
   const options = { url: 'wss://127.0.0.1:1', token, target: 'http://127.0.0.1:1', proxy: '' }
@@ -43,7 +43,7 @@ test('a client that cannot connect says once at which step, and what helps', asy
   expect(lines).toHaveLength(1)
 })
 
-test('a connected client says nothing; once its server has gone, it does', async () => {
+test('a connected client logs nothing until its server is gone', async () => {
   const pair: Pair = await startPair({ target: 'http://127.0.0.1:1' })
   stops.push(() => pair.stop())
   const { secrets, server } = pair
@@ -59,7 +59,7 @@ test('a connected client says nothing; once its server has gone, it does', async
   await expect.poll(() => lines).toEqual([expect.stringMatching(/^warn no session for 1 s; tcp/)])
 })
 
-test('it checks the path with the authorities that were reloaded', async () => {
+test('the check uses reloaded authorities', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'sallyport-self-check-'))
   stops.push(() => rmSync(folder, { recursive: true }))
   const ca = join(folder, 'ca.pem')

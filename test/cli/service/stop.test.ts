@@ -12,7 +12,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('the first asks for a graceful end, the second for an immediate one', async () => {
+test('the first signal asks for a graceful stop, the second for an immediate one', async () => {
   process.emit('SIGTERM', 'SIGTERM')
   await expect(stop.stopped).resolves.toBe('SIGTERM')
   expect(stop.now.aborted).toBe(false)

@@ -64,16 +64,16 @@ describe('run', () => {
     ['late', (words: string[], _: AbortSignal) => runTokenCommand(words, 3000)],
     ['given up', (words: string[], signal: AbortSignal) => runTokenCommand(words, undefined, signal)],
   ])('what a shell has started ends with it, when it is %s', async (_, begin) => {
-    const told = join(mkdtempSync(join(tmpdir(), 'sallyport-command-')), 'pid')
+    const pidFile = join(mkdtempSync(join(tmpdir(), 'sallyport-command-')), 'pid')
     const closing = new AbortController()
-    const running = begin(['sh', '-c', `sleep 1000 & echo $! > ${told}; wait`], closing.signal)
+    const running = begin(['sh', '-c', `sleep 1000 & echo $! > ${pidFile}; wait`], closing.signal)
     running.catch(() => {})
-    await eventually(() => expect(readFileSync(told, 'utf8')).toMatch(/^\d+\n$/))
+    await eventually(() => expect(readFileSync(pidFile, 'utf8')).toMatch(/^\d+\n$/))
     closing.abort()
     await expect(running).rejects.toThrow()
-    const pid = Number(readFileSync(told, 'utf8'))
+    const pid = Number(readFileSync(pidFile, 'utf8'))
     await eventually(() => expect(isAlive(pid)).toBe(false))
-    rmSync(dirname(told), { recursive: true })
+    rmSync(dirname(pidFile), { recursive: true })
   })
 
   test('a missing one', async () => {

@@ -38,7 +38,7 @@ function startWatching(path: string, current: string | undefined): void {
 }
 
 /** Resolves when one more text, or the loss of the file, has been reported. */
-function told(): Promise<void> {
+function nextChange(): Promise<void> {
   return new Promise(resolve => {
     wake = resolve
   })
@@ -48,7 +48,7 @@ test('a new file that is renamed over the old one', async () => {
   const path = join(folder, 'token')
   writeFileSync(path, 'one')
   startWatching(path, 'one')
-  const next = told()
+  const next = nextChange()
   writeFileSync(join(folder, 'token.new'), 'two')
   renameSync(join(folder, 'token.new'), path)
   await next
@@ -58,7 +58,7 @@ test('a new file that is renamed over the old one', async () => {
 test('a file that does not exist yet', async () => {
   const path = join(folder, 'token')
   startWatching(path, undefined)
-  const next = told()
+  const next = nextChange()
   writeFileSync(path, 'one')
   await next
   expect(seen).toEqual(['one'])
@@ -76,7 +76,7 @@ test('the links that Kubernetes swaps', async () => {
   symlinkSync('..1', join(folder, '..data'))
   symlinkSync('..data/token', path)
   startWatching(path, 'one')
-  const next = told()
+  const next = nextChange()
   symlinkSync('..2', join(folder, '..data.new'))
   renameSync(join(folder, '..data.new'), join(folder, '..data'))
   await next
@@ -87,11 +87,11 @@ test('a file that disappears is reported once, and its return is noticed', async
   const path = join(folder, 'token')
   writeFileSync(path, 'one')
   startWatching(path, 'one')
-  const lost = told()
+  const lost = nextChange()
   unlinkSync(path)
   await lost
   expect(gone).toHaveLength(1)
-  const back = told()
+  const back = nextChange()
   writeFileSync(path, 'two')
   await back
   expect(seen).toEqual(['two'])

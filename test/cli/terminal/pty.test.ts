@@ -160,7 +160,7 @@ describe.runIf(needs('script'))('at a terminal', () => {
     expect(quiet.raw).not.toMatch(COLOUR)
   })
 
-  test('-v says everything', async () => {
+  test('-v shows everything', async () => {
     const loud = new Typed(await clientArgs('http://127.0.0.1:9', '-v'))
     await loud.says(/info.*connected session=\S+ connection=0/)
     await failing(loud, /502.*upstream refused/)
@@ -174,7 +174,7 @@ describe.runIf(needs('script'))('at a terminal', () => {
     expect(await typed.interrupt()).toBe(0)
   })
 
-  test('a terminal stopped with Ctrl-S keeps a server neither from its work nor from its end', async () => {
+  test('a terminal stopped with Ctrl-S stops a server neither from serving nor from exiting', async () => {
     const typed = new Typed(serverArgs())
     await typed.says(/callers .*:\d+\r\n/)
     await typed.says(/clients .*\r\n/)

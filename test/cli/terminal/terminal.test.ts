@@ -63,7 +63,7 @@ test('one aligned line per request, and for a failure its code in words and what
   ])
 })
 
-test('a repeat is written over the line before, with a count', () => {
+test('a repeated line replaces the one before, with a count', () => {
   const { screen, terminal } = open()
   for (let n = 0; n < 12; n++) terminal.exchange(record({ status: 502, code: 'upstream-refused' }))
   expect(screen.rows).toHaveLength(2)
@@ -82,7 +82,7 @@ test('a repeat is written over the line before, with a count', () => {
   ])
 })
 
-test('nothing is written over in a resized window, or where letters may be wide', () => {
+test('no line is replaced in a resized window, or if characters may be wide', () => {
   const { screen, terminal } = open()
   terminal.exchange(record())
   screen.columns = 90
@@ -104,7 +104,7 @@ test.each([30, 40, 60, 80, 200])('rows fit a window of %i columns', columns => {
   expect(screen.rows.length).toBeGreaterThan(4)
 })
 
-test('what a caller or a server writes moves no cursor', () => {
+test('text from callers and servers cannot move the cursor', () => {
   const { screen, terminal } = open({ shows: 'all' })
   const evil = '\x1b[2J\x1b]0;title\x07\r\n\u009b31m\u202e\u2028\x08\x7f'
   terminal.exchange(record({ path: `/${evil}`, method: `G${evil}` }))
@@ -114,7 +114,7 @@ test('what a caller or a server writes moves no cursor', () => {
   expect(screen.rows.join('')).not.toMatch(/[\u202e\u2028]/)
 })
 
-test('a flood is counted, and its end too', () => {
+test('a flood of requests is counted up to its end', () => {
   const { screen, terminal } = open()
   for (let n = 0; n < 1000; n++) terminal.exchange(record({ path: `/${n}` }))
   expect(screen.rows.length).toBe(60)
@@ -122,7 +122,7 @@ test('a flood is counted, and its end too', () => {
   expect(screen.rows.at(-1)).toBe('09:08:07  and 940 more')
 })
 
-test('quiet shows only failures; without colours none is written', () => {
+test('quiet mode shows only failures; without colours, no escape code is written', () => {
   const { screen, terminal } = open({ shows: 'failures' })
   terminal.banner('public', 'https://demo')
   terminal.note('connected again')

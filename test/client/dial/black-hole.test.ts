@@ -41,9 +41,9 @@ describe.runIf(needs('netns', 'iptables'))('a path that swallows every packet', 
       expect(before).toBe(true)
       expect(noticed).toEqual({ client: expect.any(Number), server: expect.any(Number) })
       expect(isReadyInIt).toBe(false)
-      const told = `${Math.round(noticed.client)} ms at the client, ${Math.round(noticed.server)} ms at the server`
+      const times = `${Math.round(noticed.client)} ms at the client, ${Math.round(noticed.server)} ms at the server`
       console.log(
-        `black hole of ${holeMs / 1000} s at ping 2 s: noticed after ${told}; traffic ${Math.round(backMs)} ms later`,
+        `black hole of ${holeMs / 1000} s at ping 2 s: noticed after ${times}; traffic ${Math.round(backMs)} ms later`,
       )
     },
   )

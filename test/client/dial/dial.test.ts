@@ -261,7 +261,7 @@ describe('a dial that fails', () => {
     await opened(optionsFor(port, { trust: createTrust({ ca: secrets.ca, minVersion: 'TLSv1.2' }) }))
   })
 
-  it('ends at its deadline, whoever is silent', async () => {
+  it('ends at its deadline, at whichever step the other end is silent', async () => {
     const port = await listen(createTcp(() => {}))
     expect(await failure(optionsFor(port, { timeoutMs: 100 }))).toBe(
       `no answer from 127.0.0.1:${port} to the TLS handshake within 0 s`,
@@ -291,7 +291,7 @@ describe('a dial that fails', () => {
     )
   })
 
-  it('waits for no resolver once nobody wants it any more', async () => {
+  it('does not wait for a resolver once it is aborted', async () => {
     const resolver = { resolve: () => new Promise<never>(() => {}) } as unknown as Resolver
     const signal = AbortSignal.abort(new Error('enough'))
     await expect(dialServer(optionsFor(1, { resolver, signal }))).rejects.toThrow('enough')

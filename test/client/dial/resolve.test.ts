@@ -87,7 +87,7 @@ describe('the resolver', () => {
     vi.useRealTimers()
   })
 
-  it('fails if the answer cannot be read, and throws at nobody', async () => {
+  it('fails if the answer cannot be read, without an uncaught error', async () => {
     const read = () => {
       throw failing('EBROKEN')
     }

@@ -122,7 +122,7 @@ function frame(text: string, masked: boolean, first = 0x81): Buffer {
   ])
 }
 
-describe('a secret is shown nowhere, be it', () => {
+describe('a secret is never shown', () => {
   const places: Record<string, { headers?: HeaderList; path?: string; body?: string | Uint8Array }> = {
     'in authorization': { headers: ['authorization', `Bearer ${CANARY}`] },
     'in basic credentials': { headers: ['authorization', `Basic ${CANARY}`] },
@@ -553,7 +553,7 @@ describe('a replay', () => {
     ])
   })
 
-  it('changes what it is told to', async () => {
+  it('applies the edits', async () => {
     const { inspector, send, got } = ground()
     const { id } = send({ method: 'POST', headers: ['x-a', '1', 'x-b', '2'] }, 'old')
     const edits = { method: 'PUT', path: '/new?q', headers: { 'X-A': '3', 'x-b': null }, body: 'n\u00fc' }

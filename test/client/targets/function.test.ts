@@ -91,7 +91,7 @@ describe('a target function', () => {
     expect(headers).toEqual(['set-cookie', 'a=1', 'set-cookie', 'b=2', 'x-kept', '1'])
   })
 
-  it('cannot speak in our name', async () => {
+  it('cannot send our own error codes', async () => {
     const session = await serve(
       () => new Response(null, { headers: { 'sallyport-error': 'runtime-offline', 'x-kept': '1' } }),
     )
@@ -176,7 +176,7 @@ describe('a target function', () => {
       () => new Response('hello', { headers: { 'content-length': '9' } }),
       'the body of the Response is shorter than its content-length',
     ],
-  ])('that answers with %s is told why', async (_made, answer, problem) => {
+  ])('that answers with %s is refused with the reason', async (_made, answer, problem) => {
     const error = await new Promise<SallyportError>((abort, reject) => {
       const end = () => reject(new Error('it ended'))
       const response = {
@@ -327,7 +327,7 @@ describe('a target function', () => {
     await expect(session.exchange().answer()).rejects.toMatchObject({ reason: 'upstream-broken' })
   })
 
-  it('learns from its signal that the caller has left, while it thinks or while it sends, even if it kept no request', async () => {
+  it('learns from its signal that the caller has left, before or during its response, even if it kept no reference to the request', async () => {
     const aborted: string[] = []
     const cancelled = Promise.withResolvers<void>()
     const thinking = Promise.withResolvers<void>()
@@ -352,7 +352,7 @@ describe('a target function', () => {
     expect(aborted).toEqual(['/think', '/send'])
   })
 
-  it('that waits for its next event hears at once that its caller has left', async () => {
+  it('that waits for its next event learns at once that its caller has left', async () => {
     const cancelled = Promise.withResolvers<unknown>()
     const session = await serve(() => {
       const start = (controller: ReadableStreamDefaultController<Uint8Array>) =>

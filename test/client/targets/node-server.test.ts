@@ -63,7 +63,7 @@ describe('a node:http server that never listens', () => {
     expect(sockets.size).toBe(3)
   })
 
-  it('cannot speak in our name', async () => {
+  it('cannot send our own error codes', async () => {
     const target = createServer((_, response) => {
       response.writeHead(503, { 'sallyport-error': 'runtime-offline', 'x-kept': '1' }).end()
     })
@@ -164,7 +164,7 @@ describe('a node:http server that never listens', () => {
     for (let i = 0; i < 2; i++) expect(await session.exchange().answer()).toMatchObject({ status: 200, text: 'well' })
   })
 
-  it('hears of its timeout when nothing moves', async () => {
+  it('gets its timeout event when nothing moves', async () => {
     const session = await serve(
       createServer((_request, response) => void response.setTimeout(50, () => response.end('too late'))),
     )

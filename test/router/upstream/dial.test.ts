@@ -9,7 +9,7 @@ import { dialUpstream, SecureContexts } from '../../../router/upstream/dial.ts'
 import { LateListener } from '../../support/late-listener.ts'
 import { until } from '../../support/until.ts'
 
-test('a socket that is handed over keeps nothing of its dial, and a late error ends no process', async () => {
+test('a socket that is handed over keeps no listener of its dial, and a late error does not end the process', async () => {
   const server = createServer(() => {}).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
@@ -49,16 +49,16 @@ test('an address that answers late is waited for, even if the next one refuses',
   let begun = 0
   const onSocket = () => void begun++
   subscribe('net.client.socket', onSocket)
-  const told: (SallyportError | Socket | undefined)[] = []
+  const outcomes: (SallyportError | Socket | undefined)[] = []
   const target = makeTarget('http', 'late.test', late.port, new Map(), undefined)
   const giveUp = dialUpstream(target, '192.0.2.1', 60_000, new SecureContexts(), (error, socket) =>
-    told.push(error ?? socket),
+    outcomes.push(error ?? socket),
   )
   try {
-    await until(() => begun > 1 || told.length > 0)
+    await until(() => begun > 1 || outcomes.length > 0)
     late.accept()
-    await until(() => told.length > 0)
-    expect(told).toMatchObject([{ remoteAddress: '127.0.0.1' }])
+    await until(() => outcomes.length > 0)
+    expect(outcomes).toMatchObject([{ remoteAddress: '127.0.0.1' }])
   } finally {
     unsubscribe('net.client.socket', onSocket)
     vi.restoreAllMocks()

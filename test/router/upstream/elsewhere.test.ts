@@ -21,8 +21,8 @@ const THERE = ['10.0.0.1', '192.168.0.1', '192.0.2.1', 'fd00::1', '2001:db8::1']
 
 const family = (address: string) => (address.includes(':') ? 6 : 4)
 
-/** What `net` is told if the resolver returns these. */
-function told(addresses: readonly string[], all: boolean): unknown[] {
+/** What `net` is answered if the resolver returns these. */
+function answered(addresses: readonly string[], all: boolean): unknown[] {
   const found = addresses.map(address => ({ address, family: family(address) }))
   const resolver: LookupFunction = (_name, options, answer) => {
     if (options.all === true) answer(null, found)
@@ -38,17 +38,17 @@ function told(addresses: readonly string[], all: boolean): unknown[] {
 
 describe('a captured name', () => {
   it.each(HERE)('that is %s is an error', address => {
-    expect(told([address], true)).toEqual(['upstream-name'])
-    expect(told([address], false)).toEqual(['upstream-name'])
+    expect(answered([address], true)).toEqual(['upstream-name'])
+    expect(answered([address], false)).toEqual(['upstream-name'])
   })
 
   it.each(THERE)('that is %s leads there', address => {
-    expect(told([address], true)).toEqual([address])
-    expect(told([address], false)).toEqual([address])
+    expect(answered([address], true)).toEqual([address])
+    expect(answered([address], false)).toEqual([address])
   })
 
   it('that is both here and there leads there', () => {
-    expect(told([...HERE, ...THERE], true)).toEqual(THERE)
+    expect(answered([...HERE, ...THERE], true)).toEqual(THERE)
   })
 })
 

@@ -58,7 +58,7 @@ it('many exchanges share one session, and trailers come back', async () => {
   expect(sessions).toHaveLength(1)
 })
 
-it('a full session gets a companion', async () => {
+it('when a session is full, another one is opened', async () => {
   const { port, sessions } = await startH2c((stream, path) => {
     stream.respond({ ':status': 200 })
     if (path === '/hold') stream.write('x')
@@ -72,7 +72,7 @@ it('a full session gets a companion', async () => {
   holder.destroy()
 })
 
-it('of many at once, those that do not fit into a session open others', async () => {
+it('of many at once, those that do not fit into one session open others', async () => {
   const held: ServerHttp2Stream[] = []
   const { port, sessions } = await startH2c(stream => {
     held.push(stream)

@@ -50,20 +50,20 @@ function waitTogether(then: (giveUps: (() => void)[]) => void): { got: number[];
   return { got, giveUps }
 }
 
-it('as the session opens that has no room for it', async () => {
+it('may leave as the session opens that has no room for it', async () => {
   const { got } = waitTogether(giveUps => giveUps[PER_SESSION]!())
   await eventually(() => expect(got).toHaveLength(PER_SESSION))
   expect(budget.used).toBe(1)
 })
 
-it('while another session is opened for it', async () => {
+it('may leave while another session is opened for it', async () => {
   const used: number[] = []
   const leave = (giveUps: (() => void)[]) => {
     used.push(budget.used)
     giveUps[PER_SESSION]!()
     used.push(budget.used)
   }
-  // Once all have been told.
+  // Once all have been outcomes.
   const { got } = waitTogether(giveUps => queueMicrotask(() => leave(giveUps)))
   await eventually(() => expect(upstream.streams).toHaveLength(PER_SESSION))
   expect(used).toEqual([2, 1])
@@ -76,13 +76,13 @@ describe('a new session', () => {
 
   /** The outcome for each of `count` that wait together: that it was sent, or why not. */
   function sendTogether(count: number, connectMs = 60_000): string[] {
-    const told: string[] = []
+    const outcomes: string[] = []
     const done = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
       connection?.send({ ...request, method: 'POST' }, DEAF, 60_000)
-      told.push(error?.reason ?? 'sent')
+      outcomes.push(error?.reason ?? 'sent')
     }
     for (let i = 0; i < count; i++) pool.open('192.0.2.1', connectMs, done)
-    return told
+    return outcomes
   }
 
   function sayNothing(): void {
@@ -94,9 +94,9 @@ describe('a new session', () => {
 
   it('gets no more exchanges at once than its upstream accepts: the others get their own sessions', async () => {
     upstream.settings = taking(2)
-    const told = sendTogether(5)
+    const outcomes = sendTogether(5)
     await until(() => upstream.streams.length === 5)
-    expect(told).toEqual(Array(5).fill('sent'))
+    expect(outcomes).toEqual(Array(5).fill('sent'))
     expect(upstream.connections.map(({ streams }) => streams.size)).toEqual([2, 2, 1])
     expect(budget.used).toBe(3)
   })
@@ -119,24 +119,24 @@ describe('a new session', () => {
     ['speaks HTTP/1.1', 'upstream-broken', speakHttp1],
   ])('whose upstream %s: all who wait hear of it', async (_, reason, prepare) => {
     prepare()
-    const told = sendTogether(3, reason === 'upstream-timeout' ? 200 : 60_000)
-    await until(() => told.length === 3)
-    expect(told).toEqual(Array(3).fill(reason))
+    const outcomes = sendTogether(3, reason === 'upstream-timeout' ? 200 : 60_000)
+    await until(() => outcomes.length === 3)
+    expect(outcomes).toEqual(Array(3).fill(reason))
     expect([budget.used, pool.size, upstream.connections.length]).toEqual([0, 0, 1])
     await until(() => upstream.connections[0]!.socket.destroyed)
   })
 
-  it('is waited for no longer than each may: neither one that another began, nor one after the other', async () => {
+  it('is awaited by each exchange no longer than its own deadline, whoever began it, and however many come one after another', async () => {
     sayNothing()
-    const told: string[] = []
-    const tell = (name: string) => (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
+    const outcomes: string[] = []
+    const note = (name: string) => (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
       connection?.send(request, DEAF, 60_000)
-      told.push(`${name} ${error?.reason ?? 'sent'}`)
+      outcomes.push(`${name} ${error?.reason ?? 'sent'}`)
     }
-    const giveUp = pool.open('192.0.2.1', 60_000, tell('patient'))
-    pool.open('192.0.2.1', 50, tell('hasty'))
-    await until(() => told.length === 1)
-    expect(told.splice(0)).toEqual(['hasty upstream-timeout'])
+    const giveUp = pool.open('192.0.2.1', 60_000, note('patient'))
+    pool.open('192.0.2.1', 50, note('hasty'))
+    await until(() => outcomes.length === 1)
+    expect(outcomes.splice(0)).toEqual(['hasty upstream-timeout'])
     giveUp()
     // The first session has room for one, and takes a while to say so; the second says nothing.
     const first = upstream.connections.length
@@ -146,10 +146,10 @@ describe('a new session', () => {
       setTimeout(() => connection.send(frame(TYPE.settings, 0, 0, taking(1))), 200)
     }
     const ms = unhurried(2000)
-    for (let i = 0; i < 3; i++) pool.open('192.0.2.1', ms, tell('one'))
-    setTimeout(() => told.push('late'), ms + 100)
-    await until(() => told.includes('late'))
-    expect(told).toEqual(['one sent', 'one upstream-timeout', 'one upstream-timeout', 'late'])
+    for (let i = 0; i < 3; i++) pool.open('192.0.2.1', ms, note('one'))
+    setTimeout(() => outcomes.push('late'), ms + 100)
+    await until(() => outcomes.includes('late'))
+    expect(outcomes).toEqual(['one sent', 'one upstream-timeout', 'one upstream-timeout', 'late'])
     expect([budget.used, pool.size, upstream.connections.length]).toEqual([1, 1, first + 2])
   })
 

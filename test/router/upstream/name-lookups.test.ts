@@ -86,10 +86,10 @@ describe('if only slow names wait', () => {
       'want a 1, want b 2, pass 1000, missing a, missing b, want a 3, want b 4, found a, found b',
       'ask a, ask b, 1: ENOTFOUND, 2: ENOTFOUND, ask a, ask b, 3: address of a, 4: address of b',
     ],
-  ])('%s', (_, script, told) => {
+  ])('%s', (_, script, expected) => {
     const { names, log, play } = played(1, true)
     play(script)
-    expect(log.join(', ')).toBe(told)
+    expect(log.join(', ')).toBe(expected)
     expect(names.size).toBe(0)
   })
 })
@@ -97,7 +97,7 @@ describe('if only slow names wait', () => {
 describe('lookups of names', () => {
   it.each([
     ['a name is asked for at once', 1, 'want a 1, found a', 'ask a, 1: address of a'],
-    ['a failure is told as it is', 1, 'want a 1, missing a', 'ask a, 1: ENOTFOUND'],
+    ['a failure is passed on as it is', 1, 'want a 1, missing a', 'ask a, 1: ENOTFOUND'],
     [
       'one waits while one is asked',
       1,
@@ -142,7 +142,7 @@ describe('lookups of names', () => {
       'ask a, ask c, 1: address of a, 3: address of c',
     ],
     [
-      'of two who share, the other is told',
+      'of two who share, the other is answered',
       1,
       'want a 1, want b 2, want b 3, leave b 2, found a, found b',
       'ask a, ask b, 1: address of a, 3: address of b',
@@ -195,10 +195,10 @@ describe('lookups of names', () => {
       'want a 1, want b 2@2001:db8::1, want c 3@2001:db8::2, want d 4, missing a, missing b, missing d, missing c',
       'ask a, ask b, 1: ENOTFOUND, ask d, 2@2001:db8::1: ENOTFOUND, ask c, 4: ENOTFOUND, 3@2001:db8::2: ENOTFOUND',
     ],
-  ] as [string, number, string, string][])('%s', (_, atOnce, script, told) => {
+  ] as [string, number, string, string][])('%s', (_, atOnce, script, expected) => {
     const { names, log, play } = played(atOnce)
     play(script)
-    expect(log.join(', ')).toBe(told)
+    expect(log.join(', ')).toBe(expected)
     expect(names.size).toBe(0)
   })
 

@@ -62,7 +62,7 @@ async function wave(): Promise<void> {
   for (const sink of sinks) sink.requestAbort(new SallyportError('cancelled'))
 }
 
-it('callers who leave end nothing that others have on the session', async () => {
+it('callers who leave do not end the exchanges of others on the session', async () => {
   const began = Promise.withResolvers<void>()
   let lost: SallyportError | undefined
   const abort = (error: SallyportError) => {
