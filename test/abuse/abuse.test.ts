@@ -1,4 +1,4 @@
-/** The server under attack: others do not lose anything by it, and nothing of it stays. */
+/** The server under attack: other tenants lose nothing, and nothing of the attack is left behind. */
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { long, short } from '../support/needs.ts'
 import { CALLER_ATTACKS } from './attacks/callers.ts'
@@ -9,13 +9,13 @@ import { excess, measure, measureTable, type Result } from './measure.ts'
 import { World } from './world.ts'
 
 const MIB = 1024 * 1024
-/** Full counts take minutes; a normal run does a part of each in each of its rounds. */
+/** Full counts take minutes. A normal run does a part of each attack in each of its rounds. */
 const SHARE = long ? 1 : 0.03
 const ROUNDS = 5
 const ATTACKS = [HTTP2_ATTACKS, HANDSHAKE_ATTACKS, SESSION_ATTACKS, CALLER_ATTACKS].flatMap(attacks =>
   short ? attacks.slice(0, 1) : attacks,
 )
-/** What the server may hold, whatever comes: 256 MiB of buffers, 64 MiB to be sent again, and itself. */
+/** What the server may hold under any attack: 256 MiB of buffers, 64 MiB kept for retries, and the process itself. */
 const CEILING_BYTES = 512 * MIB
 
 vi.setConfig({ testTimeout: 600_000 })

@@ -1,14 +1,14 @@
 // @module-tag slow
 /**
- * No request makes parsing or bookkeeping spend 100 times its bytes in memory. What any request costs, however short, is
- * measured apart from what each of its bytes adds.
+ * No request makes parsing or bookkeeping use 100 times its bytes in memory. The fixed cost of a request is measured separately
+ * from the cost of each of its bytes.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Cost, connectHolder, costOf, KINDS } from './held-requests.ts'
 import { World } from './world.ts'
 
 const MOST_PER_BYTE = 100
-/** What any request costs, however short: its stream, its exchange, what is written of it into the tunnel. */
+/** The fixed cost of a request: its stream, its exchange, and what is written into the tunnel. */
 const MOST_PRICE_BYTES = 32 * 1024
 
 let world: World
@@ -18,7 +18,7 @@ beforeAll(async () => {
   world = await World.start()
   await connectHolder(world, 'silent')
   await connectHolder(world, 'stalled')
-  // What is made once is not counted.
+  // Allocations that happen once are not counted.
   for (const kind of [KINDS[0]!, KINDS.at(-1)!]) await costOf(world, kind)
 })
 afterAll(async () => {

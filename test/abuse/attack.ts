@@ -1,13 +1,13 @@
-/** One attack: what it does in a round, and what holds behind it besides what holds behind each. */
+/** One attack: what it does in a round, and what must hold after it, in addition to what must hold after every attack. */
 import type { World } from './world.ts'
 
 export interface Attack {
   readonly name: string
-  /** What of it is done in a round: full counts are 1, the normal run does less. */
+  /** Does one round. `share`: 1 for the full counts, less in a normal run. */
   round(world: World, share: number): Promise<void>
-  /** A round takes many seconds: the normal run does one, without a rehearsal. */
+  /** A round takes many seconds. The normal run does one, without a rehearsal. */
   readonly slow?: boolean
-  /** What a round needs and what is left out of the measurement, such as a client to be called. */
+  /** Prepares what a round needs but should not be measured, such as a client to call. */
   prepare?(world: World): Promise<() => Promise<void>>
 }
 

@@ -1,4 +1,4 @@
-/** Requests that the server is made to hold on to, and what they cost it: the material of the amplification test. */
+/** Requests that the server is made to hold, and their cost, for the amplification test. */
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { Flag, FrameType } from '../../protocol/wire/yamux/frame.ts'
@@ -8,13 +8,13 @@ import { END_HEADERS, END_STREAM, frame, length, PREFACE, TYPE } from '../suppor
 import { RawClient } from './raw-client.ts'
 import type { World } from './world.ts'
 
-/** One kind of request in two sizes; the difference is what its bytes cost, without what any request costs. */
+/** One kind of request in two sizes. The difference is the cost of its bytes without the fixed cost of a request. */
 export interface Kind {
   readonly name: string
   readonly protocol: 'http/1.1' | 'h2'
-  /** Bodies stay at the server where the client gives no credit; heads are taken, and their exchanges stay. */
+  /** Bodies stay at the server if the client gives no credit. Heads are accepted, and their exchanges stay open. */
   readonly runtime: 'silent' | 'stalled'
-  /** Bytes of request `n` of a connection, small and large. */
+  /** The bytes of request `n` on a connection, small and large. */
   small(authority: string, n: number): Buffer
   large(authority: string, n: number): Buffer
 }
@@ -23,7 +23,7 @@ const http1 = (head: string, body = '') => Buffer.from(`${head}\r\n\r\n${body}`,
 const get = (authority: string) => `GET / HTTP/1.1\r\nHost: ${authority}`
 const post = (authority: string) => `POST / HTTP/1.1\r\nHost: ${authority}\r\nTransfer-Encoding: chunked`
 
-/** `:method`, `:scheme` and `:path` out of the static table; the authority is put into the dynamic one. */
+/** `:method`, `:scheme` and `:path` from the static table. The authority is added to the dynamic one. */
 function firstFields(authority: string, method: 'GET' | 'POST'): Buffer {
   const known = Buffer.from([method === 'GET' ? 0x82 : 0x83, 0x87, 0x84, 0x41])
   return Buffer.concat([known, length(authority), Buffer.from(authority)])
@@ -33,7 +33,7 @@ function headers(n: number, block: Buffer, more = 0): Buffer {
   return frame(TYPE.headers, END_HEADERS | more, n * 2 + 1, block)
 }
 
-/** A field of 153 bytes, put into the dynamic table once; from then on a byte stands for it. */
+/** A field of 153 bytes, added to the dynamic table once. After that, one byte refers to it. */
 const BIG_FIELD = Buffer.concat([
   Buffer.from([0x40, 3]),
   Buffer.from('x-a'),
@@ -47,7 +47,7 @@ function references(authority: string, n: number, count: number): Buffer {
   return headers(n, Buffer.concat([first, Buffer.alloc(count, 0xbe)]), END_STREAM)
 }
 
-/** Fewer bytes than we hold of one body before we stop reading. */
+/** Less than what we hold of one body before we stop reading. */
 const PIECES = 8_000
 
 export const KINDS: readonly Kind[] = [
@@ -112,10 +112,10 @@ export const KINDS: readonly Kind[] = [
   },
 ]
 
-/** Requests of a connection, and connections: over HTTP/1.1 a connection has one request in progress. */
+/** Requests per connection, and connections. Over HTTP/1.1, a connection has one request in progress. */
 const HOLDERS = { 'http/1.1': { streams: 1, connections: 40 }, h2: { streams: 40, connections: 8 } }
 
-/** A client that takes requests, answers none, and gives no credit for their bodies. */
+/** A client that accepts requests, answers none, and gives no credit for their bodies. */
 export async function connectHolder(world: World, runtime: Kind['runtime']): Promise<void> {
   const client = await RawClient.connect(world, runtime, runtime === 'stalled' ? { windowBytes: 4096 } : {})
   client.onFrame = ({ flags, id }) => {
@@ -124,9 +124,9 @@ export async function connectHolder(world: World, runtime: Kind['runtime']): Pro
 }
 
 export interface Cost {
-  /** Of a small request, in live bytes of the server. */
+  /** The cost of a small request, in live bytes of the server. */
   readonly priceBytes: number
-  /** Live bytes for each byte by which a large request is larger. */
+  /** The cost of each additional byte of a large request, in live bytes. */
   readonly perByte: number
 }
 
@@ -142,7 +142,7 @@ export async function costOf(world: World, kind: Kind): Promise<Cost> {
   }
 }
 
-/** Live bytes of the server while it holds what `make` says. */
+/** Live bytes of the server while it holds the requests of `make`. */
 async function live(world: World, kind: Kind, make: Kind['small']): Promise<{ bytes: number; sentBytes: number }> {
   const place = world.place(kind.runtime)
   const sockets: Socket[] = []
@@ -163,7 +163,7 @@ async function live(world: World, kind: Kind, make: Kind['small']): Promise<{ by
   return { bytes, sentBytes }
 }
 
-/** Live bytes once they stand still: what was sent has been read, as far as it will be. */
+/** Live bytes once they are stable: as much as possible of what was sent has been read. */
 async function steady(world: World): Promise<number> {
   let last = 0
   for (let tries = 0; tries < 50; tries++) {

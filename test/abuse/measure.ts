@@ -1,4 +1,4 @@
-/** An attack in rounds, with what the well-behaved client saw and what the server held. */
+/** Runs an attack in rounds, and measures what the well-behaved client saw and what the server held. */
 import type { Attack } from './attack.ts'
 import type { Measured, VictimState } from './messages.ts'
 import type { World } from './world.ts'
@@ -12,16 +12,16 @@ export interface Result {
   readonly after: VictimState
 }
 
-/** What may be left behind an attack, as a share of what was there before. */
+/** How much may remain after an attack, as a share of what was there before. */
 export const LEFT_BEHIND = 0.1
-/** Handles and sessions come in ones. */
+/** Handles and sessions are few, so a share of them means little. */
 const FEW = 2
 const SETTLED_MS = 20_000
 const QUIET_MS = 400
 
 export async function measure(world: World, attack: Attack, share: number, rounds: number): Promise<Result> {
   const release = await attack.prepare?.(world)
-  // Caches and compilers have their fill before anything is compared.
+  // Fills caches and compiles code before anything is compared.
   const quick = attack.slow === true && share < 1
   if (!quick) await attack.round(world, share / 4)
   const first = await settled(world, undefined)
@@ -37,7 +37,7 @@ export async function measure(world: World, attack: Attack, share: number, round
   return { name: attack.name, quiet, attacked, peakBytes, before, after }
 }
 
-/** The server's state once what came from outside is gone, or after a while as it is. */
+/** The server's state once everything from outside is gone, or after a while in any case. */
 async function settled(world: World, wanted: VictimState | undefined): Promise<VictimState> {
   const deadline = performance.now() + SETTLED_MS
   for (;;) {
@@ -49,7 +49,7 @@ async function settled(world: World, wanted: VictimState | undefined): Promise<V
   }
 }
 
-/** What there is more of than before, in words; empty if nothing of note is left. */
+/** What has grown, in words. Empty if nothing significant is left. */
 export function excess(before: VictimState, after: VictimState): string[] {
   const found: string[] = []
   const check = (what: string, was: number, is: number, few = 0) => {

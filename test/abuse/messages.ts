@@ -1,7 +1,7 @@
-/** What the test says to its two child processes, and what they answer. */
+/** The messages between the test and its two child processes. */
 import type { ServerOptions, ServerStats } from '../../server/index.ts'
 
-/** How the server is started; callbacks cannot cross. */
+/** How the server is started. Callbacks cannot cross the process boundary. */
 export type VictimOptions = Omit<ServerOptions, 'logger' | 'onExchange' | 'clock' | 'record' | 'directory' | 'peer'>
 
 export interface VictimReady {
@@ -9,7 +9,7 @@ export interface VictimReady {
   readonly controlPort: number
 }
 
-/** Behind a collection of garbage. */
+/** After a garbage collection. */
 export interface VictimState {
   readonly liveBytes: number
   /** Resources that keep the loop alive, by kind. */
@@ -28,7 +28,7 @@ export interface WitnessOptions {
 /** What the well-behaved caller saw. */
 export interface Measured {
   readonly requests: number
-  /** Requests without the right answer. */
+  /** Requests without the correct answer. */
   readonly lost: number
   readonly p50Ms: number
   readonly p99Ms: number

@@ -1,4 +1,4 @@
-/** A client with a good token and bad manners: says whatever it is told to, as frames and as control messages. */
+/** A client with a valid token that misbehaves: it sends whatever frames and control messages it is asked to. */
 import { once } from 'node:events'
 import { WebSocket } from 'ws'
 import { CONNECT_PATH, type PeerLimits, SUBPROTOCOL } from '../../protocol/wire/control.ts'
@@ -8,12 +8,12 @@ import type { World } from './world.ts'
 
 export class RawClient {
   readonly ws: WebSocket
-  /** Hears every frame that is no ping. */
+  /** Called for every frame that is not a ping. */
   onFrame: (frame: Frame) => void = () => {}
   closed = false
   readonly #reader = new FrameReader()
   readonly gone: Promise<void>
-  /** Types of the control messages that came and nobody waited for yet. */
+  /** Types of the control messages that have arrived and that nobody has waited for yet. */
   readonly #heard: string[] = []
   #tell = () => {}
 
@@ -36,7 +36,7 @@ export class RawClient {
     })
   }
 
-  /** Answers pings, as every peer does; the rest is the attacker's. */
+  /** Answers pings, as every peer does. Everything else is up to the attacker. */
   #read(data: Buffer): void {
     this.#reader.push(data)
     for (const one of this.#reader.frames.splice(0)) {
@@ -50,7 +50,7 @@ export class RawClient {
     if (this.ws.readyState === WebSocket.OPEN) this.ws.send(bytes)
   }
 
-  /** Comes in, and says that it can serve `runtime`. */
+  /** Connects, and announces that it can serve `runtime`. */
   static async connect(world: World, runtime: string, limits: PeerLimits = {}): Promise<RawClient> {
     const authorization = `Bearer ${await world.secrets.token(runtime)}`
     const ws = new WebSocket(`wss://127.0.0.1:${world.controlPort}${CONNECT_PATH}`, [SUBPROTOCOL], {
@@ -78,7 +78,7 @@ export class RawClient {
     this.ws.send(JSON.stringify(message))
   }
 
-  /** Waits for a control message of this type, or for the end. */
+  /** Waits for a control message of this type, or for the end of the session. */
   async heard(type: string): Promise<void> {
     while (!this.closed) {
       const at = this.#heard.indexOf(type)
@@ -92,7 +92,7 @@ export class RawClient {
     }
   }
 
-  /** Sends lots of frames until the server ends the session, or all are sent. */
+  /** Sends batches of frames until the server ends the session or all are sent. */
   async flood(lots: number, make: (lot: number) => Buffer): Promise<void> {
     for (let lot = 0; lot < lots && !this.closed; lot++) {
       await Promise.race([new Promise(resolve => this.ws.send(make(lot), resolve)), this.gone])

@@ -1,4 +1,4 @@
-/** The server under attack, alone in a process (`--expose-gc`). It says where it listens, and how it is when asked. */
+/** The server under attack, in its own process (`--expose-gc`). It reports where it listens, and its state on request. */
 import { createServer, type Server } from '../../server/index.ts'
 import type { VictimOptions, VictimReady, VictimState } from './messages.ts'
 
@@ -13,7 +13,7 @@ process.on('message', async (message: { start: VictimOptions } | { sessionEnded:
   else process.send?.(await sessionEnded(message.sessionEnded))
 })
 
-/** The test is gone. */
+/** The test has ended. */
 process.on('disconnect', () => process.exit())
 
 async function startVictim(options: VictimOptions): Promise<VictimReady> {

@@ -1,9 +1,9 @@
-/** A well-behaved client and its callers, on a runtime of their own and in a process of their own. */
+/** A well-behaved client and its callers, on their own runtime and in their own process. */
 import { connect } from '../../client/index.ts'
 import { Http1Caller } from '../support/caller-http1.ts'
 import type { Measured, WitnessOptions } from './messages.ts'
 
-/** Connections that ask in turn, one request after the other. */
+/** Connections that send one request after another. */
 const CALLERS = 4
 
 let place: WitnessOptions

@@ -1,4 +1,4 @@
-/** The server under attack, a well-behaved client beside it, and what an attacker needs to know of them. */
+/** The server under attack, a well-behaved client beside it, and what an attacker needs to know about them. */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:https'
@@ -50,12 +50,12 @@ export class World {
     return new World(secrets, keys, victim, witness, at)
   }
 
-  /** Where the callers of a runtime go. */
+  /** Where callers reach a runtime. */
   place(runtime: string) {
     return { port: this.publicPort, authority: `${runtime}.${DOMAIN}:${this.publicPort}`, ca: this.secrets.ca }
   }
 
-  /** A client of ours, in this process. */
+  /** One of our clients, in this process. */
   async connect(runtime: string, target: ClientOptions['target'], connections = 1): Promise<Tunnel> {
     return connect({
       url: `wss://127.0.0.1:${this.controlPort}`,
@@ -68,7 +68,7 @@ export class World {
     })
   }
 
-  /** How often the server has asked for its key set. */
+  /** How often the server has fetched its key set. */
   get keyFetches(): number {
     return this.#keys.fetches
   }
@@ -77,7 +77,7 @@ export class World {
     return ask<VictimState>(this.#victim, 'state')
   }
 
-  /** The counts alone: no collection, which would stop the server for all. */
+  /** Only the counts, without a garbage collection, which would pause the server for everyone. */
   stats(): Promise<ServerStats> {
     return ask<ServerStats>(this.#victim, 'stats')
   }
@@ -95,7 +95,7 @@ export class World {
     resetPeak(this.#victim.pid ?? 0)
   }
 
-  /** What the well-behaved caller sees while `work` is done. */
+  /** What the well-behaved caller sees while `work` runs. */
   async witness(work: () => Promise<void>): Promise<Measured> {
     this.#witness.send('measure')
     try {
@@ -118,7 +118,7 @@ export class World {
   }
 }
 
-/** The remote key set. It counts. */
+/** The remote key set, which counts how often it is fetched. */
 class KeyServer {
   fetches = 0
   readonly #server: Server
@@ -152,7 +152,7 @@ function child(file: string, ...execArgv: string[]): ChildProcess {
   return fork(join(import.meta.dirname, file), { execArgv })
 }
 
-/** Says something to a child, and waits for its answer. */
+/** Sends a message to a child, and waits for its answer. */
 function ask<T>(child: ChildProcess, message: object | string): Promise<T> {
   return new Promise((resolve, reject) => {
     const onExit = (code: number | null) => reject(new Error(`the process ended with ${code}`))

@@ -1,4 +1,4 @@
-/** What is done to a deployment: each fault resolves when it is over and everything that it touched is back. */
+/** The faults of a deployment. Each resolves when it is over and everything that it affected is back. */
 import { setTimeout as wait } from 'node:timers/promises'
 import type { Running } from '../cli/process.ts'
 import type { ClientNode } from './deployment/client-node.ts'
@@ -7,21 +7,21 @@ import { within } from './deployment/processes.ts'
 import type { ServerNode } from './deployment/server-node.ts'
 import type { Random } from './random.ts'
 
-/** How long a killed part is missed before somebody starts it again. */
+/** How long a killed part stays down before it is started again. */
 const MISSED_MS = 1000
 /** Kubernetes calls it `minReadySeconds`. */
 const READY_MS = 1000
-/** A part that is restarted in place should be back in this time; requests are held for longer than that. */
+/** A part that is restarted in place should be back within this time. Requests are held for longer than that. */
 const BACK_MS = 3000
 
-/** The new instance takes over, then the old one is asked to end: a rolling update of the client. */
+/** A rolling update of the client: the new instance takes over, then the old one is asked to stop. */
 export async function updateClient(client: ClientNode): Promise<void> {
   const old = client.child!
   client.child = await client.startInstance()
   await client.stop(old)
 }
 
-/** The old instance ends first: a restart in place. */
+/** A restart in place: the old instance ends first. */
 export async function restartClient(deployment: Deployment, client: ClientNode): Promise<void> {
   await client.stop()
   const endedMs = performance.now()
@@ -31,13 +31,13 @@ export async function restartClient(deployment: Deployment, client: ClientNode):
   if (awayMs > BACK_MS) deployment.notes.push(`a client was back only after ${(awayMs / 1000).toFixed(1)} s`)
 }
 
-/** A second instance takes over, and goes: the first stood by and is active again. */
+/** A second instance takes over and leaves. The first, meanwhile a standby, is active again. */
 export async function takeOver(client: ClientNode): Promise<void> {
   const second = await client.startInstance()
   await client.stop(second)
 }
 
-/** One replica after the other is asked to end, and starts anew; each is ready for a moment before the next one goes. */
+/** One replica after another is stopped and started again. Each is ready for a moment before the next one stops. */
 export async function updateServers(servers: readonly ServerNode[]): Promise<void> {
   for (const server of servers) {
     await restartServer(server)
@@ -56,7 +56,7 @@ export async function killServer(server: ServerNode): Promise<void> {
   await server.start()
 }
 
-/** It stands still, as on a machine that swaps or moves, and goes on. */
+/** The process freezes, as on a machine that swaps or migrates, and continues. */
 export async function pauseServer(server: ServerNode, ms: number): Promise<void> {
   const child = server.child!
   child.kill('SIGSTOP')
@@ -69,7 +69,7 @@ export async function killClient(client: ClientNode): Promise<void> {
   await client.start()
 }
 
-/** The directory is gone for a while, and comes back empty. */
+/** The directory is down for a while, and returns empty. */
 export async function killRedis({ redis }: Deployment): Promise<void> {
   await redis!.kill()
   await wait(MISSED_MS)
@@ -90,7 +90,7 @@ export async function renewToken(deployment: Deployment, client: ClientNode): Pr
   await fresh
 }
 
-/** A new key beside the old one, new tokens, the old key out. */
+/** A new key is added, tokens are signed with it, and the old key is removed. */
 export async function rotateKeys(deployment: Deployment): Promise<void> {
   const { files, servers, clients } = deployment
   const read = () => Promise.all(servers.map(server => nextLines(server.child!, 'key set read')))
@@ -103,7 +103,7 @@ export async function rotateKeys(deployment: Deployment): Promise<void> {
   await dropped
 }
 
-/** A new certificate on both listeners of every server. */
+/** A new certificate for both listeners of every server. */
 export async function rotateCertificate({ files, servers }: Deployment): Promise<void> {
   const loaded = Promise.all(servers.map(server => nextLines(server.child!, 'certificate reloaded', 2)))
   await files.renewCertificate()
@@ -120,7 +120,7 @@ export async function reloadRoutes(deployment: Deployment): Promise<void> {
   }
 }
 
-/** One of the client's connections is reset by the network. */
+/** The network resets one of the client's connections. */
 export async function cutConnection(client: ClientNode, random: Random): Promise<void> {
   const connection = random.pick(await client.inService())
   const gone = nextLines(client.child!, 'disconnected')
@@ -129,7 +129,7 @@ export async function cutConnection(client: ClientNode, random: Random): Promise
   await client.inService()
 }
 
-/** One of the client's connections falls silent, and stays so until the client has others. */
+/** One of the client's connections goes silent, and stays so until the client has replaced it. */
 export async function blackHole(client: ClientNode, random: Random): Promise<void> {
   const connection = random.pick(await client.inService())
   const gone = nextLines(client.child!, 'disconnected')
@@ -139,7 +139,7 @@ export async function blackHole(client: ClientNode, random: Random): Promise<voi
   connection.cut()
 }
 
-/** The process says `msg` so many times from now on. */
+/** Resolves when the process has logged `msg` this many times from now on. */
 async function nextLines(child: Running, msg: string, times = 1): Promise<void> {
   const seen = new Set(child.lines)
   for (let i = 0; i < times; i++) {

@@ -1,13 +1,13 @@
-/** What a process holds, asked of the process itself while nothing flows: Node's inspector, and its admin listener. */
+/** What an idle process holds, according to Node's inspector and its admin listener. */
 import { once } from 'node:events'
 import { WebSocket } from 'ws'
 import type { Running } from '../cli/process.ts'
 import { readStatus } from './deployment/status.ts'
 
 export interface Holdings {
-  /** Heap and external memory that a collection leaves. */
+  /** Heap and external memory after a collection. */
   readonly liveBytes: number
-  /** Everything that keeps the event loop busy: sockets, timers, watchers. */
+  /** Everything that keeps the event loop alive: sockets, timers, watchers. */
   readonly handles: number
   readonly sockets: number
   /** Entries of all maps and sets, wherever they are. */
@@ -28,7 +28,7 @@ export async function holdingsOf(child: Running, token: string): Promise<Holding
   }
 }
 
-/** Whether its own probe says so. */
+/** Whether its own readiness probe passes. */
 export async function isReady(child: Running): Promise<boolean> {
   try {
     const signal = AbortSignal.timeout(READY_MS)
@@ -48,7 +48,7 @@ function sumOf(value: unknown, names: readonly string[]): number {
   return sum
 }
 
-/** The first name of a system error makes Node's table of them, 85 entries: here rather than when a fault happens to ask for one. */
+/** Looking up the first name of a system error makes Node build its table of them, 85 entries. Do it here rather than during some fault. */
 const MEMORY = `(() => {
   process.getBuiltinModule('node:util').getSystemErrorName(-1)
   const { heapUsed, external } = process.memoryUsage()
@@ -56,7 +56,7 @@ const MEMORY = `(() => {
   const sockets = handles.filter(name => name === 'TCPSocketWrap').length
   return { liveBytes: heapUsed + external, handles: handles.length, sockets }
 })()`
-/** A prototype of a subclass counts as an object of the class, and has no size. */
+/** The prototype of a subclass counts as an object of the class, but has no size. */
 const SIZES = `function () {
   const sizeOf = one => { try { return one.size } catch { return 0 } }
   return this.reduce((sum, one) => sum + sizeOf(one), 0)
@@ -66,7 +66,7 @@ async function inspect(child: Running): Promise<Pick<Holdings, 'liveBytes' | 'ha
   const { msg } = await child.line(line => line.msg.startsWith('Debugger listening on '))
   const inspector = await Inspector.connect(msg.split(' ').at(-1)!)
   try {
-    // What finalizers let go of is collected by the next round.
+    // What finalizers release is collected by the next round.
     for (let round = 0; round < 3; round++) await inspector.call('HeapProfiler.collectGarbage')
     const memory = await inspector.evaluate(MEMORY)
     const entries = (await inspector.sizes('Map')) + (await inspector.sizes('Set'))
@@ -87,7 +87,7 @@ interface Answer {
   readonly error?: { readonly message: string }
 }
 
-/** The few calls of the Chrome DevTools protocol that this needs. */
+/** The few calls of the Chrome DevTools protocol that are needed here. */
 class Inspector {
   readonly #ws: WebSocket
   readonly #waiting = new Map<number, PromiseWithResolvers<Remote>>()
@@ -125,7 +125,7 @@ class Inspector {
     return (await this.call('Runtime.evaluate', { expression, returnByValue: true })).result.value
   }
 
-  /** The sizes of all living objects of a class, together. */
+  /** The total size of all live objects of a class. */
   async sizes(name: 'Map' | 'Set'): Promise<number> {
     const prototype = await this.call('Runtime.evaluate', { expression: `${name}.prototype` })
     const { objects } = await this.call('Runtime.queryObjects', { prototypeObjectId: prototype.result.objectId })

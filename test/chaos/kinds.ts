@@ -1,4 +1,4 @@
-/** The faults of a random schedule: planned ones, which may lose nothing, and those that nobody planned. */
+/** The faults of a random schedule: planned ones, which may lose nothing, and unplanned ones. */
 import type { Deployment } from './deployment/deployment.ts'
 import {
   blackHole,
@@ -21,7 +21,7 @@ import type { Random } from './random.ts'
 export interface FaultKind {
   readonly name: string
   readonly planned: boolean
-  /** Whether it may lose nothing though nobody planned it. */
+  /** Whether it may lose nothing although it is unplanned. */
   readonly lossless?: boolean
   readonly fault: (deployment: Deployment, random: Random) => Promise<void>
 }

@@ -1,4 +1,4 @@
-/** Random numbers that a seed repeats. */
+/** Random numbers that a seed reproduces. */
 export interface Random {
   /** From 0 to 1, 1 excluded. */
   next(): number

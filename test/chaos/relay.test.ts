@@ -9,7 +9,7 @@ afterEach(async () => {
   for (const one of open.splice(0).toReversed()) await one.stop()
 })
 
-/** An echo behind a relay. */
+/** An echo server behind a relay. */
 async function startRelay(options: Omit<RelayOptions, 'port'> = {}): Promise<Relay> {
   const sockets = new Set<Socket>()
   const server = createServer(socket => {
@@ -34,7 +34,7 @@ async function dial(relay: Relay): Promise<Socket> {
   return socket
 }
 
-/** Sends and reads back as many bytes; resolves to how long it took. */
+/** Sends this many bytes and reads them back. Resolves to the time that took. */
 async function echo(socket: Socket, bytes: number): Promise<number> {
   const startedMs = performance.now()
   const sent = Buffer.alloc(bytes, 'abcdefg')

@@ -1,6 +1,6 @@
-/** Tables of figures, for a person and for a note. */
+/** Formats tables of figures. */
 
-/** Columns as wide as their longest cell, in Markdown. */
+/** In Markdown, with columns as wide as their longest cell. */
 export function formatTable(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const width = (column: number) => Math.max(...[head, ...rows].map(row => row[column]?.length ?? 0))
   const line = (cells: readonly string[]) => `| ${cells.map((cell, i) => cell.padEnd(width(i))).join(' | ')} |`

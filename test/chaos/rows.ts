@@ -23,19 +23,19 @@ export interface TrialRow {
   readonly title: string
   /** What it may cost, in words. */
   readonly allowance: string
-  /** How often at full size. */
+  /** How often it happens at full size. */
   readonly times: number
   readonly servers: DeploymentOptions['servers']
   readonly proxy?: DeploymentOptions['proxy']
-  /** Its one server is restarted. */
+  /** The only server is restarted. */
   readonly alone?: boolean
   readonly keepsSockets?: boolean
-  /** The grace of all processes, where the trial's own will not do. Short streams and downloads are made to end in it. */
+  /** The grace of all processes, if the default of the trial is not suitable. Short streams and downloads end within it. */
   readonly graceS?: number
-  /** Whether a peer falls silent, so that pings have to notice. */
+  /** Whether a peer goes silent, so that only pings notice. */
   readonly silent?: boolean
   readonly fault: (deployment: Deployment, turn: number, random: Random) => Promise<void>
-  /** What may not be: each in words. */
+  /** What must not happen, each in words. */
   readonly judge: (account: Account) => string[]
 }
 
@@ -59,10 +59,10 @@ export const ROWS: readonly TrialRow[] = [
     allowance: NOTHING,
     times: 10,
     servers: 1,
-    // Nobody serves while the old instance finishes what it has.
+    // Nobody serves while the old instance finishes its exchanges.
     graceS: 1,
     fault: (deployment, turn) => restartClient(deployment, client(deployment, turn)),
-    // Where the machine was too slow to have it back in 3 s, the row says nothing.
+    // If the machine was too slow to have it back within 3 s, the row proves nothing.
     judge: account => nothingLost(account, account.notes.length > 0 ? ['lost'] : []),
   },
   {
@@ -181,7 +181,7 @@ export const ROWS: readonly TrialRow[] = [
   },
 ]
 
-/** A planned fault: streams that outlive the grace are all that may end, and they properly. */
+/** A planned fault: only streams that outlive the grace may end, and they must end properly. */
 function nothingLost(account: Account, allowed: readonly string[] = []): string[] {
   const problems = never(account)
   for (const kind of ['lost', 'cut', 'refused'] as const) {
@@ -190,7 +190,7 @@ function nothingLost(account: Account, allowed: readonly string[] = []): string[
   return problems
 }
 
-/** An unplanned one: what was begun may break, and be told so; POSTs are lost only with `reason`. */
+/** An unplanned one: exchanges in progress may break, visibly. POSTs are lost only with `reason`. */
 function onlyBegunPosts(account: Account, reason: RegExp): string[] {
   const problems = never(account)
   for (const [text, count] of account.reasons) {

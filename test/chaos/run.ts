@@ -18,9 +18,9 @@ import { runTrial } from './trial.ts'
 
 const USAGE =
   'usage: npm run chaos -- (--minutes N | --table [--row NAME]... [--round-trip MS] [--requests N]) [--seed S]'
-/** In milliseconds, between clients and servers. */
+/** Round trips between clients and servers, in milliseconds. */
 const ROUND_TRIPS = [0, 50]
-/** On each path; both together make a row's 20,000. */
+/** On each path. Both together make up a row's 20,000. */
 const FULL_SIZE = { requests: 10_000, requestsPerSecond: 300, downloadBytes: 100_000_000, graceS: 6 } as const
 const MAX_SEED = 2 ** 32
 

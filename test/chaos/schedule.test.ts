@@ -1,5 +1,5 @@
 /**
- * Random faults: two minutes, ten in the long run, none in a short one. `npm run chaos -- --minutes N --seed S` repeats it.
+ * Random faults: two minutes, ten in the long run, none in a short one. `npm run chaos -- --minutes N --seed S` repeats a run.
  */
 import { describe, expect, it } from 'vitest'
 import { long, needs } from '../support/needs.ts'

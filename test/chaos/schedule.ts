@@ -1,4 +1,4 @@
-/** A random schedule of faults on one deployment with all its traffic, and the invariants that must hold in the end. */
+/** A random schedule of faults on one deployment with all its traffic, and the invariants that must hold at the end. */
 import { setTimeout as wait } from 'node:timers/promises'
 import { Deployment } from './deployment/deployment.ts'
 import { type Holdings, holdingsOf, isReady } from './holdings.ts'
@@ -17,7 +17,7 @@ export interface ScheduleOptions {
   readonly stop: AbortSignal
 }
 
-/** What one kind of fault did, over all its turns. */
+/** What one kind of fault did, each time together. */
 export interface Tally {
   readonly name: string
   readonly planned: boolean
@@ -32,7 +32,7 @@ export interface Tally {
 export interface ScheduleResult {
   readonly tallies: readonly Tally[]
   readonly total: Account
-  /** What may not be: each in words. None: everything held. */
+  /** What must not happen, each in words. Empty if everything held. */
   readonly problems: readonly string[]
 }
 
@@ -40,15 +40,15 @@ const CALM = 'none'
 const GRACE_S = 8
 const DOWNLOAD_BYTES = 100_000_000
 const WARM_UP_MS = 8000
-/** Idle connections of nginx and of the pools are closed by then. */
+/** By then, idle connections of nginx and of the pools are closed. */
 const QUIET_MS = 7000
 const SETTLE_MS = 30_000
-/** So long a client remembers the ids of webhooks; the next webhook makes it forget them. */
+/** How long a client remembers the ids of webhooks. It forgets them with the next webhook after that. */
 const FORGET_MS = 61_000
 const TRICKLE_MS = 3000
 const READY_MS = 30_000
 const LOOK_MS = 100
-/** What is not worth a complaint where the baseline itself is near nothing. */
+/** Growth below this is ignored where the baseline is close to zero. */
 const SLACK: Holdings = { liveBytes: 0, handles: 2, sockets: 2, entries: 20, streams: 0, bufferedBytes: 0 }
 const TOLERANCE = 1.1
 
@@ -108,7 +108,7 @@ class Schedule {
     })
   }
 
-  /** While there is no fault, nothing may be lost either. */
+  /** Nothing may be lost between the faults either. */
   async #calm(): Promise<void> {
     const account = this.#ledger.account(CALM)
     await wait(this.#options.random.between(500, 2000))
@@ -165,7 +165,7 @@ class Schedule {
     }
   }
 
-  /** What each part holds after some traffic, when it is quiet. */
+  /** What each part holds after some traffic, once it is idle. */
   async #baseline(): Promise<Map<string, Holdings>> {
     const traffic = this.#traffic()
     await wait(WARM_UP_MS)
@@ -174,7 +174,7 @@ class Schedule {
     return this.#holdings()
   }
 
-  /** What the processes of each part hold together: sessions may have moved from one to another. */
+  /** What the processes of each part hold together, since sessions may have moved from one to another. */
   async #holdings(): Promise<Map<string, Holdings>> {
     const { processes, files } = this.#deployment
     const parts = new Map<string, Holdings>()

@@ -1,4 +1,4 @@
-/** Ending early: what a person broke off. */
+/** Ends a run early, when a person interrupts it. */
 import { setTimeout as wait } from 'node:timers/promises'
 
 export class Stopped extends Error {
@@ -7,7 +7,7 @@ export class Stopped extends Error {
 
 const LOOK_MS = 50
 
-/** As `work`, but rejects with {@link Stopped} as soon as `stop` is aborted; what becomes of `work` then is nobody's. */
+/** Like `work`, but rejects with {@link Stopped} as soon as `stop` is aborted. The result of `work` is then ignored. */
 export async function unlessStopped<T>(work: Promise<T>, stop: AbortSignal): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>()
   const onAbort = () => reject(new Stopped())
@@ -21,7 +21,7 @@ export async function unlessStopped<T>(work: Promise<T>, stop: AbortSignal): Pro
   }
 }
 
-/** Resolves when `holds`; rejects with {@link Stopped}. */
+/** Resolves once `holds` is true. Rejects with {@link Stopped}. */
 export async function until(holds: () => boolean, stop: AbortSignal): Promise<void> {
   while (!holds()) {
     if (stop.aborted) throw new Stopped()

@@ -1,4 +1,4 @@
-/** One row of the table on one path: a deployment, its traffic, and the fault so many times. */
+/** One row of the table on one path: a deployment, its traffic, and the fault, repeated. */
 import { Deployment } from './deployment/deployment.ts'
 import type { Random } from './random.ts'
 import type { TrialRow } from './rows.ts'
@@ -8,22 +8,22 @@ import { Traffic, type TrafficOptions } from './traffic/traffic.ts'
 
 export interface TrialSize {
   readonly times: number
-  /** At least so many, over the whole trial. */
+  /** At least this many, over the whole trial. */
   readonly requests: number
   readonly requestsPerSecond: number
   readonly roundTripMs: number
   readonly downloadBytes: number
-  /** What a part that is asked to end has for what it has begun. */
+  /** How long a part that is asked to stop may take for its exchanges. */
   readonly graceS: number
 }
 
-/** The defaults: a busy machine is not to be taken for a dead peer. */
+/** The defaults, so that a busy machine is not mistaken for a dead peer. */
 const PINGS = { pingInterval: '10s', pingTimeout: '15s' } as const
-/** Where peers fall silent, and who waits for that should not wait for long. */
+/** For rows in which peers go silent, so that the test does not wait long for that to be noticed. */
 export const QUICK_PINGS = { pingInterval: '1s', pingTimeout: '4s' } as const
 const CALLERS_PER_RUNTIME = 40
 
-/** Runs the row; the account begins with the traffic and ends when everything sent has ended. */
+/** Runs the row. The account begins with the traffic and ends when everything that was sent has ended. */
 export async function runTrial(row: TrialRow, size: TrialSize, random: Random, stop: AbortSignal): Promise<Account> {
   const graceS = row.graceS ?? size.graceS
   const ledger = new Ledger(row.name, graceS * 1000)
@@ -38,7 +38,7 @@ export async function runTrial(row: TrialRow, size: TrialSize, random: Random, s
       ledger,
       requestsPerSecond,
       callersPerRuntime: CALLERS_PER_RUNTIME,
-      // A server that is alone takes new exchanges for half of its grace.
+      // A server that is alone accepts new exchanges for half of its grace.
       ...lasting(row.alone === true ? graceS / 2 : graceS, size.downloadBytes),
     })
     const sent = (count: number) => until(() => ledger.total.requests >= count, stop)
@@ -55,7 +55,7 @@ export async function runTrial(row: TrialRow, size: TrialSize, random: Random, s
   }
 }
 
-/** Downloads and short streams end within the grace, where nothing holds them up; there is time for none in a short one. */
+/** Downloads and short streams end within the grace, unless something delays them. A short grace leaves no time for any. */
 export function lasting(graceS: number, bytes: number): Pick<TrafficOptions, 'download' | 'streamLifeMs' | 'endless'> {
   const download = graceS < 4 ? undefined : { bytes, bytesPerSecond: (2 * bytes) / graceS }
   return { download, streamLifeMs: 250 * graceS, endless: true }

@@ -1,11 +1,11 @@
-/** What callers do: each plays one exchange, and is gone for good when the walk says so. */
+/** The callers: each plays one exchange, and leaves for good when the walk decides. */
 import { type ClientHttp2Stream, connect as connectHttp2 } from 'node:http2'
 import { connect } from 'node:net'
 import type { Random } from '../fuzz/random.ts'
 import { type Behaviour, queryOf } from './upstream.ts'
 import { HOOK, HOST, HOSTILE_HOST, RUNTIME, type World } from './world.ts'
 
-/** `hostile`: over the hop, to a client that answers and consumes nothing of a request. */
+/** `hostile`: over the hop, to a client that answers but consumes nothing of a request. */
 export type Entry = 'direct' | 'hop' | 'hostile' | 'router' | 'embedded'
 export type Protocol = 'http1' | 'http2' | 'upgrade' | 'upgrade over http2'
 
@@ -18,19 +18,19 @@ export interface Plan {
   readonly protocol: Protocol
   /** The protocol of the upstream. */
   readonly behind: 'http1' | 'http2'
-  /** Servers may keep it, if it has a body. */
+  /** Servers may store it, if it has a body. */
   readonly webhook: boolean
   readonly manner: Manner
   /** Its request never ends. */
   readonly endless: boolean
   readonly bodyBytes: number
-  /** When a leaving caller leaves, and how fast a slow one is. */
+  /** When a leaving caller leaves, and how slow a slow one is. */
   readonly afterMs: number
   readonly behaviour: Behaviour
-  /** Of RST_STREAM. */
+  /** The code of RST_STREAM. */
   readonly code: number
   readonly windowBytes: number
-  /** Requests one after the other on an HTTP/1.1 connection. */
+  /** Requests in sequence on an HTTP/1.1 connection. */
   readonly pipelined: number
 }
 
@@ -69,7 +69,7 @@ export function makePlan(random: Random, hasFar: boolean): Plan {
   }
 }
 
-/** A caller whose answers arrive whole and wait, as many as it can make wait. */
+/** A caller whose answers arrive complete and wait for it, as many as it can make wait. */
 export function greedyPlan(random: Random, endless: boolean): Plan {
   const behaviour: Behaviour = {
     when: 'early',
@@ -89,7 +89,7 @@ export function greedyPlan(random: Random, endless: boolean): Plan {
   return { ...makePlan(random, false), ...greedy, behaviour, endless, bodyBytes: 0, windowBytes: 0, pipelined: 4 }
 }
 
-/** A request that waits for a client that consumes nothing of it. */
+/** A request that waits for a client that does not consume it. */
 export function hostilePlan(random: Random): Plan {
   const protocol = random.pick(['http1', 'http2'] as const)
   return {
@@ -103,15 +103,15 @@ export function hostilePlan(random: Random): Plan {
   }
 }
 
-/** A caller in progress: `done` when it has nothing more to do by itself; `end` makes it leave. */
+/** A caller in progress. `done` resolves when it has nothing more to do by itself; `end` makes it leave. */
 export interface Playing {
   readonly done: Promise<unknown>
-  /** Bytes of answers that arrived whole at its server, and for which it has given no credit. */
+  /** Bytes of answers that arrived complete at its server, and for which it has given no credit. */
   readonly heldBytes?: () => number
   end(): void
 }
 
-/** What fits into the first window of a session's stream, and what HTTP/2 accepts of it without its own credit. */
+/** What fits into the first window of a session's stream, and what HTTP/2 accepts of it without further credit. */
 const ARRIVES_BYTES = 60_000
 const FRAMED_BYTES = 45_000
 
@@ -167,7 +167,7 @@ function playHttp1(port: number, plan: Plan): Playing {
       setTimeout(() => socket.resume(), afterMs / 4)
     })
   } else socket.resume()
-  // A FIN behind bytes that we have stopped reading is not seen; a reset is.
+  // A FIN behind bytes that we have stopped reading goes unnoticed; a reset does not.
   const leave = () => (body > 0 ? socket.resetAndDestroy() : socket.destroy())
   if (manner === 'cancels') setTimeout(leave, afterMs)
   if (manner === 'resets') setTimeout(() => socket.resetAndDestroy(), afterMs)
@@ -194,7 +194,7 @@ function playHttp2(port: number, plan: Plan): Playing {
       { endStream: bodyBytes === 0 && !endless && !upgrade },
     )
     stream.on('error', () => {})
-    // A webhook that is no POST, and one that is kept, have short answers of our own.
+    // A webhook that is not a POST, and one that is stored, get short answers from us.
     if (isHeld(plan)) stream.once('response', head => head[':status'] === 200 && waiting.add(stream))
     const closed = new Promise<void>(resolve =>
       stream.once('close', () => {
@@ -231,7 +231,7 @@ function playHttp2(port: number, plan: Plan): Playing {
   return { done: done.then(() => session.destroy()), heldBytes, end: () => session.destroy() }
 }
 
-/** Its answers are sure to wait at its server. */
+/** A plan whose answers are sure to wait at the server. */
 function isHeld({
   entry,
   manner,
@@ -272,7 +272,7 @@ function playEmbedded(world: World, plan: Plan): Playing {
   return { done: run().catch(() => {}), end: () => ended.abort() }
 }
 
-/** Some of a body, and then nothing more until its caller has gone. */
+/** Sends part of a body, and then nothing until its caller has left. */
 function endlessBody(signal: AbortSignal): ReadableStream<Uint8Array> {
   return new ReadableStream({
     start(controller) {
@@ -284,7 +284,7 @@ function endlessBody(signal: AbortSignal): ReadableStream<Uint8Array> {
 
 const CANARY: Behaviour = { when: 'early', reads: true, bytes: 60_000, length: true, end: 'whole' }
 
-/** A small request of somebody else; what came of it, if its answer did not come whole. */
+/** A small request of an innocent caller. Resolves to what went wrong, or undefined. */
 export async function canary(world: World, entry: 'direct' | 'hop'): Promise<string | undefined> {
   const { port } = (entry === 'direct' ? world.near : world.far!).publicAddress!
   const socket = connect({ port, host: '127.0.0.1', localAddress: '127.0.2.1' })

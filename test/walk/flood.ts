@@ -1,10 +1,10 @@
-/** A tunnel client that asks for answers to pings and reads none. */
+/** A tunnel client that asks for answers to pings and never reads them. */
 import { Flag, FrameType, HEADER_BYTES, writeHeader } from '../../protocol/wire/yamux/frame.ts'
 import { openWebSocket } from '../server/fixture.ts'
 import type { World } from './world.ts'
 
 const PINGS = 5000
-/** Answers to so many are more than the kernel and we take together. */
+/** The answers to this many exceed what the kernel and we accept together. */
 const MESSAGES = 400
 
 export async function flood(world: World): Promise<void> {

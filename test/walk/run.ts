@@ -1,6 +1,6 @@
 /**
- * `npm run walk -- --seeds N --from S`: walks the seeds S, S+1, ... one after the other and prints those that leave something;
- * `--show`: what the seed plays. The exit code is 1 if one did.
+ * `npm run walk -- --seeds N --from S`: walks the seeds S, S+1, ... one after another and prints those that leave something behind;
+ * `--show` prints what the seed plays. The exit code is 1 if one left something.
  */
 import { parseArgs } from 'node:util'
 import { makeWalk, tellLeft, walk } from './walk.ts'
@@ -31,7 +31,7 @@ async function main(): Promise<number> {
     if (Object.keys(left).length === 0) continue
     failed++
     console.log(tellLeft(world, made, left))
-    // What is left would be left behind each of the next ones.
+    // What is left now would also be found after each of the next ones.
     await world.stop()
     world = await World.start()
   }

@@ -1,4 +1,4 @@
-/** What stands behind the tunnel: answers as the query of each request says, over HTTP/1.1 and h2c. */
+/** The service behind the tunnel. It answers as the query of each request asks, over HTTP/1.1 and h2c. */
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createServer as createHttp2Server } from 'node:http2'
@@ -8,9 +8,9 @@ import { webSocketAccept } from '../../protocol/http/http1/websocket.ts'
 
 /** How a request is answered. */
 export interface Behaviour {
-  /** Before it looks at the body, behind its head, or when all of it is read. */
+  /** Before it reads the body, after its head, or when all of it is read. */
   readonly when: 'early' | 'read'
-  /** Takes the request's body. */
+  /** Reads the request's body. */
   readonly reads: boolean
   readonly bytes: number
   readonly length: boolean
@@ -31,7 +31,7 @@ export class WalkUpstream {
   readonly http1: Server
   readonly http2: Server
   readonly sockets = new Set<Socket>()
-  /** WebSockets, whose sockets are nobody's. */
+  /** Sockets of WebSockets, which the server no longer owns. */
   readonly upgraded = new Set<Duplex>()
 
   private constructor() {
@@ -77,7 +77,7 @@ export class WalkUpstream {
     if (end !== 'cut') socket.resume().on('end', () => socket.end())
   }
 
-  /** Cuts the answers that hang. */
+  /** Cuts off the answers that hang. */
   release(): void {
     for (const response of hanging) cut(response)
   }
@@ -107,7 +107,7 @@ function cut(response: ServerResponse): void {
 
 function say(response: ServerResponse, { bytes, length, end }: Behaviour): void {
   if (response.destroyed) return
-  // It is whole with its head, whatever follows: the connection is used again, and Node would let the next answer wait behind it.
+  // It is complete with its head, whatever follows. The connection is used again, and Node would make the next answer wait behind it.
   const isToldWhole = end === 'hang' && length && bytes === 0
   response.writeHead(200, length ? { 'content-length': String(bytes) } : {})
   response.flushHeaders?.()

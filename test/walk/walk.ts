@@ -1,7 +1,7 @@
 /**
- * B2: many exchanges of many kinds at once, cut, drained, replaced; then everybody goes, and nothing is left: every counter
- * is 0. What a seed plays follows from it alone; when things meet each other does not, so a seed that fails may have to be
- * played again a few times.
+ * B2: many exchanges of many kinds at once, cut, drained and replaced. Then everybody leaves, and nothing is left: every counter is
+ * 0. A seed determines what is played, but not the timing of events among each other. So a seed that fails may have to be
+ * repeated a few times.
  */
 import { Random } from '../fuzz/random.ts'
 import { canary, greedyPlan, hostilePlan, makePlan, type Plan, type Playing, play } from './callers.ts'
@@ -13,7 +13,7 @@ export interface Walk {
   readonly plans: readonly { readonly atMs: number; readonly plan: Plan }[]
   readonly event: 'none' | 'sessions lost' | 'drained' | 'client replaced' | 'hostile client lost' | 'a flood of pings'
   readonly eventMs: number
-  /** When everybody who is still there goes. */
+  /** When everybody who is still there leaves. */
   readonly endMs: number
 }
 
@@ -37,7 +37,7 @@ export function makeWalk(seed: string, hasFar: boolean): Walk {
     'client replaced',
     'hostile client lost',
   ]
-  // It takes megabytes, and a second.
+  // This takes megabytes, and a second.
   const event = random.oneIn(20) ? 'a flood of pings' : random.pick(events)
   return {
     seed,
@@ -48,11 +48,11 @@ export function makeWalk(seed: string, hasFar: boolean): Walk {
   }
 }
 
-/** Generous: a busy machine makes nothing of it fail. */
+/** Generous, so that a busy machine makes nothing fail. */
 const REST_MS = 30_000
 const COUNTED_MS = 10_000
 
-/** Plays it; resolves to what is left, which is nothing unless something is wrong. */
+/** Plays the walk. Resolves to what is left, which is nothing unless something is wrong. */
 export async function walk(world: World, made: Walk, restMs = REST_MS): Promise<Record<string, number>> {
   try {
     return await playAll(world, made, restMs)
@@ -61,7 +61,7 @@ export async function walk(world: World, made: Walk, restMs = REST_MS): Promise<
   }
 }
 
-/** Which walk it was, and what it left. */
+/** Which walk it was, and what it left behind. */
 export function tellLeft(world: World, { seed, event }: Walk, left: Record<string, number>): string {
   return [`seed ${seed} (${event}) leaves ${JSON.stringify(left)}`, ...world.said.errors].join('\n')
 }
@@ -101,7 +101,7 @@ async function playAll(
   const cut = (await Promise.all(canaries)).filter(what => what !== undefined)
   const uncounted = isUndisturbed ? await uncountedBytes(world, begun) : 0
   for (const playing of begun) playing.end()
-  // Of a session that was lost the client lets run on, for a while, what must not run twice.
+  // When a session is lost, the client lets exchanges that must not run twice continue for a while.
   if (event !== 'none') world.upstream.release()
   await world.ready()
   const left = await rest(world, restMs)
@@ -110,7 +110,7 @@ async function playAll(
   return left
 }
 
-/** What waits for callers is counted, as soon as it has come. */
+/** What waits for callers is counted as soon as it has arrived. */
 async function uncountedBytes(world: World, begun: readonly Playing[]): Promise<number> {
   const end = performance.now() + COUNTED_MS
   for (;;) {

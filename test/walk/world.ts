@@ -1,4 +1,4 @@
-/** Everything that a walk goes through, in this process and over loopback: server, a second replica, router service, client. */
+/** Everything that a walk passes through, in this process and over loopback: server, second replica, router service, client. */
 import { randomUUID } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -21,17 +21,17 @@ import { WalkUpstream } from './upstream.ts'
 export const RUNTIME = 'demo'
 export const HOST = `${RUNTIME}.${DOMAIN}`
 export const HOSTILE_HOST = `hostile.${DOMAIN}`
-/** Behind the path of an upstream: its webhooks. */
+/** Appended to the path of an upstream, for its webhooks. */
 export const HOOK = '/hook'
 
-/** None is tried for long: its receiver would do the same again. The log says so. */
+/** Deliveries are not retried for long, since the receiver would do the same again. The log reports it. */
 const INBOX = { mode: 'fallback', answerWithin: '500ms', maxAge: '1s', lane: 'none' } as const
 const DEAD = 'webhook is a dead letter'
 
-/** A walk on a busy machine may keep every replica from its lease for seconds: then it says so, which is a fault here. */
+/** Long, since on a busy machine a replica could lose its lease. It would log that, which counts as a fault here. */
 const LEASE_MS = 30_000
 
-/** Small ceilings, so that walks reach them. */
+/** Low limits, so that walks reach them. */
 const LIMITS: NonNullable<ServerOptions['limits']> = {
   sessionBufferBytes: 1024 * 1024,
   processBufferBytes: 1536 * 1024,
@@ -42,26 +42,26 @@ const LIMITS: NonNullable<ServerOptions['limits']> = {
 
 export class World {
   readonly upstream: WalkUpstream
-  /** The client's server; its sessions can be cut in between. */
+  /** The client's server. Its sessions can be cut in between. */
   readonly near: Server
   readonly relay: Relay
-  /** Another replica, which has no session. Absent where there is no Redis. */
+  /** Another replica, without a session. Absent without Redis. */
   readonly far: Server | undefined
   readonly service: RouterService
   readonly redis: Redis | undefined
-  /** The one that gets the traffic is the last. */
+  /** The last one is active. */
   readonly tunnels: Tunnel[] = []
   #hostile: TestClient | undefined
   readonly #table: RouteTable
-  /** Of the inboxes. */
+  /** Folder of the inboxes. */
   readonly #folder: string
   readonly #routers: Router[] = []
-  /** Errors that servers logged, and warnings that a flood of pings ended a session: one for each flood. */
+  /** Errors that servers logged, and one warning for each session that a flood of pings ended. */
   readonly said: { errors: string[]; floods: number }
-  /** Of servers, and of every second client; the others return theirs. */
+  /** Spans of servers, and of every second client. The others return theirs. */
   readonly #spans: Spans
   #clients = 0
-  /** Of clients that were replaced. */
+  /** Clients that were replaced and are closing. */
   readonly #gone: Promise<unknown>[] = []
 
   private constructor(parts: {
@@ -128,7 +128,7 @@ export class World {
     return world
   }
 
-  /** A new instance takes over, and the one before it leaves. */
+  /** A new instance takes over, and the previous one leaves. */
   async replaceClient(graceMs = 200): Promise<void> {
     const { authority } = await makeWorld()
     const bearer = await token(RUNTIME)
@@ -178,12 +178,12 @@ export class World {
     await until(() => this.tunnels[0]!.stats().sessions.length === 2 && this.tunnels[0]!.ready() && known())
   }
 
-  /** The session of a flood that is under way has ended. */
+  /** Resolves when the session of a flood in progress has ended. */
   get wasFlooded(): boolean {
     return this.said.floods > 0
   }
 
-  /** Whatever is not 0 though nothing goes on. */
+  /** Everything that is not 0 although nothing is in progress. */
   left(): Record<string, number> {
     const left: Record<string, number> = {}
     const note = (name: string, count: number) => {
@@ -243,7 +243,7 @@ const NUMBERS = [
   'quotaExchanges',
 ] as const
 
-/** Answers, in a moment, and gives no credit. */
+/** Answers after a moment, and gives no credit. */
 function takesNothing(_preamble: unknown, _request: unknown, response: ResponseSink): RequestSink {
   const timer = setTimeout(() => answer(response, 200, 'taken'), 40)
   return { requestData() {}, requestEnd() {}, requestAbort: () => clearTimeout(timer), responseConsumed() {} }

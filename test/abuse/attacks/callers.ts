@@ -1,4 +1,4 @@
-/** What anybody can do at the edge over HTTP/1.1: read slowly, send too much of everything, wait for what never comes. */
+/** What anybody can do at the edge over HTTP/1.1: read slowly, send too much, wait for an answer that never comes. */
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { gzipSync } from 'node:zlib'
@@ -7,7 +7,7 @@ import { dial, Http1Caller } from '../../support/caller-http1.ts'
 import { type Attack, each, scaled } from '../attack.ts'
 import type { World } from '../world.ts'
 
-/** A runtime of the attacker's, served by a client of ours. */
+/** The attacker's runtime, served by one of our clients. */
 async function runtime(world: World, name: string, target: ClientOptions['target']): Promise<() => Promise<void>> {
   const tunnel: Tunnel = await world.connect(name, target)
   return () => tunnel.close({ graceMs: 0 })
@@ -25,7 +25,7 @@ const slowReaders: Attack = {
       const socket = await dial(world.place('bulk'))
       sockets.push(socket)
       socket.write(`GET / HTTP/1.1\r\nHost: ${authority}\r\n\r\n`)
-      // The answer has begun; nothing more is read.
+      // The answer has begun, and we read no more of it.
       await once(socket, 'readable')
     })
     for (const socket of sockets) socket.destroy()
@@ -57,7 +57,7 @@ const bombs: Attack = {
     }),
 }
 
-/** 16 MiB of zeros, as 16 KB. */
+/** 16 MiB of zeros, compressed to 16 KB. */
 const PACKED = gzipSync(Buffer.alloc(16 * 1024 * 1024))
 
 const compressed: Attack = {
@@ -77,7 +77,7 @@ const compressed: Attack = {
     }),
 }
 
-/** Bodies are kept until an answer begins, so that they can be sent again: here none ever does. */
+/** Bodies are kept for a retry until an answer begins. Here none ever does. */
 const unanswered: Attack = {
   name: 'requests that nobody answers',
   prepare: world => runtime(world, 'silent', () => new Promise<Response>(() => {})),
@@ -97,7 +97,7 @@ const unanswered: Attack = {
   },
 }
 
-/** Requests for a runtime that was there a moment ago are held for its return. */
+/** Requests for a runtime that was connected a moment ago are held for its return. */
 const held: Attack = {
   name: 'requests for a runtime that left',
   async prepare(world) {

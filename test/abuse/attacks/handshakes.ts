@@ -1,4 +1,4 @@
-/** Floods of the door for clients: connections that say nothing, tokens that are no good, keys that nobody knows. */
+/** Floods of the control endpoint: silent connections, invalid tokens, unknown keys. */
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
@@ -9,10 +9,10 @@ import { clientHello } from '../../support/client-hello.ts'
 import { type Attack, each, scaled } from '../attack.ts'
 import type { World } from '../world.ts'
 
-/** As many addresses as an attacker has; the queue is shared fairly among them. */
+/** How many addresses the attacker has. The queue is shared fairly among them. */
 const ADDRESSES = 40
 
-/** Silence, half a ClientHello, or a whole one and no more. */
+/** Nothing at all, half a ClientHello, or a whole one and then nothing. */
 const halfOpen: Attack = {
   name: 'half-open handshakes',
   async round(world, share) {
@@ -28,14 +28,14 @@ const halfOpen: Attack = {
       const beginning = beginnings[n % beginnings.length]
       if (beginning !== undefined) socket.write(beginning)
     })
-    // In the thick of it somebody who is welcome comes from another address, and is let in.
+    // Meanwhile, a legitimate client connects from another address and is admitted.
     const tunnel = await world.connect('newcomer', () => new Response('here'))
     await tunnel.close({ graceMs: 0 })
     for (const socket of sockets) socket.destroy()
   },
 }
 
-/** One attempt to come in; resolves when the server has said no, or hung up. */
+/** One attempt to connect. Resolves when the server has refused it, or hung up. */
 async function attempt(world: World, token: string, localAddress: string): Promise<void> {
   const socket = connectTls({
     ...{ host: '127.0.0.1', port: world.controlPort, localAddress },
@@ -88,7 +88,7 @@ const unknownKeys: Attack = {
     fetchesBefore = world.keyFetches
     return async () => {
       const fetches = world.keyFetches - fetchesBefore
-      // One per cool-down of 30 s, and the run is shorter than three.
+      // One fetch per cool-down of 30 s, and the run is shorter than three of them.
       if (fetches > 3) throw new Error(`the key set was fetched ${fetches} times`)
     }
   },

@@ -1,14 +1,14 @@
-/** Floods of HTTP/2 frames at the edge: each costs its sender little, and ends its own connection. */
+/** Floods of HTTP/2 frames at the edge. Each costs its sender little, and ends its own connection. */
 import type { Socket } from 'node:net'
 import { dial } from '../../support/caller-http1.ts'
 import { END_HEADERS, END_STREAM, field, frame, length, PREFACE, TYPE } from '../../support/http2-frames.ts'
 import { type Attack, each, scaled } from '../attack.ts'
 import type { World } from '../world.ts'
 
-/** Frames are sent in lots, as an attacker would. */
+/** Frames are sent in batches, as an attacker would. */
 const LOT = 50
 
-/** Sends lots until the server ends the connection, or all are sent; reads and forgets what comes. */
+/** Sends batches until the server ends the connection or all are sent. Discards whatever arrives. */
 export async function flood(socket: Socket, lots: number, make: (lot: number) => Buffer): Promise<void> {
   let ended = false
   const over = new Promise<void>(resolve => {
@@ -61,7 +61,7 @@ function http2Attack(name: string, frames: number, make: Frames, runtime = 'nobo
 
 const CANCEL = Buffer.from([0, 0, 0, 8])
 
-/** A field into the dynamic table, then references to it: a few bytes that decode to many. */
+/** Puts a field into the dynamic table, then refers to it: a few bytes that decode to many. */
 function hpackBomb(): Buffer {
   const value = 'y'.repeat(3800)
   const name = Buffer.concat([Buffer.from([0x40]), length('x'), Buffer.from('x')])

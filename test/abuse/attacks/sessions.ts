@@ -1,4 +1,4 @@
-/** What a client that was let in may try: floods of streams and frames, windows that do not add up, no reading at all. */
+/** What an admitted client may try: floods of streams and frames, invalid windows, not reading at all. */
 import { Flag, FrameType } from '../../../protocol/wire/yamux/frame.ts'
 import { frame } from '../../protocol/wire/yamux/support.ts'
 import { Http1Caller } from '../../support/caller-http1.ts'
@@ -11,7 +11,7 @@ function lotOf(make: (n: number) => Buffer): (lot: number) => Buffer {
   return lot => Buffer.concat(Array.from({ length: LOT }, (_, i) => make(lot * LOT + i)))
 }
 
-/** `count` sessions, one after the other, each of which floods until it is ended. */
+/** `count` sessions in sequence. Each floods until it is ended. */
 function sessionFlood(name: string, sessions: number, lots: number, make: (n: number) => Buffer): Attack {
   return {
     name,
@@ -24,7 +24,7 @@ function sessionFlood(name: string, sessions: number, lots: number, make: (n: nu
   }
 }
 
-/** Sends what breaks the window, as soon as the server has opened a stream. */
+/** Exceeds the window as soon as the server has opened a stream. */
 function windowTrick(name: string, trick: (id: number) => Buffer): Attack {
   return {
     name,
@@ -61,7 +61,7 @@ const resets: Attack = {
     }),
 }
 
-/** The session ends when its writes have stood still for 10 s. */
+/** The session ends when its writes have been blocked for 10 s. */
 const neverReads: Attack = {
   name: 'a client that never reads',
   slow: true,

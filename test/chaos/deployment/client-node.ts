@@ -10,10 +10,10 @@ const END_MS = 60_000
 const CONNECTIONS = 2
 const LOOK_MS = 50
 
-/** The client of one runtime: an instance, and for a while two of them. */
+/** The client of one runtime: one instance, or two during an update. */
 export class ClientNode {
   readonly runtime: string
-  /** One a server. */
+  /** One per server. */
   readonly relays: readonly Relay[]
   readonly #target: readonly string[]
   readonly #processes: Processes
@@ -34,13 +34,13 @@ export class ClientNode {
     this.#options = options
   }
 
-  /** Starts an instance; resolves when both of its sessions are in service. */
+  /** Starts an instance. Resolves when both of its sessions are in service. */
   async start(): Promise<void> {
     this.child = await this.startInstance()
     await this.bothConnected(this.child)
   }
 
-  /** Starts an instance beside the one there is; resolves when it is ready. */
+  /** Starts an instance beside the existing one. Resolves when it is ready. */
   async startInstance(): Promise<Running> {
     const { files } = this.#processes
     const { graceS, pingInterval, pingTimeout } = this.#options
@@ -63,7 +63,7 @@ export class ClientNode {
     await within(child, 'second session', Promise.all(connected))
   }
 
-  /** The connections of its sessions in service, as soon as there are two and none is on its way. */
+  /** The connections of its sessions in service, once there are two and none is being opened. */
   async inService(): Promise<RelayedConnection[]> {
     const child = this.child!
     const steady = async () => {
@@ -76,7 +76,7 @@ export class ClientNode {
     return within(child, 'steady sessions', steady())
   }
 
-  /** A replica for each session in service; none where a session is on its way. */
+  /** The replica of each session in service. Empty while a session is being opened. */
   async #replicasInService(child: Running): Promise<string[]> {
     const status = await readStatus(child, this.#processes.files.at('admin.token'))
     const { sessions } = status as { sessions: ReadonlyArray<{ state: string; replica: string }> }
@@ -84,7 +84,7 @@ export class ClientNode {
     return settled ? sessions.filter(({ state }) => state === 'ready').map(({ replica }) => replica) : []
   }
 
-  /** Sessions that drain are mostly older than those in service; nothing else tells them apart from outside. */
+  /** Draining sessions are mostly older than those in service. Nothing else distinguishes them from outside. */
   #newest(replicas: readonly string[]): RelayedConnection[] {
     return this.relays.flatMap((relay, i) => {
       const count = replicas.filter(replica => replica === replicaName(i)).length
@@ -92,7 +92,7 @@ export class ClientNode {
     })
   }
 
-  /** Asks the instance to stop; resolves when it has ended. */
+  /** Asks the instance to stop. Resolves when it has ended. */
   async stop(child: Running = this.child!): Promise<void> {
     await endGracefully(child, END_MS)
   }

@@ -1,4 +1,4 @@
-/** A deployment of real processes: servers, clients and a router, a proxy in front, relays in between, Redis beside. */
+/** A deployment of real processes: servers, clients, a router, a proxy in front, relays in between, and Redis. */
 
 import type { Place } from '../../support/caller.ts'
 import type { ProxyProgram } from '../../support/proxy-program.ts'
@@ -16,22 +16,22 @@ import { RouterNode } from './router-node.ts'
 import { replicaName, ServerNode } from './server-node.ts'
 
 export interface DeploymentOptions {
-  /** With several there are a proxy in front and a directory beside. */
+  /** With several, there is a proxy in front of them, and a directory. */
   readonly servers: 1 | 2 | 3
-  /** Default nginx; HAProxy is for two servers. */
+  /** Default nginx. HAProxy is for two servers. */
   readonly proxy?: 'nginx' | 'haproxy' | undefined
   /** Between clients and servers. */
   readonly roundTripMs: number
-  /** A supervisor keeps the sockets of the server while that restarts. */
+  /** Whether a supervisor keeps the sockets of the server while it restarts. */
   readonly keepsSockets?: boolean | undefined
   readonly graceS: number
   readonly pingInterval: string
   readonly pingTimeout: string
-  /** Whether processes can be looked into while they run. */
+  /** Whether processes can be inspected while they run. */
   readonly inspect?: boolean
 }
 
-/** The last one's client leads to a router of its own; the others have theirs inside. */
+/** The last runtime's client forwards to a separate router. The others embed theirs. */
 export const RUNTIMES = ['alpha', 'bravo', 'charlie'] as const
 
 export class Deployment {
@@ -41,7 +41,7 @@ export class Deployment {
   readonly upstreams: TrafficUpstream[] = []
   readonly servers: ServerNode[] = []
   readonly clients: ClientNode[] = []
-  /** What of the faults' own conditions did not hold, in words. */
+  /** Conditions of the faults themselves that did not hold, in words. */
   readonly notes: string[] = []
   readonly #relays: Relay[] = []
   router: RouterNode | undefined
@@ -116,7 +116,7 @@ export class Deployment {
     return { port, authority: `${runtime}.${DOMAIN}:${port}`, ca: this.files.ca }
   }
 
-  /** Ends everything at once; nothing of it is left, but with `SALLYPORT_CHAOS_KEEP=1` the folder with all logs. */
+  /** Ends everything at once. Nothing remains, except for the folder with all logs if `SALLYPORT_CHAOS_KEEP=1`. */
   async stop(): Promise<void> {
     await this.processes.killAll()
     await Promise.all([this.#proxy?.stop(), this.redis?.stop()])

@@ -1,4 +1,4 @@
-/** The files of a deployment, in a folder of their own: certificates, keys, tokens, routes; each can be renewed. */
+/** The files of a deployment, in their own folder: certificates, keys, tokens, routes. Each can be renewed. */
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -49,7 +49,7 @@ export class DeploymentFiles {
     return rm(this.folder, { recursive: true, force: true })
   }
 
-  /** A new server certificate and key, of the same authority. */
+  /** A new server certificate and key from the same authority. */
   async renewCertificate(): Promise<void> {
     const hosts = [`*.${DOMAIN}`, 'localhost', '127.0.0.1', '::1']
     const { certificate, key } = await createServerCertificate(this.#authority, { hosts })
@@ -63,13 +63,13 @@ export class DeploymentFiles {
     await this.#write('replica.pem', certificate)
   }
 
-  /** A new token, as the renewal on a customer's side would put it there. */
+  /** A new token, put in place as a customer's renewal would do it. */
   async renewToken(runtime: string): Promise<void> {
     const { token } = await createToken({ key: this.#keys.privateJwk, runtime })
     await this.#write(`${runtime}.token`, token)
   }
 
-  /** The key set as it stands while keys are rotated: the new key beside the old one. Tokens have the new one from now on. */
+  /** The key set during a rotation: the new key beside the old one. From now on, tokens are signed with the new one. */
   async addKey(): Promise<void> {
     const old = this.#keys
     this.#keys = await createKeys()
@@ -77,18 +77,18 @@ export class DeploymentFiles {
     await this.#write('jwks.json', JSON.stringify({ keys }))
   }
 
-  /** Ends the rotation: the old key is taken out. */
+  /** Ends the rotation by removing the old key. */
   async dropOldKey(): Promise<void> {
     await this.#write('jwks.json', JSON.stringify(this.#keys.jwks))
   }
 
-  /** The route table of a runtime, another text each time. */
+  /** The route table of a runtime, with a different text each time. */
   async writeRoutes(runtime: string, target: string): Promise<void> {
     const text = `routes:\n  - name: upstream-${this.#version++}\n    match: { path: / }\n    target: ${target}\n`
     await this.#write(`${runtime}.yaml`, text)
   }
 
-  /** Renamed into place: a reader sees the old text or the new one. */
+  /** Renamed into place, so that a reader sees either the old text or the new one. */
   async #write(name: string, text: string): Promise<void> {
     const path = this.at(name)
     await writeFile(`${path}.new`, text, { mode: 0o600 })

@@ -6,7 +6,7 @@ import { freePort, type ProxyProgram, startProxyProgram } from '../../support/pr
 import type { DeploymentFiles } from './files.ts'
 
 const DESCRIBED = resolve(import.meta.dirname, '../../../deploy/haproxy/haproxy.cfg')
-/** What that file wants of the servers. */
+/** What that file expects of the servers. */
 export const HEALTH_PATH = '/lb'
 export const DRAIN_DELAY = '3s'
 

@@ -14,9 +14,9 @@ export async function startNginx(files: DeploymentFiles, ports: readonly number[
 }
 
 /**
- * Safe requests go to the other server when one does not answer (nginx's `proxy_next_upstream error timeout`); others
- * only when nothing was sent. It gives up an idle connection before a server that stops does. No server is taken out for a
- * failure: each connection that is refused says it anew.
+ * Safe requests go to the other server if one does not answer (nginx's `proxy_next_upstream error timeout`); others
+ * only if nothing was sent. It closes an idle connection before a server that is stopping does. No server is taken out after a
+ * failure, since each refused connection shows it again.
  */
 function proxyConfig(files: DeploymentFiles, folder: string, port: number, ports: readonly number[]): string {
   return nginxFile(

@@ -1,4 +1,4 @@
-/** The `sallyport` processes of a deployment: started, told apart, and none left behind. */
+/** The `sallyport` processes of a deployment: started, kept apart, and none left behind. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Running } from '../../cli/process.ts'
@@ -25,7 +25,7 @@ export class Processes {
     }
   }
 
-  /** Those that live, each with the name of its part. */
+  /** The running processes, each with the name of its part. */
   get running(): ReadonlyMap<Running, string> {
     return this.#running
   }
@@ -44,7 +44,7 @@ export class Processes {
     return child
   }
 
-  /** Writes what each process of this deployment has logged into `folder`. */
+  /** Writes the log of each process of this deployment into `folder`. */
   async saveLogs(folder: string): Promise<void> {
     for (const [i, { part, child }] of this.#started.entries()) {
       await writeFile(join(folder, `${i}-${part.replaceAll(' ', '-')}-${child.pid}.log`), `${child.text}\n`)
@@ -53,7 +53,7 @@ export class Processes {
 
   async killAll(): Promise<void> {
     const ends = [...this.#running.keys()].map(child => child.end('SIGKILL'))
-    // A supervisor that is killed leaves what it has started.
+    // A supervisor that is killed leaves its processes running.
     for (const { child } of this.#started) killLast(child.pids)
     await Promise.all(ends)
   }
@@ -69,7 +69,7 @@ function killLast(pids: readonly number[]): void {
   }
 }
 
-/** As `promise`, but a step that does not come tells what the process said. */
+/** Like `promise`, but if a step never happens, the error has the log of the process. */
 export async function within<T>(child: Running, what: string, promise: Promise<T>, ms = START_MS): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>()
   const timer = setTimeout(() => reject(new Error(`no ${what} within ${ms / 1000} s:\n${tail(child)}`)), ms)
@@ -80,7 +80,7 @@ export async function within<T>(child: Running, what: string, promise: Promise<T
   }
 }
 
-/** Ends it with a signal that it should heed; complains of another exit code than 0. */
+/** Ends it with a signal that it should handle. Throws for an exit code other than 0. */
 export async function endGracefully(child: Running, ms: number): Promise<void> {
   const how = await within(child, 'end', child.end('SIGTERM'), ms)
   if (how !== 0) throw new Error(`it ended with ${how}:\n${tail(child)}`)

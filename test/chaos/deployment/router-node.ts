@@ -1,7 +1,7 @@
 import type { Running } from '../../cli/process.ts'
 import { type Processes, within } from './processes.ts'
 
-/** A router as a service of its own, behind the client of one runtime. */
+/** A router as a separate service, behind the client of one runtime. */
 export class RouterNode {
   readonly child: Running
   readonly address: string

@@ -8,13 +8,13 @@ import type { DeploymentOptions } from './deployment.ts'
 import { DRAIN_DELAY, HEALTH_PATH } from './haproxy.ts'
 import { endGracefully, type Processes, within } from './processes.ts'
 
-/** Longest end of a server that was asked: the grace of the longest deployment and more. */
+/** The longest that a server may take to stop: more than the longest grace of a deployment. */
 const END_MS = 60_000
 
-/** One replica: a process at a time, always on the same public port. */
+/** One replica: one process at a time, always on the same public port. */
 export class ServerNode {
   readonly name: string
-  /** Of its listeners, where a supervisor keeps them. */
+  /** The sockets of its listeners, if a supervisor keeps them. */
   readonly #kept: KeptSockets | undefined
   readonly publicPort: number
   readonly #processes: Processes
@@ -50,13 +50,13 @@ export class ServerNode {
     return new ServerNode(name, place, processes, options, redis)
   }
 
-  /** The relay leads to this server wherever its control endpoint listens. */
+  /** The relay forwards to this server, wherever its control endpoint listens. */
   follow(relay: Relay): void {
     this.#relays.push(relay)
     relay.target = this.#controlPort
   }
 
-  /** Starts a new process; resolves when it serves callers and clients. */
+  /** Starts a new process. Resolves when it serves callers and clients. */
   async start(): Promise<void> {
     const { files } = this.#processes
     const tls = (prefix: string) => [
@@ -91,7 +91,7 @@ export class ServerNode {
     this.#lead(portOf(control))
   }
 
-  /** Asks the process to stop that its supervisor has started; resolves when the next one serves. */
+  /** Asks the process that its supervisor has started to stop. Resolves when the next one serves. */
   async restart(): Promise<void> {
     const child = this.child!
     const before = child.lines.length
@@ -104,7 +104,7 @@ export class ServerNode {
     }
   }
 
-  /** Asks it to stop; resolves when it has ended. */
+  /** Asks it to stop. Resolves when it has ended. */
   async stop(): Promise<void> {
     const child = this.child!
     await endGracefully(child, END_MS)

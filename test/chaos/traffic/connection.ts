@@ -1,6 +1,6 @@
 /**
- * A caller's connection: HTTP/1.1 with keep-alive on a bare socket, so that what became of each request is known
- * exactly. Nothing is sent again.
+ * A caller's connection: HTTP/1.1 with keep-alive on a bare socket, so that the fate of each request is known exactly. Nothing is
+ * sent again.
  */
 import { once } from 'node:events'
 import { connect as connectNet, type Socket } from 'node:net'
@@ -12,18 +12,18 @@ export interface Ask {
   readonly method: 'GET' | 'POST'
   readonly path: string
   readonly body?: Buffer
-  /** The body of an answer with status 200, as it comes. */
+  /** The body of an answer with status 200, as it arrives. */
   onData(chunk: Buffer): void
 }
 
 export type Result =
   | { readonly kind: 'answered'; readonly status: number; readonly code: string }
-  /** No byte of an answer came. */
+  /** No byte of an answer arrived. */
   | { readonly kind: 'unanswered'; readonly reason: string }
-  /** The answer broke. */
+  /** The answer was cut off. */
   | { readonly kind: 'cut'; readonly reason: string }
 
-/** No connection was had: nothing was sent. */
+/** There was no connection, so nothing was sent. */
 export class NotTaken extends Error {
   override readonly name = 'NotTaken'
 }
@@ -46,7 +46,7 @@ export class CallerConnection {
     socket.on('error', error => this.#closed((error as NodeJS.ErrnoException).code ?? error.message))
   }
 
-  /** Throws {@link NotTaken} where nobody listens, or the handshake is not finished. */
+  /** Throws {@link NotTaken} if nobody listens or the handshake does not finish. */
   static async dial(place: Place): Promise<CallerConnection> {
     const { port, ca, authority } = place
     const servername = authority.split(':')[0] ?? ''
@@ -63,7 +63,7 @@ export class CallerConnection {
     return new CallerConnection(socket, authority)
   }
 
-  /** Whether it can take another request. */
+  /** Whether it can carry another request. */
   get isOpen(): boolean {
     return this.#isOpen
   }

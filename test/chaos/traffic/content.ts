@@ -1,9 +1,9 @@
-/** What bodies are made of: both ends know each byte without sending it, and no two labels have the same bytes. */
+/** The bytes of bodies: both ends know each byte without sending it, and no two labels have the same bytes. */
 import { randomBytes } from 'node:crypto'
 
 const BLOCK = randomBytes(1 << 20)
 
-/** `bytes` of the body with this label, from `from` on. */
+/** `bytes` bytes of the body with this label, starting at `from`. */
 export function contentOf(label: string, bytes: number, from = 0): Buffer {
   const body = Buffer.allocUnsafe(bytes)
   const head = Buffer.from(`${label}\n`)
@@ -16,7 +16,7 @@ export function contentOf(label: string, bytes: number, from = 0): Buffer {
   return body
 }
 
-/** Checks a body as it comes. */
+/** Checks a body as it arrives. */
 export class Expected {
   readonly #label: string
   readonly #bytes: number
@@ -40,7 +40,7 @@ export class Expected {
     this.#seen += chunk.length
   }
 
-  /** What was wrong with a body that is over, or undefined. */
+  /** What was wrong with a body that has ended, or undefined. */
   end(): string | undefined {
     if (this.#problem === undefined && this.#seen !== this.#bytes)
       return `${this.#seen} bytes in place of ${this.#bytes}`

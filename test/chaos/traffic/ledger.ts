@@ -1,9 +1,9 @@
 /**
- * The accounts: what became of each request, by the fault under which it ended.
+ * The accounts: the fate of each request, by the fault during which it ended.
  *
- * *Lost* is a request that a caller sent and that ended in anything but the upstream's answer, byte-exact. Counted apart:
- * `cut`, an answer of which the caller already had bytes and that visibly broke; `outlived`, a stream that was ended
- * because it outlived the grace; `refused`, a connection that nobody took, so that nothing was sent.
+ * *Lost* is a request that a caller sent and that ended in anything but the upstream's answer, byte for byte. Counted separately:
+ * `cut`, an answer of which the caller already had bytes and that visibly broke off; `outlived`, a stream that was ended
+ * because it outlived the grace; `refused`, a connection that was not accepted, so that nothing was sent.
  */
 import { untilFarewell } from '../../../server/control/session-drain.ts'
 
@@ -12,33 +12,33 @@ export type Kind = 'GET' | 'POST' | 'download' | 'webSocket' | 'events'
 export type Outcome =
   | { readonly kind: 'ok' }
   | { readonly kind: 'lost' | 'outlived' | 'refused'; readonly reason: string }
-  /** `abrupt`: not in the way in which a stream ends that outlives the grace. */
+  /** `abrupt`: a stream did not end in the way that the end of a grace ends it. */
   | { readonly kind: 'cut'; readonly reason: string; readonly abrupt?: boolean }
-  /** What must never be: another request's answer, other bytes, a clean end too early. */
+  /** What must never happen: another request's answer, other bytes, a clean end too early. */
   | { readonly kind: 'wrong'; readonly reason: string }
 
 type Count = 'lost' | 'cut' | 'outlived' | 'refused'
 
 const MOST_WRONGS = 20
-/** Requests end in a fraction of any grace: one that was cut has not outlived it, however long it was held up. */
+/** Requests take a fraction of any grace. So one that was cut has not outlived it, however long it was delayed. */
 const REQUESTS: ReadonlySet<Kind> = new Set(['GET', 'POST'])
 
-/** What happened while one fault, or none, lasted. */
+/** What happened during one fault, or between faults. */
 export class Account {
   readonly name: string
-  /** Requests and streams that were begun. */
+  /** Requests and streams that began. */
   requests = 0
   answered = 0
   readonly counts: Record<Count, number> = { lost: 0, cut: 0, outlived: 0, refused: 0 }
-  /** `GET: 503 runtime-offline` and how often, of everything that is counted. */
+  /** `GET: 503 runtime-offline` and how often, for everything that is counted. */
   readonly reasons = new Map<string, number>()
   readonly byKind = new Map<Kind, Record<Count, number>>()
   /** Ids of requests that an upstream executed more than once. */
   readonly twice: string[] = []
   readonly wrong: string[] = []
-  /** What of the fault's own conditions did not hold, in words. */
+  /** Conditions of the fault itself that did not hold, in words. */
   readonly notes: string[] = []
-  /** Longest time in which a runtime answered nothing, though asked. */
+  /** The longest time without an answer from a runtime that was called. */
   longestGapMs = 0
 
   constructor(name: string) {
@@ -67,7 +67,7 @@ export class Account {
 
 const NONE: Readonly<Record<Count, number>> = { lost: 0, cut: 0, outlived: 0, refused: 0 }
 
-/** A request under way. */
+/** A request in progress. */
 export class Entry {
   readonly kind: Kind
   readonly runtime: string
@@ -93,17 +93,17 @@ export class Ledger {
   readonly #open = new Set<Entry>()
   readonly #barriers = new Set<{ readonly entries: Set<Entry>; readonly done: () => void }>()
   #flowing = false
-  /** When each runtime answered last. */
+  /** When each runtime last answered. */
   readonly #answeredMs = new Map<string, number>()
 
-  /** `graceMs`: of the deployment. A stream that lives when it is nearly over has outlived it. */
+  /** `graceMs`: that of the deployment. A stream that is open shortly before its end has outlived it. */
   constructor(name: string, graceMs: number) {
     this.total = new Account(name)
     this.#current = this.total
     this.#farewellMs = untilFarewell(graceMs)
   }
 
-  /** From now on everything is also counted in an account of its own, until the next call. */
+  /** From now until the next call, everything is also counted in a separate account. */
   account(name: string): Account {
     this.#current = new Account(name)
     const now = performance.now()
@@ -111,7 +111,7 @@ export class Ledger {
     return this.#current
   }
 
-  /** Whether steady callers call: who waits for the last answers, when they stop, waits in no gap. */
+  /** Whether steady callers are calling. Once they have stopped, waiting for the last answers is not a gap. */
   set flowing(flowing: boolean) {
     this.#flowing = flowing
     this.#answeredMs.clear()
@@ -124,14 +124,14 @@ export class Ledger {
     return entry
   }
 
-  /** Resolves when all requests that are open now have ended; streams are not waited for. */
+  /** Resolves when all requests that are open now have ended. Does not wait for streams. */
   settled(): Promise<void> {
     const entries = new Set([...this.#open].filter(({ kind }) => REQUESTS.has(kind)))
     if (entries.size === 0) return Promise.resolve()
     return new Promise(done => this.#barriers.add({ entries, done }))
   }
 
-  /** An upstream executed `id` again. */
+  /** An upstream executed `id` a second time. */
   twice(id: string): void {
     this.#each(account => account.fault('twice', id))
   }

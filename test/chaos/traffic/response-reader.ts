@@ -1,13 +1,13 @@
-/** Reads HTTP/1.1 answers as they come; throws on bytes that are none. */
+/** Reads HTTP/1.1 answers as they arrive. Throws for bytes that are not HTTP. */
 const MOST_HEAD_BYTES = 65_536
 
 type State = 'head' | 'fixed' | 'size' | 'chunk' | 'chunk-end' | 'trailers' | 'whole'
 
 export class ResponseReader {
   status = 0
-  /** `sallyport-error` of an answer that is ours, else empty. */
+  /** `sallyport-error`, or an empty string if the answer is not ours. */
   code = ''
-  /** The connection ends behind this answer. */
+  /** Whether the connection ends after this answer. */
   isLast = false
   readonly #onData: (chunk: Buffer) => void
   #state: State = 'head'
@@ -32,7 +32,7 @@ export class ResponseReader {
     if (this.#state === 'whole' && this.#held.length > 0) throw new Error('bytes behind the answer')
   }
 
-  /** Whether there may be more to do with what is held. */
+  /** Whether more of the held bytes may be read. */
   #step(): boolean {
     switch (this.#state) {
       case 'head':

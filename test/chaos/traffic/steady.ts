@@ -1,4 +1,4 @@
-/** A steady caller: one connection, a request at a time, at a pace of its own. It sends nothing twice. */
+/** A steady caller: one connection, one request at a time, at its own pace. It sends nothing twice. */
 import { createHash, randomBytes } from 'node:crypto'
 import { setTimeout as wait } from 'node:timers/promises'
 import type { Place } from '../../support/caller.ts'
@@ -7,10 +7,10 @@ import { Expected } from './content.ts'
 import type { Ledger, Outcome } from './ledger.ts'
 import type { TrafficUpstream } from './upstream.ts'
 
-/** Longer than everything that may hold a request up: holding, a black hole until it is noticed. */
+/** Longer than anything that may delay a request: the hold, or a black hole until it is noticed. */
 const DEADLINE_MS = 40_000
 const REFUSED_WAIT_MS = 100
-/** Each so many requests of a caller one is slow. */
+/** One in this many requests of a caller is slow. */
 const PATTERN = 50
 
 export class SteadyCaller {
@@ -20,7 +20,7 @@ export class SteadyCaller {
   readonly #ledger: Ledger
   readonly #everyMs: number
   #connection: CallerConnection | undefined
-  /** Callers begin at different places of the pattern: their slow requests do not coincide, which would be a gap. */
+  /** Callers begin at different places of the pattern. If their slow requests coincided, that would look like a gap. */
   #count = Math.floor(Math.random() * PATTERN)
 
   constructor(name: string, place: Place, upstream: TrafficUpstream, ledger: Ledger, everyMs: number) {
@@ -31,7 +31,7 @@ export class SteadyCaller {
     this.#everyMs = everyMs
   }
 
-  /** Until `stop`; what is under way then is finished. Late requests are not caught up. */
+  /** Runs until `stop`, and finishes the request in progress. Late requests are not made up for. */
   async run(stop: AbortSignal): Promise<void> {
     let dueMs = performance.now() + Math.random() * this.#everyMs
     while (!stop.aborted) {
@@ -79,19 +79,19 @@ export class SteadyCaller {
     return outcome
   }
 
-  /** Mostly small; each sixteenth larger than what is kept to be sent again. */
+  /** Mostly small. One in sixteen is larger than what is kept for a retry. */
   #bytes(): number {
     return this.#count % 16 === 0 ? 100_000 : 200 + (this.#count % 7) * 300
   }
 
-  /** Mostly quick; some are under way when a fault comes, whenever it comes. */
+  /** Mostly quick, but some are in progress whenever a fault happens. */
   #thinkMs(): number {
     if (this.#count % PATTERN === 0) return 1000
     return this.#count % 10 === 0 ? 200 : 5
   }
 }
 
-/** What became of a request whose answer should be `expected`. */
+/** The fate of a request whose answer should be `expected`. */
 export function judge(result: Result, expected: Expected): Outcome {
   if (result.kind === 'unanswered') return { kind: 'lost', reason: result.reason }
   if (result.kind === 'cut') return { kind: 'cut', reason: result.reason }

@@ -1,4 +1,4 @@
-/** What lasts: downloads in a loop, WebSockets and event streams, short ones that must end whole and endless ones. */
+/** Long-lived traffic: downloads in a loop, WebSockets and event streams. Short ones must end complete; endless ones last. */
 import { setTimeout as wait } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import type { Place } from '../../support/caller.ts'
@@ -19,7 +19,7 @@ const GOING_AWAY = 1001
 const DIAL_MS = 15_000
 const FOREVER_MS = 86_400_000
 
-/** One caller that lasts; `run` resolves once `stop` is aborted and what can end has ended. */
+/** A long-lived caller. `run` resolves once `stop` is aborted and everything that can end has ended. */
 export interface Lasting {
   run(stop: AbortSignal): Promise<void>
 }
@@ -59,7 +59,7 @@ export class Downloads implements Lasting {
   }
 }
 
-/** Event streams of `count` events each, in turn; 0: endless ones, which only the grace may end. */
+/** Event streams of `count` events each, in turn. 0: endless ones, which only the grace may end. */
 export class EventStreams implements Lasting {
   readonly #about: About
   readonly #count: number
@@ -110,7 +110,7 @@ export class EventStreams implements Lasting {
   }
 }
 
-/** WebSockets that live for `lifeMs` and are closed by the caller; 0: endless ones, which only the grace may end. */
+/** WebSockets that live for `lifeMs` and are closed by the caller. 0: endless ones, which only the grace may end. */
 export class WebSockets implements Lasting {
   readonly #about: About
   readonly #lifeMs: number
@@ -188,7 +188,7 @@ export class WebSockets implements Lasting {
   }
 }
 
-/** One request on a connection of its own; `stop` ends it. */
+/** One request on its own connection. `stop` ends it. */
 async function askAlone(
   place: Place,
   path: string,

@@ -1,4 +1,4 @@
-/** All the traffic of a deployment: who calls, how often, and the accounts. */
+/** All the traffic of a deployment: the callers, their rates, and the accounts. */
 import type { Place } from '../../support/caller.ts'
 import type { Ledger } from './ledger.ts'
 import { SteadyCaller } from './steady.ts'
@@ -9,18 +9,18 @@ export interface TrafficOptions {
   readonly upstreams: readonly TrafficUpstream[]
   readonly placeOf: (runtime: string) => Place
   readonly ledger: Ledger
-  /** Of all steady callers together. */
+  /** Total rate of all steady callers. */
   readonly requestsPerSecond: number
   /** Each waits for its answer before it sends the next request. */
   readonly callersPerRuntime: number
   readonly download: DownloadSize | undefined
-  /** Of short WebSockets and event streams: within the grace. */
+  /** Life of short WebSockets and event streams, within the grace. */
   readonly streamLifeMs: number
-  /** Also those that outlive every grace. */
+  /** Whether there are also some that outlive every grace. */
   readonly endless: boolean
 }
 
-/** Two rounds of traffic have no id in common. */
+/** Distinguishes the ids of two rounds of traffic. */
 let rounds = 0
 
 export class Traffic {
@@ -36,7 +36,7 @@ export class Traffic {
     this.#running = Promise.all([...this.#steady(), ...this.#lasting()].map(one => one.run(signal)))
   }
 
-  /** Lets everything finish that is under way, and sends no more. */
+  /** Stops sending, and lets everything in progress finish. */
   async stop(): Promise<void> {
     this.#options.ledger.flowing = false
     this.#stop.abort()

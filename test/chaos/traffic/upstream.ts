@@ -1,4 +1,4 @@
-/** The service behind a runtime: it answers with bytes that name it and the request, and counts what it executes. */
+/** The service of a runtime. It answers with bytes that identify it and the request, and counts what it executes. */
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
@@ -67,7 +67,7 @@ export class TrafficUpstream {
     response.end(body)
   }
 
-  /** `/get/RUNTIME/ID?...`; a request of another runtime's is the worst that can happen. */
+  /** `/get/RUNTIME/ID?...`. A request for another runtime is the worst that can happen. */
   #read(request: IncomingMessage): { kind: string; id: string; query: URLSearchParams } {
     const url = new URL(request.url ?? '/', 'http://upstream')
     const [, kind = '', runtime = '', id = ''] = url.pathname.split('/')
@@ -75,7 +75,7 @@ export class TrafficUpstream {
     return { kind, id, query: url.searchParams }
   }
 
-  /** Counts from the moment on which the body is whole. Resolves to the body's digest. */
+  /** Counts once the body is complete. Resolves to the digest of the body. */
   async #execute(request: IncomingMessage, id: string): Promise<string> {
     const hash = createHash('sha256')
     for await (const chunk of request) hash.update(chunk)
@@ -91,7 +91,7 @@ export class TrafficUpstream {
     await pipeline(Readable.from(paced(`${this.runtime} ${id}`, bytes, rate)), response)
   }
 
-  /** `count` events, one each 100 ms; 0: until the caller leaves. */
+  /** `count` events, one every 100 ms. 0: until the caller leaves. */
   #events(response: ServerResponse, id: string, count: number): void {
     response.writeHead(200, { 'content-type': 'text/event-stream' })
     let sent = 0
@@ -114,7 +114,7 @@ export class TrafficUpstream {
   }
 }
 
-/** A body at so many bytes per second. */
+/** A body at this rate, in bytes per second. */
 async function* paced(label: string, bytes: number, rate: number): AsyncGenerator<Buffer> {
   const startedMs = performance.now()
   for (let sent = 0; sent < bytes; ) {
@@ -126,7 +126,7 @@ async function* paced(label: string, bytes: number, rate: number): AsyncGenerato
   }
 }
 
-/** The event with number `index` of a stream. */
+/** Event number `index` of a stream. */
 export function eventOf(runtime: string, id: string, index: number): string {
   return `id: ${index}\ndata: ${runtime} ${id}\n\n`
 }
