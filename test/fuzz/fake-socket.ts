@@ -1,4 +1,4 @@
-/** A socket whose peer is the fuzzer: what arrives is pushed, what is sent is kept. */
+/** A socket whose peer is the fuzzer. It receives what the fuzzer pushes, and keeps what is sent. */
 import type { Socket } from 'node:net'
 import { Duplex } from 'node:stream'
 import { type OnRead, SocketReader } from '../../protocol/http/http1/socket-reader.ts'
@@ -28,7 +28,7 @@ export class FakeSocket extends Duplex {
     return this.destroy()
   }
 
-  /** Its type, as our code asks for it. */
+  /** The socket, with the type that our code expects. */
   get asSocket(): Socket {
     return this as unknown as Socket
   }
@@ -37,7 +37,7 @@ export class FakeSocket extends Duplex {
     return Buffer.concat(this.sent).toString('latin1')
   }
 
-  /** Brings `pieces`, each in a turn of its own, and then the peer's FIN. */
+  /** Delivers `pieces`, one per turn of the event loop, and then the peer's FIN. */
   async bring(pieces: readonly Uint8Array[]): Promise<void> {
     for (const piece of pieces) {
       if (this.destroyed) return
@@ -50,7 +50,7 @@ export class FakeSocket extends Duplex {
   }
 }
 
-/** Lends every byte, and spoils what it lent as soon as the call is over: whoever kept it without a copy is found. */
+/** Lends out every byte, and overwrites it once the call has returned. That exposes whoever keeps a chunk without copying it. */
 export class LendingReader extends SocketReader {
   override read(socket: Duplex, onRead: OnRead): void {
     socket.on('data', (bytes: Buffer) => {
@@ -61,7 +61,7 @@ export class LendingReader extends SocketReader {
   }
 }
 
-/** Lets what was put off in this turn happen. */
+/** Lets work that was deferred in this turn run. */
 export function nextTick(): Promise<void> {
   return new Promise(resolve => process.nextTick(resolve))
 }

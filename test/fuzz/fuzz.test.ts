@@ -1,4 +1,4 @@
-/** The fuzzer itself, and its run: 60 s, 8 in a short run, or as long as `TEST_FUZZ_SECONDS` says. */
+/** The fuzzer itself, and its run: 60 s, 8 s in a short run, or as long as `TEST_FUZZ_SECONDS` says. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -21,7 +21,7 @@ afterEach(() => {
   for (const folder of folders.splice(0)) rmSync(folder, { recursive: true })
 })
 
-/** Breaks on inputs that hold an X; in a later turn, if `late`. */
+/** Fails for inputs that contain an X, in a later turn if `late`. */
 function brittle(late: boolean): FuzzTarget {
   const check = (input: Buffer) => holds(!input.includes('X'), 'there is no X')
   return {

@@ -1,4 +1,4 @@
-/** Runs targets for so many executions or so long, and stops a target at its first find. */
+/** Runs targets for a time or a number of executions, and stops a target at its first find. */
 import { liveBytes } from '../../load-tests/lib/garbage.ts'
 import { Broken } from './holds.ts'
 import { Random } from './random.ts'
@@ -7,9 +7,9 @@ import type { FuzzTarget } from './target.ts'
 
 export interface FuzzOptions {
   readonly seed: string
-  /** For each target: until this time is over ... */
+  /** For each target: runs for this time ... */
   readonly ms: number
-  /** ... or so many executions are done. */
+  /** ... or for this many executions. */
   readonly executions?: number | undefined
 }
 
@@ -30,14 +30,14 @@ export interface TargetResult {
   readonly find: Find | undefined
 }
 
-/** Live bytes that a target may leave behind, caches of its own included. */
+/** Live bytes that a target may leave behind, including its own caches. */
 const MAX_GROWN_BYTES = 16 * 1024 * 1024
-/** What compilers and caches need settles in so many executions. */
+/** After this many executions, the memory of compilers and caches is stable. */
 const WARM_UP = 200
-/** CPU time that no input of a few kilobytes takes, on the slowest machine. What else runs there does not count. */
+/** CPU time that no input of a few kilobytes takes, even on the slowest machine. Other processes do not count. */
 const MOST_CPU_MS = 5_000
 
-/** Input `n` of a target follows from the seed, its name and `n`, whatever ran before. */
+/** Input `n` of a target depends only on the seed, the target's name and `n`. */
 export async function fuzz(target: FuzzTarget, options: FuzzOptions): Promise<TargetResult> {
   const startedAt = performance.now()
   let executions = 0

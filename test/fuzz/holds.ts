@@ -1,9 +1,9 @@
-/** What must hold, whatever comes in. */
+/** What must hold for every input. */
 import { deepStrictEqual } from 'node:assert'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
 
-/** An invariant that did not hold. */
+/** An invariant does not hold. */
 export class Broken extends Error {
   override readonly name = 'Broken'
 }
@@ -20,7 +20,7 @@ export function same(actual: unknown, expected: unknown, what: string): void {
   }
 }
 
-/** What `work` returns, or the error of our table that it throws. Any other error passes through: it is a find. */
+/** Returns the result of `work`, or the error of our table that it throws. Any other error passes through, as a find. */
 export function ourErrorOr<T>(work: () => T): T | SallyportError {
   try {
     return work()
@@ -42,7 +42,7 @@ const ONE_HOP = [
   'host',
 ]
 
-/** Names are lower-case tokens, values are trimmed and printable, and nothing belongs to one hop. */
+/** Names are lower-case tokens, values are trimmed and printable, and no field is hop-by-hop. */
 export function canonicalHeaders(headers: HeaderList): void {
   holds(headers.length % 2 === 0, 'a header list has pairs')
   for (let i = 0; i < headers.length; i += 2) {

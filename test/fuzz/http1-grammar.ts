@@ -1,4 +1,4 @@
-/** HTTP/1.1 messages as attackers write them: mostly right, with one or two things that parsers read in different ways. */
+/** HTTP/1.1 messages as attackers write them: mostly correct, with one or two things that parsers interpret differently. */
 import { mutate } from './mutate.ts'
 import type { Random } from './random.ts'
 
@@ -195,7 +195,7 @@ const SIZES = [
 const UPGRADE =
   'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n'
 
-/** One request; in `polite` ones everything is right. */
+/** One request. If `polite`, all of it is correct. */
 export function anyRequest(random: Random, polite = random.oneIn(3)): string {
   const odd = () => !polite && random.oneIn(6)
   const method = odd() ? random.pick(METHODS) : random.pick(['GET', 'POST', 'HEAD', 'PUT', 'FOO'])
@@ -242,7 +242,7 @@ export function anyChunks(random: Random, odd: () => boolean): string {
   return `${body}${odd() ? random.pick(['', '0\n', '0;a\r\n', '00\r\n', '-0\r\n']) : '0\r\n'}${trailers}${odd() ? random.pick(['', '\n', '\r']) : '\r\n'}`
 }
 
-/** A connection's worth of requests, here and there changed. */
+/** The requests of one connection, with a few changes. */
 export function anyRequests(random: Random): Buffer {
   let text = ''
   for (let left = random.between(1, 3); left > 0; left--) text += anyRequest(random)
@@ -308,7 +308,7 @@ const RESPONSE_FIELDS = [
   ],
 ]
 
-/** What an upstream may say to one request. */
+/** What an upstream may answer to one request. */
 export function anyResponse(random: Random): Buffer {
   const odd = () => random.oneIn(8)
   let text = ''

@@ -1,4 +1,4 @@
-/** Changes to bytes that break parsers, and the ways in which a network may cut them. */
+/** Changes to bytes that break parsers, and the ways in which a network may split them. */
 import type { Random } from './random.ts'
 
 type Change = (bytes: Buffer, at: number, random: Random) => Buffer
@@ -21,7 +21,7 @@ function splice(bytes: Buffer, at: number, removed: number, added: Uint8Array): 
   return Buffer.concat([bytes.subarray(0, at), added, bytes.subarray(at + removed)])
 }
 
-/** `bytes` with a few changes; words of `dictionary` are put in as well. */
+/** `bytes` with a few changes. Words of `dictionary` may be inserted. */
 export function mutate(bytes: Buffer, random: Random, dictionary: readonly string[] = []): Buffer {
   let made = bytes
   for (let left = random.between(1, 4); left > 0; left--) {

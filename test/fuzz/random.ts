@@ -1,11 +1,11 @@
-/** Numbers that follow from a text: the same on every machine, so that a run can be repeated from its seed. */
+/** Random numbers from a text. They are the same on every machine, so that a run can be repeated from its seed. */
 export class Random {
   #a: number
   #b: number
   #c: number
   #d: number
 
-  /** Each `seed` is a sequence of its own. */
+  /** Each `seed` has its own sequence. */
   constructor(seed: string | Uint8Array) {
     const bytes = typeof seed === 'string' ? Buffer.from(seed) : seed
     this.#a = hash(bytes, 0x9e3779b9)
@@ -43,7 +43,7 @@ export class Random {
     return list[this.int(list.length)]!
   }
 
-  /** Small numbers mostly, and now and then one near a power of two. */
+  /** Mostly small numbers, and now and then one near a power of two. */
   size(most: number): number {
     if (!this.oneIn(4)) return this.int(Math.min(most, 16) + 1)
     const edge = 2 ** this.int(Math.ceil(Math.log2(most + 1)) + 1)

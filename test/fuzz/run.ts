@@ -1,6 +1,6 @@
 /**
  * `npm run fuzz -- --seconds N --seed S [--only TARGET] [--executions N]`: replays the regression inputs, then drives
- * each target in turn. A find is shrunk, written to `regressions/` and printed as hex; the exit code is then 1.
+ * each target in turn. A find is shrunk, written to `regressions/` and printed as hex. The exit code is then 1.
  */
 import { randomBytes } from 'node:crypto'
 import { parseArgs } from 'node:util'
@@ -47,7 +47,7 @@ async function main(): Promise<number> {
   return finds === 0 ? 0 : 1
 }
 
-/** How many of the inputs that once broke something do so again. */
+/** How many of the inputs that once broke something break it again. */
 async function replay(names: readonly string[]): Promise<number> {
   let finds = 0
   let count = 0

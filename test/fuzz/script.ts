@@ -1,4 +1,4 @@
-/** Reads the script that an input is: one operation after the other, each with its numbers. Past its end all are 0. */
+/** Reads an input as a script: one operation after another, each with its numbers. Past its end, all numbers are 0. */
 export class FuzzScript {
   readonly #bytes: Buffer
   #at = 0

@@ -2,7 +2,7 @@
 import type { FuzzTarget } from './target.ts'
 
 const MOST_TRIES = 2_000
-/** Where each failure waits for a deadline, a smaller input is worth this much time. */
+/** If each failure waits for a deadline, finding a smaller input may take this long. */
 const MOST_MS = 60_000
 
 export async function shrink(target: FuzzTarget, input: Buffer): Promise<Buffer> {
@@ -20,7 +20,7 @@ export async function shrink(target: FuzzTarget, input: Buffer): Promise<Buffer>
   return best
 }
 
-/** What `execute` throws, or what is thrown in a later turn because of it. */
+/** The error that `execute` throws, or that is thrown in a later turn because of it. */
 export async function failure(target: FuzzTarget, input: Buffer): Promise<unknown> {
   let thrown: unknown
   const onUncaught = (error: unknown) => {

@@ -1,4 +1,4 @@
-/** Ordinary callers beside a hostile peer: each asks for one thing over HTTP/1.1, and may leave before it has it. */
+/** Ordinary callers beside a hostile peer. Each sends one request over HTTP/1.1, and may leave before it has the answer. */
 import type { Socket } from 'node:net'
 import { resetSocket } from '../../../protocol/base/reset-socket.ts'
 import type { FuzzScript } from '../script.ts'
@@ -14,7 +14,7 @@ export class Calls {
     this.#host = host
   }
 
-  /** A request to `path`, with no body, a whole one, or one that never ends. */
+  /** A request to `path`, with no body, a complete one, or one that never ends. */
   begin(script: FuzzScript, path: string): void {
     const socket = this.#world.dial()
     this.#sockets.push(socket)
@@ -33,7 +33,7 @@ export class Calls {
     }
   }
 
-  /** One of them stops reading, reads on, half-closes, or goes. */
+  /** One of them stops reading, reads on, half-closes, or leaves. */
   disturb(script: FuzzScript): void {
     const socket = this.#sockets[script.next() % Math.max(1, this.#sockets.length)]
     if (socket === undefined || socket.destroyed) return
@@ -59,9 +59,9 @@ export class Calls {
 }
 
 /**
- * Ends a caller's connection by a reset, behind a half-close if one is under way: until that is done, the kernel can only be
- * asked for an ordinary close. A FIN stands behind what the edge does not read, so that only TCP's own probes find it, which
- * take longer than a script waits.
+ * Resets a caller's connection, after a half-close if one is in progress: until that is done, the kernel only accepts an
+ * ordinary close. If the edge does not read up to the FIN, only TCP's own probes find it, which take longer than a script
+ * waits.
  */
 export function leaveByReset(socket: Socket): void {
   const isHalfClosing = socket.writableEnded && !socket.writableFinished && !socket.destroyed
@@ -71,7 +71,7 @@ export function leaveByReset(socket: Socket): void {
 
 const MAX_STEPS = 60
 
-/** A caller whose connection the script plays step by step. */
+/** A caller whose connection is driven step by step by the script. */
 export interface PlayedCaller {
   readonly over: boolean
   step(): Promise<void>

@@ -1,4 +1,4 @@
-/** What a peer that knows the wire, but keeps none of its rules, may say in a session. */
+/** What a peer that knows the wire format, but obeys none of its rules, may send in a session. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import { newExchangeId } from '../../../protocol/base/ids.ts'
@@ -22,7 +22,7 @@ import { PATHS } from './upstreams.ts'
 const STATUSES = [200, 200, 200, 204, 304, 404, 101, 103, 100, 700]
 const SIZES = [1, 100, 5_000, 60_000]
 
-/** One end of a session, over a WebSocket that belongs to the script. */
+/** One end of a session, over a WebSocket that the script controls. */
 export class HostileEnd {
   readonly #ws: WebSocket
   readonly #script: FuzzScript
@@ -72,7 +72,7 @@ export class HostileEnd {
     await this[OPERATIONS[this.#script.next() % OPERATIONS.length]!]()
   }
 
-  /** A stream of its own, with a preamble and a request as the other end expects them, or nearly. */
+  /** Opens a stream with a preamble and a request, as the other end expects them, or nearly. */
   open(): void {
     const script = this.#script
     const id = this.#nextId
@@ -104,7 +104,7 @@ export class HostileEnd {
     this.#send(frame(FrameType.data, Flag.syn | fin, id, Buffer.from(cut, 'latin1')))
   }
 
-  /** A part of an answer, or of the body behind a request. */
+  /** A part of an answer, or of a request's body. */
   say(): void {
     const script = this.#script
     const id = this.#anId()
@@ -153,7 +153,7 @@ export class HostileEnd {
     this.#ws.send(JSON.stringify({ type: 'drain', reason: 'x', afterMs, deadlineMs }))
   }
 
-  /** A frame of which every number may be wrong. */
+  /** A frame in which every number may be wrong. */
   wild(): void {
     const script = this.#script
     if (script.next() % 16 !== 0) return

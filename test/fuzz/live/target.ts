@@ -8,7 +8,7 @@ interface LiveWorld {
   stop(): Promise<void>
 }
 
-/** A target whose inputs are scripts for a hostile peer in a live world, which must be at rest behind each. */
+/** A target whose inputs are scripts for a hostile peer in a live world, which must be idle again after each. */
 export function liveTarget<W extends LiveWorld>(
   name: string,
   start: () => Promise<W>,

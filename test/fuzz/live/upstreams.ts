@@ -1,4 +1,4 @@
-/** Upstreams of a live pair, over HTTP/1.1 and h2c, that answer by path in every way that an upstream may. */
+/** Upstreams of a live pair, over HTTP/1.1 and h2c. The path decides how they answer, in every way that an upstream may. */
 import { createServer as createHttp1, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createServer as createHttp2, type ServerHttp2Stream } from 'node:http2'
 import type { AddressInfo, Server, Socket } from 'node:net'
@@ -10,7 +10,7 @@ export interface LiveUpstream {
 }
 
 const BIG = Buffer.alloc(256 * 1024, 'b')
-/** Paths behind `/one` (HTTP/1.1) and `/two` (h2c). */
+/** Paths below `/one` (HTTP/1.1) and `/two` (h2c). */
 export const PATHS = [
   '/small',
   '/echo',

@@ -1,6 +1,6 @@
 /**
- * A real pair in this process, for scripts of hostile peers: server, client, router, upstreams over loopback, with
- * deadlines short enough to be reached. After each script everything must be at rest, and nobody else may be hurt.
+ * A real pair in this process, for scripts of hostile peers: server, client, router and upstreams over loopback, with
+ * deadlines short enough to be reached. After each script everything must be idle, and nobody else may have been affected.
  */
 import type { AddressInfo, Server as NetServer, Socket } from 'node:net'
 import { connect as connectNet, createServer as createNetServer } from 'node:net'
@@ -25,16 +25,16 @@ const HTTP_LIMITS = {
   http2PingMs: 400,
 }
 
-/** Everything that a script left open has ended by then: the longest deadline is that of an upstream's head, 500 ms. */
+/** By then, everything that a script left open has ended. The longest deadline is that of an upstream's head, 500 ms. */
 const REST_MS = 8_000
-/** One script, and the rest behind it. */
+/** One script, and the wait for everything to be idle again. */
 export const LIVE_MS = 20_000
 const CANARY_MS = 10_000
 const HELD_RUNTIME = 'away'
 export const ROGUE_RUNTIME = 'rogue'
 
 export interface WorldOptions {
-  /** Where `/evil` leads: an upstream that the script plays. */
+  /** The target of `/evil`: an upstream that the script plays. */
   readonly evil?: { readonly http1?: number; readonly h2c?: number } | undefined
 }
 
@@ -43,7 +43,7 @@ export class World {
   readonly server: Server
   readonly tunnel: Tunnel
   readonly router: Router
-  /** Hears faults of ours; for further parts in this world. */
+  /** Collects our faults, also those of further parts in this world. */
   readonly logger: Logger
   readonly #witness: Tunnel
   readonly #closers: (() => void)[]
@@ -139,12 +139,12 @@ export class World {
     return socket
   }
 
-  /** Cuts every session of the runtime `demo`; its client dials again. */
+  /** Cuts every session of the runtime `demo`. Its client dials again. */
   cutSessions(): void {
     this.#relay.cut()
   }
 
-  /** Throws if something is left of a script, or somebody else was hurt by it. `more`: further counters. */
+  /** Throws if a script left something behind, or affected somebody else. `more`: further counters. */
   async check(more: () => Record<string, number> = () => ({})): Promise<void> {
     await this.#rest(more)
     for (const runtime of ['witness', 'demo']) await this.#canary(runtime)
@@ -162,7 +162,7 @@ export class World {
     holds(left === '', `at rest all counters are 0, but ${left}`)
   }
 
-  /** What is not at rest, in words. */
+  /** What is not idle, in words. */
   #left(more: Record<string, number>): string {
     const { streams, exchanges, bufferedBytes, replayBytes, held, heldBytes } = this.server.stats()
     const counters: Record<string, number> = {
@@ -191,7 +191,7 @@ export class World {
     return left.map(([name, count]) => `${name} ${count}`).join(', ')
   }
 
-  /** Another caller, of this runtime and of another one, is served as ever. */
+  /** Other callers, of this runtime and of another one, are served as before. */
   async #canary(runtime: string): Promise<void> {
     const status = await Promise.race([this.#ask(runtime), sleep(CANARY_MS, 'no answer', { ref: false })])
     holds(status === '200', `another caller of ${runtime} gets its answer, not ${status}`)
@@ -216,7 +216,7 @@ export class World {
   }
 }
 
-/** One world for all scripts of a target, made anew after a find: what one script broke must not spoil the next. */
+/** One world for all scripts of a target. After a find it is created anew, so that the damage of one script does not affect the next. */
 export class Worlds<W extends { check(): Promise<void>; stop(): Promise<void> }> {
   readonly #start: () => Promise<W>
   #world: W | undefined
@@ -245,7 +245,7 @@ export class Worlds<W extends { check(): Promise<void>; stop(): Promise<void> }>
   }
 }
 
-/** Between a client and its server, so that sessions can be cut as a network cuts them. */
+/** Sits between a client and its server, so that sessions can be cut as a network cuts them. */
 class Relay {
   readonly #server: NetServer
   readonly #sockets = new Set<Socket>()
@@ -290,7 +290,7 @@ class Relay {
   }
 }
 
-/** What only a defect of ours writes to a log. The three codes of Node's HTTP/2 are a peer's. */
+/** Log lines that only our own defects cause. The three codes of Node's HTTP/2 can be caused by a peer. */
 const FAULT = /threw|internal|unexpected|TypeError|RangeError|ERR_HTTP2_(?!(?:STREAM_|SESSION_)?ERROR)/
 
 function faultLogger(faults: string[]): Logger {

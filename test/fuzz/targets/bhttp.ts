@@ -117,7 +117,7 @@ function encode(seen: Decoded, side: 'request' | 'response'): Buffer {
   return Buffer.from((side === 'request' ? '' : RESPONSE_START) + heads.join('') + body + end, 'latin1')
 }
 
-/** The first byte says which side it is, and how much content was announced. */
+/** The first byte selects the side, and how much content was announced. */
 export const bhttp: FuzzTarget = {
   name: 'bhttp',
 
@@ -144,7 +144,7 @@ export const bhttp: FuzzTarget = {
     if (side === 'response') holds(whole.heads.length <= MAX_INFORMATIONAL + 1, 'informational responses are bounded')
     if (!whole.complete || whole.failed) return
     if (announced !== BODY_UNKNOWN) holds(whole.body.length === announced, 'as much content as was announced')
-    // Whoever takes the head checks the scheme; ours writes the two that there are.
+    // The receiver of the head checks the scheme. We only write the two that exist.
     if (side === 'request' && !/^https?$/.test((whole.heads[0] as string[])[1]!)) return
     const again = decode([encode(whole, side)], side, announced)
     same({ ...again, framing: 0 }, { ...whole, framing: 0 }, 'decode(encode(x)) = x')

@@ -61,7 +61,7 @@ const WORDS = [
   ],
 ]
 
-/** Name and value alternate, one a line, below the number of the peer. */
+/** Names and values alternate, one per line, below the number of the peer. */
 export const caller: FuzzTarget = {
   name: 'caller',
 

@@ -44,7 +44,7 @@ export function anyControl(random: Random): string {
     else message[at] = [message[at]?.[0] ?? 'type', random.pick(VALUES)]
     if (message.length === 0) break
   }
-  // Written member by member: two of one name, and `__proto__`, are possible on the wire.
+  // Written member by member, since duplicate names and `__proto__` are possible on the wire.
   return `{${message.map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`).join(',')}}`
 }
 
@@ -67,7 +67,7 @@ export const control: FuzzTarget = {
     holds(Object.getPrototypeOf(message) === Object.prototype, 'a plain object')
     const again = { types: 0, members: 0 }
     const sent = JSON.stringify(message)
-    // Numbers that JSON cannot hold stand in members that nobody reads.
+    // Numbers that JSON cannot represent are in members that nobody reads.
     same(parseControl(sent, again), JSON.parse(sent), 'decode(encode(x)) = x')
     same(again, { types: 0, members: 0 }, 'what was unknown is left out')
   },

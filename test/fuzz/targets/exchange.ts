@@ -16,7 +16,7 @@ import type { FuzzTarget } from '../target.ts'
 import { anyMessage } from './bhttp.ts'
 import { preambleBytes } from './preamble.ts'
 
-/** An end of an exchange that was told things, in order. */
+/** One end of an exchange, which records its events in order. */
 class Told {
   readonly said: [string, ...unknown[]][] = []
   #over = false
@@ -34,7 +34,7 @@ class Told {
     else this.say('data', text)
   }
 
-  /** Without what depends on when bytes came: the part of a body that came before a fault. */
+  /** Without what depends on timing: the part of a body that arrived before a fault. */
   get outcome(): unknown {
     const broken = this.said.some(([what]) => what === 'abort')
     return broken ? this.said.filter(([what]) => what !== 'data') : this.said
@@ -43,7 +43,7 @@ class Told {
 
 type Side = 'accept' | 'open' | 'open an upgrade'
 
-/** A session whose peer sends `pieces` on one stream and then FIN; what the exchange on it said. */
+/** Runs a session whose peer sends `pieces` on one stream and then FIN. Returns what the exchange on it reported. */
 async function play(side: Side, pieces: readonly Buffer[]): Promise<unknown> {
   const [ours, theirs] = memoryPair()
   const peer = new RawPeer(theirs)
@@ -131,7 +131,7 @@ function downstream(told: Told, consumed: (bytes: number) => void): ResponseSink
 
 const SIDES: readonly Side[] = ['accept', 'accept', 'open', 'open an upgrade']
 
-/** The first byte says which end is ours; the rest stands on the stream. */
+/** The first byte selects our end. The rest is sent on the stream. */
 export const exchange: FuzzTarget = {
   name: 'exchange',
 

@@ -22,7 +22,7 @@ import type { FuzzTarget } from '../target.ts'
 /** One request, as a handler saw it. */
 export interface Seen {
   readonly request: HttpRequest
-  /** Chunks as they came: they belong to their receiver. */
+  /** Chunks as they arrived. They belong to their receiver. */
   readonly chunks: Uint8Array[]
   trailers: HeaderList | undefined
   aborted: boolean
@@ -30,12 +30,12 @@ export interface Seen {
 
 export interface Connection {
   readonly seen: Seen[]
-  /** What the caller was answered, without what differs from run to run. */
+  /** The answers to the caller, without what differs from run to run. */
   readonly answer: string
   readonly refused: boolean
 }
 
-/** When the handler answers; all of it happens on real edges. */
+/** When the handler answers. All of these happen on real edges. */
 const ANSWERS = ['at the end', 'at once', 'at the first bytes', 'never'] as const
 export type Answers = (typeof ANSWERS)[number]
 
@@ -110,12 +110,12 @@ function respond(request: HttpRequest, response: ResponseSink): void {
   response.responseEnd([])
 }
 
-/** What any cut of the same bytes must come to. Why a request was refused may depend on how much of it was there. */
+/** The result that must not depend on how the bytes are split. The reason for a refusal may depend on how much had arrived. */
 function outcome({ seen, answer, refused }: Connection, isRace: boolean): unknown {
   const requests = seen.map(({ request, chunks, trailers, aborted }) => ({
     line: [request.method, request.authority, request.path, request.bodyBytes, request.upgrade],
     headers: request.headers,
-    // How much of a broken body is seen before the fault is a matter of time.
+    // How much of a broken body is seen before the fault depends on timing.
     body: trailers === undefined ? '' : textOf(chunks),
     trailers,
     aborted: isRace ? undefined : aborted,
@@ -146,10 +146,10 @@ function check({ request, chunks, trailers }: Seen): void {
   }
 }
 
-/** A head that was just within the limits as HTTP/2 has it is a little longer with its colons and line ends. */
+/** A head that was just within the limits over HTTP/2 is a little longer here, with its colons and line ends. */
 const ROOMIER = { headBytes: DEFAULT_HTTP_LIMITS.headBytes + 8 * DEFAULT_HTTP_LIMITS.headFields }
 
-/** What our own upstream connection writes is read by our own edge as the same request. */
+/** Our own edge reads what our upstream connection writes as the same request. */
 export async function roundTrip({ request, chunks, trailers }: Seen): Promise<void> {
   const socket = new FakeSocket()
   const connection = new Http1ClientConnection(socket)
@@ -168,13 +168,13 @@ export async function roundTrip({ request, chunks, trailers }: Seen): Promise<vo
   same(framed(again), framed({ request, chunks, trailers, aborted: false }), 'the same fields, body and trailers')
 }
 
-/** Our ends put the length and the expectation where they like. */
+/** Both of our ends may move the length and the expectation. */
 function framed({ request, chunks, trailers }: Seen): unknown {
   const headers = request.headers.filter((_, i, all) => !['content-length', 'expect'].includes(all[i - (i % 2)]!))
   return { headers, body: textOf(chunks), trailers: request.bodyBytes === BODY_UNKNOWN ? trailers : [] }
 }
 
-/** The first byte says when the handler answers. */
+/** The first byte selects when the handler answers. */
 export const http1Edge: FuzzTarget = {
   name: 'http1-edge',
 
@@ -187,13 +187,13 @@ export const http1Edge: FuzzTarget = {
     const bytes = input.subarray(1)
     const whole = await serve([bytes], answers)
     const pieces = await serve(cut(bytes, new Random(input)), answers, new LendingReader())
-    // Which of two is first, an answer at the first bytes of a body or the fault behind them, is a matter of time.
+    // Whether an answer at the first bytes of a body or the fault after them comes first depends on timing.
     const isRace = answers === 'at the first bytes' && (whole.refused || pieces.refused)
     same(outcome(pieces, isRace), outcome(whole, isRace), 'any cut is read alike')
     for (const seen of whole.seen) {
       check(seen)
       const complete = seen.trailers !== undefined && !seen.aborted && !seen.request.upgrade
-      // `OPTIONS *` ends at us.
+      // We answer `OPTIONS *` ourselves.
       if (complete && seen.request.authority !== '' && seen.request.path !== '*') await roundTrip(seen)
     }
   },

@@ -13,7 +13,7 @@ import type { FuzzTarget } from '../target.ts'
 interface Heard {
   informational: [number, HeaderList][]
   head: ResponseHead | undefined
-  /** Chunks as they came: they belong to their receiver. */
+  /** Chunks as they arrived. They belong to their receiver. */
   chunks: Uint8Array[]
   trailers: HeaderList | undefined
   aborted: boolean
@@ -26,7 +26,7 @@ const ASKED = [
   { method: 'GET', bodyBytes: 0, upgrade: true, headers: [] },
 ] as const
 
-/** Sends a request, and hears `pieces` for an answer. */
+/** Sends a request, and receives `pieces` as the answer. */
 async function ask(
   pieces: readonly Uint8Array[],
   asked: (typeof ASKED)[number],
@@ -70,7 +70,7 @@ async function ask(
   return heard
 }
 
-/** How much of a broken body is seen before the fault is a matter of time. */
+/** How much of a broken body is seen before the fault depends on timing. */
 function outcome({ chunks, ...heard }: Heard): unknown {
   return { ...heard, body: heard.aborted ? '' : textOf(chunks) }
 }
@@ -97,7 +97,7 @@ function check(heard: Heard, method: string): void {
     holds(textOf(heard.chunks).length === head.bodyBytes, 'the body is as long as announced')
 }
 
-/** What our edge writes of the answer is heard by our own upstream connection as the same answer. */
+/** Our own upstream connection reads what our edge writes of the answer as the same answer. */
 async function roundTrip(heard: Heard, method: string): Promise<void> {
   const socket = new FakeSocket()
   const connection = serveHttp1(socket.asSocket, {
@@ -122,7 +122,7 @@ function framed({ head, chunks, trailers }: Heard): unknown {
   return { status: head?.status, headers, body: textOf(chunks), trailers }
 }
 
-/** The first byte says what was asked. */
+/** The first byte selects the request. */
 export const http1Upstream: FuzzTarget = {
   name: 'http1-upstream',
 

@@ -10,7 +10,7 @@ import type { Random } from '../random.ts'
 import type { FuzzTarget } from '../target.ts'
 import { roundTrip } from './http1-edge.ts'
 
-/** What is written again names its scheme and length, though what was read may not. */
+/** What we write always has a scheme and a length, though what we read may not. */
 const ROOMIER = { ...DEFAULT_HTTP_LIMITS, headBytes: DEFAULT_HTTP_LIMITS.headBytes + 64 }
 
 const PEER = { address: '192.0.2.1', encrypted: true }
@@ -53,7 +53,7 @@ const FIELDS: readonly [string, string][] = [
   ] as const),
 ] as [string, string][]
 
-/** A block as text: names and values alternate, each with its own end. */
+/** A block as text: names and values alternate, each with its own terminator. */
 function encodeBlock(block: readonly string[]): Buffer {
   return Buffer.from(block.map(text => `${text}\x1e`).join(''), 'latin1')
 }
@@ -74,7 +74,7 @@ function anyBlock(random: Random): string[] {
   return block
 }
 
-/** nghttp2 refuses names that are no lower-case tokens, and values with outer white space. */
+/** nghttp2 refuses names that are not lower-case tokens, and values with leading or trailing white space. */
 function comesToUs(raw: readonly string[]): boolean {
   return raw.every((text, i) => (i % 2 === 0 ? /^:?[!#$%&'*+\-.^_`|~0-9a-z]+$/.test(text) : text.trim() === text))
 }
@@ -84,14 +84,14 @@ function read(raw: readonly string[], input: Buffer): HttpRequest | SallyportErr
   return ourErrorOr(() => http2Request(raw, ended, DEFAULT_HTTP_LIMITS, PEER))
 }
 
-/** The request that an input is; undefined if it is refused. */
+/** Reads an input as a request. Undefined if it is refused. */
 export function readHttp2Head(input: Buffer): HttpRequest | undefined {
   const raw = decodeBlock(input.subarray(1))
   const request = comesToUs(raw) ? read(raw, input) : undefined
   return request instanceof Error ? undefined : request
 }
 
-/** The first byte says whether the block ended the stream. */
+/** The first byte decides whether the block ended the stream. */
 export const http2Head: FuzzTarget = {
   name: 'http2-head',
 

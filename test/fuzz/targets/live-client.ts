@@ -9,7 +9,7 @@ import { ROGUE_RUNTIME, World } from '../live/world.ts'
 
 const MAX_STEPS = 80
 
-/** A tunnel client with a good token, in service. */
+/** A tunnel client with a valid token, in service. */
 async function enter(world: World): Promise<WebSocket> {
   const token = await world.secrets.token(ROGUE_RUNTIME)
   const ws = new WebSocket(`ws://127.0.0.1:${world.controlPort}${CONNECT_PATH}`, SUBPROTOCOL, {

@@ -31,12 +31,12 @@ const ODD = [
 const WEB_SOCKET =
   'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n'
 
-/** One caller's connection: requests one behind the other, whole or in parts, without waiting for answers. */
+/** One caller's connection: pipelined requests, whole or in parts, without waiting for answers. */
 class Caller implements PlayedCaller {
   readonly #socket: Socket
   readonly #world: World
   readonly #script: FuzzScript
-  /** Bytes of the body still to come; 'chunked': until the last chunk; undefined: a new request may begin. */
+  /** Bytes of the body still to be sent. 'chunked': until the last chunk. Undefined: a new request may begin. */
   #body: number | 'chunked' | undefined
 
   constructor(world: World, script: FuzzScript) {
@@ -80,7 +80,7 @@ class Caller implements PlayedCaller {
     this.#send(`${head}\r\n`)
   }
 
-  /** As `request`, many of the cheapest. */
+  /** Like `request`, but many of the cheapest ones. */
   pipeline(): void {
     if (this.#body !== undefined) return
     const one = `GET ${this.#script.pick(['/one/small', '/nowhere', '/one/big', '/two/small'])} HTTP/1.1\r\nHost: ${this.#script.pick(HOSTS)}\r\n\r\n`
@@ -104,7 +104,7 @@ class Caller implements PlayedCaller {
     }
   }
 
-  /** A body that is longer than anybody holds back for its receiver. */
+  /** A body longer than anything that is held back for a receiver. */
   flood(): void {
     if (this.#body === 'chunked') this.#send(`${(160_000).toString(16)}\r\n${'f'.repeat(160_000)}\r\n`)
   }

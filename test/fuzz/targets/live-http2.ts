@@ -34,15 +34,15 @@ const ODD: readonly (readonly [string, string])[] = [
   ['host', 'other.example'],
 ]
 
-/** What the caller knows of one of its streams. */
+/** What the caller knows about one of its streams. */
 interface CallerStream {
   readonly id: number
   windowBytes: number
-  /** Neither end has closed it, nor we our half. */
+  /** Neither end has closed it, and we have not closed our half. */
   open: boolean
 }
 
-/** One caller's connection, played frame by frame: most frames are ones that may come in their state, a few are not. */
+/** One caller's connection, played frame by frame. Most frames are allowed in their state; a few are not. */
 class Caller implements PlayedCaller {
   readonly #socket: Socket
   readonly #world: World
@@ -79,7 +79,7 @@ class Caller implements PlayedCaller {
     if (!this.#socket.destroyed && !this.#socket.writableEnded) this.#socket.write(Buffer.concat(frames))
   }
 
-  /** Mostly the last one, and else one that is open. */
+  /** Mostly the last one, otherwise one that is open. */
   #aStream(): CallerStream {
     const byte = this.#script.next()
     const last = this.#streams.at(-1)
@@ -138,7 +138,7 @@ class Caller implements PlayedCaller {
     this.#open()
   }
 
-  /** One piece, or as many as the window takes. */
+  /** One piece, or as many as fit into the window. */
   data(): void {
     const stream = this.#aStream()
     if (!stream.open) return
@@ -148,7 +148,7 @@ class Caller implements PlayedCaller {
     this.#send(this.#data(stream, size, (this.#script.next() & 3) === 0))
   }
 
-  /** A body that is longer than anybody holds back for its receiver. */
+  /** A body longer than anything that is held back for a receiver. */
   async flood(): Promise<void> {
     const stream = this.#aStream()
     for (let turns = 0, left = 160 * 1024; left > 0 && turns < 40 && stream.open; turns++) {
@@ -198,7 +198,7 @@ class Caller implements PlayedCaller {
     if (this.#script.next() % 8 === 0) this.#world.cutSessions()
   }
 
-  /** What ends the connection, or is likely to. */
+  /** Frames that end the connection, or are likely to. */
   end(): void {
     const script = this.#script
     const which = script.next() % 32

@@ -10,7 +10,7 @@ import { ROGUE_RUNTIME, World } from '../live/world.ts'
 
 const MAX_STEPS = 80
 
-/** A live world, and in the same process a client that has been led to a hostile server. */
+/** A live world, and in the same process a client that dials a hostile server. */
 class Lure {
   readonly #world: World
   readonly #server: Server
@@ -53,7 +53,7 @@ class Lure {
     return new Lure(world, server, tunnel)
   }
 
-  /** The client's next session, which has said hello. */
+  /** The client's next session, which has sent hello. */
   async next(): Promise<WebSocket> {
     for (;;) {
       const ws = this.#arrived.shift() ?? (await new Promise<WebSocket>(resolve => (this.#onArrival = resolve)))
@@ -80,7 +80,7 @@ class Lure {
   }
 }
 
-/** A hostile server of a live client: frames and control messages of every kind, and requests as it likes. */
+/** A hostile server of a live client: frames and control messages of every kind, and arbitrary requests. */
 export const liveServer = liveTarget(
   'live-server',
   () => Lure.start(),

@@ -12,7 +12,7 @@ import { FuzzScript } from '../script.ts'
 const MAX_STEPS = 80
 const SIZES = [0, 1, 100, 5_000, 16_384]
 
-/** An upstream that says what the script says, over whichever connections our client end has opened. */
+/** An upstream that follows the script, over whichever connections our client end has opened. */
 abstract class EvilUpstream {
   readonly #server: Server
   protected readonly sockets: Socket[] = []
@@ -56,7 +56,7 @@ abstract class EvilUpstream {
     else await sleep(this.script.pick([0, 0, 0, 1, 2, 5, 30]))
   }
 
-  /** Behind a script: nothing that is open stays. */
+  /** Closes everything that is still open after a script. */
   leave(): void {
     for (const socket of [...this.sockets]) socket.destroy()
   }

@@ -31,7 +31,7 @@ export function preambleBytes(random: Random): Buffer {
   return Buffer.from(random.oneIn(4) ? withEntry(text, random) : text, 'latin1')
 }
 
-/** With one entry more, which the length does not know of unless it is one byte long. */
+/** With one more entry, which the length does not include unless it is one byte long. */
 function withEntry(text: string, random: Random): string {
   const entry = varintText(random.size(40)) + varintText(3) + random.bytes(3).toString('latin1')
   return text + entry

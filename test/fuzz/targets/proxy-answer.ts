@@ -36,7 +36,7 @@ async function ask(pieces: readonly Buffer[]): Promise<ProxyAnswer | string> {
   return answers[0]!
 }
 
-/** A proxy's answer to CONNECT; the same bytes are also read as its address and as a list of exceptions. */
+/** A proxy's answer to CONNECT. The same bytes are also read as its address and as a list of exceptions. */
 export const proxyAnswer: FuzzTarget = {
   name: 'proxy-answer',
 
@@ -70,7 +70,7 @@ export const proxyAnswer: FuzzTarget = {
   async execute(input) {
     checkAddress(input.toString('latin1'))
     const whole = await ask(input.length === 0 ? [] : [input])
-    // Bytes behind the head count only if they came with it: nobody reads them as part of the answer.
+    // Bytes after the head count only if they arrived with it, since nobody reads them as part of the answer.
     const end = input.indexOf('\r\n\r\n')
     if (end < 0 || end + 4 === input.length)
       same(await ask(cut(input, new Random(input))), whole, 'any cut is read alike')

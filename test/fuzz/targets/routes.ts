@@ -108,7 +108,7 @@ function anyPath(random: Random): string {
   return `${path === '' ? '/' : path}${random.oneIn(5) ? random.pick(['?', '?a=/../admin', '?#']) : ''}`
 }
 
-/** The reading of a careful upstream: WHATWG's, with escapes taken out and slashes merged. */
+/** The path as a careful upstream reads it: WHATWG's rules, with escapes decoded and slashes merged. */
 function normalised(path: string): string[] | undefined {
   const url = URL.parse(`http://upstream.test${path}`)
   if (url === null) return undefined
@@ -120,11 +120,11 @@ function normalised(path: string): string[] | undefined {
     if (bare === '..') segments.pop()
     else if (bare !== '' && bare !== '.') segments.push(bare)
   }
-  // A slash at the end stays one.
+  // A trailing slash is kept.
   return bare === '' && segments.length > 0 ? [...segments, ''] : segments
 }
 
-/** The longest route whose segments begin the path; written without a trie, and without methods, headers and hosts. */
+/** The longest route whose segments begin the path, found without a trie and without methods, headers and hosts. */
 function longest(table: CompiledTable, segments: readonly string[]): number {
   let most = -1
   for (const { segments: wanted, route, slash } of table.routes) {
@@ -157,7 +157,7 @@ function checkRoute(table: CompiledTable, route: CompiledRoute, path: string): v
   }
 }
 
-/** A line of table, method, host and header, then the path. */
+/** One line with table, method, host and header, then the path. */
 export const routes: FuzzTarget = {
   name: 'routes',
 
@@ -188,7 +188,7 @@ export const routes: FuzzTarget = {
     if (match.kind === 'ambiguous' || segments === undefined) return
     const found = match.kind === 'none' ? -1 : match.route.segments.length
     holds(found === longest(table, segments), `the longest route takes ${JSON.stringify(path)}`)
-    // What an upstream may make of the same bytes leads nowhere else.
+    // Any interpretation of the same bytes by an upstream leads to the same route.
     const others = /[\x21-\x7e]+/.exec(path)?.[0] === path ? normalised(path.slice(0, end)) : undefined
     if (others !== undefined) holds(longest(table, others) === found, `no second reading of ${JSON.stringify(path)}`)
     if (match.kind === 'route') checkRoute(table, match.route, path)

@@ -68,7 +68,7 @@ function anyObject(random: Random, base: readonly string[]): string {
   return `{${members.join(',')}}`
 }
 
-/** Header, line end, payload. They are signed when they are executed: keys are made anew for each run. */
+/** Header, line end, payload. They are signed when they are executed, because each run has new keys. */
 export const token: FuzzTarget = {
   name: 'token',
 

@@ -5,7 +5,7 @@ import { cut, mutate } from '../mutate.ts'
 import { Random } from '../random.ts'
 import type { FuzzTarget } from '../target.ts'
 
-/** Frames with sensible and senseless numbers. */
+/** Frames with valid and invalid numbers. */
 export function anyFrame(random: Random): Buffer {
   const type = random.int(4) as FrameType
   const isData = type === FrameType.data

@@ -17,11 +17,11 @@ const MAX_STREAMS = 20
 /** Small, so that a few frames exceed it. */
 const WINDOW_BYTES = 4096
 
-/** Notes what a stream says, and that it says it in order. */
+/** Records the events of a stream, and checks their order. */
 class Watcher implements StreamHandler {
   readonly stream: Stream
   unread = 0
-  /** All that was delivered. */
+  /** Everything that was delivered. */
   bytes = 0
   ended = false
   over = false
@@ -53,7 +53,7 @@ class Watcher implements StreamHandler {
   }
 }
 
-/** What our end may send: SYN first, nothing behind FIN or RST, never over the credit that the peer gave. */
+/** What our end may send: SYN first, nothing after FIN or RST, never more than the credit of the peer. */
 class Conduct {
   readonly #credit = new Map<number, number>()
   readonly #ended = new Set<number>()
@@ -62,7 +62,7 @@ class Conduct {
   readonly #given = new Map<number, number>()
   #seen = 0
 
-  /** What the peer may have sent on a stream, as far as it was told. */
+  /** How much the peer may send on a stream, as far as it knows. */
   allowed(id: number): number {
     return WINDOW_BYTES + (this.#given.get(id) ?? 0)
   }
@@ -139,7 +139,7 @@ class Play {
     this.#peer.transport.resume()
     await turns(4)
     this.#check()
-    // A session that has closed drops the credit it had yet to send, so the peer was told of less than it was allowed.
+    // A session that has closed drops credit that it had not sent yet, so the peer knows of less than it was allowed.
     for (const { stream, bytes } of this.#session.closed ? [] : this.#watchers) {
       holds(bytes <= this.#conduct.allowed(stream.id), 'nothing is taken over the window')
     }
@@ -179,7 +179,7 @@ class Play {
         stream?.stream.end()
         return
       case 3:
-        // As for the handler: it hears of no reset of our own.
+        // The handler is not notified of our own reset.
         if (stream !== undefined && !stream.stream.closed) stream.over = true
         stream?.stream.reset((['cancelled', 'limit', 'timeout'] as const)[script.next() % 3]!)
         return
@@ -211,7 +211,7 @@ class Play {
     }
   }
 
-  /** Mostly that of a stream that there is, or the next one that the peer may open. */
+  /** Mostly that of an existing stream, or the next one that the peer may open. */
   #anId(byte: number): number {
     const known = this.#watchers.map(({ stream }) => stream.id)
     if (byte < 64) return byte
@@ -219,7 +219,7 @@ class Play {
     return Math.max(0, ...known) + 1 + (byte & 1)
   }
 
-  /** One frame of the peer, of which every number may be wrong. */
+  /** A frame of the peer, in which every number may be wrong. */
   async #say(): Promise<void> {
     const script = this.#script
     const kind = script.next()
@@ -234,7 +234,7 @@ class Play {
   }
 }
 
-/** Operations of our own end and frames of the peer, one after the other, as the bytes of the input say. */
+/** Operations of our end and frames of the peer, in the order that the bytes of the input determine. */
 export const yamuxSession: FuzzTarget = {
   name: 'yamux-session',
 
