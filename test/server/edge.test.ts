@@ -8,9 +8,21 @@ import type { ExchangeRecord, ResponseSink } from '../../protocol/exchange.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { eventually, until } from '../support/until.ts'
-import { always, answer, call, DOMAIN, dial, echo, event, hanging, makeWorld, startServer, token } from './fixture.ts'
+import {
+  always,
+  answer,
+  call,
+  DOMAIN,
+  dial,
+  echo,
+  event,
+  HOST,
+  hanging,
+  makeWorld,
+  startServer,
+  token,
+} from './fixture.ts'
 
-const HOST = `demo.${DOMAIN}`
 const ORIGIN = 'https://ui.example.com'
 
 let server: Server
@@ -245,7 +257,7 @@ describe('retries', () => {
     await victim.begun
     await dial(server, { hello: { connection: 1 } })
     // What exceeds the bound is released as soon as the session has it.
-    while (server.stats().replayBytes > 1000) await new Promise(resolve => setImmediate(resolve))
+    await until(() => server.stats().replayBytes <= 1000)
     first.ws.terminate()
     const answer = await calling
     expect(answer.status).toBe(status)

@@ -18,9 +18,8 @@ import { BODY_UNKNOWN, type ExchangeRecord, type RequestSink, type ResponseSink 
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { eventually } from '../support/until.ts'
-import { always, answer, call, DOMAIN, dial, hanging, makeWorld, reading, sendingBack, startServer } from './fixture.ts'
+import { always, answer, call, dial, HOST, hanging, makeWorld, reading, sendingBack, startServer } from './fixture.ts'
 
-const HOST = `demo.${DOMAIN}`
 const ORIGIN = `https://${HOST}`
 
 let server: Server

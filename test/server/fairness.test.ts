@@ -5,6 +5,7 @@ import { afterEach, expect, test } from 'vitest'
 import { discarding } from '../../protocol/base/guard.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
+import { until } from '../support/until.ts'
 import { call, DOMAIN, dial, startServer } from './fixture.ts'
 
 const NOISY = `noisy.${DOMAIN}`
@@ -79,7 +80,7 @@ test.each([
   const noise = { bytes: 0, refused: 0, stop: false }
   const alone = await measure(noise)
   const making = makeNoise(noise)
-  while (noise.bytes === 0) await new Promise(resolve => setImmediate(resolve))
+  await until(() => noise.bytes > 0)
   const beside = await measure(noise)
   noise.stop = true
   await making

@@ -29,6 +29,8 @@ import type { ServerOptions } from '../../server/options.ts'
 import type { Server } from '../../server/server.ts'
 
 export const DOMAIN = 'tunnels.example.com'
+/** Where callers reach the runtime `demo`. */
+export const HOST = `demo.${DOMAIN}`
 export const CONTROL_NAME = 'connect.example.com'
 
 export interface World {

@@ -10,9 +10,8 @@ import { connect as connectTls } from 'node:tls'
 import { afterAll, afterEach, describe, expect, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { eventually, until } from '../support/until.ts'
-import { always, call, DOMAIN, dial, makeWorld, startServer } from './fixture.ts'
+import { always, call, dial, HOST, makeWorld, startServer } from './fixture.ts'
 
-const HOST = `demo.${DOMAIN}`
 const KIB = 1024
 
 const { authority, server: own } = await makeWorld()

@@ -9,9 +9,21 @@ import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { Hold, type Ticket } from '../../server/edge/hold.ts'
 import { DEFAULT_HOLD } from '../../server/limits.ts'
 import type { Server } from '../../server/server.ts'
-import { type Answer, always, answer, call, DOMAIN, dial, event, hanging, reading, startServer } from './fixture.ts'
+import { until } from '../support/until.ts'
+import {
+  type Answer,
+  always,
+  answer,
+  call,
+  DOMAIN,
+  dial,
+  event,
+  HOST,
+  hanging,
+  reading,
+  startServer,
+} from './fixture.ts'
 
-const HOST = `demo.${DOMAIN}`
 /** Long enough that nothing expires by itself within a test. */
 const LONG_MS = 60_000
 const HOLD = { holdMs: LONG_MS }
@@ -25,7 +37,7 @@ afterEach(() => server.close({ graceMs: 0 }))
 
 /** Resolves once this many wait; there is no event for it, just as there is none for a caller. */
 async function held(count: number): Promise<void> {
-  while (server.stats().held !== count) await new Promise(resolve => setImmediate(resolve))
+  await until(() => server.stats().held === count)
 }
 
 describe('a request waits', () => {
@@ -100,12 +112,12 @@ describe('a request waits', () => {
     await dial(server, { handler, hello: { ...hello, connection: 1 } })
     const paths = Array.from({ length: 12 }, (_, i) => `/${i}`)
     const calling = paths.map(async (path, i) => {
-      while (arrived.length + server.stats().held < i) await new Promise(resolve => setImmediate(resolve))
+      await until(() => arrived.length + server.stats().held >= i)
       return call(server, HOST, path)
     })
     await held(8)
     for (let answered = 0; answered < 12; answered++) {
-      while (answers.length <= answered) await new Promise(resolve => setImmediate(resolve))
+      await until(() => answers.length > answered)
       answer(answers[answered]!, 200, 'done')
     }
     expect((await Promise.all(calling)).map(({ status }) => status)).toEqual(paths.map(() => 200))
@@ -278,9 +290,7 @@ describe('a request does not wait', () => {
     for (let i = 1; i <= 4; i++) {
       greedy.push(call(server, HOST, '/', { ...sent, ...GREEDY }))
       await held(i)
-      while (server.stats().heldBytes !== i * (sent === BODY ? 10_000 : 0)) {
-        await new Promise(resolve => setImmediate(resolve))
-      }
+      await until(() => server.stats().heldBytes === i * (sent === BODY ? 10_000 : 0))
     }
     // It pays for what it adds itself.
     expect((await call(server, HOST, '/', { ...sent, ...GREEDY })).headers['sallyport-error']).toBe('overloaded')

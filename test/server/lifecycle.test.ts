@@ -15,6 +15,7 @@ import {
   DOMAIN,
   dial,
   event,
+  HOST,
   hanging,
   makeWorld,
   openWebSocket,
@@ -22,8 +23,6 @@ import {
   type TestClient,
   token,
 } from './fixture.ts'
-
-const HOST = `demo.${DOMAIN}`
 
 /** The error of a connection to an address, or `connected`. */
 function dialed({ host, port }: { host: string; port: number }): Promise<string | undefined> {

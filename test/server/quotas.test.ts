@@ -12,9 +12,8 @@ import { RuntimeBudgets } from '../../server/runtime-budgets.ts'
 import type { Server } from '../../server/server.ts'
 import { StreamRecorder, sessionPair, turns } from '../protocol/wire/yamux/support.ts'
 import { until } from '../support/until.ts'
-import { answer, call, DOMAIN, dial, hanging, openWebSocket, reading, startServer } from './fixture.ts'
+import { answer, call, DOMAIN, dial, HOST, hanging, openWebSocket, reading, startServer } from './fixture.ts'
 
-const HOST = `demo.${DOMAIN}`
 const OTHER = `other.${DOMAIN}`
 
 function book(limits: Partial<ResolvedLimits>, now: () => number): QuotaBook {
@@ -274,7 +273,7 @@ describe('over real sockets', () => {
     await expect(openWebSocket(server, { runtime: 'other' })).rejects.toMatchObject({ status: 503 })
     client.ws.terminate()
     await client.closed
-    while (server.sessions().length > 0) await new Promise(resolve => setImmediate(resolve))
+    await until(() => server.sessions().length === 0)
     await openWebSocket(server, { runtime: 'other' })
   })
 })

@@ -36,6 +36,13 @@ async function startRevoking(revocations: object, clock?: () => number): Promise
   return server
 }
 
+/** The server refuses the token with this id. */
+const refused = async (id: string) =>
+  await expect(openWebSocket(server!, { token: await token('demo', { id }) })).rejects.toMatchObject({ status: 401 })
+
+/** Names of the tokens that the file revokes. */
+const listed = async (at = file) => parseRevocations(await readFile(at, 'utf8')).map(rule => rule.tokenId)
+
 /** Rules in the form of the file and the URL. */
 const listOf = (...revocations: unknown[]) => JSON.stringify({ revocations })
 
@@ -77,9 +84,7 @@ describe('a file', () => {
   test('is read at the start', async () => {
     await writeFile(file, listOf({ jti: 'stolen' }))
     await startRevoking({ file })
-    await expect(openWebSocket(server!, { token: await token('demo', { id: 'stolen' }) })).rejects.toMatchObject({
-      status: 401,
-    })
+    await refused('stolen')
     await dial(server!, { token: await token('demo', { id: 'mine' }) })
   })
 
@@ -105,15 +110,11 @@ describe('a file', () => {
     const client = await dial(server!, { token: await token('demo', { id: 'mine' }) })
     expect(await server!.revoke({ tokenId: 'mine' })).toEqual({ ended: 1, kept: true })
     expect((await client.closed).code).toBe(4401)
-    expect(parseRevocations(await readFile(file, 'utf8')).map(rule => rule.tokenId)).toEqual(['theirs', 'mine'])
+    expect(await listed()).toEqual(['theirs', 'mine'])
     expect((await stat(file)).mode & 0o777).toBe(0o640)
     await server!.close({ graceMs: 0 })
     await startRevoking({ file })
-    for (const id of ['mine', 'theirs']) {
-      await expect(openWebSocket(server!, { token: await token('demo', { id }) })).rejects.toMatchObject({
-        status: 401,
-      })
-    }
+    for (const id of ['mine', 'theirs']) await refused(id)
   })
 
   test('that is a link stays one: its target has the rules, and may be edited', async () => {
@@ -124,7 +125,7 @@ describe('a file', () => {
     await startRevoking({ file })
     await server!.revoke({ tokenId: 'mine' })
     expect((await lstat(file)).isSymbolicLink()).toBe(true)
-    expect(parseRevocations(await readFile(real, 'utf8')).map(rule => rule.tokenId)).toEqual(['mine'])
+    expect(await listed(real)).toEqual(['mine'])
     expect((await stat(real)).mode & 0o777).toBe(0o666)
     const client = await dial(server!, { token: await token('demo', { id: 'theirs' }) })
     await writeFile(real, listOf({ jti: 'theirs' }))
@@ -167,7 +168,7 @@ describe('a file', () => {
     await writeFile(file, listOf(...Array.from({ length: 10_000 }, (_, i) => ({ jti: `t${i}` }))))
     await startRevoking({ file })
     await expect(server!.revoke({ tokenId: 'more' })).rejects.toThrow('there are 10000 revocations: remove some')
-    expect(parseRevocations(await readFile(file, 'utf8'))).toHaveLength(10_000)
+    expect(await listed()).toHaveLength(10_000)
   })
 
   test('a rule that could not be written applies when the file changes, and is written then', async () => {
@@ -176,15 +177,9 @@ describe('a file', () => {
     await rm(file)
     await expect(server!.revoke({ tokenId: 'mine' })).rejects.toThrow('ENOENT')
     await writeFile(file, listOf({ jti: 'theirs' }))
-    await eventually(async () =>
-      expect(parseRevocations(await readFile(file, 'utf8')).map(rule => rule.tokenId)).toEqual(['theirs', 'mine']),
-    )
+    await eventually(async () => expect(await listed()).toEqual(['theirs', 'mine']))
     expect(server!.revocations().map(rule => rule.tokenId)).toEqual(['theirs', 'mine'])
-    for (const id of ['mine', 'theirs']) {
-      await expect(openWebSocket(server!, { token: await token('demo', { id }) })).rejects.toMatchObject({
-        status: 401,
-      })
-    }
+    for (const id of ['mine', 'theirs']) await refused(id)
   })
 
   test('a clock that is wrong for a while loses no rule', async () => {
@@ -194,9 +189,7 @@ describe('a file', () => {
     now += 3_600_000
     await server!.revoke({ tokenId: 'other' })
     now -= 3_600_000
-    await expect(openWebSocket(server!, { token: await token('demo', { id: 'stolen' }) })).rejects.toMatchObject({
-      status: 401,
-    })
+    await refused('stolen')
   })
 
   test('A9: a rule is removed from it again', async () => {
@@ -207,16 +200,12 @@ describe('a file', () => {
     expect(rules.map(({ from }) => from)).toEqual([['file'], ['file']])
     expect(await server!.removeRevocation('nothing')).toBe(false)
     for (const { id } of rules) expect(await server!.removeRevocation(id)).toBe(true)
-    expect(parseRevocations(await readFile(file, 'utf8'))).toEqual([])
+    expect(await listed()).toEqual([])
     await dial(server!, { token: await token('demo', { id: 'theirs' }) })
   })
 
   describe('on a disk that cannot be written', () => {
     const fresh = () => `${file}.next`
-    const refused = async (id: string) =>
-      await expect(openWebSocket(server!, { token: await token('demo', { id }) })).rejects.toMatchObject({
-        status: 401,
-      })
     const idOf = (tokenId: string) => server!.revocations().find(rule => rule.tokenId === tokenId)!.id
 
     test('A9: a rule that could not be removed applies, and is removed later', async () => {
@@ -228,7 +217,7 @@ describe('a file', () => {
       await rmdir(fresh())
       expect(await server!.removeRevocation(idOf('stolen'))).toBe(true)
       await dial(server!, { token: await token('demo', { id: 'stolen' }) })
-      expect(parseRevocations(await readFile(file, 'utf8'))).toEqual([])
+      expect(await listed()).toEqual([])
     })
 
     test('A9: one that was never written is taken back, and the others apply', async () => {
@@ -245,7 +234,7 @@ describe('a file', () => {
       expect(await readFile(file, 'utf8')).toBe(text)
       await rmdir(fresh())
       expect(await server!.removeRevocation(idOf('one'))).toBe(true)
-      expect(parseRevocations(await readFile(file, 'utf8')).map(rule => rule.tokenId)).toEqual(['theirs', 'two'])
+      expect(await listed()).toEqual(['theirs', 'two'])
     })
   })
 
@@ -253,7 +242,7 @@ describe('a file', () => {
     await writeFile(file, '')
     await startRevoking({ file })
     await Promise.all(Array.from({ length: 50 }, (_, i) => server!.revoke({ tokenId: `t${i}` })))
-    expect(parseRevocations(await readFile(file, 'utf8'))).toHaveLength(50)
+    expect(await listed()).toHaveLength(50)
     expect(server!.revocations()).toHaveLength(50)
   })
 })
@@ -322,9 +311,7 @@ describe('a URL', () => {
     expect((await client.closed).code).toBe(4401)
     expect(seen[1]).toBe('"1"')
     status = 503
-    await expect(openWebSocket(server!, { token: await token('demo', { id: 'stolen' }) })).rejects.toMatchObject({
-      status: 401,
-    })
+    await refused('stolen')
     expect(server!.ready()).toBe(true)
   })
 

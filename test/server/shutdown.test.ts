@@ -1,4 +1,5 @@
 /** The end of a server under steady callers: what was accepted is answered, and the rest ends in order. */
+
 import { Agent, request as httpRequest } from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
 import { setTimeout } from 'node:timers/promises'
@@ -8,11 +9,11 @@ import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import { MemoryDirectory } from '../../server/directory/memory.ts'
 import type { Server } from '../../server/server.ts'
 import { unhurried } from '../support/busy.ts'
-import { call, DOMAIN, dial, echo, hanging, openWebSocket, startServer, type TestClient } from './fixture.ts'
+import { until } from '../support/until.ts'
+import { call, dial, echo, HOST, hanging, openWebSocket, startServer, type TestClient } from './fixture.ts'
 
 /** Callers think between requests, for longer than a client needs to leave. */
 const PACE_MS = 30
-const HOST = `demo.${DOMAIN}`
 
 let server: Server
 afterEach(() => server.close({ graceMs: 0 }))
@@ -110,7 +111,7 @@ describe('under steady callers', () => {
     const tally: Tally = { answered: 0, lost: [] }
     const callers = ['GET', 'POST', 'GET', 'POST'].map((method, i) => callOverHttp1(tally, method, i))
     callers.push(callOverHttp2(tally, 1), callOverHttp2(tally, 2))
-    while (tally.answered < 100) await new Promise(resolve => setImmediate(resolve))
+    await until(() => tally.answered >= 100)
     const before = tally.answered
     await Promise.all([server.close({ graceMs: 150_000 }), ...callers])
     expect(tally.lost).toEqual([])
@@ -176,7 +177,7 @@ test('a response announces that its connection ends', async () => {
 test('a request that waits for a session is answered before the end', async () => {
   server = await startServer({ hold: { holdMs: unhurried(1000) } })
   const calling = call(server, HOST)
-  while (server.stats().held === 0) await new Promise(resolve => setImmediate(resolve))
+  await until(() => server.stats().held > 0)
   await server.close({ graceMs: 10_000 })
   expect((await calling).status).toBe(503)
 })

@@ -6,9 +6,9 @@ import { getAllHeaders } from '../../protocol/http/headers.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { Spans, waterfall } from '../support/spans.ts'
-import { always, answer, call, DOMAIN, dial, startServer } from './fixture.ts'
+import { until } from '../support/until.ts'
+import { always, answer, call, dial, HOST, startServer } from './fixture.ts'
 
-const HOST = `demo.${DOMAIN}`
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
 const PARENT = 'b7ad6b7169203331'
 const headers = { traceparent: `00-${TRACE}-${PARENT}-01`, tracestate: 'vendor=1' }
@@ -56,7 +56,7 @@ describe('waterfalls', () => {
   test('a request that waits for a session, loses it, and waits for the next', async () => {
     const { spans } = await traced({ hold: { holdMs: 60_000 } })
     const calling = call(server!, HOST, '/', { headers })
-    while (server!.stats().held !== 1) await new Promise(resolve => setImmediate(resolve))
+    await until(() => server!.stats().held === 1)
     let lose = () => {}
     const losing = await dial(server!, {
       handler: (_preamble, _request, response) => {

@@ -11,9 +11,8 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import { discarding } from '../../protocol/base/guard.ts'
 import type { ResponseSink } from '../../protocol/exchange.ts'
 import type { Server } from '../../server/server.ts'
-import { DOMAIN, dial, startServer } from './fixture.ts'
+import { dial, HOST, startServer } from './fixture.ts'
 
-const HOST = `demo.${DOMAIN}`
 const SAID = Buffer.alloc(100_000, 's')
 
 let server: Server

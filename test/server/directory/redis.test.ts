@@ -1,4 +1,5 @@
 // @module-tag slow
+
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -14,6 +15,7 @@ import { needs } from '../../support/needs.ts'
 import { DIRECTORY_RIGHTS, Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { makeSecrets } from '../../support/secrets.ts'
+import { until } from '../../support/until.ts'
 
 type ReplicaOptions = Partial<SharedDirectoryOptions> & { readonly prefix?: string }
 
@@ -191,7 +193,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     for (let i = 1; i <= 12_000; i++) a.directory.gone(`r${i}`, 'one')
     for (const name of ['r1', 'r10000', 'r10001', 'r12000']) {
       const held = () => redis.command('HGET', `{sallyport}:runtime:${name}`, 'one')
-      while ((await held()) !== '1') await new Promise(resolve => setTimeout(resolve, 20))
+      await until(async () => (await held()) === '1')
     }
   })
 
@@ -500,7 +502,7 @@ describe.runIf(needs('redis'))('D2: TLS and an ACL user', () => {
     expect(server.stats().directory.state).toBe('lost')
     expect(server.ready()).toBe(false)
     await writeFile(file, `${user.password}\n`)
-    while (server.stats().directory.state !== 'connected') await new Promise(resolve => setTimeout(resolve, 20))
+    await until(() => server.stats().directory.state === 'connected')
     await server.close()
   })
 })

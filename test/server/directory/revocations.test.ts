@@ -8,7 +8,7 @@ import type { Server } from '../../../server/server.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
-import { eventually } from '../../support/until.ts'
+import { eventually, until } from '../../support/until.ts'
 import { dial, openWebSocket, startServer, token } from '../fixture.ts'
 
 /** Days after which nobody keeps an expired rule. */
@@ -38,7 +38,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
 
   /** Resolves once the server knows this many rules. */
   async function knows(server: Server, count: number): Promise<void> {
-    while (server.revocations().length !== count) await new Promise(resolve => setTimeout(resolve, 20))
+    await until(() => server.revocations().length === count)
   }
 
   test('end sessions on all replicas, and apply on one that starts later', async () => {
@@ -81,7 +81,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   })
 
   async function becomes(ready: boolean, ...all: Server[]): Promise<void> {
-    while (all.some(server => server.ready() !== ready)) await new Promise(resolve => setTimeout(resolve, 20))
+    await until(() => all.every(server => server.ready() === ready))
   }
 
   const KEY = '{sallyport}:revocations'
@@ -315,7 +315,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     test('when an earlier version announces that it took one back', async () => {
       await redis.command('HSET', KEY, '{"jti":"a"}', `removed ${Math.floor(Date.now() / 1000) + 60}`)
       await redis.command('PUBLISH', 'sallyport:revocations', '')
-      while (texts.length > 0) await new Promise(resolve => setTimeout(resolve, 5))
+      await until(() => texts.length === 0)
     })
 
     test('when Redis has lost them, and are written back', async () => {
@@ -357,7 +357,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     const rule = { tokenId: 'over', until: Math.floor((Date.now() - LATE_MS) / 1000) + 60 }
     for (const one of both) await one.add(rule)
     await both[0]!.add({ tokenId: 'other' })
-    while (known.some(rules => rules?.length !== 2)) await new Promise(resolve => setTimeout(resolve, 5))
+    await until(() => known.every(rules => rules?.length === 2))
     const version = () => redis.command('HGET', `${KEY}:version`, 'version')
     const before = await version()
     for (let round = 0; round < 5; round++) for (const one of both) await one.open()

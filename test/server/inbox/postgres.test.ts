@@ -72,6 +72,23 @@ describe.runIf(needs('postgres'))('a real one', () => {
     return store
   }
 
+  /** A connection of somebody else. */
+  const another = async (host = postgres.folder, port = postgres.port): Promise<Client> => {
+    const client = new Client({ host, port, user: 'sallyport', database: 'sallyport' })
+    client.on('error', () => {})
+    await client.connect()
+    return client
+  }
+
+  /** Runs a trigger of this name before each change of a table. `body` is what it does with the row `NEW`. */
+  const trigger = async (name: string, body: string, when: string) => {
+    await postgres.query(
+      `CREATE FUNCTION ${name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${body} END $$`,
+      'sallyport',
+    )
+    await postgres.query(`CREATE TRIGGER hears BEFORE ${when} FOR EACH ROW EXECUTE FUNCTION ${name}()`, 'sallyport')
+  }
+
   beforeAll(async () => {
     postgres = await Postgres.start()
   })
@@ -126,15 +143,8 @@ describe.runIf(needs('postgres'))('a real one', () => {
   test("a commit waits for the disk, whatever the database's settings", async () => {
     await (await start()).close()
     await postgres.query('ALTER DATABASE sallyport SET synchronous_commit = off')
-    await postgres.query(
-      `CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS
-       $$ BEGIN NEW.rules = current_setting('synchronous_commit'); RETURN NEW; END $$`,
-      'sallyport',
-    )
-    await postgres.query(
-      'CREATE TRIGGER tell BEFORE INSERT ON sallyport_inbox.rules FOR EACH ROW EXECUTE FUNCTION tell()',
-      'sallyport',
-    )
+    const told = "NEW.rules = current_setting('synchronous_commit'); RETURN NEW;"
+    await trigger('tell', told, 'INSERT ON sallyport_inbox.rules')
     await (await start()).apply({ op: 'rules', runtime: 'demo', rules: 'x', at: NOW })
     expect(await postgres.query('SELECT rules FROM sallyport_inbox.rules', 'sallyport')).toEqual([{ rules: 'on' }])
     await postgres.query('ALTER DATABASE sallyport RESET synchronous_commit')
@@ -164,14 +174,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await (await start()).close()
       await postgres.query('ALTER DATABASE sallyport SET synchronous_commit = off')
       const said = settings.map(name => `current_setting('${name}')`).join(` || ', ' || `)
-      await postgres.query(
-        `CREATE FUNCTION public.tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.rules = ${said}; RETURN NEW; END $$`,
-        'sallyport',
-      )
-      await postgres.query(
-        'CREATE TRIGGER tell BEFORE INSERT ON sallyport_inbox.rules FOR EACH ROW EXECUTE FUNCTION public.tell()',
-        'sallyport',
-      )
+      await trigger('public.tell', `NEW.rules = ${said}; RETURN NEW;`, 'INSERT ON sallyport_inbox.rules')
       try {
         const [one, other] = [await behind(line), await start()]
         let heard = 0
@@ -193,8 +196,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await expect(behind('pool_mode = transaction', 'default_pool_size = 2', DROPS)).rejects.toThrow(
         'inbox: notifications do not arrive: a pooler must pool by session (pool_mode = session)',
       )
-      const other = new Client({ host: '127.0.0.1', port: pooler!.port, user: 'sallyport', database: 'sallyport' })
-      await other.connect()
+      const other = await another('127.0.0.1', pooler!.port)
       const { rows } = await other.query<{ search_path: string }>('SHOW search_path')
       expect(rows).toEqual([{ search_path: '"$user", public' }])
       await other.end()
@@ -205,9 +207,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     await postgres.query("ALTER DATABASE sallyport SET idle_session_timeout = '300ms'")
     try {
       const store = await start()
-      const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
-      other.on('error', () => {})
-      await other.connect()
+      const other = await another()
       // This one was just as idle, for a shorter time.
       await new Promise(ended => other.once('end', ended))
       expect(await append(store, message('a'))).toMatchObject({ status: 'stored' })
@@ -265,8 +265,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
   test('a webhook whose row somebody has locked fails alone, and the store stays open', async () => {
     const store = await start({ queryMs: 4000 })
     await append(store, message('held'))
-    const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
-    await other.connect()
+    const other = await another()
     await other.query("BEGIN; SELECT FROM sallyport_inbox.messages WHERE id = 'held' FOR UPDATE")
     try {
       const held = store.apply({ op: 'update', id: 'held', set: { attempts: 1 }, at: NOW })
@@ -283,8 +282,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
     const store = await start({ queryMs: 2000 })
     const ids = Array.from({ length: 30 }, (_, i) => `held${i}`)
     await Promise.all(ids.map(id => append(store, message(id))))
-    const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
-    await other.connect()
+    const other = await another()
     await other.query('BEGIN; SELECT FROM sallyport_inbox.messages FOR UPDATE')
     try {
       const held = ids.map(id => store.apply({ op: 'update', id, set: { attempts: 1 }, at: NOW }))
@@ -408,15 +406,8 @@ describe.runIf(needs('postgres'))('a real one', () => {
       const [{ owner }] = (await postgres.query('SELECT owner FROM sallyport_inbox.lanes', 'sallyport')) as [
         { owner: string },
       ]
-      await postgres.query(
-        `CREATE FUNCTION silent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-           IF NEW.id = '${owner}' THEN RETURN NULL; END IF; RETURN NEW; END $$`,
-        'sallyport',
-      )
-      await postgres.query(
-        'CREATE TRIGGER silent BEFORE INSERT OR UPDATE ON sallyport_inbox.servers FOR EACH ROW EXECUTE FUNCTION silent()',
-        'sallyport',
-      )
+      const silence = `IF NEW.id = '${owner}' THEN RETURN NULL; END IF; RETURN NEW;`
+      await trigger('silent', silence, 'INSERT OR UPDATE ON sallyport_inbox.servers')
       await until(async () => (await heads(b)) !== undefined)
       expect(await attempt(a, '1')).toMatchObject({ status: 'absent' })
       await b.apply({ op: 'update', id: '1', set: { state: 'delivered' }, at: NOW, owned: true })
@@ -520,8 +511,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       const [a, b] = [await start(), await start({ queryMs: 240_000 })]
       const told: unknown[] = []
       b.shared.onRules = ({ rules }) => told.push(rules)
-      const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
-      await other.connect()
+      const other = await another()
       await other.query('BEGIN; LOCK TABLE sallyport_inbox.messages')
       // All reads at b wait.
       const reads = Array.from({ length: 8 }, () => b.list({ limit: 1 }))
@@ -537,8 +527,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       const [a, b] = [await start(), await start({ queryMs: 240_000 })]
       const told: string[][] = []
       b.shared.onRules = ({ rules }) => told.push(rules.map(({ runtime }) => runtime))
-      const other = new Client({ host: postgres.folder, port: postgres.port, user: 'sallyport', database: 'sallyport' })
-      await other.connect()
+      const other = await another()
       // Rules are read before pauses. So b has read the rules, and waits.
       await other.query('BEGIN; LOCK TABLE sallyport_inbox.paused')
       await a.apply({ op: 'rules', runtime: 'one', rules: 'rules', at: NOW })

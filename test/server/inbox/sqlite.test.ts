@@ -22,10 +22,9 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { checkInboxOptions } from '../../../server/inbox/options.ts'
 import { openSqlite, type SqliteStore } from '../../../server/inbox/sqlite.ts'
-import type { StoreState } from '../../../server/inbox/store.ts'
 import { long } from '../../support/needs.ts'
 import { until } from '../../support/until.ts'
-import { append, bytes, message, NOW } from './messages.ts'
+import { append, bytes, contentsOf, message, NOW } from './messages.ts'
 
 const KEEP = { deadMs: 1e9, deliveredMs: 1e9, maxDelivered: 10, rulesMs: 1e9 }
 
@@ -47,15 +46,6 @@ async function start(at = path): Promise<SqliteStore> {
   return store
 }
 
-function contents(store: SqliteStore): Extract<StoreState, { open: true }>['contents'] {
-  let seen: StoreState | undefined
-  store.onState = state => {
-    seen = state
-  }
-  if (seen?.open !== true) throw new Error('the store is not open')
-  return seen.contents
-}
-
 test('what was appended is there after a restart, in order, and nobody else may read the file', async () => {
   const store = await start()
   await Promise.all(['c', 'a', 'b'].map(id => append(store, message(id))))
@@ -66,7 +56,7 @@ test('what was appended is there after a restart, in order, and nobody else may 
   expect((await again.next('demo', 'l', 5)).map(({ id }) => id)).toEqual(['a', 'b'])
   expect(Buffer.from((await again.part('a', 1))!).toString()).toBe('body')
   expect(await again.part('c', 1)).toBeUndefined()
-  expect(contents(again)).toMatchObject({ lanes: [{ runtime: 'demo', lane: 'l', messages: 2 }] })
+  expect(contentsOf(again)).toMatchObject({ lanes: [{ runtime: 'demo', lane: 'l', messages: 2 }] })
 })
 
 test('parts whose message never arrived are gone after a restart', async () => {
@@ -180,7 +170,7 @@ test('a file that another server has: it is offline until that one ends', async 
   await append(first, message('a'))
   await first.close()
   await until(() => second.stats().open)
-  expect(contents(second)).toMatchObject({ counts: [{ runtime: 'demo', messages: 1 }] })
+  expect(contentsOf(second)).toMatchObject({ counts: [{ runtime: 'demo', messages: 1 }] })
 })
 
 test('a disk without enough free space: full for new webhooks, while stored ones can be settled', async () => {
@@ -271,7 +261,7 @@ test.runIf(isRoot && process.platform === 'linux')(
       expect(mount('remount,size=60m')).toBe(0)
       await until(() => store.stats().open)
       const copy = await start(store.stats().setAside)
-      expect(contents(copy)).toMatchObject({ counts: [{ runtime: 'demo', messages: 16 }] })
+      expect(contentsOf(copy)).toMatchObject({ counts: [{ runtime: 'demo', messages: 16 }] })
       for (const one of open.splice(0)) await one.close()
     } finally {
       spawnSync('umount', ['-l', disk])

@@ -1,7 +1,9 @@
 /** The spans of webhooks: their acceptance, and each delivery, with a link back. */
+
 import { afterEach, expect, test } from 'vitest'
 import { getAllHeaders } from '../../../protocol/http/headers.ts'
 import { Spans, waterfall } from '../../support/spans.ts'
+import { until } from '../../support/until.ts'
 import { type Ground, makeGround } from './fixture.ts'
 
 const TRACE = '0af7651916cd43dd8448eb211c80319c'
@@ -47,7 +49,7 @@ test.each([
   await client.closed
   await ground.post('later', { headers: headers(flags) })
   await ground.connect()
-  while (ground.receiver.got.length < 1) await new Promise(resolve => setImmediate(resolve))
+  await until(() => ground.receiver.got.length >= 1)
   expect(getAllHeaders(ground.receiver.got[0]!.request.headers, 'traceparent')).toEqual([])
   expect(spans.finished).toEqual([])
 })
