@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { createMetrics, type Metrics, type MetricsOptions } from '../../admin/index.ts'
 import { ERRORS } from '../../protocol/base/errors.ts'
-import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { until } from '../support/until.ts'
+import { exchange } from './exchange.ts'
 
 const open: Metrics[] = []
 afterEach(() => {
@@ -14,25 +14,6 @@ function create(options: Partial<MetricsOptions> = {}): Metrics {
   open.push(metrics)
   return metrics
 }
-
-const exchange = (values: Partial<ExchangeRecord> = {}): ExchangeRecord => ({
-  requestId: 'r',
-  runtime: 'demo',
-  route: 'a',
-  session: 's',
-  method: 'GET',
-  host: 'demo.example',
-  path: '/',
-  caller: '192.0.2.1',
-  status: 200,
-  code: undefined,
-  cut: false,
-  durationMs: 12,
-  bytesIn: 3,
-  bytesOut: 5,
-  upgrade: false,
-  ...values,
-})
 
 /** Samples by name and labels, as Prometheus would read them. */
 async function scrape(metrics: Metrics): Promise<Map<string, number>> {

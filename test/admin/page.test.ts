@@ -14,6 +14,7 @@ import { BODY_UNKNOWN } from '../../protocol/exchange.ts'
 import { Browser, type BrowserPage } from '../support/devtools.ts'
 import { EXCHANGE, ends } from '../support/ends.ts'
 import { needs } from '../support/needs.ts'
+import { exchange } from './exchange.ts'
 
 const PAYLOADS = [
   '<script>window.hurt=1</script>',
@@ -30,6 +31,9 @@ const PAYLOADS = [
   '<base href="https://attacker.example/"><form action=//attacker.example><button formaction=javascript:hurt=1>',
 ]
 
+const WEBHOOK = { method: 'POST', host: 'demo.tunnels.example.com', path: '/webhooks/argo-events/github' }
+const REFUSED = { status: 502, code: 'upstream-refused' }
+
 /** No work of an inspector takes time here, however busy the machine is. */
 const standing = () => 0
 
@@ -37,7 +41,7 @@ type Listener = Awaited<ReturnType<typeof listenAdmin>>
 const text = 'document.body.innerText'
 
 /** One exchange that an inspector sees, with `payload` wherever a caller or a target may write. */
-function exchange(inspector: RingInspector, payload: string): void {
+function inspected(inspector: RingInspector, payload: string): void {
   const { front, next, ...both } = ends()
   const handler = inspector.layer((request, response) => {
     const sink = next(request, response)
@@ -128,21 +132,10 @@ describe.runIf(needs('chromium'))('the page', () => {
     }
   }
 
-  function load(more: object = {}): void {
-    const exchange = {
-      ...{
-        requestId: 'request-1',
-        runtime: 'demo',
-        route: 'app',
-        session: undefined,
-        method: 'POST',
-        caller: '192.0.2.1',
-      },
-      ...{ host: 'demo.tunnels.example.com', path: '/webhooks/argo-events/github', cut: false, upgrade: false },
-      ...{ bytesIn: 900, bytesOut: 40_000, status: 200, code: undefined, durationMs: 12, ...more },
-    }
+  function load(): void {
+    const one = exchange({ ...WEBHOOK, route: 'app', bytesIn: 900, bytesOut: 40_000 })
     for (let step = 0; step < 170; step++) {
-      for (let count = 0; count < 20 + (step % 40); count++) traffic.note(exchange)
+      for (let count = 0; count < 20 + (step % 40); count++) traffic.note(one)
       now += 5000
     }
   }
@@ -158,27 +151,7 @@ describe.runIf(needs('chromium'))('the page', () => {
   })
 
   test('every view and row can be reached with the keyboard', async () => {
-    traffic.note({
-      ...{
-        requestId: 'r',
-        runtime: 'demo',
-        route: undefined,
-        session: undefined,
-        method: 'POST',
-        host: 'demo',
-        path: '/a',
-      },
-      ...{
-        caller: '',
-        status: 502,
-        code: 'upstream-refused',
-        cut: false,
-        durationMs: 3,
-        bytesIn: 0,
-        bytesOut: 0,
-        upgrade: false,
-      },
-    })
+    traffic.note(exchange(REFUSED))
     await openPage()
     for (const [key, name] of [
       ['2', 'Failures'],
@@ -274,17 +247,8 @@ describe.runIf(needs('chromium'))('the page', () => {
   test("A4: callers' text stays text, wherever it comes from", async () => {
     const evil = (index: number) => PAYLOADS[index % PAYLOADS.length]!
     PAYLOADS.forEach((payload, index) => {
-      traffic.note({
-        ...{
-          requestId: payload,
-          runtime: evil(index + 1),
-          route: evil(index + 2),
-          session: undefined,
-          method: payload,
-        },
-        ...{ host: evil(index + 3), path: `/${payload}`, caller: '', status: 502, code: 'no-route', cut: false },
-        ...{ durationMs: 3, bytesIn: 0, bytesOut: 0, upgrade: false },
-      })
+      const names = { requestId: payload, runtime: evil(index + 1), route: evil(index + 2), host: evil(index + 3) }
+      traffic.note(exchange({ ...names, method: payload, path: `/${payload}`, status: 502, code: 'no-route' }))
     })
     const rows = PAYLOADS.map(payload => ({ id: payload, runtime: payload, state: payload, address: payload }))
     const recent = PAYLOADS.map(payload => ({ at: payload, event: payload, runtime: payload, reason: payload }))
@@ -312,7 +276,7 @@ describe.runIf(needs('chromium'))('the page', () => {
 
   test("A4: an inspector's requests: their text stays text, by keyboard, and bodies are only saved", async () => {
     inspector = new RingInspector('bodies', noLogger, standing)
-    for (const payload of PAYLOADS) exchange(inspector, payload)
+    for (const payload of PAYLOADS) inspected(inspector, payload)
     await openPage()
     await page.press('3')
     await page.until(`document.querySelectorAll('tbody tr').length === ${PAYLOADS.length}`)
@@ -328,7 +292,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     // The chosen row stays chosen when another arrives.
     const chosen = `document.querySelector('[aria-selected=true][tabindex]:not([role=tab])').cells[4].innerText`
     const before = await page.value(chosen)
-    exchange(inspector, 'newer')
+    inspected(inspector, 'newer')
     await page.until(`document.querySelectorAll('tbody tr').length === ${PAYLOADS.length + 1}`)
     expect(await page.value(chosen)).toBe(before)
     const saved = `fetch(document.querySelector('.detail a').href).then(async answer => [answer.headers.get('content-type'),
@@ -362,13 +326,9 @@ describe.runIf(needs('chromium'))('the page', () => {
     'an accessibility checker finds nothing (%s), and nothing is wider than the screen',
     async (name, screen) => {
       load()
-      traffic.note({
-        ...{ requestId: '7Q2', runtime: 'demo', route: undefined, session: undefined, method: 'POST', caller: '' },
-        ...{ host: 'demo.tunnels.example.com', path: '/webhooks/argo-events/github', status: 502 },
-        ...{ code: 'upstream-refused', cut: false, durationMs: 3, bytesIn: 0, bytesOut: 0, upgrade: false },
-      })
+      traffic.note(exchange({ ...WEBHOOK, ...REFUSED }))
       inspector = new RingInspector('bodies', noLogger, standing)
-      exchange(inspector, 'webhooks/argo-events/github')
+      inspected(inspector, 'webhooks/argo-events/github')
       await openPage(screen)
       const pictures = process.env.PICTURES
       for (const key of ['1', '2', '3', '4', '5', '6']) {

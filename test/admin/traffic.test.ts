@@ -1,14 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { Traffic } from '../../admin/traffic.ts'
-import type { ExchangeRecord } from '../../protocol/exchange.ts'
-
-function exchange(more: Partial<ExchangeRecord> = {}): ExchangeRecord {
-  return {
-    ...{ requestId: 'id', runtime: 'demo', route: undefined, session: undefined, method: 'GET', host: 'h', path: '/' },
-    ...{ caller: '192.0.2.1', status: 200, code: undefined, cut: false, durationMs: 10, bytesIn: 1, bytesOut: 2 },
-    ...{ upgrade: false, ...more },
-  }
-}
+import { exchange } from './exchange.ts'
 
 function clocked() {
   let now = 1_000_000
@@ -23,7 +15,7 @@ describe('traffic of the last 15 minutes', () => {
   test('a step has what ended in it, once it is over', () => {
     const { traffic, wait } = clocked()
     for (const status of [200, 204, 404, 502, 0])
-      traffic.note(exchange({ status, code: status === 0 ? 'x' : undefined }))
+      traffic.note(exchange({ status, code: status === 0 ? 'x' : undefined, bytesIn: 1, bytesOut: 2 }))
     expect(traffic.history(1)[0]).toMatchObject({ byClass: [0, 0, 0, 0, 0, 0] })
     wait(5000)
     expect(traffic.history(1)).toMatchObject([{ byClass: [1, 0, 2, 0, 1, 1], failed: 2, bytesIn: 5, bytesOut: 10 }])
