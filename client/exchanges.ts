@@ -166,6 +166,8 @@ class LiveExchange extends PassThrough {
   /** Whether it must not run twice. */
   readonly #isUnsafe: boolean
   #whole = false
+  /** Bytes of the request that the target has not consumed. */
+  #unconsumed = 0
   #runOn: NodeJS.Timeout | undefined
   #lost: SallyportError | undefined
 
@@ -179,11 +181,17 @@ class LiveExchange extends PassThrough {
   }
 
   override requestData(chunk: Uint8Array): void {
+    this.#unconsumed += chunk.length
     try {
       super.requestData(chunk)
     } catch (error) {
       this.threw(error)
     }
+  }
+
+  override requestConsumed(bytes: number): void {
+    this.#unconsumed -= bytes
+    super.requestConsumed(bytes)
   }
 
   override requestEnd(trailers: HeaderList): void {
@@ -247,7 +255,16 @@ class LiveExchange extends PassThrough {
   /** A failure that has no answer yet becomes one here, since resetting the stream would hide the cause. */
   override responseAbort(error: SallyportError): void {
     if (this.status !== 0 || this.#lost !== undefined) super.responseAbort(error)
-    else if (!this.isOver) this.#owner.answer(this.#request, this.#path, this, error)
+    else if (!this.isOver) {
+      this.#discard()
+      this.#owner.answer(this.#request, this.#path, this, error)
+    }
+  }
+
+  /** The target has failed, and consumes no more of the request. */
+  #discard(): void {
+    this.detach()
+    if (this.#unconsumed > 0) this.requestConsumed(this.#unconsumed)
   }
 
   protected override over(): void {

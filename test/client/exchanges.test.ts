@@ -3,11 +3,12 @@ import { type ClientOptions, createTunnel, type ExchangeRecord, type Tunnel } fr
 import { SeenExchanges } from '../../client/seen-exchanges.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { newExchangeId } from '../../protocol/base/ids.ts'
-import type { Handler, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { type Layer, PassThrough } from '../../protocol/layer.ts'
 import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
 import { keyIdOf, partAad, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import { createRouter } from '../../router/router.ts'
-import { until } from '../support/until.ts'
+import { eventually, until } from '../support/until.ts'
 import { type FakeExchange, FakeServer, type FakeSession } from './fake-server.ts'
 
 /** A target that does nothing by itself: the test answers. */
@@ -129,6 +130,35 @@ describe('an exchange', () => {
     expect(JSON.parse(text)).toMatchObject({ code: 'upstream-refused', requestId: 'r1' })
     expect(text).not.toContain('10.0.0.1')
     expect(records[0]).toMatchObject({ status: 502, code: 'upstream-refused', cut: false })
+  })
+
+  const throwing = (): never => {
+    throw new Error('thrown on purpose')
+  }
+  class Throwing extends PassThrough {
+    override requestData = throwing
+  }
+  it.each<[string, (request: HttpRequest, response: ResponseSink) => Partial<RequestSink>, Layer[]]>([
+    ['whose target throws', () => ({ requestData: throwing }), []],
+    [
+      'whose target gives up',
+      (_, response) => ({ requestEnd: () => response.responseAbort(new SallyportError('upstream-broken')) }),
+      [],
+    ],
+    [
+      'in which a layer throws',
+      () => ({}),
+      [next => (request, response) => new Throwing(response).pass(next, request)],
+    ],
+  ])('B1: %s holds nothing of its body afterwards', async (_, sink, layers) => {
+    const silent = { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    const handler: Handler = (request, response) => ({ ...silent, ...sink(request, response) })
+    const { session, tunnel } = await startTunnel({ target: { handler }, layers })
+    const exchange = session.exchange({ method: 'POST', bodyBytes: 10_000 })
+    exchange.request.requestData(Buffer.alloc(10_000))
+    exchange.request.requestEnd([])
+    expect((await exchange.answer()).status).toBeGreaterThanOrEqual(500)
+    await eventually(() => expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(0))
   })
 
   it("that fails outside a policy's path is not shown to its pages", async () => {
