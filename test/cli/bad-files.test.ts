@@ -108,19 +108,19 @@ describe('server', () => {
       { keys: [{}, null, 'a', { kty: 5 }] },
       'the key set has no public key that could verify a token',
     ],
-    ['symmetric keys alone', { keys: [{ kty: 'oct' }] }, 'the key set has no public key that could verify a token'],
+    ['only symmetric keys', { keys: [{ kty: 'oct' }] }, 'the key set has no public key that could verify a token'],
     [
       'a key with exponent 1',
       { keys: [{ ...rsa, e: 'AQ' }] },
       'the key set has no public key that could verify a token',
     ],
     [
-      'the prime of a key',
+      'a prime factor of a key',
       { keys: [{ ...rsa, p: 'AQ' }] },
       'the key set contains a secret key; only public keys belong in it',
     ],
     ['65 keys', { keys: Array.from({ length: 65 }, (_, kid) => ({ ...rsa, kid })) }, 'the key set has over 64 keys'],
-    ['more than is read', ' '.repeat(70_000), 'the file is over 65536 bytes'],
+    ['a file over the limit', ' '.repeat(70_000), 'the file is over 65536 bytes'],
   ])('a key set is refused for the same reasons as by the server that reads it: %s', async (_, set, message) => {
     write('odd.json', typeof set === 'string' ? set : JSON.stringify(set))
     const given = { ...SERVER(), 'auth.jwks.file': file('odd.json') }

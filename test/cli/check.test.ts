@@ -250,7 +250,7 @@ describe('check client', () => {
   })
 
   test.runIf(needs('netns', 'iptables'))(
-    'a port that drops packets is told from one that refuses',
+    'a port that drops packets is distinguished from one that refuses',
     { tags: ['slow'] },
     async () => {
       const drop = 'ip link set lo up && iptables -A INPUT -p tcp --dport 8443 -j DROP && exec "$@"'

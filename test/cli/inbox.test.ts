@@ -314,7 +314,7 @@ test.each([
   ['no folder', ['--inbox', 'sqlite:/nowhere/at/all/inbox.db'], 'there is no folder /nowhere/at/all'],
   ['no store', ['--inbox', 'mysql://x'], 'expected sqlite:PATH'],
   ['a password in the URL', ['--inbox', 'postgres://u:opensesame@db/x'], 'put it into a file (--inbox.password.file)'],
-  ['no place in PostgreSQL', ['--inbox', 'postgres://db'], 'expected postgres://USER@HOST:PORT/DATABASE'],
+  ['no database in the URL', ['--inbox', 'postgres://db'], 'expected postgres://USER@HOST:PORT/DATABASE'],
 ])('%s: the server says so, and does not start', async (_what, flags, problem) => {
   const args = [
     ...['server', '--public.listen', '127.0.0.1:0', '--control.listen', '127.0.0.1:0', '--domain', 'tunnels.localhost'],

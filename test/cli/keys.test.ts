@@ -191,7 +191,7 @@ describe('certs renew', () => {
       'a host beside the name of replicas',
       { usage: ['serverAuth', 'clientAuth'], names: [REPLICA, { type: 'dns', value: 'a' }] },
     ],
-    ['the name of replicas, for one use', { usage: 'serverAuth', names: [REPLICA] }],
+    ['the name of replicas, for only one use', { usage: 'serverAuth', names: [REPLICA] }],
   ])('renews no certificate that would lose something: %s', async (_, options) => {
     await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example.com'])
     const odd = await oddCertificate({ certificate: read('ca.pem'), key: read('ca-key.pem') }, options)

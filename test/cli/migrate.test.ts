@@ -228,7 +228,11 @@ describe('frp', () => {
     ['no TOML', 'this is = = none', 'Invalid TOML document'],
     ['a template', '{{- range $k, $v := parseNumberRangePair "1" }}', 'an frp template must be rendered first'],
     ['only TCP', '[[proxies]]\nname="ssh"\ntype="tcp"', 'none of its proxies can be converted'],
-    ['no name of a runtime', '[[proxies]]\ntype="http"\nsubdomain="a_b"', 'none of its proxies can be converted'],
+    [
+      'no valid name for a runtime',
+      '[[proxies]]\ntype="http"\nsubdomain="a_b"',
+      'none of its proxies can be converted',
+    ],
     [
       'a path that no route can have',
       '[[proxies]]\ntype="http"\nsubdomain="a"\nlocations=["~x"]',

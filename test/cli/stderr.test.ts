@@ -75,8 +75,8 @@ test('a reader that paused learns how many lines it missed, and where', {
 describe.each(['all', 'errors'])('a service serves, and ends at SIGTERM, while its log of %s is', access => {
   test.each([
     ['read by nobody', 0, () => child!.stderr!.destroy()],
-    ['read by nobody, and there was something to say', 20, () => child!.stderr!.destroy()],
-    ['held up by its reader', 400, () => child!.stderr!.pause()],
+    ['read by nobody, while there is something to log', 20, () => child!.stderr!.destroy()],
+    ['blocked by its reader', 400, () => child!.stderr!.pause()],
   ])('%s', async (_, requests, leave) => {
     const port = await startRouter(access)
     leave()

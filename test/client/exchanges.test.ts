@@ -252,8 +252,8 @@ describe('a sealed webhook', () => {
   }
 
   it.each([
-    ['for a key that is not ours', { 'sallyport-inbox-key': 'other' }, Buffer.from('abc')],
-    ['with nothing to agree on a key', { 'sallyport-inbox-enc': '' }, Buffer.from('abc')],
+    ['for another key', { 'sallyport-inbox-key': 'other' }, Buffer.from('abc')],
+    ["without the sender's key", { 'sallyport-inbox-enc': '' }, Buffer.from('abc')],
     ['that is cut in its first part', {}, Buffer.of(0, 0, 1, 0, 7)],
     ['that cannot be opened', {}, Buffer.of(0, 0, 0, 4, 1, 2, 3, 4)],
   ])('%s leaves nothing behind', async (_what, more, body) => {

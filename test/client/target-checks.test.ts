@@ -117,12 +117,12 @@ test("an embedder's answer about its target is cut to what a server accepts", as
 })
 
 test.each<[string, object, object]>([
-  ['a time that is no number', { ms: Number.NaN }, { ms: 0 }],
+  ['a time that is not a number', { ms: Number.NaN }, { ms: 0 }],
   ['no time', { ms: undefined }, { ms: 0 }],
-  ['an error that is not ours', { error: new Error('no route to host') }, { code: 'internal' }],
-  ['a reason that is no id', { error: { reason: 'no route to host' } }, { code: 'internal' }],
+  ['an error of another class', { error: new Error('no route to host') }, { code: 'internal' }],
+  ['a reason that is not a code', { error: { reason: 'no route to host' } }, { code: 'internal' }],
   ['a route without a name', { route: undefined }, { route: 'unnamed' }],
-  ['no number of the others', {}, {}],
+  ['no count of the others', {}, {}],
 ])("%s is sent in the protocol's form", async (_what, said, expected) => {
   const { handler } = createRouter({ routes: { routes: [] } })
   const check = async () => ({ targets: [{ route: 'api', target: DEAD, ms: 3, ...said }] }) as never

@@ -45,9 +45,9 @@ describe('TokenKeeper', () => {
 
   it.each([
     ['its last third', 250_000],
-    ['what is behind its end', 3_600_000],
+    ['the time after its expiry', 3_600_000],
   ])(
-    'calls the source at once if the machine has slept until %s, though its timer is not due',
+    'calls the source at once if the machine has slept until %s, although the timer is not due',
     async (_name, sleptMs) => {
       const source = vi.fn(async () => fresh(300))
       const { keeper, sent } = keep(source)
@@ -66,8 +66,8 @@ describe('TokenKeeper', () => {
   )
 
   it.each([
-    ['to what the server says', 3_600_000],
-    ['to what nobody else says', 0],
+    ["to the server's time", 3_600_000],
+    ['to a time that nobody else has', 0],
   ])('calls the source in time if the clock is set back %s', async (_name, aheadMs) => {
     const source = vi.fn(async () => jwt(Math.floor(START_MS / 1000), 300))
     vi.setSystemTime(START_MS + aheadMs)
@@ -241,10 +241,10 @@ describe('TokenKeeper', () => {
     ['nothing', '', 'no token was given'],
     ['no text', 7, 'no token was given'],
     ['two lines', 'a\nb', 'the token is too long, or contains characters that no token has'],
-    ['text beyond ASCII', 'a\u20acb', 'the token is too long, or contains characters that no token has'],
-    ['a control byte', 'a\0b', 'the token is too long, or contains characters that no token has'],
+    ['non-ASCII text', 'a\u20acb', 'the token is too long, or contains characters that no token has'],
+    ['a control character', 'a\0b', 'the token is too long, or contains characters that no token has'],
     [
-      'more than a control message carries',
+      'more than fits into a control message',
       'a'.repeat(8193),
       'the token is too long, or contains characters that no token has',
     ],

@@ -237,7 +237,7 @@ describe('connect', () => {
       'connectTo "10.0.0.1:80" is another machine, and ws:// would send it the token unencrypted',
     ],
     [
-      'nobody to dial',
+      'no server to dial',
       { connectTo: { host: '::', port: 80 } },
       'connectTo "[::]:80" is not a host and port that can be dialled',
     ],

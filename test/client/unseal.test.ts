@@ -91,13 +91,13 @@ const CHANGES: [what: string, more: More][] = [
   ['another id', { changed: { 'sallyport-inbox-id': () => 'w-2' } }],
   ['another lane', { changed: { 'sallyport-inbox-lane': () => 'm' } }],
   ['another time', { changed: { 'sallyport-inbox-received': () => new Date(IDENTITY.received + 1).toISOString() } }],
-  ['what another webhook is opened by', { changed: { 'sallyport-inbox-enc': () => FORMS.second().enc } }],
+  ['the encapsulated key of another webhook', { changed: { 'sallyport-inbox-enc': () => FORMS.second().enc } }],
   [
-    'what another webhook of the first form is opened by',
+    'the encapsulated key of another webhook, in the first form',
     { changed: { 'sallyport-inbox-enc': () => FORMS.first().enc } },
   ],
-  ['nothing to open it by', { changed: { 'sallyport-inbox-enc': () => '' } }],
-  ['a cut field to open it by', { changed: { 'sallyport-inbox-enc': was => was.slice(1) } }],
+  ['no encapsulated key', { changed: { 'sallyport-inbox-enc': () => '' } }],
+  ['a truncated encapsulated key', { changed: { 'sallyport-inbox-enc': was => was.slice(1) } }],
   ['a point of small order', { changed: { 'sallyport-inbox-enc': was => was.replace(/^[\w-]{43}/, 'A'.repeat(43)) } }],
 ]
 
@@ -114,7 +114,7 @@ test.each([
   ['a body that is longer than its head says', { bodyBytes: 3 }, ['body']],
   ['one that is shorter', { bodyBytes: 5 }, ['body']],
   ['a part that is missing', { parts: 2, bodyBytes: 4 }, ['body']],
-  ['a part too many', { bodyBytes: 8 }, ['body', 'body']],
+  ['one part too many', { bodyBytes: 8 }, ['body', 'body']],
   ['a field that would end the head', { headers: ['x-a', '1\r\n\r\nGET /evil'] }, ['body']],
 ])('%s: the receiver never sees its end', (_what, head, parts) => {
   const { events, code } = deliver(head, parts)

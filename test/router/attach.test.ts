@@ -74,7 +74,7 @@ describe('an attached router', () => {
   })
 
   it.each(['h2c', 'websocket'])(
-    'leaves them to the server after an offer of %s on the same connection',
+    'leaves requests to the server after an offer of %s on the same connection',
     async offer => {
       router.attach(host, { serves: authority => authority === 'ours.example' })
       const first = `GET /up HTTP/1.1\r\nhost: ours.example\r\nconnection: upgrade\r\nupgrade: ${offer}\r\n\r\n`
@@ -151,7 +151,7 @@ describe('an attached router', () => {
     ['a length', 'HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc'],
     ['chunks', `HTTP/1.1 200 OK\r\n${chunked}\r\n\r\n3\r\nabc\r\n0\r\n\r\n`],
     ['trailers', `HTTP/1.1 200 OK\r\n${chunked}\r\ntrailer: x-t\r\n\r\n3\r\nabc\r\n0\r\nx-t: 1\r\n\r\n`],
-    ['trailers announced behind a length', 'HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntrailer: x-t\r\n\r\nabc'],
+    ['trailers announced beside a length', 'HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntrailer: x-t\r\n\r\nabc'],
     ['a part', 'HTTP/1.1 206 Partial Content\r\ncontent-range: bytes 0-2/9\r\ncontent-length: 3\r\n\r\nabc'],
     ['204', 'HTTP/1.1 204 No Content\r\n\r\n'],
     ['204 with a length', 'HTTP/1.1 204 No Content\r\ncontent-length: 3\r\n\r\n'],
@@ -159,9 +159,9 @@ describe('an attached router', () => {
     ['304 with a length', 'HTTP/1.1 304 Not Modified\r\netag: "a"\r\ncontent-length: 3\r\n\r\n'],
     ['304 with trailers announced', 'HTTP/1.1 304 Not Modified\r\ntrailer: x-t\r\n\r\n'],
     ['hints', 'HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc'],
-    ['a length that it does not keep', 'HTTP/1.1 200 OK\r\ncontent-length: 30\r\n\r\nabc', 'cut'],
+    ['fewer bytes than announced', 'HTTP/1.1 200 OK\r\ncontent-length: 30\r\n\r\nabc', 'cut'],
     ['chunks that break off', `HTTP/1.1 200 OK\r\n${chunked}\r\n\r\n3\r\nabc\r\n`, 'cut'],
-    ['no valid answer', 'HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n'],
+    ['an invalid answer', 'HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n'],
   ])('answers as a listener of ours does: %s', async (_, text, cut = '') => {
     answer = text
     router.attach(host)
@@ -187,7 +187,7 @@ describe('an attached router', () => {
   it.each([
     ['two links', '</a.css>; rel=preload, </b.js>; rel=preload'],
     ['a quoted title', '</a>; rel="next"; title="a, \\"b\\""'],
-    ['what no library knows', 'anything'],
+    ['an unknown form', 'anything'],
   ])('passes hints unchanged: %s', async (_, link) => {
     answer = `HTTP/1.1 103 Early Hints\r\nlink: ${link}\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok`
     router.attach(host)

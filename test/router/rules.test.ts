@@ -46,7 +46,7 @@ describe('a table made in code', () => {
       { answer: { contentType: '\u20ac' } },
       'answer.contentType: is not a valid field value',
     ],
-    ['endless retries', { target: 'http://a', retries: { attempts: Number.POSITIVE_INFINITY } }, 'must be at most 5'],
+    ['infinite retries', { target: 'http://a', retries: { attempts: Number.POSITIVE_INFINITY } }, 'must be at most 5'],
     ['half a retry', { target: 'http://a', retries: { attempts: 0.5 } }, 'must be a whole number'],
   ])('%s is refused when it is read', (_, route, message) => {
     expect(() => createRouter({ routes: { routes: [{ name: 'a', match: {}, ...route }] } })).toThrow(message)

@@ -169,8 +169,8 @@ describe('R8 over HTTP/1.1', () => {
 
   it.each([
     ['no signature', undefined],
-    ['one of another secret', sign('{"a":1}', 'other')],
-    ['one of another body', sign('{"a":2}')],
+    ['one made with another secret', sign('{"a":1}', 'other')],
+    ['one made for another body', sign('{"a":2}')],
     ['a malformed one', 'sha256=00'],
   ])('%s: 401, and the upstream sees nothing', async (_, signature) => {
     const upstream = await raw()
@@ -343,8 +343,8 @@ describe('R8 over HTTP/2', () => {
     ['leaves', half, socket => socket.destroy()],
     ['resets its connection', half, socket => socket.resetAndDestroy()],
     ['closes its half', half, socket => socket.end()],
-    ['sends what is no chunk', open, socket => socket.write('zz\r\n')],
-    ['sends more than the route takes', open, socket => socket.write(lump)],
+    ['sends an invalid chunk', open, socket => socket.write('zz\r\n')],
+    ['sends more than the route accepts', open, socket => socket.write(lump)],
     ['ends its body', open, socket => socket.write('0\r\n\r\n')],
   ])('however a forger ends, the target sees nothing: it %s', async (_, bytes, finish) => {
     const { outcomes, url } = await listen()

@@ -31,10 +31,13 @@ const TLS = { 'public.tls.cert': 'c.pem', 'public.tls.key': 'k.pem' }
 describe('server', () => {
   test.each<[string, Given]>([
     ['the least', SERVER],
-    ['a URL of keys', { ...SERVER, 'auth.jwks.file': undefined, 'auth.jwks.url': 'https://issuer.example/jwks' }],
+    [
+      'a URL for the key set',
+      { ...SERVER, 'auth.jwks.file': undefined, 'auth.jwks.url': 'https://issuer.example/jwks' },
+    ],
     ['TLS off loopback', { ...SERVER, ...TLS, 'public.listen': '0.0.0.0:443' }],
-    ['plain off loopback, on purpose', { ...SERVER, 'public.listen': '0.0.0.0:80', 'public.plaintext': 'true' }],
-    ['plain on loopback', { ...SERVER, 'public.listen': '[::1]:80' }],
+    ['plain HTTP off loopback, on purpose', { ...SERVER, 'public.listen': '0.0.0.0:80', 'public.plaintext': 'true' }],
+    ['plain HTTP on loopback', { ...SERVER, 'public.listen': '[::1]:80' }],
     ['one address', { domain: 'a.b', 'auth.jwks.file': 'j', ...TLS, 'control.host': 'connect.a.b' }],
     ['control behind a proxy', { domain: 'a.b', 'auth.jwks.file': 'j', 'control.plaintext': 'true' }],
     ['admin off loopback with a token', { ...SERVER, 'admin.listen': '0.0.0.0:9090', 'admin.token.file': 't' }],
@@ -42,7 +45,7 @@ describe('server', () => {
       `an authority of the directory, ${directory}`,
       { ...SERVER, directory, 'directory.tls.ca': 'ca.pem' },
     ]),
-    ['health for anybody', { ...SERVER, 'health.listen': '0.0.0.0:8086' }],
+    ['health checks from anywhere', { ...SERVER, 'health.listen': '0.0.0.0:8086' }],
   ])('%s', async (_, given) => {
     await expect(server(given)).resolves.toBeUndefined()
   })

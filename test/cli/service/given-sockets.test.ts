@@ -16,14 +16,14 @@ describe('sockets from a supervisor', () => {
 
   test.each([
     ['none are given', {}],
-    ['none are counted', { LISTEN_PID: '42', LISTEN_FDS: '0', LISTEN_FDNAMES: '' }],
-    ['another process is meant', { ...given('public'), LISTEN_PID: '41' }],
+    ['their number is 0', { LISTEN_PID: '42', LISTEN_FDS: '0', LISTEN_FDNAMES: '' }],
+    ['they are for another process', { ...given('public'), LISTEN_PID: '41' }],
   ])('are absent if %s', (_why, environment) => {
     expect(givenSockets('server', environment, 42).size).toBe(0)
   })
 
   test.each([
-    ['a listener that there is not', given('public:edge'), 'a socket is given for "edge", which is not one of public'],
+    ['an unknown listener', given('public:edge'), 'a socket is given for "edge", which is not one of public'],
     ['a listener of another component', given('router'), 'a socket is given for "router", which is not one of public'],
     ['one listener twice', given('public:public'), 'two sockets are given for "public"'],
     ['fewer names than sockets', given('public', 2), 'LISTEN_FDNAMES must name each of the 2 sockets'],

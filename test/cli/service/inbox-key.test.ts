@@ -50,7 +50,7 @@ test('clients that start at the same instant get the same key, and leave nothing
 })
 
 test.each([
-  ['with a dash too few', (key: string) => key.replace('KEY-----', 'KEY----')],
+  ['with one dash too few', (key: string) => key.replace('KEY-----', 'KEY----')],
   ['without its end', (key: string) => key.replace(/-----END.*\n/, '')],
   ['that is encrypted', (key: string) => key.replaceAll('PRIVATE', 'ENCRYPTED PRIVATE')],
 ])('a key %s is never replaced by another one in the file', async (_, spoil) => {

@@ -38,7 +38,7 @@ describe('run', () => {
     ['prints nothing', '', 'the token command printed no token'],
     ['prints two words', 'console.log("a b")', 'the token command printed no token'],
     [
-      'prints without end',
+      'prints endlessly',
       'for (;;) process.stdout.write("x".repeat(4096))',
       'the token command printed more than 16 KiB',
     ],

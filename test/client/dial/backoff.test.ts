@@ -17,7 +17,7 @@ describe('Backoff', () => {
     throw new Error('a defect of the embedder')
   }
   it.each([thrown, () => Number.NaN, () => -1, () => 2, () => Number.POSITIVE_INFINITY])(
-    'waits within its range, whatever its random source does: %s',
+    'waits within its range even if its random source is bad: %s',
     source => {
       const backoff = new Backoff({}, source)
       const waits = Array.from({ length: 20 }, () => backoff.failed())

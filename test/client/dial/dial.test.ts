@@ -365,8 +365,8 @@ describe('through a proxy', () => {
       'the answer of the proxy is too long',
     ],
     ['a head at the limit', `${'x'.repeat(16_384)}\r\n\r\n`, 'the answer of the proxy is not HTTP'],
-    ['bytes behind its answer', 'HTTP/1.1 200 OK\r\n\r\nhello', 'the proxy sent too much'],
-    ['silence and an end', '', 'closed the connection'],
+    ['bytes after its answer', 'HTTP/1.1 200 OK\r\n\r\nhello', 'the proxy sent too much'],
+    ['nothing, and then the end', '', 'closed the connection'],
   ])('survives %s', async (_name, answer, message) => {
     const { port } = await endpoint()
     const through = parseProxy(`http://127.0.0.1:${await proxy({ answer })}`)

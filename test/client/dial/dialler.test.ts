@@ -73,7 +73,7 @@ it('a 401 for the current token causes another one to be fetched', async () => {
 })
 
 it.each(['401 Unauthorized', '403 Forbidden', '400 Bad Request', '426 Upgrade Required', '503 Service Unavailable'])(
-  'the clock of a server that answers %s does not decide when tokens end',
+  'the clock of a server that answers %s does not decide when tokens expire',
   async status => {
     const given = jwt('given')
     const { keeper, dialler, asked } = make([jwt('1'), jwt('2')])

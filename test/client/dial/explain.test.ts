@@ -64,37 +64,37 @@ const refused401 = 'refused (401, request 7f3a): '
 
 const CASES: [string, DialFailure, DialContext, string][] = [
   [
-    'an ended token',
+    'an expired token',
     answer(401),
     context({ token: token({ ...good, exp: NOW_S - 190 }) }),
     `${refused401}your token expired 3 min 10 s ago`,
   ],
   [
-    'an ended token and no Date from the server',
+    'an expired token, and no Date from the server',
     answer(401, { dateMs: undefined, requestId: undefined }),
     context({ token: token({ ...good, exp: NOW_S - 7200 }) }),
     'refused (401): your token expired 2 h ago',
   ],
   [
-    'a clock ahead',
+    'a clock that is ahead',
     answer(401, { dateMs: NOW_MS - 240_000 }),
     context(),
     `${refused401}your clock is 4 min ahead of the server's`,
   ],
   [
-    'a clock ahead, and a token that does not hold there yet',
+    'a clock that is ahead, and a token that is not valid at the server yet',
     answer(401, { dateMs: NOW_MS - 240_000 }),
     context({ token: token({ ...good, nbf: NOW_S - 60 }) }),
     `${refused401}your clock is 4 min ahead of the server's, and by that clock your token is not valid for another 3 min`,
   ],
   [
-    'a clock behind, and a token that has ended there',
+    'a clock that is behind, and a token that has expired at the server',
     answer(401, { dateMs: NOW_MS + 300_000 }),
     context({ token: token({ ...good, exp: NOW_S + 60 }) }),
     `${refused401}your clock is 5 min behind the server's, and by that clock your token expired 4 min ago`,
   ],
   [
-    'a token for later',
+    'a token that is not valid yet',
     answer(401),
     context({ token: token({ ...good, nbf: NOW_S + 90 }) }),
     `${refused401}your token is not valid for another 1 min 30 s`,
@@ -125,13 +125,13 @@ const CASES: [string, DialFailure, DialContext, string][] = [
   ],
   ['no JWT', answer(401), context({ token: 'hunter2' }), `${refused401}the token that you gave is not a JWT`],
   [
-    'a token with nothing wrong to be seen',
+    'a token without a visible fault',
     answer(401),
     context(),
     `${refused401}the server did not accept your token for runtime "prod"; its log gives the reason under this request`,
   ],
   [
-    'a runtime that may not come in',
+    'a runtime that is not admitted',
     answer(403),
     context(),
     'refused (403, request 7f3a): the server does not admit runtime "prod"; check the missing client certificate (--tls.cert), and its log under this request',
@@ -149,7 +149,7 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'connect.example.com:8443 speaks "sallyport.v2", and this client "sallyport.v1": update the older of the two',
   ],
   [
-    'another protocol version, not named',
+    'another protocol version that is not named',
     answer(400),
     context(),
     'connect.example.com:8443 speaks another version of the protocol, and this client "sallyport.v1": update the older of the two',
@@ -180,7 +180,7 @@ const CASES: [string, DialFailure, DialContext, string][] = [
   ],
   ['a name that does not resolve', network('ENOTFOUND'), context(), 'the name connect.example.com does not resolve'],
   [
-    'a resolver that is silent',
+    'a resolver that does not answer',
     network('EAI_AGAIN'),
     context(),
     'the name connect.example.com cannot be resolved right now (the resolver does not answer)',
@@ -215,7 +215,7 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     context(),
     'connect.example.com:8443 wants a client certificate: give --tls.cert and --tls.key',
   ],
-  ['something unheard of', network('EPROTO', 'tls'), context(), 'connect.example.com:8443: it broke (EPROTO)'],
+  ['an unknown error', network('EPROTO', 'tls'), context(), 'connect.example.com:8443: it broke (EPROTO)'],
   [
     'silence',
     { kind: 'timeout', phase: 'tls', afterMs: 10_000 },
@@ -241,7 +241,7 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'the certificate of connect.example.com:8443 expired 3 d ago, or your clock is wrong',
   ],
   [
-    'a certificate for later',
+    'a certificate that is not valid yet',
     certificate('CERT_NOT_YET_VALID'),
     context(),
     'the certificate of connect.example.com:8443 is not valid for another 2 h, or your clock is wrong',
@@ -253,25 +253,25 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'the proxy proxy.corp:3128 wants credentials (407): write http://user:password@proxy.corp:3128',
   ],
   [
-    'a proxy that takes not these credentials',
+    'a proxy that does not accept these credentials',
     { kind: 'proxy', status: 407, scheme: 'Basic' },
     context({ proxy: { ...proxy, credentials: true } }),
     'the proxy proxy.corp:3128 did not accept the credentials (407)',
   ],
   [
-    'a proxy that wants something else',
+    'a proxy that wants another scheme',
     { kind: 'proxy', status: 407, scheme: 'Negotiate' },
     context({ proxy }),
     'the proxy proxy.corp:3128 wants Negotiate authentication (407), but this client supports only Basic',
   ],
   [
-    'a proxy that forbids',
+    'a proxy that forbids the connection',
     { kind: 'proxy', status: 403, scheme: undefined },
     context({ proxy }),
     'the proxy proxy.corp:3128 did not connect to connect.example.com:8443 (it answered 403)',
   ],
   [
-    'a proxy that is not there',
+    'a proxy where nothing listens',
     network('ECONNREFUSED'),
     context({ proxy }),
     'nothing is listening at the proxy proxy.corp:3128 (connection refused)',

@@ -151,8 +151,8 @@ describe('a secret is never shown', () => {
       headers: json,
       body: JSON.stringify({ url: `https://a.example/?next=${encodeURIComponent(`/b?code=${CANARY}`)}` }),
     },
-    'behind an @ in the password of a URL': { headers: ['referer', `https://user:p@${CANARY}@a.example/`] },
-    'in a part behind the name of its file': {
+    'after an @ in the password of a URL': { headers: ['referer', `https://user:p@${CANARY}@a.example/`] },
+    'in a part whose file name comes first': {
       headers: ['content-type', 'multipart/form-data; boundary=b'],
       body: `--b\r\ncontent-disposition: form-data; filename="name=x"; name="token"\r\n\r\n${CANARY}\r\n--b--`,
     },
@@ -161,7 +161,7 @@ describe('a secret is never shown', () => {
     'as a JWT in any field': { headers: ['x-anything', `see ${JWT} there`] },
     'in the path, as a JWT': { path: `/login/${JWT}/x` },
     'in the query': { path: `/a?b=1&token=${CANARY}&c=2` },
-    'in the query, its name encoded': { path: `/a?to%6ben=${CANARY}` },
+    'in the query, with its name encoded': { path: `/a?to%6ben=${CANARY}` },
     'in a signed URL': { path: `/a?X-Goog-Signature=${CANARY}&sig=${CANARY}&Signature=${CANARY}` },
     'in a URL in the query': { path: `/a?next=${encodeURIComponent(`https://b.example/?code=${CANARY}`)}` },
     'in a URL in the query, encoded twice': {
@@ -170,14 +170,17 @@ describe('a secret is never shown', () => {
     'in JSON': { headers: json, body: JSON.stringify({ a: 1, password: CANARY }) },
     'in JSON without a content type': { body: JSON.stringify({ access_token: CANARY }) },
     'in JSON, camel case': { headers: json, body: JSON.stringify({ accessToken: CANARY, clientSecret: CANARY }) },
-    'in JSON, deep': { headers: json, body: JSON.stringify({ a: [{ b: { token: [CANARY, { x: CANARY }] } }] }) },
-    'in JSON, its name escaped': { headers: json, body: `{"pass\\u0077ord" : "${CANARY}"}` },
+    'in nested JSON': { headers: json, body: JSON.stringify({ a: [{ b: { token: [CANARY, { x: CANARY }] } }] }) },
+    'in JSON, with its name escaped': { headers: json, body: `{"pass\\u0077ord" : "${CANARY}"}` },
     'in JSON in JSON': { headers: json, body: JSON.stringify({ a: JSON.stringify({ id_token: `"${CANARY}` }) }) },
     'in JSON in JSON six times': {
       body: Array.from({ length: 6 }).reduce<string>(text => JSON.stringify({ a: text }), `{"token":"\\"${CANARY}"}`),
     },
     'in JSON that ends early': { headers: json, body: `{"a":1,"token":"${CANARY}` },
-    'in JSON behind odd quotes': { headers: ['content-type', 'text/plain'], body: `6" of {"token": "${CANARY}"}` },
+    'in JSON after an unbalanced quote': {
+      headers: ['content-type', 'text/plain'],
+      body: `6" of {"token": "${CANARY}"}`,
+    },
     'in JSON as UTF-16': { headers: json, body: Buffer.from(JSON.stringify({ token: CANARY }), 'utf16le') },
     'in JSON, compressed': {
       headers: [...json, 'content-encoding', 'gzip'],
@@ -200,7 +203,7 @@ describe('a secret is never shown', () => {
     'in a fragment of a URL in JSON': { body: `{"next":"https://a/cb#access_token=${CANARY}"}` },
     'in a fragment of a URL in a query': { path: `/?next=https%3A%2F%2Fa%2Fcb%23access_token%3D${CANARY}` },
     'as a JWT in bytes': { body: Buffer.concat([Buffer.from([0xff, 0xfe, 1]), Buffer.from(JWT)]) },
-    'as a JWT behind what is kept': { body: `${'x'.repeat(128 * 1024 - 12)}${JWT}` },
+    'as a JWT that is cut off by the limit': { body: `${'x'.repeat(128 * 1024 - 12)}${JWT}` },
   }
 
   const secrets = [CANARY, 'eyJhbGci', Buffer.from(CANARY).toString('base64').slice(0, -4), CANARY.slice(0, 8)]
@@ -567,16 +570,16 @@ describe('a replay', () => {
   })
 
   const bad: Record<string, ReplayOptions> = {
-    'an unsafe method that nobody agreed to': {},
-    'a method that is none': { unsafe: true, edits: { method: 'A B' } },
+    'an unsafe method without consent': {},
+    'an invalid method': { unsafe: true, edits: { method: 'A B' } },
     CONNECT: { unsafe: true, edits: { method: 'CONNECT' } },
-    'a path that is another target': { unsafe: true, edits: { path: 'http://169.254.169.254/' } },
+    'a path that names another target': { unsafe: true, edits: { path: 'http://169.254.169.254/' } },
     'a path with a line break': { unsafe: true, edits: { path: '/ HTTP/1.1\r\nx: y' } },
     'a host': { unsafe: true, edits: { headers: { Host: 'other' } } },
     'a length': { unsafe: true, edits: { headers: { 'content-length': '1' } } },
     'a hop-by-hop field': { unsafe: true, edits: { headers: { 'transfer-encoding': 'chunked' } } },
-    'a name of the network': { unsafe: true, edits: { headers: { 'x-forwarded-for': '::1' } } },
-    'a mark of its own': { unsafe: true, edits: { headers: { 'sallyport-replay': 'x' } } },
+    'a forwarding field': { unsafe: true, edits: { headers: { 'x-forwarded-for': '::1' } } },
+    'the mark of a replay': { unsafe: true, edits: { headers: { 'sallyport-replay': 'x' } } },
     'a value with a line break': { unsafe: true, edits: { headers: { 'x-a': 'b\r\nc: d' } } },
     'a body that is too long': { unsafe: true, edits: { body: 'x'.repeat(128 * 1024 + 1) } },
   }

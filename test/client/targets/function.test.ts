@@ -117,7 +117,7 @@ describe('a target function', () => {
     ['zstd', zstdCompressSync(TEXT), true],
     ['gzip, br', brotliCompressSync(gzipSync(TEXT)), true],
     ['identity', Buffer.from(TEXT), false],
-    ['gzip, unheard-of', Buffer.from(TEXT), false],
+    ['gzip, unknown', Buffer.from(TEXT), false],
   ])("passes on `fetch`'s answer with a body in %s", async (coding, body, undone) => {
     const upstream = createServer((request, response) => {
       response.writeHead(200, { 'content-encoding': coding, 'content-length': body.length })
@@ -366,10 +366,10 @@ describe('a target function', () => {
   })
 
   it.each<[string, unknown, Record<string, string>, Partial<ResponseSink>]>([
-    ['is longer than it says', Buffer.from('long'), { 'content-length': '2' }, {}],
+    ['is longer than announced', Buffer.from('long'), { 'content-length': '2' }, {}],
     ['is not made of bytes', 'text', {}, {}],
-    ['has a head that cannot be taken', Buffer.from('x'), {}, { responseHead: thrown }],
-    ['cannot be taken', Buffer.from('x'), {}, { responseData: thrown }],
+    ['has a head that the caller rejects', Buffer.from('x'), {}, { responseHead: thrown }],
+    ['is rejected by the caller', Buffer.from('x'), {}, { responseData: thrown }],
   ])('hears that its answer is abandoned, if it %s', async (_, chunk, headers, front) => {
     const cancelled = Promise.withResolvers<unknown>()
     const both = ends()

@@ -46,11 +46,8 @@ describe('a node:http server that never listens', () => {
   })
 
   it.each([
-    ['as its answers tell', () => {}],
-    [
-      'where its answers do not tell',
-      (response: ServerResponse) => void response.setHeader('connection', 'keep-alive'),
-    ],
+    ['as its answers say', () => {}],
+    ['if its answers do not say', (response: ServerResponse) => void response.setHeader('connection', 'keep-alive')],
   ])('receives nothing on a connection that it is about to close, %s', async (_, prepare) => {
     const sockets = new Set<unknown>()
     const target = createServer({ keepAliveTimeout: 1_000 }, (request, response) => {

@@ -86,7 +86,7 @@ async function serve(upstreamPort: number) {
 
 it.each([
   ['names that callers make up', (i: number) => `/hooks/x${i}`],
-  ['one name of the table that does not resolve', () => '/absent'],
+  ['a name in the table that does not resolve', () => '/absent'],
 ])('1,000 requests wait for %s: a static route is still served', async (_, path) => {
   const threads = twoThreads(/hooks|absent/)
   const upstream = await RawUpstream.start(socket => socket.end('HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n'))

@@ -184,7 +184,7 @@ describe('retries', () => {
   it.each([
     ['an unsafe method', { method: 'POST' }, {}],
     ['a body', { bodyBytes: 1 }, {}],
-    ['an unsafe method, though attempts are left', { method: 'DELETE' }, { attempts: 3 }],
+    ['an unsafe method, although attempts are left', { method: 'DELETE' }, { attempts: 3 }],
   ])('never: %s', (_, request, options) => {
     const { pool, heard, exchange } = play(request, options)
     const connection = new PlayedConnection()

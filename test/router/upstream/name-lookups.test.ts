@@ -57,22 +57,22 @@ describe('if only slow names wait', () => {
 
   it.each([
     [
-      'as many are asked as are wanted',
+      'all names are looked up at once',
       'want a 1, want b 2, want c 3, missing a, found b, found c',
       'ask a, ask b, ask c, 1: ENOTFOUND, 2: address of b, 3: address of c',
     ],
     [
-      'two whose resolver was silent take turns, and hold back no other',
+      'two whose resolver was silent take turns, and delay no other name',
       'want a 1, want b 2, pass 5000, missing a, missing b, want a 3, want b 4, want c 5, found c, missing a, missing b',
       'ask a, ask b, 1: ENOTFOUND, 2: ENOTFOUND, ask a, ask c, 5: address of c, ask b, 3: ENOTFOUND, 4: ENOTFOUND',
     ],
     [
-      'one that is quick again waits no more',
+      'one that is quick again no longer waits',
       'want a 1, want b 2, pass 5000, missing a, missing b, want b 3, found b, want a 4, want b 5, found b, missing a',
       'ask a, ask b, 1: ENOTFOUND, 2: ENOTFOUND, ask b, 3: address of b, ask a, ask b, 5: address of b, 4: ENOTFOUND',
     ],
     [
-      'one that is given up while it waits is not asked for',
+      'one that is given up while it waits is not looked up',
       'want a 1, want b 2, pass 5000, missing a, missing b, want a 3, want b 4, leave b 4, found a',
       'ask a, ask b, 1: ENOTFOUND, 2: ENOTFOUND, ask a, 3: address of a',
     ],
@@ -82,7 +82,7 @@ describe('if only slow names wait', () => {
       'ask a, ask b, 1: ENOTFOUND, 2: address of b, ask a, ask b, 4: address of b, 3: ENOTFOUND',
     ],
     [
-      'one that is missing after a second is not, either',
+      'one that is missing after a second is not slow either',
       'want a 1, want b 2, pass 1000, missing a, missing b, want a 3, want b 4, found a, found b',
       'ask a, ask b, 1: ENOTFOUND, 2: ENOTFOUND, ask a, ask b, 3: address of a, 4: address of b',
     ],
@@ -96,21 +96,21 @@ describe('if only slow names wait', () => {
 
 describe('lookups of names', () => {
   it.each([
-    ['a name is asked for at once', 1, 'want a 1, found a', 'ask a, 1: address of a'],
+    ['a name is looked up at once', 1, 'want a 1, found a', 'ask a, 1: address of a'],
     ['a failure is passed on as it is', 1, 'want a 1, missing a', 'ask a, 1: ENOTFOUND'],
     [
-      'one waits while one is asked',
+      'one waits while another is looked up',
       1,
       'want a 1, want b 2, found a, found b',
       'ask a, ask b, 1: address of a, 2: address of b',
     ],
     [
-      'as many are asked as may be',
+      'as many are looked up at once as the limit allows',
       2,
       'want a 1, want b 2, want c 3, missing b, found a, found c',
       'ask a, ask b, ask c, 2: ENOTFOUND, 1: address of a, 3: address of c',
     ],
-    ['a lookup under way is shared', 2, 'want a 1, want a 2, found a', 'ask a, 1: address of a, 2: address of a'],
+    ['a lookup in progress is shared', 2, 'want a 1, want a 2, found a', 'ask a, 1: address of a, 2: address of a'],
     [
       'one that waits is shared',
       1,
@@ -118,13 +118,13 @@ describe('lookups of names', () => {
       'ask a, ask b, 1: address of a, 2: ENOTFOUND, 3: ENOTFOUND',
     ],
     [
-      'what is over is not shared',
+      'a finished lookup is not shared',
       1,
       'want a 1, missing a, want a 2, found a',
       'ask a, 1: ENOTFOUND, ask a, 2: address of a',
     ],
     [
-      'names wait in their order',
+      'names wait in order',
       1,
       'want a 1, want c 2, want b 3, missing a, missing c, missing b',
       'ask a, ask c, 1: ENOTFOUND, ask b, 2: ENOTFOUND, 3: ENOTFOUND',
@@ -136,7 +136,7 @@ describe('lookups of names', () => {
       'ask k, 1: address of k, ask a, ask k, 2: ENOTFOUND, ask b, 4: address of k, 3: ENOTFOUND',
     ],
     [
-      'one given up while it waits is not asked for',
+      'one given up while it waits is not looked up',
       1,
       'want a 1, want b 2, want c 3, leave b 2, found a, found c',
       'ask a, ask c, 1: address of a, 3: address of c',
@@ -148,13 +148,13 @@ describe('lookups of names', () => {
       'ask a, ask b, 1: address of a, 3: address of b',
     ],
     [
-      'one given up under way keeps its place until it ends',
+      'one given up in progress keeps its place until it ends',
       1,
       'want a 1, want b 2, leave a 1, found a, found b',
       'ask a, ask b, 2: address of b',
     ],
     [
-      'one given up under way is taken by the next who wants it',
+      'one given up in progress serves the next who wants it',
       1,
       'want a 1, leave a 1, want a 2, found a',
       'ask a, 2: address of a',
