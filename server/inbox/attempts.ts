@@ -71,6 +71,17 @@ export class Attempts {
     }
   }
 
+  /**
+   * Call it when the first message was delivered. The receiver works again, so the failed tests of the messages behind it were not their
+   * fault. If these still counted, each of the messages would be given up at its next failure. The last one is written first, so
+   * that after an interruption the next message still shows that there is more to forget.
+   */
+  async forgetTests(first: Message): Promise<void> {
+    const next = (await this.#options.store.next(first.runtime, first.lane, MAX_TESTS)) ?? []
+    const tested = next.filter(({ failedSince }) => failedSince > 0)
+    for (const message of tested.reverse()) await this.#write(message, { failures: 0, refusals: 0, failedSince: 0 })
+  }
+
   async #write({ id }: Message, set: Progress): Promise<void> {
     const { store, now } = this.#options
     const { status } = await store.apply({ op: 'update', id, set, at: now(), owned: true })

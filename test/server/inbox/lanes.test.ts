@@ -192,6 +192,26 @@ describe('lanes', () => {
     expect(delivered).toEqual(ids)
   })
 
+  test.each<[string, Outcome]>([
+    ['is overloaded', { kind: 'failed', reason: '429' }],
+    ['refuses', { kind: 'refused', reason: '404' }],
+  ])('what failed while a receiver was down does not count when it is back and %s for a moment', async (_, outcome) => {
+    const from = Date.now()
+    const refused = new Set<string>()
+    const { add, store, delivered } = make(({ id }) => {
+      if (Date.now() - from < 6 * 3_600_000) return DOWN
+      if (Number(id) % 2 === 0 || refused.has(id)) return OK
+      refused.add(id)
+      return outcome
+    })
+    const ids = Array.from({ length: 12 }, (_, i) => `${i}`)
+    for (const id of ids) add(id)
+    await pass(7 * 3_600_000)
+    expect(refused.size).toBe(6)
+    expect(store.messages.map(({ state }) => state)).toEqual(ids.map(() => 'delivered'))
+    expect(delivered).toEqual(ids)
+  })
+
   test('a receiver that is silent for long is tried with two messages a round, as it may be back meanwhile', async () => {
     const { add, tried } = make(() => DOWN, 60_000)
     for (let i = 0; i < 6; i++) add(`${i}`)
