@@ -2,7 +2,7 @@
  * Attempts to deliver stored messages. Each is written before it begins, and its outcome before anything follows from it. What
  * cannot be written is not done.
  */
-import { isSuspect, MAX_TESTS, type Outcome, progressOf, progressOfTest, TESTS_MS } from './retry.ts'
+import { isSuspectOfTest, MAX_TESTS, type Outcome, progressOf, progressOfTest, TESTS_MS } from './retry.ts'
 import { type InboxStore, type Message, type Progress, StoreError } from './store.ts'
 
 export interface AttemptsOptions {
@@ -41,7 +41,7 @@ export class Attempts {
     return progress
   }
 
-  async giveUp(message: Message, reason: 'expired' | 'poison'): Promise<void> {
+  async giveUp(message: Message, reason: string): Promise<void> {
     await this.#write(message, { state: 'dead', reason })
     this.#options.onGivenUp(message, reason)
   }
@@ -55,19 +55,19 @@ export class Attempts {
     const { store, now } = this.#options
     const [head, ...others] = (await store.next(first.runtime, first.lane, 1 + MAX_TESTS)) ?? []
     if (head?.id !== first.id) return
-    const suspects = [first]
+    const suspects: [Message, reason: string][] = [[first, 'poison']]
     const endsMs = now() + TESTS_MS
     for (const message of others) {
       if (now() >= endsMs || isPaused()) return
       const { outcome, progress } = await this.try(message, progressOfTest)
       if (progress.state === 'delivered') {
         onLeft(1 + suspects.length)
-        for (const suspect of suspects) await this.giveUp(suspect, 'poison')
+        for (const [suspect, reason] of suspects) await this.giveUp(suspect, reason)
         return
       }
       if (progress.state === 'dead') onLeft(1)
-      else if (outcome.kind === 'offline' || !isSuspect({ ...message, ...progress }, now())) return
-      else suspects.push(message)
+      else if (outcome.kind === 'offline' || !isSuspectOfTest({ ...message, ...progress }, outcome, now())) return
+      else suspects.push([message, outcome.kind === 'refused' ? `refused: ${outcome.reason}` : 'poison'])
     }
   }
 

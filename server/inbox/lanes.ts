@@ -350,7 +350,8 @@ export class Lanes {
     if (progress.state !== undefined) this.#decrement(lane, 1)
     else if (outcome.kind === 'offline') this.#park(lane)
     else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#testBehind(lane, first)
-    if (progress.state === 'delivered' && second !== undefined && second.failedSince > 0) await this.#attempts.forgetTests(first)
+    if (progress.state === 'delivered' && second !== undefined && second.failedSince > 0)
+      await this.#attempts.forgetTests(first)
     if (lane.paced && lane.waiting > 0 && lane.timer === undefined)
       this.#schedule(lane, PACE_MS - Math.min(PACE_MS, Math.max(0, now() - startedMs)))
     if (lane.waiting === 0) lane.paced = false

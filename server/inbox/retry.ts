@@ -79,9 +79,12 @@ export function progressOf(message: Message, outcome: Outcome, now: number, rand
   return { failures, failedSince, reason, next: now + spread(asked, random) }
 }
 
-/** The same for a message that was tried before its turn. It then waits for its turn, not for a time. */
+/**
+ * The same for a message that was tried before its turn. It then waits for its turn, not for a time. A refusal does not count either:
+ * while a receiver is down, something in front of it may refuse everything.
+ */
 export function progressOfTest(message: Message, outcome: Outcome, now: number, random: number): Progress {
-  const { next: _, ...progress } = progressOf(message, outcome, now, random)
+  const { next: _, refusals: __, ...progress } = progressOf({ ...message, refusals: 0 }, outcome, now, random)
   return progress
 }
 
@@ -98,4 +101,9 @@ function spread(ms: number, random: number): number {
 /** Whether the message may be at fault rather than the receiver. */
 export function isSuspect({ failures, failedSince }: Pick<Message, 'failures' | 'failedSince'>, now: number): boolean {
   return failures >= SUSPECT_FAILURES || (failures > 0 && now - failedSince >= SUSPECT_MS)
+}
+
+/** The same for a message that was tried before its turn. */
+export function isSuspectOfTest(message: Message, { kind }: Outcome, now: number): boolean {
+  return isSuspect(kind === 'refused' ? { ...message, failures: Math.max(1, message.failures) } : message, now)
 }

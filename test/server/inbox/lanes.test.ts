@@ -212,6 +212,20 @@ describe('lanes', () => {
     expect(delivered).toEqual(ids)
   })
 
+  test('a receiver in front of which everything is refused for a while costs one webhook of a lane, not those behind it', async () => {
+    const from = Date.now()
+    const { add, store } = make(() => {
+      const hours = (Date.now() - from) / 3_600_000
+      if (hours < 6) return DOWN
+      return hours < 6.25 ? { kind: 'refused', reason: '404' } : OK
+    })
+    for (let i = 0; i < 12; i++) add(`${i}`)
+    await pass(8 * 3_600_000)
+    const [first, ...others] = store.messages
+    expect(first).toMatchObject({ state: 'dead', reason: 'refused: 404' })
+    expect(others.map(({ state }) => state)).toEqual(others.map(() => 'delivered'))
+  })
+
   test('a receiver that is silent for long is tried with two messages a round, as it may be back meanwhile', async () => {
     const { add, tried } = make(() => DOWN, 60_000)
     for (let i = 0; i < 6; i++) add(`${i}`)
