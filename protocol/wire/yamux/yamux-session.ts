@@ -495,7 +495,8 @@ export class YamuxSession implements StreamOwner {
     if (this.#settled) return
     this.#settled = true
     this.#pings.clear()
-    for (const stream of this.#streams.all()) {
+    // Oldest first, since their exchanges may queue up for another session.
+    for (const stream of this.#streams.all().sort((a, b) => a.id - b.id)) {
       if (stream.closed) continue
       this.#forget(stream)
       this.#dropUnlessKept(stream)

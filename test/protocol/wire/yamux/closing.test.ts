@@ -115,3 +115,13 @@ describe.each(Object.keys(WAYS))('P3 a session that ends by %s', way => {
     expect([session.bufferedBytes, session.streams]).toEqual([0, 0])
   })
 })
+
+test('the end of a session tells its streams in the order in which they were opened', () => {
+  const { session } = startLogged()
+  const streams = Array.from({ length: 100 }, () => session.open())
+  const told: number[] = []
+  for (const stream of streams)
+    stream.handler = { data() {}, end() {}, reset: () => told.push(stream.id), consumed() {} }
+  session.destroy(new SallyportError('session-lost'))
+  expect(told).toEqual(streams.map(({ id }) => id))
+})
