@@ -93,6 +93,8 @@ interface RegistryOptions<H> {
   readonly random?: () => number
   /** Called when a runtime may have a live session again; `undefined` means any runtime. */
   readonly onLive?: (runtime: string | undefined) => void
+  /** Called when a replica that refused an exchange of the runtime may be tried again. */
+  readonly onAgain?: (runtime: string) => void
   readonly record?: Recorder | undefined
 }
 
@@ -115,7 +117,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     this.#random = options.random ?? Math.random
     const guard = logGuard(options.logger, 'telling the directory failed')
     this.#gone = guard((runtime: string, instance: string) => this.#directory.gone(runtime, instance))
-    if (options.hops !== undefined) options.hops.onAgain = runtime => options.onLive?.(runtime)
+    if (options.hops !== undefined) options.hops.onAgain = options.onAgain
     const { hosts } = options
     options.directory.listen({
       changed: state => (isHost(state) ? hosts?.changed(state) : this.#apply(state)),

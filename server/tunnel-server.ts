@@ -144,6 +144,10 @@ export class TunnelServer implements Server {
         hold.wake(runtime)
         this.#inbox?.wake(runtime)
       },
+      onAgain: runtime => {
+        hold.tryFew(runtime)
+        this.#inbox?.wake(runtime)
+      },
     })
     const carriers = new Carriers(this.#registry, hold)
     this.#inbox = keeping && this.#openInbox(keeping, carriers)

@@ -63,6 +63,10 @@ export function deliver(options: DeliverOptions): Handler {
 
 const markAcknowledged = stepOf<Attempt>(attempt => attempt.markAcknowledged())
 
+const passTurn = stepOf<DeliveredExchange>(exchange => exchange.passTurn())
+/** How long others wait for an exchange that was woken and is not answered. */
+const TURN_MS = 250
+
 /** One exchange over all of its attempts. */
 export class DeliveredExchange implements RequestSink {
   readonly request: HttpRequest
@@ -76,6 +80,8 @@ export class DeliveredExchange implements RequestSink {
   #attempt: Attempt | undefined
   /** Set from the first wait on. */
   #waiting: Waiting | undefined
+  /** Runs after a wait, until we know whether another replica accepts the exchange. Then, or when it fires, others try. */
+  #turn: NodeJS.Timeout | undefined
   /** The carrier that counts this exchange as open. */
   #counted: Carrier | undefined
   #requestEnded = false
@@ -230,12 +236,13 @@ export class DeliveredExchange implements RequestSink {
 
   /** The peer has accepted the stream. If it refuses the exchange right away, we read that in the same turn of the event loop. */
   acknowledged(attempt: Attempt): void {
-    if (this.#replay.long) setImmediate(markAcknowledged, attempt)
+    if (this.#replay.long || this.#turn !== undefined) setImmediate(markAcknowledged, attempt)
     else this.markAcknowledged()
   }
 
   markAcknowledged(): void {
     this.#replay.acknowledged = true
+    this.passTurn()
   }
 
   /** `bytes` is the total that the attempt has consumed of the request. */
@@ -292,6 +299,7 @@ export class DeliveredExchange implements RequestSink {
     }
     this.#spans?.waits(reason)
     this.#replay.keepAll = true
+    this.passTurn()
   }
 
   /** A session may have become ready. False if the exchange still waits, or has given up. */
@@ -304,8 +312,17 @@ export class DeliveredExchange implements RequestSink {
     this.#waiting!.leave('resumed')
     this.#spans?.waited()
     this.#policy.waited()
+    if (carrier.hops > 0) this.#turn = setTimeout(passTurn, TURN_MS, this)
     this.#try(carrier)
     return true
+  }
+
+  /** @internal Others that wait may try what this exchange has tried. If it was refused, they find no carrier. */
+  passTurn(): void {
+    if (this.#turn === undefined) return
+    clearTimeout(this.#turn)
+    this.#turn = undefined
+    this.#options.hold.tryFew(this.request.runtime!)
   }
 
   // The end.
@@ -378,5 +395,6 @@ export class DeliveredExchange implements RequestSink {
     this.#deadline?.stop()
     this.#replay.release()
     this.#release()
+    this.passTurn()
   }
 }

@@ -9,6 +9,8 @@ import { HoldRoom, type Occupant } from './hold-room.ts'
 
 /** A request that can wait. */
 export interface Waiter extends Failing {
+  /** When it began to wait. */
+  readonly sinceMs: number
   /** A session may have become ready. The request proceeds (true), or keeps its place in the queue (false). */
   wake(): boolean
   /** No session came in time. */
@@ -113,11 +115,24 @@ export class Hold {
 
   /** A session became ready. All requests that wait for it proceed, in order of arrival. `undefined` means any runtime. */
   wake(runtime: string | undefined): void {
-    const queues = runtime === undefined ? [...this.#queues.values()] : [this.#queues.get(runtime)]
-    for (const queue of queues) {
-      // A request that proceeds may make others leave, and one that queues up again waits for the next session.
-      for (const ticket of [...(queue?.tickets ?? [])]) if (queue?.tickets.has(ticket)) ticket.wake()
-    }
+    const runtimes = runtime === undefined ? [...this.#queues.keys()] : [runtime]
+    for (const each of runtimes) for (const ticket of this.#inOrder(each)) ticket.wake()
+  }
+
+  /**
+   * Another replica may have room, but only an attempt can tell. The two requests that have waited longest are sent there, and each wakes
+   * two more once it is accepted. If all were sent each time, that would be hundreds of attempts a second.
+   */
+  tryFew(runtime: string): void {
+    let left = 2
+    for (const ticket of this.#inOrder(runtime)) if (ticket.wake() && --left === 0) return
+  }
+
+  /** Those that wait for a runtime, longest first. One that proceeds may make others leave, and may queue up again. */
+  *#inOrder(runtime: string): Iterable<Ticket> {
+    const tickets = this.#queues.get(runtime)?.tickets
+    const inOrder = [...(tickets ?? [])].sort((a, b) => a.waiter.sinceMs - b.waiter.sinceMs)
+    for (const ticket of inOrder) if (tickets!.has(ticket)) yield ticket
   }
 
   /** A session of the runtime has room again. Waiting requests proceed in turn while the room lasts. */

@@ -21,6 +21,7 @@ export class Waiting implements Waiter {
   readonly #carriers: CarrierSource
   readonly #hold: Hold
   readonly #owner: WaitingOwner
+  readonly sinceMs = performance.now()
   /** Its place in the queue, while it has one. */
   #ticket: Ticket | undefined
   /** The caller's error if no session comes. */

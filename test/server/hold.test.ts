@@ -324,7 +324,13 @@ describe('nobody has to leave for a request that is refused anyway', () => {
     const places: (Ticket | undefined)[] = []
     const enter = (name: string, runtime: string, address: string, bytes: number) => {
       const note = (what: string) => () => void said.push(`${name} ${what}`)
-      const waiter = { wake: () => true, expire: note('expired'), refuse: note('refused'), threw: note('threw') }
+      const waiter = {
+        sinceMs: 0,
+        wake: () => true,
+        expire: note('expired'),
+        refuse: note('refused'),
+        threw: note('threw'),
+      }
       const place = hold.enter(runtime, address, waiter, bytes, LONG_MS)
       places.push(place)
       return place
