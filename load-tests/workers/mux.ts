@@ -5,11 +5,18 @@
 import type { Duplex } from 'node:stream'
 import { Client, Server } from 'yamux-js'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
-import { BufferPool } from '../../protocol/wire/yamux/pool.ts'
-import type { Session } from '../../protocol/wire/yamux/session.ts'
-import type { Stream } from '../../protocol/wire/yamux/stream.ts'
-import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { drained } from '../lib/drained.ts'
+import {
+  ANSWER,
+  answerStream,
+  bulk,
+  CHUNK,
+  type Done,
+  discardStream,
+  exchanges,
+  HEAD,
+  withSessions,
+} from '../lib/mux-load.ts'
 import { serveTasks } from '../lib/worker.ts'
 
 export interface MuxTask {
@@ -28,10 +35,6 @@ export interface MuxResult {
 }
 
 const CONCURRENCY = 64
-const HEAD = Buffer.alloc(300, 'h')
-const ANSWER = Buffer.alloc(1024, 'a')
-const CHUNK = Buffer.alloc(64 * 1024, 'b')
-const QUEUED_AT_MOST = 512 * 1024
 
 serveTasks<MuxTask, MuxResult>(async ({ implementation, load, durationMs }) => {
   const run = RUNS[`${implementation}/${load}`]
@@ -43,97 +46,14 @@ serveTasks<MuxTask, MuxResult>(async ({ implementation, load, durationMs }) => {
   return { count, wrong, durationMs: elapsed, cpuUs: (user + system) / count }
 })
 
-type Run = (isOver: () => boolean) => Promise<{ count: number; wrong: number }>
+type Run = (isOver: () => boolean) => Promise<Done>
 
 const RUNS: Record<`${MuxTask['implementation']}/${MuxTask['load']}`, Run> = {
-  'sallyport/exchanges': isOver => withSessions(answerWhole, session => exchanges(session, isOver)),
-  'sallyport/bulk': isOver => withSessions(swallow, session => bulk(session, isOver)),
+  'sallyport/exchanges': isOver =>
+    withSessions(answerStream, memoryPair(), session => exchanges(session, CONCURRENCY, isOver)),
+  'sallyport/bulk': isOver => withSessions(discardStream, memoryPair(), session => bulk(session, isOver)),
   'yamux-js/exchanges': yamuxJsExchanges,
   'yamux-js/bulk': yamuxJsBulk,
-}
-
-async function withSessions<T>(onStream: (stream: Stream) => void, work: (session: Session) => Promise<T>): Promise<T> {
-  const [left, right] = memoryPair()
-  const pool = new BufferPool()
-  const server = createSession(left, { role: 'server', pool })
-  const client = createSession(right, { role: 'client', onStream, pool })
-  for (const session of [server, client]) session.setPeerLimits({ windowBytes: 64 * 1024 })
-  try {
-    return await work(server)
-  } finally {
-    server.close('done')
-  }
-}
-
-function answerWhole(stream: Stream): void {
-  stream.handler = {
-    data: chunk => stream.consumed(chunk.length),
-    end: () => {
-      stream.write(ANSWER)
-      stream.end()
-    },
-    reset: () => {},
-    consumed: () => {},
-  }
-}
-
-function swallow(stream: Stream): void {
-  stream.handler = {
-    data: chunk => stream.consumed(chunk.length),
-    end: () => stream.end(),
-    reset: () => {},
-    consumed: () => {},
-  }
-}
-
-function exchanges(session: Session, isOver: () => boolean): Promise<{ count: number; wrong: number }> {
-  return new Promise(resolve => {
-    let count = 0
-    let wrong = 0
-    let running = CONCURRENCY
-    const start = (): void => {
-      const stream = session.open()
-      let bytes = 0
-      stream.handler = {
-        data: chunk => {
-          bytes += chunk.length
-          stream.consumed(chunk.length)
-        },
-        end: () => {
-          count++
-          if (bytes !== ANSWER.length) wrong++
-          if (!isOver()) start()
-          else if (--running === 0) resolve({ count, wrong })
-        },
-        reset: () => wrong++,
-        consumed: () => {},
-      }
-      stream.write(HEAD)
-      stream.end()
-    }
-    for (let i = 0; i < CONCURRENCY; i++) start()
-  })
-}
-
-function bulk(session: Session, isOver: () => boolean): Promise<{ count: number; wrong: number }> {
-  return new Promise(resolve => {
-    let taken = 0
-    const stream = session.open()
-    const fill = (): void => {
-      while (stream.queuedBytes < QUEUED_AT_MOST) stream.write(CHUNK)
-    }
-    stream.handler = {
-      data: () => {},
-      end: () => resolve({ count: taken / 1e6, wrong: 0 }),
-      reset: () => resolve({ count: taken / 1e6, wrong: 1 }),
-      consumed: bytes => {
-        taken += bytes
-        if (isOver()) stream.end()
-        else fill()
-      },
-    }
-    fill()
-  })
 }
 
 /** Frames of yamux-js must not be split on the way, since it loses bytes of split frames. Each write is one of its frames. */
@@ -150,7 +70,7 @@ function yamuxJsPair(onStream: (stream: Duplex) => void) {
  * yamux-js never handles the end of a stream, so a new stream for each exchange would exhaust its backlog. So 64 streams are opened
  * once, which saves it the work of opening. Each side counts bytes.
  */
-function yamuxJsExchanges(isOver: () => boolean): Promise<{ count: number; wrong: number }> {
+function yamuxJsExchanges(isOver: () => boolean): Promise<Done> {
   const client = yamuxJsPair(stream => everyTime(stream, HEAD.length, () => stream.write(ANSWER)))
   return new Promise(resolve => {
     let count = 0
@@ -175,7 +95,7 @@ function everyTime(stream: Duplex, size: number, then: () => void): void {
   })
 }
 
-async function yamuxJsBulk(isOver: () => boolean): Promise<{ count: number; wrong: number }> {
+async function yamuxJsBulk(isOver: () => boolean): Promise<Done> {
   let taken = 0
   const client = yamuxJsPair(stream => {
     stream.on('data', (chunk: Buffer) => {

@@ -23,14 +23,14 @@ const KNOWN_IN_A_ROW = 64
 const SLOW_MS = 1_000
 
 /** A name that is being looked up, or waits for its turn. */
-interface Question {
+interface PendingName {
   readonly name: string
   readonly options: Options
   /** Waiting callers by network. */
-  readonly askers: Map<string, Set<Answer>>
+  readonly waiters: Map<string, Set<Answer>>
 }
 
-/** The lookups as one connection sees them. `lookup` is for `net` and `tls`; `leave` abandons the question. */
+/** The lookups as one connection sees them. `lookup` is for `net` and `tls`; `leave` abandons the lookup. */
 interface NameLookup {
   readonly lookup: LookupFunction
   leave(): void
@@ -41,12 +41,12 @@ export class NameLookups {
   readonly #atOnce: number
   /** Names whose last lookup was slow, if only these wait. Undefined if all names wait. */
   readonly #slow: Set<string> | undefined
-  readonly #underWay = new Map<string, Question>()
+  readonly #inProgress = new Map<string, PendingName>()
   /** How many lookups in progress had to wait for their turn. */
   #turns = 0
   /** The waiting names. Those that resolved before go first, but not always. */
-  readonly #known = new Line()
-  readonly #unknown = new Line()
+  readonly #known = new Queue()
+  readonly #unknown = new Queue()
   readonly #resolved = new Set<string>()
   #knownInARow = 0
 
@@ -59,7 +59,7 @@ export class NameLookups {
 
   /** Names that are being looked up or wait. */
   get size(): number {
-    return this.#underWay.size + this.#known.size + this.#unknown.size
+    return this.#inProgress.size + this.#known.size + this.#unknown.size
   }
 
   /** `caller`: address of the caller. */
@@ -67,51 +67,51 @@ export class NameLookups {
     let leave: (() => void) | undefined
     return {
       lookup: (name, options, answer) => {
-        leave = this.#ask(name, options, networkOf(caller), answer)
+        leave = this.#lookUp(name, options, networkOf(caller), answer)
       },
       leave: () => leave?.(),
     }
   }
 
-  /** The returned function abandons the question; `answer` is then not called. */
-  #ask(name: string, options: Options, network: string, answer: Answer): () => void {
-    const asked = this.#underWay.get(name)
-    const line = this.#known.has(name) || this.#resolved.has(name) ? this.#known : this.#unknown
+  /** The returned function abandons the lookup; `answer` is then not called. */
+  #lookUp(name: string, options: Options, network: string, answer: Answer): () => void {
+    const current = this.#inProgress.get(name)
+    const queue = this.#known.has(name) || this.#resolved.has(name) ? this.#known : this.#unknown
     const waits = this.#slow?.has(name) ?? true
-    const question = asked ?? (waits ? line.enter(name, options, network) : { name, options, askers: new Map() })
-    if (question === undefined) {
+    const pending = current ?? (waits ? queue.enter(name, options, network) : { name, options, waiters: new Map() })
+    if (pending === undefined) {
       answer(overloaded(), '')
       return () => {}
     }
-    const askers = question.askers.get(network) ?? new Set()
-    question.askers.set(network, askers.add(answer))
-    if (asked === undefined && !waits) this.#begin(question, () => {})
-    else this.#askNext()
+    const waiters = pending.waiters.get(network) ?? new Set()
+    pending.waiters.set(network, waiters.add(answer))
+    if (current === undefined && !waits) this.#begin(pending, () => {})
+    else this.#startNext()
     return () => {
-      if (!askers.delete(answer) || askers.size > 0) return
-      question.askers.delete(network)
-      line.leave(question, network)
+      if (!waiters.delete(answer) || waiters.size > 0) return
+      pending.waiters.delete(network)
+      queue.leave(pending, network)
     }
   }
 
-  #askNext(): void {
+  #startNext(): void {
     while (this.#turns < this.#atOnce) {
-      const question = this.#next()
-      if (question === undefined) return
+      const pending = this.#next()
+      if (pending === undefined) return
       this.#turns++
-      this.#begin(question, () => this.#turns--)
+      this.#begin(pending, () => this.#turns--)
     }
   }
 
-  #begin(question: Question, over: () => void): void {
-    const { name, options } = question
+  #begin(pending: PendingName, over: () => void): void {
+    const { name, options } = pending
     const begun = performance.now()
-    this.#underWay.set(name, question)
-    const guard = guardWith(error => answerAll(question, error as Error, ''))
+    this.#inProgress.set(name, pending)
+    const guard = guardWith(error => answerAll(pending, error as Error, ''))
     const onAnswer = guard((...answer: Parameters<Answer>) => {
       over()
       this.#keepSlow(name, answer[0] !== null && performance.now() - begun > SLOW_MS)
-      this.#answered(question, answer)
+      this.#answered(pending, answer)
     })
     this.#resolve(name, options, onAnswer)
   }
@@ -121,18 +121,18 @@ export class NameLookups {
     if (isSlow && this.#slow !== undefined) keep(this.#slow, name)
   }
 
-  #next(): Question | undefined {
+  #next(): PendingName | undefined {
     const turnOfUnknown = this.#knownInARow >= KNOWN_IN_A_ROW && this.#unknown.size > 0
     const known = turnOfUnknown ? undefined : this.#known.next()
     this.#knownInARow = known === undefined ? 0 : this.#knownInARow + 1
     return known ?? this.#unknown.next()
   }
 
-  #answered(question: Question, answer: Parameters<Answer>): void {
-    this.#underWay.delete(question.name)
-    if (answer[0] === null) this.#remember(question.name)
-    this.#askNext()
-    answerAll(question, ...answer)
+  #answered(pending: PendingName, answer: Parameters<Answer>): void {
+    this.#inProgress.delete(pending.name)
+    if (answer[0] === null) this.#remember(pending.name)
+    this.#startNext()
+    answerAll(pending, ...answer)
   }
 
   #remember(name: string): void {
@@ -145,10 +145,10 @@ export class NameLookups {
  * The waiting names. Networks take turns. When all places are taken, the network with the most places loses its newest to one
  * that has fewer.
  */
-class Line {
-  readonly #names = new Map<string, Question>()
+class Queue {
+  readonly #names = new Map<string, PendingName>()
   /** Networks in the order of their turns, each with its names in the order of arrival. */
-  readonly #networks = new Map<string, Set<Question>>()
+  readonly #networks = new Map<string, Set<PendingName>>()
 
   get size(): number {
     return this.#names.size
@@ -158,44 +158,44 @@ class Line {
     return this.#names.has(name)
   }
 
-  /** Adds `network` to the question for `name`, and returns it. Undefined if there is no place for it. */
-  enter(name: string, options: Options, network: string): Question | undefined {
-    let question = this.#names.get(name)
-    if (question === undefined) {
+  /** Adds `network` to those that wait for `name`, and returns it. Undefined if there is no place for it. */
+  enter(name: string, options: Options, network: string): PendingName | undefined {
+    let pending = this.#names.get(name)
+    if (pending === undefined) {
       if (this.size >= MAX_NAMES_WAITING && !this.#makeRoom(network)) return undefined
-      question = { name, options, askers: new Map() }
-      this.#names.set(name, question)
+      pending = { name, options, waiters: new Map() }
+      this.#names.set(name, pending)
     }
-    const questions = this.#networks.get(network) ?? new Set()
-    this.#networks.set(network, questions.add(question))
-    return question
+    const names = this.#networks.get(network) ?? new Set()
+    this.#networks.set(network, names.add(pending))
+    return pending
   }
 
   /** Call it when nobody in `network` waits for the name any more. Does nothing if it has had its turn. */
-  leave(question: Question, network: string): void {
-    const questions = this.#networks.get(network)
-    if (questions?.delete(question) !== true) return
-    if (questions.size === 0) this.#networks.delete(network)
-    if (question.askers.size === 0) this.#names.delete(question.name)
+  leave(pending: PendingName, network: string): void {
+    const names = this.#networks.get(network)
+    if (names?.delete(pending) !== true) return
+    if (names.size === 0) this.#networks.delete(network)
+    if (pending.waiters.size === 0) this.#names.delete(pending.name)
   }
 
   /** Takes out the name whose turn it is. */
-  next(): Question | undefined {
+  next(): PendingName | undefined {
     const [turn] = this.#networks
     if (turn === undefined) return undefined
-    const [network, questions] = turn
-    const [question] = questions
+    const [network, names] = turn
+    const [pending] = names
     this.#networks.delete(network)
-    this.#networks.set(network, questions)
-    for (const asking of question!.askers.keys()) this.leave(question!, asking)
-    this.#names.delete(question!.name)
-    return question
+    this.#networks.set(network, names)
+    for (const waiting of pending!.waiters.keys()) this.leave(pending!, waiting)
+    this.#names.delete(pending!.name)
+    return pending
   }
 
   #makeRoom(network: string): boolean {
     const own = this.#networks.get(network)?.size ?? 0
     while (this.size >= MAX_NAMES_WAITING) {
-      let greediest: [network: string, questions: Set<Question>] | undefined
+      let greediest: [network: string, names: Set<PendingName>] | undefined
       for (const each of this.#networks) {
         if (each[1].size > (greediest?.[1].size ?? own + 1)) greediest = each
       }
@@ -205,11 +205,11 @@ class Line {
     return true
   }
 
-  #refuse(question: Question, network: string): void {
-    const askers = question.askers.get(network)
-    question.askers.delete(network)
-    this.leave(question, network)
-    answerEach(askers, overloaded(), '')
+  #refuse(pending: PendingName, network: string): void {
+    const waiters = pending.waiters.get(network)
+    pending.waiters.delete(network)
+    this.leave(pending, network)
+    answerEach(waiters, overloaded(), '')
   }
 }
 
@@ -217,15 +217,15 @@ function overloaded(): SallyportError {
   return new SallyportError('overloaded', `${MAX_NAMES_WAITING} names wait to be resolved`)
 }
 
-function answerAll({ askers }: Question, ...answer: Parameters<Answer>): void {
-  for (const each of askers.values()) answerEach(each, ...answer)
+function answerAll({ waiters }: PendingName, ...answer: Parameters<Answer>): void {
+  for (const each of waiters.values()) answerEach(each, ...answer)
 }
 
-/** Answers each asker once. Those who were answered have left. */
-function answerEach(askers: Set<Answer> | undefined, ...answer: Parameters<Answer>): void {
-  for (const asker of askers ?? []) {
-    askers!.delete(asker)
-    asker(...answer)
+/** Answers each waiter once. Those who were answered have left. */
+function answerEach(waiters: Set<Answer> | undefined, ...answer: Parameters<Answer>): void {
+  for (const waiter of waiters ?? []) {
+    waiters!.delete(waiter)
+    waiter(...answer)
   }
 }
 
