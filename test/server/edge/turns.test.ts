@@ -13,7 +13,6 @@ import { Hold } from '../../../server/edge/hold.ts'
 import { ReplayBudget } from '../../../server/edge/replay.ts'
 import { DEFAULT_HOLD } from '../../../server/limits.ts'
 import type { Carrier } from '../../../server/registry.ts'
-import { ignoring } from '../fixture.ts'
 
 const WAITING = 9
 
@@ -44,7 +43,7 @@ async function start() {
         tried.push(path)
         if (behaviour === 'refuses') return 'overloaded'
         if (behaviour === 'accepts') response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-        return ignoring(response)
+        return discarding(response)
       })
     },
   })
