@@ -266,22 +266,22 @@ function checkAuth(auth: AuthOptions | undefined): void {
     auth?.jwks !== undefined && auth.jwks !== null,
     'auth.jwks is required: without keys, no token can be verified',
   )
-  const { jwks } = auth!
+  const { jwks } = auth
   const known = typeof jwks === 'object' && ('keys' in jwks || 'file' in jwks || 'url' in jwks)
   demand(known, 'auth.jwks must be a key set, { file } or { url }')
   checkDurations('auth.jwks', jwks)
-  const tolerance = auth!.clockToleranceS ?? 30
+  const tolerance = auth.clockToleranceS ?? 30
   demand(tolerance >= 0 && tolerance <= 60, 'auth.clockToleranceS must be from 0 to 60')
-  demand(auth!.audience !== '', 'auth.audience must not be empty')
-  for (const algorithm of auth!.algorithms ?? []) {
+  demand(auth.audience !== '', 'auth.audience must not be empty')
+  for (const algorithm of auth.algorithms ?? []) {
     demand(
       DEFAULT_ALGORITHMS.includes(algorithm),
       `auth.algorithms: ${algorithm} is not one of ${DEFAULT_ALGORITHMS.join(', ')}`,
     )
   }
-  const { url } = auth!.revocations ?? {}
+  const { url } = auth.revocations ?? {}
   demand(url === undefined || /^https:/i.test(url), 'auth.revocations.url must be an https URL')
-  demand(auth!.algorithms?.length !== 0, 'auth.algorithms must not be empty')
+  demand(auth.algorithms?.length !== 0, 'auth.algorithms must not be empty')
 }
 
 function checkPublic(options: PublicOptions | undefined): void {

@@ -3,6 +3,7 @@
  * store may have forgotten. It regularly confirms all sessions that are live here. If a notice about a runtime was odd, it asks the
  * store.
  */
+import { inBatches } from '../batches.ts'
 import type { Registration } from './directory.ts'
 import type { KnownRuntimes } from './known-runtimes.ts'
 import type { Lease } from './lease.ts'
@@ -79,7 +80,7 @@ export class Upkeep {
     await this.#recheckDoubted(isCurrent)
     const live = [...this.#owner.live()]
     const confirmed = mayHaveForgotten ? this.#all(live) : this.#due(live)
-    await inBatches(confirmed, isCurrent, each => this.#owner.ready(each).catch(() => {}))
+    await inBatches(confirmed, BATCH, each => this.#owner.ready(each).catch(() => {}), isCurrent)
     if (this.#telling !== round || !isCurrent()) return
     this.#telling = undefined
     this.#owner.toldAll()
@@ -94,7 +95,7 @@ export class Upkeep {
   async #recheckDoubted(isCurrent: () => boolean): Promise<void> {
     const doubted = [...this.#doubted]
     this.#doubted.clear()
-    await inBatches(doubted, isCurrent, runtime => this.#owner.refresh(runtime))
+    await inBatches(doubted, BATCH, runtime => this.#owner.refresh(runtime), isCurrent)
   }
 
   #all(live: readonly Registration[]): readonly Registration[] {
@@ -122,16 +123,6 @@ export class Upkeep {
     if ((state?.instances.get(instance)?.epoch ?? 0) === 0) return true
     const replicas = state?.instances.get(state.active)?.replicas ?? []
     return replicas.every(replica => lease.isDead(replica))
-  }
-}
-
-async function inBatches<Item>(
-  items: readonly Item[],
-  isCurrent: () => boolean,
-  work: (item: Item) => Promise<unknown>,
-): Promise<void> {
-  for (let at = 0; at < items.length && isCurrent(); at += BATCH) {
-    await Promise.all(items.slice(at, at + BATCH).map(work))
   }
 }
 

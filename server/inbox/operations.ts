@@ -1,6 +1,7 @@
 /** Lists, reads, replays and drops stored webhooks, and pauses delivery. */
 import { Buffer } from 'node:buffer'
 import type { Logger } from '../../protocol/base/log.ts'
+import { inBatches } from '../batches.ts'
 import type { Lanes } from './lanes.ts'
 import type { Ledger } from './ledger.ts'
 import type { InboxMac } from './mac.ts'
@@ -71,7 +72,7 @@ export class StoredWebhooks implements InboxOperations {
   async replay(filter: Filter): Promise<string[]> {
     const { ledger, lanes, logger } = this.#parts
     const done: string[] = []
-    await inGroups(await this.#parts.store.list(filter), async message => {
+    await inBatches(await this.#parts.store.list(filter), GROUP, async message => {
       if (message.state === 'delivered') return
       const age = message.expires - message.received
       const fresh = {
@@ -98,7 +99,7 @@ export class StoredWebhooks implements InboxOperations {
   async drop(filter: Filter): Promise<string[]> {
     const { ledger, lanes, logger } = this.#parts
     const done: string[] = []
-    await inGroups(await this.#parts.store.list(filter), async message => {
+    await inBatches(await this.#parts.store.list(filter), GROUP, async message => {
       const { id, runtime, lane, bytes, state } = message
       const { status } = await this.#parts.store.apply({ op: 'drop', id })
       if (status === 'absent') return
@@ -120,7 +121,3 @@ export class StoredWebhooks implements InboxOperations {
 
 /** The store commits concurrent changes as a group. One by one, thousands of them would take minutes. */
 const GROUP = 256
-
-async function inGroups<Item>(items: readonly Item[], work: (item: Item) => Promise<void>): Promise<void> {
-  for (let at = 0; at < items.length; at += GROUP) await Promise.all(items.slice(at, at + GROUP).map(work))
-}
