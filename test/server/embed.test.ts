@@ -18,7 +18,20 @@ import { BODY_UNKNOWN, type ExchangeRecord, type RequestSink, type ResponseSink 
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
 import type { Server } from '../../server/server.ts'
 import { eventually } from '../support/until.ts'
-import { always, answer, call, dial, HOST, hanging, makeWorld, reading, sendingBack, startServer } from './fixture.ts'
+import {
+  always,
+  answer,
+  call,
+  dial,
+  echo,
+  HOST,
+  hanging,
+  makeWorld,
+  reading,
+  sendingBack,
+  startServer,
+  type TestClient,
+} from './fixture.ts'
 
 const ORIGIN = `https://${HOST}`
 
@@ -38,6 +51,12 @@ const mirror: ExchangeHandler = (_preamble, request, response) =>
     response.responseData(Buffer.from(JSON.stringify(seen)))
     response.responseEnd([])
   })
+
+/** A server and its client. */
+async function begin(handler: ExchangeHandler = echo): Promise<TestClient> {
+  server = await startServer()
+  return dial(server, { handler })
+}
 
 /** Sends `bytes` bytes, never more than 64 KiB ahead of what was consumed. */
 function flood(bytes: number, onSent: (sent: number) => void): ExchangeHandler {
@@ -70,8 +89,7 @@ function flood(bytes: number, onSent: (sent: number) => void): ExchangeHandler {
 
 describe('server.fetch', () => {
   test('calls into a runtime', async () => {
-    server = await startServer()
-    await dial(server, { handler: mirror })
+    await begin(mirror)
     const request = new Request(`${ORIGIN}/a/b?c=d%20e`, { method: 'PUT', body: 'hello', headers: { 'x-one': '1' } })
     const response = await server.fetch('demo', request, { caller: '203.0.113.5' })
     expect(response.status).toBe(201)
@@ -88,8 +106,7 @@ describe('server.fetch', () => {
   })
 
   test.each(['/a?b', '//other.example/x'])('calls the path %s of a runtime', async path => {
-    server = await startServer()
-    await dial(server, { handler: mirror })
+    await begin(mirror)
     expect(await (await server.fetch('demo', path)).json()).toMatchObject({ path, authority: HOST })
   })
 
@@ -107,8 +124,7 @@ describe('server.fetch', () => {
   })
 
   test("the embedder's forwarded fields do not pass", async () => {
-    server = await startServer()
-    await dial(server, { handler: mirror })
+    await begin(mirror)
     const headers = { 'x-forwarded-for': '1.1.1.1', forwarded: 'for=1.1.1.1', 'x-real-ip': '1.1.1.1' }
     const seen = (await (await server.fetch('demo', new Request(ORIGIN, { headers }))).json()) as { headers: string[] }
     expect(seen.headers).not.toContain('1.1.1.1')
@@ -180,8 +196,7 @@ describe('server.fetch', () => {
   })
 
   test('a request body that breaks rejects', async () => {
-    server = await startServer()
-    await dial(server)
+    await begin()
     const body = new ReadableStream({
       start: controller => controller.enqueue(new TextEncoder().encode('half')),
       pull: controller => controller.error(new Error('disk')),
@@ -192,8 +207,7 @@ describe('server.fetch', () => {
   })
 
   test('a request body of anything but bytes or text rejects, also at the dispatcher', async () => {
-    server = await startServer()
-    await dial(server)
+    await begin()
     const body = new ReadableStream({ start: into => into.enqueue(7) })
     const problem = new TypeError('a body must consist of bytes or text')
     const request = new Request(ORIGIN, { method: 'POST', body, duplex: 'half' } as RequestInit)
@@ -215,8 +229,7 @@ describe('server.fetch', () => {
 
 describe('server.dispatcher', () => {
   test('carries undici.request, with a streamed body', async () => {
-    server = await startServer()
-    await dial(server, { handler: mirror })
+    await begin(mirror)
     const { statusCode, headers, body } = await undiciRequest(`${ORIGIN}/x`, {
       dispatcher: server.dispatcher('demo'),
       method: 'POST',
@@ -238,8 +251,7 @@ describe('server.dispatcher', () => {
     ['nothing', undefined, '', 0],
     ['an empty buffer', new Uint8Array(0), '', 0],
   ])('accepts %s as a body', async (_name, body, text, bodyBytes) => {
-    server = await startServer()
-    await dial(server, { handler: mirror })
+    await begin(mirror)
     const response = await new Promise<string>((resolve, reject) => {
       const chunks: Buffer[] = []
       server.dispatcher('demo').dispatch(
@@ -259,8 +271,7 @@ describe('server.dispatcher', () => {
     ['of undici', UndiciFormData as never, {}],
     ['beside a value that reads like a name', FormData, { 'x-kind': 'content-type' }],
   ])('a form %s keeps its boundary', async (_name, Form, headers) => {
-    server = await startServer()
-    await dial(server, { handler: mirror })
+    await begin(mirror)
     const form = new Form()
     form.append('name', 'value')
     const { body } = await undiciRequest(ORIGIN, {
@@ -280,8 +291,7 @@ describe('server.dispatcher', () => {
     ['none is given', {}, 'image/png'],
     ['one is given', { 'Content-Type': 'x/y' }, 'x/y'],
   ])("a Blob's type is sent where %s", async (_name, headers, type) => {
-    server = await startServer()
-    await dial(server, { handler: mirror })
+    await begin(mirror)
     const body = new Blob(['x'], { type: 'image/png' }) as never
     const dispatcher = server.dispatcher('demo')
     const answer = await undiciRequest(ORIGIN, { dispatcher, method: 'POST', headers, body })
@@ -290,8 +300,7 @@ describe('server.dispatcher', () => {
   })
 
   test('a path with two slashes names no host', async () => {
-    server = await startServer()
-    await dial(server, { handler: mirror })
+    await begin(mirror)
     const seen = await new Promise<string>((resolve, reject) => {
       const options = { origin: ORIGIN, path: '//other.example/x', method: 'GET' as const }
       server.dispatcher('demo').dispatch(options, {
@@ -303,8 +312,7 @@ describe('server.dispatcher', () => {
   })
 
   test('a body that breaks aborts the exchange', async () => {
-    server = await startServer()
-    await dial(server)
+    await begin()
     const broken = Readable.from(
       (async function* () {
         yield Buffer.from('half')
@@ -331,8 +339,7 @@ describe('server.dispatcher', () => {
 
   const CALLBACKS = ['onRequestStart', 'onResponseStart', 'onResponseData', 'onResponseEnd'] as const
   test.each(CALLBACKS)('what %s throws is reported once, as an uncaught error', async name => {
-    server = await startServer()
-    await dial(server)
+    await begin()
     const told = vi.fn()
     const thrown = new Error('on purpose')
     const handler = {

@@ -63,12 +63,11 @@ describe('without the directory', () => {
 })
 
 describe('what is known', () => {
+  const unvouched = (now = () => 0) => new KnownRuntimes(now, () => false)
+
   test('from an earlier connection counts for a while, and then only if nothing can have changed', () => {
     let now = 0
-    const known = new KnownRuntimes(
-      () => now,
-      () => false,
-    )
+    const known = unvouched(() => now)
     expect(known.find('demo', true)).toBe('unknown')
     known.learn(two)
     known.renew(100)
@@ -80,10 +79,7 @@ describe('what is known', () => {
   })
 
   test('from an earlier connection no longer counts once all changes of a later one were heard, since those in between were missed', () => {
-    const known = new KnownRuntimes(
-      () => 0,
-      () => false,
-    )
+    const known = unvouched()
     known.learn(two)
     known.confirmed()
     known.renew(0)
@@ -102,10 +98,7 @@ describe('what is known', () => {
   })
 
   test('never goes back: an older epoch or version is not learned', () => {
-    const known = new KnownRuntimes(
-      () => 0,
-      () => false,
-    )
+    const known = unvouched()
     known.learn({ ...two, version: 5 })
     expect(known.learn({ ...two, version: 4 })).toBe(false)
     expect(known.learn(state(1, 'a', {}, 9))).toBe(false)
@@ -114,10 +107,7 @@ describe('what is known', () => {
   })
 
   test('about a runtime that nobody has: that it does not exist', () => {
-    const known = new KnownRuntimes(
-      () => 0,
-      () => false,
-    )
+    const known = unvouched()
     known.expect('demo')
     expect([known.wants('demo'), known.wants('other'), known.find('demo', true)]).toEqual([true, false, 'unknown'])
     known.missing('demo')

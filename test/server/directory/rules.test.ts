@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { EPOCHS_END, MAX_INSTANCES } from '../../../server/directory/directory.ts'
+import { EPOCHS_END, MAX_INSTANCES, type RuntimeState } from '../../../server/directory/directory.ts'
 import {
   applyChange,
   enter,
@@ -46,22 +46,9 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
 )
 
 /** A comparable form: epochs, who is active, who is where. */
-function shape(record: RuntimeRecord) {
-  const { epoch, active, instances } = stateOf('demo', record, 0)
-  return {
-    epoch,
-    active,
-    instances: [...instances].map(([name, one]) => [name, one.epoch, [...one.replicas].sort()]).sort(),
-  }
-}
-
-function shapeOf(text: string) {
-  const { epoch, active, instances } = parseRuntimeState(text, 0)
-  return {
-    epoch,
-    active,
-    instances: [...instances].map(([name, one]) => [name, one.epoch, [...one.replicas].sort()]).sort(),
-  }
+function shapeOf({ epoch, active, instances }: RuntimeState) {
+  const placed = [...instances].map(([name, one]) => [name, one.epoch, [...one.replicas].sort()])
+  return { epoch, active, instances: placed.sort() }
 }
 
 const at = (leaseMs: number, young = false): Now => ({ nowMs: 1, leaseMs, young })
@@ -243,7 +230,7 @@ describe.runIf(needs('redis'))('the same rules in Redis', () => {
           const answer = await link.run(CHANGE, [key, replicas], told)
           if (answer === null) continue
           applyChange(record, change, by, name => !dead.has(name), at(leaseMs, young))
-          expect(shapeOf(answer)).toEqual(shape(record))
+          expect(shapeOf(parseRuntimeState(answer, 0))).toEqual(shapeOf(stateOf('demo', record, 0)))
         }
       }),
       { numRuns: 100 },

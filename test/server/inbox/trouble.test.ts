@@ -21,6 +21,12 @@ import { type Ground, leave, makeGround, RULE } from './fixture.ts'
 let ground: Ground
 afterEach(() => ground.close())
 
+/** A server that knows the rules of a runtime, whose client has left. */
+async function startOffline(...options: Parameters<typeof makeGround>): Promise<void> {
+  ground = await makeGround(...options)
+  await leave(ground, await ground.connect())
+}
+
 /** Stored while the runtime is offline. */
 async function store(...bodies: (string | Buffer)[]): Promise<void> {
   await leave(ground, await ground.connect())
@@ -117,8 +123,7 @@ test.each([
   ['is away', breakStore],
   ['has not been open yet', lockOut],
 ])('an inbox that is withdrawn while the store %s is gone, and stays gone', async (_, close) => {
-  ground = await makeGround()
-  await leave(ground, await ground.connect())
+  await startOffline()
   const store = () => ground.server.stats().inbox!.store
   await until(() => store().commits > 0)
   const open = await close()
@@ -161,8 +166,7 @@ async function hangUp(uploads: readonly ReturnType<typeof upload>[]): Promise<vo
 }
 
 test('a store that reopens during a body has lost its beginning: 503, never 202', async () => {
-  ground = await makeGround()
-  await leave(ground, await ground.connect())
+  await startOffline()
   const { commits } = ground.server.stats().inbox!.store
   // Its first part is stored, and the rest is too short for another one.
   const { sender, status } = upload(700_000, 1_400_000)
@@ -229,8 +233,7 @@ test.each([
   ['the runtime', { bytesPerRuntime: 1024 * 1024 }],
   ['all', { bytes: 1024 * 1024 }],
 ])('the quota of %s counts a body as it arrives, and has room again when it is gone', async (_, quota) => {
-  ground = await makeGround({ ...quota, unverifiedPerMinute: 0 })
-  await leave(ground, await ground.connect())
+  await startOffline({ ...quota, unverifiedPerMinute: 0 })
   const { sender, status } = upload(1_800_000, 50_000_000)
   expect(await status).toBe(503)
   sender.on('error', () => {}).destroy()
@@ -238,8 +241,7 @@ test.each([
 })
 
 test("a stranger's long webhooks leave half of the quota to others", async () => {
-  ground = await makeGround({ bytesPerRuntime: 8 * 1024 * 1024, messagesPerRuntime: 1000 })
-  await leave(ground, await ground.connect())
+  await startOffline({ bytesPerRuntime: 8 * 1024 * 1024, messagesPerRuntime: 1000 })
   const long = Buffer.alloc(3 * 1024 * 1024)
   expect((await ground.post(long)).status).toBe(202)
   expect(await ground.post(long)).toMatchObject({ status: 503, headers: { 'sallyport-error': 'inbox-full' } })
@@ -274,8 +276,7 @@ const BEHIND_PROXY = { trustedProxies: ['127.0.0.0/8'] }
 const from = (address: string) => ({ 'x-forwarded-for': address })
 
 test("a stranger's short webhooks leave half of a lane to others", async () => {
-  ground = await makeGround({ messagesPerLane: 10, unverifiedPerMinute: 1 }, BEHIND_PROXY)
-  await leave(ground, await ground.connect())
+  await startOffline({ messagesPerLane: 10, unverifiedPerMinute: 1 }, BEHIND_PROXY)
   const post = async (address: string) => (await ground.post('hook', { headers: from(address) })).status
   const stranger: number[] = []
   for (let i = 0; i < 10; i++) stranger.push(await post('192.0.2.1'))
@@ -301,8 +302,7 @@ test('webhooks that are still arriving take no room in a lane, and nobody queues
 })
 
 test("one network cannot use up the memory for others' bodies", async () => {
-  ground = await makeGround({ bufferBytes: 1024 * 1024 }, BEHIND_PROXY)
-  await leave(ground, await ground.connect())
+  await startOffline({ bufferBytes: 1024 * 1024 }, BEHIND_PROXY)
   const slow = Array.from({ length: 8 }, () => upload(100_000, 200_000, from('192.0.2.1')))
   expect(await Promise.race(slow.map(({ status }) => status))).toBe(503)
   const bodies = [1, 2, 3].map(i => ground.post(Buffer.alloc(50_000), { headers: from(`198.51.100.${i}`) }))
@@ -394,8 +394,7 @@ test.each([
   ['20 minutes', 20 * 60_000],
 ])('a clock that was set back by %s stops no lane', async (_, ms) => {
   let ahead = 0
-  ground = await makeGround({}, { clock: () => Date.now() + ahead })
-  await leave(ground, await ground.connect())
+  await startOffline({}, { clock: () => Date.now() + ahead })
   ahead = ms
   expect((await ground.post('of the future')).status).toBe(202)
   ahead = 0
@@ -476,8 +475,7 @@ test('dropping a webhook during its attempt lets none behind it overtake it', as
 })
 
 test("one runtime cannot use up the memory for others' bodies", async () => {
-  ground = await makeGround({ bufferBytes: 1024 * 1024 })
-  await leave(ground, await ground.connect())
+  await startOffline({ bufferBytes: 1024 * 1024 })
   const evil = await dial(ground.server, { runtime: 'evil', hello: { inbox: [{ ...RULE, mode: 'always' }] } })
   const { host, port } = ground.server.publicAddress!
   const refused: number[] = []
