@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http'
 import { SallyportError } from '../protocol/base/errors.ts'
 import { isRecord } from '../protocol/base/is-record.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import { isMisuse, type Page, problemPage } from './page.ts'
+import { isMisuse, type Page, refusalPage } from './page.ts'
 
 /** Members of the JSON body. */
 export type Body = Readonly<Record<string, unknown>>
@@ -33,16 +33,16 @@ export async function runAction(
   logger: Logger,
 ): Promise<Page> {
   const found = Object.hasOwn(actions, path) ? actions[path] : undefined
-  if (found === undefined) return problemPage(404, 'there is no such action')
-  if (request.headers.origin !== undefined) return problemPage(403, 'not from a page')
-  if (!/^application\/json\b/i.test(request.headers['content-type'] ?? '')) return problemPage(415, 'JSON only')
+  if (found === undefined) return refusalPage(404, 'there is no such action')
+  if (request.headers.origin !== undefined) return refusalPage(403, 'not from a page')
+  if (!/^application\/json\b/i.test(request.headers['content-type'] ?? '')) return refusalPage(415, 'JSON only')
   const { run, maxBodyBytes } = typeof found === 'function' ? { run: found, maxBodyBytes: MAX_BODY_BYTES } : found
   const who = { who: whoOf(request), from: request.socket.remoteAddress ?? '' }
   let body: Body
   try {
     body = await readBody(request, maxBodyBytes)
   } catch (error) {
-    return problemPage(400, (error as Error).message)
+    return refusalPage(400, (error as Error).message)
   }
   try {
     const done = await run(body)
@@ -51,7 +51,7 @@ export async function runAction(
   } catch (error) {
     logger.warn({ audit: true, action: path, ...who, body: audited(body), err: error }, `audit: ${path} failed`)
     const known = error instanceof SallyportError ? error.status : 500
-    return problemPage(isMisuse(error) ? 400 : known, (error as Error).message)
+    return refusalPage(isMisuse(error) ? 400 : known, (error as Error).message)
   }
 }
 

@@ -44,7 +44,7 @@ export interface Page {
 export const TEXT = 'text/plain; charset=utf-8'
 
 /** An answer that says in words what is wrong. */
-export function problemPage(status: number, text: string): Page {
+export function refusalPage(status: number, text: string): Page {
   return { status, contentType: TEXT, text: `${text}\n` }
 }
 
@@ -97,7 +97,7 @@ export async function protectedPage(
     if (value === undefined) return undefined
     return { status: 200, contentType: 'application/json', text: `${JSON.stringify(value, undefined, 2)}\n` }
   } catch (error) {
-    if (isMisuse(error)) return problemPage(400, error.message)
+    if (isMisuse(error)) return refusalPage(400, error.message)
     throw error
   }
 }

@@ -1,6 +1,6 @@
-import { CHECKS, CONFIGS, DIAGS, SERVICES } from './catalog/components.ts'
+import { CHECK_COMMANDS, CONFIGS, DIAGS, SERVICES } from './catalog/components.ts'
 import { CREDENTIALS } from './catalog/credentials.ts'
-import { INBOX, INSPECT, LIFECYCLE, STATUS } from './catalog/operations.ts'
+import { INBOX_COMMANDS, INSPECT, LIFECYCLE, STATUS } from './catalog/operations.ts'
 import { COMPLETIONS, ROUTE, TOOLS, WEBHOOK } from './catalog/tools.ts'
 import type { Command } from './command.ts'
 
@@ -10,11 +10,11 @@ export const COMMANDS: readonly Command[] = [
   ...CREDENTIALS,
   ROUTE,
   ...CONFIGS,
-  ...CHECKS,
+  ...CHECK_COMMANDS,
   ...DIAGS,
   ...LIFECYCLE,
   WEBHOOK,
-  ...INBOX,
+  ...INBOX_COMMANDS,
   ...INSPECT,
   ...STATUS,
   ...TOOLS,

@@ -127,7 +127,7 @@ export const DIAGS: readonly Command[] = [
   ),
 ]
 
-export const CHECKS: readonly Command[] = [
+export const CHECK_COMMANDS: readonly Command[] = [
   ...NAMES.map(checkCommand),
   {
     name: 'check',

@@ -107,7 +107,7 @@ const inboxFlags = {
 const everyFlag = { ...inboxFlags, ...adminFlags }
 const ofRuntime = { runtime: flag('NAME', 'The runtime. Required.'), ...adminFlags }
 
-export const INBOX: readonly Command[] = commandsOf(() => import('../commands/inbox.ts'), {
+export const INBOX_COMMANDS: readonly Command[] = commandsOf(() => import('../commands/inbox.ts'), {
   inboxList: {
     name: 'inbox list',
     about: 'Lists the webhooks that servers keep.',

@@ -1,7 +1,7 @@
 /** Operations on the webhooks that one server stores. */
 import type { Body } from '../../admin/actions.ts'
 import type { Server } from '../../server/index.ts'
-import { text } from './body-fields.ts'
+import { textOf } from './body-fields.ts'
 
 type Filter = Parameters<NonNullable<Server['inbox']>['list']>[0]
 type Messages = Awaited<ReturnType<NonNullable<Server['inbox']>['list']>>
@@ -38,7 +38,7 @@ export async function readMessage(server: Server, body: Body): Promise<object[]>
 
 /** One part of a webhook, by its full id: 0 is the head, then the body follows. */
 export async function readPart(server: Server, body: Body): Promise<object[]> {
-  const [id, n] = [text(body, 'id'), Number(body.part)]
+  const [id, n] = [textOf(body, 'id'), Number(body.part)]
   if (id === undefined) throw new TypeError('give an id')
   if (!Number.isInteger(n) || n < 0 || n > MOST_PARTS) throw new TypeError(`part must be a number up to ${MOST_PARTS}`)
   const bytes = await server.inbox?.readPart(id, n)
@@ -111,7 +111,7 @@ function filterOf(body: Body): Omit<Filter, 'limit'> {
     throw new TypeError('since must be a number of milliseconds since 1970')
   const sinceMs = since === undefined ? undefined : Number(since)
   return {
-    ...{ runtime: text(body, 'runtime'), lane: text(body, 'lane'), id: text(body, 'id') },
-    ...{ state: state as Filter['state'], since: sinceMs, before: text(body, 'before', MOST_BEFORE)?.split(',') },
+    ...{ runtime: textOf(body, 'runtime'), lane: textOf(body, 'lane'), id: textOf(body, 'id') },
+    ...{ state: state as Filter['state'], since: sinceMs, before: textOf(body, 'before', MOST_BEFORE)?.split(',') },
   }
 }

@@ -4,7 +4,7 @@ import type { AdminSource } from '../../admin/page.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { DrainOptions, ListedRevocation, Revocation, Server, SessionInfo } from '../../server/index.ts'
-import { number, text } from './body-fields.ts'
+import { numberOf, textOf } from './body-fields.ts'
 import { dropMessages, listMessages, pauseRuntime, readMessage, readPart, replayMessages } from './inbox-operations.ts'
 
 /** A session as operators see it, with times in ISO 8601. */
@@ -37,7 +37,7 @@ function operationsOf(server: Server, logger: Logger): Operations {
     '/sessions/close': body => ({ sessions: closeSessions(server, body) }),
     '/runtimes/check': async body => ({ instances: await server.checkTargets(runtimeOf(body)) }),
     '/drain': body =>
-      text(body, 'replica') === server.stats().replica ? { sessions: drainAll(server, body, logger) } : {},
+      textOf(body, 'replica') === server.stats().replica ? { sessions: drainAll(server, body, logger) } : {},
   }
 }
 
@@ -126,7 +126,7 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
 
 /** Drains one replica: this one, unless another is named. If all drained at once, nobody would serve. */
 async function drainOne(server: Server, everywhere: Everywhere, body: Body): Promise<Row[]> {
-  const replica = text(body, 'replica') ?? server.stats().replica
+  const replica = textOf(body, 'replica') ?? server.stats().replica
   const rows = await everywhere.ask('/drain', { ...body, replica })
   const done = rows.filter(row => 'sessions' in row)
   if (done.length === 0) throw new TypeError(`no replica ${replica} answered`)
@@ -135,7 +135,7 @@ async function drainOne(server: Server, everywhere: Everywhere, body: Body): Pro
 
 function drainAll(server: Server, body: Body, logger: Logger): string[] {
   const sessions = server.sessions().map(({ id }) => id)
-  detached(logger, 'the drain failed', server.drain({ graceMs: number(body, 'graceMs') }))
+  detached(logger, 'the drain failed', server.drain({ graceMs: numberOf(body, 'graceMs') }))
   return sessions
 }
 
@@ -171,19 +171,19 @@ function emptyRow({ runtime, replica }: SessionInfo) {
 
 function drainSessions(server: Server, body: Body): string[] {
   const options: DrainOptions = {
-    reason: text(body, 'reason'),
-    afterMs: number(body, 'afterMs'),
-    graceMs: number(body, 'graceMs'),
+    reason: textOf(body, 'reason'),
+    afterMs: numberOf(body, 'afterMs'),
+    graceMs: numberOf(body, 'graceMs'),
   }
   return chosen(server, body).filter(id => server.drainSession(id, options))
 }
 
 function closeSessions(server: Server, body: Body): string[] {
-  return chosen(server, body).filter(id => server.closeSession(id, text(body, 'reason')))
+  return chosen(server, body).filter(id => server.closeSession(id, textOf(body, 'reason')))
 }
 
 function chosen(server: Server, body: Body): string[] {
-  const [session, runtime] = [text(body, 'session'), text(body, 'runtime')]
+  const [session, runtime] = [textOf(body, 'session'), textOf(body, 'runtime')]
   if ((session === undefined) === (runtime === undefined)) throw new TypeError('give a session or a runtime')
   const fits = (info: SessionInfo) => (session === undefined ? info.runtime === runtime : info.id === session)
   return server
@@ -194,11 +194,11 @@ function chosen(server: Server, body: Body): string[] {
 
 /** Only a runtime means tokens issued up to now, since `revoke` is mostly for runtimes that may come back. */
 function readRevocation(body: Body): Revocation {
-  const tokenId = text(body, 'tokenId')
-  const runtime = text(body, 'runtime')
+  const tokenId = textOf(body, 'tokenId')
+  const runtime = textOf(body, 'runtime')
   const isAlone = tokenId === undefined && runtime !== undefined && body.future !== true
-  const issuedBefore = number(body, 'issuedBefore') ?? (isAlone ? Date.now() / 1000 : undefined)
-  return { tokenId, runtime, issuedBefore, until: number(body, 'until') }
+  const issuedBefore = numberOf(body, 'issuedBefore') ?? (isAlone ? Date.now() / 1000 : undefined)
+  return { tokenId, runtime, issuedBefore, until: numberOf(body, 'until') }
 }
 
 function isSameRule(a: Revocation, b: Revocation): boolean {
@@ -207,7 +207,7 @@ function isSameRule(a: Revocation, b: Revocation): boolean {
 }
 
 async function removeRevocation(server: Server, body: Body): Promise<boolean> {
-  const id = text(body, 'id')
+  const id = textOf(body, 'id')
   if (id === undefined) throw new TypeError('give the id of a revocation')
   return server.removeRevocation(id)
 }
@@ -226,7 +226,7 @@ function mergeRevocations(rows: readonly Row[]) {
 }
 
 function runtimeOf(body: Body): string {
-  const runtime = text(body, 'runtime')
+  const runtime = textOf(body, 'runtime')
   if (runtime === undefined) throw new TypeError('give a runtime')
   return runtime
 }
