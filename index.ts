@@ -1,6 +1,6 @@
 /**
- * Sallyport: a secure reverse tunnel for HTTP. This door opens all three parts; `sallyport/server`, `sallyport/client`
- * and `sallyport/router` load one of them alone.
+ * Sallyport: a secure reverse tunnel for HTTP. This entry point loads all three parts; `sallyport/server`,
+ * `sallyport/client` and `sallyport/router` load only one.
  *
  * @example
  * ```ts

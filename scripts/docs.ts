@@ -11,7 +11,7 @@ import { apiReference } from './docs/api.ts'
 import { chartFiles } from './docs/chart.ts'
 import { dashboardFiles } from './docs/dashboards.ts'
 import { decisionMistakes, withDecisionIndex } from './docs/decisions.ts'
-import { readDoors } from './docs/declarations.ts'
+import { readEntryPoints } from './docs/declarations.ts'
 import { metricsPage } from './docs/metrics.ts'
 import { brokenReferences } from './docs/references.ts'
 import { withErrorTable, withSettingTables } from './docs/tables.ts'
@@ -38,7 +38,7 @@ function main(check: boolean): number {
 
 /** All generated documents, path to text, and what the docstrings lack. */
 export function generatedPages(): { pages: Map<string, string>; missing: string[] } {
-  const { pages, missing } = apiReference(readDoors())
+  const { pages, missing } = apiReference(readEntryPoints())
   pages.set('docs/configuration.md', withSettingTables(read('docs/configuration.md')))
   pages.set('docs/errors.md', withErrorTable(read('docs/errors.md')))
   pages.set('docs/decisions/README.md', withDecisionIndex(read('docs/decisions/README.md'), decisions()))

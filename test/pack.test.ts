@@ -72,14 +72,14 @@ describe('the tarball', () => {
 
 describe('the library', () => {
   it('can be required: no module awaits at its top', async () => {
-    const doors = [
+    const entryPoints = [
       'sallyport',
-      ...['server', 'client', 'router', 'protocol', 'certs', 'tracing'].map(door => `sallyport/${door}`),
+      ...['server', 'client', 'router', 'protocol', 'certs', 'tracing'].map(name => `sallyport/${name}`),
     ]
-    const script = doors.map(door => `console.log(typeof require('${door}'))`).join('\n')
+    const script = entryPoints.map(entry => `console.log(typeof require('${entry}'))`).join('\n')
     await writeFile(join(user, 'require.cjs'), script)
     const { stdout, stderr } = await node(['require.cjs'])
-    expect(stdout.trim().split('\n')).toEqual(doors.map(() => 'object'))
+    expect(stdout.trim().split('\n')).toEqual(entryPoints.map(() => 'object'))
     expect(stderr).toBe('')
   })
 
@@ -99,13 +99,16 @@ describe('the library', () => {
   })
 
   it('its declarations need the types of Node alone, wholly checked', async () => {
-    const doors = [
+    const entryPoints = [
       'sallyport',
-      ...['server', 'client', 'router', 'protocol', 'certs', 'tracing'].map(door => `sallyport/${door}`),
+      ...['server', 'client', 'router', 'protocol', 'certs', 'tracing'].map(name => `sallyport/${name}`),
     ]
     const types = join(user, 'types')
     await mkdir(join(types, 'node_modules'), { recursive: true })
-    await writeFile(join(types, 'use.ts'), doors.map((door, i) => `export * as d${i} from '${door}'`).join('\n'))
+    await writeFile(
+      join(types, 'use.ts'),
+      entryPoints.map((entry, i) => `export * as d${i} from '${entry}'`).join('\n'),
+    )
     await mkdir(join(types, 'node_modules/@types'))
     for (const name of ['@types/node', 'undici-types']) {
       await symlink(join(ROOT, 'node_modules', name), join(types, 'node_modules', name))

@@ -1,6 +1,3 @@
-import { accessSync, constants } from 'node:fs'
-import { delimiter, join } from 'node:path'
-
 interface NginxOptions {
   /** A folder for its temporary files, which nothing else uses. */
   readonly folder: string
@@ -10,15 +7,6 @@ interface NginxOptions {
   readonly ca: string
   /** `https://127.0.0.1:8081`. */
   readonly router: string
-}
-
-/** The path of nginx, if it is installed. Debian installs it in a folder that is not on everybody's PATH. */
-export function findNginx(): string | undefined {
-  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin', '/opt/homebrew/bin']
-  return folders
-    .filter(folder => folder !== '')
-    .map(folder => join(folder, 'nginx'))
-    .find(canRun)
 }
 
 /** A configuration for nginx in the foreground and as one process, with its files in `folder` and `http` in the block of that name. */
@@ -73,13 +61,4 @@ export function nginxConfig(options: NginxOptions): string {
   }
 `,
   )
-}
-
-function canRun(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK)
-    return true
-  } catch {
-    return false
-  }
 }

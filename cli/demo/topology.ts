@@ -4,9 +4,10 @@ import { extname, join, resolve } from 'node:path'
 import { survivesResets } from '../../protocol/http/http2/safe-node.ts'
 import type { EntryPoint, Keeper } from './dial.ts'
 import { type DemoFiles, DOMAIN, HOSTS, partFolder, WEBHOOK_PATH, writeRoutes } from './files.ts'
-import { findNginx, nginxConfig } from './nginx.ts'
+import { nginxConfig } from './nginx.ts'
 import { type LogLine, Part } from './parts.ts'
 import { otherPort, type PickPort, usualPort } from './ports.ts'
+import { findProgram } from './programs.ts'
 
 /** `.ts` in a checkout, `.js` in the package. */
 const EXTENSION = extname(import.meta.filename)
@@ -48,7 +49,7 @@ export class Demo {
   #stopping = false
 
   /** `nginx` is the path of its program. If it is empty, the ingress entry point is the router service itself. */
-  constructor(files: DemoFiles, nginx: string = findNginx() ?? '') {
+  constructor(files: DemoFiles, nginx: string = findProgram('nginx') ?? '') {
     this.files = files
     this.#nginx = nginx
   }

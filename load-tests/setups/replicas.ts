@@ -1,9 +1,10 @@
 /** Two servers that share a Redis. The client is at one, and callers arrive at the other, so each request takes the hop. */
+
+import { findProgram } from '../../cli/demo/programs.ts'
 import { freePort, waitForPort } from '../lib/ports.ts'
 import { start } from '../lib/processes.ts'
 import { DOMAIN } from '../lib/secrets.ts'
 import { PATHS } from '../upstream/service.ts'
-import { findProgram } from './peers/peer.ts'
 import { waitForAnswer } from './ready.ts'
 import { type SetupContext, type SetupMaker, type Stoppable, started, stopInTurn } from './setup.ts'
 import { RUNTIME, startClient, startServer } from './tunnel.ts'

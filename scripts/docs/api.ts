@@ -1,31 +1,31 @@
 /** The API reference, docs/api/: a page for each entry point of the package, from the docstrings of its exports. */
-import type { Declaration, Door } from './declarations.ts'
+import type { Declaration, EntryPoint } from './declarations.ts'
 import { withLimits } from './limits.ts'
 
 const INTRODUCTION = `# API reference
 
 Generated from the docstrings by \`npm run docs\`. [examples/](../../examples/README.md) has a small program for each entry point.
 
-| door | what it is |
+| entry point | what it is |
 |---|---|
 `
 
 /** Pages by path, and what the docstrings lack. */
-export function apiReference(doors: readonly Door[]): { pages: Map<string, string>; missing: string[] } {
-  const rows = doors.map(door => `| [\`${door.name}\`](${fileOf(door)}) | ${firstSentence(door.about)} |\n`)
+export function apiReference(entries: readonly EntryPoint[]): { pages: Map<string, string>; missing: string[] } {
+  const rows = entries.map(entry => `| [\`${entry.name}\`](${fileOf(entry)}) | ${firstSentence(entry.about)} |\n`)
   const pages = new Map([['docs/api/README.md', INTRODUCTION + rows.join('')]])
-  for (const door of doors) pages.set(`docs/api/${fileOf(door)}`, pageOf(door, doors))
-  return { pages, missing: missingIn(doors) }
+  for (const entry of entries) pages.set(`docs/api/${fileOf(entry)}`, pageOf(entry, entries))
+  return { pages, missing: missingIn(entries) }
 }
 
-function pageOf(door: Door, doors: readonly Door[]): string {
-  const elsewhere = door.exports.flatMap(each => {
-    const owner = ownerOf(each, doors)
-    return owner === door ? [] : [`[\`${each.name}\`](${fileOf(owner)}#${each.name.toLowerCase()})`]
+function pageOf(entry: EntryPoint, entries: readonly EntryPoint[]): string {
+  const elsewhere = entry.exports.flatMap(each => {
+    const owner = ownerOf(each, entries)
+    return owner === entry ? [] : [`[\`${each.name}\`](${fileOf(owner)}#${each.name.toLowerCase()})`]
   })
   const also = elsewhere.length === 0 ? '' : `Also exported here: ${elsewhere.join(', ')}.\n\n`
-  const own = door.exports.filter(each => ownerOf(each, doors) === door)
-  return `# ${door.name}\n\n${asMarkdown(door.about)}\n\n${also}${own.map(sectionOf).join('\n')}`
+  const own = entry.exports.filter(each => ownerOf(each, entries) === entry)
+  return `# ${entry.name}\n\n${asMarkdown(entry.about)}\n\n${also}${own.map(sectionOf).join('\n')}`
 }
 
 function sectionOf({ name, file, doc, code }: Declaration): string {
@@ -34,14 +34,14 @@ function sectionOf({ name, file, doc, code }: Declaration): string {
 }
 
 /** The entry point of the declaration's folder, if it exports it; otherwise the first one other than `sallyport` itself. */
-function ownerOf({ name, file }: Declaration, doors: readonly Door[]): Door {
-  const exporting = doors.filter(door => door.exports.some(each => each.name === name && each.file === file))
-  const home = exporting.find(door => file.startsWith(`${door.name.replace('sallyport/', '')}/`))
-  return home ?? exporting.find(door => door.name !== 'sallyport') ?? exporting[0]!
+function ownerOf({ name, file }: Declaration, entries: readonly EntryPoint[]): EntryPoint {
+  const exporting = entries.filter(entry => entry.exports.some(each => each.name === name && each.file === file))
+  const home = exporting.find(entry => file.startsWith(`${entry.name.replace('sallyport/', '')}/`))
+  return home ?? exporting.find(entry => entry.name !== 'sallyport') ?? exporting[0]!
 }
 
-function fileOf(door: Door): string {
-  return `${door.name.replace(/^sallyport\/?/, '') || 'sallyport'}.md`
+function fileOf(entry: EntryPoint): string {
+  return `${entry.name.replace(/^sallyport\/?/, '') || 'sallyport'}.md`
 }
 
 function firstSentence(text: string): string {
@@ -60,9 +60,9 @@ function withoutLinks(text: string): string {
 }
 
 /** Each export must have a docstring, and each entry point and function an example. */
-function missingIn(doors: readonly Door[]): string[] {
+function missingIn(entries: readonly EntryPoint[]): string[] {
   const missing = new Set<string>()
-  for (const { name, about, exports } of doors) {
+  for (const { name, about, exports } of entries) {
     if (about === '') missing.add(`${name}: no docstring at the head of its index.ts`)
     else if (!about.includes('```ts')) missing.add(`${name}: no example at the head of its index.ts`)
     for (const { name: each, file, doc, code } of exports) {

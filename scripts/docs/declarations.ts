@@ -20,7 +20,7 @@ export interface Declaration {
 }
 
 /** One entry of `exports` in package.json. */
-export interface Door {
+export interface EntryPoint {
   /** The name to import, such as `sallyport/server`. */
   readonly name: string
   readonly about: string
@@ -28,19 +28,19 @@ export interface Door {
 }
 
 /** The entry points, in the order of package.json. */
-export function readDoors(): Door[] {
+export function readEntryPoints(): EntryPoint[] {
   const folder = mkdtempSync(join(tmpdir(), 'sallyport-declarations-'))
   try {
     const options = ['--project', 'tsconfig.build.json', '--emitDeclarationOnly', '--stripInternal', '--outDir', folder]
     const { status, stdout } = spawnSync(process.execPath, [TSC, ...options], { cwd: ROOT, encoding: 'utf8' })
     if (status !== 0) throw new Error(`tsc could not generate declarations:\n${stdout}`)
-    return doorFiles().map(({ name, file }) => readDoor(name, join(folder, file), folder))
+    return entryFiles().map(({ name, file }) => readEntryPoint(name, join(folder, file), folder))
   } finally {
     rmSync(folder, { recursive: true })
   }
 }
 
-function doorFiles(): { name: string; file: string }[] {
+function entryFiles(): { name: string; file: string }[] {
   const { exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
     exports: Record<string, unknown>
   }
@@ -50,7 +50,7 @@ function doorFiles(): { name: string; file: string }[] {
   })
 }
 
-function readDoor(name: string, path: string, folder: string): Door {
+function readEntryPoint(name: string, path: string, folder: string): EntryPoint {
   const { declarations, sources } = readDeclarations(path, folder)
   // Not from the declarations, since tsc drops a comment before an import that only the code needs.
   const source = readFileSync(join(ROOT, sourceOf(path, folder)), 'utf8')

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest'
 import { apiReference } from '../../scripts/docs/api.ts'
-import type { Declaration, Door } from '../../scripts/docs/declarations.ts'
+import type { Declaration, EntryPoint } from '../../scripts/docs/declarations.ts'
 import { compileExamples, examplesIn } from '../../scripts/docs/examples.ts'
 import { checkout, generatedPages } from '../../scripts/docs.ts'
 
 const EXAMPLE = '```ts\nopen()\n```'
 
-function door(declaration: Partial<Declaration>): Door {
+function entry(declaration: Partial<Declaration>): EntryPoint {
   const code = 'export declare function open(): void;'
   const open = { name: 'open', file: 'server/index.ts', doc: `Opens.\n\n@example\n${EXAMPLE}`, code, ...declaration }
   return { name: 'sallyport/server', about: `The server.\n\n${EXAMPLE}`, exports: [open] }
@@ -30,18 +30,18 @@ describe('the API reference', () => {
   })
 
   test('has everything that each entry point exports', () => {
-    const page = apiReference([door({})]).pages.get('docs/api/server.md')
+    const page = apiReference([entry({})]).pages.get('docs/api/server.md')
     expect(page).toContain('## open\n\nOpens.\n\n```ts\nopen()\n```\n\nDeclared in `server/index.ts`.')
     expect(page).toContain('```ts\nfunction open(): void;\n```')
   })
 
   test('says which docstrings and examples are missing', () => {
-    const missing = (declaration: Partial<Declaration>) => apiReference([door(declaration)]).missing
+    const missing = (declaration: Partial<Declaration>) => apiReference([entry(declaration)]).missing
     expect(missing({})).toEqual([])
     expect(missing({ doc: '' })).toEqual(['server/index.ts: open has no docstring'])
     expect(missing({ doc: 'Opens.' })).toEqual(['server/index.ts: open has no example'])
     expect(missing({ doc: 'What is open.', code: 'export interface open {\n}' })).toEqual([])
-    expect(apiReference([{ ...door({}), about: '' }]).missing).toEqual([
+    expect(apiReference([{ ...entry({}), about: '' }]).missing).toEqual([
       expect.stringMatching(/no docstring at the head/),
     ])
   })

@@ -79,7 +79,7 @@ export class Http2Caller implements Caller {
   }
 }
 
-/** `ws` has no door for a stream that is open already; its own server side uses this one, with the roles exchanged. */
+/** `ws` has no public way to take a stream that is already open; this is what its own server side uses, with the roles exchanged. */
 function adopt(stream: ClientHttp2Stream, protocol: string): WebSocket {
   interface Inside {
     _isServer: boolean

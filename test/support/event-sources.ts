@@ -21,7 +21,7 @@ export class EventSources {
   /** Of all its processes, with the `id` of each body. */
   readonly events: RecordedEvent[] = []
   readonly #folder: string
-  readonly #doors: Server[] = []
+  readonly #proxies: Server[] = []
   #child: ChildProcess | undefined
 
   /** Needs Go and network namespaces. `secret`: of all kinds. */
@@ -61,15 +61,15 @@ export class EventSources {
 
   /** Where a kind is reached, also while it is not there. */
   async port(kind: string): Promise<number> {
-    const door = createServer(socket => {
+    const proxy = createServer(socket => {
       const inner = connect(this.#socket(kind))
       socket.on('error', () => inner.destroy()).pipe(inner)
       inner.on('error', () => socket.destroy()).pipe(socket)
     })
-    this.#doors.push(door)
-    door.listen(0, '127.0.0.1')
-    await once(door, 'listening')
-    return (door.address() as AddressInfo).port
+    this.#proxies.push(proxy)
+    proxy.listen(0, '127.0.0.1')
+    await once(proxy, 'listening')
+    return (proxy.address() as AddressInfo).port
   }
 
   /** Kills it. What it had said is in `events`. */
@@ -80,7 +80,7 @@ export class EventSources {
   }
 
   remove(): void {
-    for (const door of this.#doors) door.close()
+    for (const proxy of this.#proxies) proxy.close()
     rmSync(this.#folder, { recursive: true, force: true })
   }
 }

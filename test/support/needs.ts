@@ -7,8 +7,9 @@
  * not. With `CI=true` or `npm test -- --all` a need that is not met is a failure.
  */
 import { spawnSync } from 'node:child_process'
-import { accessSync, constants, existsSync, readdirSync, statSync } from 'node:fs'
-import { delimiter, dirname, join, resolve } from 'node:path'
+import { existsSync, readdirSync } from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
+import { findProgram, isExecutable } from '../../cli/demo/programs.ts'
 
 export interface NeedRow {
   /** Undefined if it is met, else the reason why not, in a few words. */
@@ -131,12 +132,6 @@ export function lookAgain(): void {
   looked.clear()
 }
 
-/** Absolute path of a program. Debian keeps servers in `/usr/sbin`, which is not on everybody's PATH. */
-export function findProgram(name: string): string | undefined {
-  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/usr/local/sbin', '/usr/local/go/bin']
-  return folders.map(folder => join(folder, name)).find(isExecutable)
-}
-
 /** As {@link findProgram}, for a suite that runs only where the program is. */
 export function program(name: string): string {
   const path = findProgram(name)
@@ -165,15 +160,6 @@ export function postgresFolder(): string | undefined {
   const all = '/usr/lib/postgresql'
   const versions = existsSync(all) ? readdirSync(all).sort((a, b) => Number(b) - Number(a)) : []
   return versions.map(version => join(all, version, 'bin')).find(folder => isExecutable(join(folder, 'postgres')))
-}
-
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK)
-    return statSync(path).isFile()
-  } catch {
-    return false
-  }
 }
 
 /** What our modules in Go need: Debian 12 has it. */

@@ -1,8 +1,9 @@
 /** frp: type http, TLS forced, TCP multiplexing and a pool of connections, over TCP or over WebSocket with TLS. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { findProgram } from '../../../cli/demo/programs.ts'
 import type { SetupMaker } from '../setup.ts'
-import { findProgram, peerSetup } from './peer.ts'
+import { peerSetup } from './peer.ts'
 
 export const frp =
   (protocol: 'tcp' | 'websocket'): SetupMaker =>

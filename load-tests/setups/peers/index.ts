@@ -1,8 +1,9 @@
 /** The tunnels that the report compares with ours, if their programs are installed. */
+
+import { findProgram } from '../../../cli/demo/programs.ts'
 import type { SetupMaker } from '../setup.ts'
 import { frp } from './frp.ts'
 import { chisel, piko, rathole, ssh } from './others.ts'
-import { findProgram } from './peer.ts'
 
 export const PEERS = {
   'frp-tcp': frp('tcp'),

@@ -3,9 +3,10 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { findProgram } from '../../../cli/demo/programs.ts'
 import { freePort } from '../../lib/ports.ts'
 import type { SetupMaker } from '../setup.ts'
-import { findProgram, peerSetup } from './peer.ts'
+import { peerSetup } from './peer.ts'
 
 export const piko: SetupMaker = async context => {
   const { secrets, upstreamPort } = context

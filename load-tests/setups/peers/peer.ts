@@ -1,26 +1,9 @@
 /** What the setups of other tunnels have in common: two processes, and a port where callers arrive. */
-import { accessSync, constants } from 'node:fs'
-import { delimiter, join } from 'node:path'
 import { freePort, waitForPort } from '../../lib/ports.ts'
 import { type Started, type StartOptions, start } from '../../lib/processes.ts'
 import { PATHS } from '../../upstream/service.ts'
 import { waitForAnswer } from '../ready.ts'
 import { type Setup, type SetupContext, started, stopInTurn } from '../setup.ts'
-
-/** The path of a program. Servers and Go are in folders that are not on everybody's PATH. */
-export function findProgram(name: string): string | undefined {
-  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin', '/usr/local/go/bin']
-  return folders.map(folder => join(folder, name)).find(canRun)
-}
-
-function canRun(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK)
-    return true
-  } catch {
-    return false
-  }
-}
 
 export interface PeerSetup {
   readonly key: string
