@@ -1,7 +1,6 @@
 /** The listener for other replicas, which hand over exchanges and ask what this replica was granted. */
 
 import type { Socket } from 'node:net'
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { TLSSocket, Server as TlsServer } from 'node:tls'
 import { createServer } from 'node:tls'
 import { canonicalAddress } from '../../protocol/base/address.ts'
@@ -124,7 +123,8 @@ export class PeerListener {
       return
     }
     socket.setNoDelay(true)
-    const session: Session = createSession(new PeerTransport(socket), {
+    const transport = new PeerTransport(socket)
+    const session: Session = createSession(transport, {
       ...this.#options.session,
       role: 'server',
       logger: this.#options.logger,
@@ -139,7 +139,7 @@ export class PeerListener {
         guest.leave()
       },
     })
-    const guest = new Guest()
+    const guest = new Guest(transport)
     const owner: SpliceOwner = {
       pick: this.#options.pick,
       leave: stream => say(session, { type: 'leave', stream: stream.id }),
@@ -156,7 +156,7 @@ export class PeerListener {
         return
       case 'ask':
         guest.asks = true
-        detached(this.#options.logger, 'answering another replica failed', this.#answer(session, message))
+        detached(this.#options.logger, 'answering another replica failed', this.#answer(session, guest, message))
         return
       case 'enough':
         guest.asks = false
@@ -170,13 +170,15 @@ export class PeerListener {
     }
   }
 
-  /** Sends in slices, since sending everything that a replica knows may take a second or more. */
-  async #answer(session: Session, { number, agoMs }: PeerMessage & { type: 'ask' }): Promise<void> {
+  /** Sends in slices, no faster than the other replica reads, since sending everything that a replica knows may take a second or more. */
+  async #answer(session: Session, guest: Guest, question: PeerMessage & { type: 'ask' }): Promise<void> {
+    const { number, agoMs } = question
+    guest.question = question
     let count = 0
     for (const standing of agoMs === undefined ? [] : this.#options.states(agoMs)) {
+      if (++count % SLICE === 0 || guest.transport.full) await guest.transport.drained()
+      if (session.closed || guest.question !== question) return
       say(session, { type: 'standing', standing })
-      if (++count % SLICE === 0) await nextTurn()
-      if (session.closed) return
     }
     say(session, { type: 'told', number })
   }
@@ -210,9 +212,16 @@ export class PeerListener {
 class Guest {
   /** It cannot reach the directory. */
   asks = false
+  /** The last question. An answer to an earlier one goes no further. */
+  question: PeerMessage | undefined
+  readonly transport: PeerTransport
   /** It has confirmed that this replica stops, and hands over no more exchanges. */
   confirmed = false
   readonly #left = Promise.withResolvers<void>()
+
+  constructor(transport: PeerTransport) {
+    this.transport = transport
+  }
 
   /** Resolves when it has confirmed and no stream is open, or after too long a time. */
   async gone(session: Session): Promise<void> {

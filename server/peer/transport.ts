@@ -7,6 +7,7 @@
  *
  * The kinds are 0 for bytes of the yamux stream, 1 for a control message, and 2 for the end, with a code and a reason.
  */
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { TLSSocket } from 'node:tls'
 import { errorOf } from '../../protocol/base/errors.ts'
 import { type Failing, guardWith, stepOf } from '../../protocol/base/guard.ts'
@@ -39,6 +40,7 @@ export class PeerTransport implements Transport, Failing {
   #parts: Uint8Array[] = []
   #ended: { code: number; reason: string } | undefined
   #error: Error | undefined
+  #drain: PromiseWithResolvers<void> | undefined
 
   /** The TLS handshake of `socket` must be complete, and nothing read from it. */
   constructor(socket: TLSSocket) {
@@ -50,6 +52,8 @@ export class PeerTransport implements Transport, Failing {
       this.#error ??= error
     })
     const onClose = guard(() => this.#closed())
+    const onDrain = guard(() => this.#drained())
+    socket.on('drain', onDrain)
     socket.on('data', onData)
     socket.on('error', onError)
     socket.on('close', onClose)
@@ -88,6 +92,22 @@ export class PeerTransport implements Transport, Failing {
 
   terminate(): void {
     this.#socket.destroy()
+  }
+
+  /** Whether more waits to be sent than should. */
+  get full(): boolean {
+    return this.#socket.writableNeedDrain && !this.#socket.closed
+  }
+
+  /** Resolves in another turn of the event loop, once the socket takes more, or is closed. */
+  async drained(): Promise<void> {
+    if (this.full) this.#drain ??= Promise.withResolvers()
+    await (this.#drain?.promise ?? nextTurn())
+  }
+
+  #drained(): void {
+    this.#drain?.resolve()
+    this.#drain = undefined
   }
 
   #send(kind: number, text: string): void {
@@ -169,6 +189,7 @@ export class PeerTransport implements Transport, Failing {
   }
 
   #closed(): void {
+    this.#drained()
     const { code, reason } = this.#ended ?? { code: 1006, reason: '' }
     const clean = this.#ended !== undefined && (code === 1000 || code === 1001)
     const error = this.#error ?? new Error(`the connection to the replica was closed (${code})`)
