@@ -2,7 +2,7 @@
 import { isFieldValue, isForwardedName, isToken } from '../protocol/http/headers.ts'
 import type { ReportProblem } from './compile.ts'
 import type { CompiledHeaders } from './compiled.ts'
-import type { HeaderRules } from './table.ts'
+import type { HeaderRules, RouteProblem } from './table.ts'
 
 /** Framing and connection fields, which each hop sets itself. */
 const OURS: ReadonlySet<string> = new Set([
@@ -39,7 +39,7 @@ export function compileHeaders(
   return { remove, set }
 }
 
-function mayChange(name: string, report: ReportProblem, at: readonly (string | number)[]): boolean {
+function mayChange(name: string, report: ReportProblem, at: RouteProblem['path']): boolean {
   const lower = name.toLowerCase()
   if (!isToken(name)) report(at, 'is not a header name')
   else if (OURS.has(lower)) report(at, `"${lower}" belongs to the connection and cannot be set or removed`)

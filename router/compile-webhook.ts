@@ -7,9 +7,9 @@ import { createSigner, type Signer } from '../protocol/webhook/sign.ts'
 import { createVerifier, MAX_SECRETS, type Verifier } from '../protocol/webhook/verify.ts'
 import type { ReportProblem } from './compile.ts'
 import type { CompiledRoute } from './compiled.ts'
-import type { Route, RouteResign, RouteSignature, RouteVerify, SecretFile } from './table.ts'
+import type { Route, RouteProblem, RouteResign, RouteSignature, RouteVerify, SecretFile } from './table.ts'
 
-type Path = readonly (string | number)[]
+type Path = RouteProblem['path']
 
 export function compileWebhook(
   route: Route,

@@ -26,7 +26,7 @@ const HEAD_MS = 60_000
 const MAX_ROUTES = 10_000
 
 /** Records a problem and its place in the table. */
-export type ReportProblem = (path: readonly (string | number)[], message: string) => void
+export type ReportProblem = (path: RouteProblem['path'], message: string) => void
 
 /** Throws {@link RouteTableError} with all problems. Reads the CA and secret files that routes name. */
 export function compileTable(table: RouteTable): CompiledTable {

@@ -37,7 +37,7 @@ export interface CompiledRoute {
   /** -1 if there is no limit. */
   readonly bodyBytes: number
   readonly tls: TlsIdentity | undefined
-  /** Whether to believe the target's `sallyport-error`. */
+  /** Whether the target's `sallyport-error` is trusted. */
   readonly trustErrors: boolean
   readonly attempts: number
   readonly idempotencyKey: boolean

@@ -1,5 +1,6 @@
 /** Explains which route a request takes, and why, for `sallyport route test URL`. Forwards nothing. */
 import type { SallyportError } from '../protocol/base/errors.ts'
+import { formatAddress } from '../protocol/base/host-port.ts'
 import type { HeaderList, HttpRequest } from '../protocol/exchange.ts'
 import type { CompiledRoute, CompiledTable } from './compiled.ts'
 import { decide } from './handler/decide.ts'
@@ -54,10 +55,11 @@ export function explainMatch(table: CompiledTable, question: MatchQuestion): Mat
   }
   if (decision.kind === 'forward') {
     const { target, path } = decision
-    const dialled = `${target.dialHost}:${target.dialPort}`
+    const address = formatAddress(target)
+    const dialled = formatAddress({ host: target.dialHost, port: target.dialPort })
     result.path = path
-    result.target = `${target.protocol}://${target.host.includes(':') ? `[${target.host}]` : target.host}:${target.port}`
-    result.dial = dialled === `${target.host}:${target.port}` ? undefined : dialled
+    result.target = `${target.protocol}://${address}`
+    result.dial = dialled === address ? undefined : dialled
     result.host = decision.route.keepHost ? request.authority : target.authority
     result.explanation = `route "${decision.route.name}" sends it to ${result.target} as ${request.method} ${path}`
   } else if (decision.kind === 'answer') {

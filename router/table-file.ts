@@ -43,7 +43,7 @@ export function parseRoutes(
       document.errors.map(error => `${at(error.pos[0])}: ${error.message}`),
     )
   }
-  const tell = (problems: readonly RouteProblem[], files?: readonly string[]): RouteTableError =>
+  const errorFor = (problems: readonly RouteProblem[], files?: readonly string[]): RouteTableError =>
     new RouteTableError(
       problems,
       problems.map(problem => `${at(offsetOf(document, problem.path))}: ${withPlace(problem)}`),
@@ -51,13 +51,13 @@ export function parseRoutes(
     )
   const given: unknown = document.toJS({ maxAliasCount: 100 }) ?? {}
   const misshapen = shapeProblems(given)
-  if (misshapen.length > 0) throw tell(misshapen)
+  if (misshapen.length > 0) throw errorFor(misshapen)
   const table = given as RouteTable
   placeFiles(table, dirname(fileName))
   try {
     check(table)
   } catch (error) {
-    throw error instanceof RouteTableError ? tell(error.problems, filesOf(table)) : error
+    throw error instanceof RouteTableError ? errorFor(error.problems, filesOf(table)) : error
   }
   return table
 }
@@ -83,7 +83,7 @@ function withPlace(problem: RouteProblem): string {
 }
 
 /** Offset of the key, or else of the nearest enclosing one, in the text. */
-function offsetOf(document: Document, path: readonly (string | number)[]): number {
+function offsetOf(document: Document, path: RouteProblem['path']): number {
   let node: unknown = document.contents
   let offset = 0
   for (const part of path) {

@@ -25,7 +25,7 @@ import type {
   StaticAnswer,
 } from './table.ts'
 
-type Path = readonly (string | number)[]
+type Path = RouteProblem['path']
 
 /** The shape of a value. */
 export interface Shape {

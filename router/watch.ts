@@ -100,7 +100,7 @@ async function contentOf(file: string): Promise<string> {
     return (await readPlain(file)).toString('latin1')
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ETIMEDOUT') throw error
-    return whyNot(error)
+    return codeOf(error)
   }
 }
 
@@ -109,10 +109,10 @@ function contentNow(file: string): string {
   try {
     return readPlainSync(file).toString('latin1')
   } catch (error) {
-    return whyNot(error)
+    return codeOf(error)
   }
 }
 
-function whyNot(error: unknown): string {
+function codeOf(error: unknown): string {
   return String((error as NodeJS.ErrnoException).code)
 }

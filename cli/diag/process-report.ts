@@ -20,7 +20,7 @@ const HEADER = [
 const SYSTEM = ['osName', 'osRelease', 'osVersion', 'osMachine', 'glibcVersionRuntime'] as const
 
 export function processReport(): { report: object; limits: object } {
-  const { header = {}, userLimits } = tellsAll() ? readReport() : {}
+  const { header = {}, userLimits } = isQuickToWrite() ? readReport() : {}
   const handles = Map.groupBy(process.getActiveResourcesInfo(), type => type)
   return {
     report: {
@@ -41,7 +41,7 @@ export function processReport(): { report: object; limits: object } {
 }
 
 /** Node visits each handle and blocks meanwhile, for 100 ms with 3,000 of them. */
-function tellsAll(): boolean {
+function isQuickToWrite(): boolean {
   return process.getActiveResourcesInfo().length <= MAX_HANDLES
 }
 

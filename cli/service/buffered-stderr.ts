@@ -59,12 +59,12 @@ export class BufferedStderr {
     const text = Buffer.from(this.#lines.join(''))
     this.#lines = []
     this.#length = 0
-    this.#tellDropped()
+    this.#reportDropped()
     return text
   }
 
   /** Writes the line about dropped lines in their place, once there is room again. */
-  #tellDropped(): void {
+  #reportDropped(): void {
     const dropped = this.#dropped
     this.#dropped = 0
     if (dropped > 0) this.#onDropped(dropped)

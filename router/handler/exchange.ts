@@ -88,7 +88,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   threw(thrown: unknown): void {
     const error = toSallyportError(thrown)
     if (error === thrown) this.#logFailure(error)
-    else this.#tell(thrown)
+    else this.#logDefect(thrown)
     this.#failed = true
     const upstream = this.#upstream
     this.#upstream = undefined
@@ -99,23 +99,23 @@ export class RoutedExchange implements RequestSink, ResponseSink {
     try {
       this.#downstream.responseAbort(error)
     } catch (again) {
-      this.#tell(again)
+      this.#logDefect(again)
     }
   }
 
-  #tell(thrown: unknown): void {
+  #logDefect(thrown: unknown): void {
     tellDefect(this.#hooks.logger, 'the downstream end of a router threw', thrown)
   }
 
   #answerError(error: SallyportError, allow: string | undefined): void {
     const cors = this.#route?.cors
-    if (isUpstreams(error) && cors !== undefined && answerPreflight(this.#downstream, this.#request, cors)) return
+    if (isUpstreamFailure(error) && cors !== undefined && answerPreflight(this.#downstream, this.#request, cors)) return
     answerProblem(this.#downstream, this.#request, error, cors, allow === undefined ? undefined : ['allow', allow])
   }
 
   #logFailure(error: SallyportError): void {
     const fields = { route: this.#route?.name, requestId: this.#request.requestId, code: error.reason, err: error }
-    if (isUpstreams(error)) this.#hooks.logger.warn(fields, 'an upstream failed')
+    if (isUpstreamFailure(error)) this.#hooks.logger.warn(fields, 'an upstream failed')
     // People who set up a webhook look for the reason, and only the log has it.
     else if (error.reason === 'webhook-signature') this.#hooks.logger.info(fields, 'a webhook was refused')
     else this.#hooks.logger.debug(fields, 'a request failed')
@@ -247,6 +247,6 @@ function nameAfter(span: Span, method: string, { name, route }: CompiledRoute): 
 }
 
 /** Whether the target is to blame, and not the request or the table. */
-function isUpstreams(error: SallyportError): boolean {
+function isUpstreamFailure(error: SallyportError): boolean {
   return error.source === 'upstream' && error.reason !== 'no-route'
 }

@@ -54,7 +54,7 @@ class ResignedExchange extends PassThrough {
 
   override requestEnd(trailers: HeaderList): void {
     if (this.isOver) return
-    this.#share.good()
+    this.#share.markVerified()
     const body: Uint8Array[] = []
     for (let piece = this.#body.shift(); piece !== undefined; piece = this.#body.shift()) body.push(piece)
     this.pass(this.#next, { ...this.#request, headers: this.#sign(body) })

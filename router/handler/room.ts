@@ -82,7 +82,7 @@ export class RoomShare {
     return this.#room.hold(this, bytes)
   }
 
-  good(): void {
+  markVerified(): void {
     this.isVerified = true
     this.hold(this.bytes)
   }

@@ -65,7 +65,7 @@ class VerifiedExchange extends PassThrough {
   readonly #share: RoomShare
   /** Whether the answer is held back: until the verdict, and then until the caller has consumed what waited before. */
   #holds = true
-  #isHandingOn = false
+  #isPassingOn = false
   #head: ResponseHead | undefined
   readonly #body = new GatheredChunks()
   /** Answer bytes that were credited to the upstream before the caller consumed them. */
@@ -123,12 +123,12 @@ class VerifiedExchange extends PassThrough {
       this.#refuse(new SallyportError('webhook-signature', reason))
       return
     }
-    this.#share.good()
+    this.#share.markVerified()
     this.#share.hold(this.#heldBytes)
     this.#release(0)
     this.#begin()
     super.requestEnd(trailers)
-    this.#handOn()
+    this.#passOnAnswer()
   }
 
   override requestAbort(error: SallyportError): void {
@@ -170,7 +170,7 @@ class VerifiedExchange extends PassThrough {
     this.#untaken -= bytes
     if (!this.isOver) this.#share.hold(this.#heldBytes)
     if (bytes > advanced) super.responseConsumed(bytes - advanced)
-    if (this.#holds && this.#share.isVerified) this.#handOn()
+    if (this.#holds && this.#share.isVerified) this.#passOnAnswer()
   }
 
   override responseEnd(trailers: HeaderList): void {
@@ -201,9 +201,9 @@ class VerifiedExchange extends PassThrough {
   }
 
   /** Passes on the held answer as the caller consumes it. Once it has ended, at most as much as a tail still waits. */
-  #handOn(): void {
-    if (this.#isHandingOn) return
-    this.#isHandingOn = true
+  #passOnAnswer(): void {
+    if (this.#isPassingOn) return
+    this.#isPassingOn = true
     if (this.#head !== undefined) super.responseHead(this.#head)
     this.#head = undefined
     while (this.#untaken < TAIL_BYTES) {
@@ -212,7 +212,7 @@ class VerifiedExchange extends PassThrough {
       this.#untaken += chunk.length
       super.responseData(chunk)
     }
-    this.#isHandingOn = false
+    this.#isPassingOn = false
     if (this.#body.bytes > 0 || this.#untaken > TAIL_BYTES) return
     this.#holds = false
     if (this.#trailers !== undefined) super.responseEnd(this.#trailers)

@@ -65,7 +65,7 @@ test('only what the edge cannot know is sent, and nothing that a caller chose br
 })
 
 describe('bounds', () => {
-  const tell = (tracer: SpanReturn, parts = 0) => {
+  const traceRequest = (tracer: SpanReturn, parts = 0) => {
     const whole = tracer.start('GET', 'server', PARENT)
     for (let i = 0; i < parts; i++) {
       const part = whole.child('p', 'internal')
@@ -77,7 +77,7 @@ describe('bounds', () => {
 
   test('a message is no longer than a control message, and there are four per second', () => {
     const { tracer, sent, requests } = start()
-    for (let i = 0; i < 1000; i++) tell(tracer)
+    for (let i = 0; i < 1000; i++) traceRequest(tracer)
     vi.advanceTimersByTime(1000)
     expect(sent).toHaveLength(4)
     for (const message of sent) expect(JSON.stringify(message).length).toBeLessThanOrEqual(MAX_CONTROL_BYTES)
@@ -85,14 +85,14 @@ describe('bounds', () => {
     // What did not fit was dropped.
     expect(requests().length).toBeLessThan(1000)
     expect(JSON.stringify(requests()).length).toBeLessThanOrEqual(4 * MAX_CONTROL_BYTES)
-    tell(tracer)
+    traceRequest(tracer)
     vi.advanceTimersByTime(250)
     expect(sent.at(-1)!.requests).toHaveLength(1)
   })
 
   test('a request has at most eight spans, including its own', () => {
     const { tracer, requests } = start()
-    tell(tracer, 20)
+    traceRequest(tracer, 20)
     vi.advanceTimersByTime(1000)
     expect(requests()[0]!.spans).toHaveLength(8)
     expect(requests()[0]!.spans.at(-1)).toMatchObject({ parent: PARENT.spanId })
@@ -100,10 +100,10 @@ describe('bounds', () => {
 
   test('closing sends one last message, and nothing after it', () => {
     const { tracer, sent } = start()
-    for (let i = 0; i < 1000; i++) tell(tracer)
+    for (let i = 0; i < 1000; i++) traceRequest(tracer)
     tracer.close()
     expect(sent).toHaveLength(1)
-    tell(tracer)
+    traceRequest(tracer)
     tracer.close()
     vi.advanceTimersByTime(60_000)
     expect(vi.getTimerCount()).toBe(0)

@@ -161,7 +161,7 @@ describe('connect', () => {
       return jwt()
     }
     const reasons: string[] = []
-    const on = { reconnecting: (told: TunnelEvents['reconnecting']) => void reasons.push(told.reason) }
+    const on = { reconnecting: (event: TunnelEvents['reconnecting']) => void reasons.push(event.reason) }
     const connecting = connect(optionsFor(server, { token, on }))
     await server.serve()
     open.push(await connecting)
@@ -176,8 +176,8 @@ describe('connect', () => {
       optionsFor(server, {
         token: () => jwt(-190),
         on: {
-          refused: told => {
-            refused.push(told)
+          refused: event => {
+            refused.push(event)
             if (refused.length === 3) server.refusal = undefined
           },
         },
@@ -299,14 +299,14 @@ describe('a session that is lost', () => {
     await tunnel.connected()
     for (const epoch of [Number.MAX_SAFE_INTEGER, 2 ** 48, 2 ** 40 + 1])
       first.send({ type: 'ready', epoch, active: true })
-    const told = event(tunnel, 'standing')
+    const standing = event(tunnel, 'standing')
     first.send({ type: 'ready', epoch: 5, active: true })
-    expect(await told).toEqual({ epoch: 5, active: true })
-    const believed = event(tunnel, 'standing')
+    expect(await standing).toEqual({ epoch: 5, active: true })
+    const next = event(tunnel, 'standing')
     first.webSocket.terminate()
     const second = await server.serve(2 ** 40)
     expect(second.hello).toMatchObject({ lastEpoch: 5 })
-    expect(await believed).toEqual({ epoch: 2 ** 40, active: true })
+    expect(await next).toEqual({ epoch: 2 ** 40, active: true })
     second.webSocket.terminate()
     const third = await server.serve(2 ** 40)
     expect(third.hello).toMatchObject({ lastEpoch: 2 ** 40 })

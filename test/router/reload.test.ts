@@ -31,7 +31,7 @@ afterEach(async () => {
 const yaml = (target: string) => `routes:\n  - { name: all, match: { path: / }, target: "${target}" }\n`
 
 /** A logger that reports when a message arrives. */
-function told(): { logger: Logger; until: (message: string) => Promise<object> } {
+function watchedLogger(): { logger: Logger; until: (message: string) => Promise<object> } {
   const seen = new Map<string, object>()
   const waiting = new Map<string, (fields: object) => void>()
   const note = (fields: object, message: string) => {
@@ -51,8 +51,8 @@ const body = async () => (await get(running!.address.port, '/')).split('\r\n\r\n
 it('a table given as an object has no file to read again', async () => {
   const routes = { routes: [{ name: 'all', match: { path: '/' }, target: one.url }] }
   running = await serveRouter({ port: 0, routes })
-  const told = new TypeError('this router has no routes file: reload takes a table')
-  await expect(running.reload()).rejects.toThrow(told)
+  const refusal = new TypeError('this router has no routes file: reload takes a table')
+  await expect(running.reload()).rejects.toThrow(refusal)
   await running.reload(routes)
 })
 
@@ -60,7 +60,7 @@ describe('a routes file that changes', () => {
   it('takes effect with the next request, while one in progress goes on where it began', async () => {
     const file = join(folder, 'routes.yaml')
     await writeFile(file, yaml(one.url))
-    const { logger, until } = told()
+    const { logger, until } = watchedLogger()
     const slow = await RawUpstream.start(socket => socket.write('HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nab'))
     running = await serveRouter({ port: 0, routes: { file }, logger })
     await writeFile(file, yaml(slow.url))
@@ -87,7 +87,7 @@ describe('a routes file that changes', () => {
     await writeFile(join(folder, 'v1', 'routes.yaml'), yaml(one.url))
     await symlink('v1', join(folder, '..data'))
     await symlink('..data/routes.yaml', join(folder, 'routes.yaml'))
-    const { logger, until } = told()
+    const { logger, until } = watchedLogger()
     running = await serveRouter({ port: 0, routes: { file: join(folder, 'routes.yaml') }, logger })
     const answers: (string | undefined)[] = []
     let on = true
@@ -112,7 +112,7 @@ describe('a routes file that changes', () => {
   it('to an invalid one is refused and logged, and the old table stays in force', async () => {
     const file = join(folder, 'routes.yaml')
     await writeFile(file, yaml(one.url))
-    const { logger, until } = told()
+    const { logger, until } = watchedLogger()
     running = await serveRouter({ port: 0, routes: { file }, logger })
     const refused = until('bad routes file; the old routes stay in force')
     await writeFile(file, yaml(two.url).replace('match', 'mtach'))

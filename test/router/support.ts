@@ -44,17 +44,17 @@ export class RawUpstream {
     socket.on('data', chunk => {
       this.received[index] += chunk.toString('latin1')
       onData(socket, this.received[index]!, index)
-      this.#tell()
+      this.#wake()
     })
     socket.on('end', () => socket.end())
-    socket.on('close', () => this.#tell())
-    this.#tell()
+    socket.on('close', () => this.#wake())
+    this.#wake()
   }
 
-  #tell(): void {
+  #wake(): void {
     const waiting = this.#waiting
     this.#waiting = []
-    for (const tell of waiting) tell()
+    for (const wake of waiting) wake()
   }
 
   /** Resolves once `isSo` holds; checked whenever something arrives or a connection opens or closes. */

@@ -903,7 +903,7 @@ describe('room for bodies that are held whole', () => {
           const before = share.bytes
           const isTaken = share.hold(bytes)
           expect(share.bytes).toBe(isTaken ? bytes : before)
-          if (good && share.bytes > 0) share.good()
+          if (good && share.bytes > 0) share.markVerified()
           expect([0, 1, 2, 3].reduce((sum, network) => sum + sumOf(network, false), 0)).toBeLessThanOrEqual(32 * MIB)
         }
         for (const share of shares) share.hold(0)
