@@ -25,7 +25,7 @@ export class RuntimeBudgets {
 
   /**
    * The budgets of a runtime. They are removed when no session uses them any more. If the runtime's limit is reached, the caller that
-   * holds most over all of its sessions pays; if that of the process is, the greediest session of the runtime that holds most.
+   * holds most over all of its sessions pays; if that of the process is, that caller of the runtime that holds most.
    */
   of(runtime: string): Budgets {
     let budgets = this.#all.get(runtime)

@@ -29,8 +29,8 @@ export class Held implements BudgetMember {
     this.#budget = budget
     this.#runtimes = runtimes
     this.#owner = owner
-    budget.join(this)
     runtimes?.join(this)
+    budget.join(runtimes ?? this)
   }
 
   /** Streams that are over but whose bytes still wait. */
@@ -121,7 +121,7 @@ export class Held implements BudgetMember {
 
   #leave(): void {
     if (this.usedBytes > 0) return
-    this.#budget.leave(this)
     this.#runtimes?.leave(this)
+    if (this.#runtimes === undefined || this.#runtimes.sessions === 0) this.#budget.leave(this.#runtimes ?? this)
   }
 }

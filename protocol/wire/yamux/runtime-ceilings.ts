@@ -1,4 +1,4 @@
-import { PRESSURE, SHED_SHARE } from './budget.ts'
+import { type BudgetMember, PRESSURE, SHED_SHARE } from './budget.ts'
 import { Shares } from './shares.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
@@ -11,13 +11,15 @@ interface SharedLedger {
 /**
  * The ceilings of runtimes that share sessions. A ceiling limits the bytes of one runtime that all these sessions hold for
  * receivers that have not consumed them, so that no runtime uses up the room of others. At the ceiling, the greediest caller of
- * that runtime sheds, in whichever session.
+ * that runtime sheds, in whichever session. The sessions are one member of the process's ceiling. There, the runtime that holds the
+ * most over all of them sheds.
  */
-export class RuntimeCeilings {
+export class RuntimeCeilings implements BudgetMember {
+  usedBytes = 0
   readonly #limitBytes: number
   readonly #ledgers = new Set<SharedLedger>()
   /** Held bytes by runtime. */
-  readonly #usedBytes = new Map<string, number>()
+  readonly #bytesOf = new Map<string, number>()
 
   constructor(limitBytes: number) {
     this.#limitBytes = limitBytes
@@ -34,13 +36,14 @@ export class RuntimeCeilings {
 
   /** Adds held bytes. A negative number means that they are no longer held. */
   add(runtime: string, bytes: number): void {
-    const usedBytes = this.usedBytes(runtime) + bytes
-    if (usedBytes > 0) this.#usedBytes.set(runtime, usedBytes)
-    else this.#usedBytes.delete(runtime)
+    this.usedBytes += bytes
+    const usedBytes = this.bytesOf(runtime) + bytes
+    if (usedBytes > 0) this.#bytesOf.set(runtime, usedBytes)
+    else this.#bytesOf.delete(runtime)
   }
 
-  usedBytes(runtime: string): number {
-    return this.#usedBytes.get(runtime) ?? 0
+  bytesOf(runtime: string): number {
+    return this.#bytesOf.get(runtime) ?? 0
   }
 
   /** Sessions that hold anything, or may. */
@@ -50,24 +53,36 @@ export class RuntimeCeilings {
 
   /** Runtimes of which anything is held. */
   get runtimes(): number {
-    return this.#usedBytes.size
+    return this.#bytesOf.size
   }
 
   pressed(runtime: string): boolean {
-    return this.usedBytes(runtime) >= this.#limitBytes * PRESSURE
+    return this.bytesOf(runtime) >= this.#limitBytes * PRESSURE
   }
 
   /** Sheds until the ceiling of the runtime is kept. */
   enforce(runtime: string): void {
-    if (this.usedBytes(runtime) <= this.#limitBytes) return
+    const usedBytes = this.bytesOf(runtime)
+    if (usedBytes > this.#limitBytes) this.#shed(usedBytes - this.#limitBytes * (1 - SHED_SHARE), runtime)
+  }
+
+  shed(bytes: number): number {
+    return this.#shed(bytes, undefined)
+  }
+
+  #shed(bytes: number, runtime: string | undefined): number {
+    const before = this.usedBytes
     const shares = new Shares()
     for (const ledger of this.#ledgers) {
-      for (const stream of ledger.streams()) if (stream.runtime === runtime) shares.add(stream)
+      for (const stream of ledger.streams()) {
+        if (runtime === undefined || stream.runtime === runtime) shares.add(stream)
+      }
     }
-    while (this.usedBytes(runtime) > this.#limitBytes * (1 - SHED_SHARE)) {
+    while (before - this.usedBytes < bytes) {
       const stream = shares.take()
-      if (stream === undefined) return
+      if (stream === undefined) break
       stream.session.shedStream(stream)
     }
+    return before - this.usedBytes
   }
 }

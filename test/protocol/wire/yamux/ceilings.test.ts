@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { createBufferBudget } from '../../../../protocol/wire/yamux/budget.ts'
 import { FrameType } from '../../../../protocol/wire/yamux/frame.ts'
 import { RuntimeCeilings } from '../../../../protocol/wire/yamux/runtime-ceilings.ts'
@@ -102,11 +102,11 @@ describe('ceilings', () => {
   })
 
   describe('of a runtime, in sessions that it shares with others', () => {
-    /** Two such sessions. Each stream belongs to a runtime, which is known when its first bytes have arrived. */
-    const start = (limitBytes: number) => {
+    /** Three such sessions. Each stream belongs to a runtime, which is known when its first bytes have arrived. */
+    const start = (limitBytes: number, processBudget = createBufferBudget()) => {
       const runtimeCeilings = new RuntimeCeilings(limitBytes)
       const clock = new FakeClock()
-      const links = [0, 1].map(() => {
+      const links = [0, 1, 2].map(() => {
         const accepted: StreamRecorder[] = []
         const onStream = (stream: Stream) => {
           const recorder = new StreamRecorder(stream, false)
@@ -118,7 +118,7 @@ describe('ceilings', () => {
             recorder.data(chunk)
           }
         }
-        return { ...sessionPair({ clock }, { clock, onStream, runtimeCeilings }), accepted }
+        return { ...sessionPair({ clock }, { clock, onStream, processBudget, runtimeCeilings }), accepted }
       })
       const send = async (link: number, runtime: string, bytes: number) => {
         const { server, accepted } = links[link]!
@@ -136,7 +136,7 @@ describe('ceilings', () => {
       const quiet = await send(0, 'q', 200 * KIB)
       const first = await send(0, 'g', 200 * KIB)
       const second = await send(1, 'g', 90 * KIB)
-      expect(runtimeCeilings.usedBytes('g')).toBe(290 * KIB)
+      expect(runtimeCeilings.bytesOf('g')).toBe(290 * KIB)
       const third = await send(0, 'g', 30 * KIB)
       expect([quiet, first, second, third].map(({ sender }) => sender.resetWith)).toEqual([
         undefined,
@@ -144,10 +144,10 @@ describe('ceilings', () => {
         undefined,
         undefined,
       ])
-      expect([runtimeCeilings.usedBytes('q'), runtimeCeilings.usedBytes('g')]).toEqual([200 * KIB, 120 * KIB])
+      expect([runtimeCeilings.bytesOf('q'), runtimeCeilings.bytesOf('g')]).toEqual([200 * KIB, 120 * KIB])
       for (const { taker } of [quiet, second, third]) taker.stream.consumed(taker.receivedBytes)
       expect(runtimeCeilings.runtimes).toBe(0)
-      expect(links.map(({ client }) => client.bufferedBytes)).toEqual([0, 0])
+      expect(links.map(({ client }) => client.bufferedBytes)).toEqual([0, 0, 0])
     })
 
     test('where its last bytes arrive, nobody is reset for what others hold in another of them', async () => {
@@ -156,9 +156,25 @@ describe('ceilings', () => {
       const second = await send(0, 'g', 90 * KIB)
       const last = await send(1, 'g', 30 * KIB)
       expect([greedy, second, last].map(({ sender }) => sender.resetWith)).toEqual(['limit', undefined, undefined])
-      expect(runtimeCeilings.usedBytes('g')).toBe(120 * KIB)
+      expect(runtimeCeilings.bytesOf('g')).toBe(120 * KIB)
       for (const { client } of links) client.close('done')
       expect([runtimeCeilings.sessions, runtimeCeilings.runtimes]).toEqual([0, 0])
+    })
+
+    test("at the process's ceiling the runtime that holds most over all of them is reset, not the greediest session", async () => {
+      const processBudget = createBufferBudget(300 * KIB)
+      const { runtimeCeilings, send, links } = start(1000 * KIB, processBudget)
+      const greedy = [await send(0, 'g', 100 * KIB), await send(1, 'g', 80 * KIB)]
+      const quiet = [await send(2, 'q', 60 * KIB), await send(2, 'r', 55 * KIB), await send(2, 's', 10 * KIB)]
+      expect([...greedy, ...quiet].map(({ sender }) => sender.resetWith)).toEqual([
+        'limit',
+        ...Array(4).fill(undefined),
+      ])
+      expect([processBudget.usedBytes, runtimeCeilings.usedBytes]).toEqual([205 * KIB, 205 * KIB])
+      const left = vi.spyOn(processBudget, 'leave')
+      for (const { client } of links) client.close('done')
+      expect(left.mock.calls).toEqual([[runtimeCeilings]])
+      expect([processBudget.usedBytes, runtimeCeilings.sessions]).toEqual([0, 0])
     })
 
     test('above 75 % of it its streams get no credit, and those of others do', async () => {
