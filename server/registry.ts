@@ -23,7 +23,7 @@ export interface RegisteredSession {
   readonly rttMs: number
   /** Exchanges open on it. */
   exchanges: number
-  /** It is slow to answer, or has just refused an exchange. It gets no exchanges while another session is healthy. */
+  /** Its token has ended, it is slow to answer, or it has just refused an exchange. It gets no exchanges while another session is healthy. */
   readonly overdue: boolean
   /** Whether its token names this host as its runtime's own. */
   claims(host: string): boolean

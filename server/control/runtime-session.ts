@@ -212,7 +212,12 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   }
 
   get overdue(): boolean {
-    return this.full || this.#session.overdue || (this.#pausedUntil > 0 && performance.now() < this.#pausedUntil)
+    return (
+      !this.usable ||
+      this.full ||
+      this.#session.overdue ||
+      (this.#pausedUntil > 0 && performance.now() < this.#pausedUntil)
+    )
   }
 
   claims(host: string): boolean {

@@ -25,7 +25,7 @@ import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import { PEER_NAME, peerTlsOptions } from '../../server/peer/tls.ts'
 import { PeerTransport } from '../../server/peer/transport.ts'
 import type { Server } from '../../server/server.ts'
-import { always, answer, call, DOMAIN, dial, hanging, makeWorld } from '../server/fixture.ts'
+import { always, answer, call, DOMAIN, dial, hanging, makeWorld, token } from '../server/fixture.ts'
 import { DEAF } from '../support/ends.ts'
 import { needs } from '../support/needs.ts'
 import { lastingPort } from '../support/ports.ts'
@@ -307,6 +307,20 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect(far.stats().held).toBe(0)
     await dial(far, { handler: always('back', 200) })
     expect((await calling).text).toBe('back')
+  })
+
+  test('never goes to a session whose token has just ended while another one is well', async () => {
+    let aheadMs = 0
+    near = await replicas.add()
+    far = await replicas.add({ clock: () => Date.now() + aheadMs })
+    await dial(far, { token: await token('demo', { ttl: '1m' }) })
+    await dial(far, { token: await token('demo', { ttl: '1h' }) })
+    await call(near, HOST)
+    const before = near.stats().peers!.sent
+    aheadMs = 600_000
+    const calls = Array.from({ length: 20 }, () => call(near, HOST))
+    for (const one of calls) expect((await one).status).toBe(200)
+    expect(near.stats().peers!.sent - before).toBe(20)
   })
 
   test('is held while the session has no room, and goes on once it has', async () => {
