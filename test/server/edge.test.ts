@@ -15,9 +15,9 @@ import {
   DOMAIN,
   dial,
   echo,
-  event,
   HOST,
   hanging,
+  leave,
   makeWorld,
   startServer,
   token,
@@ -95,10 +95,7 @@ describe('CORS on our own errors', () => {
       { path: '/', origins: ['https://other.example.com'] },
       { path: '/app', origins: [ORIGIN], methods: ['POST'], credentials: true },
     ]
-    const client = await dial(server, { hello: { cors } })
-    const ended = event(server, 'sessionEnded')
-    client.session.close('test')
-    await ended
+    await leave(server, await dial(server, { hello: { cors } }))
     const inside = await call(server, HOST, '/app/x?y', { headers: { origin: ORIGIN } })
     expect(inside.status).toBe(503)
     expect(inside.headers['access-control-allow-origin']).toBe(ORIGIN)
@@ -113,10 +110,7 @@ describe('CORS on our own errors', () => {
 
   test('is forgotten when its time is over', async () => {
     await startEdge({ limits: { corsKeepMs: 1000 } })
-    const client = await dial(server, { hello: { cors: [{ path: '/', origins: [ORIGIN] }] } })
-    const ended = event(server, 'sessionEnded')
-    client.session.close('test')
-    await ended
+    await leave(server, await dial(server, { hello: { cors: [{ path: '/', origins: [ORIGIN] }] } }))
     await eventually(async () => {
       const answer = await call(server, HOST, '/', { headers: { origin: ORIGIN } })
       expect(answer.headers['access-control-allow-origin']).toBeUndefined()

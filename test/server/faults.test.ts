@@ -6,7 +6,7 @@ import { SessionDrain } from '../../server/control/session-drain.ts'
 import { Policies } from '../../server/edge/policies.ts'
 import { Registry } from '../../server/registry.ts'
 import type { Server } from '../../server/server.ts'
-import { call, DOMAIN, dial, event, makeWorld, startServer, type TestClient, token } from './fixture.ts'
+import { call, DOMAIN, dial, leave, makeWorld, startServer, type TestClient, token } from './fixture.ts'
 
 const CANARY = `canary.${DOMAIN}`
 
@@ -116,10 +116,7 @@ describe("an embedder's", () => {
         throw new Error('mine')
       })
     }
-    const client = await evil()
-    const ended = event(server, 'sessionEnded')
-    client.ws.terminate()
-    await ended
+    await leave(server, await evil())
   })
 
   test.each(['onRequestStart', 'onResponseStart', 'onResponseData', 'onResponseEnd', 'onResponseError'])(

@@ -297,6 +297,13 @@ export function event<Name extends 'session' | 'ready' | 'sessionEnded' | 'refus
   })
 }
 
+/** Cuts a client's connection, and waits until the server has seen that. */
+export async function leave(server: Server, client: TestClient): Promise<void> {
+  const ended = event(server, 'sessionEnded')
+  client.ws.terminate()
+  await ended
+}
+
 /** A handler that lets exchanges begin and answers none; `begun` resolves with the first. */
 export function hanging(): { handler: ExchangeHandler; begun: Promise<ResponseSink>; count: () => number } {
   let count = 0

@@ -17,9 +17,9 @@ import {
   call,
   DOMAIN,
   dial,
-  event,
   HOST,
   hanging,
+  leave,
   reading,
   startServer,
 } from './fixture.ts'
@@ -79,10 +79,7 @@ describe('a request waits', () => {
 
   test('for a runtime to return that had a session a while ago', async () => {
     await startHolding({ hold: { ...HOLD, startupMs: 0 } })
-    const first = await dial(server)
-    const ended = event(server, 'sessionEnded')
-    first.ws.terminate()
-    await ended
+    await leave(server, await dial(server))
     const calling = call(server, HOST)
     await held(1)
     await dial(server)

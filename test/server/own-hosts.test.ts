@@ -8,7 +8,7 @@ import { OwnHosts } from '../../server/own-hosts.ts'
 import { Questions } from '../../server/questions.ts'
 import type { Server } from '../../server/server.ts'
 import { until } from '../support/until.ts'
-import { always, call, dial, event, startServer, type TestClient, token } from './fixture.ts'
+import { always, call, dial, leave, startServer, type TestClient, token } from './fixture.ts'
 import { ForgedDirectory } from './forged-directory.ts'
 
 const HOST = 'hooks.customer.example'
@@ -40,12 +40,6 @@ async function join(
 async function whose(server: Server, host: string = HOST): Promise<string> {
   const { status, text, headers } = await call(server, host)
   return status === 200 ? text : String(headers['sallyport-error'])
-}
-
-async function leave(server: Server, client: TestClient): Promise<void> {
-  const ended = event(server, 'sessionEnded')
-  client.ws.terminate()
-  await ended
 }
 
 describe('a host of its own', () => {

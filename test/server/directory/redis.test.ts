@@ -16,6 +16,7 @@ import { DIRECTORY_RIGHTS, Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 import { until } from '../../support/until.ts'
+import { startServer } from '../fixture.ts'
 
 type ReplicaOptions = Partial<SharedDirectoryOptions> & { readonly prefix?: string }
 
@@ -458,19 +459,15 @@ describe.runIf(needs('redis'))('D2: TLS and an ACL user', () => {
   ])('without the right to %s no server starts, and the error says why', async (_name, rights, reason) => {
     const poor = { name: 'poor', password: 'another password' }
     const at = await Redis.start({ user: { ...poor, rights } })
+    const address = { url: at.url, user: poor.name, password: poor.password }
     const opened = async () => {
-      const { directory } = new Replica({ url: at.url, user: poor.name, password: poor.password }, 'a')
+      const { directory } = new Replica(address, 'a')
       await directory.open()
       return directory
     }
     await expect(connected(opened)).rejects.toThrow(reason)
-    const { createServer } = await import('../../../server/index.ts')
-    const { makeWorld } = await import('../fixture.ts')
-    const { keys } = await makeWorld()
-    const directory = { url: at.url, user: poor.name, password: poor.password }
-    const options = { control: 'off', domains: ['tunnels.test'], auth: { jwks: keys.jwks }, directory } as const
     const started = async () => {
-      const server = await createServer(options)
+      const server = await startServer({ control: 'off', directory: address })
       return { ...server.stats().directory, close: () => server.close({ graceMs: 0 }) }
     }
     await expect(connected(started)).rejects.toThrow(reason)
@@ -490,13 +487,8 @@ describe.runIf(needs('redis'))('D2: TLS and an ACL user', () => {
   test('a password that changed in its file is used at the next connect', async () => {
     const file = join(folder, 'password')
     await writeFile(file, 'not yet\n')
-    const { createServer } = await import('../../../server/index.ts')
-    const { makeWorld } = await import('../fixture.ts')
-    const { keys } = await makeWorld()
-    const server = await createServer({
+    const server = await startServer({
       control: 'off',
-      domains: ['tunnels.test'],
-      auth: { jwks: keys.jwks },
       directory: { url: redis.url, user: user.name, password: { file }, ca },
     })
     expect(server.stats().directory.state).toBe('lost')

@@ -3,8 +3,8 @@
 import { createHmac } from 'node:crypto'
 import { afterEach, describe, expect, test } from 'vitest'
 import { until } from '../../support/until.ts'
-import { answer } from '../fixture.ts'
-import { type Ground, leave, makeGround, RULE } from './fixture.ts'
+import { answer, leave } from '../fixture.ts'
+import { type Ground, makeGround, RULE } from './fixture.ts'
 
 let ground: Ground
 afterEach(() => ground.close())
@@ -49,7 +49,7 @@ test.each([500, 502, 503, 408, 425, 429])('%d: 202, and it is delivered again', 
 
 test('no session: 202 at once, and all of them arrive in order', async () => {
   const { client, receiver, post } = await connected()
-  await leave(ground, client)
+  await leave(ground.server, client)
   const bodies = Array.from({ length: 5 }, (_, i) => `hook ${i}`)
   for (const body of bodies) expect((await post(body)).status).toBe(202)
   await ground.connect()
@@ -60,7 +60,7 @@ test('no session: 202 at once, and all of them arrive in order', async () => {
 
 test('a restart of the server while the runtime is offline forgets nothing', async () => {
   const { client, receiver, post } = await connected()
-  await leave(ground, client)
+  await leave(ground.server, client)
   expect((await post('before')).status).toBe(202)
   await ground.restart()
   expect((await post('after')).status).toBe(202)
@@ -129,7 +129,7 @@ describe('a signature that the edge checks', () => {
     }
     expect((await ground.post('good', { headers })).status).toBe(mode === 'always' ? 202 : 200)
     await until(() => ground.receiver.got.length === 1)
-    await leave(ground, client)
+    await leave(ground.server, client)
     expect((await ground.post('bad', { headers })).status).toBe(401)
     expect((await ground.post('good', { headers })).status).toBe(202)
     expect(await ground.messages()).toHaveLength(mode === 'always' ? 2 : 1)
@@ -139,7 +139,7 @@ describe('a signature that the edge checks', () => {
 
 test('no room: 503 inbox-full, never 202', async () => {
   const { client, post } = await connected({ messagesPerRuntime: 2 })
-  await leave(ground, client)
+  await leave(ground.server, client)
   expect((await post('1')).status).toBe(202)
   expect((await post('2')).status).toBe(202)
   const said = await post('3')
@@ -149,7 +149,7 @@ test('no room: 503 inbox-full, never 202', async () => {
 
 test('the same webhook twice while it waits is a duplicate; the same id with another body is not', async () => {
   const { client, receiver, post } = await connected()
-  await leave(ground, client)
+  await leave(ground.server, client)
   const headers = { 'x-github-delivery': 'd-1' }
   const first = JSON.parse((await post('a', { headers })).text)
   expect(JSON.parse((await post('a', { headers })).text)).toEqual({ id: first.id, status: 'duplicate' })
@@ -161,7 +161,7 @@ test('the same webhook twice while it waits is a duplicate; the same id with ano
 
 test('the same id and body for another endpoint is another webhook', async () => {
   const { client, receiver, post } = await connected()
-  await leave(ground, client)
+  await leave(ground.server, client)
   const headers = { 'idempotency-key': 'm-1' }
   const paths = ['/webhooks/a', '/webhooks/b', '/webhooks/a?tenant=2']
   for (const path of paths) expect(JSON.parse((await post('same', { path, headers })).text).status).toBe('stored')
@@ -188,7 +188,7 @@ test('several without an answer in time: the lane waits for all of them, and non
 
 test('a body of 25 MiB waits, and arrives whole', async () => {
   const { client, receiver, post } = await connected()
-  await leave(ground, client)
+  await leave(ground.server, client)
   const body = Buffer.alloc(25 * 1024 * 1024, 'abcdefghijk')
   expect((await post(body)).status).toBe(202)
   await ground.connect()
@@ -199,7 +199,7 @@ test('a body of 25 MiB waits, and arrives whole', async () => {
 
 test('a request that no rule matches passes as usual', async () => {
   const { client, post } = await connected()
-  await leave(ground, client)
+  await leave(ground.server, client)
   expect((await post('x', { path: '/other' })).status).toBe(503)
   expect((await post('x', { headers: { 'stripe-signature': 't=1,v1=00' } })).status).toBe(503)
 })

@@ -8,7 +8,6 @@ import type { InboxRule } from '../../../protocol/wire/control.ts'
 import type { ExchangeHandler } from '../../../protocol/wire/exchange/accept.ts'
 import type { ServerOptions } from '../../../server/options.ts'
 import type { Server } from '../../../server/server.ts'
-import { until } from '../../support/until.ts'
 import { type Answer, answer, call, DOMAIN, dial, reading, startServer, type TestClient } from '../fixture.ts'
 
 export const RULE: InboxRule = { route: 'hooks', path: '/webhooks/{name}', methods: ['POST'], mode: 'fallback' }
@@ -90,10 +89,4 @@ export async function makeGround(
     },
   }
   return ground
-}
-
-/** The client leaves, and the server has noticed. */
-export async function leave(ground: Ground, client: TestClient): Promise<void> {
-  client.ws.terminate()
-  await until(() => ground.server.sessions().length === 0)
 }

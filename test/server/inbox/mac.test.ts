@@ -14,8 +14,8 @@ import type { InboxOptions } from '../../../server/inbox/options.ts'
 import { needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
 import { until } from '../../support/until.ts'
-import { call, DOMAIN, dial, startServer } from '../fixture.ts'
-import { type Ground, leave, makeGround, RULE } from './fixture.ts'
+import { call, DOMAIN, dial, leave, startServer } from '../fixture.ts'
+import { type Ground, makeGround, RULE } from './fixture.ts'
 import { message } from './messages.ts'
 
 const OURS = Buffer.alloc(32, 'ours').toString('base64')
@@ -123,7 +123,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     return (await write(asked)).map(row => String(row.name))
   }
   const announce = async (hello: object = {}) =>
-    await leave(ground, await dial(ground.server, { hello: { inbox: [RULE], ...hello } }))
+    await leave(ground.server, await dial(ground.server, { hello: { inbox: [RULE], ...hello } }))
   const settled = () => until(async () => (await ground.messages('waiting')).length === 0)
   const dead = async () => (await ground.messages('dead')).map(({ reason }) => reason)
   const store = async (body: string | Buffer, path: string) => {
@@ -361,7 +361,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     await store('by the new one', 'new')
     writeFileSync(secrets, Buffer.alloc(40, 'wrong').toString('base64'))
     await serve()
-    await leave(ground, await ground.connect())
+    await leave(ground.server, await ground.connect())
     await ground.connect()
     await settled()
     expect(await dead()).toEqual(['bad-mac', 'bad-mac'])
@@ -400,7 +400,7 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     const client = await ground.connect()
     await settled()
     expect(await dead()).toEqual(['bad-mac'])
-    await leave(ground, client)
+    await leave(ground.server, client)
     const changed = await store('changed', 'changed')
     await stop()
     await write(`UPDATE messages SET route = 'x' WHERE id = '${changed}'`)

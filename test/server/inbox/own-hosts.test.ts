@@ -1,9 +1,9 @@
 /** Webhooks for a runtime's own host are kept if its token names the host, and only then. */
 import { afterEach, expect, test } from 'vitest'
 import { until } from '../../support/until.ts'
-import { call, dial, token } from '../fixture.ts'
+import { call, dial, leave, token } from '../fixture.ts'
 import { ForgedDirectory } from '../forged-directory.ts'
-import { type Ground, leave, makeGround, RULE } from './fixture.ts'
+import { type Ground, makeGround, RULE } from './fixture.ts'
 
 const HOST = 'hooks.customer.example'
 const RULES = [{ ...RULE, mode: 'always' as const }]
@@ -30,7 +30,7 @@ test('D3: none is kept for a runtime that has the host only by the directory, on
   const client = await connect(['other.example'])
   directory.says(HOST, 'demo')
   expect(await post('there')).toBe(503)
-  await leave(ground, client)
+  await leave(ground.server, client)
   expect(await post('away')).toBe(503)
   expect(await ground.messages()).toEqual([])
 })
@@ -47,7 +47,7 @@ test.each([
 
 test('they are kept while it is offline, even by a server that has restarted meanwhile', async () => {
   const directory = await start()
-  await leave(ground, await connect([HOST]))
+  await leave(ground.server, await connect([HOST]))
   directory.says(HOST, 'demo')
   expect(await post('one')).toBe(202)
   await ground.restart()
@@ -70,7 +70,7 @@ test('a fresh token takes effect at once, and webhooks kept before are still del
   expect(await post('one')).toBe(202)
   await renew([])
   expect(await post('two')).toBe(503)
-  await leave(ground, client)
+  await leave(ground.server, client)
   ground.receiver.says = () => 200
   await connect([])
   await until(async () => (await ground.messages('delivered')).length === 1)

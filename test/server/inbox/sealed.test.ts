@@ -14,8 +14,8 @@ import { discarding } from '../../../protocol/base/guard.ts'
 import { newPrivateKey } from '../../../protocol/sealing/hpke.ts'
 import { FEATURE } from '../../../protocol/wire/control.ts'
 import { until } from '../../support/until.ts'
-import { answer, CONTROL_NAME, dial, makeWorld, token } from '../fixture.ts'
-import { type Ground, leave, makeGround, RULE } from './fixture.ts'
+import { answer, CONTROL_NAME, dial, leave, makeWorld, token } from '../fixture.ts'
+import { type Ground, makeGround, RULE } from './fixture.ts'
 
 let ground: Ground
 const open: (() => Promise<unknown>)[] = []
@@ -151,7 +151,7 @@ test('webhooks sealed for an older client, before a restart and before a rotatio
   const key = makeKey()
   const { announced: inboxKey } = readInboxKeys([key])!
   // An older client sends no features.
-  await leave(ground, await dial(ground.server, { hello: { inbox: [RULE], inboxKey } }))
+  await leave(ground.server, await dial(ground.server, { hello: { inbox: [RULE], inboxKey } }))
   expect((await ground.post('first form')).status).toBe(202)
   await (await joined([key]))()
   for (const body of ['one', 'two', 'three']) expect((await ground.post(body)).status).toBe(202)

@@ -15,8 +15,8 @@ import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../prot
 import { needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
 import { eventually, until } from '../../support/until.ts'
-import { answer, DOMAIN, dial, token } from '../fixture.ts'
-import { type Ground, leave, makeGround, RULE } from './fixture.ts'
+import { answer, DOMAIN, dial, leave, token } from '../fixture.ts'
+import { type Ground, makeGround, RULE } from './fixture.ts'
 
 let ground: Ground
 afterEach(() => ground.close())
@@ -24,12 +24,12 @@ afterEach(() => ground.close())
 /** A server that knows the rules of a runtime, whose client has left. */
 async function startOffline(...options: Parameters<typeof makeGround>): Promise<void> {
   ground = await makeGround(...options)
-  await leave(ground, await ground.connect())
+  await leave(ground.server, await ground.connect())
 }
 
 /** Stored while the runtime is offline. */
 async function store(...bodies: (string | Buffer)[]): Promise<void> {
-  await leave(ground, await ground.connect())
+  await leave(ground.server, await ground.connect())
   for (const body of bodies) expect((await ground.post(body)).status).toBe(202)
 }
 
@@ -79,7 +79,7 @@ test('unreadable rules stop nothing, and are announced again', async () => {
   await edit("UPDATE rules SET rules = 'x'")
   const client = await ground.connect()
   await until(() => ground.receiver.bodies.includes('first'))
-  await leave(ground, client)
+  await leave(ground.server, client)
   expect((await ground.post('second')).status).toBe(202)
 })
 
@@ -134,7 +134,7 @@ test.each([
   ground.receiver.says = () => 500
   expect((await ground.post('a')).status).toBe(500)
   await until(() => store().commits > commits)
-  await leave(ground, client)
+  await leave(ground.server, client)
   await ground.restart()
   expect((await ground.post('b')).status).toBe(503)
   expect(await ground.messages()).toEqual([])
@@ -185,7 +185,7 @@ describe.runIf(needs('postgres'))('in PostgreSQL', () => {
     const postgres = await Postgres.start()
     try {
       ground = await makeGround({ url: postgres.url })
-      await leave(ground, await ground.connect())
+      await leave(ground.server, await ground.connect())
       const parts = async () => await postgres.query('SELECT id FROM sallyport_inbox.parts', 'sallyport')
       const { sender, status } = upload(700_000, 1_400_000)
       await until(async () => (await parts()).length === 1)
@@ -220,7 +220,7 @@ describe.runIf(needs('postgres'))('in PostgreSQL', () => {
       await until(() => !ground.server.stats().inbox!.store.open)
       await postgres.start()
       await until(() => ground.server.stats().inbox!.store.open)
-      await leave(ground, client)
+      await leave(ground.server, client)
       expect((await ground.post('kept')).status).toBe(202)
       await eventually(async () => expect(await paths()).toEqual([RULE.path]))
     } finally {
@@ -292,7 +292,7 @@ test('webhooks that are still arriving take no room in a lane, and nobody queues
   // Set after the deadline for its answer, so it ends later, too.
   await setTimeout(30)
   expect((await ground.post('passes')).status).toBe(200)
-  await leave(ground, client)
+  await leave(ground.server, client)
   for (let i = 0; i < 4; i++) slow.push(upload(10, 20))
   await until(() => ground.server.stats().inbox!.bufferBytes === 50)
   expect((await ground.post('is kept')).status).toBe(202)
@@ -408,13 +408,13 @@ test("rules last thirty days from the client's last connection, however often th
   ground = await makeGround({}, { clock: () => now })
   const connect = async () =>
     await dial(ground.server, { token: await token('demo', { now }), hello: { inbox: [RULE] } })
-  await leave(ground, await connect())
+  await leave(ground.server, await connect())
   await until(() => ground.server.stats().inbox!.store.commits > 0)
   for (let i = 0; i < 3; i++) {
     now += 16 * 3_600_000
     await ground.restart()
   }
-  await leave(ground, await connect())
+  await leave(ground.server, await connect())
   await until(() => ground.server.stats().inbox!.store.commits > 0)
   await ground.server.close({ graceMs: 0 })
   const file = new DatabaseSync(ground.path)

@@ -5,6 +5,7 @@ import { connect as connectTls, TLSSocket } from 'node:tls'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { createAuthority, createReplicaCertificate } from '../../../certs/index.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
+import type { HostPort } from '../../../protocol/base/host-port.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { PendingConnections } from '../../../protocol/http/pending-connections.ts'
 import { preambleText } from '../../../protocol/wire/preamble.ts'
@@ -41,15 +42,36 @@ afterEach(async () => {
   for (const close of closing.splice(0)) await close()
 })
 
+function linkAt(place: HostPort, tls: () => PeerTls, firstId?: number, onUp = () => {}): PeerLink {
+  const link = new PeerLink('far', place, {
+    replica: 'near',
+    address: () => '127.0.0.1:1',
+    tls,
+    session: firstId === undefined ? {} : { firstId },
+    logger: noLogger,
+    now: () => performance.now(),
+    onStanding() {},
+    onSpans() {},
+    onUp,
+    onChange() {},
+  })
+  closing.push(() => link.close())
+  return link
+}
+
+async function makeTls() {
+  const { authority } = await makeWorld()
+  const { certificate, key } = await createReplicaCertificate(authority)
+  return { cert: certificate, key, ca: authority.certificate }
+}
+
 /** A link to a replica that echoes. Its connections have ids for so many streams each. */
 async function begin({
   name = (): string => 'far',
   key = (good: string) => good,
   firstId = LAST_ID - 2 * (STREAMS - 1),
 } = {}): Promise<{ link: PeerLink; listener: PeerListener; port: number; tls: PeerTls; ups: () => number }> {
-  const { authority } = await makeWorld()
-  const made = await createReplicaCertificate(authority)
-  const tls = { cert: made.certificate, key: made.key, ca: authority.certificate }
+  const tls = await makeTls()
   const { server } = sessionPair({ maxStreams: 10_000, backlog: 10_000 })
   const client: SplicedSession = {
     callers: undefined,
@@ -71,22 +93,13 @@ async function begin({
   })
   const place = await listener.listen({ host: '127.0.0.1', port: 0 })
   let ups = 0
-  const link = new PeerLink('far', place, {
-    replica: 'near',
-    address: () => '127.0.0.1:1',
-    tls: () => ({ ...tls, key: key(made.key) }),
-    session: { firstId },
-    logger: noLogger,
-    now: () => performance.now(),
-    onStanding() {},
-    onSpans() {},
-    onUp: () => void ups++,
-    onChange() {},
-  })
-  closing.push(() => {
-    link.close()
-    return listener.close()
-  })
+  const link = linkAt(
+    place,
+    () => ({ ...tls, key: key(tls.key) }),
+    firstId,
+    () => void ups++,
+  )
+  closing.push(() => listener.close())
   await until(() => link.usable)
   return { link, listener, port: place.port, tls, ups: () => ups }
 }
@@ -99,27 +112,8 @@ function ask(link: PeerLink): StreamRecorder {
 
 /** A link that dials `place`, and its certificate. */
 async function linkTo(port: number): Promise<{ link: PeerLink; tls: PeerTls }> {
-  const { authority } = await makeWorld()
-  const made = await createReplicaCertificate(authority)
-  const tls = { cert: made.certificate, key: made.key, ca: authority.certificate }
-  const link = new PeerLink(
-    'far',
-    { host: '127.0.0.1', port },
-    {
-      replica: 'near',
-      address: () => '127.0.0.1:1',
-      tls: () => tls,
-      session: {},
-      logger: noLogger,
-      now: () => performance.now(),
-      onStanding() {},
-      onSpans() {},
-      onUp() {},
-      onChange() {},
-    },
-  )
-  closing.push(() => link.close())
-  return { link, tls }
+  const tls = await makeTls()
+  return { link: linkAt({ host: '127.0.0.1', port }, () => tls), tls }
 }
 
 describe('a link that is not up', () => {
