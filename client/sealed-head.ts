@@ -18,7 +18,7 @@ interface SealedHead {
 }
 
 /** Twice as many fields and trailers as a head on the wire may have. */
-const MOST_FIELDS = 1000
+const MAX_FIELDS = 1000
 /** Fields that are dropped: we set the framing ourselves, and the caller is given beside the fields. */
 const DROPPED: ReadonlySet<string> = new Set(['host', 'content-length', 'transfer-encoding', 'expect'])
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
@@ -45,7 +45,7 @@ function isCount(value: unknown): value is number {
 }
 
 function readFields(value: unknown): HeaderList {
-  if (!Array.isArray(value) || value.length % 2 !== 0 || value.length > 2 * MOST_FIELDS)
+  if (!Array.isArray(value) || value.length % 2 !== 0 || value.length > 2 * MAX_FIELDS)
     throw new Error('the fields are not valid')
   const fields: HeaderList = []
   for (let i = 0; i < value.length; i += 2) {

@@ -102,7 +102,7 @@ export class ClientSession implements SessionView {
   /** Whether we have answered the server's drain. */
   #answered = false
   /** The token that was sent in band and not answered yet. */
-  #asked: string | undefined
+  #pendingToken: string | undefined
   #nextToken: string | undefined
   /** Resolves when the server has answered our drain, or the session has ended. */
   readonly #drained = Promise.withResolvers<void>()
@@ -200,17 +200,17 @@ export class ClientSession implements SessionView {
   /** Sends a fresh token in band. One at a time: while one awaits its answer, only the latest other token is kept for sending next. */
   reauth(token: string): void {
     if (this.#state === 'hello' || this.#state === 'closed') return
-    if (this.#asked !== undefined) {
+    if (this.#pendingToken !== undefined) {
       this.#nextToken = token
       return
     }
-    this.#asked = token
+    this.#pendingToken = token
     this.#session.control({ type: 'reauth', token })
   }
 
   /** Answers the server's question about the targets. */
   checked(answer: Omit<CheckAnswered, 'type'>): void {
-    this.#say({ type: 'checked', ...answer })
+    this.#send({ type: 'checked', ...answer })
   }
 
   /** Number of open streams. */
@@ -269,7 +269,7 @@ export class ClientSession implements SessionView {
 
   #control(text: string): void {
     if (!this.#controls.take(performance.now())) {
-      this.#broken('too many control messages')
+      this.#endForProtocolError('too many control messages')
       return
     }
     try {
@@ -277,12 +277,12 @@ export class ClientSession implements SessionView {
       if (message !== undefined) this.#dispatch(message)
     } catch (error) {
       this.#owner.logger.warn({ session: this.id, err: toSallyportError(error) }, 'the server broke the protocol')
-      this.#broken('protocol error')
+      this.#endForProtocolError('protocol error')
     }
   }
 
   /** Ends the session for a protocol error. Whatever farewell the server sent earlier is not the reason. */
-  #broken(reason: string): void {
+  #endForProtocolError(reason: string): void {
     this.farewell = undefined
     this.#session.close(reason, CLOSE.protocolError)
   }
@@ -353,7 +353,7 @@ export class ClientSession implements SessionView {
     const { tracing } = this.#owner
     if (tracing !== 'server') return tracing
     if (!features.includes(FEATURE.spans)) return undefined
-    const tracer = new SpanReturn({ guard: this.#guard, send: message => this.#say(message) })
+    const tracer = new SpanReturn({ guard: this.#guard, send: message => this.#send(message) })
     this.#returned = tracer
     return { tracer, ratio: 0, parentBased: true }
   }
@@ -363,7 +363,7 @@ export class ClientSession implements SessionView {
     return traced ? this.#tracing : undefined
   }
 
-  #say(message: object): void {
+  #send(message: object): void {
     if (this.#state !== 'closed') this.#session.control(message)
   }
 
@@ -388,10 +388,10 @@ export class ClientSession implements SessionView {
   }
 
   #reauthAnswered(accepted: boolean, requestId: string | undefined): void {
-    const asked = this.#asked
+    const asked = this.#pendingToken
     if (asked === undefined) return
     const next = this.#nextToken
-    this.#asked = undefined
+    this.#pendingToken = undefined
     this.#nextToken = undefined
     this.#owner.onReauth(this, asked, accepted, requestId)
     if (next !== undefined) this.reauth(next)

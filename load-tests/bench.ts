@@ -11,7 +11,7 @@ import { stopAll } from './lib/processes.ts'
 import { Progress } from './lib/progress.ts'
 import { writeReport } from './lib/report.ts'
 import { makeSecrets } from './lib/secrets.ts'
-import { asText, type Section, wrongOf } from './lib/section.ts'
+import { asText, countWrong, type Section } from './lib/section.ts'
 import { assess } from './lib/targets.ts'
 import { stopWorkers } from './lib/worker.ts'
 import { GIB, MIB_4, MIB_100 } from './scenarios/bulk.ts'
@@ -168,7 +168,7 @@ async function runBench(options: Options): Promise<number> {
   for (const { about, must, goal, measured, reached } of targets)
     print(`${about.padEnd(48)} ${measured.padStart(8)}   must ${must}, goal ${goal}: ${reached}\n`)
   print(`\n${writeReport(out, { title, environment, sections, skipped, targets })}\n`)
-  const wrong = sections.reduce((sum, section) => sum + wrongOf(section), 0)
+  const wrong = sections.reduce((sum, section) => sum + countWrong(section), 0)
   if (wrong > 0) print(`\x1b[31m${wrong} answers were wrong, short or missing\x1b[0m\n`)
   if (isInterrupted) return 130
   return wrong > 0 || failures.length > 0 ? 1 : 0

@@ -79,7 +79,7 @@ export async function probeOutside(
     note('outside-reach', 'fail', `${where}: ${(error as Error).message}; stop the server for this check`)
   }
   try {
-    if (standIn !== undefined) await goThrough(new Outside(config, standIn, ca), standIn, codes, note, quietMs)
+    if (standIn !== undefined) await probeAll(new Outside(config, standIn, ca), standIn, codes, note, quietMs)
   } finally {
     standIn?.close()
   }
@@ -97,7 +97,7 @@ async function listen(config: ServerConfig, quietMs: number): Promise<StandIn> {
 
 type Note = (code: Code, status: Probe['status'], found: string) => void
 
-async function goThrough(
+async function probeAll(
   outside: Outside,
   standIn: StandIn,
   codes: readonly Code[],

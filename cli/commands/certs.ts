@@ -97,7 +97,7 @@ async function renewed(args: Arguments, report: CertificateReport): Promise<Outp
   const signer = readAuthority(args, dirname(path))
   if (isAuthority(keyFile, signer.where))
     throw configurationError(`${keyFile} is the authority: give a different --key`)
-  const made = await checked(() => likewise(signer.authority, report, validity(args)), signer.where)
+  const made = await checked(() => reissue(signer.authority, report, validity(args)), signer.where)
   const [fresh] = inspectCertificates(made.certificate)
   if (!isDeepStrictEqual(identityOf(fresh!), identityOf(report))) {
     throw configurationError(
@@ -117,7 +117,7 @@ function identityOf({ names, usages }: CertificateReport): unknown {
 }
 
 /** A certificate of the same kind and for the same names. */
-function likewise(
+function reissue(
   authority: CertificateAndKey,
   { names, runtime, usages }: CertificateReport,
   validity: { validDays?: number },

@@ -6,7 +6,7 @@ import { EXIT, Failure, usageError } from '../failure.ts'
 import { hasSwitch, optionalCount, optionalFlag, readAs, readInput, readUrl } from '../options.ts'
 
 /** More than this needs `--yes`. */
-const CAREFUL = { rate: 200, durationMs: 60_000 } as const
+const MAX_UNCONFIRMED = { rate: 200, durationMs: 60_000 } as const
 
 export const runLoadTest: Run = async (args, io) => {
   const serve = optionalFlag(args, 'serve')
@@ -50,9 +50,11 @@ function readOptions(args: Arguments): Omit<DeploymentOptions, 'print' | 'note' 
     only: args.flags.get('only'),
     out: optionalFlag(args, 'out') ?? 'sallyport-load-test',
   }
-  const isHeavy = (options.rate ?? Infinity) > CAREFUL.rate || options.durationMs > CAREFUL.durationMs
+  const isHeavy = (options.rate ?? Infinity) > MAX_UNCONFIRMED.rate || options.durationMs > MAX_UNCONFIRMED.durationMs
   if (isHeavy && !hasSwitch(args, 'yes'))
-    throw usageError(`more than ${CAREFUL.rate} requests/s or ${CAREFUL.durationMs / 1000} s needs --yes`)
+    throw usageError(
+      `more than ${MAX_UNCONFIRMED.rate} requests/s or ${MAX_UNCONFIRMED.durationMs / 1000} s needs --yes`,
+    )
   return options
 }
 

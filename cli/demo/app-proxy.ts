@@ -23,7 +23,7 @@ const ROUTES: Record<string, Answer> = {
 
 /** Open event streams that send the next event only after the caller has confirmed the last one. */
 const streams = new Map<string, () => void>()
-const MOST_STREAMS = 100
+const MAX_STREAMS = 100
 
 const server = createServer((request, response) => {
   const url = new URL(request.url ?? '/', 'http://app-proxy')
@@ -78,7 +78,7 @@ function ticks(request: IncomingMessage, response: ServerResponse): void {
 
 function eventsByCause(_: IncomingMessage, response: ServerResponse, url: URL): void {
   const key = url.searchParams.get('key') ?? ''
-  if (streams.size >= MOST_STREAMS || streams.has(key)) {
+  if (streams.size >= MAX_STREAMS || streams.has(key)) {
     json(response, 409, { error: 'key is taken' })
     return
   }

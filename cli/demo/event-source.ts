@@ -16,9 +16,9 @@ import { posix } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { checkDelivery, HookError, mediaType } from './github-hook.ts'
 
-const MOST_BYTES = 1_048_576
+const MAX_BYTES = 1_048_576
 /** Go's server reads up to this much of an unwanted body before it answers, so that the connection can be reused. */
-const MOST_UNWANTED_BYTES = 262_144
+const MAX_UNWANTED_BYTES = 262_144
 /** If the body is longer, it half-closes, and waits this long for the caller to read the answer. */
 const LINGER_MS = 500
 const PLAIN = 'text/plain; charset=utf-8'
@@ -33,7 +33,7 @@ process.on('SIGUSR2', () => {
 })
 let activeMs = Number.POSITIVE_INFINITY
 
-const limits = { maxHeaderSize: MOST_BYTES, keepAliveTimeout: 0, requestTimeout: 0, headersTimeout: 0 }
+const limits = { maxHeaderSize: MAX_BYTES, keepAliveTimeout: 0, requestTimeout: 0, headersTimeout: 0 }
 const server = createServer({ ...limits, requireHostHeader: false }, (request, response) => begin(request, response))
 server.on('checkContinue', (request, response) => begin(request, response, () => response.writeContinue()))
 server.on('checkExpectation', (_, response) => {
@@ -158,7 +158,7 @@ class Body {
     this.#asked = true
     this.#wanted()
     const chunks: Buffer[] = []
-    if (await this.#take(MOST_BYTES, chunk => chunks.push(chunk))) return Buffer.concat(chunks)
+    if (await this.#take(MAX_BYTES, chunk => chunks.push(chunk))) return Buffer.concat(chunks)
     this.tooLarge = true
     throw new HookError('http: request body too large')
   }
@@ -174,8 +174,8 @@ class Body {
   /** Reads the rest of the body, unless that is too much. */
   async rest(): Promise<boolean> {
     const left = Number(this.#request.headers['content-length'] ?? 0) - this.#bytes
-    if (left >= MOST_UNWANTED_BYTES) return false
-    return await this.#take(MOST_UNWANTED_BYTES, () => {})
+    if (left >= MAX_UNWANTED_BYTES) return false
+    return await this.#take(MAX_UNWANTED_BYTES, () => {})
   }
 
   /** Whether the body ended within `most` bytes. */

@@ -139,7 +139,7 @@ export function migrateFrp(configuration: unknown, domain: string): Migration {
   const started = all.list('start')
   const routes: Runtimes = new Map()
   for (const proxy of all.tables('proxies')) {
-    const off = whyOff(proxy, started)
+    const off = reasonOff(proxy, started)
     if (off === undefined) migrateProxy(proxy, domain, routes, notes)
     else notes.push(`proxy ${nameOf(proxy)}: not converted: ${off}`)
   }
@@ -198,7 +198,7 @@ function nameOf(proxy: Table): string {
 }
 
 /** frp serves only enabled proxies. A disabled one must not become reachable here. */
-function whyOff(proxy: Table, started: readonly string[]): string | undefined {
+function reasonOff(proxy: Table, started: readonly string[]): string | undefined {
   if (proxy.flag('enabled') === false) return 'it is switched off (enabled = false)'
   return started.length > 0 && !started.includes(nameOf(proxy)) ? 'start leaves it out' : undefined
 }
@@ -206,32 +206,32 @@ function whyOff(proxy: Table, started: readonly string[]): string | undefined {
 function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: string[]): void {
   const name = nameOf(proxy)
   const type = proxy.text('type') ?? 'tcp'
-  const say = (text: string) => {
+  const addNote = (text: string) => {
     notes.push(`proxy ${name}: ${text}`)
   }
   if (type !== 'http' && type !== 'https') {
-    say(`not converted: ${RAW_TYPES[type] ?? `type ${type}`}, and Sallyport carries HTTP; keep frp for it`)
+    addNote(`not converted: ${RAW_TYPES[type] ?? `type ${type}`}, and Sallyport carries HTTP; keep frp for it`)
     return
   }
   // Without the password, the protected service would be open.
   if (proxy.text('httpUser') !== undefined || proxy.text('httpPassword') !== undefined) {
-    say(
+    addNote(
       'not converted: it asks callers for a password; let the target or an identity proxy do that, then remove httpUser',
     )
     return
   }
-  const target = targetOf(proxy, type, say)
+  const target = targetOf(proxy, type, addNote)
   if (target === undefined) return
-  const hosts = runtimesOf(proxy, domain, say)
-  if (hosts.length === 0) say('not converted: it has neither subdomain nor customDomains')
+  const hosts = runtimesOf(proxy, domain, addNote)
+  if (hosts.length === 0) addNote('not converted: it has neither subdomain nor customDomains')
   const paths = proxy.list('locations')
-  if (paths.some(path => path !== '/')) say('a path matches whole segments here: /a is /a and /a/..., not /ab')
+  if (paths.some(path => path !== '/')) addNote('a path matches whole segments here: /a is /a and /a/..., not /ab')
   const { address, local, ...rest } = target
   for (const runtime of hosts) {
     const found = runtimes.get(runtime) ?? { routes: [] as Row[], leads: new Map<string, string>() }
     const before = found.leads.get(address) ?? local
     if (before !== local) {
-      say(
+      addNote(
         `not converted: ${address} of ${runtime}.${domain} already leads to ${before}; hostHeaderRewrite tells them apart`,
       )
       continue
@@ -242,13 +242,13 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
       const row = { name: index === 0 ? name : `${name}-${index + 1}`, match: { path }, ...rest }
       const other = found.routes.find(({ match }) => match.path === path)
       if (other === undefined) found.routes.push(row)
-      else say(`not converted: ${other.name} already has ${path} of ${runtime}.${domain}`)
+      else addNote(`not converted: ${other.name} already has ${path} of ${runtime}.${domain}`)
     }
   }
   notes.push(...left(proxy.unread).map(text => `proxy ${name}: ${text}`))
 }
 
-type Say = (text: string) => void
+type AddNote = (text: string) => void
 
 interface Target {
   readonly target: string
@@ -260,26 +260,26 @@ interface Target {
   readonly local: string
 }
 
-function targetOf(proxy: Table, type: string, say: Say): Target | undefined {
+function targetOf(proxy: Table, type: string, addNote: AddNote): Target | undefined {
   const plugin = proxy.table('plugin')
   const kind = plugin.text('type')
   const scheme = kind === undefined ? (type === 'https' ? 'https' : 'http') : PLUGINS[kind]
   if (scheme === undefined) {
-    say(`not converted: the plugin ${kind} has no counterpart`)
+    addNote(`not converted: the plugin ${kind} has no counterpart`)
     return undefined
   }
   if (type === 'https') {
     for (const key of ['crtPath', 'keyPath']) plugin.text(key)
-    say('the server terminates TLS with its own certificate; frp passes it through to the client')
+    addNote('the server terminates TLS with its own certificate; frp passes it through to the client')
   }
   if (scheme === 'https')
-    say('the certificate of the target is checked, unlike in frp; trust a private one with tls.ca of its route')
+    addNote('the certificate of the target is checked, unlike in frp; trust a private one with tls.ca of its route')
   const local =
     kind === undefined
       ? `${proxy.text('localIP') ?? '127.0.0.1'}:${proxy.text('localPort') ?? '80'}`
       : plugin.text('localAddr')
   if (local === undefined || !/^[^\s/:]+:\d{1,5}$/.test(local)) {
-    say(`not converted: ${local ?? 'nothing'} is not an address of a target`)
+    addNote(`not converted: ${local ?? 'nothing'} is not an address of a target`)
     return undefined
   }
   const from = kind === undefined ? proxy : plugin
@@ -299,11 +299,11 @@ function targetOf(proxy: Table, type: string, say: Say): Target | undefined {
 }
 
 /** The runtimes for the names that a proxy is called by. */
-function runtimesOf(proxy: Table, domain: string, say: Say): string[] {
+function runtimesOf(proxy: Table, domain: string, addNote: AddNote): string[] {
   const runtimes = new Set<string>()
   const add = (label: string, of: string) => {
     if (isDnsLabel(label.toLowerCase())) runtimes.add(label.toLowerCase())
-    else say(`not converted: ${of} does not make a runtime name`)
+    else addNote(`not converted: ${of} does not make a runtime name`)
   }
   const subdomain = proxy.text('subdomain')
   if (subdomain !== undefined) add(subdomain, subdomain)
@@ -311,7 +311,7 @@ function runtimesOf(proxy: Table, domain: string, say: Say): string[] {
     const label = name.split('.')[0]!
     add(label, name)
     if (name.toLowerCase() !== `${label}.${domain}`.toLowerCase()) {
-      say(`${name} is not under ${domain}: callers use ${label}.${domain}`)
+      addNote(`${name} is not under ${domain}: callers use ${label}.${domain}`)
     }
   }
   return [...runtimes]

@@ -14,9 +14,9 @@ const LONG_PAUSE_MS = 1000
 /** Errors that mean that the reader is gone for good. */
 const GONE: ReadonlySet<string | undefined> = new Set(['EPIPE', 'ECONNRESET', 'ENOTCONN', 'EBADF'])
 /** How long the process may wait at its end for a reader to take what is left. */
-const LAST_MS = 500
+const MAX_FLUSH_MS = 500
 /** How long a write in flight may take to precede the rest. */
-const MOMENT_MS = 10
+const IN_FLIGHT_MS = 10
 /** A write that takes this long is stuck at a stopped terminal or a full pipe, and the rest would get stuck, too. */
 const STUCK_MS = 100
 
@@ -31,7 +31,7 @@ export class BufferedStderr {
   #gone = false
   #inFlight = false
   #inFlightSince = 0
-  readonly #guard = guardWith(() => this.#lose())
+  readonly #guard = guardWith(() => this.#giveUp())
 
   /** `onDropped` must write a line about the dropped lines. */
   constructor(onDropped: (lines: number) => void = () => {}) {
@@ -87,13 +87,13 @@ export class BufferedStderr {
   })
 
   #onError(error: NodeJS.ErrnoException): void {
-    if (GONE.has(error.code)) this.#lose()
-    else setTimeout(this.#again, error.code === 'EAGAIN' ? PAUSE_MS : LONG_PAUSE_MS).unref()
+    if (GONE.has(error.code)) this.#giveUp()
+    else setTimeout(this.#retry, error.code === 'EAGAIN' ? PAUSE_MS : LONG_PAUSE_MS).unref()
   }
 
-  readonly #again = this.#guard(() => this.#write())
+  readonly #retry = this.#guard(() => this.#write())
 
-  #lose(): void {
+  #giveUp(): void {
     this.#gone = true
     this.#lines = []
     this.#text = undefined
@@ -102,9 +102,9 @@ export class BufferedStderr {
   /** Writes what is left at the end of the process, as long as it is accepted. */
   flushSync(): void {
     if (this.#inFlight && performance.now() - this.#inFlightSince > STUCK_MS) return
-    const deadline = performance.now() + LAST_MS
+    const deadline = performance.now() + MAX_FLUSH_MS
     // A write in flight already belongs to the system.
-    if (this.#inFlight && this.#lines.length > 0) pause(MOMENT_MS)
+    if (this.#inFlight && this.#lines.length > 0) pause(IN_FLIGHT_MS)
     let text = this.#inFlight ? undefined : this.#text
     for (text ??= this.#take(); text !== undefined; text = this.#take()) {
       while (text.length > 0) {

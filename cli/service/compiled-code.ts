@@ -14,10 +14,10 @@ const START_MS = 60_000
 /** V8's default. */
 const COLLECTIONS = 2
 /** Older versions do not know the flags. */
-const LEAST_NODE = 26
+const MIN_NODE_MAJOR = 26
 
 export function keepCompiledCode(logger: Logger): void {
-  if (Number.parseInt(process.versions.node, 10) < LEAST_NODE) return
+  if (Number.parseInt(process.versions.node, 10) < MIN_NODE_MAJOR) return
   setFlagsFromString(`--memory-reducer-delay-ms=${QUIET_MS}`)
   setFlagsFromString('--memory-reducer-gc-count=0')
   const guard = logGuard(logger, 'a flag of V8 could not be set')

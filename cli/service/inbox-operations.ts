@@ -10,19 +10,19 @@ const STATES = ['waiting', 'dead', 'delivered'] as const
 /** How many webhooks are changed at a time. */
 const PAGE = 10_000
 /** Most webhooks in one message between replicas. */
-const MOST_LISTED = 4000
+const MAX_LISTED = 4000
 /** Default number of webhooks in an answer. */
-const LISTED = 200
+const DEFAULT_LISTED = 200
 /** Most characters of the ids that a page of the list continues after, one per replica. */
-const MOST_BEFORE = 8192
+const MAX_BEFORE_CHARS = 8192
 /** Longer bodies are not shown. They must be requested part by part. */
 const SHOWN_BYTES = 512 * 1024
 /** More parts than the longest body may have. */
-const MOST_PARTS = 10_000
+const MAX_PARTS = 10_000
 
 /** The webhooks that match. Empty without an inbox. */
 export async function listMessages(server: Server, body: Body): Promise<object[]> {
-  const limit = Math.min(Number(body.limit ?? LISTED) || LISTED, MOST_LISTED)
+  const limit = Math.min(Number(body.limit ?? DEFAULT_LISTED) || DEFAULT_LISTED, MAX_LISTED)
   return ((await server.inbox?.list({ ...filterOf(body), limit })) ?? []).map(message => shown(server, message))
 }
 
@@ -40,7 +40,7 @@ export async function readMessage(server: Server, body: Body): Promise<object[]>
 export async function readPart(server: Server, body: Body): Promise<object[]> {
   const [id, n] = [textOf(body, 'id'), Number(body.part)]
   if (id === undefined) throw new TypeError('give an id')
-  if (!Number.isInteger(n) || n < 0 || n > MOST_PARTS) throw new TypeError(`part must be a number up to ${MOST_PARTS}`)
+  if (!Number.isInteger(n) || n < 0 || n > MAX_PARTS) throw new TypeError(`part must be a number up to ${MAX_PARTS}`)
   const bytes = await server.inbox?.readPart(id, n)
   return bytes === undefined ? [] : [{ part: Buffer.from(bytes).toString('base64') }]
 }
@@ -112,6 +112,10 @@ function filterOf(body: Body): Omit<Filter, 'limit'> {
   const sinceMs = since === undefined ? undefined : Number(since)
   return {
     ...{ runtime: textOf(body, 'runtime'), lane: textOf(body, 'lane'), id: textOf(body, 'id') },
-    ...{ state: state as Filter['state'], since: sinceMs, before: textOf(body, 'before', MOST_BEFORE)?.split(',') },
+    ...{
+      state: state as Filter['state'],
+      since: sinceMs,
+      before: textOf(body, 'before', MAX_BEFORE_CHARS)?.split(','),
+    },
   }
 }

@@ -19,7 +19,7 @@ const BUSY_MS = 5
 const CALM_MS = 10
 const IDLE_MS = 100
 /** After this many looks without flowing bytes, the process counts as idle. */
-const CALM_LOOKS = 100
+const MAX_CALM_CHECKS = 100
 const FLOWING_BYTES = 64 * 1024
 
 /** Collects until the returned function is called. */
@@ -30,8 +30,8 @@ export function collectReadBuffers(logger: Logger = noLogger): () => void {
   let last = getHeapStatistics()
   /** Bytes that the last collection left, or fewer. */
   let kept = last
-  let calmLooks = 0
-  const look = guard(() => {
+  let calmChecks = 0
+  const check = guard(() => {
     let now = getHeapStatistics()
     const flows = Math.abs(now.external_memory - last.external_memory) > FLOWING_BYTES
     const buffers = now.external_memory - kept.external_memory
@@ -45,14 +45,14 @@ export function collectReadBuffers(logger: Logger = noLogger): () => void {
       kept = now
     }
     last = now
-    calmLooks = flows ? 0 : calmLooks + 1
-    const nextMs = flows ? BUSY_MS : calmLooks < CALM_LOOKS ? CALM_MS : IDLE_MS
+    calmChecks = flows ? 0 : calmChecks + 1
+    const nextMs = flows ? BUSY_MS : calmChecks < MAX_CALM_CHECKS ? CALM_MS : IDLE_MS
     // This runs up to 200 times per second. Reusing the timer makes no garbage.
     if (nextMs === waitMs) timer.refresh()
-    else timer = setTimeout(look, nextMs).unref()
+    else timer = setTimeout(check, nextMs).unref()
     waitMs = nextMs
   })
-  let timer = setTimeout(look, waitMs).unref()
+  let timer = setTimeout(check, waitMs).unref()
   return () => clearTimeout(timer)
 }
 

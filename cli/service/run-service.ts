@@ -12,7 +12,7 @@ import { keepCompiledCode } from './compiled-code.ts'
 import { demandListeners, forgetSockets, type GivenSockets, givenSockets } from './given-sockets.ts'
 import { openLog } from './log.ts'
 import { collectReadBuffers } from './read-buffers.ts'
-import { awaitStop, unlessGivenUp, unlessNow } from './stop.ts'
+import { awaitStop, unlessGivenUp, untilSecondSignal } from './stop.ts'
 
 /** Settings that `runService` itself reads. */
 interface CommonConfig {
@@ -115,7 +115,7 @@ export async function runService(
     const ended = await Promise.race([stop.stopped.then(() => EXIT.ok), service.ended ?? new Promise<never>(() => {})])
     admin.stopping()
     terminal?.note(`stopping: open requests have ${formatDuration(values.grace)} to finish; Ctrl-C again stops at once`)
-    await unlessNow(service.close({ graceMs: values.grace }), stop.now)
+    await untilSecondSignal(service.close({ graceMs: values.grace }), stop.now)
     if (stop.now.aborted) return EXIT.runtime
     logger.info({}, 'stopped')
     return ended

@@ -7,7 +7,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 const ECHO_MS = 100
 const ECHOED: readonly string[] = ['SIGINT', 'SIGHUP']
 
-const ENDING = ['SIGTERM', 'SIGINT']
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT']
 /** Signals that make other programs reload files or reopen logs. Without a handler, they would end us or open a debugger. */
 const IGNORED = ['SIGHUP', 'SIGUSR1', 'SIGUSR2']
 
@@ -47,12 +47,12 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
   const onOther = guard((signal: string) =>
     logger.info({ signal }, 'this signal does nothing: changed files are reloaded automatically'),
   )
-  const ending = hasTerminal ? [...ENDING, 'SIGHUP'] : ENDING
-  const others = IGNORED.filter(signal => !ending.includes(signal))
-  for (const signal of ending) process.on(signal, onSignal)
+  const signals = hasTerminal ? [...STOP_SIGNALS, 'SIGHUP'] : STOP_SIGNALS
+  const others = IGNORED.filter(signal => !signals.includes(signal))
+  for (const signal of signals) process.on(signal, onSignal)
   for (const signal of others) process.on(signal, onOther)
   const close = () => {
-    for (const signal of ending) process.off(signal, onSignal)
+    for (const signal of signals) process.off(signal, onSignal)
     for (const signal of others) process.off(signal, onOther)
   }
   const die = () => {
@@ -66,7 +66,7 @@ export function awaitStop(logger: Logger, hasTerminal = isatty(0)): StopSignal {
 /** How long the rest may take after giving up. The directory is notified, and has 2 s to answer. */
 const GIVE_UP_MS = 3000
 /** How long the log may take to write its last lines. */
-const LAST_WORDS_MS = 50
+const LOG_FLUSH_MS = 50
 
 /**
  * Returns the result of `starting`, or undefined if it failed after the first signal. If it does not end soon after that, or a
@@ -91,7 +91,7 @@ export async function unlessGivenUp<T>(starting: Promise<T>, stop: StopSignal, l
   })
   const died = late.then(async () => {
     logger.warn({}, 'the start is stuck: the signal ends the process')
-    await pause(LAST_WORDS_MS)
+    await pause(LOG_FLUSH_MS)
     stop.die()
     return undefined
   })
@@ -105,7 +105,7 @@ export async function unlessGivenUp<T>(starting: Promise<T>, stop: StopSignal, l
 }
 
 /** Waits for `closing`, but not beyond the second signal. */
-export async function unlessNow(closing: Promise<void>, now: AbortSignal): Promise<void> {
+export async function untilSecondSignal(closing: Promise<void>, now: AbortSignal): Promise<void> {
   if (now.aborted) return
   const { promise, resolve } = Promise.withResolvers<unknown>()
   now.addEventListener('abort', resolve)

@@ -58,7 +58,7 @@ export class Terminal {
   /** Rows that will replace the last ones. */
   #next: readonly string[] | undefined
   /** Requests that were only counted. */
-  #unsaid = 0
+  #unshown = 0
   #timer: NodeJS.Timeout | undefined
 
   constructor(screen: Screen, now: () => Date = () => new Date()) {
@@ -74,7 +74,7 @@ export class Terminal {
 
   /** Shows an event. */
   note(text: string): void {
-    if (this.#screen.shows !== 'failures') this.#say(text, [[`${this.#time}  `, 'dim']], text)
+    if (this.#screen.shows !== 'failures') this.#showText(text, [[`${this.#time}  `, 'dim']], text)
   }
 
   /** Shows a log line. */
@@ -89,7 +89,7 @@ export class Terminal {
       [`${this.#time}  `, 'dim'],
       [`${name} `, LEVEL_COLOURS[name]],
     ]
-    this.#say(`${name} ${said}`, head, `${said}${rest.join('')}`)
+    this.#showText(`${name} ${said}`, head, `${said}${rest.join('')}`)
   }
 
   exchange(exchange: ExchangeRecord): void {
@@ -97,8 +97,8 @@ export class Terminal {
     const key = `${status} ${method} ${path} ${code ?? ''}`
     if (key !== this.#last.key) {
       if (!this.#lines.take(performance.now())) {
-        this.#unsaid++
-        this.#soon()
+        this.#unshown++
+        this.#flushSoon()
         return
       }
       this.#advice = this.#adviceOn(code)
@@ -135,7 +135,7 @@ export class Terminal {
     return this.#paint(exchangeLine(exchange, this.#time, this.#width, times))
   }
 
-  #say(key: string, head: readonly Piece[], text: string): void {
+  #showText(key: string, head: readonly Piece[], text: string): void {
     this.#show(key, times => this.#rows(head, times > 1 ? `${text} (x${times})` : text))
   }
 
@@ -154,7 +154,7 @@ export class Terminal {
     if (isRepeat) {
       this.#next = rows
       this.#last = { ...this.#last, times }
-      this.#soon()
+      this.#flushSoon()
       return
     }
     this.#put(rows)
@@ -164,10 +164,10 @@ export class Terminal {
   /** Whether the last rows can be replaced: the window was not resized, and no character may be wide, so the row count is right. */
   #canRewrite(): boolean {
     const { rows, columns } = this.#last
-    return this.#unsaid === 0 && columns === this.#screen.columns && !rows.some(hasWide)
+    return this.#unshown === 0 && columns === this.#screen.columns && !rows.some(hasWide)
   }
 
-  #soon(): void {
+  #flushSoon(): void {
     const due = this.#guard(() => this.#flush())
     this.#timer ??= setTimeout(due, REFRESH_MS).unref()
   }
@@ -185,9 +185,9 @@ export class Terminal {
       this.#put(rows)
       this.#last = { ...this.#last, rows }
     }
-    if (this.#unsaid === 0) return
-    this.#put([this.#paint([[`${this.#time}  and ${this.#unsaid} more`, 'dim']])])
-    this.#unsaid = 0
+    if (this.#unshown === 0) return
+    this.#put([this.#paint([[`${this.#time}  and ${this.#unshown} more`, 'dim']])])
+    this.#unshown = 0
     this.#last = NOTHING
   }
 

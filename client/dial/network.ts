@@ -17,7 +17,7 @@ interface NetworkWatchOptions {
 /** Each look takes about 50 µs. */
 const LOOK_MS = 1000
 /** If a look is this late by the wall clock, the machine or this process slept. */
-const SLEPT_MS = 5000
+const MIN_SLEEP_MS = 5000
 
 /** Link-local addresses are ignored: they come and go with every container of a machine. */
 const LINK_LOCAL = /^(?:fe80:|169\.254\.)/i
@@ -46,9 +46,9 @@ export class NetworkWatch {
   #look(): void {
     const nowMs = this.#now()
     const jumpMs = nowMs - this.#lookedMs - LOOK_MS
-    const slept = jumpMs >= SLEPT_MS
+    const slept = jumpMs >= MIN_SLEEP_MS
     this.#lookedMs = nowMs
-    if (jumpMs <= -SLEPT_MS) this.#options.onSetBack(-jumpMs)
+    if (jumpMs <= -MIN_SLEEP_MS) this.#options.onSetBack(-jumpMs)
     const before = this.#addresses
     this.#addresses = this.#read()
     const lost = new Set([...before].filter(address => !this.#addresses.has(address)))

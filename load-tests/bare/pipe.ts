@@ -9,7 +9,7 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import process from 'node:process'
 import { WebSocket, WebSocketServer } from 'ws'
 
-const UNSENT_AT_MOST = 1024 * 1024
+const MAX_UNSENT_BYTES = 1024 * 1024
 const OPTIONS = { perMessageDeflate: false, maxPayload: 256 * 1024 } as const
 const [role, ...args] = process.argv.slice(2)
 
@@ -61,9 +61,9 @@ function dial(port: number, ca: string, upstreamPort: number): void {
 function read(socket: Socket, tunnel: WebSocket): void {
   socket.on('data', bytes => {
     tunnel.send(bytes, () => {
-      if (tunnel.bufferedAmount < UNSENT_AT_MOST) socket.resume()
+      if (tunnel.bufferedAmount < MAX_UNSENT_BYTES) socket.resume()
     })
-    if (tunnel.bufferedAmount >= UNSENT_AT_MOST) socket.pause()
+    if (tunnel.bufferedAmount >= MAX_UNSENT_BYTES) socket.pause()
   })
   socket.on('error', () => {})
 }

@@ -4,7 +4,7 @@ import { Generators } from '../lib/generator.ts'
 import type { Place } from '../lib/load.ts'
 import { Progress } from '../lib/progress.ts'
 import { writeReport } from '../lib/report.ts'
-import { asText, type Section, wrongOf } from '../lib/section.ts'
+import { asText, countWrong, type Section } from '../lib/section.ts'
 import { stopWorkers } from '../lib/worker.ts'
 import { Bailout, DEPLOYMENT_SCENARIOS, type Deployment, type DeploymentScenario, ROUNDS } from './scenarios.ts'
 import { hasOurService, type LoadTarget, look } from './target.ts'
@@ -80,7 +80,7 @@ export async function loadTest(options: DeploymentOptions): Promise<number> {
   })
   options.print(`\n${path}\n`)
   if (signal.aborted) return 130
-  const wrong = sections.reduce((sum, section) => sum + wrongOf(section), 0)
+  const wrong = sections.reduce((sum, section) => sum + countWrong(section), 0)
   if (wrong > 0) options.note(`\x1b[31m${wrong} answers were wrong, short or missing\x1b[0m`)
   return wrong > 0 || skipped.some(line => line.startsWith('Stopped')) ? 1 : 0
 }

@@ -19,7 +19,7 @@ export interface Found {
 }
 
 const DEADLINE_MS = 10_000
-const BODY_AT_MOST = 1024 * 1024
+const MAX_BODY_BYTES = 1024 * 1024
 
 /** The URL that the paths of the service are relative to, without a trailing slash. */
 export const base = (target: Place): string => target.url.replace(/\/+$/, '')
@@ -33,7 +33,7 @@ export async function look(target: LoadTarget): Promise<Found> {
   let bytes = 0
   for await (const chunk of response as AsyncIterable<Buffer>) {
     bytes += chunk.length
-    if (bytes > BODY_AT_MOST) break
+    if (bytes > MAX_BODY_BYTES) break
     chunks.push(chunk)
   }
   return {

@@ -50,7 +50,7 @@ export function requestText(place: Place, method: string, fields: Readonly<Recor
 
 const NOTHING = Buffer.alloc(0)
 /** Limit for one answer, including its head. */
-const ANSWER_AT_MOST = 16 * 1024 * 1024
+const MAX_ANSWER_BYTES = 16 * 1024 * 1024
 
 /** Reads answers from a keep-alive connection, one at a time, with a content-length or in chunks. */
 export class AnswerReader {
@@ -72,7 +72,7 @@ export class AnswerReader {
     const status = Number(head.slice(9, 12))
     const found = readBody(head, status, bytes, end + 4)
     if (found === 'more') {
-      if (bytes.length > ANSWER_AT_MOST) this.#onBroken()
+      if (bytes.length > MAX_ANSWER_BYTES) this.#onBroken()
       return
     }
     if (found === 'broken' || found.end !== bytes.length) return void this.#onBroken()

@@ -45,7 +45,7 @@ export interface LoadResult {
 }
 
 /** How many answers it takes for their share of wrong ones to mean something. */
-export const ENOUGH = 20
+export const MIN_REQUESTS = 20
 
 /** Collects answers while a load runs. */
 export class Tally {
@@ -69,7 +69,7 @@ export class Tally {
   }
 
   failed(share: number | undefined): boolean {
-    return share !== undefined && this.#requests >= ENOUGH && this.#wrong / this.#requests >= share
+    return share !== undefined && this.#requests >= MIN_REQUESTS && this.#wrong / this.#requests >= share
   }
 
   result(durationMs = performance.now() - this.#startedAt): LoadResult {

@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { drawChart, escaped } from './charts.ts'
-import { type Cell, grid, type Section, wrongOf } from './section.ts'
+import { type Cell, countWrong, grid, type Section } from './section.ts'
 import type { Assessed } from './targets.ts'
 
 export interface Report {
@@ -24,7 +24,7 @@ export function writeReport(folder: string, report: Report): string {
 }
 
 function page({ title, environment, sections, skipped, targets = [] }: Report): string {
-  const wrong = sections.reduce((sum, section) => sum + wrongOf(section), 0)
+  const wrong = sections.reduce((sum, section) => sum + countWrong(section), 0)
   const verdict =
     wrong === 0
       ? '<p>No answer was wrong, short or missing.</p>'

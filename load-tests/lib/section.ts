@@ -29,7 +29,7 @@ export interface Cell {
   readonly isBad?: boolean
 }
 
-export const wrongOf = (section: Section): number => section.measured.reduce((sum, row) => sum + row.wrong, 0)
+export const countWrong = (section: Section): number => section.measured.reduce((sum, row) => sum + row.wrong, 0)
 
 /** The title row and the rows of the table. The first column names what was measured, and the last counts wrong answers. */
 export function grid({ measured, columns }: Section): { titles: string[]; rows: Cell[][] } {

@@ -6,7 +6,7 @@ const [port, roundTripMs, bytesPerSecond] = process.argv.slice(2).map(Number) as
 const line = { delayMs: roundTripMs / 2, bytesPerSecond, queueMs: 100 }
 const [up, down] = [new Link(line), new Link(line)]
 /** A receiver that is slower than the line holds up only its own connection. */
-const UNSENT_AT_MOST = 4 * 1024 * 1024
+const MAX_UNSENT_BYTES = 4 * 1024 * 1024
 
 const server = createServer({ allowHalfOpen: true, noDelay: true }, near => {
   const far = connect({ port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true })
@@ -19,7 +19,7 @@ function cross(from: Socket, to: Socket, link: Link): void {
     link.send(chunk.length, from, () => {
       if (to.destroyed) return
       to.write(chunk)
-      if (to.writableLength < UNSENT_AT_MOST) return
+      if (to.writableLength < MAX_UNSENT_BYTES) return
       from.pause()
       to.once('drain', () => from.resume())
     })

@@ -11,7 +11,7 @@ export const MIB_4 = 4 * 1024 * 1024
 
 const SIZES = { smoke: [MIB_4], quick: [MIB_100], full: [MIB_100, GIB] } as const
 /** One transfer of 100 MiB takes a tenth of a second in some setups, which is only ten ticks of the CPU clock. */
-const LEAST_MS = { smoke: 0, quick: 400, full: 1_500 } as const
+const MIN_MS = { smoke: 0, quick: 400, full: 1_500 } as const
 const LABELS = { [MIB_4]: '4 MiB', [MIB_100]: '100 MiB', [GIB]: '1 GiB' } as const
 
 /** Large bodies down and up on one connection. Every byte is compared. */
@@ -37,7 +37,7 @@ async function transfers(bench: Bench, direction: 'down' | 'up', bytes: keyof ty
   const measured = await measureSetups(bench, `bulk ${direction}, ${LABELS[bytes]}`, setups, async setup => {
     const task: BulkTask = {
       ...withPath(setup, direction === 'down' ? `${PATHS.bytes}${bytes}` : PATHS.sink),
-      ...{ direction, bytes, leastMs: LEAST_MS[bench.mode] },
+      ...{ direction, bytes, minMs: MIN_MS[bench.mode] },
     }
     const result = await bench.generators.ask<BulkTask, BulkResult>('bulk', task)
     const megabytes = result.bytes / 1e6

@@ -21,7 +21,7 @@ const SETTLE_MS = { smoke: 0, quick: 1_000, full: 5_000 } as const
 /** In a full run, long enough for a round of probes. */
 const WATCH_MS = { smoke: 500, quick: 2_500, full: 10_000 } as const
 /** Repeats for the largest size: V8 collects garbage for some seconds after the handshakes, which the median leaves out. */
-const WATCHES = 3
+const MAX_WATCHES = 3
 
 type SessionsWorker = Worker<SessionsTask, SessionsResult>
 
@@ -93,7 +93,7 @@ async function hold(bench: Bench, kind: Kind, size: number): Promise<Measured> {
     const rss = rssBytes([server.pid])
     const watchMs = WATCH_MS[bench.mode]
     const shares: number[] = []
-    for (let watch = size < 10_000 ? 1 : WATCHES; watch > 0; watch--) {
+    for (let watch = size < 10_000 ? 1 : MAX_WATCHES; watch > 0; watch--) {
       const cpuBefore = cpuMs([server.pid])
       await pause(watchMs)
       shares.push((cpuMs([server.pid]) - cpuBefore) / watchMs)

@@ -4,9 +4,9 @@ import { PATHS, SMALL_BODY } from '../upstream/service.ts'
 import { type Bench, bars, isOnV8, limitNote, measureSetups, type Scenario, UNIT } from './scenario.ts'
 
 /** A point between two others. It leaves out the peers, to save time. */
-const BETWEEN = 8
+const FEW = 8
 /** The first count warms the setups up for all counts. */
-const CONNECTIONS = { smoke: [BETWEEN], quick: [64, 1], full: [64, 1, BETWEEN, 512] } as const
+const CONNECTIONS = { smoke: [FEW], quick: [64, 1], full: [64, 1, FEW, 512] } as const
 /** V8 compiles during the first 100,000 requests, and a little during the next 100,000. */
 const WARM_UP_MS = { smoke: 0, quick: 4_000, full: 10_000 } as const
 /** A setup has been idle for up to a minute before its round. One on V8 needs a second to be as fast as before. */
@@ -28,7 +28,7 @@ export const small: Scenario = {
 
 async function atConnections(bench: Bench, connections: number, warmUp: boolean): Promise<Section> {
   const bare = bench.mode === 'full' ? await bench.setups.pick('bare-mux') : []
-  const all = await (connections === BETWEEN ? bench.setups.ours() : bench.setups.all())
+  const all = await (connections === FEW ? bench.setups.ours() : bench.setups.all())
   const setups = [...all, ...bare]
   const load = (setup: Setup, durationMs: number) =>
     bench.generators.run({ ...withPath(setup, PATHS.small), connections, durationMs, expectBody: SMALL_BODY })

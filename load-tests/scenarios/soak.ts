@@ -17,7 +17,7 @@ const WARM_UP_SHARE = 1 / 3
 /** One more sample is taken shortly before the load ends, with the same connections open. */
 const LATE_SHARE = 0.97
 const KEPT_MEMORY = new URL('../idle/kept-memory.ts', import.meta.url).href
-const COLLECTED_WITHIN_MS = 5_000
+const MAX_COLLECTION_MS = 5_000
 
 interface Sample {
   readonly minutes: number
@@ -68,7 +68,7 @@ async function keptBy(pid: number, folder: string): Promise<number> {
   const file = join(folder, `kept-${pid}`)
   await rm(file, { force: true })
   process.kill(pid, 'SIGUSR2')
-  for (const until = performance.now() + COLLECTED_WITHIN_MS; performance.now() < until; await pause(50)) {
+  for (const until = performance.now() + MAX_COLLECTION_MS; performance.now() < until; await pause(50)) {
     const bytes = await readFile(file, 'utf8').catch(() => undefined)
     if (bytes !== undefined) return Number(bytes) / 1e6
   }

@@ -27,21 +27,21 @@ export const OURS = {
 export type SetupKey = keyof typeof OURS | PeerName
 
 /** Every setup for requests that needs no peer. A quick run has no time for the tunnel's variants. */
-const OF_OURS = {
+const OWN_SETUPS = {
   smoke: ['nginx', 'ingress', 'tunnel', 'tunnel-tls'],
   quick: ['direct', 'nginx', 'http-proxy', 'ingress', 'tunnel'],
   full: (Object.keys(OURS) as (keyof typeof OURS)[]).filter(key => !key.startsWith('bare-')),
 } as const satisfies Record<Mode, readonly SetupKey[]>
 
 /** One setup of each kind. */
-const SOME = {
+const ONE_OF_EACH = {
   smoke: ['nginx', 'ingress', 'tunnel'],
   quick: ['direct', 'nginx', 'tunnel'],
   full: ['direct', 'nginx', 'http-proxy', 'ingress', 'tunnel', 'tunnel-service'],
 } as const satisfies Record<Mode, readonly SetupKey[]>
 
 /** If a peer needs longer for an answer, the answer counts as missing. */
-const STILL_MS = 5_000
+const PEER_ANSWER_MS = 5_000
 
 export class Setups {
   readonly #context: SetupContext
@@ -64,12 +64,12 @@ export class Setups {
 
   /** Every setup for requests that needs no peer. */
   async ours(): Promise<Setup[]> {
-    return this.pick(...OF_OURS[this.#mode])
+    return this.pick(...OWN_SETUPS[this.#mode])
   }
 
   /** One setup of each kind, and the peers. */
   async some(): Promise<Setup[]> {
-    return this.pick(...SOME[this.#mode], ...this.#peers)
+    return this.pick(...ONE_OF_EACH[this.#mode], ...this.#peers)
   }
 
   /** The unit of the ratios, the tunnel, and the peers. */
@@ -116,7 +116,7 @@ export class Setups {
     const living: Setup[] = []
     for (const setup of setups) {
       try {
-        await waitForAnswer(withPath(setup, PATHS.small), STILL_MS)
+        await waitForAnswer(withPath(setup, PATHS.small), PEER_ANSWER_MS)
         living.push(setup)
       } catch {
         this.failed.set(setup.name, 'stopped answering and was left out of the later scenarios')

@@ -79,7 +79,7 @@ export function serverArguments(
 }
 
 /** Limits that are far above what one round stores. */
-const ROOMY = [
+const LARGE_INBOX = [
   '--inbox.messages-per-runtime',
   '1000000',
   '--inbox.bytes-per-runtime',
@@ -99,7 +99,7 @@ export async function startServer(
 ): Promise<SallyportProcess> {
   const { certificate, key } = context.secrets
   const args = [...serverArguments(context, { public: ANY_PORT, control: ANY_PORT }), ...more]
-  if (context.inbox !== undefined) args.push('--inbox', `sqlite:${inboxFile(context)}`, ...ROOMY)
+  if (context.inbox !== undefined) args.push('--inbox', `sqlite:${inboxFile(context)}`, ...LARGE_INBOX)
   if (edgeTls) args.push('--public.tls.cert', certificate, '--public.tls.key', key)
   return command(args, { until: ['public', 'control'], profileTo: context.profileTo })
 }

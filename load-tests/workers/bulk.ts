@@ -15,7 +15,7 @@ export interface BulkTask extends Place {
   /** Starts the next transfer when one is over, until this time has passed. The last one is cut off then. Default: one each. */
   readonly durationMs?: number
   /** Starts further transfers until this time has passed. Each one is completed. */
-  readonly leastMs?: number
+  readonly minMs?: number
 }
 
 export interface BulkResult {
@@ -31,24 +31,24 @@ const CHUNK_BYTES = 256 * 1024
 serveTasks<BulkTask, BulkResult>(async task => {
   const startedAt = performance.now()
   const endsAt = task.durationMs === undefined ? undefined : startedAt + task.durationMs
-  const lastBeginsAt = endsAt ?? startedAt + (task.leastMs ?? 0)
-  const sums = { bytes: 0, transfers: 0, wrong: 0 }
+  const lastBeginsAt = endsAt ?? startedAt + (task.minMs ?? 0)
+  const totals = { bytes: 0, transfers: 0, wrong: 0 }
   const loop = async () => {
-    do await transfer(task, endsAt, sums)
+    do await transfer(task, endsAt, totals)
     while (performance.now() < lastBeginsAt)
   }
   await Promise.all(Array.from({ length: task.streams ?? 1 }, loop))
-  return { ...sums, durationMs: performance.now() - startedAt }
+  return { ...totals, durationMs: performance.now() - startedAt }
 })
 
-type Sums = { bytes: number; transfers: number; wrong: number }
+type Totals = { bytes: number; transfers: number; wrong: number }
 
-async function transfer(task: BulkTask, endsAt: number | undefined, sums: Sums): Promise<void> {
+async function transfer(task: BulkTask, endsAt: number | undefined, totals: Totals): Promise<void> {
   const fields = { connection: 'close', ...(task.direction === 'up' ? { 'content-length': task.bytes } : {}) }
   let isCut = false
   const socket = dial(task, () => {
     socket.write(requestText(task, task.direction === 'down' ? 'GET' : 'PUT', fields))
-    if (task.direction === 'up') void send(socket, task.bytes, sums)
+    if (task.direction === 'up') void send(socket, task.bytes, totals)
   })
   const timer =
     endsAt === undefined
@@ -61,25 +61,25 @@ async function transfer(task: BulkTask, endsAt: number | undefined, sums: Sums):
           Math.max(0, endsAt - performance.now()),
         )
   socket.on('error', () => {})
-  const isRight = task.direction === 'down' ? receive(socket, task.bytes, sums) : readCount(socket, task.bytes)
+  const isRight = task.direction === 'down' ? receive(socket, task.bytes, totals) : readCount(socket, task.bytes)
   await once(socket, 'close').catch(() => {})
   clearTimeout(timer)
   if (isCut) return
-  sums.transfers++
-  if (!isRight()) sums.wrong++
+  totals.transfers++
+  if (!isRight()) totals.wrong++
 }
 
-async function send(socket: Socket, bytes: number, sums: Sums): Promise<void> {
+async function send(socket: Socket, bytes: number, totals: Totals): Promise<void> {
   for (let sent = 0; sent < bytes && !socket.destroyed; ) {
     const chunk = patternAt(sent, Math.min(CHUNK_BYTES, bytes - sent))
     sent += chunk.length
-    sums.bytes += chunk.length
+    totals.bytes += chunk.length
     if (!socket.write(chunk)) await drained(socket)
   }
 }
 
 /** Compares what arrives. Once the socket is closed, reports whether it was complete and correct. */
-function receive(socket: Socket, bytes: number, sums: Sums): () => boolean {
+function receive(socket: Socket, bytes: number, totals: Totals): () => boolean {
   let head: Buffer | undefined = Buffer.alloc(0)
   let position = 0
   let isRight = true
@@ -95,7 +95,7 @@ function receive(socket: Socket, bytes: number, sums: Sums): () => boolean {
     }
     if (isRight && !isPattern(rest, position)) isRight = false
     position += rest.length
-    sums.bytes += rest.length
+    totals.bytes += rest.length
   })
   return () => isRight && position === bytes
 }

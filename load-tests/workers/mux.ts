@@ -71,13 +71,13 @@ function yamuxJsPair(onStream: (stream: Duplex) => void) {
  * once, which saves it the work of opening. Each side counts bytes.
  */
 function yamuxJsExchanges(isOver: () => boolean): Promise<Done> {
-  const client = yamuxJsPair(stream => everyTime(stream, HEAD.length, () => stream.write(ANSWER)))
+  const client = yamuxJsPair(stream => onEach(stream, HEAD.length, () => stream.write(ANSWER)))
   return new Promise(resolve => {
     let count = 0
     let running = CONCURRENCY
     for (let i = 0; i < CONCURRENCY; i++) {
       const stream = client.open() as unknown as Duplex
-      everyTime(stream, ANSWER.length, () => {
+      onEach(stream, ANSWER.length, () => {
         count++
         if (!isOver()) stream.write(HEAD)
         else if (--running === 0) resolve({ count, wrong: 0 })
@@ -88,7 +88,7 @@ function yamuxJsExchanges(isOver: () => boolean): Promise<Done> {
 }
 
 /** Calls `then` whenever that many more bytes have arrived. */
-function everyTime(stream: Duplex, size: number, then: () => void): void {
+function onEach(stream: Duplex, size: number, then: () => void): void {
   let bytes = 0
   stream.on('data', (chunk: Buffer) => {
     for (bytes += chunk.length; bytes >= size; bytes -= size) then()

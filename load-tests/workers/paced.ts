@@ -10,7 +10,7 @@ import { serveTasks } from '../lib/worker.ts'
 const OWN_JITTER_MS = 3
 const REDIAL_MS = 100
 const LAST_ANSWERS_MS = 10_000
-const UNSENT_AT_MOST = 200_000
+const MAX_UNSENT = 200_000
 
 class Paced {
   readonly #load: Load
@@ -39,7 +39,7 @@ class Paced {
     const startedAt = performance.now()
     let sent = 0
     const total = Math.round((rate * durationMs) / 1000)
-    while (sent < total && !this.#tally.failed(bailout) && this.#unsent < UNSENT_AT_MOST) {
+    while (sent < total && !this.#tally.failed(bailout) && this.#unsent < MAX_UNSENT) {
       await new Promise(resolve => setTimeout(resolve, 1))
       const now = performance.now()
       const dueNow = Math.min(total, Math.floor(((now - startedAt) * rate) / 1000))

@@ -58,7 +58,7 @@ serveTasks<SessionsTask, SessionsResult>(async task => {
       back.sessions.length = 0
       return { open: 0 }
     case 'wait-for-return':
-      await allBack(task.timeoutMs)
+      await allReconnected(task.timeoutMs)
       return {
         open: tunnels.reduce((sum, tunnel) => sum + tunnel.stats().sessions.length, 0),
         clientsBackNs: [...back.clients.values()],
@@ -99,7 +99,7 @@ async function openClient(port: number, ca: string, token: string, connections: 
   await whole.promise
 }
 
-async function allBack(timeoutMs: number): Promise<void> {
+async function allReconnected(timeoutMs: number): Promise<void> {
   const deadline = performance.now() + timeoutMs
   const connections = tunnels[0]?.stats().connections.length ?? 1
   while (back.sessions.length < tunnels.length * connections && performance.now() < deadline)

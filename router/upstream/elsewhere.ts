@@ -6,7 +6,7 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 
 /** This machine, and link-local addresses, where clouds serve credentials (169.254.169.254). */
-const HERE = parseCidrs(['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '::/128', '::1/128', 'fe80::/10'])
+const LOCAL_ADDRESSES = parseCidrs(['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '::/128', '::1/128', 'fe80::/10'])
 
 /** `lookup` without addresses of this machine. It is an error if a name has no others. */
 export function elsewhere(lookup: LookupFunction): LookupFunction {
@@ -15,7 +15,7 @@ export function elsewhere(lookup: LookupFunction): LookupFunction {
     const heard = guard((...[error, found, family]: Parameters<typeof answer>) => {
       if (error !== null) return answer(error, found, family)
       const all: LookupAddress[] = Array.isArray(found) ? found : [{ address: found, family: family ?? 0 }]
-      const others = all.filter(({ address }) => !cidrsContain(HERE, address))
+      const others = all.filter(({ address }) => !cidrsContain(LOCAL_ADDRESSES, address))
       const [first] = others
       if (first === undefined) answer(new SallyportError('upstream-name', `${name} resolves to this machine`), '')
       else if (options.all === true) answer(null, others)

@@ -18,7 +18,7 @@ export const MAX_NAMES_WAITING = 1_024
 /** Most names that are remembered as resolved, and as slow. */
 const MAX_REMEMBERED = 1_024
 /** If both kinds wait, this many names that resolved before go first for each of the others. */
-const KNOWN_IN_A_ROW = 64
+const MAX_KNOWN_IN_A_ROW = 64
 /** A name is slow if its lookup failed after more than this. One that succeeded late may have waited for a thread. */
 const SLOW_MS = 1_000
 
@@ -122,7 +122,7 @@ export class NameLookups {
   }
 
   #next(): PendingName | undefined {
-    const turnOfUnknown = this.#knownInARow >= KNOWN_IN_A_ROW && this.#unknown.size > 0
+    const turnOfUnknown = this.#knownInARow >= MAX_KNOWN_IN_A_ROW && this.#unknown.size > 0
     const known = turnOfUnknown ? undefined : this.#known.next()
     this.#knownInARow = known === undefined ? 0 : this.#knownInARow + 1
     return known ?? this.#unknown.next()

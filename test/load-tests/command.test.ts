@@ -8,7 +8,7 @@ import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Report } from '../../load-tests/lib/report.ts'
-import { wrongOf } from '../../load-tests/lib/section.ts'
+import { countWrong } from '../../load-tests/lib/section.ts'
 import { sallyport } from '../cli/run.ts'
 import { type Pair, startPair } from '../support/pair.ts'
 
@@ -76,7 +76,7 @@ test('loads the tunnel and the upstream alone in turn, and verifies every answer
   expect(skipped).toEqual([])
   expect(sections.map(section => section.name)).toEqual(['small', 'webhook', 'bulk', 'websocket', 'sse'])
   for (const section of sections) {
-    expect(wrongOf(section), section.name).toBe(0)
+    expect(countWrong(section), section.name).toBe(0)
     expect(section.measured.map(row => row.key)).toEqual(['tunnel', 'direct'])
   }
   const rate = sections[0]!.measured[0]!.figures.perSecond!.max

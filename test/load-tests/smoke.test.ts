@@ -8,7 +8,7 @@ import { pathToFileURL } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { processTree } from '../../load-tests/lib/cpu.ts'
 import type { Report } from '../../load-tests/lib/report.ts'
-import { wrongOf } from '../../load-tests/lib/section.ts'
+import { countWrong } from '../../load-tests/lib/section.ts'
 import { Browser } from '../support/devtools.ts'
 import { long, needs, short } from '../support/needs.ts'
 
@@ -85,7 +85,7 @@ describe.runIf(needs('nginx'))('the smoke run', () => {
   test('ends well, and no answer was wrong, short or missing', () => {
     expect(ran.code, ran.text).toBe(0)
     expect(report.skipped).toEqual([])
-    for (const section of report.sections) expect(wrongOf(section), section.name).toBe(0)
+    for (const section of report.sections) expect(countWrong(section), section.name).toBe(0)
   })
 
   test('measured every requested scenario, with answers in each row', () => {

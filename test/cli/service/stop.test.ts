@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { awaitStop, type StopSignal, unlessGivenUp, unlessNow } from '../../../cli/service/stop.ts'
+import { awaitStop, type StopSignal, unlessGivenUp, untilSecondSignal } from '../../../cli/service/stop.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 
 let stop: StopSignal
@@ -48,9 +48,9 @@ test('another signal is never an echo', () => {
 })
 
 test('closing is awaited, unless a second signal arrives', async () => {
-  await expect(unlessNow(Promise.resolve(), stop.now)).resolves.toBeUndefined()
+  await expect(untilSecondSignal(Promise.resolve(), stop.now)).resolves.toBeUndefined()
   process.emit('SIGTERM', 'SIGTERM')
-  const waiting = unlessNow(new Promise(() => {}), stop.now)
+  const waiting = untilSecondSignal(new Promise(() => {}), stop.now)
   process.emit('SIGTERM', 'SIGTERM')
   await expect(waiting).resolves.toBeUndefined()
 })
