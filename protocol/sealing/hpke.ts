@@ -10,7 +10,6 @@ import {
   createCipheriv,
   createDecipheriv,
   createHmac,
-  createPrivateKey,
   createPublicKey,
   diffieHellman,
   generateKeyPairSync,
@@ -32,8 +31,7 @@ const KEM_SUITE = Buffer.concat([Buffer.from('KEM'), u16(0x0020)])
 const VERSION = Buffer.from('HPKE-v1')
 const NONE = Buffer.alloc(0)
 const BASE_MODE = Buffer.from([0])
-/** The DER prefixes of the 32 bytes of an X25519 key (RFC 8410). */
-const PRIVATE_DER = Buffer.from('302e020100300506032b656e04220420', 'hex')
+/** The DER prefix of the 32 bytes of a public X25519 key (RFC 8410). */
 const PUBLIC_DER = Buffer.from('302a300506032b656e032100', 'hex')
 
 export interface Sealer {
@@ -107,11 +105,6 @@ export function openerOf(key: Uint8Array, nonce: Buffer = NO_NONCE, aead: Aead =
 
 export function newPrivateKey(): KeyObject {
   return generateKeyPairSync('x25519').privateKey
-}
-
-/** A private key from its 32 bytes. */
-export function privateKeyOf(bytes: Uint8Array): KeyObject {
-  return createPrivateKey({ key: Buffer.concat([PRIVATE_DER, bytes]), format: 'der', type: 'pkcs8' })
 }
 
 /** The 32 bytes of the public key. */

@@ -1,19 +1,16 @@
 /** RFC 9180, appendix A.1.1 (DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-128-GCM, base mode), and what must not open. */
+import { createPrivateKey } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
-import {
-  AES_128_GCM,
-  newPrivateKey,
-  openWith,
-  privateKeyOf,
-  publicBytes,
-  sealFor,
-} from '../../../protocol/sealing/hpke.ts'
+import { AES_128_GCM, newPrivateKey, openWith, publicBytes, sealFor } from '../../../protocol/sealing/hpke.ts'
 
 const hex = (text: string) => Buffer.from(text, 'hex')
+/** A private X25519 key from its 32 bytes, with their DER prefix (RFC 8410). */
+const privateKeyOf = (bytes: string) =>
+  createPrivateKey({ key: hex(`302e020100300506032b656e04220420${bytes}`), format: 'der', type: 'pkcs8' })
 const INFO = hex('4f6465206f6e2061204772656369616e2055726e')
 const TEXT = hex('4265617574792069732074727574682c20747275746820626561757479')
-const EPHEMERAL = privateKeyOf(hex('52c4a758a802cd8b936eceea314432798d5baf2d7e9235dc084ab1b9cfa2f736'))
-const RECEIVER = privateKeyOf(hex('4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8'))
+const EPHEMERAL = privateKeyOf('52c4a758a802cd8b936eceea314432798d5baf2d7e9235dc084ab1b9cfa2f736')
+const RECEIVER = privateKeyOf('4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8')
 const ENC = hex('37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431')
 
 describe("the RFC's vector", () => {
