@@ -5,9 +5,12 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { SallyportError } from '../../protocol/base/errors.ts'
 import { type Listener, listen } from '../../protocol/http/listener.ts'
 import { serveRouter } from '../../router/index.ts'
-import { makeTarget } from '../../router/target.ts'
+import { fillTarget, makeTarget, parseTarget } from '../../router/target.ts'
 import { dialUpstream, SecureContexts } from '../../router/upstream/dial.ts'
+import { Http2Pool } from '../../router/upstream/http2-pool.ts'
+import { ConnectionBudget, type PooledUpstream } from '../../router/upstream/pool.ts'
 import { Deadline } from '../../server/edge/deadline.ts'
+import { DEAF } from '../support/ends.ts'
 import {
   END_HEADERS,
   END_STREAM,
@@ -74,6 +77,16 @@ const HELLO = [PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)]
 const NO_WINDOW = [PREFACE, frame(TYPE.settings, 0, 0, Buffer.from([0, 4, 0, 0, 0, 0])), frame(TYPE.settings, 1, 0)]
 const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
 const POST = 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n'
+const ASKED = {
+  method: 'GET',
+  authority: 'a',
+  path: '/',
+  headers: [],
+  bodyBytes: 0,
+  upgrade: false,
+  caller: '192.0.2.1',
+  idempotent: false,
+}
 const frames = ({ peer }: Scene): Frame[] => framesOf(Buffer.from(peer.text, 'latin1'))
 const whole = ({ seen }: Scene) => seen.at(-1)?.trailers !== undefined && seen.at(-1)?.body === 'whole'
 
@@ -126,6 +139,9 @@ describe.each(Object.entries(CALLERS))('of a caller: %s', (_name, { first, taken
     await until(() => taken(scene))
     await standStillBehind(() => peer.send(last))
     await eventually(() => expect(answered(scene)).toBe(true))
+    // Nor does the deadline end the connection afterwards.
+    for (let i = 0; i < 5; i++) await new Promise(resolve => nextTurn(resolve))
+    expect(listener.connections).toBe(1)
   })
 })
 
@@ -170,6 +186,29 @@ describe('of an upstream', () => {
     const asked = () => framesOf(Buffer.from(upstream.text.slice(PREFACE.length), 'latin1')).map(({ type }) => type)
     await until(() => asked().includes(TYPE.headers) || peer.text !== '')
     expect(asked()).toContain(TYPE.headers)
+  })
+
+  test('the settings of a second connection are heard by one for whom the first had no room', async () => {
+    const upstream = await RawUpstream.start()
+    open.push(() => upstream.close())
+    const target = fillTarget(parseTarget(`h2c://127.0.0.1:${upstream.port}`), {}, new Map(), undefined)!
+    const pool = new Http2Pool(target, new SecureContexts(), new ConnectionBudget(10, 10), 60_000)
+    open.push(() => pool.close())
+    const outcomes: string[] = []
+    const done = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
+      connection?.send(ASKED, DEAF, 60_000)
+      outcomes.push(error?.reason ?? 'sent')
+    }
+    for (let i = 0; i < 2; i++) pool.open('192.0.2.1', 1000, done)
+    const one = frame(TYPE.settings, 0, 0, Buffer.from([0, 3, 0, 0, 0, 1]))
+    const greeted = (i: number) => until(() => (upstream.peers[i]?.text.length ?? 0) > PREFACE.length)
+    await greeted(0)
+    stoodMs = 500
+    upstream.peers[0]!.send(one)
+    await greeted(1)
+    await standStillBehind(() => upstream.peers[1]!.send(one))
+    await until(() => outcomes.length === 2)
+    expect(outcomes).toEqual(['sent', 'sent'])
   })
 
   test('a connection that it has accepted is used', async () => {

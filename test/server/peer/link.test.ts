@@ -294,6 +294,18 @@ describe('when an authority of the replicas is dropped', () => {
   })
 })
 
+test('a link that answers in time is not reported to be up again', async () => {
+  const { link, ups } = await begin({ firstId: 1 })
+  for (let i = 0; i < 3; i++) {
+    link.probe()
+    // What is echoed comes after the answer.
+    const asked = ask(link)
+    asked.stream.end()
+    await until(() => asked.stream.closed)
+  }
+  expect(ups()).toBe(1)
+})
+
 /** Without it they stay until their handshakes time out, which is later than that. */
 const HANDSHAKE_MS = 5000
 

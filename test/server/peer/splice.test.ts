@@ -297,10 +297,13 @@ describe('B1 the bytes of an exchange that was handed over', () => {
     spliced.sessionTransport.terminate()
     await turns()
     expect([budget.usedBytes, spliced.near.resetWith]).toEqual([held, undefined])
+    // A draining session waits for it.
+    expect(spliced.exchanges.exchanges).toBe(1)
     spliced.near.consumes = true
     spliced.near.stream.consumed(spliced.near.receivedBytes)
     await until(() => spliced.near.ended)
     expect([budget.usedBytes, spliced.near.receivedBytes]).toEqual([0, 300 * KIB])
+    expect(spliced.exchanges.exchanges).toBe(0)
   })
 })
 

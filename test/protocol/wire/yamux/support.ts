@@ -62,9 +62,10 @@ export class FakeClock implements Clock {
     await turns()
   }
 
-  /** Moves time as a suspended process sees it: all at once. */
+  /** Moves time as a suspended process sees it: all at once. What is due runs before anything is read. */
   jump(ms: number): void {
     this.#now += ms
+    for (const timer of [...this.#timers]) if (timer.at <= this.#now && this.#timers.delete(timer)) timer.callback()
   }
 }
 
