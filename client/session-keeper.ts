@@ -235,7 +235,7 @@ export class SessionKeeper {
     const { promise, resolve } = Promise.withResolvers<Outcome>()
     let closeCode = 0
     let served = false
-    let asked = false
+    let mustLeave = false
     const closed = this.#owner.guard((code: number) => {
       closeCode = code
     })
@@ -255,7 +255,7 @@ export class SessionKeeper {
         this.#moveLater(session)
       },
       onLeave: session => {
-        asked = true
+        mustLeave = true
         if (this.current === session) this.current = undefined
         else session.left()
         this.#leaves(session)
@@ -266,7 +266,7 @@ export class SessionKeeper {
         const reason = cut ? 'the network cut the connection' : given
         if (this.current === session) this.current = undefined
         this.#leaving.delete(session)
-        if (served && asked && this.current === undefined) this.#serverGone(session)
+        if (served && mustLeave && this.current === undefined) this.#serverGone(session)
         const refused = closeCode === CLOSE.refused
         if (refused) this.#owner.onRefused(this.index, `the server ended the session: ${reason}`, 0, undefined)
         if (served) this.#owner.onDisconnected(session, this.index, reason)

@@ -388,12 +388,12 @@ export class ClientSession implements SessionView {
   }
 
   #reauthAnswered(accepted: boolean, requestId: string | undefined): void {
-    const asked = this.#pendingToken
-    if (asked === undefined) return
+    const token = this.#pendingToken
+    if (token === undefined) return
     const next = this.#nextToken
     this.#pendingToken = undefined
     this.#nextToken = undefined
-    this.#owner.onReauth(this, asked, accepted, requestId)
+    this.#owner.onReauth(this, token, accepted, requestId)
     if (next !== undefined) this.reauth(next)
   }
 

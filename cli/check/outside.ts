@@ -129,10 +129,10 @@ async function reach(outside: Outside, note: Note): Promise<string | undefined> 
   try {
     await outside.resolve()
     const { status, text, by } = await arrived(outside)
-    const said = status === 200 && text.startsWith('{') ? (JSON.parse(text) as Record<string, unknown>) : {}
-    if (said.secret === outside.secret) {
+    const answer = status === 200 && text.startsWith('{') ? (JSON.parse(text) as Record<string, unknown>) : {}
+    if (answer.secret === outside.secret) {
       note('outside-reach', 'ok', `${outside.url.host} arrives${by === undefined ? '' : `, through "${by}"`}`)
-      return String(said.host)
+      return String(answer.host)
     }
     note('outside-reach', 'fail', `something else answers, ${status}${by === undefined ? '' : `: "${by}"`}`)
   } catch (error) {

@@ -67,11 +67,11 @@ function problemOf(to: HostPort, tls: PeerTls): Promise<string | undefined> {
     const secured = guard(() => {
       if (!isReplica(socket)) done('something else is listening there')
     })
-    const said = guard(() => done(undefined))
+    const onData = guard(() => done(undefined))
     const closed = guard(() => done('it closed the connection: it may not trust our certificate'))
     socket.on('error', broken)
     socket.once('secureConnect', secured)
-    socket.once('data', said)
+    socket.once('data', onData)
     socket.once('close', closed)
   })
 }

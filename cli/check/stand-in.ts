@@ -111,9 +111,9 @@ export class StandIn {
     }
     const guard = guardWith(() => socket.destroy())
     this.#sockets.handleUpgrade(request, socket, head, webSocket => {
-      const said = guard((data: Buffer) => webSocket.send(String(data)))
+      const onMessage = guard((data: Buffer) => webSocket.send(String(data)))
       const broken = guard(() => webSocket.terminate())
-      webSocket.on('message', said)
+      webSocket.on('message', onMessage)
       webSocket.on('error', broken)
     })
   }

@@ -33,12 +33,12 @@ export async function diag(args: Arguments, io: Io): Promise<number> {
     io.note(
       `sallyport: only ${MAX_COMPONENTS} of ${running.length} components here are asked; --admin URL asks another one`,
     )
-  const asked = await Promise.allSettled(
+  const results = await Promise.allSettled(
     endpoints.map(endpoint =>
       view(endpoint, `/diag?profile=${profileS}`, { deadlineMs: DEADLINE_MS, maxBytes: MAX_ANSWER_BYTES }),
     ),
   )
-  for (const [at, one] of asked.entries()) {
+  for (const [at, one] of results.entries()) {
     if (one.status === 'fulfilled') archive.add(asRow(one.value))
     else {
       const { message } = one.reason as Error
@@ -47,7 +47,7 @@ export async function diag(args: Arguments, io: Io): Promise<number> {
     }
   }
   await write(archive, out, args, io)
-  return asked.some(({ status }) => status === 'rejected') ? EXIT.runtime : EXIT.ok
+  return results.some(({ status }) => status === 'rejected') ? EXIT.runtime : EXIT.ok
 }
 
 function findRunning(args: Arguments, io: Io): Endpoint[] {
@@ -67,10 +67,10 @@ export async function diagOf(component: ComponentName, args: Arguments, io: Io):
   const archive = new Archive()
   let isCleaned = false
   try {
-    const said = await originsFromCommandLine(component, given, io)
-    archive.secrets = await secretsOf(settings, said, io.environment)
+    const origins = await originsFromCommandLine(component, given, io)
+    archive.secrets = await secretsOf(settings, origins, io.environment)
     isCleaned = true
-    archive.add(asRow(await diagnosisOf(component, readValues(settings, said), io.environment)))
+    archive.add(asRow(await diagnosisOf(component, readValues(settings, origins), io.environment)))
   } catch (error) {
     if (!(error instanceof Failure)) throw error
     // The message may quote a secret that was given as a value.

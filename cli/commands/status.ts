@@ -15,9 +15,9 @@ export const status: Run = async (args, io) => (hasSwitch(args, 'watch') ? await
 /** Asks all components at once, shows those that answer, and fails if one does not. */
 async function show(args: Arguments, io: Io): Promise<number> {
   const endpoints = findEndpoints(args, io)
-  const asked = await Promise.allSettled(endpoints.map(endpoint => view(endpoint, '/status')))
-  const answers = asked.flatMap(one => (one.status === 'fulfilled' ? [one.value] : []))
-  const failures = asked.flatMap(one => (one.status === 'rejected' ? [one.reason as Error] : []))
+  const results = await Promise.allSettled(endpoints.map(endpoint => view(endpoint, '/status')))
+  const answers = results.flatMap(one => (one.status === 'fulfilled' ? [one.value] : []))
+  const failures = results.flatMap(one => (one.status === 'rejected' ? [one.reason as Error] : []))
   if (answers.length > 0) {
     const shown = endpoints.length === 1 ? answers[0] : answers
     printResult(args, io, shown, () => answers.map(answer => describeStatus(answer)).join('\n'))

@@ -73,13 +73,13 @@ function begin(request: IncomingMessage, response: ServerResponse, wanted = () =
     refuse(request.socket, ': missing required Host header')
     return
   }
-  const asked = pathOf(request.url!)
-  if (asked === undefined) {
+  const requestPath = pathOf(request.url!)
+  if (requestPath === undefined) {
     refuse(request.socket, '')
     return
   }
   const body = new Body(request, wanted)
-  route(request, asked, body)
+  route(request, requestPath, body)
     .then(verdict => answer(response, body, verdict))
     // What makes the original panic ends only this connection.
     .catch(() => request.socket.destroy())
@@ -100,15 +100,15 @@ function pathOf(target: string): string | undefined {
   }
 }
 
-async function route(request: IncomingMessage, asked: string, body: Body): Promise<Verdict> {
+async function route(request: IncomingMessage, requestPath: string, body: Body): Promise<Verdict> {
   if (request.url === '*') return { status: 200, text: '' }
-  const clean = posix.normalize(asked)
-  if (clean !== asked) {
+  const clean = posix.normalize(requestPath)
+  if (clean !== requestPath) {
     const query = /\?.*/.exec(request.url!)?.[0] ?? ''
     return { status: 301, text: '', fields: { location: encodeURI(clean) + query } }
   }
-  if (asked === '/health') return { status: 200, text: 'OK' }
-  if (asked !== path)
+  if (requestPath === '/health') return { status: 200, text: 'OK' }
+  if (requestPath !== path)
     return { status: 404, text: '404 page not found\n', fields: { 'x-content-type-options': 'nosniff' } }
   return await deliver(request, body)
 }
@@ -145,7 +145,7 @@ function reportEvent(delivery: string, body: Buffer): void {
 class Body {
   readonly #request: IncomingMessage
   readonly #wanted: () => void
-  #asked = false
+  #isWanted = false
   #bytes = 0
   tooLarge = false
 
@@ -155,7 +155,7 @@ class Body {
   }
 
   async read(): Promise<Buffer> {
-    this.#asked = true
+    this.#isWanted = true
     this.#wanted()
     const chunks: Buffer[] = []
     if (await this.#take(MAX_BYTES, chunk => chunks.push(chunk))) return Buffer.concat(chunks)
@@ -167,7 +167,7 @@ class Body {
   async passed(): Promise<boolean> {
     if (this.tooLarge) return false
     if (this.#request.complete || this.#request.readableEnded) return true
-    if (!this.#asked && this.#request.headers.expect !== undefined) return false
+    if (!this.#isWanted && this.#request.headers.expect !== undefined) return false
     return await this.rest()
   }
 

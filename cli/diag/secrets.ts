@@ -45,8 +45,8 @@ function formsOf(text: string): string[] {
 function fieldsOf(name: string, value: string): string[] {
   if (!/HEADERS$/i.test(name)) return []
   return value.split(',').flatMap(pair => {
-    const said = decoded(pair.slice(pair.indexOf('=') + 1))
-    return [said, said.split(' ').at(-1)!]
+    const value = decoded(pair.slice(pair.indexOf('=') + 1))
+    return [value, value.split(' ').at(-1)!]
   })
 }
 

@@ -84,12 +84,12 @@ export class Terminal {
     const cause = err?.message === undefined ? '' : `: ${String(err.message)}`
     const isVerbose = this.#screen.shows === 'all'
     const rest = isVerbose ? Object.entries(fields).map(([name, value]) => ` ${name}=${asText(value)}`) : []
-    const said = `${String(msg)}${cause}`
+    const message = `${String(msg)}${cause}`
     const head: Piece[] = [
       [`${this.#time}  `, 'dim'],
       [`${name} `, LEVEL_COLOURS[name]],
     ]
-    this.#showText(`${name} ${said}`, head, `${said}${rest.join('')}`)
+    this.#showText(`${name} ${message}`, head, `${message}${rest.join('')}`)
   }
 
   exchange(exchange: ExchangeRecord): void {

@@ -21,7 +21,7 @@ export const commit = (): string => {
 
 /** Versions of the other programs of a run, if they are installed. */
 export function programVersions(): string {
-  const asked = [
+  const settings = [
     ['nginx', '-v'],
     ['wrk', '-v'],
     ['go', 'version'],
@@ -30,7 +30,7 @@ export function programVersions(): string {
     ['rathole', '--version'],
     ['ssh', '-V'],
   ] as const
-  return asked
+  return settings
     .map(([program, flag]) => [program, /(?<![\d:.])\d+\.\d+[\w.]*(?!\d*Z)/.exec(output(program, flag))?.[0]] as const)
     .filter(([, version]) => version !== undefined)
     .map(([program, version]) => `${program} ${version}`)

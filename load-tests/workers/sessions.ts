@@ -36,7 +36,7 @@ const tunnels: Tunnel[] = []
 const sockets: Socket[] = []
 const webSockets: WebSocket[] = []
 const back = { clients: new Map<Tunnel, number>(), sessions: [] as number[] }
-let heard = () => {}
+let onChange = () => {}
 
 serveTasks<SessionsTask, SessionsResult>(async task => {
   switch (task.op) {
@@ -93,7 +93,7 @@ async function openClient(port: number, ca: string, token: string, connections: 
     if (!back.clients.has(tunnel)) back.clients.set(tunnel, now)
     back.sessions.push(now)
     look()
-    heard()
+    onChange()
   })
   look()
   await whole.promise
@@ -104,7 +104,7 @@ async function allReconnected(timeoutMs: number): Promise<void> {
   const connections = tunnels[0]?.stats().connections.length ?? 1
   while (back.sessions.length < tunnels.length * connections && performance.now() < deadline)
     await new Promise<void>(resolve => {
-      heard = resolve
+      onChange = resolve
       setTimeout(resolve, 500)
     })
 }

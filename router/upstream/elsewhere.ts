@@ -12,7 +12,7 @@ const LOCAL_ADDRESSES = parseCidrs(['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16'
 export function elsewhere(lookup: LookupFunction): LookupFunction {
   return (name, options, answer) => {
     const guard = guardWith(error => answer(error as Error, ''))
-    const heard = guard((...[error, found, family]: Parameters<typeof answer>) => {
+    const onAnswer = guard((...[error, found, family]: Parameters<typeof answer>) => {
       if (error !== null) return answer(error, found, family)
       const all: LookupAddress[] = Array.isArray(found) ? found : [{ address: found, family: family ?? 0 }]
       const others = all.filter(({ address }) => !cidrsContain(LOCAL_ADDRESSES, address))
@@ -21,6 +21,6 @@ export function elsewhere(lookup: LookupFunction): LookupFunction {
       else if (options.all === true) answer(null, others)
       else answer(null, first.address, first.family)
     })
-    lookup(name, options, heard)
+    lookup(name, options, onAnswer)
   }
 }

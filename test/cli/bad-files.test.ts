@@ -20,12 +20,12 @@ beforeAll(async () => {
   write('token', 'a token')
   chmodSync(file('token'), 0o600)
   write('no-keys.json', '{"keys":[]}')
-  const asked = 'forward-auth: { url: "http://127.0.0.1:1" }'
-  write('demo.yaml', `access: { runtimes: [demo], ${asked} }`)
-  write('all.yaml', `access: { ${asked} }`)
-  write('empty.yaml', `access: { runtimes: [], ${asked} }`)
+  const forwardAuth = 'forward-auth: { url: "http://127.0.0.1:1" }'
+  write('demo.yaml', `access: { runtimes: [demo], ${forwardAuth} }`)
+  write('all.yaml', `access: { ${forwardAuth} }`)
+  write('empty.yaml', `access: { runtimes: [], ${forwardAuth} }`)
   write('nobody.yaml', 'access: { runtimes: [demo] }')
-  write('typo-access.yaml', `access: { runtime: [demo], ${asked} }`)
+  write('typo-access.yaml', `access: { runtime: [demo], ${forwardAuth} }`)
   const keys = `{ jwks: { file: ${file('missing')} }, audience: callers }`
   write('other-keys.yaml', `access: { runtimes: [demo], jwt: ${keys} }`)
   write('routes.yaml', 'routes:\n  - { name: a, match: { path: /a }, target: "http://a:1" }\n')
@@ -157,9 +157,9 @@ describe("a file's contents given in place of its path are not repeated", () => 
     ['a private JWK', () => readFileSync(file('private.jwk'), 'utf8').trim()],
   ]
   /** The lines of the secret, and the members of a JWK. */
-  const expectHidden = (said: string, secret: string) => {
+  const expectHidden = (output: string, secret: string) => {
     for (const part of secret.match(/[\w+/-]{20,}/g)!) {
-      if (!secret.includes(`"x":"${part}"`) && !secret.includes(`"kid":"${part}"`)) expect(said).not.toContain(part)
+      if (!secret.includes(`"x":"${part}"`) && !secret.includes(`"kid":"${part}"`)) expect(output).not.toContain(part)
     }
   }
 

@@ -117,9 +117,9 @@ async function certificate(): Promise<void> {
 
 test('a load balancer that has to notice first that something listens here', async () => {
   const port = await freePort()
-  let asked = 0
+  let requests = 0
   const balancer = createHttp((request, response) => {
-    if (++asked < 3) return void response.writeHead(503).end('no server is available')
+    if (++requests < 3) return void response.writeHead(503).end('no server is available')
     fetch(`http://127.0.0.1:${port}${request.url}`)
       .then(async answer => response.writeHead(answer.status).end(await answer.text()))
       .catch(() => request.socket.destroy())

@@ -105,7 +105,7 @@ describe.runIf(needs('unzip'))('of running components', () => {
     })
     await client.line(({ msg }) => msg === 'connected')
     await stuck.line(({ msg, level }) => level === 'warn' && msg !== '')
-    const asked = request(`http://${await server.address('public')}/hook?token=${canary('query')}`, {
+    const sent = request(`http://${await server.address('public')}/hook?token=${canary('query')}`, {
       method: 'POST',
       headers: {
         host: 'demo.tunnels.localhost',
@@ -114,8 +114,8 @@ describe.runIf(needs('unzip'))('of running components', () => {
         'x-anything': canary('any-header'),
       },
     })
-    asked.end(canary('body'))
-    await once(asked, 'response')
+    sent.end(canary('body'))
+    await once(sent, 'response')
     await client.line(({ msg }) => msg === 'exchange')
     upstream.close()
 

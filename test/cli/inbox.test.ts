@@ -203,12 +203,12 @@ async function replayed(server: Running, client: Running): Promise<void> {
   await startClient(server)
   // On a busy machine a query may take longer than the command waits, so it is repeated.
   const dead = async () => {
-    let said = await type(server, 'inbox', 'list', '--state', 'dead', '--json')
+    let result = await type(server, 'inbox', 'list', '--state', 'dead', '--json')
     await until(async () => {
-      if (said.code !== 0) said = await type(server, 'inbox', 'list', '--state', 'dead', '--json')
-      return said.code === 0
+      if (result.code !== 0) result = await type(server, 'inbox', 'list', '--state', 'dead', '--json')
+      return result.code === 0
     })
-    return JSON.parse(said.out)
+    return JSON.parse(result.out)
   }
   await until(async () => (await dead()).length === 2)
   const [newer, older] = (await dead()) as { id: string; reason: string }[]

@@ -80,8 +80,8 @@ test('the page and the served metrics agree, in both directions, labels included
   await client.line(line => line.msg === 'connected')
   const caller = { host: 'demo.tunnels.localhost' }
   expect((await get(await server.address('public'), '/', caller)).status).toBe(404)
-  const asked = request(`https://${await router.address('router')}/`, { rejectUnauthorized: false }).end()
-  const [answer] = await once(asked, 'response')
+  const sent = request(`https://${await router.address('router')}/`, { rejectUnauthorized: false }).end()
+  const [answer] = await once(sent, 'response')
   answer.resume()
 
   for (const [name, component] of Object.entries({ server, client, router })) {

@@ -53,8 +53,8 @@ test('a reader that paused learns how many lines it missed, and where', {
 }, async () => {
   const port = await startRouter('all')
   child!.stderr!.pause()
-  const asked = 3000
-  for (let round = 0; round < asked / 100; round++) await ask(port, 100)
+  const requests = 3000
+  for (let round = 0; round < requests / 100; round++) await ask(port, 100)
   let reported = 0
   let read = 0
   const lines = createInterface(child!.stderr!)
@@ -69,7 +69,7 @@ test('a reader that paused learns how many lines it missed, and where', {
   })
   await ended
   expect(reported).toBeGreaterThan(0)
-  expect(read + reported).toBe(asked)
+  expect(read + reported).toBe(requests)
 })
 
 describe.each(['all', 'errors'])('a service serves, and ends at SIGTERM, while its log of %s is', access => {

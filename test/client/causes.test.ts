@@ -3,10 +3,10 @@ import { Causes } from '../../client/causes.ts'
 
 test('a cause is logged at once, and once a minute while it lasts, whatever its times and ids', () => {
   const causes = new Causes()
-  const said = Array.from({ length: 121 }, (_, second) =>
+  const isNews = Array.from({ length: 121 }, (_, second) =>
     causes.isNews(`refused (401, request 9066e9d5-${second}): your token expired ${second} s ago`, second * 1000),
   )
-  expect(said.flatMap((news, second) => (news ? [second] : []))).toEqual([0, 60, 120])
+  expect(isNews.flatMap((news, second) => (news ? [second] : []))).toEqual([0, 60, 120])
 })
 
 test('another cause is news, and so is the same one after a session; of many causes the oldest is forgotten', () => {

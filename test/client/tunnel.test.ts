@@ -358,12 +358,12 @@ describe('a session that is lost', () => {
 
   it('has the notices of the server in the log', async () => {
     const server = await fake()
-    const said = Promise.withResolvers<string>()
-    const warn = (_fields: object, message: string) => said.resolve(message)
+    const logged = Promise.withResolvers<string>()
+    const warn = (_fields: object, message: string) => logged.resolve(message)
     startTunnel(optionsFor(server, { logger: { debug() {}, info() {}, warn, error() {} } }))
     const session = await server.serve()
     session.send({ type: 'notice', message: 'this client is two years old', code: 'old-client' })
-    expect(await said.promise).toBe('this client is two years old')
+    expect(await logged.promise).toBe('this client is two years old')
   })
 
   it.each<[string, string, (session: FakeSession) => void]>([
@@ -371,14 +371,14 @@ describe('a session that is lost', () => {
     ['a cut', 'the network cut the connection', session => session.webSocket.terminate()],
   ])("does not take the server's earlier notice for the reason of %s", async (_how, reason, end) => {
     const server = await fake()
-    const said = Promise.withResolvers<unknown>()
-    const warn = (fields: object) => 'code' in fields && said.resolve(fields.code)
+    const logged = Promise.withResolvers<unknown>()
+    const warn = (fields: object) => 'code' in fields && logged.resolve(fields.code)
     const tunnel = startTunnel(optionsFor(server, { logger: { debug() {}, info() {}, warn, error() {} } }))
     const session = await server.serve()
     await tunnel.connected()
     const disconnected = event(tunnel, 'disconnected')
     session.send({ type: 'notice', message: "the host a.example is another runtime's", code: 'host-taken' })
-    expect(await said.promise).toBe('host-taken')
+    expect(await logged.promise).toBe('host-taken')
     end(session)
     expect((await disconnected).reason).toBe(reason)
   })

@@ -168,11 +168,11 @@ describe('an attached router', () => {
     const routes = { routes: [{ name: 'up', match: { path: '/up' }, target: upstream.url }] }
     await using service = await serveRouter({ routes, port: 0 })
     const ask = async (port: number, line: string) => {
-      const asked = upstream.sockets.length
+      const next = upstream.sockets.length
       const reply = heard(port, `${line}\r\nhost: a\r\nconnection: close\r\n\r\n`)
       if (cut !== '') {
-        await upstream.until(() => upstream.received[asked]?.endsWith('\r\n\r\n') === true)
-        upstream.sockets[asked]!.destroy()
+        await upstream.until(() => upstream.received[next]?.endsWith('\r\n\r\n') === true)
+        upstream.sockets[next]!.destroy()
       }
       return reply
     }

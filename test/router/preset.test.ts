@@ -50,17 +50,17 @@ describe('the preset of the GitOps runtime', () => {
 
   it('lets a server keep webhooks if that is set, and accepts other methods as before', () => {
     for (const inbox of [undefined, 'off', 'fallback', 'always'] as const) {
-      const asked = createRouter({ routes: gitopsRuntime({ namespaces: ['demo'], inbox }) })
+      const router = createRouter({ routes: gitopsRuntime({ namespaces: ['demo'], inbox }) })
       for (const method of ['POST', 'GET', 'PUT']) {
-        expect(asked.match({ url: '/webhooks/demo/push/x?y', method }), method).toMatchObject({
+        expect(router.match({ url: '/webhooks/demo/push/x?y', method }), method).toMatchObject({
           outcome: 'forward',
           target: 'http://push-eventsource-svc.demo.svc.cluster.local:80',
         })
-        expect(asked.match({ url: '/webhooks/other/push', method }).status).toBe(404)
+        expect(router.match({ url: '/webhooks/other/push', method }).status).toBe(404)
       }
       const kept = inbox === 'fallback' || inbox === 'always'
       const rule = { route: 'webhooks', path: '/webhooks/{namespace}/{eventSource}', methods: ['POST'], mode: inbox }
-      expect(asked.inbox()).toEqual(kept ? [rule] : [])
+      expect(router.inbox()).toEqual(kept ? [rule] : [])
     }
   })
 

@@ -214,10 +214,10 @@ describe('what a client announces', () => {
       ],
     ],
   ])('%s', (line, rules) => {
-    const said = announced(hook(line)).rules
-    expect(said).toEqual(rules)
+    const sent = announced(hook(line)).rules
+    expect(sent).toEqual(rules)
     const hello = { type: 'hello', minor: 0, software: 'x', instance: 'i', startedMs: 0, lastEpoch: 0, connection: 0 }
-    expect(parseControl(JSON.stringify({ ...hello, inbox: said }))).toMatchObject({ inbox: rules })
+    expect(parseControl(JSON.stringify({ ...hello, inbox: sent }))).toMatchObject({ inbox: rules })
   })
 
   it('routes without an inbox that match some requests of one that has an inbox', () => {

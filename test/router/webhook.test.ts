@@ -469,7 +469,7 @@ describe('as a layer', () => {
         let at = 0
         let taken = 0
         let answered = ''
-        let said = 0
+        let answeredBytes = 0
         let left = false
         for (const { kind, bytes } of steps) {
           if (left || answered === 'fail') break
@@ -495,10 +495,10 @@ describe('as a layer', () => {
             answered = kind
             both.response.responseAbort(new SallyportError('upstream-broken'))
           }
-          if (kind === 'say' && answered === 'head' && said + bytes <= 25 * MIB) {
-            said += bytes
+          if (kind === 'say' && answered === 'head' && answeredBytes + bytes <= 25 * MIB) {
+            answeredBytes += bytes
             both.response.responseData(Buffer.alloc(bytes))
-            expect(sum(both, 'responseConsumed')).toBe(said)
+            expect(sum(both, 'responseConsumed')).toBe(answeredBytes)
           }
           const credit = sum(both, 'requestConsumed')
           expect(credit).toBe(Math.min(at, 64 * KIB + taken))
@@ -511,31 +511,31 @@ describe('as a layer', () => {
         const isRefused = isWhole && !good
         expect(count('requestAbort webhook-signature')).toBe(isRefused && sum(both, 'requestData') > 0 ? 1 : 0)
         expect(count('responseAbort webhook-signature')).toBe(isRefused ? 1 : 0)
-        const isHeard = isWhole && good
+        const isPassedOn = isWhole && good
         expect(events.filter(event => event.startsWith('head'))).toEqual(
-          isHeard && answered !== '' ? [answered === 'head' ? 'head 200' : 'head 400'] : [],
+          isPassedOn && answered !== '' ? [answered === 'head' ? 'head 200' : 'head 400'] : [],
         )
-        expect(count('responseEnd')).toBe(isHeard && answered === 'answer' ? 1 : 0)
+        expect(count('responseEnd')).toBe(isPassedOn && answered === 'answer' ? 1 : 0)
         if (isWhole && good) {
           expect(sum(both, 'requestData')).toBe(body.length)
           if (body.length > taken) both.response.requestConsumed(body.length - taken)
           expect(sum(both, 'requestConsumed')).toBe(body.length)
         }
-        if (!isHeard) expect(sum(both, 'responseData')).toBe(0)
+        if (!isPassedOn) expect(sum(both, 'responseData')).toBe(0)
         else {
           // The caller consumes what the upstream already has credit for, and a byte more.
-          for (let had = 0; had < said; ) {
-            expect(isFree(room)).toBe(said - had <= 64 * KIB)
+          for (let had = 0; had < answeredBytes; ) {
+            expect(isFree(room)).toBe(answeredBytes - had <= 64 * KIB)
             const handed = sum(both, 'responseData')
             expect(handed).toBeGreaterThan(had)
             sink.responseConsumed(handed - had)
             had = handed
           }
-          expect(sum(both, 'responseConsumed')).toBe(said)
+          expect(sum(both, 'responseConsumed')).toBe(answeredBytes)
           if (answered === 'head') sink.responseConsumed(1)
-          if (answered === 'head') expect(sum(both, 'responseConsumed')).toBe(said + 1)
+          if (answered === 'head') expect(sum(both, 'responseConsumed')).toBe(answeredBytes + 1)
         }
-        if (isHeard && answered !== 'answer') sink.requestAbort(new SallyportError('cancelled'))
+        if (isPassedOn && answered !== 'answer') sink.requestAbort(new SallyportError('cancelled'))
         if (isWhole || left || answered === 'fail') expect(isFree(room)).toBe(true)
         // Without a word from the upstream it was never asked, or has what came before the tail.
         expect(both.request !== undefined).toBe(sum(both, 'requestData') > 0 || count('requestEnd') > 0)
@@ -553,18 +553,18 @@ describe('as a layer', () => {
     both.response.responseHead({ status: 200, headers: [], bodyBytes: 3 })
     both.response.responseData(Buffer.from('a'))
     expect(both.events.filter(event => /head|informational|response[DE]/.test(event))).toEqual([])
-    const heard: string[] = []
+    const received: string[] = []
     both.front.responseData = chunk => {
-      heard.push(Buffer.from(chunk).toString())
+      received.push(Buffer.from(chunk).toString())
       // Like an upstream that receives credit.
-      if (heard.length === 1) {
+      if (received.length === 1) {
         both.response.responseData(Buffer.from('b'))
         both.response.responseData(Buffer.from('c'))
         both.response.responseEnd([])
       }
     }
     sink.requestEnd([])
-    expect(heard.join('')).toBe('abc')
+    expect(received.join('')).toBe('abc')
     expect(both.events.filter(event => /head|responseE/.test(event))).toEqual(['head 200', 'responseEnd'])
   })
 
@@ -583,11 +583,11 @@ describe('as a layer', () => {
         expect(isFree(room)).toBe(more > 0)
         both.response.requestConsumed(body.length - 64 * KIB)
         sink.requestEnd([])
-        const isHeard = more === 0 && !forged
-        expect(sum(both, 'responseData')).toBe(isHeard ? 25 * MIB : 0)
-        expect(both.events.filter(event => /Abort/.test(event)).length > 0).toBe(!isHeard)
-        if (!isHeard) expect(both.events).not.toContain('requestEnd')
-        if (isHeard) {
+        const isPassedOn = more === 0 && !forged
+        expect(sum(both, 'responseData')).toBe(isPassedOn ? 25 * MIB : 0)
+        expect(both.events.filter(event => /Abort/.test(event)).length > 0).toBe(!isPassedOn)
+        if (!isPassedOn) expect(both.events).not.toContain('requestEnd')
+        if (isPassedOn) {
           both.response.responseEnd([])
           sink.responseConsumed(25 * MIB - 64 * KIB - 1)
           expect(isFree(room)).toBe(false)

@@ -64,9 +64,9 @@ export async function boot(name: string): Promise<Booted> {
   // It enters its control group before it has a namespace of them, whose root that is.
   const start = `echo $$ > ${group}/cgroup.procs && exec unshare ${namespaces.join(' ')} sh -c "$BOOT"`
   const child = spawn('sh', ['-c', start], { env: { ...env, BOOT }, stdio: ['ignore', 'ignore', 'pipe'] })
-  let said = ''
+  let output = ''
   child.stderr.setEncoding('utf8').on('data', text => {
-    said += text
+    output += text
   })
   const stop = async () => {
     await end(child)
@@ -74,7 +74,7 @@ export async function boot(name: string): Promise<Booted> {
     rmSync(scratch, { recursive: true })
   }
   try {
-    const pid = await firstProcess(child, () => said)
+    const pid = await firstProcess(child, () => output)
     const sh = async (script: string) => {
       const enter = ['--target', `${pid}`, '--all', '--wdns=/opt/sallyport/deploy/systemd', '/bin/sh', '-ec', script]
       const path = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
@@ -87,7 +87,7 @@ export async function boot(name: string): Promise<Booted> {
       )
     const comes = (script: string) => until(async () => child.exitCode !== null || (await succeeds(script)), script)
     await comes('systemctl is-active systemd-journald')
-    if (child.exitCode !== null) throw new Error(said)
+    if (child.exitCode !== null) throw new Error(output)
     return { sh, comes, pid, stop }
   } catch (error) {
     await stop()
@@ -129,13 +129,13 @@ function unifiedGroups(): string {
 }
 
 /** The only child of `unshare` is the machine's first process, once it is systemd. */
-async function firstProcess(child: ChildProcess, said: () => string): Promise<number> {
+async function firstProcess(child: ChildProcess, output: () => string): Promise<number> {
   const find = () => {
     const pid = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').trim()
     return pid !== '' && readFileSync(`/proc/${pid}/comm`, 'utf8').trim() === 'systemd' ? Number(pid) : undefined
   }
   await until(() => child.exitCode !== null || find() !== undefined, 'systemd is process 1')
-  if (child.exitCode !== null) throw new Error(said())
+  if (child.exitCode !== null) throw new Error(output())
   return find()!
 }
 

@@ -48,7 +48,7 @@ export const NEEDS = {
   pgbouncer: programRow('pgbouncer', ['pgbouncer']),
   prometheus: programRow('prometheus', ['prometheus']),
   chromium: programRow('chromium', ['chromium']),
-  go: { ...programRow('go', ['golang-go', 'ca-certificates']), missing: () => missingGo(LEAST_GO) },
+  go: { ...programRow('go', ['golang-go', 'ca-certificates']), missing: () => missingGo(MIN_GO_MINOR) },
   // What others wrote in Go wants a newer one than Debian has.
   'new-go': { ...elsewhereRow('go', 'https://go.dev/dl'), missing: () => missingGo(NEW_GO) },
   gcc: programRow('gcc', ['gcc', 'libc6-dev']),
@@ -163,7 +163,7 @@ export function postgresFolder(): string | undefined {
 }
 
 /** What our modules in Go need: Debian 12 has it. */
-const LEAST_GO = 19
+const MIN_GO_MINOR = 19
 /** What the suites and services of others need. */
 const NEW_GO = 26
 

@@ -27,10 +27,10 @@ function matching(value: unknown, pattern: RegExp): string {
 }
 
 /** What JSON has no number for is text (`NaN`). */
-function readValue(type: string, said: unknown): AttributeValue {
-  if (type === 'doubleValue') return typeof said === 'number' ? said : Number(matching(said, /^(?:NaN|-?Infinity)$/))
-  if (type !== 'intValue') return said as AttributeValue
-  const whole = BigInt(matching(said, /^-?\d+$/))
+function readValue(type: string, value: unknown): AttributeValue {
+  if (type === 'doubleValue') return typeof value === 'number' ? value : Number(matching(value, /^(?:NaN|-?Infinity)$/))
+  if (type !== 'intValue') return value as AttributeValue
+  const whole = BigInt(matching(value, /^-?\d+$/))
   if (BigInt.asIntN(64, whole) !== whole) throw new Error(`${whole} has no 64 bits`)
   return Number(whole)
 }
@@ -39,11 +39,11 @@ function attributesOf(value: unknown): Record<string, AttributeValue> {
   const found: Record<string, AttributeValue> = {}
   for (const pair of list(value)) {
     const { key, value: any } = members(pair, 'key', 'value')
-    const [[type, said] = [], ...more] = Object.entries(
+    const [[type, inner] = [], ...more] = Object.entries(
       members(any, 'stringValue', 'boolValue', 'intValue', 'doubleValue'),
     )
     if (type === undefined || more.length > 0 || Object.hasOwn(found, String(key))) throw new Error('a bad attribute')
-    found[matching(key, /./)] = readValue(type, said)
+    found[matching(key, /./)] = readValue(type, inner)
   }
   return found
 }

@@ -81,6 +81,6 @@ test('the check uses reloaded authorities', async () => {
   await expect.poll(() => lines).toContain('info certificates reloaded')
   const checking = checkWhenAway(tunnel, () => ({ ...options, ...trust.inForce() }), logger, 100)
   stops.push(() => checking.close())
-  const said = () => lines.filter(line => line.startsWith('warn'))
-  await expect.poll(said).toEqual([expect.stringMatching(/^warn .*; authentication of /)])
+  const warnings = () => lines.filter(line => line.startsWith('warn'))
+  await expect.poll(warnings).toEqual([expect.stringMatching(/^warn .*; authentication of /)])
 })

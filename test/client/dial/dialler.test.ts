@@ -30,8 +30,8 @@ function jwt(id: string): string {
 }
 
 function make(tokens: string[]) {
-  let asked = 0
-  const token = () => tokens[asked++]!
+  let tokensUsed = 0
+  const token = () => tokens[tokensUsed++]!
   const options = {
     url: `ws://127.0.0.1:${(server.address() as AddressInfo).port}`,
     token,
@@ -39,7 +39,11 @@ function make(tokens: string[]) {
     target: () => new Response(),
   }
   const keeper = new TokenKeeper({ source: token, onFresh: () => {}, logger: noLogger })
-  return { keeper, dialler: new Dialler(options, checkOptions(options, { cors: [] }), keeper), asked: () => asked }
+  return {
+    keeper,
+    dialler: new Dialler(options, checkOptions(options, { cors: [] }), keeper),
+    tokensUsed: () => tokensUsed,
+  }
 }
 
 async function refused(dialler: Dialler, answer: string, meanwhile?: () => void): Promise<void> {
@@ -56,19 +60,19 @@ const head = (status: string, date = '') =>
   `HTTP/1.1 ${status}\r\n${date}content-length: 0\r\nconnection: close\r\n\r\n`
 
 it('a 401 for an old token leaves one that arrived during the dial in force', async () => {
-  const { keeper, dialler, asked } = make([jwt('1'), jwt('2')])
+  const { keeper, dialler, tokensUsed } = make([jwt('1'), jwt('2')])
   const given = jwt('given')
   await refused(dialler, head('401 Unauthorized'), () => keeper.set(given))
   expect(await keeper.get()).toBe(given)
-  expect(asked()).toBe(1)
+  expect(tokensUsed()).toBe(1)
   keeper.close()
 })
 
 it('a 401 for the current token causes another one to be fetched', async () => {
-  const { keeper, dialler, asked } = make([jwt('1'), jwt('2')])
+  const { keeper, dialler, tokensUsed } = make([jwt('1'), jwt('2')])
   await refused(dialler, head('401 Unauthorized'))
   await keeper.get()
-  expect(asked()).toBe(2)
+  expect(tokensUsed()).toBe(2)
   keeper.close()
 })
 
@@ -76,10 +80,10 @@ it.each(['401 Unauthorized', '403 Forbidden', '400 Bad Request', '426 Upgrade Re
   'the clock of a server that answers %s does not decide when tokens expire',
   async status => {
     const given = jwt('given')
-    const { keeper, dialler, asked } = make([jwt('1'), jwt('2')])
+    const { keeper, dialler, tokensUsed } = make([jwt('1'), jwt('2')])
     await refused(dialler, head(status, 'date: Sat, 21 Nov 2099 12:00:00 GMT\r\n'), () => keeper.set(given))
     expect(await keeper.get()).toBe(given)
-    expect(asked()).toBe(1)
+    expect(tokensUsed()).toBe(1)
     keeper.close()
   },
 )

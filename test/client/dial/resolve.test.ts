@@ -10,13 +10,13 @@ type Answer = LookupAddress[] | Error | undefined
 
 /** A resolver's other end: gives the answers in turn; `undefined` gives none. */
 function answers(...list: Answer[]) {
-  let asked = 0
+  let lookups = 0
   const lookup: LookupFunction = (_name, _options, callback) => {
-    const answer = list[asked++]
+    const answer = list[lookups++]
     if (answer instanceof Error) callback(answer, [])
     else if (answer !== undefined) callback(null, answer)
   }
-  return { lookup, asked: () => asked }
+  return { lookup, lookups: () => lookups }
 }
 
 const failing = (code: string) => Object.assign(new Error(code), { code })
@@ -40,11 +40,11 @@ describe('the resolver', () => {
   })
 
   it('makes no query for an address or for localhost', async () => {
-    const { lookup, asked } = answers()
+    const { lookup, lookups } = answers()
     const resolver = new Resolver(lookup)
     expect(await resolver.resolve('::1')).toEqual([{ address: '::1', family: 6 }])
     expect(await resolver.resolve('demo.tunnels.localhost')).toEqual([{ address: '127.0.0.1', family: 4 }])
-    expect(asked()).toBe(0)
+    expect(lookups()).toBe(0)
   })
 
   it('keeps learning once it knows as many names as it remembers, and forgets the least recently used', async () => {
@@ -97,11 +97,11 @@ describe('the resolver', () => {
   })
 
   it('waits for one answer at a time', async () => {
-    const { lookup, asked } = answers(undefined)
+    const { lookup, lookups } = answers(undefined)
     const resolver = new Resolver(lookup)
     void resolver.resolve('a.example.com')
     void resolver.resolve('a.example.com')
-    expect(asked()).toBe(1)
+    expect(lookups()).toBe(1)
   })
 
   it('reports a name without an address as not found', async () => {

@@ -25,7 +25,7 @@ function twoThreads(slow: RegExp) {
   const waiting: (() => void)[] = []
   const held: (() => void)[] = []
   let free = 2
-  const asked: string[] = []
+  const lookups: string[] = []
   const next = () => {
     while (free > 0 && waiting.length > 0) {
       free--
@@ -39,7 +39,7 @@ function twoThreads(slow: RegExp) {
   }
   const lookup: LookupFunction = (name, options, answer) => {
     const missing = Object.assign(new Error('no such name'), { code: 'ENOTFOUND' })
-    asked.push(name)
+    lookups.push(name)
     waiting.push(() => {
       if (slow.test(name)) held.push(over(() => answer(missing, '')))
       else if (options.all) setImmediate(over(() => answer(null, [{ address: '127.0.0.1', family: 4 }])))
@@ -51,7 +51,7 @@ function twoThreads(slow: RegExp) {
   const letGo = () => {
     for (const end of held.splice(0)) end()
   }
-  return { asked, letGo }
+  return { lookups, letGo }
 }
 
 function hangUp(callers: readonly Socket[]): void {
@@ -102,12 +102,12 @@ it.each([
   await eventually(() => expect(router.stats().upstreams.connections).toBe(NAMES))
   // Each needs its own connection, and so its own name.
   for (let i = 0; i < 3; i++) expect(await get(port, '/static')).toMatch(/^HTTP\/1.1 204 /)
-  expect(threads.asked.filter(name => name === 'static.test')).toHaveLength(3)
+  expect(threads.lookups.filter(name => name === 'static.test')).toHaveLength(3)
   hangUp(callers)
   await eventually(() => expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } }))
   // Abandoned names are not looked up: one lookup was in progress.
   threads.letGo()
-  expect(threads.asked.filter(name => /hooks|absent/.test(name))).toHaveLength(1)
+  expect(threads.lookups.filter(name => /hooks|absent/.test(name))).toHaveLength(1)
   expect(capturedNames.size).toBe(0)
 })
 
@@ -151,7 +151,7 @@ it.each(['http', 'h2c'])(
     ask('wanted', '192.0.2.1')
     const events = ask('wanted', '192.0.2.2')
     for (let i = 0; i < 3; i++) threads.letGo()
-    expect(threads.asked.slice(0, 3)).toEqual(['x0.hooks.test', 'x1.hooks.test', 'wanted.hooks.test'])
+    expect(threads.lookups.slice(0, 3)).toEqual(['x0.hooks.test', 'x1.hooks.test', 'wanted.hooks.test'])
     await eventually(() => expect(events).toContain('head 502'))
     for (const sink of waiting.values()) sink.requestAbort(new SallyportError('cancelled'))
     threads.letGo()

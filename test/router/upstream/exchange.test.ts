@@ -10,16 +10,16 @@ import type { ForwardOptions, UpstreamRequest } from '../../../router/upstream/t
 /** A connection that records what it is sent, and answers when the test says so. */
 class PlayedConnection implements PooledUpstream {
   responseStarted = false
-  readonly said: string[] = []
+  readonly calls: string[] = []
   response!: ResponseSink
 
   send(request: UpstreamRequest, response: ResponseSink): RequestSink {
-    this.said.push(request.method)
+    this.calls.push(request.method)
     this.response = response
     return {
-      requestData: chunk => this.said.push(Buffer.from(chunk).toString()),
-      requestEnd: () => this.said.push('end'),
-      requestAbort: error => this.said.push(`abort ${error.reason}`),
+      requestData: chunk => this.calls.push(Buffer.from(chunk).toString()),
+      requestEnd: () => this.calls.push('end'),
+      requestAbort: error => this.calls.push(`abort ${error.reason}`),
       responseConsumed: () => {},
     }
   }
@@ -30,7 +30,7 @@ class PlayedPool implements Pool {
   readonly idle = 0
   /** Used in order; after them `open` is called. */
   readonly ready: PlayedConnection[] = []
-  readonly asked: OnOpened[] = []
+  readonly opening: OnOpened[] = []
   givenUp = 0
 
   take(): PooledUpstream | undefined {
@@ -38,7 +38,7 @@ class PlayedPool implements Pool {
   }
 
   open(_caller: string, _connectMs: number, done: OnOpened): () => void {
-    this.asked.push(done)
+    this.opening.push(done)
     return () => this.givenUp++
   }
 
@@ -55,14 +55,14 @@ const refused = new SallyportError('upstream-refused')
 
 function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOptions> = {}) {
   const pool = new PlayedPool()
-  const heard: string[] = []
+  const events: string[] = []
   const response: ResponseSink = {
-    responseInformational: status => heard.push(`${status}`),
-    responseHead: head => heard.push(`${head.status}`),
-    responseData: chunk => heard.push(Buffer.from(chunk).toString()),
-    responseEnd: () => heard.push('end'),
-    responseAbort: error => heard.push(error.reason),
-    requestConsumed: bytes => heard.push(`+${bytes}`),
+    responseInformational: status => events.push(`${status}`),
+    responseHead: head => events.push(`${head.status}`),
+    responseData: chunk => events.push(Buffer.from(chunk).toString()),
+    responseEnd: () => events.push('end'),
+    responseAbort: error => events.push(error.reason),
+    requestConsumed: bytes => events.push(`+${bytes}`),
   }
   const whole = {
     ...{
@@ -84,7 +84,7 @@ function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOp
     { connectMs: 1000, headMs: 1000, attempts: 0, ...options },
     response,
   )
-  return { pool, heard, exchange }
+  return { pool, events, exchange }
 }
 
 const bytes = (text: string) => Buffer.from(text)
@@ -94,15 +94,15 @@ afterEach(() => vi.useRealTimers())
 
 describe('while there is no connection yet', () => {
   it('the body waits without credit, and goes out in order', () => {
-    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 2 })
+    const { pool, events, exchange } = play({ method: 'POST', bodyBytes: 2 })
     exchange.start()
     exchange.requestData(bytes('a'))
     exchange.requestData(bytes('b'))
     exchange.requestEnd([])
-    expect(heard).toEqual([])
+    expect(events).toEqual([])
     const connection = new PlayedConnection()
-    pool.asked[0]!(undefined, connection)
-    expect(connection.said.join(' ')).toBe('POST ab end')
+    pool.opening[0]!(undefined, connection)
+    expect(connection.calls.join(' ')).toBe('POST ab end')
   })
 
   it.each([false, true])('a body of small pieces costs about its bytes (kept for a retry: %s)', idempotent => {
@@ -113,72 +113,72 @@ describe('while there is no connection yet', () => {
     for (let i = 0; i < 60_000; i++) exchange.requestData(read.subarray(i, i + 1))
     exchange.requestEnd([])
     const connection = new PlayedConnection()
-    pool.asked[0]!(undefined, connection)
-    expect(connection.said.length).toBeLessThan(40)
-    expect(connection.said.join('')).toBe(`POST${'x'.repeat(60_000)}end`)
+    pool.opening[0]!(undefined, connection)
+    expect(connection.calls.length).toBeLessThan(40)
+    expect(connection.calls.join('')).toBe(`POST${'x'.repeat(60_000)}end`)
   })
 
   it('an abort stops waiting and reports nothing more', () => {
-    const { pool, heard, exchange } = play()
+    const { pool, events, exchange } = play()
     exchange.start()
     exchange.requestAbort(new SallyportError('cancelled'))
     expect(pool.givenUp).toBe(1)
     exchange.requestData(bytes('abc'))
-    expect(heard).toEqual(['+3'])
+    expect(events).toEqual(['+3'])
   })
 
   it('a failure is reported once', () => {
-    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 1 })
+    const { pool, events, exchange } = play({ method: 'POST', bodyBytes: 1 })
     exchange.start()
-    pool.asked[0]!(refused, undefined)
-    expect(heard).toEqual(['upstream-refused'])
+    pool.opening[0]!(refused, undefined)
+    expect(events).toEqual(['upstream-refused'])
   })
 })
 
 describe('retries', () => {
   it('a stale connection is replaced once, by a fresh one', () => {
-    const { pool, heard, exchange } = play()
+    const { pool, events, exchange } = play()
     const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(stale, new PlayedConnection())
     exchange.start()
     exchange.requestEnd([])
     stale.response.responseAbort(broken)
     expect(pool.ready).toHaveLength(1)
-    pool.asked[0]!(undefined, fresh)
-    expect(fresh.said).toEqual(['GET', 'end'])
+    pool.opening[0]!(undefined, fresh)
+    expect(fresh.calls).toEqual(['GET', 'end'])
     fresh.response.responseAbort(broken)
-    expect(heard).toEqual(['upstream-broken'])
-    expect(pool.asked).toHaveLength(1)
+    expect(events).toEqual(['upstream-broken'])
+    expect(pool.opening).toHaveLength(1)
   })
 
   it('a WebSocket handshake, too: before its 101 it is a GET without a body', () => {
-    const { pool, heard, exchange } = play({ upgrade: true })
+    const { pool, events, exchange } = play({ upgrade: true })
     const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(stale)
     exchange.start()
     stale.response.responseAbort(broken)
-    pool.asked[0]!(undefined, fresh)
+    pool.opening[0]!(undefined, fresh)
     fresh.response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
     exchange.requestData(bytes('frame'))
     exchange.requestEnd([])
-    expect(fresh.said).toEqual(['GET', 'frame', 'end'])
+    expect(fresh.calls).toEqual(['GET', 'frame', 'end'])
     fresh.response.responseAbort(broken)
-    expect(heard).toEqual(['101', 'upstream-broken'])
+    expect(events).toEqual(['101', 'upstream-broken'])
   })
 
   it('what a replaced attempt still reports is ignored', () => {
-    const { pool, heard, exchange } = play()
+    const { pool, events, exchange } = play()
     const [stale, fresh] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(stale)
     exchange.start()
     stale.response.responseAbort(broken)
     stale.response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
     stale.response.requestConsumed(5)
-    pool.asked[0]!(undefined, fresh)
+    pool.opening[0]!(undefined, fresh)
     stale.response.responseAbort(broken)
     fresh.response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
     fresh.response.responseEnd([])
-    expect(heard).toEqual(['204', 'end'])
+    expect(events).toEqual(['204', 'end'])
   })
 
   it.each([
@@ -186,19 +186,19 @@ describe('retries', () => {
     ['a body', { bodyBytes: 1 }, {}],
     ['an unsafe method, although attempts are left', { method: 'DELETE' }, { attempts: 3 }],
   ])('never: %s', (_, request, options) => {
-    const { pool, heard, exchange } = play(request, options)
+    const { pool, events, exchange } = play(request, options)
     const connection = new PlayedConnection()
     pool.ready.push(connection)
     exchange.start()
     connection.response.responseAbort(broken)
     vi.runAllTimers()
-    expect(heard).toEqual(['upstream-broken'])
-    expect(pool.asked).toEqual([])
+    expect(events).toEqual(['upstream-broken'])
+    expect(pool.opening).toEqual([])
   })
 
   it('never after a byte of an answer, an informational one, or a deadline', () => {
     for (const spoil of ['started', 'informational', 'deadline']) {
-      const { pool, heard, exchange } = play({}, { attempts: 3 })
+      const { pool, events, exchange } = play({}, { attempts: 3 })
       const connection = new PlayedConnection()
       pool.ready.push(connection)
       exchange.start()
@@ -206,51 +206,51 @@ describe('retries', () => {
       if (spoil === 'informational') connection.response.responseInformational(103, [])
       connection.response.responseAbort(spoil === 'deadline' ? new SallyportError('upstream-timeout') : broken)
       vi.runAllTimers()
-      expect(pool.asked, spoil).toEqual([])
-      expect(heard.at(-1)).toMatch(/^upstream-/)
+      expect(pool.opening, spoil).toEqual([])
+      expect(events.at(-1)).toMatch(/^upstream-/)
     }
   })
 
   it('after a failed connection any method, as often as the route says, with growing pauses', () => {
-    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 2 }, { attempts: 2 })
+    const { pool, events, exchange } = play({ method: 'POST', bodyBytes: 2 }, { attempts: 2 })
     exchange.start()
     exchange.requestData(bytes('hi'))
-    pool.asked[0]!(refused, undefined)
+    pool.opening[0]!(refused, undefined)
     vi.advanceTimersByTime(99)
-    expect(pool.asked).toHaveLength(1)
+    expect(pool.opening).toHaveLength(1)
     vi.advanceTimersByTime(1)
-    expect(pool.asked).toHaveLength(2)
-    pool.asked[1]!(refused, undefined)
+    expect(pool.opening).toHaveLength(2)
+    pool.opening[1]!(refused, undefined)
     vi.advanceTimersByTime(200)
     const connection = new PlayedConnection()
-    pool.asked[2]!(undefined, connection)
-    expect(connection.said).toEqual(['POST', 'hi'])
+    pool.opening[2]!(undefined, connection)
+    expect(connection.calls).toEqual(['POST', 'hi'])
     connection.response.responseAbort(broken)
-    expect(heard).toEqual(['upstream-broken'])
+    expect(events).toEqual(['upstream-broken'])
   })
 
   it('P1 an exception after a pause ends it', () => {
-    const { pool, heard, exchange } = play({}, { attempts: 1 })
+    const { pool, events, exchange } = play({}, { attempts: 1 })
     exchange.start()
-    pool.asked[0]!(refused, undefined)
+    pool.opening[0]!(refused, undefined)
     pool.open = () => {
       throw new Error('thrown on purpose')
     }
     vi.runAllTimers()
-    expect(heard).toEqual(['internal'])
+    expect(events).toEqual(['internal'])
   })
 
   it('an abort in a pause leaves no timer', () => {
     const { pool, exchange } = play({}, { attempts: 1 })
     exchange.start()
-    pool.asked[0]!(refused, undefined)
+    pool.opening[0]!(refused, undefined)
     expect(vi.getTimerCount()).toBe(1)
     exchange.requestAbort(new SallyportError('cancelled'))
     expect(vi.getTimerCount()).toBe(0)
   })
 
   it('with an Idempotency-Key the body is sent again, and credit for it is given once', () => {
-    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: 6, idempotent: true }, { attempts: 1 })
+    const { pool, events, exchange } = play({ method: 'POST', bodyBytes: 6, idempotent: true }, { attempts: 1 })
     const [first, second] = [new PlayedConnection(), new PlayedConnection()]
     pool.ready.push(first)
     exchange.start()
@@ -259,23 +259,23 @@ describe('retries', () => {
     first.response.responseAbort(broken)
     exchange.requestData(bytes('def'))
     exchange.requestEnd([])
-    pool.asked[0]!(undefined, second)
-    expect(second.said.join(' ')).toBe('POST abcdef end')
+    pool.opening[0]!(undefined, second)
+    expect(second.calls.join(' ')).toBe('POST abcdef end')
     second.response.requestConsumed(6)
     second.response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
     second.response.responseEnd([])
-    expect(heard).toEqual(['+3', '+3', '200', 'end'])
+    expect(events).toEqual(['+3', '+3', '200', 'end'])
   })
 
   it('a body that outgrows what is kept is sent only once', () => {
-    const { pool, heard, exchange } = play({ method: 'POST', bodyBytes: -1, idempotent: true }, { attempts: 1 })
+    const { pool, events, exchange } = play({ method: 'POST', bodyBytes: -1, idempotent: true }, { attempts: 1 })
     const connection = new PlayedConnection()
     pool.ready.push(connection)
     exchange.start()
     exchange.requestData(Buffer.alloc(64 * 1024))
     exchange.requestData(bytes('x'))
     connection.response.responseAbort(broken)
-    expect(heard).toEqual(['upstream-broken'])
-    expect(pool.asked).toEqual([])
+    expect(events).toEqual(['upstream-broken'])
+    expect(pool.opening).toEqual([])
   })
 })

@@ -33,7 +33,7 @@ afterEach(() => {
   server.close()
 })
 
-function send(heard: Partial<ResponseSink>, path: string): RequestSink {
+function send(overrides: Partial<ResponseSink>, path: string): RequestSink {
   const { port } = server.address() as AddressInfo
   const target = fillTarget(parseTarget(`h2c://127.0.0.1:${port}`), {}, new Map(), undefined)!
   const request = {
@@ -47,7 +47,7 @@ function send(heard: Partial<ResponseSink>, path: string): RequestSink {
     idempotent: false,
   }
   const options = { connectMs: 10_000, headMs: 60_000, attempts: 0 }
-  return upstreams.forward(target, request, options, { ...DEAF, ...heard })
+  return upstreams.forward(target, request, options, { ...DEAF, ...overrides })
 }
 
 /** This many requests at once, whose callers leave. */
