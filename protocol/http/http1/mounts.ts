@@ -5,7 +5,7 @@
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { DeadlineWatch, LOOK_MS } from '../../base/deadline-watch.ts'
-import { ignore } from '../../base/guard.ts'
+import { guardWith } from '../../base/guard.ts'
 import { isBroken } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 
@@ -28,9 +28,6 @@ const ALWAYS_ATTACHED: readonly Event[] = ['request', 'upgrade']
 /** Since Node 24.9: whether an offered upgrade is accepted. */
 type Host = HttpServer & { shouldUpgradeCallback?: (request: IncomingMessage) => boolean }
 
-/** Node's counter of what waits in the responses of a connection. */
-type Waiting = ServerResponse & { readonly _onPendingData: (bytes: number) => void }
-
 const servers = new WeakMap<HttpServer, Mounts>()
 
 /** Puts `mounted` before everything else on `server`. The returned function removes it, once. */
@@ -50,13 +47,7 @@ function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: ()
     begin()
     return
   }
-  // Node stops reading once what waits in responses exceeds this. One that waits for its turn counts as that much, since its request
-  // takes memory, too.
-  const enough = socket.writableHighWaterMark + 1
-  const { _onPendingData: pending } = response as Waiting
-  pending(enough)
-  // Node parses what arrives over TLS before we see it, and fails if that is paused halfway. It stops to do so once anybody listens.
-  socket.on('data', ignore).off('data', ignore)
+  holdBack(socket)
   // While Node does not read, it does not notice a caller that leaves.
   const look = () => {
     if (isBroken(socket)) socket.destroy()
@@ -68,9 +59,38 @@ function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: ()
   response.assignSocket = assigned => {
     watch.stop()
     assign.call(response, assigned)
-    pending(-enough)
+    readOn(socket)
     begin()
   }
+}
+
+/** Connections on which requests wait for their turn: how many, and what stops reading. Each request takes memory. */
+const waiting = new WeakMap<Duplex, { count: number; readonly stop: () => void }>()
+
+function holdBack(socket: Duplex): void {
+  const known = waiting.get(socket)
+  if (known !== undefined) {
+    known.count++
+    return
+  }
+  const guard = guardWith(() => socket.destroy())
+  const stop = guard(() => {
+    socket.pause()
+    // Otherwise Node would not hear of it if the stream was paused already.
+    socket.emit('pause')
+  })
+  waiting.set(socket, { count: 1, stop })
+  // Node reads on by itself at the end of each request.
+  socket.on('resume', stop)
+  stop()
+}
+
+function readOn(socket: Duplex): void {
+  const held = waiting.get(socket)!
+  if (--held.count > 0) return
+  waiting.delete(socket)
+  socket.off('resume', held.stop)
+  socket.resume()
 }
 
 class Mounts {
