@@ -114,8 +114,8 @@ export class PeerLink {
 
   /** If dialling fails immediately, as with an unusable certificate, it is tried again later. */
   readonly #dialNow = (): void => {
-    clearTimeout(this.#timer)
     try {
+      clearTimeout(this.#timer)
       this.#dial()
     } catch (error) {
       endFor(error, this.#options.logger, 'dialling another replica failed', () => this.#dialLater())
