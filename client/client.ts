@@ -68,6 +68,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   #active = false
   /** The last valid rules of the target, as sent in `hello`. */
   #published: Announcement = { cors: [] }
+  /** What each session published, as text. */
+  readonly #told = new WeakMap<ClientSession, string>()
   /** Connections that have had a session in service. */
   readonly #served = new Set<number>()
   #reconnects = 0
@@ -229,6 +231,15 @@ export class Client implements Tunnel, SessionKeeperOwner {
     return this.#published
   }
 
+  republish(): void {
+    this.#publish()
+    for (const connection of this.#connections) connection.renew()
+  }
+
+  isOutdated(session: ClientSession): boolean {
+    return this.#told.get(session) !== JSON.stringify(this.#published)
+  }
+
   openSession({ socket, localAddress, token }: Dialled, connection: number, listener: SessionListener): ClientSession {
     this.#sockets.add(socket)
     const hello = { ...this.#settings.hello, ...this.#publish(), lastEpoch: this.#epoch, connection }
@@ -259,6 +270,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
         listener.onClosed(which, reason)
       },
     })
+    this.#told.set(session, JSON.stringify(this.#published))
     if (session.state !== 'closed') this.#sessions.set(session, connection)
     return session
   }

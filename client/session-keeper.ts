@@ -24,6 +24,8 @@ export interface SessionKeeperOwner {
   dial(turn: number): Promise<Dialled>
   /** Whether another connection has a session with this replica. */
   hasReplica(replica: string, connection: number): boolean
+  /** Whether this session told the server rules of the target that have changed since. */
+  isOutdated(session: ClientSession): boolean
   openSession(dialled: Dialled, connection: number, listener: SessionListener): ClientSession
   onConnected(session: ClientSession, connection: number): void
   /** A session that was in service has ended. */
@@ -192,19 +194,38 @@ export class SessionKeeper {
     })
   }
 
-  /** If another connection has the same replica and there are more replicas, tries to move to another one after a while. */
+  /** Replaces an outdated session at once. One that is still being opened is replaced when it is ready. */
+  renew(): void {
+    if (this.current?.state === 'ready') this.#moveNow(this.current)
+  }
+
+  /**
+   * If the session is outdated, or another connection has the same replica and there are more replicas, tries to move to
+   * another one after a while.
+   */
   #moveLater(session: ClientSession, again = false): void {
     clearTimeout(this.#moveTimer)
-    if (this.#owner.machines < 2 || !this.#owner.hasReplica(session.replica, this.index)) return
-    const { guard, logger } = this.#owner
-    const due = guard(() => detached(logger, 'moving to another replica failed', this.#move(session)))
+    if (!this.#shouldMove(session)) return
+    const due = this.#owner.guard(() => this.#moveNow(session))
     this.#moveTimer = setTimeout(due, this.#backoff.move(again))
     this.#moveTimer.unref()
   }
 
-  /** Opens a session with another replica and leaves `old` for it. Keeps `old` if there is no other replica. */
+  #shouldMove(session: ClientSession): boolean {
+    const { machines } = this.#owner
+    return this.#owner.isOutdated(session) || (machines > 1 && this.#owner.hasReplica(session.replica, this.index))
+  }
+
+  #moveNow(session: ClientSession): void {
+    detached(this.#owner.logger, 'moving to another session failed', this.#move(session))
+  }
+
+  /**
+   * Opens another session and leaves `old` for it. Unless `old` is outdated, the other one must be with another replica;
+   * if there is none, keeps `old`.
+   */
   async #move(old: ClientSession): Promise<void> {
-    if (this.current !== old || !this.#owner.hasReplica(old.replica, this.index)) return
+    if (this.current !== old || !this.#shouldMove(old)) return
     const stays = () => this.current === old && !this.#owner.signal.aborted
     const dialled = await this.#owner.dial(this.index + this.attempts++).catch(() => undefined)
     if (dialled === undefined || !stays()) {
@@ -212,17 +233,18 @@ export class SessionKeeper {
       if (stays()) this.#moveLater(old, true)
       return
     }
+    const reason = this.#owner.isOutdated(old) ? 'the rules of the target have changed' : 'moved to another replica'
     const isOther = ({ replica }: ClientSession) =>
-      stays() && replica !== old.replica && !this.#owner.hasReplica(replica, this.index)
+      replica !== old.replica && !this.#owner.hasReplica(replica, this.index)
     const outcome = this.#open(dialled, {
-      accepts: isOther,
+      accepts: session => stays() && (this.#owner.isOutdated(old) || isOther(session)),
       onReady: session => {
         const left = stays() ? old : session
         if (left === old) {
           this.current = session
           this.#onMoved?.({ to: outcome })
         }
-        const drained = left.drain('moved to another replica', MOVE_GRACE_MS)
+        const drained = left.drain(reason, MOVE_GRACE_MS)
         detached(this.#owner.logger, 'leaving a session failed', drained)
       },
       onOpen: () => {},

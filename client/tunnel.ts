@@ -98,6 +98,11 @@ export interface Tunnel extends AsyncDisposable {
    * Throws if a PEM cannot be read, and keeps the old ones.
    */
   setTrust(trust: Pick<ClientOptions, 'ca' | 'tls'>): void
+  /**
+   * Tells the server the rules of the target (CORS and inbox) again. Call it after they have changed, such as after `reload` of a
+   * router. If they differ from what the server knows, each session is replaced by a new one; open exchanges finish first.
+   */
+  republish(): void
   /** Stops taking new exchanges, lets open ones finish, and closes. A later call may shorten the grace. */
   close(options?: CloseOptions): Promise<void>
 }

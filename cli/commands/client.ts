@@ -81,6 +81,7 @@ async function start(config: ClientConfig, context: ServiceContext): Promise<Ser
   followSessions(tunnel, changes)
   if (terminal !== undefined) announceClient(terminal, tunnel, config)
   token.follow(fresh => tunnel.setToken(fresh))
+  target.follow(() => tunnel.republish())
   const trust = watchTrust(config, texts, loaded, tunnel, logger)
   const selfCheck = checkWhenAway(tunnel, () => ({ ...options, ...trust.inForce() }), logger)
   return {
@@ -107,7 +108,7 @@ async function start(config: ClientConfig, context: ServiceContext): Promise<Ser
 
 function forwardTo(config: ClientConfig, logger: Logger): EmbeddedTarget {
   const forwarder = createForwarder(config.target!, { trustErrors: config['target.trust-errors'], logger })
-  return { target: forwarder, close: async () => forwarder.close() }
+  return { target: forwarder, follow() {}, close: async () => forwarder.close() }
 }
 
 function warnAtStart(config: ClientConfig, logger: Logger): void {

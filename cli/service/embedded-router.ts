@@ -11,6 +11,8 @@ import { loadRoutes, type RouteConfig } from './routes.ts'
 /** Where a client's requests go. */
 export interface EmbeddedTarget {
   readonly target: HandlerTarget
+  /** Calls `listener` whenever a changed table is in force. */
+  follow(listener: () => void): void
   close(): Promise<void>
 }
 
@@ -34,7 +36,7 @@ export function checkPublishedRules(table: RouteTable, config: EmbeddedConfig): 
 export async function embedRouter(config: EmbeddedConfig, logger: Logger): Promise<EmbeddedTarget> {
   if (config.routes === undefined) {
     const router = createRouter({ routes: checkPublishedRules(await loadRoutes(config, logger), config), logger })
-    return { target: router, close: () => router.close() }
+    return { target: router, follow() {}, close: () => router.close() }
   }
   const file = config.routes
   const { parseRoutes, readTable } = await import('../../router/table-file.ts')
@@ -44,12 +46,20 @@ export async function embedRouter(config: EmbeddedConfig, logger: Logger): Promi
     const text = await readTable(file)
     const table = parse(text, file)
     const router = createRouter({ routes: table, logger })
-    const watcher = watchRoutes(text, table, { file, parse, onTable: table => router.reload(table), logger })
+    let reloaded = () => {}
+    const onTable = (table: RouteTable) => {
+      router.reload(table)
+      reloaded()
+    }
+    const follow = (listener: () => void) => {
+      reloaded = listener
+    }
+    const watcher = watchRoutes(text, table, { file, parse, onTable, logger })
     const close = () => {
       watcher.close()
       return router.close()
     }
-    return { target: router, close }
+    return { target: router, follow, close }
   } catch (error) {
     throw configurationError((error as Error).message, error)
   }

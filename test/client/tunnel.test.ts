@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEvents } from '../../client/index.ts'
+import { functionTarget } from '../../client/targets/function.ts'
 import { CLOSE } from '../../protocol/wire/transport.ts'
 import { createRouter } from '../../router/index.ts'
 import { until } from '../support/until.ts'
@@ -406,6 +407,47 @@ describe('a session that is lost', () => {
     await session.closed
     await server.serve()
     await tunnel.connected()
+  })
+})
+
+describe('changed rules of the target', () => {
+  const route = { match: { path: '/webhooks', methods: ['POST'] }, target: 'http://127.0.0.1:9' }
+  const table = (name: string) => ({ routes: [{ ...route, name, inbox: {} }] })
+
+  it('reach the server with a new session, and what is open on the old one finishes', async () => {
+    const server = await fake()
+    const router = createRouter({ routes: table('first') })
+    const answer = Promise.withResolvers<Response>()
+    const target = { handler: functionTarget(() => answer.promise), inbox: () => router.inbox() }
+    const tunnel = startTunnel(optionsFor(server, { target }))
+    const old = await server.serve()
+    await tunnel.connected()
+    tunnel.republish()
+    const open = old.exchange()
+    router.reload(table('second'))
+    tunnel.republish()
+    const fresh = await server.serve()
+    expect(fresh.hello?.inbox).toMatchObject([{ route: 'second' }])
+    expect(await old.receive('drain')).toMatchObject({ reason: 'the rules of the target have changed' })
+    old.send({ type: 'drained', lastStream: open.streamId })
+    answer.resolve(new Response('whole'))
+    expect((await open.answer()).text).toBe('whole')
+    await old.closed
+    expect(server.sessions).toHaveLength(2)
+  })
+
+  it('reach it later if the server cannot be reached now', async () => {
+    const server = await fake()
+    const router = createRouter({ routes: table('first') })
+    const tunnel = startTunnel(optionsFor(server, { target: router, backoff: { ...quick, moveMs: 10 } }))
+    const old = await server.serve()
+    await tunnel.connected()
+    router.reload(table('second'))
+    tunnel.republish()
+    ;(await server.next()).webSocket.terminate()
+    const fresh = await server.serve()
+    expect(fresh.hello?.inbox).toMatchObject([{ route: 'second' }])
+    await old.receive('drain')
   })
 })
 

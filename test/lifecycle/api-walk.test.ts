@@ -175,6 +175,7 @@ describe('a tunnel', () => {
     refreshToken: tunnel => tunnel.refreshToken(),
     setTrust: tunnel => tunnel.setTrust({ ca: secrets.ca }),
     'setTrust to none': tunnel => tunnel.setTrust({ ca: 'none' }),
+    republish: tunnel => tunnel.republish(),
     'a replay of nothing': tunnel => tunnel.inspector!.replay('none'),
     'close too briefly': tunnel => tunnel.close({ graceMs: -1 }),
     close: tunnel => tunnel.close({ graceMs: 0 }),
