@@ -153,6 +153,7 @@ export class SqliteFile {
     makeDurable(this.#folder)
   }
 
+  /** Keeps each statement for good, so `sql` must not contain values. */
   #statement(sql: string): StatementSync {
     const known = this.#statements.get(sql)
     if (known !== undefined) return known
@@ -290,11 +291,14 @@ export class SqliteFile {
 
   #update({ id, set, at }: Extract<Change, { op: 'update' }>): ChangeResult {
     const names = SETTABLE.filter(name => set[name] !== undefined)
-    const changed = set.state === undefined ? '' : `, changed = ${Math.trunc(at)}`
-    const values = names.map(name => set[name]!)
-    const assignments = names.map(name => `${name} = ?`).join(', ')
+    const values: SQLInputValue[] = names.map(name => set[name]!)
+    const assignments = names.map(name => `${name} = ?`)
+    if (set.state !== undefined) {
+      assignments.push('changed = ?')
+      values.push(Math.trunc(at))
+    }
     const where = "WHERE id = ? AND state <> 'delivered'"
-    const changes = this.#run(`UPDATE messages SET ${assignments}${changed} ${where}`, ...values, id)
+    const changes = this.#run(`UPDATE messages SET ${assignments.join(', ')} ${where}`, ...values, id)
     if (set.state === 'delivered') this.#run('DELETE FROM parts WHERE id = ?', id)
     return done(id, changes)
   }

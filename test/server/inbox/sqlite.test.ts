@@ -18,10 +18,11 @@ import {
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { checkInboxOptions } from '../../../server/inbox/options.ts'
 import { openSqlite, type SqliteStore } from '../../../server/inbox/sqlite.ts'
+import { openFile } from '../../../server/inbox/sqlite-file.ts'
 import { long } from '../../support/needs.ts'
 import { until } from '../../support/until.ts'
 import { append, bytes, contentsOf, message, NOW } from './messages.ts'
@@ -45,6 +46,33 @@ async function start(at = path): Promise<SqliteStore> {
   open.push(store)
   return store
 }
+
+test('each statement is prepared once and kept, whatever the values', () => {
+  const { file } = openFile(path, 0)
+  const prepare = vi.spyOn(DatabaseSync.prototype, 'prepare')
+  const use = (id: string, at: number) => {
+    file.apply([
+      { op: 'part', id, n: 1, bytes: bytes('a') },
+      { op: 'append', message: message(id, { parts: 3, dedupe: id }), head: bytes('{}'), rest: bytes('b') },
+      { op: 'update', id, set: { failures: at, next: at }, at },
+      { op: 'update', id, set: { state: 'delivered', reason: id }, at },
+      { op: 'drop', id },
+      { op: 'forget', id },
+      { op: 'rules', runtime: id, rules: id, at },
+      { op: 'pause', runtime: id, paused: true },
+    ])
+    file.next(id, id, at)
+    file.part(id, at)
+    file.list({ runtime: id, lane: id, state: 'dead', since: at, id, before: [id], limit: at })
+    file.sweep(at, { ...KEEP, maxDelivered: at })
+  }
+  use('a', 1)
+  const { length } = prepare.mock.calls
+  use('b', 2)
+  expect(prepare.mock.calls.slice(length)).toEqual([])
+  prepare.mockRestore()
+  file.close()
+})
 
 test('what was appended is there after a restart, in order, and nobody else may read the file', async () => {
   const store = await start()
