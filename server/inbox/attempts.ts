@@ -63,6 +63,7 @@ export class Attempts {
       if (progress.state === 'delivered') {
         onLeft(1 + suspects.length)
         for (const [suspect, reason] of suspects) await this.giveUp(suspect, reason)
+        await this.forgetTests(first)
         return
       }
       if (progress.state === 'dead') onLeft(1)
@@ -72,9 +73,9 @@ export class Attempts {
   }
 
   /**
-   * Call it when the first message was delivered. The receiver works again, so the failed tests of the messages behind it were not their
-   * fault. If these still counted, each of the messages would be given up at its next failure. The last one is written first, so
-   * that after an interruption the next message still shows that there is more to forget.
+   * Call it when the first message was delivered, or one behind it. The receiver works again, so the failed tests of the messages that are
+   * left were not their fault. If these still counted, each of the messages would be given up at its next failure. The last one is
+   * written first, so that after an interruption the next message still shows that there is more to forget.
    */
   async forgetTests(first: Message): Promise<void> {
     const next = (await this.#options.store.next(first.runtime, first.lane, MAX_TESTS)) ?? []

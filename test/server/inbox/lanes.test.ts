@@ -212,6 +212,22 @@ describe('lanes', () => {
     expect(delivered).toEqual(ids)
   })
 
+  test('what failed while a receiver was down does not count once a later message is delivered', async () => {
+    const from = Date.now()
+    const refused = new Set<string>()
+    const { add, store } = make(({ id }) => {
+      if (Date.now() - from < 6 * 3_600_000) return DOWN
+      if (Number(id) % 2 === 1 || refused.has(id)) return OK
+      refused.add(id)
+      return { kind: 'failed', reason: '429' }
+    })
+    const ids = Array.from({ length: 12 }, (_, i) => `${i}`)
+    for (const id of ids) add(id)
+    await pass(7 * 3_600_000)
+    expect(refused.size).toBe(6)
+    expect(store.messages.map(({ reason }) => reason)).toEqual(['poison', ...Array(11).fill('200')])
+  })
+
   test('a receiver in front of which everything is refused for a while costs one webhook of a lane, not those behind it', async () => {
     const from = Date.now()
     const { add, store } = make(() => {
