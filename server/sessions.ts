@@ -141,7 +141,7 @@ export class Sessions {
         hold.wake(session.runtime)
       },
       onDrain: session => registry.drain(session),
-      onRoom: session => hold.room(session.runtime),
+      onRoom: session => hold.room(session.runtime, session),
       onClosed: (session, reason) => this.#closed(session, reason),
     }
   }

@@ -5,6 +5,7 @@
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { AgedMap } from '../aged-map.ts'
 import type { HoldLimits } from '../limits.ts'
+import type { Carrier } from '../registry.ts'
 import { HoldRoom, type Occupant } from './hold-room.ts'
 
 /** A request that can wait. */
@@ -135,9 +136,12 @@ export class Hold {
     for (const ticket of inOrder) if (tickets!.has(ticket)) yield ticket
   }
 
-  /** A session of the runtime has room again. Waiting requests proceed in turn while the room lasts. */
-  room(runtime: string): void {
-    for (const ticket of this.#queues.get(runtime)?.tickets ?? []) if (!ticket.wake()) return
+  /** A session of the runtime has room again. Waiting requests proceed in turn while it lasts. Some may have to go elsewhere. */
+  room(runtime: string, session: Pick<Carrier, 'full'>): void {
+    for (const ticket of this.#inOrder(runtime)) {
+      if (session.full) return
+      ticket.wake()
+    }
   }
 
   /** No session will come. */

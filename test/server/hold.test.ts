@@ -122,6 +122,29 @@ describe('a request waits', () => {
     expect(server.stats()).toMatchObject({ held: 0, heldOutcomes: { resumed: 8 } })
   })
 
+  test('for room in a full session, behind one that only another instance may get', async () => {
+    await startHolding({ limits: { streams: 1 } })
+    const victim = hanging()
+    const first = await dial(server, { handler: victim.handler, hello: { instance: 'one' } })
+    const post = call(server, HOST, '/', { method: 'POST', body: 'once' })
+    await victim.begun
+    first.ws.terminate()
+    await held(1)
+    const other = hanging()
+    await dial(server, { handler: other.handler, hello: { instance: 'two' } })
+    const served = call(server, HOST)
+    const response = await other.begun
+    const behind = call(server, HOST)
+    await held(2)
+    answer(response, 200, 'done')
+    expect((await served).status).toBe(200)
+    await until(() => other.count() === 2)
+    expect(server.stats().held).toBe(1)
+    const cut = Promise.allSettled([post, behind])
+    await server.close({ graceMs: 0 })
+    await cut
+  })
+
   test('not forever: if sessions stay full, it ends as overloaded', async () => {
     await startHolding({ hold: { ...HOLD, holdMs: 1 }, limits: { streams: 1 } })
     const { handler, begun } = hanging()
