@@ -97,9 +97,13 @@ export class Site {
   }
 }
 
-/** Browsers send the cookies of a host to all of its ports, so each listener needs its own cookie name. */
-function cookieName({ socket }: IncomingMessage): string {
-  return `sallyport-${socket.localPort}`
+/**
+ * Browsers send the cookies of a host to all of its ports, so each port needs its own cookie name. That is the port in the browser's
+ * address, since the ports of several machines may be forwarded to one.
+ */
+function cookieName({ headers, socket }: IncomingMessage): string {
+  const port = /:(\d+)$/.exec(headers.host ?? '')?.[1] ?? socket.localPort
+  return `sallyport-${port}`
 }
 
 /** Whether the request comes from another site. Browsers send these fields to every https address, and to their own machine. */

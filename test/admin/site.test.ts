@@ -149,6 +149,18 @@ describe('A4: the login', () => {
     expect((await logIn(code)).status).toBe(401)
   })
 
+  test('pages of two components are open at once, even if their own ports are the same and others are forwarded to them', async () => {
+    const [one, two] = ['localhost:9091', 'localhost:9092'].map(host => ({ host }))
+    const names = [await logIn(admin.code(), one), await logIn(admin.code(), two)].map(({ cookie }) => cookie)
+    const cookie = names.join('; ')
+    expect(names.map(name => name.split('=')[0])).toEqual(['sallyport-9091', 'sallyport-9092'])
+    for (const headers of [one, two]) {
+      expect((await ask('/ui/events', { headers: { ...headers, cookie } })).status).toBe(200)
+    }
+    // A browser sends both cookies to both ports.
+    expect((await ask('/ui/events', { headers: { ...one, cookie: names[1]! } })).status).toBe(401)
+  })
+
   test.each(['another-token-of-this-test', ''])('what an earlier token let in ends with it: %j follows', async next => {
     const authorization = `Bearer ${TOKEN}`
     const issue = async () => {
