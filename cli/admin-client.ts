@@ -58,10 +58,12 @@ export function findClient(args: Arguments, io: Io): Endpoint {
 }
 
 function findOne(args: Arguments, io: Io, component: 'server' | 'client'): Endpoint {
-  const [one, ...others] = findEndpoints(args, io, component)
-  if (others.length > 0)
-    throw new Failure(EXIT.runtime, `several ${component}s are running here; choose one with --admin URL`)
-  return one!
+  const found = findEndpoints(args, io, component)
+  if (found.length > 1) {
+    const urls = found.map(({ url }) => url).join(', ')
+    throw new Failure(EXIT.runtime, `several ${component}s are running here; choose one with --admin URL: ${urls}`)
+  }
+  return found[0]!
 }
 
 function parseUrl(text: string): string {

@@ -69,7 +69,7 @@ function operatorListeners(
   }
 }
 
-/** Each throws what the component itself would refuse to start with. */
+/** Each throws the error with which the component itself would refuse to start. */
 const REFUSALS = { client: refuseClient, server: refuseServer, router: refuseRouter } as const
 
 const PROBES = { client: checkClient, server: checkServer, router: checkRouter } as const satisfies Record<

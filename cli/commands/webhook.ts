@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { lookup } from 'node:dns'
 import type { LookupFunction } from 'node:net'
 import { Agent, request } from 'undici'
+import { UNKNOWN_CA } from '../../client/dial/explain.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
 import { setHeader } from '../../protocol/http/headers.ts'
 import { SCHEMES, type SchemeName, type WebhookScheme } from '../../protocol/webhook/scheme.ts'
@@ -101,6 +102,12 @@ async function send(url: URL, headers: HeaderList, body: Buffer, caFile: string 
     }
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
+    if (code !== undefined && UNKNOWN_CA.has(code)) {
+      throw new Failure(
+        EXIT.runtime,
+        `the certificate of ${url.origin} is not trusted here: give its authority with --ca FILE`,
+      )
+    }
     throw new Failure(EXIT.runtime, `${url.origin} does not answer (${code ?? message})`)
   } finally {
     await dispatcher.destroy()

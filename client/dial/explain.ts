@@ -186,7 +186,8 @@ function explainCertificate(failure: CertificateFailure, context: DialContext): 
   }
 }
 
-const UNKNOWN_CA: ReadonlySet<string> = new Set([
+/** Codes of Node for a certificate whose authority is not trusted. */
+export const UNKNOWN_CA: ReadonlySet<string> = new Set([
   'UNABLE_TO_GET_ISSUER_CERT',
   'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
   'UNABLE_TO_VERIFY_LEAF_SIGNATURE',

@@ -150,6 +150,28 @@ describe.runIf(needs('chromium'))('the page', () => {
     expect(browser.complaints).toEqual([])
   })
 
+  test('a client without a session says why, and that its token has expired', async () => {
+    const [{ version, startedAt }, tokenEnds] = [server(), new Date(Date.now() - 90_000).toISOString()]
+    const connections = [{ connection: 0, attempts: 3, lastError: 'refused (401): your token expired' }]
+    const client = { component: 'client', version, startedAt, ready: false, active: true, runtime: 'demo' }
+    status = { ...client, sessions: [], connections, tokenEnds }
+    await openPage()
+    expect(await page.value(text)).toContain('Not connected: refused (401): your token expired')
+    expect(await page.value(text)).toMatch(/token expired\s+1 min ago/)
+    expect(await page.value(text)).toMatch(/traffic\s+none/)
+  })
+
+  test('what happened just now is at the right edge of a chart', async () => {
+    now = 0
+    traffic = new Traffic(() => now)
+    traffic.note(exchange(WEBHOOK))
+    now += 10_000
+    await openPage()
+    const first = await page.value<string>('document.querySelector("svg path.first").getAttribute("d")')
+    const across = [...first.matchAll(/[ML]([\d.]+) /g)].map(([, x]) => Number(x))
+    expect(across).toEqual([298.3, 300])
+  })
+
   test('every view and row can be reached with the keyboard', async () => {
     traffic.note(exchange(REFUSED))
     await openPage()

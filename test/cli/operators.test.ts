@@ -46,6 +46,13 @@ describe('of several components', () => {
   const status = (...more: string[]) => sallyport(['status', ...more], { environment: { RUNTIME_DIRECTORY: folder } })
   const GOOD = JSON.stringify({ component: 'client', version: '1', ready: true, startedAt: new Date().toISOString() })
 
+  test('a command for one of them names all of them', async () => {
+    const urls = [await found(1, GOOD), await found(2, GOOD)]
+    const { code, notes } = await sallyport(['inspect', 'tail'], { environment: { RUNTIME_DIRECTORY: folder } })
+    expect(code).toBe(1)
+    for (const url of urls) expect(notes).toContain(url)
+  })
+
   test('status --watch goes on while a component is down, and ends for a wrong flag', async () => {
     const script = `import { status } from './cli/commands/status.ts'
       let looks = 0

@@ -132,7 +132,9 @@ describe.runIf(needs('chromium'))('the page shows why a webhook fails', () => {
     await client.address('admin')
     await until(async () => (await events('client', 'Sessions')).includes('expired'))
     expect(await events('server', 'Events')).toMatch(/handshake refused.*expired/)
-    expect(await events('client', 'Overview')).toMatch(/token\s+\d+ s ago/)
+    const overview = await events('client', 'Overview')
+    expect(overview).toMatch(/token expired\s+\d+ s ago/)
+    expect(overview).toMatch(/Not connected: refused \(401.*your token expired/)
   })
 
   test('the inbox is full', async () => {

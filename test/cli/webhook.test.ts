@@ -1,5 +1,6 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage } from 'node:http'
+import { createServer as createSecureServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -147,6 +148,27 @@ test('what cannot be sent', async () => {
     code: 3,
     notes: expect.stringMatching(/empty: is empty/),
   })
+})
+
+test('an authority that is not trusted is named as the reason', async () => {
+  expect((await sallyport(['certs', 'init', '--out', folder, '--host', 'localhost'])).code).toBe(0)
+  const pem = (name: string) => readFileSync(join(folder, name))
+  const secure = createSecureServer({ cert: pem('server.pem'), key: pem('server-key.pem') }, (_, response) => {
+    response.end()
+  })
+  await new Promise<void>(resolve => secure.listen(0, '127.0.0.1', resolve))
+  try {
+    const url = `https://localhost:${(secure.address() as AddressInfo).port}`
+    const send = (...more: string[]) =>
+      sallyport(['webhook', 'send', '--secret-file', file('secret', 's3cret'), ...more, url])
+    expect(await send()).toMatchObject({
+      code: 1,
+      notes: `sallyport: the certificate of ${url} is not trusted here: give its authority with --ca FILE\n`,
+    })
+    expect(await send('--ca', join(folder, 'ca.pem'))).toMatchObject({ code: 0 })
+  } finally {
+    secure.close()
+  }
 })
 
 test('of an endless answer, the beginning is shown', async () => {

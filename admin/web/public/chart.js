@@ -1,6 +1,8 @@
 import { drawing, element } from './dom.js'
 
 const [WIDTH, HEIGHT] = [300, 100]
+/** Steps of 15 minutes. The newest one is at the right edge, however many there are. */
+const STEPS = 180
 
 /**
  * A line over time, and perhaps a second one, on the same scale from 0.
@@ -54,7 +56,7 @@ function line(values, top, closed) {
   let path = ''
   let start = ''
   values.forEach((value, index) => {
-    const x = ((index / Math.max(values.length - 1, 1)) * WIDTH).toFixed(1)
+    const x = (((STEPS - values.length + index) / (STEPS - 1)) * WIDTH).toFixed(1)
     if (!isNumber(value)) {
       if (closed && start !== '') path += `V${HEIGHT}H${start}`
       start = ''

@@ -55,7 +55,7 @@ export const VIEWS = [
       ['streams', row => plain(row.streams)],
       ['in', row => (row.bytesIn === undefined ? '' : size(row.bytesIn))],
       ['out', row => (row.bytesOut === undefined ? '' : size(row.bytesOut))],
-      ['token', row => ago(row.tokenEnds)],
+      ['token ends', row => ago(row.tokenEnds)],
       ['from', row => plain(row.address ?? row.peer)],
       ['last error', row => plain(row.lastError), true],
     ],
@@ -89,8 +89,10 @@ function overview({ status, history, failed }) {
     step.byClass.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0)
   const rates = history.map(step => sum(step) / STEP_S)
   const latest = failed[0]
+  const away = status.ready ? undefined : clientSessions(status).find(row => row.lastError !== undefined)
   return [
     facts(status),
+    away && element('p', { class: 'bad' }, `Not connected: ${plain(away.lastError)}`),
     latest && now() - latest.at < 900_000
       ? element(
           'p',
@@ -147,14 +149,14 @@ function facts(status) {
     ['runtime', status.runtime],
     ['runtimes', status.runtimes],
     ['sessions', Array.isArray(status.sessions) ? status.sessions.length : status.sessions],
-    [
-      'traffic',
-      status.active === undefined || status.component === 'router' ? undefined : status.active ? 'active' : 'standby',
-    ],
+    ['traffic', traffic(status)],
     ['open requests', typeof status.exchanges === 'object' ? status.exchanges?.live : status.exchanges],
     ['waiting', status.held],
     ['buffered', status.bufferedBytes === undefined ? undefined : size(status.bufferedBytes)],
-    ['token', status.tokenEnds === undefined ? undefined : ago(status.tokenEnds)],
+    [
+      Date.parse(status.tokenEnds) < now() ? 'token expired' : 'token ends',
+      status.tokenEnds === undefined ? undefined : ago(status.tokenEnds),
+    ],
     ['directory', status.directory && `${status.directory.kind}, ${status.directory.state}`],
     ['webhooks waiting', kept?.messages?.waiting],
     ['dead letters', kept?.messages?.dead],
@@ -166,6 +168,13 @@ function facts(status) {
     { class: 'facts' },
     ...shown.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, plain(value)))),
   )
+}
+
+/** @param {Row} status */
+function traffic({ component, active, sessions }) {
+  if (active === undefined || component === 'router') return undefined
+  if (sessions?.length === 0) return 'none'
+  return active ? 'active' : 'standby'
 }
 
 /** @param {Row} status */
