@@ -278,8 +278,9 @@ export const SCHEMES = {
 
 export type SchemeName = keyof typeof SCHEMES
 
-/** The scheme of that name, under one common type. */
+/** The scheme of that name, under one common type. Throws a TypeError if there is none: clients may announce any name. */
 export function schemeOf(name: SchemeName): Scheme {
+  if (!Object.hasOwn(SCHEMES, name)) throw new TypeError(`there is no scheme ${name}`)
   return SCHEMES[name]
 }
 

@@ -2,6 +2,7 @@
 /** What a sender is told, row by row of the table in docs/inbox.md, and what reaches the receiver. */
 import { createHmac } from 'node:crypto'
 import { afterEach, describe, expect, test } from 'vitest'
+import type { SchemeName } from '../../../protocol/webhook/scheme.ts'
 import { until } from '../../support/until.ts'
 import { answer, leave } from '../fixture.ts'
 import { type Ground, makeGround, RULE } from './fixture.ts'
@@ -202,4 +203,12 @@ test('a request that no rule matches passes as usual', async () => {
   await leave(ground.server, client)
   expect((await post('x', { path: '/other' })).status).toBe(503)
   expect((await post('x', { headers: { 'stripe-signature': 't=1,v1=00' } })).status).toBe(503)
+})
+
+test.each(['nosuch', 'constructor', '__proto__'])('a route whose signing scheme is %s has no inbox', async scheme => {
+  ground = await makeGround()
+  const client = await ground.connect([{ ...RULE, verify: { scheme: scheme as SchemeName, secrets: ['YWJj'] } }])
+  expect((await ground.post('a')).status).toBe(200)
+  await leave(ground.server, client)
+  expect((await ground.post('b')).status).toBe(503)
 })
