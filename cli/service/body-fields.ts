@@ -12,3 +12,12 @@ export function numberOf(body: Body, name: string): number | undefined {
   if (value === undefined || (typeof value === 'number' && Number.isFinite(value) && value >= 0)) return value
   throw new TypeError(`${name} must be a number from 0`)
 }
+
+/** A whole number. In a query it is text. */
+export function wholeOf(body: Body, name: string, least: number, most: number): number | undefined {
+  const value = body[name]
+  if (value === undefined) return undefined
+  const found = /^-?\d{1,16}$/.test(String(value)) ? Number(value) : Number.NaN
+  if (found >= least && found <= most) return found
+  throw new TypeError(`${name} must be a whole number from ${least} to ${most}`)
+}

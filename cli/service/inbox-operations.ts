@@ -1,7 +1,7 @@
 /** Operations on the webhooks that one server stores. */
 import type { Body } from '../../admin/actions.ts'
 import type { Server } from '../../server/index.ts'
-import { textOf } from './body-fields.ts'
+import { textOf, wholeOf } from './body-fields.ts'
 
 type Filter = Parameters<NonNullable<Server['inbox']>['list']>[0]
 type Messages = Awaited<ReturnType<NonNullable<Server['inbox']>['list']>>
@@ -22,7 +22,7 @@ const MAX_PARTS = 10_000
 
 /** The webhooks that match. Empty without an inbox. */
 export async function listMessages(server: Server, body: Body): Promise<object[]> {
-  const limit = Math.min(Number(body.limit ?? DEFAULT_LISTED) || DEFAULT_LISTED, MAX_LISTED)
+  const limit = Math.min(wholeOf(body, 'limit', 1, Number.MAX_SAFE_INTEGER) ?? DEFAULT_LISTED, MAX_LISTED)
   return ((await server.inbox?.list({ ...filterOf(body), limit })) ?? []).map(message => shown(server, message))
 }
 
@@ -31,16 +31,26 @@ export async function readMessage(server: Server, body: Body): Promise<object[]>
   const [message] = (await server.inbox?.list({ ...chosen(body), limit: 1 })) ?? []
   if (message === undefined) return []
   const parts = message.bytes > SHOWN_BYTES ? undefined : await server.inbox!.read(message.id)
-  const head = parts && message.key === '' ? (JSON.parse(Buffer.from(parts.head).toString()) as object) : undefined
+  const head = parts && message.key === '' ? headOf(parts.head) : undefined
   const sealedHead = parts && message.key !== '' ? Buffer.from(parts.head).toString('base64') : undefined
-  return [{ ...shown(server, message), head, sealedHead, body: parts && Buffer.from(parts.body).toString('base64') }]
+  const isReadable = head !== undefined || sealedHead !== undefined
+  const body64 = parts && isReadable ? Buffer.from(parts.body).toString('base64') : undefined
+  return [{ ...shown(server, message), head, sealedHead, body: body64 }]
+}
+
+/** `undefined` if it is damaged. */
+function headOf(bytes: Uint8Array): object | undefined {
+  try {
+    return JSON.parse(Buffer.from(bytes).toString()) as object
+  } catch {
+    return undefined
+  }
 }
 
 /** One part of a webhook, by its full id: 0 is the head, then the body follows. */
 export async function readPart(server: Server, body: Body): Promise<object[]> {
-  const [id, n] = [textOf(body, 'id'), Number(body.part)]
-  if (id === undefined) throw new TypeError('give an id')
-  if (!Number.isInteger(n) || n < 0 || n > MAX_PARTS) throw new TypeError(`part must be a number up to ${MAX_PARTS}`)
+  const [id, n] = [textOf(body, 'id'), wholeOf(body, 'part', 0, MAX_PARTS)]
+  if (id === undefined || n === undefined) throw new TypeError('give an id and a part')
   const bytes = await server.inbox?.readPart(id, n)
   return bytes === undefined ? [] : [{ part: Buffer.from(bytes).toString('base64') }]
 }
@@ -107,7 +117,7 @@ function filterOf(body: Body): Omit<Filter, 'limit'> {
   if (state !== undefined && !STATES.includes(state as never))
     throw new TypeError(`state must be one of ${STATES.join(', ')}`)
   // An empty text would be 0, and so everything.
-  if (since !== undefined && !/^-?\d+$/.test(String(since)))
+  if (since !== undefined && !/^-?\d{1,15}$/.test(String(since)))
     throw new TypeError('since must be a number of milliseconds since 1970')
   const sinceMs = since === undefined ? undefined : Number(since)
   return {

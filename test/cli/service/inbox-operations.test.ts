@@ -2,8 +2,15 @@
  * What an operator's commands reach of the webhooks that a server keeps: all of them, however many are listed at a
  * time.
  */
+import { DatabaseSync } from 'node:sqlite'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { dropMessages, replayMessages } from '../../../cli/service/inbox-operations.ts'
+import {
+  dropMessages,
+  listMessages,
+  readMessage,
+  readPart,
+  replayMessages,
+} from '../../../cli/service/inbox-operations.ts'
 import { type Ground, makeGround, RULE } from '../../server/inbox/fixture.ts'
 import { until } from '../../support/until.ts'
 
@@ -47,4 +54,29 @@ test.each([
   const done = await dropMessages(ground.server, { runtime: 'demo', ...filter }, PAGE)
   expect(new Set(done).size).toBe(DEAD + DELIVERED - left)
   expect(await ground.messages()).toHaveLength(left)
+})
+
+test.each(['0.5', '-1', '0', '', '1e3', '9'.repeat(20), 'NaN'])(
+  'a limit of %j is refused, and the store stays open',
+  async limit => {
+    await expect(listMessages(ground.server, { limit })).rejects.toThrow('limit must be a whole number from 1')
+    await expect(readPart(ground.server, { id: 'a', part: limit === '0' ? '10001' : limit })).rejects.toThrow(
+      'part must be',
+    )
+    expect(await listMessages(ground.server, { limit: '2' })).toHaveLength(2)
+    expect(ground.server.stats().inbox!.store.open).toBe(true)
+  },
+)
+
+test('a webhook whose head is damaged is listed and read without it, and its parts as they are', async () => {
+  const id = (await ground.messages('dead'))[0]!.id
+  await ground.server.close({ graceMs: 0 })
+  const database = new DatabaseSync(ground.path)
+  database.prepare('UPDATE parts SET bytes = ? WHERE id = ? AND n = 0').run(Buffer.from('{damaged'), id)
+  database.close()
+  await ground.restart()
+  const [read] = await readMessage(ground.server, { id })
+  expect(read).toMatchObject({ id, head: undefined, body: undefined })
+  const head = Buffer.from('{damaged').toString('base64')
+  await expect(readPart(ground.server, { id, part: '0' })).resolves.toEqual([{ part: head }])
 })
