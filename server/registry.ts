@@ -231,11 +231,25 @@ export class Registry<M extends RegisteredSession, H = never> {
    * still active. With `ownHost`, only a session that claims it, or a hop, since only the other replica knows its sessions' tokens.
    */
   pick(name: string, not?: unknown, instance?: string, ownHost?: string): M | H | undefined {
+    const state = this.#stateOf(name, instance)
+    return state && (this.#pickHere(state, not, ownHost) ?? this.#pickHop(state, not))
+  }
+
+  /** Like `pick`, but only a hop, even if this replica has sessions. */
+  pickElsewhere(name: string, not?: unknown, instance?: string): H | undefined {
+    const state = this.#stateOf(name, instance)
+    return state && this.#pickHop(state, not)
+  }
+
+  /** `undefined` if the runtime is not known, or if another instance is active. */
+  #stateOf(name: string, instance: string | undefined): RuntimeState | undefined {
     const state = this.#directory.find(name)
     if (state === undefined || state === 'unknown') return undefined
-    const { active } = state
-    if (instance !== undefined && instance !== active) return undefined
-    return this.#pickHere(state, not, ownHost) ?? this.#options.hops?.pick(state, active, not)
+    return instance === undefined || instance === state.active ? state : undefined
+  }
+
+  #pickHop(state: RuntimeState, not: unknown): H | undefined {
+    return this.#options.hops?.pick(state, state.active, not)
   }
 
   /** Whether a session may come at any moment: there is one somewhere, there was one recently, or we cannot know. */

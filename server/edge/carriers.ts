@@ -35,9 +35,10 @@ export class Carriers implements CarrierSource {
   pick(runtime: string, not?: Carrier, instance?: string, ownHost?: string): Carrier | undefined {
     const carrier = this.#registry.pick(runtime, not, instance, ownHost)
     if (carrier === undefined || isFree(carrier)) return carrier
-    // It is about to end, or full. Another one may be free.
+    // It is about to end, or full. Another one may be free, here or at another replica.
     const other = this.#registry.pick(runtime, carrier, instance, ownHost)
-    return other !== not && other !== undefined && isFree(other) ? other : undefined
+    if (other !== undefined && other !== not && isFree(other)) return other
+    return this.#registry.pickElsewhere(runtime, not, instance)
   }
 
   isFull(runtime: string, ownHost?: string): boolean {

@@ -323,6 +323,20 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect(near.stats().peers!.sent - before).toBe(20)
   })
 
+  test.each([1, 2])('goes to another replica while the sessions here (%i) have no room', async count => {
+    near = await replicas.add({ hold: { holdMs: 60_000 }, limits: { streams: 1 } })
+    far = await replicas.add()
+    const full = hanging()
+    for (let connection = 0; connection < count; connection++)
+      await dial(near, { handler: full.handler, hello: { connection } })
+    await dial(far, { handler: always('far', 200), hello: { connection: count } })
+    const stuck = Array.from({ length: count }, () => call(near, HOST).catch(() => {}))
+    await until(() => full.count() === count)
+    expect((await call(near, HOST)).text).toBe('far')
+    await near.close({ graceMs: 0 })
+    await Promise.all(stuck)
+  })
+
   test('is held while the session has no room, and goes on once it has', async () => {
     near = await replicas.add({ hold: { holdMs: 30_000 } })
     far = await replicas.add()
