@@ -10,6 +10,7 @@ import type { Registration, RuntimeState } from '../../../server/directory/direc
 import type { RedisAddress } from '../../../server/directory/redis-link.ts'
 import { isRefused, RedisStore } from '../../../server/directory/redis-store.ts'
 import { SharedDirectory, type SharedDirectoryOptions } from '../../../server/directory/shared-directory.ts'
+import { NoWitnesses } from '../../../server/directory/witnesses.ts'
 import { unhurried } from '../../support/busy.ts'
 import { needs } from '../../support/needs.ts'
 import { DIRECTORY_RIGHTS, Redis } from '../../support/redis.ts'
@@ -278,8 +279,10 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     })
 
     test('paused: nothing waits forever, no new epoch is granted, and an instance that had one is served at once', async () => {
-      const a = await open('a', QUICK)
+      const witnesses = new NoWitnesses('a')
+      const a = await open('a', { ...QUICK, witnesses })
       await a.join('one')
+      await a.until(() => witnesses.vouchedUntilMs() > 0)
       redis.pause()
       const startedMs = performance.now()
       const newer = await a.join('two')
