@@ -1,7 +1,7 @@
 /** Watches files that change while a process runs: certificates, keys, lists, tables. */
 import { type FSWatcher, watch } from 'node:fs'
 import { realpath } from 'node:fs/promises'
-import { dirname } from 'node:path'
+import { basename, dirname } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { logGuard, starting } from './guard.ts'
 import type { Logger } from './log.ts'
@@ -62,7 +62,12 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   const soon = () => {
     if (!closed) settling ??= setTimeout(told, SETTLE_MS).unref()
   }
-  const changing = guard(soon)
+  const names = new Set(files.map(file => basename(file)))
+  // Unlike a rename, this tells that the content of a file changes, even if the file is a new one in the place of another.
+  const changing = guard((event: string, name: string | null) => {
+    if (event === 'change' && name !== null && names.has(name)) writtenSince ??= performance.now()
+    soon()
+  })
   const watchers = new Map<string, FSWatcher | undefined>()
   const watchFolder = (folder: string) => {
     if (closed || watchers.has(folder)) return
@@ -78,7 +83,10 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
   }
   for (const file of files) {
     watchFolder(dirname(file))
-    const led = guard((real: string) => watchFolder(dirname(real)))
+    const led = guard((real: string) => {
+      names.add(basename(real))
+      watchFolder(dirname(real))
+    })
     inTurn(file, () => realpath(file)).then(led, () => {})
   }
   // One check at a time, however long a file system takes to answer.
