@@ -1,5 +1,6 @@
 /** A running client: its connections, their sessions, the token and the target. */
 
+import { isDeepStrictEqual } from 'node:util'
 import { checkDuration, formatDuration } from '../protocol/base/durations.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
 import { Events } from '../protocol/base/events.ts'
@@ -40,6 +41,9 @@ const FAREWELL_MS = 1000
 /** Log lines that a server can cause: in a burst, and per second in the long run. */
 const SERVER_LINES_BURST = 20
 const SERVER_LINES_PER_SECOND = 0.5
+
+const NOT_KEPT =
+  'routes have an inbox, but there is no key to seal webhooks for (--inbox.key.file): the server does not keep them, unless it has --inbox.plaintext'
 
 export class Client implements Tunnel, SessionKeeperOwner {
   readonly #options: ClientOptions
@@ -111,6 +115,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
       onChange: (reason, lost) => this.#networkChanged(reason, lost),
       onSetBack: byMs => this.#tokens.setBack(byMs),
     })
+    this.#publish()
     this.#first.promise.catch(() => {})
     this.#connections = Array.from({ length: this.#settings.connections }, (_, index) => {
       return new SessionKeeper(index, this, new Backoff(options.backoff, this.#settings.random))
@@ -224,11 +229,19 @@ export class Client implements Tunnel, SessionKeeperOwner {
     try {
       const announcement = this.#announcement()
       checkHello(this.#options, announcement)
+      this.#warnIfNotKept(announcement)
       this.#published = announcement
     } catch (error) {
       this.logger.error({ err: error }, 'the rules of the target cannot be published; the old ones stay in force')
     }
     return this.#published
+  }
+
+  /** Without a key, the server does not keep webhooks. Says so once for the same rules. */
+  #warnIfNotKept({ inbox = [] }: Announcement): void {
+    const routes = inbox.filter(({ mode }) => mode !== 'off').map(({ route }) => route)
+    if (routes.length === 0 || this.#settings.hello.inboxKey !== undefined) return
+    if (!isDeepStrictEqual(inbox, this.#published.inbox)) this.logger.warn({ routes }, NOT_KEPT)
   }
 
   republish(): void {

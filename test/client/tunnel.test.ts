@@ -1,3 +1,4 @@
+import { generateKeyPairSync } from 'node:crypto'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEvents } from '../../client/index.ts'
 import { functionTarget } from '../../client/targets/function.ts'
@@ -434,6 +435,30 @@ describe('changed rules of the target', () => {
     expect((await open.answer()).text).toBe('whole')
     await old.closed
     expect(server.sessions).toHaveLength(2)
+  })
+
+  it('bring a warning, once each, if webhooks cannot be kept for want of a key', async () => {
+    const { privateKey } = generateKeyPairSync('x25519')
+    const inboxKeys = [privateKey.export({ format: 'pem', type: 'pkcs8' }) as string]
+    for (const [keys, expected] of [
+      [undefined, [['first'], ['second']]],
+      [inboxKeys, []],
+    ] as const) {
+      const server = await fake()
+      const warn = vi.fn()
+      const logger = { debug() {}, info() {}, warn, error() {} }
+      const router = createRouter({ routes: table('first') })
+      const tunnel = startTunnel(optionsFor(server, { target: router, inboxKeys: keys, logger }))
+      const kept = () => warn.mock.calls.filter(([, text]) => text.includes('--inbox.key.file'))
+      expect(kept().map(([{ routes }]) => routes)).toEqual(expected.slice(0, 1))
+      await server.serve()
+      tunnel.republish()
+      router.reload(table('second'))
+      tunnel.republish()
+      router.reload({ routes: [{ ...route, name: 'none' }] })
+      tunnel.republish()
+      expect(kept().map(([{ routes }]) => routes)).toEqual(expected)
+    }
   })
 
   it('reach it later if the server cannot be reached now', async () => {
