@@ -18,7 +18,7 @@ interface TrafficStep {
 /** An exchange that failed, as the page shows it. */
 export type FailedExchange = Pick<
   ExchangeRecord,
-  'requestId' | 'runtime' | 'route' | 'method' | 'host' | 'path' | 'status' | 'code' | 'cut' | 'durationMs'
+  'requestId' | 'runtime' | 'route' | 'inboxId' | 'method' | 'host' | 'path' | 'status' | 'code' | 'cut' | 'durationMs'
 > & {
   /** Milliseconds since 1970. */
   readonly at: number
@@ -87,11 +87,11 @@ export class Traffic {
     step.bytesOut += exchange.bytesOut
     if (exchange.code === undefined && exchange.status < 500 && !exchange.cut) return
     step.failed++
-    const { requestId, runtime, route, status, code, cut, durationMs } = exchange
+    const { requestId, runtime, route, inboxId, status, code, cut, durationMs } = exchange
     const [method, host, path] = [exchange.method, exchange.host, exchange.path].map(text => text.slice(0, MAX_TEXT))
     const at = Date.now()
     this.#failed.unshift({
-      ...{ at, requestId, runtime, route, status, code, cut, durationMs },
+      ...{ at, requestId, runtime, route, inboxId, status, code, cut, durationMs },
       ...{ method: method!, host: host!, path: path! },
     })
     if (this.#failed.length > MAX_FAILED) this.#failed.pop()

@@ -125,6 +125,8 @@ export interface ExchangeNotes {
   route: string | undefined
   /** The session, or the hop to another replica, that has the exchange. */
   session: string | undefined
+  /** Id of the webhook, for a delivery from the inbox. */
+  inboxId?: string | undefined
 }
 
 /** The head of a final response. */
@@ -209,6 +211,8 @@ export interface ExchangeRecord {
   bytesIn: number
   bytesOut: number
   upgrade: boolean
+  /** Id of the webhook, for a delivery from the inbox of the server; `route` is then its route. */
+  inboxId?: string | undefined
   /** Id of the trace in its `traceparent`, 32 hex digits. Only if it is sampled. */
   traceId?: string | undefined
 }

@@ -1,7 +1,7 @@
 /** Lines for a terminal, made of coloured pieces. They are cut to its width and have no control characters. */
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { plainText } from '../plain-text.ts'
-import { milliseconds, size } from '../table.ts'
+import { milliseconds, shortId, size } from '../table.ts'
 
 const SGR = { plain: '', dim: '2', bold: '1', red: '31', green: '32', yellow: '33', cyan: '36' } as const
 
@@ -20,7 +20,7 @@ export function timeOfDay(date: Date): string {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map(part => String(part).padStart(2, '0')).join(':')
 }
 
-/** Time, status, method, path, duration, bytes of the response and count; for our own failures, also the code in words. */
+/** Time, status, method, path or webhook, duration, bytes of the response and count; for our own failures, also the code in words. */
 export function exchangeLine(exchange: ExchangeRecord, time: string, columns: number, times: number): Piece[] {
   const room = columns - FIXED_WIDTH - WORDS_WIDTH
   const width = Math.min(PATH_WIDTH.most, Math.max(PATH_WIDTH.least, room))
@@ -30,11 +30,16 @@ export function exchangeLine(exchange: ExchangeRecord, time: string, columns: nu
     [`${time}  `, 'dim'],
     [status === 0 ? '---' : String(status), statusColour(status, cut)],
     [` ${column(exchange.method || '-', 7)} `, 'bold'],
-    [column(exchange.path || '-', width), 'plain'],
+    [column(requested(exchange), width), 'plain'],
     [` ${(milliseconds(exchange.durationMs) ?? '0 ms').padStart(7)} ${size(exchange.bytesOut)!.padStart(8)}`, 'dim'],
     ...(times === 1 ? [] : ([[` x${times}`, 'bold']] as const)),
     ...(words === '' ? [] : ([[`  ${words}`, 'red']] as const)),
   ]
+}
+
+/** The path. For a delivery from the inbox, which may be sealed, the route and the id of the webhook. */
+export function requested({ path, route, inboxId }: ExchangeRecord): string {
+  return inboxId === undefined ? path || '-' : `inbox ${route} ${shortId(inboxId)}`
 }
 
 function statusColour(status: number, cut: boolean): Colour {

@@ -7,7 +7,7 @@ import { guardWith } from '../../protocol/base/guard.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { ADVICE } from './advice.ts'
-import { exchangeLine, hasWide, type Piece, paint, timeOfDay, wrapped } from './line.ts'
+import { exchangeLine, hasWide, type Piece, paint, requested, timeOfDay, wrapped } from './line.ts'
 
 interface Screen {
   write(text: string): void
@@ -93,8 +93,8 @@ export class Terminal {
   }
 
   exchange(exchange: ExchangeRecord): void {
-    const { method, path, status, code } = exchange
-    const key = `${status} ${method} ${path} ${code ?? ''}`
+    const { method, status, code } = exchange
+    const key = `${status} ${method} ${requested(exchange)} ${code ?? ''}`
     if (key !== this.#last.key) {
       if (!this.#lines.take(performance.now())) {
         this.#unshown++

@@ -16,6 +16,7 @@ export function record(onExchange: ((record: ExchangeRecord) => void) | undefine
 class Recorded extends PassThrough implements ExchangeNotes {
   route: string | undefined
   session: string | undefined
+  inboxId: string | undefined
   readonly #onExchange: (record: ExchangeRecord) => void
   readonly #request: HttpRequest
   /** Where notes are written. A router behind a client shares the client's notes. */
@@ -73,6 +74,7 @@ class Recorded extends PassThrough implements ExchangeNotes {
       bytesIn: this.#bytesIn,
       bytesOut: this.#bytesOut,
       upgrade: request.upgrade,
+      inboxId: this.#notes.inboxId,
       traceId: sampledTraceId(request.headers),
     })
   }

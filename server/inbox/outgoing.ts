@@ -59,6 +59,7 @@ export async function deliverMessage(message: Message, options: OutgoingOptions)
   const kept = requestOf(message, first[0]!, options.logger)
   if (kept === undefined) return DAMAGED
   const { request, trailers } = kept
+  request.notes = { route: message.route, session: undefined, inboxId: message.id }
   return await new Promise<Outcome>((resolve, reject) => {
     const handler = tracedDelivery(options.tracing, message, options.handler)
     const delivery = new Outgoing({ ...options, handler }, { resolve, reject })

@@ -159,6 +159,9 @@ describe.runIf(needs('chromium'))('the page', () => {
     expect(await page.value(text)).toContain('Not connected: refused (401): your token expired')
     expect(await page.value(text)).toMatch(/token expired\s+1 min ago/)
     expect(await page.value(text)).toMatch(/traffic\s+none/)
+    await page.press('2')
+    await page.until(`${text}.includes('No request has failed')`)
+    expect(await page.value(text)).toContain('Not connected: refused (401): your token expired')
   })
 
   test('what happened just now is at the right edge of a chart', async () => {
@@ -205,7 +208,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     status = { ...server(), openSessions: [], recent: [] }
     await openPage()
     for (const [key, said] of [
-      ['2', 'Nothing has failed'],
+      ['2', 'No request has failed'],
       ['3', 'No session is open'],
       ['5', 'No session has opened'],
     ]) {
@@ -240,6 +243,20 @@ describe.runIf(needs('chromium'))('the page', () => {
     isOpen = true
     await page.until(`${state} === 'ready'`)
     way.close()
+  })
+
+  test('a delivery from the inbox is named by its route and its webhook', async () => {
+    traffic.note(
+      exchange({ ...REFUSED, method: 'POST', route: 'hooks', inboxId: '0166e9d5-1111-4222-8333-444455556666' }),
+    )
+    await openPage()
+    await page.press('2')
+    await page.press('j')
+    await page.press('Enter')
+    await page.until(`document.querySelector('.detail') !== null`)
+    expect(await page.value(text)).toContain('inbox hooks 0166e9d5')
+    expect(await page.value(text)).toContain('sallyport inbox show 0166e9d5-1111-4222-8333-444455556666')
+    expect(await page.value(text)).not.toContain('https://h/')
   })
 
   test("times are told by the component's clock, whatever this machine's says", async () => {

@@ -18,7 +18,7 @@ function named(heading: string): string[] {
 
 const COMMON = named('### All components')
 /** Those that only some servers and clients have. */
-const ABSENT = ['peers', 'hosts', 'inbox', 'traceId']
+const ABSENT = ['peers', 'hosts', 'inbox', 'inboxId', 'traceId']
 
 const ADMIN_TOKEN = 'token-of-the-admin-listener'
 

@@ -25,14 +25,14 @@ export const VIEWS = [
   {
     name: 'Failures',
     rows: ({ failed }) => failed,
-    draw: () => [],
-    empty: 'Nothing has failed since this process started.',
+    draw: ({ status }) => [away(status)],
+    empty: 'No request has failed since this process started.',
     columns: [
       ['when', row => ago(row.at)],
       ['status', row => String(row.status || '—')],
       ['code', row => plain(row.code ?? (row.cut ? 'cut' : 'from the application'))],
       ['method', row => plain(row.method)],
-      ['host and path', row => plain(`${row.host ?? ''}${row.path}`), true],
+      ['host and path', row => plain(webhook(row) ?? `${row.host ?? ''}${row.path}`), true],
       ['runtime', row => plain(row.runtime)],
       ['after', row => milliseconds(row.durationMs)],
     ],
@@ -89,10 +89,9 @@ function overview({ status, history, failed }) {
     step.byClass.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0)
   const rates = history.map(step => sum(step) / STEP_S)
   const latest = failed[0]
-  const away = status.ready ? undefined : clientSessions(status).find(row => row.lastError !== undefined)
   return [
     facts(status),
-    away && element('p', { class: 'bad' }, `Not connected: ${plain(away.lastError)}`),
+    away(status),
     latest && now() - latest.at < 900_000
       ? element(
           'p',
@@ -133,6 +132,15 @@ function overview({ status, history, failed }) {
       ),
     ),
   ]
+}
+
+/**
+ * Why a client has no session, and gets no requests.
+ * @param {Row} status
+ */
+function away(status) {
+  const failed = status.ready ? undefined : clientSessions(status).find(row => row.lastError !== undefined)
+  return failed && element('p', { class: 'bad' }, `Not connected: ${plain(failed.lastError)}`)
 }
 
 /** @param {number} value */
@@ -203,6 +211,14 @@ function cutNote(status, list) {
   )
 }
 
+/**
+ * The route and the id of a webhook that the inbox delivers. Its path may be sealed.
+ * @param {Row} row
+ */
+function webhook(row) {
+  return row.inboxId === undefined ? undefined : `inbox ${row.route} ${plain(row.inboxId).slice(0, 8)}`
+}
+
 /** @param {Row} row */
 function failure(row) {
   const path = plain(`https://${row.host ?? ''}${row.path}`)
@@ -214,7 +230,8 @@ function failure(row) {
     list({
       code: row.code,
       status: row.status || 'none was sent',
-      request: `${row.method} ${path}`,
+      request: webhook(row) === undefined ? `${row.method} ${path}` : undefined,
+      webhook: row.inboxId,
       'request id': row.requestId,
       runtime: row.runtime,
       route: row.route,
@@ -222,7 +239,8 @@ function failure(row) {
       at: new Date(row.at).toISOString(),
     }),
   )
-  if (row.code === 'no-route') box.append(copyable(`sallyport route test ${shellWord(path)} --routes routes.yaml`))
+  if (row.inboxId !== undefined) box.append(copyable(`sallyport inbox show ${plain(row.inboxId)}`))
+  else if (row.code === 'no-route') box.append(copyable(`sallyport route test ${shellWord(path)} --routes routes.yaml`))
   return box
 }
 

@@ -63,6 +63,17 @@ test('one aligned line per request, and for a failure its code in words and what
   ])
 })
 
+test('a delivery from the inbox is named by its route and its webhook', () => {
+  const { screen, terminal } = open()
+  for (const inboxId of ['5d41402a-1111-4222-8333-444455556666', '7d793037-1111-4222-8333-444455556666']) {
+    terminal.exchange(record({ status: 502, method: 'POST', route: 'hooks', inboxId }))
+  }
+  expect(screen.rows).toEqual([
+    expect.stringContaining('502 POST    inbox hooks 5d41402a '),
+    expect.stringContaining('502 POST    inbox hooks 7d793037 '),
+  ])
+})
+
 test('a repeated line replaces the one before, with a count', () => {
   const { screen, terminal } = open()
   for (let n = 0; n < 12; n++) terminal.exchange(record({ status: 502, code: 'upstream-refused' }))

@@ -11,6 +11,7 @@ import { afterEach, expect, test } from 'vitest'
 import { connect } from '../../../client/index.ts'
 import { readInboxKeys } from '../../../client/options.ts'
 import { discarding } from '../../../protocol/base/guard.ts'
+import type { ExchangeRecord } from '../../../protocol/exchange.ts'
 import { newPrivateKey } from '../../../protocol/sealing/hpke.ts'
 import { FEATURE } from '../../../protocol/wire/control.ts'
 import { until } from '../../support/until.ts'
@@ -110,13 +111,22 @@ test('a receiver that answers before it reads gets what fits into one part', asy
 })
 
 test('another key: the webhook waits, says why, and arrives once the key is there', async () => {
-  ground = await makeGround({ plaintext: false })
+  const records: ExchangeRecord[] = []
+  ground = await makeGround({ plaintext: false }, { onExchange: one => void records.push(one) })
   const key = makeKey()
   await (await joined([key]))()
   expect((await ground.post('sealed')).status).toBe(202)
   const leave = await joined([makeKey()])
   await until(async () => (await ground.messages('waiting'))[0]?.reason === 'inbox-sealed')
   expect(ground.receiver.got).toEqual([])
+  const [{ id } = { id: '' }] = await ground.messages('waiting')
+  await until(() => records.length > 1)
+  expect(records[1]).toMatchObject({
+    route: RULE.route,
+    inboxId: id,
+    code: 'inbox-sealed',
+    session: expect.any(String),
+  })
   await leave()
   await joined([key])
   await until(() => ground.receiver.got.length === 1)
