@@ -100,7 +100,8 @@ export interface Tunnel extends AsyncDisposable {
   setTrust(trust: Pick<ClientOptions, 'ca' | 'tls'>): void
   /**
    * Tells the server the rules of the target (CORS and inbox) again. Call it after they have changed, such as after `reload` of a
-   * router. If they differ from what the server knows, each session is replaced by a new one; open exchanges finish first.
+   * router. If they differ from what the server knows, each session is replaced by a new one; open exchanges have a minute to
+   * end.
    */
   republish(): void
   /** Stops taking new exchanges, lets open ones finish, and closes. A later call may shorten the grace. */
