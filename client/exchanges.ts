@@ -238,7 +238,6 @@ class LiveExchange extends PassThrough {
   /** The target's sink threw. It is not called again, and its exchange ends. */
   threw(thrown: unknown): void {
     this.#owner.logDefect(thrown)
-    this.detach()
     this.responseAbort(new SallyportError('upstream-broken', 'the target threw', { cause: thrown }))
   }
 
@@ -254,11 +253,11 @@ class LiveExchange extends PassThrough {
 
   /** A failure that has no answer yet becomes one here, since resetting the stream would hide the cause. */
   override responseAbort(error: SallyportError): void {
-    if (this.status !== 0 || this.#lost !== undefined) super.responseAbort(error)
-    else if (!this.isOver) {
-      this.#discard()
-      this.#owner.answer(this.#request, this.#path, this, error)
-    }
+    const wasOver = this.isOver
+    const isAnswered = this.status !== 0 || this.#lost !== undefined
+    if (isAnswered) super.responseAbort(error)
+    this.#discard()
+    if (!isAnswered && !wasOver) this.#owner.answer(this.#request, this.#path, this, error)
   }
 
   /** The target has failed, and consumes no more of the request. */

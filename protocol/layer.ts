@@ -91,6 +91,7 @@ export class PassThrough implements RequestSink, ResponseSink {
   /** Stops calling the next end, and discards the rest of the request. */
   protected detach(): void {
     this.#request = discarding(this.#response)
+    this.#early?.handTo(this.#request)
   }
 
   /**

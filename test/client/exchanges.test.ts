@@ -161,6 +161,20 @@ describe('an exchange', () => {
     await eventually(() => expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(0))
   })
 
+  it('B1: whose target throws after its answer holds nothing of its body afterwards', async () => {
+    const handler: Handler = (_, response) => {
+      response.responseHead({ status: 413, headers: [], bodyBytes: 0 })
+      response.responseEnd([])
+      return { requestData: throwing, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    }
+    const { session, tunnel } = await startTunnel({ target: { handler } })
+    const exchange = session.exchange({ method: 'POST', bodyBytes: 10_000 })
+    exchange.request.requestData(Buffer.alloc(10_000))
+    exchange.request.requestEnd([])
+    expect((await exchange.answer()).status).toBe(413)
+    await eventually(() => expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(0))
+  })
+
   it("that fails outside a policy's path is not shown to its pages", async () => {
     const cors = [{ path: '/app', origins: ['https://ui.example.com'] }]
     const { session, target } = await startTunnel({ cors })

@@ -82,12 +82,22 @@ describe('a pass-through', () => {
     },
   )
 
-  test('says nothing to an end that it has left, and drops what still arrives of the request', () => {
-    class Leaving extends PassThrough {
-      leave(): void {
-        this.detach()
-      }
+  class Leaving extends PassThrough {
+    leave(): void {
+      this.detach()
     }
+  }
+
+  test('drops what has arrived of the request, if it leaves before there is a next end', () => {
+    const { events, front } = ends()
+    const leaving = new Leaving(front)
+    leaving.requestData(BYTES)
+    leaving.leave()
+    leaving.requestData(BYTES)
+    expect(events).toEqual(['requestConsumed 4', 'requestConsumed 4'])
+  })
+
+  test('says nothing to an end that it has left, and drops what still arrives of the request', () => {
     const { events, front, next } = ends()
     const leaving = new Leaving(front).pass(next, EXCHANGE)
     leaving.leave()

@@ -520,6 +520,25 @@ describe('the ring', () => {
     expect(exchange).toMatchObject({ state: 'done', code: 'upstream-refused', status: 502, attempt: 2, inboxId: 'm1' })
     expect(exchange?.timings.hold).toBeGreaterThan(1e9)
   })
+
+  it.each<[keyof RequestSink, (sink: RequestSink) => void, number, boolean]>([
+    ['requestData', sink => sink.requestData(Buffer.from('x')), 0, false],
+    ['requestEnd', sink => sink.requestEnd([]), 0, false],
+    ['responseConsumed', sink => sink.responseConsumed(1), 200, true],
+  ])('shows that the target has failed, if it throws in %s', (name, step, status, cut) => {
+    const throwing = () => {
+      throw new Error('thrown on purpose')
+    }
+    const inspector = new RingInspector('bodies', noLogger, standing)
+    const handler = inspector.layer((_, response) => {
+      if (status > 0) response.responseHead({ status, headers: [], bodyBytes: 1 })
+      const sink = { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+      return { ...sink, [name]: throwing }
+    })
+    const sink = handler(requestOf({ bodyBytes: 1 }), new CallerEnd())
+    expect(() => step(sink)).toThrow('thrown on purpose')
+    expect(inspector.list()).toMatchObject([{ state: 'done', code: 'upstream-broken', status: status || 502, cut }])
+  })
 })
 
 describe('a replay', () => {
