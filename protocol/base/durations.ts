@@ -16,7 +16,7 @@ export function checkDurations(group: string, options: object = {}): void {
 }
 
 /**
- * The two largest units of a duration, for people: `3 min 10 s`, `2 d 4 h`.
+ * The two largest units of a duration, for people: `3 min 10 s`, `2 d 4 h`; below a second, `151 ms`.
  *
  * @example
  * ```ts
@@ -26,7 +26,9 @@ export function checkDurations(group: string, options: object = {}): void {
  * ```
  */
 export function formatDuration(durationMs: number): string {
-  let rest = Math.max(0, Math.round(durationMs / 1000))
+  const ms = Math.round(durationMs)
+  if (ms > 0 && ms < 1000) return `${ms} ms`
+  let rest = Math.max(0, Math.round(ms / 1000))
   const parts: string[] = []
   for (const [unit, seconds] of [
     ['d', 86_400],

@@ -203,7 +203,7 @@ describe('connect', () => {
     const error = await connect(optionsFor({ url }, { connectTimeoutMs: 80 })).catch((thrown: unknown) => thrown)
     expect(error).toMatchObject({
       code: 'ERR_SALLYPORT_RUNTIME_OFFLINE',
-      message: `no session within 0 s: nothing is listening at 127.0.0.1:${port} (connection refused)`,
+      message: `no session within 80 ms: nothing is listening at 127.0.0.1:${port} (connection refused)`,
     })
   })
 

@@ -264,11 +264,11 @@ describe('a dial that fails', () => {
   it('ends at its deadline, at whichever step the other end is silent', async () => {
     const port = await listen(createTcp(() => {}))
     expect(await failure(optionsFor(port, { timeoutMs: 100 }))).toBe(
-      `no answer from 127.0.0.1:${port} to the TLS handshake within 0 s`,
+      `no answer from 127.0.0.1:${port} to the TLS handshake within 100 ms`,
     )
     const server = new URL(`ws://127.0.0.1:${port}`)
     expect(await failure(optionsFor(port, { server, timeoutMs: 100 }))).toBe(
-      `no answer from 127.0.0.1:${port} within 0 s`,
+      `no answer from 127.0.0.1:${port} within 100 ms`,
     )
   })
 
