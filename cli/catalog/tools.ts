@@ -50,7 +50,10 @@ export const TOOLS: readonly Command[] = [
     example: 'sallyport migrate frp frpc.toml --domain tunnels.example.com --out sallyport',
     positionals: ['FILE'],
     flags: {
-      domain: flag('NAME', 'Domain of the runtimes: the --domain of the server.'),
+      domain: flag(
+        'NAME[:PORT]',
+        'Domain of the runtimes: the --domain of the server. Port that clients dial: default 443.',
+      ),
       out: flag('DIR', 'Where the files go: RUNTIME.yaml and RUNTIME-routes.yaml for each runtime.'),
       ...force,
     },

@@ -4,7 +4,7 @@ import { parse as parseYaml, stringify } from 'yaml'
 import { createRouter, type RouteTable } from '../../router/index.ts'
 import type { Run } from '../command.ts'
 import { hostName } from '../config/kinds.ts'
-import { configurationError, EXIT, fileProblem } from '../failure.ts'
+import { configurationError, EXIT, fileProblem, usageError } from '../failure.ts'
 import { migrateFrp } from '../migrate/frp.ts'
 import { hasSwitch, readAs, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
@@ -16,9 +16,15 @@ const PLAIN = { aliasDuplicateObjects: false }
 
 export const migrateFromFrp: Run = async (args, io) => {
   const [path = ''] = args.positionals
-  const domain = readAs(hostName, 'domain', requiredFlag(args, 'domain'))
+  const [, name = '', port = '443'] = /^(.*?)(?::(\d{1,5}))?$/s.exec(requiredFlag(args, 'domain'))!
+  const domain = readAs(hostName, 'domain', name)
+  if (Number(port) < 1 || Number(port) > 65_535) throw usageError(`--domain: ${port} is not a port`)
   const out = requiredFlag(args, 'out')
-  const { runtimes, notes } = migrateFrp(await readConfiguration(path), domain)
+  const { runtimes, notes } = migrateFrp(
+    await readConfiguration(path),
+    domain,
+    `wss://connect.${domain}:${Number(port)}`,
+  )
   for (const note of notes) io.note(plainText(note))
   if (runtimes.length === 0)
     throw configurationError(`${path}: none of its proxies can be converted; nothing was written`)
@@ -29,11 +35,16 @@ export const migrateFromFrp: Run = async (args, io) => {
     { path: join(out, `${name}-routes.yaml`), text: stringify(routes, PLAIN), secret: true },
   ])
   await writeOutput(files, hasSwitch(args, 'force'), io)
-  io.note('\nNext, in that folder, for each runtime, with the private.jwk of `sallyport keys create`:')
+  io.note(
+    '\nNext, in that folder, for each runtime. If the private.jwk of `sallyport keys create` is elsewhere, give its path:',
+  )
   for (const { name } of runtimes) {
     io.note(`  sallyport token create --key private.jwk --runtime ${name} --ttl 90d --out ${name}.token`)
     io.note(`  sallyport client --config ${name}.yaml`)
   }
+  io.note(
+    'If the server has a certificate of `sallyport certs init`, first set `ca: PATH/ca.pem` in each RUNTIME.yaml.',
+  )
   return EXIT.ok
 }
 

@@ -1,17 +1,29 @@
-import { findEndpoints, issueCode } from '../admin-client.ts'
+import { type Endpoint, findEndpoints, issueCode, view } from '../admin-client.ts'
 import type { Run } from '../command.ts'
 import { printResult } from '../print.ts'
+import { asRow, printable, table } from '../table.ts'
 
 /** `sallyport ui`: one link per component. Each can be opened once. */
 export const ui: Run = async (args, io) => {
-  const endpoints = findEndpoints(args, io)
-  const links = await Promise.all(
-    endpoints.map(async endpoint => ({
-      component: endpoint.component,
-      url: `${endpoint.url}/#${await issueCode(endpoint)}`,
-    })),
-  )
+  const links = await Promise.all(findEndpoints(args, io).map(linkTo))
   return printResult(args, io, links, () =>
-    links.map(({ component = '', url }) => `${component.padEnd(8)}${url}\n`.trimStart()).join(''),
+    table(links, {
+      component: row => printable(row.component),
+      name: row => printable(row.name),
+      link: row => printable(row.url),
+    })
+      .slice(1)
+      .map(line => `${line}\n`)
+      .join(''),
   )
+}
+
+/** `name` tells components of one kind apart: the runtime of a client, the replica of a server, the address of a router. */
+async function linkTo(endpoint: Endpoint) {
+  const [code, status] = await Promise.all([
+    issueCode(endpoint),
+    view(endpoint, '/status').then(asRow, () => asRow({})),
+  ])
+  const { component = endpoint.component, runtime, replica, address } = status
+  return { component, name: runtime || replica || address, url: `${endpoint.url}/#${code}` }
 }

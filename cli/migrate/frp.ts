@@ -132,8 +132,8 @@ const PLUGINS: Readonly<Record<string, 'http' | 'https'>> = {
   https2https: 'https',
 }
 
-/** `domain` is the `--domain` of the server: a runtime is called at `NAME.domain`. */
-export function migrateFrp(configuration: unknown, domain: string): Migration {
+/** `domain` is the `--domain` of the server: a runtime is called at `NAME.domain`. `server` is what its client dials. */
+export function migrateFrp(configuration: unknown, domain: string, server: string): Migration {
   const notes: string[] = []
   const all = new Table(isTable(configuration) ? configuration : {})
   const started = all.list('start')
@@ -146,7 +146,7 @@ export function migrateFrp(configuration: unknown, domain: string): Migration {
   for (const visitor of all.tables('visitors')) {
     notes.push(`visitor ${visitor.text('name') ?? ''}: not converted: callers need no program; they use HTTPS`)
   }
-  const client = clientOf(all, domain, notes)
+  const client = clientOf(all, server, notes)
   notes.push(...left(all.unread))
   const runtimes = [...routes].map(([name, { routes: rows, leads }]) => {
     const resolve = Object.fromEntries([...leads].filter(([address, local]) => address !== local))
@@ -167,10 +167,9 @@ const LEVELS: Readonly<Record<string, string>> = {
   error: 'error',
 }
 
-function clientOf(all: Table, domain: string, notes: string[]): object {
+function clientOf(all: Table, server: string, notes: string[]): object {
   const [address, transport, log] = [all.text('serverAddr'), all.table('transport'), all.table('log')]
   all.text('serverPort')
-  const server = `wss://connect.${domain}:443`
   if (address !== undefined) notes.push(`serverAddr ${address} is not converted: a client dials ${server}`)
   const [proxy, ca] = [transport.text('proxyURL'), transport.table('tls').text('trustedCaFile')]
   const isWeb = proxy === undefined || (/^https?:/i.test(proxy) && URL.canParse(proxy))

@@ -197,13 +197,32 @@ describe('frp', () => {
     expect(yaml('a-routes.yaml').routes).toHaveLength(1)
   })
 
-  test.each(['two words', '*.example.com', 'wss://example.com', ''])('an invalid domain: %j', async domain => {
+  test('a domain with a port: clients dial it', async () => {
+    writeFileSync(file('frpc.toml'), FULL)
+    const domain = 'tunnels.example.com:8443'
+    const { notes } = await sallyport(['migrate', 'frp', file('frpc.toml'), '--domain', domain, '--out', file('out')])
+    expect(yaml('shop.yaml').server).toEqual(['wss://connect.tunnels.example.com:8443'])
+    expect(notes).toContain('www.elsewhere.example is not under tunnels.example.com: ')
+    expect(notes).toContain('`ca: PATH/ca.pem`')
+  })
+
+  test.each(['example.com:0', 'example.com:65536'])('an invalid port: %s', async domain => {
     writeFileSync(file('frpc.toml'), FULL)
     const ended = await sallyport(['migrate', 'frp', file('frpc.toml'), '--domain', domain, '--out', file('out')])
-    expect([ended.code, ended.out]).toEqual([2, ''])
-    expect(ended.notes).toContain('expected a DNS name')
+    expect([ended.code, ended.notes]).toEqual([2, expect.stringContaining('is not a port')])
     expect(readdirSync(folder)).toEqual(['frpc.toml'])
   })
+
+  test.each(['two words', '*.example.com', 'wss://example.com', 'example.com:x', ''])(
+    'an invalid domain: %j',
+    async domain => {
+      writeFileSync(file('frpc.toml'), FULL)
+      const ended = await sallyport(['migrate', 'frp', file('frpc.toml'), '--domain', domain, '--out', file('out')])
+      expect([ended.code, ended.out]).toEqual([2, ''])
+      expect(ended.notes).toContain('expected a DNS name')
+      expect(readdirSync(folder)).toEqual(['frpc.toml'])
+    },
+  )
 
   test('its files may contain what frpc.toml contained: nobody else can read them', async () => {
     await migrate('frpc.toml', FULL)

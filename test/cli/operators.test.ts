@@ -69,6 +69,22 @@ describe('of several components', () => {
     expect(look('ftp://x').stderr).toContain('--admin ftp://x: expected a URL')
   })
 
+  test('ui names the runtime, replica or address of each', async () => {
+    const urls = [
+      await found(1, JSON.stringify({ code: 'x'.repeat(22), component: 'client', runtime: 'demo' })),
+      await found(2, JSON.stringify({ code: 'x'.repeat(22), component: 'server', replica: 'eu-1' })),
+      await found(3, JSON.stringify({ code: 'x'.repeat(22) })),
+    ]
+    const { code, out } = await sallyport(['ui'], { environment: { RUNTIME_DIRECTORY: folder } })
+    expect(code).toBe(0)
+    const rows = out.split('\n').map(row => row.trim().split(/ +/))
+    expect(rows.slice(0, -1)).toEqual([
+      ['client', 'demo', `${urls[0]}/#${'x'.repeat(22)}`],
+      ['server', 'eu-1', `${urls[1]}/#${'x'.repeat(22)}`],
+      ['client', '-', `${urls[2]}/#${'x'.repeat(22)}`],
+    ])
+  })
+
   test('diag says that it asks no more than 16', async () => {
     for (let number = 1; number <= 17; number++) await found(number, GOOD)
     const diag = () =>
