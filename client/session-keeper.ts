@@ -227,10 +227,13 @@ export class SessionKeeper {
   async #move(old: ClientSession): Promise<void> {
     if (this.current !== old || !this.#shouldMove(old)) return
     const stays = () => this.current === old && !this.#owner.signal.aborted
-    const dialled = await this.#owner.dial(this.index + this.attempts++).catch(() => undefined)
-    if (dialled === undefined || !stays()) {
-      dialled?.socket.terminate()
-      if (stays()) this.#moveLater(old, true)
+    const dialled = await this.#owner.dial(this.index + this.attempts++).catch(messageOf)
+    if (typeof dialled === 'string') {
+      if (stays()) this.#moveAgain(old, dialled)
+      return
+    }
+    if (!stays()) {
+      dialled.socket.terminate()
       return
     }
     const reason = this.#owner.isOutdated(old) ? 'the rules of the target have changed' : 'moved to another replica'
@@ -249,8 +252,18 @@ export class SessionKeeper {
       },
       onOpen: () => {},
     })
-    await outcome
-    if (stays()) this.#moveLater(old, true)
+    const result = await outcome
+    if (stays()) this.#moveAgain(old, 'reason' in result ? result.reason : 'the server opened no session')
+  }
+
+  /** A move has failed. The operator needs to know only if the server lacks changed rules because of it. */
+  #moveAgain(old: ClientSession, reason: string): void {
+    if (this.#owner.isOutdated(old))
+      this.#owner.logger.warn(
+        { connection: this.index, reason },
+        `the server has not received changed rules: ${reason}`,
+      )
+    this.#moveLater(old, true)
   }
 
   #open(dialled: Dialled, role: SessionRole): Promise<Outcome> {

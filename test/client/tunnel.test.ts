@@ -461,16 +461,24 @@ describe('changed rules of the target', () => {
     }
   })
 
-  it('reach it later if the server cannot be reached now', async () => {
+  it('reach it later if it accepts no session now, and the log says so', async () => {
     const server = await fake()
     const router = createRouter({ routes: table('first') })
-    const tunnel = startTunnel(optionsFor(server, { target: router, backoff: { ...quick, moveMs: 10 } }))
+    const warnings: string[] = []
+    const warn = (_fields: object, text: string) => void warnings.push(text)
+    const logger = { debug() {}, info() {}, warn, error() {} }
+    const tunnel = startTunnel(optionsFor(server, { target: router, logger, backoff: { ...quick, moveMs: 10 } }))
     const old = await server.serve()
     await tunnel.connected()
+    server.refusal = 'HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n'
     router.reload(table('second'))
     tunnel.republish()
+    const missed = 'the server has not received changed rules: '
+    await until(() => warnings.some(text => text.startsWith(`${missed}refused (503)`)))
+    server.refusal = undefined
     ;(await server.next()).webSocket.terminate()
     const fresh = await server.serve()
+    expect(warnings.at(-1)).toBe(`${missed}the network cut the connection`)
     expect(fresh.hello?.inbox).toMatchObject([{ route: 'second' }])
     await old.receive('drain')
   })
