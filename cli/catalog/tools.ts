@@ -9,6 +9,7 @@ export const ROUTE: Command = {
   positionals: ['URL'],
   flags: {
     routes: flag('FILE', 'The route table (YAML).'),
+    config: flag('FILE', 'YAML file with the settings of a client or router, which names its routes.'),
     preset: flag('gitops-runtime', 'A built-in route table, with the same --preset.* flags as the client.'),
     method: flag('METHOD', 'Default GET.'),
     header: listFlag('"NAME: VALUE"', 'A header field of the request; may repeat.'),

@@ -27,11 +27,11 @@ export const routeTest: Run = async (args, io) => {
   return result.outcome === 'refuse' ? EXIT.runtime : EXIT.ok
 }
 
-/** Settings from the flags that this command shares with the router. Variables and files are ignored. */
+/** Settings from the flags that this command shares with the router, and from the file of a client or router. Variables are ignored. */
 async function routeConfig(args: Arguments): Promise<RouterConfig> {
   const flags = new Map([...args.flags].filter(([name]) => Object.hasOwn(COMPONENTS.router, name)))
-  const sources = { flags, environment: {}, configFile: undefined, everyName: [] }
-  return (await loadConfig(COMPONENTS.router, sources)).values
+  const sources = { flags, environment: {}, configFile: optionalFlag(args, 'config'), everyName: [] }
+  return (await loadConfig({ ...COMPONENTS.client, ...COMPONENTS.router }, sources)).values
 }
 
 function describe(result: MatchResult): string {

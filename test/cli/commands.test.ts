@@ -152,6 +152,23 @@ describe('route test', () => {
     })
     expect((await sallyport(args)).code).toBe(1)
   })
+
+  test('from the configuration of a client or a router, unless a flag says otherwise', async () => {
+    for (const name of ['a', 'b']) {
+      writeFileSync(file(`${name}.yaml`), `routes: [{ name: ${name}, match: { path: / }, target: "http://a:1" }]\n`)
+    }
+    writeFileSync(file('client.yaml'), `server: [wss://connect.example]\nroutes: ${file('a.yaml')}\n`)
+    writeFileSync(file('router.yaml'), `listen: 127.0.0.1:1\nroutes: ${file('b.yaml')}\n`)
+    writeFileSync(file('target.yaml'), 'target: http://a:1\n')
+    const test = (...args: string[]) => sallyport(['route', 'test', '/x', ...args])
+    expect((await test('--config', file('client.yaml'))).out).toContain('route    a\n')
+    expect((await test('--config', file('router.yaml'))).out).toContain('route    b\n')
+    expect((await test('--config', file('client.yaml'), '--routes', file('b.yaml'))).out).toContain('route    b\n')
+    expect(await test('--config', file('target.yaml'))).toMatchObject({
+      code: 2,
+      notes: expect.stringContaining('--routes'),
+    })
+  })
 })
 
 describe('config', () => {
