@@ -66,6 +66,7 @@ export async function loadPackage(): Promise<Package> {
 }
 
 type Rules = Pick<Contents, 'rules' | 'paused'>
+type RulesChange = Extract<Change, { op: 'rules' | 'pause' }>
 
 export class PostgresStore extends GroupedStore {
   readonly #options: PostgresOptions
@@ -87,8 +88,8 @@ export class PostgresStore extends GroupedStore {
   #reloading: Promise<void> = Promise.resolve()
   /** A reload of the rules is queued for these connections. It will see every change that is notified before it starts. */
   #reloadQueued: Connections | undefined
-  /** Commits of ours that changed rules or pauses. */
-  #rulesCommits = 0
+  /** Rules and pauses that we have committed since the last reload began. What it reads may lack them. */
+  #rulesChanges: RulesChange[] = []
   override readonly shared: SharedStore = {
     onLane: undefined,
     onRules: undefined,
@@ -188,26 +189,21 @@ export class PostgresStore extends GroupedStore {
     else if (server !== this.#server) this.shared.onLane?.(runtime, lane, what as LaneEvent)
   }
 
-  /**
-   * Reads the rules again after a change, our own included. Reloads run one by one, so the last one sees the final state. If we
-   * committed a change meanwhile, what was read may lack it, and is read again.
-   */
+  /** Reads the rules again after a change, our own included. Reloads run one by one, so the last one sees the final state. */
   #reload(connections: Connections): void {
     if (this.#reloadQueued === connections) return
     this.#reloadQueued = connections
-    let commits = 0
     const read = (): Promise<Rules> => {
       this.#reloadQueued = undefined
-      commits = this.#rulesCommits
+      this.#rulesChanges = []
       return this.#rules(connections)
     }
     const failed = this.guard((error: unknown) => {
       if (this.#connections === connections) this.#failed(error)
     })
     const loaded = this.guard((rules: Rules) => {
-      if (this.#connections !== connections || !this.isOpen) return
-      if (commits === this.#rulesCommits) this.shared.onRules?.(rules)
-      else this.#reload(connections)
+      if (this.#connections === connections && this.isOpen)
+        this.shared.onRules?.(withChanges(rules, this.#rulesChanges))
     })
     this.#reloading = this.#reloading.then(read).then(loaded, failed)
   }
@@ -271,7 +267,7 @@ export class PostgresStore extends GroupedStore {
     const told = news.size === 0 ? [] : [ask(sql.notify(this.#server, news))]
     const ended = (await all([...told, writer.query('COMMIT')], undo)).at(-1)!
     if (ended.command !== 'COMMIT') throw new Error('PostgreSQL rolled the transaction back')
-    if (news.has(sql.RULES)) this.#rulesCommits++
+    this.#rulesChanges.push(...changes.filter(change => change.op === 'rules' || change.op === 'pause'))
     return await Promise.all(changes.map((change, i) => this.#applied(change, rows[i])))
   }
 
@@ -375,6 +371,21 @@ export class PostgresStore extends GroupedStore {
 
 function keyOf(runtime: string, lane: string): string {
   return `${runtime}\0${lane}`
+}
+
+/** What was read, with changes that were committed after it. */
+function withChanges({ rules, paused }: Rules, changes: readonly RulesChange[]): Rules {
+  const rows = new Map(rules.map(row => [row.runtime, row]))
+  const stopped = new Set(paused)
+  for (const change of changes) {
+    const { runtime } = change
+    if (change.op === 'rules') {
+      if (change.rules === undefined) rows.delete(runtime)
+      else rows.set(runtime, { runtime, rules: change.rules, seen: change.at })
+    } else if (change.paused) stopped.add(runtime)
+    else stopped.delete(runtime)
+  }
+  return { rules: [...rows.values()], paused: [...stopped] }
 }
 
 /** Waits for all. Resolves to the results, or undoes them and rejects with the first failure. */

@@ -539,6 +539,29 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(told.filter(runtimes => !runtimes.includes('ours'))).toEqual([])
     })
 
+    test('what others change is known, however often our own changes overlap with reading it', async () => {
+      const [a, b] = [await start(), await start({ queryMs: 240_000 })]
+      const told: { rules: string[]; paused: readonly string[] }[] = []
+      b.shared.onRules = ({ rules, paused }) => told.push({ rules: rules.map(({ runtime }) => runtime).sort(), paused })
+      await Promise.all(['gone', 'old'].map(runtime => b.apply({ op: 'rules', runtime, rules: 'rules', at: NOW })))
+      await until(() => told.length === 1)
+      const other = await another()
+      const lock = 'BEGIN; LOCK TABLE sallyport_inbox.paused'
+      const waits = `SELECT FROM pg_stat_activity WHERE query = 'SELECT runtime FROM paused' AND wait_event_type = 'Lock'`
+      await other.query(lock)
+      // Both servers read the rules, and wait.
+      await a.apply({ op: 'rules', runtime: 'new', rules: 'rules', at: NOW })
+      await until(async () => (await postgres.query(waits)).length === 2)
+      await b.apply({ op: 'rules', runtime: 'gone', rules: undefined, at: NOW })
+      await b.apply({ op: 'rules', runtime: 'ours', rules: 'rules', at: NOW })
+      told.length = 0
+      // The read that waits gets the lock before this one gets it again, and the next one waits.
+      await other.query(`COMMIT; ${lock}`)
+      await until(() => told.length > 0)
+      expect(told[0]).toEqual({ rules: ['new', 'old', 'ours'], paused: [] })
+      await other.end()
+    })
+
     test('what one was told about a runtime, the other knows', async () => {
       const [a, b] = [await start(), await start()]
       const told: unknown[] = []
