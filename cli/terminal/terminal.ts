@@ -108,7 +108,7 @@ export class Terminal {
 
   /** Advice on a failure, at most once a minute. */
   #adviceOn(code: string | undefined): readonly string[] {
-    const advice = ADVICE[code as keyof typeof ADVICE]
+    const advice: string | undefined = ADVICE[code as keyof typeof ADVICE]
     const isNews = advice !== undefined && this.#advised.isNews(code!, performance.now())
     return isNews ? this.#rows([[INDENT, 'plain']], advice) : []
   }

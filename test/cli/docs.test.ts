@@ -5,6 +5,7 @@ import { COMMANDS } from '../../cli/commands.ts'
 import { COMPONENTS, everySettingName } from '../../cli/config/components.ts'
 import { environmentName } from '../../cli/config/setting.ts'
 import { readConfigFile } from '../../cli/config/yaml-file.ts'
+import { ERRORS } from '../../protocol/base/errors.ts'
 import { withErrorTable, withSettingTables } from '../../scripts/docs/tables.ts'
 
 const read = (path: string) => readFileSync(path, 'utf8')
@@ -21,6 +22,16 @@ describe('made from code (npm run docs)', () => {
     expect(withErrorTable(document)).toBe(document)
     expect(withErrorTable(document.replace('| 502 |', '| 599 |'))).toBe(document)
   })
+})
+
+test('docs/errors.md says for every code what to look at', () => {
+  const rows = [
+    ...read('docs/errors.md')
+      .split('## What to look at\n')[1]!
+      .matchAll(/^\| (`.*?) \|/gm),
+  ]
+  const codes = rows.flatMap(([, cell]) => cell!.replaceAll('`', '').split(', '))
+  expect(codes.sort()).toEqual(Object.keys(ERRORS).sort())
 })
 
 describe('what documents and manifests name exists', () => {
