@@ -72,7 +72,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   #active = false
   /** The last valid rules of the target, as sent in `hello`. */
   #published: Announcement = { cors: [] }
-  /** What each session published, as text. */
+  /** The inbox rules that each session published, as text. */
   readonly #told = new WeakMap<ClientSession, string>()
   /** Connections that have had a session in service. */
   readonly #served = new Set<number>()
@@ -250,7 +250,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   isOutdated(session: ClientSession): boolean {
-    return this.#told.get(session) !== JSON.stringify(this.#published)
+    return this.#told.get(session) !== JSON.stringify(this.#published.inbox)
   }
 
   openSession({ socket, localAddress, token }: Dialled, connection: number, listener: SessionListener): ClientSession {
@@ -283,7 +283,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
         listener.onClosed(which, reason)
       },
     })
-    this.#told.set(session, JSON.stringify(this.#published))
+    this.#told.set(session, JSON.stringify(this.#published.inbox))
     if (session.state !== 'closed') this.#sessions.set(session, connection)
     return session
   }

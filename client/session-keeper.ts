@@ -24,7 +24,7 @@ export interface SessionKeeperOwner {
   dial(turn: number): Promise<Dialled>
   /** Whether another connection has a session with this replica. */
   hasReplica(replica: string, connection: number): boolean
-  /** Whether this session told the server rules of the target that have changed since. */
+  /** Whether the inbox rules have changed since this session told the server. */
   isOutdated(session: ClientSession): boolean
   openSession(dialled: Dialled, connection: number, listener: SessionListener): ClientSession
   onConnected(session: ClientSession, connection: number): void
@@ -236,7 +236,7 @@ export class SessionKeeper {
       dialled.socket.terminate()
       return
     }
-    const reason = this.#owner.isOutdated(old) ? 'the rules of the target have changed' : 'moved to another replica'
+    const reason = this.#owner.isOutdated(old) ? 'the inbox rules have changed' : 'moved to another replica'
     const isOther = ({ replica }: ClientSession) =>
       replica !== old.replica && !this.#owner.hasReplica(replica, this.index)
     const outcome = this.#open(dialled, {

@@ -99,9 +99,9 @@ export interface Tunnel extends AsyncDisposable {
    */
   setTrust(trust: Pick<ClientOptions, 'ca' | 'tls'>): void
   /**
-   * Tells the server the rules of the target (CORS and inbox) again. Call it after they have changed, such as after `reload` of a
-   * router. If they differ from what the server knows, each session is replaced by a new one; open exchanges have a minute to
-   * end.
+   * Call it after rules of the target have changed, such as after `reload` of a router. If the inbox rules differ from what the server
+   * knows, each session is replaced by a new one, and open exchanges have a minute to end. CORS rules cut nobody: the server, which
+   * uses them only for its own error responses, learns them with the next session.
    */
   republish(): void
   /** Stops taking new exchanges, lets open ones finish, and closes. A later call may shorten the grace. */
