@@ -10,6 +10,7 @@ import { openExchange } from '../../protocol/wire/exchange/open.ts'
 import { webSocketTransport } from '../../protocol/wire/transport-websocket.ts'
 import type { Session } from '../../protocol/wire/yamux/session.ts'
 import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
+import { arrival } from '../support/until.ts'
 
 type Typed<Type> = Extract<ControlMessage, { type: Type }>
 
@@ -56,7 +57,9 @@ export class FakeServer {
   /** The next session that nobody has taken yet. */
   async next(): Promise<FakeSession> {
     const known = this.sessions[this.#taken++]
-    return known ?? (await new Promise(resolve => this.#arrivals.push(resolve)))
+    if (known !== undefined) return known
+    const coming = new Promise<FakeSession>(resolve => this.#arrivals.push(resolve))
+    return await arrival(coming, `session ${this.#taken} at the fake server`)
   }
 
   /** The next session, after welcome and ready. */
@@ -110,9 +113,10 @@ export class FakeSession {
   async receive<Type extends ControlMessage['type']>(type: Type): Promise<Typed<Type>> {
     const index = this.#inbox.findIndex(message => message.type === type)
     if (index >= 0) return this.#inbox.splice(index, 1)[0] as Typed<Type>
-    return await new Promise(resolve => {
+    const coming = new Promise<Typed<Type>>(resolve => {
       this.#waiting.push({ type, resolve: message => resolve(message as Typed<Type>) })
     })
+    return await arrival(coming, `a message "${type}" of ${this.id}`)
   }
 
   /** Whether such a message has arrived and was not taken. */

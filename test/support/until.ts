@@ -1,5 +1,5 @@
 /** Taken before a test fakes timers: what waits here waits in the test's own time. */
-const { setImmediate, setTimeout, performance } = globalThis
+const { setImmediate, setTimeout, clearTimeout, performance } = globalThis
 
 /** The usual wait is over within a few turns; one that is not leaves the machine to what it waits for. */
 const TURNS = 1000
@@ -31,5 +31,17 @@ export async function eventually(assertion: () => unknown, pauseMs: number = ASS
       if (performance.now() > endMs) throw error
     }
     await new Promise<void>(resolve => setTimeout(resolve, pauseMs))
+  }
+}
+
+/** What comes, or an error that names it if it never does. */
+export async function arrival<T>(coming: Promise<T>, what: string, mostMs: number = MOST_MS): Promise<T> {
+  const never = Promise.withResolvers<never>()
+  const timer = setTimeout(() => never.reject(new Error(`never came: ${what}`)), mostMs)
+  timer.unref()
+  try {
+    return await Promise.race([coming, never.promise])
+  } finally {
+    clearTimeout(timer)
   }
 }
