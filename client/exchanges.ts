@@ -6,7 +6,7 @@
  */
 
 import { SallyportError } from '../protocol/base/errors.ts'
-import { callHandler, stepOf, tellDefect } from '../protocol/base/guard.ts'
+import { callHandler, stepOf, logDefect } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type {
   ExchangeRecord,
@@ -137,7 +137,7 @@ export class Exchanges {
 
   /** @internal Logs that a sink of the embedder's handler threw. */
   logDefect(error: unknown): void {
-    tellDefect(this.#options.logger, 'a target threw', error)
+    logDefect(this.#options.logger, 'a target threw', error)
   }
 
   /** @internal */

@@ -6,7 +6,7 @@
  */
 
 import { SallyportError, toSallyportError } from '../protocol/base/errors.ts'
-import { type Guard, guardWith, tellDefect } from '../protocol/base/guard.ts'
+import { type Guard, guardWith, logDefect } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import type { Tracing } from '../protocol/trace/sampling.ts'
@@ -421,7 +421,7 @@ export class ClientSession implements SessionView {
 
   /** An error in a timer of this session ends only this session. */
   readonly #guard: Guard = guardWith(error => {
-    tellDefect(this.#owner.logger, 'a session failed', error)
+    logDefect(this.#owner.logger, 'a session failed', error)
     this.#session.destroy(new SallyportError('internal', 'a session failed', { cause: error }))
   })
 

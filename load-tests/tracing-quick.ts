@@ -42,26 +42,26 @@ const next: Handler = ({ headers }, back) => {
   return sink
 }
 
-function requestWith(fields: readonly string[], believed: boolean): HttpRequest {
+function requestWith(fields: readonly string[], fromTrustedProxy: boolean): HttpRequest {
   const headers: HeaderList = [...FIELDS, ...fields]
   return {
     ...{ method: 'GET', authority: 'a.example', path: '/x?y=1', headers, bodyBytes: 0, upgrade: false },
-    ...{ peerAddress: '10.0.0.1', encrypted: true, believed, requestId: '1234', exchangeId: undefined },
+    ...{ peerAddress: '10.0.0.1', encrypted: true, fromTrustedProxy, requestId: '1234', exchangeId: undefined },
     caller: { address: '192.0.2.7', scheme: 'https', host: 'a.example' },
   }
 }
 
 /** Microseconds per request. */
-function time(handler: Handler, fields: readonly string[], believed: boolean): number {
+function time(handler: Handler, fields: readonly string[], fromTrustedProxy: boolean): number {
   const from = process.hrtime.bigint()
-  for (let i = 0; i < REQUESTS; i++) handler(requestWith(fields, believed), response).requestEnd([])
+  for (let i = 0; i < REQUESTS; i++) handler(requestWith(fields, fromTrustedProxy), response).requestEnd([])
   return Number(process.hrtime.bigint() - from) / 1000 / REQUESTS
 }
 
 let spans = 0
 const tracer = createTracer(() => void spans++)
 const layer = (options: Omit<TracingOptions, 'tracer'>): Handler =>
-  trace(resolveTracing({ tracer, ...options }), ({ believed }) => believed === true)(next)
+  trace(resolveTracing({ tracer, ...options }), ({ fromTrustedProxy }) => fromTrustedProxy === true)(next)
 
 const unsampled = ['traceparent', `00-${TRACE}-00`]
 const state = ['tracestate', 'congo=t61rcWkgMzE,rojo=00f067aa0ba902b7']
@@ -78,9 +78,9 @@ const CASES: readonly [string, Handler, readonly string[], boolean][] = [
 const rounds = Number(process.argv[2] ?? 7)
 const best = CASES.map(() => [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY])
 for (let round = 0; round < rounds; round++) {
-  for (const [i, [, handler, fields, believed]] of CASES.entries()) {
-    best[i]![0] = Math.min(best[i]![0]!, time(next, fields, believed))
-    best[i]![1] = Math.min(best[i]![1]!, time(handler, fields, believed))
+  for (const [i, [, handler, fields, fromTrustedProxy]] of CASES.entries()) {
+    best[i]![0] = Math.min(best[i]![0]!, time(next, fields, fromTrustedProxy))
+    best[i]![1] = Math.min(best[i]![1]!, time(handler, fields, fromTrustedProxy))
   }
 }
 for (const [i, [name]] of CASES.entries()) console.log(`${(best[i]![1]! - best[i]![0]!).toFixed(2)} us  ${name}`)

@@ -88,7 +88,7 @@ export interface HttpRequest {
   /** Set by `resolveCaller` at a listener, or from the preamble. Undefined only before that. */
   caller: Caller | undefined
   /** Whether the peer is a trusted proxy. Set together with `caller` at a listener. */
-  believed?: boolean | undefined
+  fromTrustedProxy?: boolean | undefined
   /** Value of `x-request-id`. From our first listener on, it is also in `headers`. */
   requestId: string
   /** Whose traffic it is, once that is known: at the edge from the host, at the client from the session. */

@@ -1,6 +1,6 @@
 /** Shields our layers from those of an embedder: an error that one throws fails its exchange, and reaches neither end nor another layer. */
 import { type ErrorCode, SallyportError, toSallyportError } from './base/errors.ts'
-import { callHandler, discarding, tellDefect } from './base/guard.ts'
+import { callHandler, discarding, logDefect } from './base/guard.ts'
 import type { Logger } from './base/log.ts'
 import type {
   ExchangeNotes,
@@ -84,7 +84,7 @@ class Front extends PassThrough {
   }
 
   #tell(error: unknown): void {
-    tellDefect(this.#logger, 'a layer threw', error)
+    logDefect(this.#logger, 'a layer threw', error)
   }
 
   /** A layer threw. Everything after it ends, whatever the layer still does. */
@@ -223,7 +223,7 @@ class Back extends PassThrough {
   }
 
   #tell(error: unknown): void {
-    tellDefect(this.#logger, 'a layer threw', error)
+    logDefect(this.#logger, 'a layer threw', error)
   }
 
   #fail(cause: unknown): void {
@@ -303,7 +303,7 @@ class Back extends PassThrough {
     try {
       step()
     } catch (thrown) {
-      tellDefect(this.#logger, 'a handler threw', thrown)
+      logDefect(this.#logger, 'a handler threw', thrown)
       const error = new SallyportError(this.#reason, 'a handler threw', { cause: thrown })
       this.stop(error)
       this.responseAbort(error)

@@ -106,7 +106,7 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
 
 function traced(handler: Handler, tracing: Tracing | undefined): Handler {
   if (tracing === undefined) return handler
-  return (request, response) => followTrace(tracing, request.believed === true, handler, request, response)
+  return (request, response) => followTrace(tracing, request.fromTrustedProxy === true, handler, request, response)
 }
 
 async function reload(router: Router, watcher: RoutesWatcher | undefined, routes?: RouteTable): Promise<void> {

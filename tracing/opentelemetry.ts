@@ -1,6 +1,6 @@
 /** Creates spans with an embedder's own OpenTelemetry, which decides what happens to them. */
 import type * as Api from '@opentelemetry/api'
-import { tellDefect } from '../protocol/base/guard.ts'
+import { logDefect } from '../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../protocol/base/log.ts'
 import type { AttributeValue, Span, SpanContext, SpanKind, Tracer } from '../protocol/trace/span.ts'
 
@@ -65,7 +65,7 @@ class BridgedSpan implements Span {
     try {
       return step()
     } catch (error) {
-      tellDefect(this.#bridge.logger, 'OpenTelemetry threw', error)
+      logDefect(this.#bridge.logger, 'OpenTelemetry threw', error)
       return undefined
     }
   }

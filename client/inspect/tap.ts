@@ -1,6 +1,6 @@
 /** Passes everything on between the ends of an exchange, and shows it to the exchange's entry. */
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { tellDefect } from '../../protocol/base/guard.ts'
+import { logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { PassThrough } from '../../protocol/layer.ts'
@@ -23,7 +23,7 @@ export class Tap extends PassThrough {
       step(this.#entry)
     } catch (error) {
       this.#entry = undefined
-      tellDefect(this.#logger, 'the inspector failed', error)
+      logDefect(this.#logger, 'the inspector failed', error)
     }
   }
 

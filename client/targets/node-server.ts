@@ -5,7 +5,7 @@
 import type { Server as HttpServer } from 'node:http'
 import { type Duplex, duplexPair } from 'node:stream'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
-import { ignore, logGuard, tellDefect } from '../../protocol/base/guard.ts'
+import { ignore, logGuard, logDefect } from '../../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import type { HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
@@ -138,7 +138,7 @@ function endWhenThrown(theirs: Duplex, logger: Logger): void {
     try {
       return emit.apply(theirs, args)
     } catch (error) {
-      tellDefect(logger, 'a listener of the target threw', error)
+      logDefect(logger, 'a listener of the target threw', error)
       theirs.destroy()
       return true
     }

@@ -42,7 +42,7 @@ export function guardWith(failed: (error: unknown) => void): Guard {
 
 /** A guard for work that has nothing to end, such as a listening server. Logs that `what` failed. */
 export function logGuard(logger: Logger, what: string): Guard {
-  return guardWith(error => tellDefect(logger, what, error))
+  return guardWith(error => logDefect(logger, what, error))
 }
 
 /**
@@ -50,12 +50,12 @@ export function logGuard(logger: Logger, what: string): Guard {
  * {@link guardWith}, and for {@link Failing}.
  */
 export function endFor(error: unknown, logger: Logger, what: string, ...steps: readonly (() => void)[]): void {
-  tellDefect(logger, what, error)
+  logDefect(logger, what, error)
   for (const step of steps) {
     try {
       step()
     } catch (again) {
-      tellDefect(logger, what, again)
+      logDefect(logger, what, again)
     }
   }
 }
@@ -91,7 +91,7 @@ export function heardFirst<Owner>(guarded: (owner: Owner) => void): (owner: Owne
 
 /** For work that nobody waits for. If it fails, that is logged and ends nothing. */
 export function detached(logger: Logger, what: string, work: Promise<unknown>): void {
-  work.catch((error: unknown) => tellDefect(logger, what, error))
+  work.catch((error: unknown) => logDefect(logger, what, error))
 }
 
 /** For an event or a timer that starts work that nobody waits for. */
@@ -119,7 +119,7 @@ export function hook<Args extends readonly unknown[]>(
   logger: Logger,
 ): ((...args: Args) => void) | undefined {
   if (call === undefined) return undefined
-  const failed = (error: unknown) => tellDefect(logger, `${name} threw`, error)
+  const failed = (error: unknown) => logDefect(logger, `${name} threw`, error)
   // Plain parameters, as above. No hook has more.
   const plain = call as unknown as (a: unknown, b: unknown) => unknown
   const hooked = (a: unknown, b: unknown) => {
@@ -162,7 +162,7 @@ class SafeLogger implements Logger {
 }
 
 /** Logs a defect of ours or of an embedder, with the place where it happened. */
-export function tellDefect(logger: Logger, what: string, error: unknown): void {
+export function logDefect(logger: Logger, what: string, error: unknown): void {
   const known = errorOf(error)
   logger.error({ err: { message: known.message, stack: known === error ? known.stack : undefined } }, what)
 }
@@ -178,13 +178,13 @@ export function callHandler(
   try {
     const sink = handler(request, response)
     if (typeof sink?.requestData === 'function') return sink
-    followed(sink, error => tellDefect(logger, 'a handler threw', error))
+    followed(sink, error => logDefect(logger, 'a handler threw', error))
     throw new TypeError('a handler returned no sink')
   } catch (error) {
     const thrown = errorOf(error)
     const isOurs = thrown instanceof SallyportError
     const known = isOurs ? thrown : new SallyportError(reason, 'a handler threw', { cause: error })
-    if (!isOurs) tellDefect(logger, 'a handler threw', error)
+    if (!isOurs) logDefect(logger, 'a handler threw', error)
     response.responseAbort(known)
     return discarding(response)
   }

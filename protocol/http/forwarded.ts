@@ -20,17 +20,17 @@ const REQUEST_ID = /^[A-Za-z0-9][A-Za-z0-9._:+/=@-]{0,127}$/
 const MAX_HOPS = 32
 
 /**
- * Sets `caller`, `believed` and `requestId`, and removes every field that describes the caller (see `isForwardedName`). A request
+ * Sets `caller`, `fromTrustedProxy` and `requestId`, and removes every field that describes the caller (see `isForwardedName`). A request
  * id is kept only from a trusted peer, and otherwise made. It is in the headers afterwards.
  */
 export function resolveCaller(request: HttpRequest, trusted: Cidrs): void {
-  const believed = trusted.length > 0 && cidrsContain(trusted, request.peerAddress)
+  const fromTrustedProxy = trusted.length > 0 && cidrsContain(trusted, request.peerAddress)
   const scheme = request.encrypted ? 'https' : 'http'
-  request.believed = believed
-  request.caller = believed
+  request.fromTrustedProxy = fromTrustedProxy
+  request.caller = fromTrustedProxy
     ? forwardedCaller(request, trusted, scheme)
     : { address: request.peerAddress, scheme, host: request.authority }
-  request.requestId = takeRequestId(request.headers, believed)
+  request.requestId = takeRequestId(request.headers, fromTrustedProxy)
   request.headers.push('x-request-id', request.requestId)
 }
 
@@ -48,14 +48,14 @@ export function withListenerLayers(handler: Handler, trusted: Cidrs): Handler {
 }
 
 /** Removes the fields that describe the caller, and returns the request id to use. */
-function takeRequestId(headers: HeaderList, believed: boolean): string {
+function takeRequestId(headers: HeaderList, fromTrustedProxy: boolean): string {
   let requestId = ''
   let found = false
   for (let i = 0; i < headers.length; i += 2) {
     const name = headers[i]!
     if (!isCallerField(name)) continue
     found = true
-    if (believed && requestId === '' && name === 'x-request-id' && REQUEST_ID.test(headers[i + 1]!)) {
+    if (fromTrustedProxy && requestId === '' && name === 'x-request-id' && REQUEST_ID.test(headers[i + 1]!)) {
       requestId = headers[i + 1]!
     }
   }

@@ -12,7 +12,7 @@ import { type Cidrs, canonicalAddress } from '../base/address.ts'
 import { dropsAny } from '../base/certificates.ts'
 import { checkDuration } from '../base/durations.ts'
 import type { SallyportError } from '../base/errors.ts'
-import { hook, logGuard, safeLogger, tellDefect } from '../base/guard.ts'
+import { hook, logGuard, safeLogger, logDefect } from '../base/guard.ts'
 import { checkSocket, type LimitOptions, resolveLimits } from '../base/limit.ts'
 import { type Logger, noLogger } from '../base/log.ts'
 import { KEEP_ALIVE } from '../base/tcp.ts'
@@ -200,7 +200,7 @@ class HttpListener implements Listener {
 
   /** An error while a connection is accepted ends that connection. */
   #failed(socket: Socket, error: unknown): void {
-    tellDefect(this.#logger, 'a connection could not be taken', error)
+    logDefect(this.#logger, 'a connection could not be taken', error)
     socket.destroy()
   }
 

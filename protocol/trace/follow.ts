@@ -6,16 +6,16 @@ import { readContext, removeContext, writeContext } from './context.ts'
 import { isRecorded, type Tracing } from './sampling.ts'
 import { TracedExchange } from './traced.ts'
 
-/** Passes a request on to `next`. The trace context of the request is used only if it is `believed`. Otherwise it is removed. */
+/** Passes a request on to `next`. The trace context of the request is used only if its sender is `trusted`. Otherwise it is removed. */
 export function followTrace(
   tracing: Tracing,
-  believed: boolean,
+  trusted: boolean,
   next: Handler,
   request: HttpRequest,
   response: ResponseSink,
 ): RequestSink {
   const { headers } = request
-  const context = believed ? readContext(headers) : undefined
+  const context = trusted ? readContext(headers) : undefined
   if (isRecorded(tracing, context)) {
     const span = tracing.tracer.start(methodName(request.method), 'server', context)
     writeContext(headers, span.context)

@@ -1,6 +1,6 @@
 /** One exchange of a route. It connects the two ends, and turns every failure into an answer or a cut. */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { tellDefect } from '../../protocol/base/guard.ts'
+import { logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type {
   Handler,
@@ -104,7 +104,7 @@ export class RoutedExchange implements RequestSink, ResponseSink {
   }
 
   #logDefect(thrown: unknown): void {
-    tellDefect(this.#hooks.logger, 'the downstream end of a router threw', thrown)
+    logDefect(this.#hooks.logger, 'the downstream end of a router threw', thrown)
   }
 
   #answerError(error: SallyportError, allow: string | undefined): void {

@@ -3,7 +3,7 @@
  * is complete, since half of one costs TLS as much memory as a whole one.
  */
 import type { Socket } from 'node:net'
-import { guardWith, tellDefect } from '../../protocol/base/guard.ts'
+import { guardWith, logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readServerName } from '../socket/client-hello.ts'
 import type { Candidate } from './admission.ts'
@@ -35,7 +35,7 @@ export class WaitingSocket implements Candidate {
   #ready = false
   readonly #guard = guardWith(error => {
     this.#socket.destroy()
-    tellDefect(this.#options.logger, 'a connection failed while it waited', error)
+    logDefect(this.#options.logger, 'a connection failed while it waited', error)
   })
 
   constructor(socket: Socket, options: WaitingOptions) {

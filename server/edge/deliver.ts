@@ -10,7 +10,7 @@
  */
 import { performance } from 'node:perf_hooks'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { stepOf, tellDefect } from '../../protocol/base/guard.ts'
+import { stepOf, logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type {
   Handler,
@@ -335,7 +335,7 @@ export class DeliveredExchange implements RequestSink {
 
   /** Our own code failed. Ends the attempt and answers the caller. */
   threw(error: unknown): void {
-    tellDefect(this.#options.logger, 'an exchange failed', error)
+    logDefect(this.#options.logger, 'an exchange failed', error)
     this.#giveUp(toSallyportError(error))
   }
 

@@ -60,7 +60,7 @@ export function createEdge(options: EdgeOptions): Edge {
         callers(options.trustedProxies),
         recorded,
         health(options.healthPath, options.ready, refuse),
-        trace(tracing, request => request.believed === true),
+        trace(tracing, request => request.fromTrustedProxy === true),
         loopGuard(refuse),
         byHost(hosts, refuse),
         quota(quotas, refuse, request => request.caller!.address),

@@ -10,7 +10,7 @@
  * answer is no longer wanted, the rest of it is dropped.
  */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { type Failing, guardWith, stepOf, tellDefect } from '../../protocol/base/guard.ts'
+import { type Failing, guardWith, stepOf, logDefect } from '../../protocol/base/guard.ts'
 import type {
   Handler,
   HeaderList,
@@ -322,7 +322,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   threw(error: unknown): void {
-    tellDefect(this.#intake.logger, 'capturing a webhook failed', error)
+    logDefect(this.#intake.logger, 'capturing a webhook failed', error)
     this.#refuse(toSallyportError(error))
   }
 

@@ -1,6 +1,6 @@
 /** One delivery of a stored message, as an ordinary exchange that starts inside the edge. */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { type Failing, guardWith, stepOf, tellDefect } from '../../protocol/base/guard.ts'
+import { type Failing, guardWith, stepOf, logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type {
   Handler,
@@ -164,7 +164,7 @@ class Outgoing implements ResponseSink, Failing {
   /** A failure in our own code counts as a failure of the receiver, so the delivery is retried. */
   #broken(error: unknown): void {
     if (error instanceof StoreError) this.#promise.reject(error)
-    else tellDefect(this.#options.logger, 'a delivery from the inbox failed', error)
+    else logDefect(this.#options.logger, 'a delivery from the inbox failed', error)
     this.#giveUp(outcomeOfError(toSallyportError(error)))
   }
 

@@ -2,7 +2,7 @@
 import type { Socket } from 'node:net'
 import { canonicalAddress } from '../../protocol/base/address.ts'
 import type { ConnectionSlots } from '../../protocol/base/connection-slots.ts'
-import { guardWith, tellDefect } from '../../protocol/base/guard.ts'
+import { guardWith, logDefect } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 
 interface FirstBytesOptions {
@@ -32,7 +32,7 @@ export function lookAtFirstBytes(socket: Socket, options: FirstBytesOptions): vo
   places.add(guest)
   const guard = guardWith(error => {
     socket.destroy()
-    tellDefect(options.logger, 'a connection failed before its first bytes', error)
+    logDefect(options.logger, 'a connection failed before its first bytes', error)
   })
   let seen: Buffer | undefined
   const end = guard(guest.destroy)

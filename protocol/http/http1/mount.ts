@@ -8,7 +8,7 @@ import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
-import { callHandler, endFor, type Failing, guardWith, tellDefect } from '../../base/guard.ts'
+import { callHandler, endFor, type Failing, guardWith, logDefect } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
 import { withoutQuery } from '../../base/path.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
@@ -50,7 +50,7 @@ export function mount(server: HttpServer, options: MountOptions): () => void {
     try {
       return options.serves(request.headers.host ?? '')
     } catch (error) {
-      tellDefect(options.logger, 'serves threw', error)
+      logDefect(options.logger, 'serves threw', error)
       return false
     }
   }
@@ -72,7 +72,7 @@ export function mount(server: HttpServer, options: MountOptions): () => void {
       if (isControl(request)) control!.upgrade(request, socket, head)
       else serveUpgrade(request, socket, head, peerOf(request), options)
     },
-    failed: error => tellDefect(options.logger, 'a request on a server of the embedder failed', error),
+    failed: error => logDefect(options.logger, 'a request on a server of the embedder failed', error),
   })
 }
 

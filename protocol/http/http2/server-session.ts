@@ -5,7 +5,7 @@ import type { TLSSocket } from 'node:tls'
 import { canonicalAddress } from '../../base/address.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type SallyportError, toSallyportError } from '../../base/errors.ts'
-import { endFor, type Failing, guardWith, stepOf, tellDefect } from '../../base/guard.ts'
+import { endFor, type Failing, guardWith, stepOf, logDefect } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
@@ -174,7 +174,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
   #broke({ stream, exchange }: Arrival, error: unknown): void {
     if (exchange !== undefined) exchange.threw(error)
     else {
-      tellDefect(this.#context.logger, 'a request over HTTP/2 could not be begun', error)
+      logDefect(this.#context.logger, 'a request over HTTP/2 could not be begun', error)
       breakStream(stream)
     }
   }

@@ -6,7 +6,7 @@
  */
 
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
-import { endFor, type Failing, stepOf, tellDefect } from '../../base/guard.ts'
+import { endFor, type Failing, stepOf, logDefect } from '../../base/guard.ts'
 import { exchangeIdText } from '../../base/ids.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'
@@ -299,7 +299,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   #fail(error: unknown): void {
     if (this.#over) return
     const known = toSallyportError(error)
-    if (known !== error) tellDefect(this.#logger, 'an exchange handler threw', error)
+    if (known !== error) logDefect(this.#logger, 'an exchange handler threw', error)
     const sink = this.#sink
     if (sink === undefined && !this.#begun && !this.#raw && known instanceof ProtocolError) {
       this.#refuse(known instanceof UnsupportedError ? 'unsupported' : 'malformed')

@@ -1,4 +1,4 @@
-import { logGuard, tellDefect } from '../../base/guard.ts'
+import { logGuard, logDefect } from '../../base/guard.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import type { Clock } from './clock.ts'
 
@@ -92,7 +92,7 @@ export class TickClock implements Clock {
       try {
         guarded()
       } catch (error) {
-        tellDefect(this.#logger, 'a timer of a session failed', error)
+        logDefect(this.#logger, 'a timer of a session failed', error)
       }
     }
   }

@@ -1,6 +1,6 @@
 import { Buffer } from 'node:buffer'
 import { SallyportError } from '../../base/errors.ts'
-import { hook, tellDefect } from '../../base/guard.ts'
+import { hook, logDefect } from '../../base/guard.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { Transport, TransportHandler } from '../transport.ts'
@@ -462,7 +462,7 @@ export class YamuxSession implements StreamOwner {
 
   /** A handler threw. That is a bug of ours, and ends only this session. */
   #failed(error: unknown): void {
-    tellDefect(this.#logger, 'yamux: internal error', error)
+    logDefect(this.#logger, 'yamux: internal error', error)
     this.destroy(new SallyportError('internal', 'yamux: internal error', { cause: error }))
   }
 
@@ -511,7 +511,7 @@ export class YamuxSession implements StreamOwner {
     try {
       tell()
     } catch (thrown) {
-      tellDefect(this.#logger, 'yamux: a handler threw', thrown)
+      logDefect(this.#logger, 'yamux: a handler threw', thrown)
     }
   }
 

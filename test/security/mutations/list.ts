@@ -803,8 +803,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/forwarded.ts',
-        'const believed = trusted.length > 0 && cidrsContain(trusted, request.peerAddress)',
-        'const believed = true',
+        'const fromTrustedProxy = trusted.length > 0 && cidrsContain(trusted, request.peerAddress)',
+        'const fromTrustedProxy = true',
       ],
     ],
     tests: ROUTER,

@@ -18,7 +18,7 @@ function send(given: Partial<HttpRequest>, options: { ratio?: number; parentBase
   const spans = new Spans()
   const both = ends()
   const tracing = resolveTracing({ tracer: spans.tracer, ...options })
-  const layers = [callers(parseCidrs(['10.0.0.0/8'])), trace(tracing, request => request.believed === true)]
+  const layers = [callers(parseCidrs(['10.0.0.0/8'])), trace(tracing, request => request.fromTrustedProxy === true)]
   const request = { ...EXCHANGE, caller: undefined, peerAddress: '10.1.2.3', ...given }
   const sink = compose(layers, both.next)(request, both.front)
   const fields = both.request!.headers
