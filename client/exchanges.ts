@@ -6,7 +6,7 @@
  */
 
 import { SallyportError } from '../protocol/base/errors.ts'
-import { callHandler, stepOf, logDefect } from '../protocol/base/guard.ts'
+import { callHandler, logDefect, stepOf } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type {
   ExchangeRecord,

@@ -5,7 +5,7 @@
 import type { Server as HttpServer } from 'node:http'
 import { type Duplex, duplexPair } from 'node:stream'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
-import { ignore, logGuard, logDefect } from '../../protocol/base/guard.ts'
+import { ignore, logDefect, logGuard } from '../../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import type { HttpRequest, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'

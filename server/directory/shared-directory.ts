@@ -6,7 +6,7 @@
  * When the link to the store breaks, what is known stays valid for the rest of the lease. After that it is valid only if all other
  * replicas vouch that they were granted nothing (`witnesses.ts`).
  */
-import { detached, logGuard, logDefect } from '../../protocol/base/guard.ts'
+import { detached, logDefect, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import {
   type Directory,

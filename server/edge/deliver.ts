@@ -10,7 +10,7 @@
  */
 import { performance } from 'node:perf_hooks'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { stepOf, logDefect } from '../../protocol/base/guard.ts'
+import { logDefect, stepOf } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type {
   Handler,

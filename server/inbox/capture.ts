@@ -10,7 +10,7 @@
  * answer is no longer wanted, the rest of it is dropped.
  */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { type Failing, guardWith, stepOf, logDefect } from '../../protocol/base/guard.ts'
+import { type Failing, guardWith, logDefect, stepOf } from '../../protocol/base/guard.ts'
 import type {
   Handler,
   HeaderList,

@@ -1,6 +1,6 @@
 /** One delivery of a stored message, as an ordinary exchange that starts inside the edge. */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { type Failing, guardWith, stepOf, logDefect } from '../../protocol/base/guard.ts'
+import { type Failing, guardWith, logDefect, stepOf } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type {
   Handler,

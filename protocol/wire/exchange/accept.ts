@@ -6,7 +6,7 @@
  */
 
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
-import { endFor, type Failing, stepOf, logDefect } from '../../base/guard.ts'
+import { endFor, type Failing, logDefect, stepOf } from '../../base/guard.ts'
 import { exchangeIdText } from '../../base/ids.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import { ProtocolError } from '../../base/protocol-error.ts'

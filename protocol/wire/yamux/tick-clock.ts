@@ -1,4 +1,4 @@
-import { logGuard, logDefect } from '../../base/guard.ts'
+import { logDefect, logGuard } from '../../base/guard.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import type { Clock } from './clock.ts'
 
