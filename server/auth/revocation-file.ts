@@ -84,7 +84,8 @@ export class RevocationFile {
   }
 
   async #change(change: (rules: Revocation[]) => Revocation[]): Promise<void> {
-    const unwritten = this.#unwritten
+    // A copy: rules that come while this is written belong to the next change.
+    const unwritten = [...this.#unwritten]
     const text = (await this.#textAfter(change, unwritten)) ?? (await this.#readText())
     this.#unwritten = this.#unwritten.filter(rule => !unwritten.includes(rule))
     this.#apply(text)

@@ -34,9 +34,10 @@ export class Revocations {
     return all.filter(rule => this.#holds(rule))
   }
 
-  /** Throws a TypeError for a rule that names nothing, and a RangeError when there are too many. */
+  /** Throws a TypeError for a rule that names nothing, and a RangeError when there are too many. Ignores a rule that it has. */
   add(rule: Revocation): void {
     checkRevocation(rule)
+    if (this.#rulesLike(rule)?.some(other => isSame(other, rule))) return
     if (this.#count >= MAX_REVOCATIONS) this.replace(this.list)
     if (this.#count >= MAX_REVOCATIONS) throw new RangeError(`there are ${MAX_REVOCATIONS} revocations: remove some`)
     this.#put(rule)
@@ -47,6 +48,12 @@ export class Revocations {
     if (rule.tokenId !== undefined) append(this.#byToken, rule.tokenId, rule)
     else if (rule.runtime !== undefined) append(this.#byRuntime, rule.runtime, rule)
     else this.#others.push(rule)
+  }
+
+  /** The rules that name the same token; without a token, the same runtime; or neither. */
+  #rulesLike({ tokenId, runtime }: Revocation): readonly Revocation[] | undefined {
+    if (tokenId !== undefined) return this.#byToken.get(tokenId)
+    return runtime === undefined ? this.#others : this.#byRuntime.get(runtime)
   }
 
   /** Replaces all rules. */
@@ -100,6 +107,10 @@ function append(map: Map<string, Revocation[]>, key: string, rule: Revocation): 
   const rules = map.get(key)
   if (rules === undefined) map.set(key, [rule])
   else rules.push(rule)
+}
+
+function isSame(a: Revocation, b: Revocation): boolean {
+  return a.tokenId === b.tokenId && a.runtime === b.runtime && a.issuedBefore === b.issuedBefore && a.until === b.until
 }
 
 function fits(rule: Revocation, identity: Identity): boolean {

@@ -4,6 +4,7 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { RevocationFile } from '../../../server/auth/revocation-file.ts'
@@ -42,6 +43,23 @@ test('A9: when several servers add to one file at once, it ends up with everythi
   expect(idsInFile().sort()).toEqual(ids.sort())
   expect(readdirSync(folder)).toEqual(['revoked.json'])
   expect(statSync(file).mode & 0o777).toBe(0o640)
+})
+
+test('a rule that is added while another one is written is kept, in the file and in force', async () => {
+  let inForce: readonly Revocation[] = []
+  const list = await open(rules => {
+    inForce = rules
+  })
+  const ids = Array.from({ length: 40 }, (_, i) => `${i}`)
+  const added: Promise<void>[] = []
+  for (const tokenId of ids) {
+    added.push(list.add({ tokenId }))
+    await pause(1)
+  }
+  await Promise.all(added)
+  expect(idsInFile()).toEqual(ids)
+  expect(inForce.map(({ tokenId }) => tokenId)).toEqual(ids)
+  expect(list.unwritten).toEqual([])
 })
 
 test('a lock left behind by a killed server is waited for, then removed', { tags: ['slow'] }, async () => {

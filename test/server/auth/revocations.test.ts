@@ -36,4 +36,16 @@ describe('revocations', () => {
     revocations.add({ runtime: 'x' })
     expect(revocations.list).toEqual([{ runtime: 'x' }])
   })
+
+  test('that are added again count once', () => {
+    const revocations = new Revocations(() => 0)
+    const rules = [
+      { tokenId: 'a' },
+      { runtime: 'x', issuedBefore: 1 },
+      { runtime: 'x', issuedBefore: 2 },
+      { issuedBefore: 3 },
+    ]
+    for (let i = 0; i < 10_000; i++) for (const rule of rules) revocations.add({ ...rule })
+    expect(revocations.list).toEqual(rules)
+  })
 })
