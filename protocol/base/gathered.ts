@@ -57,11 +57,17 @@ export class GatheredChunks implements Iterable<Uint8Array> {
   #open: Gathered | undefined
   /** Bytes that were added and not removed by `shift`. */
   bytes = 0
+  readonly #leastShare: number | undefined
+
+  /** A large chunk is copied if it uses less than `leastShare` of its memory. */
+  constructor(leastShare?: number) {
+    this.#leastShare = leastShare
+  }
 
   add(chunk: Uint8Array): void {
     if (chunk.length >= SMALL_PIECE_BYTES) {
       this.#close()
-      this.#chunks.push(ownBytes(chunk))
+      this.#chunks.push(ownBytes(chunk, this.#leastShare))
     } else if (this.#open?.add(chunk) !== true) {
       this.#close()
       this.#open = new Gathered(chunk, this.bytes)

@@ -2,13 +2,15 @@
 import { Buffer } from 'node:buffer'
 import { createHash, type Hash } from 'node:crypto'
 import { networkOf } from '../../protocol/base/address.ts'
+import { GatheredChunks, SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
-import { ownBytes } from '../../protocol/base/own-bytes.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 import { Tally } from '../tally.ts'
 
 /** At most this much is in memory, and as much again on its way to the store. */
 const PART_BYTES = 512 * 1024
+/** More chunks than this are gathered at once, since each costs far more than a byte. A part in ordinary chunks has fewer. */
+const MOST_READ_CHUNKS = PART_BYTES / SMALL_PIECE_BYTES
 /** The same as for bodies that are kept for a replay. */
 const MIN_SHARE = 1 / 2
 
@@ -53,14 +55,15 @@ export class KeptBody {
   readonly #budget: BodyBudget
   readonly #owner: BodyOwner
   readonly #payers: Payers
-  #chunks: Uint8Array[] = []
+  /** Chunks in the buffers that they were read into, until they are owned. */
+  #read: Uint8Array[] = []
+  #owned: GatheredChunks | undefined
   #chunkBytes = 0
   /** Parts of the body that went to the store. */
   parts = 0
   bytes = 0
   #hash: Hash | undefined
   #writing = 0
-  #owned = false
   #done = false
 
   constructor(budget: BodyBudget, owner: BodyOwner) {
@@ -78,7 +81,8 @@ export class KeptBody {
   add(chunk: Uint8Array): void {
     if (this.#done) return
     this.bytes += chunk.length
-    this.#chunks.push(this.#owned ? ownBytes(chunk, MIN_SHARE) : chunk)
+    if (this.#owned !== undefined) this.#owned.add(chunk)
+    else if (this.#read.push(chunk) > MOST_READ_CHUNKS) this.own()
     this.#chunkBytes += chunk.length
     this.#count(chunk.length)
     if (this.#chunkBytes >= PART_BYTES) this.#spill()
@@ -90,9 +94,10 @@ export class KeptBody {
    * that, and copying all of them would be most of what an inbox costs.
    */
   own(): void {
-    if (this.#owned) return
-    this.#owned = true
-    this.#chunks = this.#chunks.map(chunk => ownBytes(chunk, MIN_SHARE))
+    if (this.#owned !== undefined) return
+    this.#owned = new GatheredChunks(MIN_SHARE)
+    for (const chunk of this.#read) this.#owned.add(chunk)
+    this.#read = []
   }
 
   #count(bytes: number): void {
@@ -125,12 +130,11 @@ export class KeptBody {
 
   /** Removes and returns what is in memory. */
   #take(): Uint8Array {
-    const bytes = this.#chunks.length === 1 ? this.#chunks[0]! : Buffer.concat(this.#chunks, this.#chunkBytes)
+    const chunks = [...(this.#owned ?? this.#read)]
+    const bytes = chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, this.#chunkBytes)
     this.#hash ??= createHash('sha256')
     this.#hash.update(bytes)
-    this.#count(-this.#chunkBytes)
-    this.#chunks = []
-    this.#chunkBytes = 0
+    this.#forget()
     return bytes
   }
 
@@ -146,10 +150,15 @@ export class KeptBody {
     return { rest, digest: this.#hash!.digest(), parts: this.parts + (rest.length > 0 ? 1 : 0) }
   }
 
-  drop(): void {
+  #forget(): void {
     this.#count(-this.#chunkBytes)
     this.#chunkBytes = 0
-    this.#chunks = []
+    this.#read = []
+    this.#owned?.clear()
+  }
+
+  drop(): void {
+    this.#forget()
     this.#done = true
   }
 }
