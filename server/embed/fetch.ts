@@ -1,5 +1,6 @@
 /** `fetch` into a runtime, with the platform's own Request and Response. */
 import { SallyportError } from '../../protocol/base/errors.ts'
+import { GatheredChunks } from '../../protocol/base/gathered.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import {
   BODY_UNKNOWN,
@@ -54,6 +55,8 @@ class FetchResponse implements ResponseSink, Failing {
   /** Weak, so that the body can be collected if nobody has it or waits for more of it. */
   #body: WeakRef<Body> | undefined
   #wanted: Body | undefined
+  /** What the reader has not asked for yet. */
+  readonly #waiting = new GatheredChunks()
   #unconsumed = 0
   #over = false
   #unlisten: (() => void) | undefined
@@ -103,7 +106,9 @@ class FetchResponse implements ResponseSink, Failing {
           unreadable.register(body, this)
         },
         pull: body => {
-          this.#wanted = body
+          const chunk = this.#waiting.shift()
+          if (chunk === undefined) this.#wanted = body
+          else body.enqueue(chunk)
           this.#give()
         },
         cancel: () => this.cancel(),
@@ -119,10 +124,10 @@ class FetchResponse implements ResponseSink, Failing {
     return body
   }
 
-  /** The reader has consumed everything that was queued. */
+  /** The reader has consumed everything that does not wait. */
   #give(): void {
-    const bytes = this.#unconsumed
-    this.#unconsumed = 0
+    const bytes = this.#unconsumed - this.#waiting.bytes
+    this.#unconsumed = this.#waiting.bytes
     if (bytes > 0) this.#sink?.responseConsumed(bytes)
   }
 
@@ -130,6 +135,7 @@ class FetchResponse implements ResponseSink, Failing {
   cancel(): void {
     if (this.#over) return
     this.#finish()
+    this.#waiting.clear()
     this.#sink?.requestAbort(new SallyportError('cancelled'))
   }
 
@@ -139,15 +145,18 @@ class FetchResponse implements ResponseSink, Failing {
       return
     }
     this.#unconsumed += chunk.length
-    this.#takeBody()?.enqueue(chunk)
+    if (this.#wanted === undefined) this.#waiting.add(chunk)
+    else this.#takeBody()?.enqueue(chunk)
   }
 
   responseEnd(): void {
     if (this.#over) return
     this.#finish()
-    // A closed stream no longer asks for more, so gives credit for what is queued.
+    const body = this.#takeBody()
+    // A closed stream no longer asks for more, so it gets what waits, and gives credit for it.
+    for (let chunk = this.#waiting.shift(); chunk !== undefined; chunk = this.#waiting.shift()) body?.enqueue(chunk)
     this.#give()
-    this.#takeBody()?.close()
+    body?.close()
   }
 
   responseAbort(error: SallyportError): void {
@@ -159,6 +168,7 @@ class FetchResponse implements ResponseSink, Failing {
   #fail(error: unknown): void {
     this.#promise?.reject(error)
     this.#promise = undefined
+    this.#waiting.clear()
     this.#takeBody()?.error(error)
   }
 

@@ -1,5 +1,5 @@
 /** What a `fetch` into a runtime reports if its exchange fails, with an edge that the test plays. */
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { Handler, RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { fetchRuntime } from '../../../server/embed/fetch.ts'
@@ -46,4 +46,53 @@ test('rejects with the reason of the abort, and with any error while it is passe
   })
   wrong.stop.abort(new Error('enough'))
   await expect(wrong.answer).rejects.toThrow('thrown on purpose')
+})
+
+describe('a body that its reader has not asked for', () => {
+  const body = Buffer.from(Array.from({ length: 50_000 }, (_, i) => i % 251))
+
+  /** A response whose body has arrived in pieces of one byte, unread. */
+  async function arrived() {
+    let credit = 0
+    const { response, answer } = begin({
+      responseConsumed(bytes) {
+        credit += bytes
+      },
+    })
+    response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+    const reader = (await answer).body!.getReader()
+    for (let at = 0; at < body.length; at++) response.responseData(body.subarray(at, at + 1))
+    expect(credit).toBe(0)
+    return { response, reader, credit: () => credit }
+  }
+
+  test.each(['before', 'after'])('waits in a few buffers, and is credited as it is read: %s its end', async when => {
+    const { response, reader, credit } = await arrived()
+    if (when === 'after') response.responseEnd([])
+    const pieces: Uint8Array[] = []
+    for (let bytes = 0; bytes < body.length; ) {
+      const { value } = await reader.read()
+      pieces.push(value!)
+      bytes += value!.length
+      expect(credit()).toBe(when === 'after' ? body.length : bytes)
+    }
+    expect(pieces.length).toBeLessThanOrEqual(body.length / 2048)
+    expect(pieces.reduce((sum, { buffer }) => sum + buffer.byteLength, 0)).toBeLessThanOrEqual(2 * body.length)
+    expect(body.equals(Buffer.concat(pieces))).toBe(true)
+    if (when === 'before') {
+      const last = reader.read()
+      response.responseData(Buffer.from('more'))
+      expect(Buffer.from((await last).value!).toString()).toBe('more')
+      response.responseEnd([])
+      expect(credit()).toBe(body.length + 4)
+    }
+    expect((await reader.read()).done).toBe(true)
+  })
+
+  test('is dropped when the response breaks off', async () => {
+    const { response, reader } = await arrived()
+    const error = new SallyportError('session-lost')
+    response.responseAbort(error)
+    await expect(reader.read()).rejects.toBe(error)
+  })
 })
