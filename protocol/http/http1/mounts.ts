@@ -5,7 +5,7 @@
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { DeadlineWatch, LOOK_MS } from '../../base/deadline-watch.ts'
-import { guardWith } from '../../base/guard.ts'
+import { guardWith, ignore } from '../../base/guard.ts'
 import { isBroken } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 
@@ -90,7 +90,16 @@ function readOn(socket: Duplex): void {
   if (--held.count > 0) return
   waiting.delete(socket)
   socket.off('resume', held.stop)
-  socket.resume()
+  // Node paused it because answers wait to be sent. It then reads on by itself, and does not expect anybody else to.
+  if ((socket as { _paused?: boolean })._paused !== true) socket.resume()
+}
+
+/**
+ * With a listener for `data`, Node reads a connection as a stream, and parses what the stream emits. Otherwise its parser takes the bytes
+ * of a TLS connection directly, and fails with HPE_PAUSED if it is paused in the middle of what has been decrypted.
+ */
+function readAsStream(socket: Duplex): void {
+  socket.on('data', ignore).off('data', ignore)
 }
 
 class Mounts {
@@ -123,6 +132,8 @@ class Mounts {
       this.#server.removeAllListeners(event)
       if (theirs.length > 0 || ALWAYS_ATTACHED.includes(event)) this.#server.on(event, ours)
     }
+    // `http` has its own listener, which comes first.
+    this.#server.off('secureConnection', readAsStream).on('secureConnection', readAsStream)
     // Before Node 24.9, once there is an `upgrade` listener, every request that offers an upgrade is emitted as `upgrade`.
     if (this.#shouldUpgrade !== undefined) this.#server.shouldUpgradeCallback = this.#isUpgrade
   }
@@ -131,6 +142,7 @@ class Mounts {
     this.#mounted = this.#mounted.filter(one => one !== mounted)
     if (this.#mounted.length > 0 || servers.get(this.#server) !== this) return
     servers.delete(this.#server)
+    this.#server.off('secureConnection', readAsStream)
     for (const [event, ours] of this.#events()) {
       this.#server.off(event, ours)
       for (const listener of this.#theirs[event]) this.#server.on(event, listener)

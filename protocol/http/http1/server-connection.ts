@@ -536,7 +536,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   get idle(): boolean {
-    return this.#exchange === undefined && (this.#state !== 'readHead' || this.#intake.bytes === undefined)
+    if (this.#exchange !== undefined || this.#writer.held > 0) return false
+    return this.#state !== 'readHead' || this.#intake.bytes === undefined
   }
 
   close(patienceMs: number): void {

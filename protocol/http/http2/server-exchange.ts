@@ -70,6 +70,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   #responseTrailers: HeaderList = []
   /** How many bytes of the response (or of the request) are still to come. BODY_UNKNOWN if it was not announced. */
   #responseLeft = 0
+  /** The head ends the response, so what a handler gives as its body is discarded. */
+  #bodiless = false
   #requestLeft: number
   #informational = 0
   #raw = false
@@ -232,6 +234,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#headSent = true
     this.#status = status
     this.#awaitsContinue = false
+    this.#bodiless = none
     this.#responseLeft = none ? 0 : this.#raw ? BODY_UNKNOWN : bodyBytes
     if (this.#raw) this.#readRequest()
   }
@@ -266,17 +269,14 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (this.#mute) return
     if (!this.#headSent) {
       this.#fail(new SallyportError('internal', 'body before head'))
-    } else if (this.#responseLeft === 0) {
-      if (this.#writer.ended || this.#awaitsTrailers) {
-        this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
-      } else this.#sink?.responseConsumed(chunk.length)
+    } else if (this.#bodiless) {
+      this.#sink?.responseConsumed(chunk.length)
     } else if (this.#responseLeft === BODY_UNKNOWN) {
       this.#writer.write(chunk)
     } else {
       this.#responseLeft -= chunk.length
       if (this.#responseLeft < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
       else this.#writer.write(chunk)
-      if (this.#responseLeft === 0 && !this.#awaitsTrailers) this.#writer.end()
     }
   }
 

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { createServer } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, connect } from 'node:net'
 import { connect as connectTls } from 'node:tls'
@@ -232,6 +232,42 @@ describe('the requests of a pipeline', () => {
     await eventually(() => expect(heard().match(/\r\n\r\nabc/g)).toHaveLength(65))
     expect(seen).toHaveLength(2 * 65)
   })
+
+  test.each(['TCP', 'TLS'])(
+    "P1: alternate with large pages of the embedder's own, and somebody listens for bytes, over %s",
+    async over => {
+      const handler: Handler = (_request, response) => {
+        setTimeout(() => answer(response), 5)
+        return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+      }
+      const secrets = over === 'TLS' ? await makeSecrets() : undefined
+      const page = Buffer.alloc(200_000, 'p')
+      const pages = (_request: IncomingMessage, response: ServerResponse) => {
+        response.setHeader('content-length', page.length)
+        response.end(page)
+      }
+      const server = secrets === undefined ? createServer(pages) : createHttpsServer(secrets.server, pages)
+      mount(server, { handler, serves: host => host === 'ours', logger: noLogger })
+      server.on(secrets === undefined ? 'connection' : 'secureConnection', socket => socket.on('data', () => {}))
+      server.listen(0, '127.0.0.1')
+      await once(server, 'listening')
+      const place = { port: (server.address() as AddressInfo).port, host: '127.0.0.1' }
+      const caller = secrets === undefined ? connect(place) : connectTls({ ...place, ca: secrets.ca })
+      closers.push(
+        () => server.closeAllConnections(),
+        () => server.close(),
+        () => caller.destroy(),
+      )
+      let [ours, theirs] = [0, 0]
+      caller.on('data', chunk => {
+        ours += chunk.toString('latin1').split('abc').length - 1
+        theirs += chunk.toString('latin1').split('p').length - 1
+      })
+      const padded = (host: string) => `GET / HTTP/1.1\r\nHost: ${host}\r\nX: ${'x'.repeat(9000)}\r\n\r\n`
+      for (let i = 0; i < 30; i++) caller.write(padded('ours') + padded('theirs'))
+      await eventually(() => expect([ours, theirs >= 30 * page.length]).toEqual([30, true]))
+    },
+  )
 
   test('do not begin behind a response that is cut', async () => {
     const { accepted, seen, responses } = await send(get('/1') + get('/2'))

@@ -195,6 +195,20 @@ describe('requests', () => {
     expect((await result).rst).toBe(constants.NGHTTP2_INTERNAL_ERROR)
   })
 
+  test('an answer whose body is whole ends when its upstream ends it', async () => {
+    const responses: ResponseSink[] = []
+    const { handler, seen } = recorder(({ response }) => responses.push(response))
+    const { session } = await serve(handler)
+    const answered = answer(ask(session, { ':method': 'GET' }))
+    await until(() => responses.length === 1)
+    responses[0]!.responseHead({ status: 200, headers: [], bodyBytes: 3 })
+    responses[0]!.responseData(Buffer.from('abc'))
+    await new Promise<void>(resolve => session.ping(() => resolve()))
+    responses[0]!.responseEnd([])
+    expect(await answered).toMatchObject({ body: 'abc', rst: 0 })
+    expect(seen[0]!.aborted).toBeUndefined()
+  })
+
   test('a body that differs from its announced length is a reset', async () => {
     const { handler, seen } = recorder(({ response }) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: 9 })
