@@ -8,9 +8,10 @@ import { within } from '../pause.ts'
 import {
   type Change,
   type ChangeResult,
-  type Counts,
+  type Count,
   type Filter,
   type InboxStore,
+  type LaneCount,
   type Message,
   type OpenState,
   type Retention,
@@ -86,7 +87,8 @@ export abstract class GroupedStore implements InboxStore {
   abstract part(id: string, n: number): Promise<Uint8Array | undefined>
   abstract list(filter: Filter): Promise<readonly Message[]>
   abstract sweep(at: number, keep: Retention): Promise<SweepResult>
-  abstract counts(): Promise<Counts>
+  abstract counts(): Promise<readonly Count[]>
+  abstract lanes(): Promise<readonly LaneCount[]>
 
   get onState(): ((state: StoreState) => void) | undefined {
     return this.#onState

@@ -80,6 +80,7 @@ export class Inbox {
     damaged: 0,
   }
   readonly #dead: Record<string, number> = { ...NO_DEAD }
+  #sweeping = false
   #deliver: Handler | undefined
 
   constructor(parts: InboxParts) {
@@ -106,7 +107,7 @@ export class Inbox {
       ...{ store, mac, logger, now, isLive, isHere, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
     })
     if (mac !== undefined) mac.onChange = () => this.rules.retryUnproven()
-    const sweep = starting(logger, 'sweeping the inbox failed', () => this.#sweep())
+    const sweep = starting(logger, 'sweeping the inbox failed', () => this.#sweepUnlessSweeping())
     this.#sweepTimer = setInterval(sweep, SWEEP_MS).unref()
   }
 
@@ -184,6 +185,15 @@ export class Inbox {
     this.#parts.logger.error({ runtime, inboxId: id, route, attempt: attempts, reason }, 'webhook is a dead letter')
   }
 
+  /** A sweep may take longer than the time between two. */
+  async #sweepUnlessSweeping(): Promise<void> {
+    if (this.#sweeping) return
+    this.#sweeping = true
+    await this.#sweep().finally(() => {
+      this.#sweeping = false
+    })
+  }
+
   async #sweep(): Promise<void> {
     const { deadMs, deliveredMs } = this.#parts.limits
     if (!this.#store.stats().open) return
@@ -196,10 +206,11 @@ export class Inbox {
         this.#lanes.remove(message.runtime, message.lane, 1)
       }
     }
-    const reconcile = this.#lanes.reconciling()
-    const { counts, lanes } = await this.#store.counts()
-    this.#ledger.load(counts)
-    reconcile(lanes)
+    this.#ledger.load(await this.#store.counts())
+    if (this.#lanes.isUnsure) {
+      const reconcile = this.#lanes.reconciling()
+      reconcile(await this.#store.lanes())
+    }
     for (const runtime of this.#lanes.runtimes) if (!this.#parts.isLive(runtime)) this.#parts.look(runtime)
     this.rules.refresh()
   }

@@ -57,6 +57,7 @@ export class Lanes {
   /** Runtimes that accepted nothing a moment ago, and when their lanes may try again. */
   readonly #parked = new Map<string, number>()
   readonly #guard
+  #unsure = false
   #closed = false
 
   constructor(options: LanesOptions) {
@@ -87,6 +88,16 @@ export class Lanes {
 
   get paused(): readonly string[] {
     return [...this.#paused]
+  }
+
+  /** Whether the store must be asked what waits: other servers may add to it, or a count may be wrong. */
+  get isUnsure(): boolean {
+    return this.#unsure || this.#options.store.shared !== undefined
+  }
+
+  /** A message may have been subtracted twice, or may wait without being counted. */
+  doubt(): void {
+    this.#unsure = true
   }
 
   /** Number of lanes that are not empty. */
@@ -161,6 +172,8 @@ export class Lanes {
   remove(runtime: string, key: string, messages: number): void {
     const lane = this.#runtimes.get(runtime)?.get(key)
     if (lane === undefined) return
+    // The attempt under way may be of a removed message, and subtracts it again.
+    if (lane.working || lane.earlyAttempts > 0) this.doubt()
     this.#decrement(lane, messages)
     if (this.#options.store.shared === undefined) this.#removeIfEmpty(lane)
     else this.retryNow(runtime, key)
@@ -190,13 +203,14 @@ export class Lanes {
   }
 
   /**
-   * Call it before asking the store what waits, and pass the answer to the returned function. Unknown lanes are added. If
-   * servers share the store, the counts of known lanes are corrected, too. Messages that came meanwhile may be in the answer or
-   * not, so they are added: a count that is too high does no harm.
+   * Call it before asking the store what waits, and pass the answer to the returned function. Unknown lanes are added, and the
+   * counts of known ones are corrected. Messages that came meanwhile may be in the answer or not, so they are added: a count that
+   * is too high does no harm.
    */
   reconciling(): (lanes: readonly LaneCount[]) => void {
+    this.#unsure = false
     const asked = new Map<Lane, number>()
-    if (this.#options.store.shared !== undefined) for (const lane of this.#all()) asked.set(lane, lane.arrivals)
+    for (const lane of this.#all()) asked.set(lane, lane.arrivals)
     return counted => {
       const counts = new Map<Lane, number>()
       for (const { runtime, lane: key, messages } of counted) {

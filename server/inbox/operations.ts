@@ -89,7 +89,11 @@ export class StoredWebhooks implements InboxOperations {
       if (message.state === 'dead') {
         ledger.move('dead', 'waiting')
         lanes.add(message.runtime, message.lane, 1)
-      } else lanes.retryNow(message.runtime, message.lane)
+      } else {
+        // It may have become a dead letter after it was listed.
+        lanes.doubt()
+        lanes.retryNow(message.runtime, message.lane)
+      }
       logger.info({ runtime: message.runtime, inboxId: message.id }, 'webhook replayed by an operator')
       done.push(message.id)
     })
@@ -103,7 +107,11 @@ export class StoredWebhooks implements InboxOperations {
       const { id, runtime, lane, bytes, state } = message
       const { status } = await this.#parts.store.apply({ op: 'drop', id })
       if (status === 'absent') return
-      if (state === 'waiting') lanes.remove(runtime, lane, 1)
+      if (state === 'waiting') {
+        // It may have been delivered after it was listed.
+        lanes.doubt()
+        lanes.remove(runtime, lane, 1)
+      }
       if (state !== 'delivered') ledger.add(runtime, -1, -bytes)
       ledger.move(state, undefined)
       logger.warn({ runtime, inboxId: id, reason: state }, 'webhook dropped by an operator')

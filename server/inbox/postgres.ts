@@ -19,8 +19,9 @@ import {
   type Change,
   type ChangeResult,
   type Contents,
-  type Counts,
+  type Count,
   type Filter,
+  type LaneCount,
   type LaneEvent,
   type Message,
   type OpenState,
@@ -352,8 +353,12 @@ export class PostgresStore extends GroupedStore {
     return gone!.messages
   }
 
-  async counts(): Promise<Counts> {
-    return { counts: await this.#ask(sql.COUNTS, []), lanes: await this.#ask(sql.LANES, []) }
+  async counts(): Promise<readonly Count[]> {
+    return await this.#ask<Count & QueryResultRow>(sql.COUNTS, [])
+  }
+
+  async lanes(): Promise<readonly LaneCount[]> {
+    return await this.#ask<LaneCount & QueryResultRow>(sql.LANES, [])
   }
 
   protected override async end(): Promise<void> {

@@ -8,7 +8,6 @@ import type {
   ChangeResult,
   Contents,
   Count,
-  Counts,
   Filter,
   LaneCount,
   Message,
@@ -332,23 +331,20 @@ export class SqliteFile {
 
   contents(): Contents {
     return {
-      ...this.counts(),
+      counts: this.counts(),
+      lanes: this.lanes(),
       rules: this.#all('SELECT runtime, rules, seen FROM rules'),
       paused: this.#all<{ runtime: string }>('SELECT runtime FROM paused').map(({ runtime }) => runtime),
     }
   }
 
-  counts(): Counts {
-    return { counts: this.#counts(), lanes: this.#lanes() }
-  }
-
-  #lanes(): LaneCount[] {
+  lanes(): LaneCount[] {
     return this.#all(
       "SELECT runtime, lane, count(*) AS messages FROM messages WHERE state = 'waiting' GROUP BY runtime, lane",
     )
   }
 
-  #counts(): Count[] {
+  counts(): Count[] {
     return this.#all(
       'SELECT runtime, state, count(*) AS messages, sum(bytes) AS bytes, min(received) AS oldest FROM messages GROUP BY runtime, state',
     )

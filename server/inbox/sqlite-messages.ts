@@ -14,6 +14,7 @@ export type Ask =
   | { readonly ask: 'list'; readonly filter: Filter }
   | { readonly ask: 'sweep'; readonly at: number; readonly keep: Retention }
   | { readonly ask: 'counts' }
+  | { readonly ask: 'lanes' }
   | { readonly ask: 'close' }
 
 /** The result of a change. `full`: there is no room for it. */

@@ -30,6 +30,8 @@ function answer(question: Question): unknown {
       return file!.sweep(question.at, question.keep)
     case 'counts':
       return file!.counts()
+    case 'lanes':
+      return file!.lanes()
     case 'close':
       return leave()
   }

@@ -10,8 +10,9 @@ import {
   type Change,
   type ChangeResult,
   type Contents,
-  type Counts,
+  type Count,
   type Filter,
+  type LaneCount,
   type Message,
   type OpenState,
   type Retention,
@@ -106,8 +107,12 @@ export class SqliteStore extends GroupedStore {
     return await this.#read({ ask: 'sweep', at, keep })
   }
 
-  async counts(): Promise<Counts> {
+  async counts(): Promise<readonly Count[]> {
     return await this.#read({ ask: 'counts' })
+  }
+
+  async lanes(): Promise<readonly LaneCount[]> {
+    return await this.#read({ ask: 'lanes' })
   }
 
   #read<Value>(ask: Ask): Promise<Value> {

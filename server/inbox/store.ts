@@ -113,13 +113,10 @@ export interface LaneCount {
   readonly messages: number
 }
 
-export interface Counts {
+/** What a store has when it opens. */
+export interface Contents {
   readonly counts: readonly Count[]
   readonly lanes: readonly LaneCount[]
-}
-
-/** What a store has when it opens. */
-export interface Contents extends Counts {
   /** `seen` is when they were written, in ms since 1970. */
   readonly rules: readonly { readonly runtime: string; readonly rules: string; readonly seen: number }[]
   readonly paused: readonly string[]
@@ -156,7 +153,9 @@ export interface InboxStore {
   /** The newest first. */
   list(filter: Filter): Promise<readonly Message[]>
   sweep(at: number, keep: Retention): Promise<SweepResult>
-  counts(): Promise<Counts>
+  counts(): Promise<readonly Count[]>
+  /** The lanes in which messages wait. There may be hundreds of thousands. */
+  lanes(): Promise<readonly LaneCount[]>
   stats(): StoreStats
   close(): Promise<void>
 }

@@ -4,12 +4,12 @@ import {
   type ChangeResult,
   type Contents,
   type Count,
-  type Counts,
   type Filter,
   type InboxStore,
   type LaneCount,
   type Message,
   type NewMessage,
+  type SharedStore,
   StoreError,
   type SweepResult,
 } from '../../../server/inbox/store.ts'
@@ -76,9 +76,9 @@ export class MemoryDisk {
   }
 }
 
-/** One start of a server over the disk; after `kill` it can reach nothing. */
+/** One start of a server over the disk, which is reopened after each failure; after `kill` it can reach nothing. */
 export class MemoryInboxStore implements InboxStore {
-  readonly shared = undefined
+  readonly shared: SharedStore | undefined = undefined
   readonly #disk: MemoryDisk
   #killed = false
   #onState: InboxStore['onState']
@@ -97,19 +97,25 @@ export class MemoryInboxStore implements InboxStore {
 
   set onState(listener: InboxStore['onState']) {
     this.#onState = listener
+    this.#open()
+  }
+
+  #open(): void {
     const rules = [...this.#disk.rules].map(([runtime, stored]) => ({ runtime, ...stored }))
     const contents: Contents = { counts: this.#disk.counts(), lanes: this.#disk.lanes(), rules, paused: [] }
-    listener?.({ open: true, contents, setAside: undefined })
+    this.#onState?.({ open: true, contents, setAside: undefined })
   }
 
   async #work<Value>(work: () => Value): Promise<Value> {
     await Promise.resolve()
     if (this.#killed) return await new Promise(() => {})
     const fault = this.#disk.fault()
-    if (fault === 'lost') throw new StoreError('away', 'the disk failed')
-    const value = work()
-    if (fault === 'unsure') throw new StoreError('away', 'the disk failed behind the write')
-    return value
+    if (fault === 'none') return work()
+    if (fault === 'unsure') work()
+    const error = new StoreError('away', fault === 'lost' ? 'the disk failed' : 'the disk failed behind the write')
+    this.#onState?.({ open: false, problem: error.message })
+    this.#open()
+    throw error
   }
 
   apply(change: Change): Promise<ChangeResult> {
@@ -133,8 +139,12 @@ export class MemoryInboxStore implements InboxStore {
     return this.#work(() => ({ expired: [], more: false }))
   }
 
-  counts(): Promise<Counts> {
-    return this.#work(() => ({ counts: this.#disk.counts(), lanes: this.#disk.lanes() }))
+  counts(): Promise<Count[]> {
+    return this.#work(() => this.#disk.counts())
+  }
+
+  lanes(): Promise<LaneCount[]> {
+    return this.#work(() => this.#disk.lanes())
   }
 
   stats() {

@@ -1,0 +1,149 @@
+/** What a sweep asks of a store. */
+import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest'
+import { defaultsOf } from '../../../protocol/base/limit.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
+import { Inbox } from '../../../server/inbox/inbox.ts'
+import {
+  type Filter,
+  type Message,
+  type SharedStore,
+  StoreError,
+  type SweepResult,
+} from '../../../server/inbox/store.ts'
+import { INBOX } from '../../../server/limits.ts'
+import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
+import { append, message } from './messages.ts'
+
+const SWEEP_MS = 30_000
+const NOTHING: SweepResult = { expired: [], more: false }
+
+beforeEach(() => {
+  vi.useFakeTimers()
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+class Watched extends MemoryInboxStore {
+  override readonly shared: SharedStore | undefined
+  readonly asked: string[] = []
+  swept: () => Promise<SweepResult> = () => Promise.resolve(NOTHING)
+  listed: Promise<unknown> = Promise.resolve()
+
+  constructor(disk: MemoryDisk, isShared: boolean) {
+    super(disk)
+    this.shared = isShared ? { onLane: undefined, onRules: undefined, release() {} } : undefined
+  }
+
+  found(filter: Filter): Promise<Message[]> {
+    return super.list(filter)
+  }
+
+  override async list(filter: Filter): Promise<Message[]> {
+    const found = await this.found(filter)
+    await this.listed
+    return found
+  }
+
+  override sweep(): Promise<SweepResult> {
+    this.asked.push('sweep')
+    return this.swept()
+  }
+
+  override counts() {
+    this.asked.push('counts')
+    return super.counts()
+  }
+
+  override lanes() {
+    this.asked.push('lanes')
+    return super.lanes()
+  }
+}
+
+/** A store in which two webhooks wait, in one lane, for a runtime without a session. */
+async function start({ isShared = false } = {}) {
+  const store = new Watched(new MemoryDisk(), isShared)
+  for (const id of ['a', 'b']) await append(store, message(id))
+  const inbox = new Inbox({
+    ...{ store, limits: defaultsOf(INBOX), plaintext: true, logger: noLogger, now: Date.now },
+    ...{ isLive: () => false, isHere: () => false, look: () => {} },
+  })
+  inbox.start(
+    () => expect.unreachable(),
+    () => expect.unreachable(),
+  )
+  onTestFinished(() => inbox.close())
+  const sweeps = async (count: number) => void (await vi.advanceTimersByTimeAsync(count * SWEEP_MS))
+  return { store, inbox, sweeps }
+}
+
+test('a store of one server is not asked for its lanes, since nobody else changes them', async () => {
+  const { store, inbox, sweeps } = await start()
+  await sweeps(2)
+  expect(store.asked).toEqual(['sweep', 'counts', 'sweep', 'counts'])
+  expect(inbox.stats()).toMatchObject({ lanes: 1, messages: { waiting: 2 } })
+})
+
+test('a shared store is asked for its lanes', async () => {
+  const { store, sweeps } = await start({ isShared: true })
+  await sweeps(2)
+  expect(store.asked).toEqual(['sweep', 'counts', 'lanes', 'sweep', 'counts', 'lanes'])
+})
+
+test('a webhook that an operator replays while it becomes a dead letter waits again from the next sweep on', async () => {
+  const { store, inbox, sweeps } = await start()
+  const { promise, resolve } = Promise.withResolvers<void>()
+  store.listed = promise
+  const replayed = inbox.operations.replay({ id: 'a', limit: 1 })
+  const expired = await store.found({ limit: 2 })
+  store.swept = async () => {
+    for (const { id } of expired) await store.apply({ op: 'update', id, set: { state: 'dead' }, at: Date.now() })
+    store.swept = () => Promise.resolve(NOTHING)
+    return { expired, more: false }
+  }
+  await sweeps(1)
+  expect(inbox.stats().lanes).toBe(0)
+  resolve()
+  expect(await replayed).toEqual(['a'])
+  await sweeps(1)
+  expect(inbox.stats()).toMatchObject({ lanes: 1, messages: { waiting: 1, dead: 1 } })
+  await sweeps(1)
+  expect(store.asked.filter(what => what === 'lanes')).toHaveLength(1)
+})
+
+test('a webhook behind one that an operator drops while it ends waits on from the next sweep on', async () => {
+  const { store, inbox, sweeps } = await start()
+  const { promise, resolve } = Promise.withResolvers<void>()
+  store.listed = promise
+  const dropped = inbox.operations.drop({ id: 'a', limit: 1 })
+  const expired = await store.found({ id: 'a', limit: 1 })
+  store.swept = () => {
+    store.swept = () => Promise.resolve(NOTHING)
+    return Promise.resolve({ expired, more: false })
+  }
+  await sweeps(1)
+  resolve()
+  await dropped
+  expect(inbox.stats().lanes).toBe(0)
+  await sweeps(1)
+  expect(inbox.stats().lanes).toBe(1)
+})
+
+test('a sweep that takes long is not joined by another', async () => {
+  const { store, sweeps } = await start()
+  const { promise, resolve } = Promise.withResolvers<SweepResult>()
+  store.swept = () => promise
+  await sweeps(3)
+  expect(store.asked).toEqual(['sweep'])
+  resolve(NOTHING)
+  await sweeps(1)
+  expect(store.asked).toEqual(['sweep', 'counts', 'sweep', 'counts'])
+})
+
+test('after a sweep that fails comes another', async () => {
+  const { store, sweeps } = await start()
+  store.swept = () => Promise.reject(new StoreError('away', 'away'))
+  await sweeps(2)
+  expect(store.asked).toEqual(['sweep', 'sweep'])
+})
