@@ -44,6 +44,13 @@ interface StoredRules {
 
 type StoredRow = Contents['rules'][number]
 
+interface VerifiedRow {
+  /** As they are in the store. */
+  readonly stored: string
+  /** `undefined` if they have no valid MAC. */
+  readonly proven: ReturnType<InboxMac['verifiedRules']>
+}
+
 interface RuntimeRules {
   readonly rules: Rules
   readonly hosts: readonly string[]
@@ -62,6 +69,8 @@ export class AnnouncedRules {
   readonly #byRuntime = new AgedMap<RuntimeRules>()
   /** Stored rules without a valid MAC, by runtime. */
   #unproven = new Map<string, StoredRow>()
+  /** What verifying the stored rules said, by runtime. */
+  #verified = new Map<string, VerifiedRow>()
 
   constructor(parts: AnnouncedRulesParts) {
     this.#parts = parts
@@ -208,22 +217,32 @@ export class AnnouncedRules {
 
   /** The MAC secrets have changed. */
   retryUnproven(): void {
+    this.#verified.clear()
     const trusted = this.#trusted([...this.#unproven.values()])
     for (const [runtime, { rules, seen }] of trusted)
       if (this.#byRuntime.get(runtime) === undefined) this.#load(runtime, rules, Math.min(seen, this.#parts.now()))
   }
 
-  /** The stored rules, by runtime. Rules without a valid MAC are ignored, so nothing is kept for that runtime. */
+  /**
+   * The stored rules, by runtime. Rules without a valid MAC are ignored, so nothing is kept for that runtime. A change of one runtime makes
+   * us read the rules of all, so only those that differ are verified again.
+   */
   #trusted(stored: Contents['rules']): Map<string, StoredRow> {
     const { mac, now, logger } = this.#parts
+    if (mac === undefined) return new Map(stored.map(row => [row.runtime, row]))
     const trusted = new Map<string, StoredRow>()
     const unproven = new Map<string, StoredRow>()
+    const verified = new Map<string, VerifiedRow>()
+    const since = now() - RULES_MS
     for (const row of stored) {
-      const { runtime } = row
-      const rules = mac === undefined ? row.rules : mac.verifiedRules(runtime, row.rules, now() - RULES_MS)
-      if (rules === undefined) unproven.set(runtime, row)
-      else trusted.set(runtime, { ...row, rules })
+      const { runtime, rules } = row
+      const known = this.#verified.get(runtime)
+      const { proven } = known?.stored === rules ? known : { proven: mac.verifiedRules(runtime, rules) }
+      verified.set(runtime, { stored: rules, proven })
+      if (proven !== undefined && proven.at >= since) trusted.set(runtime, { ...row, rules: proven.rules })
+      else unproven.set(runtime, row)
     }
+    this.#verified = verified
     for (const runtime of unproven.keys()) if (!this.#unproven.has(runtime)) logger.error({ runtime }, UNPROVEN_RULES)
     this.#unproven = unproven
     return trusted

@@ -115,11 +115,11 @@ export class InboxMac {
     return JSON.stringify({ ...announced, at, mac: this.#mac(['rules', runtime, announced, at]) })
   }
 
-  /** The rules without their MAC. `undefined` if the MAC is invalid, or they were announced before `since`. */
-  verifiedRules(runtime: string, stored: string, since: number): string | undefined {
+  /** The rules without their MAC, and when they were announced. `undefined` if the MAC is invalid. */
+  verifiedRules(runtime: string, stored: string): { readonly rules: string; readonly at: number } | undefined {
     const { at, mac, ...announced } = parseObject(stored)
-    const isGood = this.#isGood(mac, ['rules', runtime, announced, at]) && Number(at) >= since
-    return isGood ? JSON.stringify(announced) : undefined
+    const isGood = this.#isGood(mac, ['rules', runtime, announced, at])
+    return isGood ? { rules: JSON.stringify(announced), at: Number(at) } : undefined
   }
 
   #mac(what: readonly unknown[], bytes?: Uint8Array): string {

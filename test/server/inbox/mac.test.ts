@@ -5,12 +5,15 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { type Logger, noLogger } from '../../../protocol/base/log.ts'
 import { newPrivateKey, publicBytes } from '../../../protocol/sealing/hpke.ts'
 import { keyIdOf } from '../../../protocol/sealing/sealed-webhook.ts'
+import { AnnouncedRules, RULES_MS } from '../../../server/inbox/announced-rules.ts'
 import { InboxMac, parseSecrets } from '../../../server/inbox/mac.ts'
 import type { InboxOptions } from '../../../server/inbox/options.ts'
+import type { InboxStore } from '../../../server/inbox/store.ts'
+import { EXCHANGE } from '../../support/ends.ts'
 import { needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
 import { until } from '../../support/until.ts'
@@ -447,10 +450,87 @@ test('a MAC stays what it was', async () => {
   expect(JSON.parse(made.caller)).toEqual({ ...caller, mac: [head, body] })
   const rules = '{"rules":[],"at":5,"mac":"I-TA-X6jZ_dIVC3iWz68mrXijV0JvmsbBep4gaSqXIQ"}'
   expect(mac.addRulesMac('demo', '{"rules":[]}', 5)).toBe(rules)
-  expect(mac.verifiedRules('demo', rules, 5)).toBe('{"rules":[]}')
-  // Older than rules become.
-  expect(mac.verifiedRules('demo', rules, 6)).toBeUndefined()
+  expect(mac.verifiedRules('demo', rules)).toEqual({ rules: '{"rules":[]}', at: 5 })
   close()
+})
+
+describe('rules that are read again', () => {
+  /** What the server asks of the store, and of the MAC, with the rules of these runtimes. */
+  const read = async (...runtimes: string[]) => {
+    const { mac, file, close } = await makeMac(OURS)
+    onTestFinished(close)
+    const parts = {
+      mac,
+      maxAgeMs: RULES_MS,
+      plaintext: true,
+      logger: noLogger,
+      isLive: () => false,
+      isHere: () => false,
+    }
+    const clock = { now: RULES_MS }
+    const made = new AnnouncedRules({ ...parts, store: {} as InboxStore, now: () => clock.now })
+    const verified: string[] = []
+    const verify = mac.verifiedRules.bind(mac)
+    mac.verifiedRules = (runtime, stored) => {
+      verified.push(runtime)
+      return verify(runtime, stored)
+    }
+    const rowOf = (runtime: string, path: string, at = clock.now) => {
+      const rules = JSON.stringify({ rules: [{ route: 'r', path, mode: 'always' }] })
+      return { runtime, rules: mac.addRulesMac(runtime, rules, at), seen: at }
+    }
+    const known = (runtime: string, path: string) =>
+      made.find({ ...EXCHANGE, method: 'POST', path, headers: [], runtime }) !== undefined
+    /** The runtimes whose rows were verified. */
+    const adopt = (rows: readonly ReturnType<typeof rowOf>[]) => {
+      verified.length = 0
+      // As from another read: equal, not the same.
+      made.adopt(rows.map(row => ({ ...row, rules: Buffer.from(row.rules).toString() })))
+      return verified
+    }
+    return { mac, file, made, clock, verified, rowOf, known, adopt, rows: runtimes.map(name => rowOf(name, '/a')) }
+  }
+
+  test('only those that changed are verified', async () => {
+    const { rows, adopt, rowOf, known, made } = await read('one', 'two', 'three')
+    expect(adopt(rows)).toEqual(['one', 'two', 'three'])
+    const changed = [rows[0]!, rowOf('two', '/b'), rows[2]!]
+    expect(adopt(changed)).toEqual(['two'])
+    expect([known('one', '/a'), known('two', '/a'), known('two', '/b')]).toEqual([true, false, true])
+    const forged = [rows[0]!, { ...changed[1]!, rules: changed[1]!.rules.replace('/b', '/c') }, rows[2]!]
+    expect(adopt(forged)).toEqual(['two'])
+    expect(adopt(forged)).toEqual([])
+    expect([made.unproven, known('two', '/c')]).toEqual([1, false])
+    // Rules of another runtime are not trusted because they are known.
+    expect(adopt([rows[0]!, { ...rows[0]!, runtime: 'two' }, rows[2]!])).toEqual(['two'])
+    expect([made.unproven, known('two', '/a')]).toEqual([1, false])
+    // What has gone is forgotten.
+    expect(adopt([rows[0]!])).toEqual([])
+    expect(adopt(rows)).toEqual(['two', 'three'])
+  })
+
+  test('those that become too old are ignored, although they did not change', async () => {
+    const { rows, adopt, known, made, clock } = await read('demo')
+    adopt(rows)
+    clock.now += RULES_MS
+    expect([adopt(rows), known('demo', '/a'), made.unproven]).toEqual([[], true, 0])
+    clock.now++
+    expect([adopt(rows), known('demo', '/a'), made.unproven]).toEqual([[], false, 1])
+  })
+
+  test('with other secrets, all are verified', async () => {
+    const { rows, adopt, known, mac, made, file } = await read('one', 'two')
+    adopt(rows)
+    const changed = new Promise<void>(done => {
+      mac.onChange = () => {
+        made.retryUnproven()
+        done()
+      }
+    })
+    writeFileSync(file, THEIRS)
+    await changed
+    expect([adopt(rows), made.unproven, known('one', '/a')]).toEqual([['one', 'two'], 2, false])
+  })
 })
 
 test('the file is read again when it changes, and a bad one keeps the earlier secrets', async () => {
@@ -463,7 +543,7 @@ test('the file is read again when it changes, and a bad one keeps the earlier se
   const before = make()
   writeFileSync(file, `${THEIRS}\n${OURS}`)
   await until(() => make() !== before)
-  expect(mac.verifiedRules('demo', before, 5)).toBe('{}')
+  expect(mac.verifiedRules('demo', before)).toEqual({ rules: '{}', at: 5 })
   const after = make()
   writeFileSync(file, 'bad secret')
   await until(() => problem !== undefined)
