@@ -405,6 +405,17 @@ test('a message that expires during an attempt is counted once, and the lane goe
   expect(tried).toEqual(['a', 'b', 'c'])
 })
 
+test('a store of one server is asked what waits once a webhook ends while an attempt is under way', async () => {
+  const { lanes, add, ground } = make(() => OK, 50)
+  for (const id of ['a', 'b', 'c']) add(id)
+  await until(() => ground.active.has('l'))
+  expect(lanes.isUnsure).toBe(false)
+  lanes.remove('demo', 'l', 2)
+  expect([lanes.isUnsure, lanes.waiting('demo', 'l')]).toEqual([true, 1])
+  lanes.reconciling()([{ runtime: 'demo', lane: 'l', messages: 3 }])
+  expect([lanes.isUnsure, lanes.waiting('demo', 'l')]).toEqual([false, 3])
+})
+
 describe("where servers share a store, the store's contents count", () => {
   /** 20 wait in lane `l`, as far as this server knows, and it has no session. */
   const offline = () => {
