@@ -17,7 +17,7 @@ beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'sallyport-runner-'))
   await mkdir(join(folder, 'test/support'), { recursive: true })
   await cp(join(ROOT, 'scripts'), join(folder, 'scripts'), { recursive: true })
-  for (const file of ['vitest.config.ts', 'test/support/strict-subset.ts'])
+  for (const file of ['vitest.config.ts', 'test/support/strict-subset.ts', 'cli/demo/programs.ts'])
     await cp(join(ROOT, file), join(folder, file))
   await writeFile(join(folder, 'package.json'), '{ "type": "module" }')
   await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'))
