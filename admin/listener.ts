@@ -4,6 +4,7 @@ import { canonicalAddress } from '../protocol/base/address.ts'
 import { ConnectionSlots, type SlotHolder } from '../protocol/base/connection-slots.ts'
 import { detached, endFor, logGuard, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { withoutQuery } from '../protocol/base/path.ts'
 import { reserveAddress } from '../protocol/base/reserved-addresses.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import { type BoundAddress, type ListenAddress, listenOn } from '../protocol/http/listen-on.ts'
@@ -169,7 +170,7 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
     socket.once('close', left)
   })
   const serve = async (visitor: Visitor, request: IncomingMessage, response: ServerResponse) => {
-    const path = (request.url ?? '/').split('?', 1)[0]!
+    const path = withoutQuery(request.url ?? '/')
     try {
       const page = await answer(request, path, () => {
         visitor.idle = false

@@ -1,6 +1,6 @@
 /** Targets: parsed from the configuration, and completed with captured names and nothing else (R4). */
 import { isIP } from 'node:net'
-import { withoutBrackets } from '../protocol/base/host-port.ts'
+import { withBrackets, withoutBrackets } from '../protocol/base/host-port.ts'
 import { isDnsLabel } from '../protocol/base/names.ts'
 
 type TargetProtocol = 'http' | 'https' | 'h2c'
@@ -131,7 +131,7 @@ export function makeTarget(
   tls: TlsIdentity | undefined,
   captured = false,
 ): UpstreamTarget {
-  const bracketed = host.includes(':') ? `[${host}]` : host
+  const bracketed = withBrackets(host)
   const address = resolve.get(`${bracketed}:${port}`)
   const colon = address?.lastIndexOf(':') ?? -1
   const dialHost = address === undefined ? host : withoutBrackets(address.slice(0, colon))

@@ -6,8 +6,10 @@
  * A runtime keeps the host that it has: another runtime can get it only when nobody has it. A host is kept for a while after the
  * last session, just as a runtime stays known. It is given up at once if a fresh token no longer claims it, or the token is revoked.
  */
-import { detached, type Guard, logGuard } from '../protocol/base/guard.ts'
+import { detached, type Guard, logGuard, starting } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { oneAtATime } from '../protocol/base/one-at-a-time.ts'
+import { inBatches } from './batches.ts'
 import type { Directory, DirectoryListener, Registration, RuntimeState } from './directory/directory.ts'
 import type { Questions } from './questions.ts'
 
@@ -80,16 +82,19 @@ export class OwnHosts implements DirectoryListener {
   readonly #registering = new Set<string>()
   /** Hosts with a claim that is not held. The one that was checked last comes last. */
   readonly #unheld = new Set<string>()
+  /** Rechecks what is not held, one round at a time. */
+  readonly #recheckSoon: () => void
   readonly #timer: NodeJS.Timeout
   readonly #startedMs = performance.now()
-  #isRechecking = false
   #size = 0
   #conflicts = 0
 
   constructor(options: OwnHostsOptions) {
     this.#options = options
     this.#directory = options.directory
-    const due = this.#guard(() => this.#recheckSoon())
+    const alone = oneAtATime(() => this.#recheckUnheld())
+    const due = starting(options.logger, FAILED, alone)
+    this.#recheckSoon = due
     this.#timer = setInterval(due, RECHECK_MS).unref()
   }
 
@@ -280,32 +285,20 @@ export class OwnHosts implements DirectoryListener {
     }
   }
 
-  #recheckSoon(): void {
-    detached(this.#options.logger, FAILED, this.#recheckUnheld())
-  }
-
   /**
    * Checks the next few hosts, and all that the directory has yet to be asked about: sessions may have claimed thousands while it could
-   * not be reached. One round at a time.
+   * not be reached.
    */
   async #recheckUnheld(): Promise<void> {
-    if (this.#isRechecking) return
-    this.#isRechecking = true
-    try {
-      const next = [...this.#unheld].slice(0, RECHECKS)
-      for (const host of next) {
-        this.#unheld.delete(host)
-        this.#unheld.add(host)
-      }
-      const unknown = [...this.#unheld].filter(host => this.#directory.find(host) === 'unknown')
-      const hosts = [...new Set([...next, ...unknown])]
-      for (let at = 0; at < hosts.length; at += RECHECKS) {
-        const some = hosts.slice(at, at + RECHECKS).filter(host => this.#unheld.has(host))
-        await Promise.all(some.map(host => this.#look(host)))
-      }
-    } finally {
-      this.#isRechecking = false
+    const next = [...this.#unheld].slice(0, RECHECKS)
+    for (const host of next) {
+      this.#unheld.delete(host)
+      this.#unheld.add(host)
     }
+    const unknown = [...this.#unheld].filter(host => this.#directory.find(host) === 'unknown')
+    await inBatches([...new Set([...next, ...unknown])], RECHECKS, async host => {
+      if (this.#unheld.has(host)) await this.#look(host)
+    })
   }
 
   #recheck(host: string): void {

@@ -4,6 +4,8 @@ import { randomUUID } from 'node:crypto'
 import { networkOf } from '../protocol/base/address.ts'
 import type { Events } from '../protocol/base/events.ts'
 import { type Guard, guardWith, logGuard, starting } from '../protocol/base/guard.ts'
+import { oneAtATime } from '../protocol/base/one-at-a-time.ts'
+import { Tally } from '../protocol/base/tally.ts'
 import { FEATURE, type Hello } from '../protocol/wire/control.ts'
 import { CLOSE } from '../protocol/wire/transport.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
@@ -28,7 +30,6 @@ import type { Hop } from './peer/hop.ts'
 import type { Registry } from './registry.ts'
 import { RuntimeBudgets } from './runtime-budgets.ts'
 import { describeSession } from './stats.ts'
-import { Tally } from './tally.ts'
 
 /**
  * How often all tokens are checked. One timer per token would run on the monotonic clock, which does not notice when the wall clock
@@ -71,7 +72,6 @@ export class Sessions {
   readonly #tokenTimer: NodeJS.Timeout
   readonly #revocationTimer: NodeJS.Timeout | undefined
   #draining = false
-  #checking = false
   #onEmpty: (() => void) | undefined
   opened = 0
   ended = 0
@@ -98,7 +98,9 @@ export class Sessions {
     })
     this.#tokenTimer = setInterval(look, TOKEN_CHECK_MS).unref()
     if (options.authenticator.hasHook) {
-      const round = starting(logger, 'checking revocations failed', () => this.#checkRevocations())
+      // However long the hook takes.
+      const alone = oneAtATime(() => this.#checkRevocations())
+      const round = starting(logger, 'checking revocations failed', alone)
       this.#revocationTimer = setInterval(round, REVOCATION_CHECK_MS).unref()
     }
   }
@@ -249,16 +251,12 @@ export class Sessions {
     for (const session of this.#all) if (this.#options.authenticator.covers(session.identity)) this.#revoked(session)
   }
 
-  /** Only one check runs at a time, however long the hook takes. */
   async #checkRevocations(): Promise<void> {
-    if (this.#checking) return
-    this.#checking = true
     const { authenticator } = this.#options
     const check = async (session: RuntimeSession) => {
       if (await authenticator.isRevokedNow(session.identity)) this.#revoked(session)
     }
     await Promise.allSettled([...this.#all].map(check))
-    this.#checking = false
   }
 
   #revoked(session: RuntimeSession): void {

@@ -2,6 +2,7 @@
  * Converts the configuration of an frp client (github.com/fatedier/frp, `frpc.toml`). Each key is converted, or is
  * reported with the reason why not. Nothing is left out silently.
  */
+import { isRecord } from '../../protocol/base/is-record.ts'
 import { isDnsLabel } from '../../protocol/base/names.ts'
 
 /** One runtime, which one client serves. */
@@ -49,13 +50,13 @@ class Table {
     const value = this.#own(key)
     if (!Array.isArray(value)) return []
     this.#read.add(key)
-    return value.map(one => new Table(isTable(one) ? one : {}))
+    return value.map(one => new Table(isRecord(one) ? one : {}))
   }
 
   table(key: string): Table {
     const value = this.#own(key)
-    const inner = this.#inner.get(key) ?? new Table(isTable(value) ? value : {})
-    if (isTable(value)) this.#inner.set(key, inner)
+    const inner = this.#inner.get(key) ?? new Table(isRecord(value) ? value : {})
+    if (isRecord(value)) this.#inner.set(key, inner)
     return inner
   }
 
@@ -78,14 +79,10 @@ class Table {
 
   /** What was not converted; of tables that were looked into, and of `transport`, member by member. */
   get unread(): string[] {
-    if (isTable(this.#own('transport'))) this.table('transport')
+    if (isRecord(this.#own('transport'))) this.table('transport')
     const keys = Object.keys(this.#values).filter(key => !this.#read.has(key))
     return keys.flatMap(key => this.#inner.get(key)?.unread.map(name => `${key}.${name}`) ?? [key])
   }
-}
-
-function isTable(value: unknown): value is object {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 /** Why a key is not converted, by its beginning; the first that fits. */
@@ -135,7 +132,7 @@ const PLUGINS: Readonly<Record<string, 'http' | 'https'>> = {
 /** `domain` is the `--domain` of the server: a runtime is called at `NAME.domain`. `server` is what its client dials. */
 export function migrateFrp(configuration: unknown, domain: string, server: string): Migration {
   const notes: string[] = []
-  const all = new Table(isTable(configuration) ? configuration : {})
+  const all = new Table(isRecord(configuration) ? configuration : {})
   const started = all.list('start')
   const routes: Runtimes = new Map()
   for (const proxy of all.tables('proxies')) {

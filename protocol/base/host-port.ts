@@ -30,6 +30,11 @@ export function addressOf({ protocol, hostname, port }: URL): HostPort {
   return { host: withoutBrackets(hostname), port: port === '' ? fallback : Number(port) }
 }
 
+/** `::1` becomes `[::1]`. */
+export function withBrackets(host: string): string {
+  return host.includes(':') ? `[${host}]` : host
+}
+
 /** `[::1]` becomes `::1`. */
 export function withoutBrackets(host: string): string {
   return host.replace(/^\[|\]$/g, '')
@@ -37,5 +42,5 @@ export function withoutBrackets(host: string): string {
 
 /** `127.0.0.1:8080`, `[::1]:8080`. */
 export function formatAddress({ host, port }: HostPort): string {
-  return `${host.includes(':') ? `[${host}]` : host}:${port}`
+  return `${withBrackets(host)}:${port}`
 }

@@ -5,6 +5,7 @@ import { basename, dirname } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { logGuard, starting } from './guard.ts'
 import type { Logger } from './log.ts'
+import { oneAtATime } from './one-at-a-time.ts'
 import { inTurn, markOf } from './plain-file.ts'
 
 export interface FilesWatch {
@@ -89,14 +90,10 @@ export function watchFiles(files: readonly string[], logger: Logger, changed: ()
     })
     inTurn(file, () => realpath(file)).then(led, () => {})
   }
-  // One check at a time, however long a file system takes to answer.
-  let looking = false
-  const look = async () => {
-    if (looking) return
-    looking = true
+  // However long a file system takes to answer.
+  const look = oneAtATime(async () => {
     if (!isDeepStrictEqual(await marksOf(files), seen)) soon()
-    looking = false
-  }
+  })
   const round = starting(logger, 'files could not be looked at', look)
   const timer = setInterval(round, LOOK_MS).unref()
   return {

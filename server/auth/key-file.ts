@@ -1,5 +1,5 @@
 /** A key set in a file. The file is watched and read again when it changes. If it is then invalid, the old set stays. */
-import { detached } from '../../protocol/base/guard.ts'
+import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
@@ -33,7 +33,7 @@ class FileKeys implements KeySource {
   async start(): Promise<void> {
     this.#text = String(await readPlain(this.#file, MAX_KEY_SET_BYTES))
     this.current = parseKeySet(this.#text)
-    const changed = () => detached(this.#logger, 'reading the changed key set failed', this.#changed())
+    const changed = starting(this.#logger, 'reading the changed key set failed', () => this.#changed())
     this.#watch = watchFiles([this.#file], this.#logger, changed)
   }
 

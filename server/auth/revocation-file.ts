@@ -1,6 +1,6 @@
 /** A list of revocations in a file. The file is watched, read again when it changes, and written when rules change. */
 import { realpath } from 'node:fs/promises'
-import { detached } from '../../protocol/base/guard.ts'
+import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
@@ -41,7 +41,7 @@ export class RevocationFile {
       throw new Error(`auth.revocations.file: ${(error as Error).message}${hint}`, { cause: error })
     }
     if (this.#closed) return
-    const changed = () => detached(this.#logger, 'reading the changed list of revocations failed', this.#read())
+    const changed = starting(this.#logger, 'reading the changed list of revocations failed', () => this.#read())
     this.#watch = watchFiles([this.#file], this.#logger, changed)
   }
 

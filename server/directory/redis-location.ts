@@ -1,4 +1,5 @@
 /** Finds the node that has our keys: Sentinels know the primary, and the nodes of a cluster know who has the slot. */
+import { withBrackets } from '../../protocol/base/host-port.ts'
 import { endClient, type RedisClient } from './redis-client.ts'
 import type { RedisLocation } from './redis-url.ts'
 
@@ -25,11 +26,7 @@ async function askSentinel(client: RedisClient, name: string): Promise<string> {
   const said = await client.sendCommand<unknown>(['SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name])
   const [host, port] = Array.isArray(said) ? said.map(String) : []
   if (host === undefined || port === undefined) throw new Error('it is not monitored')
-  return `${bracketed(host)}:${port}`
-}
-
-function bracketed(host: string): string {
-  return host.includes(':') ? `[${host}]` : host
+  return `${withBrackets(host)}:${port}`
 }
 
 /**
@@ -39,5 +36,5 @@ function bracketed(host: string): string {
 export function movedTo(error: unknown, asked: string): string | undefined {
   const [, host, port] = /^(?:MOVED|ASK) \d+ (\S*):(\d+)$/.exec((error as Error).message) ?? []
   if (port === undefined) return undefined
-  return `${host === '' ? asked.slice(0, asked.lastIndexOf(':')) : bracketed(host!)}:${port}`
+  return `${host === '' ? asked.slice(0, asked.lastIndexOf(':')) : withBrackets(host!)}:${port}`
 }

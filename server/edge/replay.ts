@@ -2,8 +2,8 @@
 import { Buffer } from 'node:buffer'
 import { SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
+import { Tally } from '../../protocol/base/tally.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
-import { Tally } from '../tally.ts'
 
 /** A chunk is kept for longer than bytes that wait to be written, so it must use at least this share of its underlying buffer. */
 const MIN_SHARE = 1 / 2

@@ -2,6 +2,7 @@
 import { detached, starting } from '../../protocol/base/guard.ts'
 import { newRequestId } from '../../protocol/base/ids.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { oneAtATime } from '../../protocol/base/one-at-a-time.ts'
 import { withoutQuery } from '../../protocol/base/path.ts'
 import type { Handler } from '../../protocol/exchange.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
@@ -80,7 +81,6 @@ export class Inbox {
     damaged: 0,
   }
   readonly #dead: Record<string, number> = { ...NO_DEAD }
-  #sweeping = false
   #deliver: Handler | undefined
 
   constructor(parts: InboxParts) {
@@ -107,7 +107,9 @@ export class Inbox {
       ...{ store, mac, logger, now, isLive, isHere, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
     })
     if (mac !== undefined) mac.onChange = () => this.rules.retryUnproven()
-    const sweep = starting(logger, 'sweeping the inbox failed', () => this.#sweepUnlessSweeping())
+    // A sweep may take longer than the time between two.
+    const alone = oneAtATime(() => this.#sweep())
+    const sweep = starting(logger, 'sweeping the inbox failed', alone)
     this.#sweepTimer = setInterval(sweep, SWEEP_MS).unref()
   }
 
@@ -183,15 +185,6 @@ export class Inbox {
     this.#dead[kind] = (this.#dead[kind] ?? 0) + 1
     this.#ledger.move('waiting', 'dead')
     this.#parts.logger.error({ runtime, inboxId: id, route, attempt: attempts, reason }, 'webhook is a dead letter')
-  }
-
-  /** A sweep may take longer than the time between two. */
-  async #sweepUnlessSweeping(): Promise<void> {
-    if (this.#sweeping) return
-    this.#sweeping = true
-    await this.#sweep().finally(() => {
-      this.#sweeping = false
-    })
   }
 
   async #sweep(): Promise<void> {

@@ -4,13 +4,13 @@ import { createHash, type Hash } from 'node:crypto'
 import { networkOf } from '../../protocol/base/address.ts'
 import { GatheredChunks, SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
+import { Tally } from '../../protocol/base/tally.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
-import { Tally } from '../tally.ts'
 
 /** At most this much is in memory, and as much again on its way to the store. */
 const PART_BYTES = 512 * 1024
 /** More chunks than this are gathered at once, since each costs far more than a byte. A part in ordinary chunks has fewer. */
-const MOST_READ_CHUNKS = PART_BYTES / SMALL_PIECE_BYTES
+const MAX_READ_CHUNKS = PART_BYTES / SMALL_PIECE_BYTES
 /** The same as for bodies that are kept for a replay. */
 const MIN_SHARE = 1 / 2
 
@@ -82,7 +82,7 @@ export class KeptBody {
     if (this.#done) return
     this.bytes += chunk.length
     if (this.#owned !== undefined) this.#owned.add(chunk)
-    else if (this.#read.push(chunk) > MOST_READ_CHUNKS) this.own()
+    else if (this.#read.push(chunk) > MAX_READ_CHUNKS) this.own()
     this.#chunkBytes += chunk.length
     this.#count(chunk.length)
     if (this.#chunkBytes >= PART_BYTES) this.#spill()

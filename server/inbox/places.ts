@@ -1,5 +1,5 @@
 /** Places for lanes that work. Lanes that find none free wait in a queue, in which the runtimes take turns. */
-import { Tally } from '../tally.ts'
+import { Tally } from '../../protocol/base/tally.ts'
 
 interface PlaceLimits {
   readonly lanesPerRuntime: number

@@ -10,7 +10,7 @@ import { dialUpstream, SecureContexts } from '../../router/upstream/dial.ts'
 import { Http2Pool } from '../../router/upstream/http2-pool.ts'
 import { ConnectionBudget, type PooledUpstream } from '../../router/upstream/pool.ts'
 import { Deadline } from '../../server/edge/deadline.ts'
-import { DEAF } from '../support/ends.ts'
+import { DEAF, UPSTREAM_REQUEST } from '../support/ends.ts'
 import {
   END_HEADERS,
   END_STREAM,
@@ -77,16 +77,6 @@ const HELLO = [PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.settings, 1, 0)]
 const NO_WINDOW = [PREFACE, frame(TYPE.settings, 0, 0, Buffer.from([0, 4, 0, 0, 0, 0])), frame(TYPE.settings, 1, 0)]
 const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
 const POST = 'POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n'
-const ASKED = {
-  method: 'GET',
-  authority: 'a',
-  path: '/',
-  headers: [],
-  bodyBytes: 0,
-  upgrade: false,
-  caller: '192.0.2.1',
-  idempotent: false,
-}
 const frames = ({ peer }: Scene): Frame[] => framesOf(Buffer.from(peer.text, 'latin1'))
 const whole = ({ seen }: Scene) => seen.at(-1)?.trailers !== undefined && seen.at(-1)?.body === 'whole'
 
@@ -196,7 +186,7 @@ describe('of an upstream', () => {
     open.push(() => pool.close())
     const outcomes: string[] = []
     const done = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
-      connection?.send(ASKED, DEAF, 60_000)
+      connection?.send(UPSTREAM_REQUEST, DEAF, 60_000)
       outcomes.push(error?.reason ?? 'sent')
     }
     for (let i = 0; i < 2; i++) pool.open('192.0.2.1', 1000, done)

@@ -22,6 +22,7 @@ import { type DeliverOptions, deliver } from '../../server/edge/deliver.ts'
 import { Hold } from '../../server/edge/hold.ts'
 import { ReplayBudget } from '../../server/edge/replay.ts'
 import { DEFAULT_HOLD } from '../../server/limits.ts'
+import { EXCHANGE } from '../support/ends.ts'
 import { Spans } from '../support/spans.ts'
 import { sendingBack } from './fixture.ts'
 
@@ -169,18 +170,12 @@ async function run(plan: Plan): Promise<void> {
   }
   const caller = new Caller()
   const request: HttpRequest = {
+    ...EXCHANGE,
     method: plan.method,
-    authority: 'demo.example',
     path: '/',
     headers: [],
     bodyBytes: BODY_UNKNOWN,
-    upgrade: false,
-    peerAddress: '127.0.0.1',
-    encrypted: false,
-    caller: { address: '127.0.0.1', scheme: 'http', host: 'demo.example' },
-    requestId: 'id',
     runtime: 'demo',
-    exchangeId: undefined,
   }
   const spans = new Spans()
   request.span = spans.tracer.start('whole', 'server', undefined)

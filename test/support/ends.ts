@@ -1,6 +1,7 @@
 /** The two ends of an exchange, as a test plays them: each writes down what it is told. */
 import type { SallyportError } from '../../protocol/base/errors.ts'
 import type { Handler, HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import type { UpstreamRequest } from '../../router/upstream/types.ts'
 
 export const EXCHANGE: HttpRequest = {
   method: 'GET',
@@ -14,6 +15,18 @@ export const EXCHANGE: HttpRequest = {
   caller: { address: '192.0.2.7', scheme: 'http', host: 'demo.example' },
   requestId: 'r-1',
   exchangeId: undefined,
+}
+
+/** A request to an upstream. */
+export const UPSTREAM_REQUEST: UpstreamRequest = {
+  method: 'GET',
+  authority: 'a',
+  path: '/',
+  headers: [],
+  bodyBytes: 0,
+  upgrade: false,
+  caller: '192.0.2.1',
+  idempotent: false,
 }
 
 /** A downstream end that takes no notice of anything, and gives no credit. */

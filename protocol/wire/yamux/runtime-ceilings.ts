@@ -1,3 +1,4 @@
+import { Tally } from '../../base/tally.ts'
 import { type BudgetMember, PRESSURE, SHED_SHARE } from './budget.ts'
 import { Shares } from './shares.ts'
 import type { YamuxStream } from './yamux-stream.ts'
@@ -19,7 +20,7 @@ export class RuntimeCeilings implements BudgetMember {
   readonly #limitBytes: number
   readonly #ledgers = new Set<SharedLedger>()
   /** Held bytes by runtime. */
-  readonly #bytesOf = new Map<string, number>()
+  readonly #bytesOf = new Tally()
 
   constructor(limitBytes: number) {
     this.#limitBytes = limitBytes
@@ -37,13 +38,11 @@ export class RuntimeCeilings implements BudgetMember {
   /** Adds held bytes. A negative number means that they are no longer held. */
   add(runtime: string, bytes: number): void {
     this.usedBytes += bytes
-    const usedBytes = this.bytesOf(runtime) + bytes
-    if (usedBytes > 0) this.#bytesOf.set(runtime, usedBytes)
-    else this.#bytesOf.delete(runtime)
+    this.#bytesOf.add(runtime, bytes)
   }
 
   bytesOf(runtime: string): number {
-    return this.#bytesOf.get(runtime) ?? 0
+    return this.#bytesOf.of(runtime)
   }
 
   /** Sessions that hold anything, or may. */

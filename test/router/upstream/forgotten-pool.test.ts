@@ -7,20 +7,10 @@ import type { ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
 import { unhurried } from '../../support/busy.ts'
-import { DEAF } from '../../support/ends.ts'
+import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
 import { lastingPort } from '../../support/ports.ts'
 import { eventually } from '../../support/until.ts'
 
-const request = {
-  method: 'GET',
-  authority: 'a',
-  path: '/',
-  headers: [],
-  bodyBytes: 0,
-  upgrade: false,
-  caller: '192.0.2.1',
-  idempotent: false,
-}
 let upstreams: Upstreams | undefined
 afterEach(() => upstreams?.close())
 
@@ -39,7 +29,7 @@ it.each([
       responseEnd: () => ended.resolve(),
       responseAbort: error => ended.reject(error),
     }
-    upstreams.forward(target, request, { connectMs: 10_000, headMs: 10_000, attempts: 8 }, response)
+    upstreams.forward(target, UPSTREAM_REQUEST, { connectMs: 10_000, headMs: 10_000, attempts: 8 }, response)
     await eventually(() => expect(upstreams!.stats().targets).toBe(0))
     const server = create()
     let open = 0

@@ -6,7 +6,7 @@ import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
 import { ConnectionBudget, type PooledUpstream } from '../../../router/upstream/pool.ts'
 import { unhurried } from '../../support/busy.ts'
-import { DEAF } from '../../support/ends.ts'
+import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
 import { frame, TYPE } from '../../support/http2-frames.ts'
 import { Http2Upstream } from '../../support/http2-upstream.ts'
 import { eventually, until } from '../../support/until.ts'
@@ -26,24 +26,13 @@ afterEach(async () => {
   await upstream.stop()
 })
 
-const request = {
-  method: 'GET',
-  authority: 'a',
-  path: '/',
-  headers: [],
-  bodyBytes: 0,
-  upgrade: false,
-  caller: '192.0.2.1',
-  idempotent: false,
-}
-
 /** One more than a session accepts; `then` is called when the first of them gets it. */
 function waitTogether(then: (giveUps: (() => void)[]) => void): { got: number[]; giveUps: (() => void)[] } {
   const got: number[] = []
   const giveUps: (() => void)[] = []
   const use = (i: number) => (_: unknown, connection: PooledUpstream | undefined) => {
     got.push(i)
-    connection?.send(request, DEAF, 60_000)
+    connection?.send(UPSTREAM_REQUEST, DEAF, 60_000)
     if (got.length === 1) then(giveUps)
   }
   for (let i = 0; i <= PER_SESSION; i++) giveUps.push(pool.open('192.0.2.1', 10_000, use(i)))
@@ -78,7 +67,7 @@ describe('a new session', () => {
   function sendTogether(count: number, connectMs = 60_000): string[] {
     const outcomes: string[] = []
     const done = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
-      connection?.send({ ...request, method: 'POST' }, DEAF, 60_000)
+      connection?.send({ ...UPSTREAM_REQUEST, method: 'POST' }, DEAF, 60_000)
       outcomes.push(error?.reason ?? 'sent')
     }
     for (let i = 0; i < count; i++) pool.open('192.0.2.1', connectMs, done)
@@ -130,7 +119,7 @@ describe('a new session', () => {
     sayNothing()
     const outcomes: string[] = []
     const note = (name: string) => (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {
-      connection?.send(request, DEAF, 60_000)
+      connection?.send(UPSTREAM_REQUEST, DEAF, 60_000)
       outcomes.push(`${name} ${error?.reason ?? 'sent'}`)
     }
     const giveUp = pool.open('192.0.2.1', 60_000, note('patient'))

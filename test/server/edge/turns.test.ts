@@ -13,6 +13,7 @@ import { Hold } from '../../../server/edge/hold.ts'
 import { ReplayBudget } from '../../../server/edge/replay.ts'
 import { DEFAULT_HOLD } from '../../../server/limits.ts'
 import type { Carrier } from '../../../server/registry.ts'
+import { EXCHANGE } from '../../support/ends.ts'
 
 const WAITING = 9
 
@@ -79,20 +80,7 @@ async function start() {
   })
   const callers: RequestSink[] = []
   for (let i = 0; i < WAITING; i++) {
-    const request: HttpRequest = {
-      method: 'GET',
-      authority: 'demo.example',
-      path: `/${i}`,
-      headers: [],
-      bodyBytes: 0,
-      upgrade: false,
-      peerAddress: '127.0.0.1',
-      encrypted: false,
-      caller: { address: '127.0.0.1', scheme: 'http', host: 'demo.example' },
-      requestId: 'id',
-      runtime: 'demo',
-      exchangeId: undefined,
-    }
+    const request: HttpRequest = { ...EXCHANGE, path: `/${i}`, headers: [], runtime: 'demo' }
     const caller = handle(request, new Proxy({}, { get: () => () => {} }) as ResponseSink)
     caller.requestEnd([])
     callers.push(caller)

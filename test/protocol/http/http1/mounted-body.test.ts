@@ -1,7 +1,7 @@
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer, type Server as HttpServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createServer as createHttpsServer } from 'node:https'
-import { type AddressInfo, connect } from 'node:net'
+import { type AddressInfo, connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
@@ -16,6 +16,21 @@ const closers: (() => void)[] = []
 afterEach(() => {
   for (const close of closers.splice(0)) close()
 })
+
+/** Serves the embedder's server until the end of the test, and connects a caller, over TLS if there are secrets. */
+async function call(server: HttpServer, secrets?: Secrets): Promise<Socket> {
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const place = { port: (server.address() as AddressInfo).port, host: '127.0.0.1' }
+  const caller = secrets === undefined ? connect(place) : connectTls({ ...place, ca: secrets.ca })
+  caller.on('error', () => {})
+  closers.push(
+    () => server.closeAllConnections(),
+    () => server.close(),
+    () => caller.destroy(),
+  )
+  return caller
+}
 
 /**
  * An embedder's server with a handler of ours that reads a body, and a caller that sends its head and `bytes` of it.
@@ -35,15 +50,7 @@ async function post(bytes: number, { takes, limits }: { takes: boolean; limits?:
   }
   const server = createServer()
   mount(server, { handler, serves: () => true, limits, logger: noLogger })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const caller = connect((server.address() as AddressInfo).port, '127.0.0.1')
-  caller.on('error', () => {})
-  closers.push(
-    () => server.closeAllConnections(),
-    () => server.close(),
-    () => caller.destroy(),
-  )
+  const caller = await call(server)
   caller.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n${'x'.repeat(bytes)}`)
   await eventually(() => expect(heard.begun).toBe(true))
   return { caller, heard }
@@ -181,17 +188,9 @@ describe('the requests of a pipeline', () => {
     }
     const server = secrets === undefined ? createServer() : createHttpsServer(secrets.server)
     mount(server, { handler, serves: () => true, logger: noLogger })
-    server.listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    const place = { port: (server.address() as AddressInfo).port, host: '127.0.0.1' }
-    const caller = secrets === undefined ? connect(place) : connectTls({ ...place, ca: secrets.ca })
-    closers.push(
-      () => server.closeAllConnections(),
-      () => server.close(),
-      () => caller.destroy(),
-    )
+    const caller = await call(server, secrets)
     let heard = ''
-    caller.on('data', chunk => (heard += chunk)).on('error', () => {})
+    caller.on('data', chunk => (heard += chunk))
     const [accepted] = await once(server, 'connection')
     caller.write(text)
     await eventually(() => expect(seen).toContain('/1 whole'))
@@ -249,15 +248,7 @@ describe('the requests of a pipeline', () => {
       const server = secrets === undefined ? createServer(pages) : createHttpsServer(secrets.server, pages)
       mount(server, { handler, serves: host => host === 'ours', logger: noLogger })
       server.on(secrets === undefined ? 'connection' : 'secureConnection', socket => socket.on('data', () => {}))
-      server.listen(0, '127.0.0.1')
-      await once(server, 'listening')
-      const place = { port: (server.address() as AddressInfo).port, host: '127.0.0.1' }
-      const caller = secrets === undefined ? connect(place) : connectTls({ ...place, ca: secrets.ca })
-      closers.push(
-        () => server.closeAllConnections(),
-        () => server.close(),
-        () => caller.destroy(),
-      )
+      const caller = await call(server, secrets)
       let [ours, theirs] = [0, 0]
       caller.on('data', chunk => {
         ours += chunk.toString('latin1').split('abc').length - 1
@@ -348,15 +339,7 @@ describe('a caller that reads its answer late', () => {
     }
     const server = createServer()
     mount(server, { handler, serves: () => true, limits, logger: noLogger })
-    server.listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    const caller = connect((server.address() as AddressInfo).port, '127.0.0.1')
-    caller.on('error', () => {})
-    closers.push(
-      () => server.closeAllConnections(),
-      () => server.close(),
-      () => caller.destroy(),
-    )
+    const caller = await call(server)
     return { caller, aborted, waiting, server }
   }
 

@@ -2,6 +2,11 @@
 export class Tally {
   readonly #numbers = new Map<string, number>()
 
+  /** Keys whose number is not 0. */
+  get size(): number {
+    return this.#numbers.size
+  }
+
   of(key: string): number {
     return this.#numbers.get(key) ?? 0
   }
