@@ -111,7 +111,11 @@ class FetchResponse implements ResponseSink, Failing {
           else body.enqueue(chunk)
           this.#give()
         },
-        cancel: () => this.cancel(),
+        cancel: () => {
+          // Otherwise `unreadable`, which keeps this object, would keep the body alive forever.
+          this.#wanted = undefined
+          this.cancel()
+        },
       },
       { highWaterMark: 0 },
     )

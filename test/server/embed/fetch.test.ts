@@ -1,5 +1,6 @@
 /** What a `fetch` into a runtime reports if its exchange fails, with an edge that the test plays. */
 import { describe, expect, test } from 'vitest'
+import { collectGarbage } from '../../../load-tests/lib/garbage.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { Handler, RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { fetchRuntime } from '../../../server/embed/fetch.ts'
@@ -46,6 +47,24 @@ test('rejects with the reason of the abort, and with any error while it is passe
   })
   wrong.stop.abort(new Error('enough'))
   await expect(wrong.answer).rejects.toThrow('thrown on purpose')
+})
+
+test('nothing is kept of a fetch whose reader leaves while it waits for more', async () => {
+  const left = async () => {
+    const { response, answer } = begin()
+    response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+    const reader = (await answer).body!.getReader()
+    const waiting = reader.read()
+    await reader.cancel()
+    expect((await waiting).done).toBe(true)
+    return new WeakRef(response)
+  }
+  const fetches = await Promise.all(Array.from({ length: 10 }, left))
+  const kept = async () => {
+    await collectGarbage()
+    return fetches.filter(fetch => fetch.deref() !== undefined)
+  }
+  await expect.poll(kept).toEqual([])
 })
 
 describe('a body that its reader has not asked for', () => {
