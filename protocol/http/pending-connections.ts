@@ -80,7 +80,10 @@ class PendingConnection implements ManagedConnection {
   }
 }
 
-/** A TLS connection has the same addresses as the TCP connection below it. */
-export function connectionKey(socket: Socket): string {
-  return `${socket.remoteAddress} ${socket.remotePort}`
+/**
+ * A TLS connection has the same addresses as the TCP connection below it. Ours count, too: a peer may connect to several of them
+ * from one port.
+ */
+export function connectionKey({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`
 }

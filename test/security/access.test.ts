@@ -458,6 +458,30 @@ describe("E18 a caller's certificate", () => {
     expect(await Promise.all(answers)).toEqual(['closed', '401'])
   })
 
+  test('nor if another connection has come from the same address and port, to another address of ours', async () => {
+    const { server: ours } = await makeWorld()
+    const { trust, shown } = await startTls({
+      public: { host: '0.0.0.0', port: 0, tls: { cert: ours.certificate, key: ours.key } },
+    })
+    const { port } = server.publicAddress!
+    const begun = connectTcp({ host: '127.0.0.1', port, localAddress: '127.0.0.1' })
+    await once(begun, 'connect')
+    await until(() => server.stats().callers === 1)
+    const next = await createAuthority()
+    const tls = { cert: ours.certificate, key: ours.key, ca: next.certificate }
+    expect(await server.reload({ publicTls: tls })).toBe(true)
+    const twin = connectTcp({ host: '127.0.0.2', port, localAddress: '127.0.0.1', localPort: begun.localPort! })
+    await once(twin, 'connect')
+    await until(() => server.stats().callers === 2)
+    const secured = connectTls({ ...trust, ...shown, socket: begun })
+    const ended = Promise.race([once(secured, 'close'), once(secured, 'error')]).then(() => 'closed')
+    secured.write(`GET / HTTP/1.1\r\nhost: ${HOST}\r\n\r\n`)
+    const answer = once(secured, 'data').then(([bytes]) => String(bytes).slice(9, 12))
+    expect(await Promise.race([answer, ended])).toBe('closed')
+    secured.destroy()
+    twin.destroy()
+  })
+
   test('is checked against the same authorities after a reload that names none', async () => {
     const { trust, shown } = await startTls()
     const { server: ours } = await makeWorld()
