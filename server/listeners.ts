@@ -1,7 +1,7 @@
 /** The public listener and the control endpoint, or one address for both, and their certificates. */
 import { createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
 import type { SallyportError } from '../protocol/base/errors.ts'
-import { logGuard } from '../protocol/base/guard.ts'
+import { ignore, logGuard } from '../protocol/base/guard.ts'
 import { formatAddress } from '../protocol/base/host-port.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import type { Handler } from '../protocol/exchange.ts'
@@ -35,9 +35,11 @@ export class Listeners {
   readonly #settings: ResolvedServerOptions
   #listener: Listener | undefined
   #front: NetServer | undefined
+  #sniFront: SniFront | undefined
   #publicKeeper: TlsKeeper | undefined
   #controlKeeper: TlsKeeper | undefined
   #folder: CertificateFolder | undefined
+  #opening: Promise<void> | undefined
   control: ControlEndpoint | undefined
   publicAddress: Address | undefined
   controlAddress: Address | undefined
@@ -62,9 +64,9 @@ export class Listeners {
     }
   }
 
-  async open(): Promise<void> {
-    await this.#openControl()
-    await this.#openPublic()
+  open(): Promise<void> {
+    this.#opening = this.#openControl().then(() => this.#openPublic())
+    return this.#opening
   }
 
   async #openControl(): Promise<void> {
@@ -129,6 +131,7 @@ export class Listeners {
       edge: socket => this.#listener!.accept(socket),
       logger: this.#settings.logger,
     })
+    this.#sniFront = front
     const guard = logGuard(this.#settings.logger, 'a connection could not be taken')
     const accept = guard((socket: Socket) => front.accept(socket))
     const options = { pauseOnConnect: true, noDelay: true, allowHalfOpen: true, ...KEEP_ALIVE }
@@ -170,7 +173,10 @@ export class Listeners {
 
   /** Ends what is still connected. WebSockets finish their closing handshake, if `graceMs` allows. */
   async close(graceMs: number): Promise<void> {
+    // A start that is aborted may be in the middle of it.
+    await this.#opening?.catch(ignore)
     await this.stop(0).callersGone
+    this.#sniFront?.close()
     this.#publicKeeper?.close()
     this.#folder?.close()
     this.#controlKeeper?.close()

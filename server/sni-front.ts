@@ -52,4 +52,9 @@ export class SniFront {
       },
     })
   }
+
+  /** Ends the connections whose ClientHello has not arrived. */
+  close(): void {
+    for (const pending of [...this.#pending]) pending.destroy()
+  }
 }

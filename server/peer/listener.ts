@@ -4,7 +4,7 @@ import type { Socket } from 'node:net'
 import type { TLSSocket, Server as TlsServer } from 'node:tls'
 import { createServer } from 'node:tls'
 import { canonicalAddress } from '../../protocol/base/address.ts'
-import { detached, endFor, logGuard } from '../../protocol/base/guard.ts'
+import { detached, endFor, ignore, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
 import { ConnectionSet } from '../../protocol/http/connection-set.ts'
@@ -45,6 +45,7 @@ export class PeerListener {
   readonly #pending = new PendingConnections(this.#handshakes)
   readonly #guests = new Map<Session, Guest>()
   #place: ListenAddress = { port: 0 }
+  #opening: Promise<BoundAddress> | undefined
   #closing = false
   /** Exchanges that other replicas handed over, since the start. */
   taken = 0
@@ -89,9 +90,10 @@ export class PeerListener {
     return streams
   }
 
-  async listen(place: ListenAddress): Promise<BoundAddress> {
+  listen(place: ListenAddress): Promise<BoundAddress> {
     this.#place = place
-    return listenOn(this.#server, place, this.#options.logger)
+    this.#opening = listenOn(this.#server, place, this.#options.logger)
+    return this.#opening
   }
 
   /** Sets the certificate for new connections. */
@@ -196,6 +198,8 @@ export class PeerListener {
    */
   async close(): Promise<void> {
     this.#closing = true
+    // A start that is aborted may be in the middle of it.
+    await this.#opening?.catch(ignore)
     await stopListening(this.#server, this.#place)
     this.#handshakes.destroyAll()
     const guests = [...this.#guests]

@@ -1,10 +1,12 @@
 import { connect as connectTcp } from 'node:net'
 import { Duplex } from 'node:stream'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import type { Server } from '../../server/server.ts'
+import { SniFront } from '../../server/sni-front.ts'
 import { readServerName } from '../../server/socket/client-hello.ts'
 import { clientHello } from '../support/client-hello.ts'
+import { until } from '../support/until.ts'
 import {
   always,
   CONTROL_NAME,
@@ -103,6 +105,19 @@ describe('one address for the edge and the control endpoint', () => {
     socket.write(`GET / HTTP/1.1\r\nhost: ${EDGE_NAME}\r\n\r\n`)
     expect(await text).toMatch(/^HTTP\/1\.1 200 /)
     socket.destroy()
+    raw.destroy()
+  })
+
+  test('a connection that has sent nothing ends with the server', async () => {
+    const accepted = vi.spyOn(SniFront.prototype, 'accept')
+    await startShared()
+    const { host, port } = server.publicAddress!
+    const raw = connectTcp({ host, port })
+    raw.on('error', () => {})
+    await until(() => accepted.mock.calls.length === 1)
+    await server.close({ graceMs: 0 })
+    expect(accepted.mock.calls[0]![0].destroyed).toBe(true)
+    accepted.mockRestore()
     raw.destroy()
   })
 

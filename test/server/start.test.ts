@@ -4,8 +4,10 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { type AddressInfo, createServer as listen, type Server } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
+import { noLogger } from '../../protocol/base/log.ts'
 import { createServer, type ServerOptions } from '../../server/index.ts'
+import { PeerListener } from '../../server/peer/listener.ts'
 import { peerOptions } from '../replicas/fixture.ts'
 import { makeWorld } from './fixture.ts'
 
@@ -78,6 +80,35 @@ describe('a start', () => {
     const server = await createServer({ ...options, directory: { url: `redis+sentinel://127.0.0.1:${port}/sally` } })
     expect(server.stats().directory.state).toBe('lost')
     await server.close({ graceMs: 0 })
+  })
+
+  test('that is aborted between two listeners leaves none', async () => {
+    const { server: ours } = await makeWorld()
+    const tls = { cert: ours.certificate, key: ours.key }
+    const abort = new AbortController()
+    const logger = {
+      ...noLogger,
+      info: (_fields: object, message: string) => message === 'listening' && abort.abort(new Error('stop')),
+    }
+    const starting = createServer({
+      ...options,
+      ...{ control: { port: 0, tls }, public: { port: 0 }, signal: abort.signal, logger },
+    })
+    await expect(starting).rejects.toThrow('stop')
+  })
+
+  test('that is aborted while the name of its address for replicas is looked up leaves no listener', async () => {
+    const abort = new AbortController()
+    const { listen: listens } = PeerListener.prototype
+    const spy = vi.spyOn(PeerListener.prototype, 'listen').mockImplementation(function (this: PeerListener, place) {
+      const listening = listens.call(this, place)
+      abort.abort(new Error('stop'))
+      return listening
+    })
+    const directory = { url: `redis://127.0.0.1:${port}` }
+    const peer = { ...(await peerOptions()), host: 'localhost' }
+    await expect(createServer({ ...options, directory, peer, signal: abort.signal })).rejects.toThrow('stop')
+    spy.mockRestore()
   })
 
   test('that was aborted before it began opens nothing', async () => {
