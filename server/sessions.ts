@@ -217,7 +217,10 @@ export class Sessions {
       settings.logger.error({ session: session.id, err: error }, 'the directory refused a session')
     }
     const guard = guardWith(refused)
-    const ready = guard(() => events.emit('ready', describeSession(session, settings.replica, this.#options.hosts)))
+    const ready = guard(() => {
+      // It may have ended while the directory was asked.
+      if (session.usable) events.emit('ready', describeSession(session, settings.replica, this.#options.hosts))
+    })
     registry.ready(session, session.lastEpoch).then(ready, guard(refused))
     this.#claimHosts(session)
   }

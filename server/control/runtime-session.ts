@@ -285,6 +285,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     }
     switch (message.type) {
       case 'ready':
+        if (this.#clientReady) return
         this.#clientReady = true
         this.#becomeReady()
         return

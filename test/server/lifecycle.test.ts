@@ -5,6 +5,7 @@ import { WebSocket } from 'ws'
 import { collectGarbage } from '../../load-tests/lib/garbage.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
+import { MemoryDirectory } from '../../server/directory/memory.ts'
 import { createServer } from '../../server/index.ts'
 import type { Server } from '../../server/server.ts'
 import { eventually } from '../support/until.ts'
@@ -125,6 +126,32 @@ describe('the life of a session', () => {
     client.session.control({ type: 'bye', reason: 'done' })
     expect((await ended).reason).toBe('done')
     expect(seen).toEqual(['session demo', 'ready demo', 'sessionEnded demo'])
+  })
+
+  test('events say once that it is ready, and not after it has ended', async () => {
+    const directory = new MemoryDirectory()
+    const answering = Promise.withResolvers<void>()
+    const { ready } = directory
+    directory.ready = registration => answering.promise.then(() => ready.call(directory, registration))
+    server = await startServer({ directory })
+    const seen: string[] = []
+    for (const name of ['session', 'ready', 'sessionEnded'] as const)
+      server.on(name, info => seen.push(`${name} ${info.connection}`))
+    const [first, second] = [
+      await dial(server, { notReady: true }),
+      await dial(server, { notReady: true, hello: { connection: 1 } }),
+    ]
+    for (const { session } of [first, second]) repeat(2, () => session.control({ type: 'ready' }))
+    const ended = event(server, 'sessionEnded')
+    first.session.control({ type: 'bye' })
+    await ended
+    answering.resolve()
+    await second.message('ready')
+    second.session.control({ type: 'ready' })
+    const last = event(server, 'sessionEnded')
+    second.session.control({ type: 'bye' })
+    await last
+    expect(seen).toEqual(['session 0', 'session 1', 'sessionEnded 0', 'ready 1', 'sessionEnded 1'])
   })
 
   test('a second hello, or anything before hello, ends it', async () => {
