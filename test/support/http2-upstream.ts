@@ -56,6 +56,8 @@ export class UpstreamConnection {
   /** It answers neither settings nor pings. */
   silent = false
   pings = 0
+  /** Called for each answer to a ping of its own. */
+  onPong: () => void = () => {}
   #held: Buffer[] | undefined
 
   constructor(socket: Socket) {
@@ -136,6 +138,7 @@ export class Http2Upstream {
   #onFrame(connection: UpstreamConnection, { type, flags, stream: id, payload }: Frame): void {
     if (type === TYPE.settings && flags === 0 && !connection.silent) connection.send(frame(TYPE.settings, ACK, 0))
     if (type === TYPE.ping) connection.pings++
+    if (type === TYPE.ping && flags === ACK) connection.onPong()
     if (type === TYPE.ping && flags === 0 && !connection.silent) connection.send(frame(TYPE.ping, ACK, 0, payload))
     if (type === TYPE.headers && !connection.streams.has(id)) this.#begin(connection, id)
     const stream = connection.streams.get(id)

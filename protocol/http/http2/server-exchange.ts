@@ -122,7 +122,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   get received(): number {
     // Bytes that wait unread in the session, or are dropped with the stream, never reach the reader.
     const unread = this.request.bodyBytes === 0 && !this.request.upgrade ? 0 : 3 * this.#limits.http2WindowBytes
-    return HEAD_BYTES + unread + this.#reader.bytes + this.#reader.chunks * FRAME_BYTES
+    return HEAD_BYTES + unread + this.#reader.bytes + this.#reader.frames * FRAME_BYTES
   }
 
   // Request

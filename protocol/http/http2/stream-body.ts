@@ -1,6 +1,6 @@
 /** The two directions of one HTTP/2 stream as bodies with credit, at either end of a session. */
 import type { Http2Stream } from 'node:http2'
-import { Gathered, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
+import { Gathered, GatheredChunks, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import type { Failing } from '../../base/guard.ts'
 import { ownBytes } from '../../base/own-bytes.ts'
 
@@ -111,7 +111,10 @@ export class StreamWriter {
   }
 }
 
-/** Reads chunks from a stream, and pauses it while more than `limit` bytes are unconsumed. */
+/**
+ * Reads chunks from a stream, and pauses it while more than `limit` bytes are unconsumed. What arrives then, at most a window of it, is
+ * kept here: Node would keep a buffer of its own for each DATA frame, even of one byte, and with it all that was read in the same turn.
+ */
 export class StreamReader {
   /** When bytes last arrived. */
   readAt = performance.now()
@@ -119,16 +122,38 @@ export class StreamReader {
   readonly #limit: number
   readonly #owner: Failing
   #unconsumed = 0
+  readonly #push: Http2Stream['push']
   #onData: ((chunk: Buffer) => void) | undefined
-  /** Bytes that arrived, and the number of their chunks. */
+  /** What arrived while the stream was paused. */
+  #kept: GatheredChunks | undefined
+  /** Bytes that were read, and the number of frames that carried them. One that waited may count twice. */
   bytes = 0
-  chunks = 0
+  frames = 0
 
   /** An error that is thrown outside of the owner's own calls ends `owner`. */
   constructor(stream: Http2Stream, limit: number, owner: Failing) {
     this.#stream = stream
     this.#limit = limit
     this.#owner = owner
+    this.#push = stream.push
+    stream.push = this.#arrived
+  }
+
+  /** Node stops reading, and gives the caller no more window, when this returns false. */
+  readonly #arrived = (chunk: Buffer | null, encoding?: BufferEncoding): boolean => {
+    if (chunk !== null && this.full) {
+      this.frames++
+      this.#kept ??= new GatheredChunks()
+      this.#kept.add(chunk)
+      return false
+    }
+    if (chunk === null) this.#release()
+    return this.#push.call(this.#stream, chunk, encoding)
+  }
+
+  #release(): void {
+    for (const chunk of this.#kept ?? []) this.#push.call(this.#stream, chunk)
+    this.#kept = undefined
   }
 
   /** The receiver holds everything back, so silence is not the sender's fault. */
@@ -151,7 +176,7 @@ export class StreamReader {
   #take(chunk: Buffer): void {
     this.readAt = performance.now()
     this.bytes += chunk.length
-    this.chunks++
+    this.frames++
     if (this.#onData === undefined) return
     this.#unconsumed += chunk.length
     if (this.full) this.#stream.pause()
@@ -162,6 +187,7 @@ export class StreamReader {
   discard(): void {
     this.#onData = undefined
     this.#unconsumed = 0
+    this.#release()
     this.#stream.resume()
   }
 
@@ -170,6 +196,7 @@ export class StreamReader {
     this.#unconsumed -= bytes
     if (!wasFull || this.full) return
     this.readAt = performance.now()
+    this.#release()
     this.#stream.resume()
   }
 }
