@@ -155,8 +155,11 @@ export class SharedDirectory implements Directory {
 
   async #look(runtime: string): Promise<void> {
     this.#known.expect(runtime)
+    const before = this.#known.last(runtime)
     const state = await this.#change('look', runtime, '', 0)
-    if (state === undefined && !this.young) this.#known.missing(runtime)
+    // Somebody may have come while the answer was on its way.
+    const isLatest = before === this.#known.last(runtime)
+    if (state === undefined && isLatest && !this.young) this.#known.missing(runtime)
   }
 
   // Changes

@@ -76,6 +76,15 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => [a, b].every(each => each.active === 'one 3' && each.replicasOf('two') === ''))
     })
 
+    test('that nobody had a runtime does not count if somebody came while the answer was on its way', async () => {
+      b.path.delayMs = 0.1 * ground.leaseMs
+      const looked = b.directory.refresh('demo')
+      await done(a.join('one'))
+      await until(() => b.changes.length > 0)
+      await done(looked)
+      expect(b.active).toBe('one 1')
+    })
+
     test('notices that arrive twice or in another order set nobody back', async () => {
       b.path.repeats = true
       b.path.reorders = true
