@@ -2,6 +2,9 @@
  * An undici agent that leaves nothing behind: when it ends, connections that are being opened end at once, not only at their
  * deadline. Each connection has its own abort signal, because a Node socket stays registered with the signal it was given, and
  * a shared signal would keep every socket in memory.
+ *
+ * It speaks HTTP/1.1, where a request that is given up ends its connection. An HTTP/2 connection whose path is silent would get the
+ * next request, too.
  */
 import { Agent, buildConnector } from 'undici'
 
@@ -22,7 +25,7 @@ export function endingAgent({ connect, ...options }: EndingAgentOptions): Ending
       const ending = new AbortController()
       opening.add(ending)
       const { signal } = ending
-      buildConnector({ ...connect, signal })(place, (...outcome) => {
+      buildConnector({ ...connect, allowH2: false, signal })(place, (...outcome) => {
         opening.delete(ending)
         opened(...outcome)
       })

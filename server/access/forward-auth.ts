@@ -57,7 +57,8 @@ export class ForwardAuthCheck {
     this.#isCopied = name => names.has(name) || names.has(name.replace(/[_.]/g, '-'))
     this.#timeoutMs = timeoutMs
     const connect = { timeout: timeoutMs, ...(ca === undefined ? {} : { ca: String(ca) }) }
-    this.#agent = new Agent({ connect, connections: TURNS.atOnce })
+    // Over HTTP/2, all would wait for one connection: while it is being opened, and as long as its path is silent.
+    this.#agent = new Agent({ connect, connections: TURNS.atOnce, allowH2: false })
   }
 
   /** Removes the fields that the service sets, so that callers cannot forge them. Also in trailers, which some services merge. */

@@ -12,8 +12,8 @@ import {
   type IncomingMessage,
   type RequestListener,
 } from 'node:http'
-import { connect as connectHttp2 } from 'node:http2'
-import { type AddressInfo, connect as connectTcp } from 'node:net'
+import { connect as connectHttp2, createSecureServer } from 'node:http2'
+import { type AddressInfo, connect as connectTcp, createServer as createTcpServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
@@ -258,6 +258,37 @@ describe('E18 a forward-auth service', () => {
     await Promise.allSettled(greedy)
     await until(() => server.stats().exchanges === 0)
     expect((await ask('/', { cookie: 'session=1' })).status).toBe(200)
+  })
+
+  test('keeps each caller waiting on a connection of its own while no TLS handshake is answered', async () => {
+    const accepted: Socket[] = []
+    const service = createTcpServer(socket => void accepted.push(socket.on('error', () => {}).resume()))
+    await once(service.listen(0, '127.0.0.1'), 'listening')
+    const { port } = service.address() as AddressInfo
+    await start({ forwardAuth: { url: `https://127.0.0.1:${port}/`, timeoutMs: 60_000 } })
+    const asked = Array.from({ length: 3 }, () => ask())
+    await until(() => accepted.length === 3)
+    for (const socket of accepted) socket.destroy()
+    for (const answered of await Promise.all(asked)) expect(outcome(answered)).toEqual([503, 'access-unavailable'])
+    service.close()
+  })
+
+  test('is asked over HTTP/1.1, where a check that gets no answer ends its connection, although it prefers HTTP/2', async () => {
+    const { authority, server: pair } = await makeWorld()
+    const versions: string[] = []
+    const service = createSecureServer(
+      { cert: pair.certificate, key: pair.key, allowHTTP1: true },
+      (request, response) => {
+        versions.push(request.httpVersion)
+        response.end()
+      },
+    )
+    await once(service.listen(0, '127.0.0.1'), 'listening')
+    const { port } = service.address() as AddressInfo
+    await start({ forwardAuth: { url: `https://127.0.0.1:${port}/`, ca: authority.certificate } })
+    expect((await ask()).status).toBe(200)
+    expect(versions).toEqual(['1.1'])
+    service.close()
   })
 
   test('refuses with a content coding that the caller is told about', async () => {

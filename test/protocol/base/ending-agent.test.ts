@@ -2,12 +2,14 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { createServer } from 'node:http'
+import { createSecureServer } from 'node:http2'
 import { type AddressInfo, createServer as createNetServer, type Socket } from 'node:net'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { request } from 'undici'
 import { expect, test } from 'vitest'
 import { endingAgent } from '../../../protocol/base/ending-agent.ts'
+import { makeSecrets } from '../../support/secrets.ts'
 import { until } from '../../support/until.ts'
 
 setFlagsFromString('--expose-gc')
@@ -55,5 +57,18 @@ test('a connection that is still being opened ends with its agent', async () => 
   await end()
   await expect(asked).rejects.toThrow()
   await closed
+  server.close()
+})
+
+test('speaks HTTP/1.1, where a request that is given up ends its connection, to a server that prefers HTTP/2', async () => {
+  const { ca, server: pair } = await makeSecrets()
+  const server = createSecureServer({ ...pair, allowHTTP1: true }, ({ httpVersion }, response) =>
+    response.end(httpVersion),
+  ).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { agent, end } = endingAgent({ connect: { timeout: 10_000, ca } })
+  const { body } = await request(`https://127.0.0.1:${(server.address() as AddressInfo).port}`, { dispatcher: agent })
+  expect(await body.text()).toBe('1.1')
+  await end()
   server.close()
 })
