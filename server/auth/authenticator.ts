@@ -62,8 +62,13 @@ export class Authenticator {
   }
 
   /** Fails closed: as long as the revocations are unknown, nobody may connect. */
-  async #isRevoked(identity: Identity): Promise<boolean> {
+  #isRevoked(identity: Identity): Promise<boolean> {
     if (!this.#revocations.ready) throw new KeysUnavailable('no list of revocations could be fetched yet')
+    return this.#isKnownRevoked(identity)
+  }
+
+  /** According to the rules that are known, and the hook. */
+  async #isKnownRevoked(identity: Identity): Promise<boolean> {
     if (this.covers(identity)) return true
     const { isRevoked } = this.#settings.auth
     // A rule may have been added while the hook was running.
@@ -75,10 +80,10 @@ export class Authenticator {
     return this.#revocations.covers(identity)
   }
 
-  /** For live sessions, which a failing hook must never end. */
+  /** For live sessions, which neither a failing hook nor a list that cannot be read may end. */
   async isRevokedNow(identity: Identity): Promise<boolean> {
     try {
-      return await this.#isRevoked(identity)
+      return await this.#isKnownRevoked(identity)
     } catch (error) {
       this.#hookFailed(error)
       return false

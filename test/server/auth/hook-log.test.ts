@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
-import type { Logger } from '../../../protocol/base/log.ts'
+import { type Logger, noLogger } from '../../../protocol/base/log.ts'
 import { Authenticator } from '../../../server/auth/authenticator.ts'
 import type { Identity } from '../../../server/auth/claims.ts'
 import { givenKeys } from '../../../server/auth/key-source.ts'
-import { RevocationStore } from '../../../server/auth/revocation-store.ts'
+import { RevocationStore, type SharedRevocations } from '../../../server/auth/revocation-store.ts'
 import { resolveOptions } from '../../../server/options.ts'
 import { makeWorld } from '../fixture.ts'
 
@@ -20,4 +20,21 @@ test('a revocation hook that fails for every session is reported once in a while
   const identity = { runtime: 'demo', tokenId: 'a' } as Identity
   for (let session = 0; session < 100; session++) expect(await authenticator.isRevokedNow(identity)).toBe(false)
   expect(lines).toEqual(['the revocation hook failed; live sessions stay'])
+})
+
+test('a revocation hook is asked about live sessions even while the shared list cannot be read', async () => {
+  const { keys } = await makeWorld()
+  const settings = resolveOptions({
+    control: 'off',
+    domains: [],
+    auth: { jwks: keys.jwks, isRevoked: async () => true },
+  })
+  const nothing = async () => {}
+  const unreadable: SharedRevocations = {
+    ...{ onList: () => {}, readable: false, odd: ['?'] },
+    ...{ open: nothing, add: nothing, remove: nothing, close: () => {} },
+  }
+  const revocations = new RevocationStore({}, unreadable, noLogger, Date.now)
+  const authenticator = new Authenticator(settings, givenKeys(keys.jwks), revocations)
+  expect(await authenticator.isRevokedNow({ runtime: 'demo' } as Identity)).toBe(true)
 })
