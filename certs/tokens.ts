@@ -1,6 +1,7 @@
 import { createHash, randomUUID, X509Certificate } from 'node:crypto'
 import { decodeJwt, decodeProtectedHeader, importJWK, type JWK, type JWTPayload, SignJWT } from 'jose'
 import { HOSTS_CLAIM, isHostName, MAX_CLAIMED_HOSTS } from '../protocol/base/names.ts'
+import { DEFAULT_ALGORITHMS } from '../protocol/base/token-algorithms.ts'
 import { parseDurationMs } from './duration.ts'
 import { TOKEN_ALGORITHMS } from './keys.ts'
 import { checkRuntimeName } from './names.ts'
@@ -122,7 +123,7 @@ export function inspectToken(token: string, now: number = Date.now()): TokenRepo
   if (expiresAt === undefined) problems.push('it has no "exp" claim')
   else if (expiresAt <= now) problems.push('it has expired')
   if (typeof claims.nbf === 'number' && claims.nbf * 1000 > now) problems.push('it is not valid yet ("nbf")')
-  if (!(TOKEN_ALGORITHMS as readonly unknown[]).includes(header.alg)) problems.push('its algorithm is not accepted')
+  if (!DEFAULT_ALGORITHMS.includes(String(header.alg))) problems.push('its algorithm is not accepted')
   return { header, claims, issuedAt: msOf(claims.iat), expiresAt, problems }
 }
 

@@ -1,10 +1,11 @@
 /** Verifies callers' tokens in `Authorization: Bearer`, in the same way as those of tunnel clients. */
 
+import { DEFAULT_ALGORITHMS } from '../../protocol/base/token-algorithms.ts'
 import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { getAllHeaders, removeHeader } from '../../protocol/http/headers.ts'
 import type { KeySource } from '../auth/key-source.ts'
 import { TokenRefused } from '../auth/refusal.ts'
-import { DEFAULT_ALGORITHMS, TokenVerifier } from '../auth/verifier.ts'
+import { TokenVerifier } from '../auth/verifier.ts'
 import type { CallerTokens } from './options.ts'
 
 const BEARER = /^bearer ([A-Za-z0-9_.-]+)$/i

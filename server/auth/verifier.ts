@@ -7,20 +7,6 @@ import { KeysUnavailable, TokenRefused } from './refusal.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
-/** Asymmetric algorithms, which are all accepted unless the configuration names fewer. */
-export const DEFAULT_ALGORITHMS = [
-  'EdDSA',
-  'ES256',
-  'ES384',
-  'ES512',
-  'RS256',
-  'RS384',
-  'RS512',
-  'PS256',
-  'PS384',
-  'PS512',
-]
-
 interface TokenVerifierOptions extends ClaimRules {
   readonly keys: KeySource
   readonly algorithms: readonly string[]

@@ -8,6 +8,7 @@ import {
   inspectToken,
   TOKEN_ALGORITHMS,
 } from '../../certs/index.ts'
+import { DEFAULT_ALGORITHMS } from '../../protocol/base/token-algorithms.ts'
 
 describe('keys', () => {
   test.each(TOKEN_ALGORITHMS)('%s: the public set verifies what the private key signs', async alg => {
@@ -108,6 +109,12 @@ describe('tokens', () => {
     const { expiresAt, issuedAt } = inspectToken(`${part({ alg: 'EdDSA' })}.${part({ exp: time, iat: time })}.`)
     for (const ms of [expiresAt, issuedAt]) if (ms !== undefined) expect(new Date(ms).toISOString()).toMatch(/Z$/)
     expect(expiresAt === undefined).toBe(typeof time !== 'number')
+  })
+
+  test.each(DEFAULT_ALGORITHMS)('inspect finds nothing wrong with %s, which a server accepts', alg => {
+    const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
+    const claims = { sub: 'demo', aud: 'sallyport', exp: now / 1000 + 60 }
+    expect(inspectToken(`${part({ alg })}.${part(claims)}.`, now).problems).toEqual([])
   })
 
   test('inspect reports what a server would refuse', async () => {
