@@ -90,7 +90,7 @@ test('--rate max is a closed loop by autocannon, and needs --yes', async () => {
   expect((await report()).sections[0]!.note).toContain('not corrected for coordinated omission')
 })
 
-test('names under localhost are this machine, whatever the resolver says', async () => {
+test('names under localhost are this machine, whatever the resolver says', { tags: ['slow'] }, async () => {
   const url = direct.replace('127.0.0.1', 'service.localhost')
   const { code, notes } = await load([url, '--direct', url, '--duration', '1s', '--rate', '30'])
   expect(code, notes).toBe(0)
