@@ -17,6 +17,15 @@ export interface AttemptsOptions {
   onGivenUp(message: Message, reason: string): void
 }
 
+type Suspect = readonly [message: Message, reason: string]
+
+/** A round of tests. */
+interface Round {
+  isPaused(): boolean
+  /** This many messages have left the lane. */
+  onLeft(messages: number): void
+}
+
 /** All methods reject with a {@link StoreError} if something cannot be written. */
 export class Attempts {
   readonly #options: AttemptsOptions
@@ -25,11 +34,13 @@ export class Attempts {
     this.#options = options
   }
 
-  async try(message: Message, next = progressOf): Promise<{ outcome: Outcome; progress: Progress }> {
-    const tried = { ...message, attempts: message.attempts + 1 }
-    await this.#write(message, { attempts: tried.attempts })
-    const outcome = await this.#options.deliver(tried)
-    return { outcome, progress: await this.record(tried, outcome, next) }
+  /** `tried` is the message after the attempt. */
+  async try(message: Message, next = progressOf): Promise<{ outcome: Outcome; progress: Progress; tried: Message }> {
+    const begun = { ...message, attempts: message.attempts + 1 }
+    await this.#write(message, { attempts: begun.attempts })
+    const outcome = await this.#options.deliver(begun)
+    const progress = await this.record(begun, outcome, next)
+    return { outcome, progress, tried: { ...begun, ...progress } }
   }
 
   /** Writes what an attempt came to. */
@@ -48,28 +59,53 @@ export class Attempts {
 
   /**
    * Tries the messages behind the first one of a lane, to find out whether it is at fault or the receiver. A message is tried only if
-   * all before it are suspect. So if it succeeds, they are all at fault, and none of them comes late. `onLeft` is told how many
-   * messages leave the lane.
+   * all before it are suspect, so that none of them is overtaken while the receiver is down.
    */
-  async testBehind(first: Message, isPaused: () => boolean, onLeft: (messages: number) => void): Promise<void> {
+  async testBehind(first: Message, round: Round): Promise<void> {
     const { store, now } = this.#options
     const [head, ...others] = (await store.next(first.runtime, first.lane, 1 + MAX_TESTS)) ?? []
     if (head?.id !== first.id) return
-    const suspects: [Message, reason: string][] = [[first, 'poison']]
+    const suspects: Suspect[] = [[head, 'poison']]
     const endsMs = now() + TESTS_MS
     for (const message of others) {
-      if (now() >= endsMs || isPaused()) return
-      const { outcome, progress } = await this.try(message, progressOfTest)
+      if (now() >= endsMs || round.isPaused()) return
+      const { outcome, progress, tried } = await this.try(message, progressOfTest)
+      if (progress.state !== undefined) round.onLeft(1)
       if (progress.state === 'delivered') {
-        onLeft(1 + suspects.length)
-        for (const [suspect, reason] of suspects) await this.giveUp(suspect, reason)
-        await this.forgetTests(first)
+        await this.#tryAgain(suspects, round)
         return
       }
-      if (progress.state === 'dead') onLeft(1)
-      else if (outcome.kind === 'offline' || !isSuspectOfTest({ ...message, ...progress }, outcome, now())) return
-      else suspects.push([message, outcome.kind === 'refused' ? `refused: ${outcome.reason}` : 'poison'])
+      if (progress.state === 'dead') continue
+      if (outcome.kind === 'offline' || !isSuspectOfTest(tried, outcome, now())) return
+      suspects.push([tried, outcome.kind === 'refused' ? `refused: ${outcome.reason}` : 'poison'])
     }
+  }
+
+  /**
+   * The first message of a lane took its receiver down when it was last tried, so the one behind it could not show whose fault that
+   * was. It is tried before the first one now. Resolves to whether it was delivered.
+   */
+  async testBefore(first: Message, second: Message, round: Round): Promise<boolean> {
+    const { progress } = await this.try(second, progressOfTest)
+    if (progress.state !== undefined) round.onLeft(1)
+    if (progress.state !== 'delivered') return false
+    await this.#tryAgain([[first, 'poison']], round)
+    return true
+  }
+
+  /**
+   * The receiver has just accepted a message behind these, so it works. It may have been down when it failed on them, so each is tried
+   * again. If that fails, too, the message is at fault.
+   */
+  async #tryAgain(suspects: readonly Suspect[], { isPaused, onLeft }: Round): Promise<void> {
+    for (const [message, reason] of suspects) {
+      if (isPaused()) return
+      const { outcome, progress, tried } = await this.try(message)
+      if (outcome.kind === 'offline') return
+      if (progress.state === undefined) await this.giveUp(tried, reason)
+      onLeft(1)
+    }
+    await this.forgetTests(suspects[0]![0])
   }
 
   /**

@@ -11,7 +11,7 @@ import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { Attempts, type AttemptsOptions } from './attempts.ts'
 import { Places } from './places.ts'
-import { isSuspect, longestWaitMs, type Outcome } from './retry.ts'
+import { isSuspect, longestWaitMs, type Outcome, tookReceiverDown } from './retry.ts'
 import { type LaneCount, type LaneEvent, type Message, StoreError } from './store.ts'
 
 /** After an outage, lanes start at random times within this span, so that they do not all start at once. */
@@ -350,8 +350,8 @@ export class Lanes {
     }
     const leftMs = first.expires - now()
     if (leftMs <= 0) {
-      this.#decrement(lane, 1)
       await this.#attempts.giveUp(first, 'expired')
+      this.#decrement(lane, 1)
       return
     }
     const waitMs = first.next - now()
@@ -360,10 +360,12 @@ export class Lanes {
       return
     }
     const startedMs = now()
-    const { outcome, progress } = await this.#attempts.try(first)
+    const isTestDue = second !== undefined && isSuspect(first, startedMs) && tookReceiverDown(first, second)
+    if (isTestDue && (await this.#attempts.testBefore(first, second, this.#round(lane)))) return
+    const { outcome, progress, tried } = await this.#attempts.try(first)
     if (progress.state !== undefined) this.#decrement(lane, 1)
     else if (outcome.kind === 'offline') this.#park(lane)
-    else if (second !== undefined && isSuspect({ ...first, ...progress }, now())) await this.#testBehind(lane, first)
+    else if (second !== undefined && isSuspect(tried, now())) await this.#attempts.testBehind(first, this.#round(lane))
     if (progress.state === 'delivered' && second !== undefined && second.failedSince > 0)
       await this.#attempts.forgetTests(first)
     if (lane.paced && lane.waiting > 0 && lane.timer === undefined)
@@ -378,9 +380,11 @@ export class Lanes {
     this.#schedule(lane, STORE_RETRY_MS)
   }
 
-  async #testBehind(lane: Lane, first: Message): Promise<void> {
-    const isPaused = () => this.#paused.has(lane.runtime)
-    await this.#attempts.testBehind(first, isPaused, messages => this.#decrement(lane, messages))
+  #round(lane: Lane): Parameters<Attempts['testBehind']>[1] {
+    return {
+      isPaused: () => this.#paused.has(lane.runtime),
+      onLeft: messages => this.#decrement(lane, messages),
+    }
   }
 
   close(): void {

@@ -98,6 +98,12 @@ function spread(ms: number, random: number): number {
   return Math.round(ms * (1 + SPREAD * (2 * random - 1)))
 }
 
+/** The receiver closed the connection under the first message, and refused one for the message behind it. */
+export function tookReceiverDown(first: Pick<Message, 'reason'>, second: Pick<Message, 'reason'>): boolean {
+  const [closed, refused]: ErrorCode[] = ['upstream-broken', 'upstream-refused']
+  return first.reason === closed && second.reason === refused
+}
+
 /** Whether the message may be at fault rather than the receiver. */
 export function isSuspect({ failures, failedSince }: Pick<Message, 'failures' | 'failedSince'>, now: number): boolean {
   return failures >= SUSPECT_FAILURES || (failures > 0 && now - failedSince >= SUSPECT_MS)

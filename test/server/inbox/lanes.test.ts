@@ -21,13 +21,26 @@ const DOWN: Outcome = { kind: 'failed', reason: '500' }
 
 const WAITING = { state: 'waiting', next: 0, attempts: 0, failures: 0, refusals: 0, failedSince: 0 } as const
 
+function messageOf(id: string, lane = 'l', more: Partial<Message> = {}): Message {
+  const now = Date.now()
+  return {
+    ...{ id, runtime: 'demo', lane, route: 'r', why: 'offline', received: now, expires: now + 1e9, changed: now },
+    ...{ bytes: 1, parts: 1, key: '', enc: '', caller: '', reason: '' },
+    ...WAITING,
+    ...more,
+  }
+}
+
 /** As much of a store as lanes need. */
 class Memory {
   readonly messages: Message[] = []
   away = false
+  /** There is no room even for what becomes of a message. */
+  full = false
 
   apply(change: Change): Promise<ChangeResult> {
     if (this.away) return Promise.reject(new StoreError('away', 'away'))
+    if (this.full) return Promise.reject(new StoreError('full', 'full'))
     if (change.op !== 'update') throw new Error(change.op)
     const at = this.messages.findIndex(({ id }) => id === change.id)
     this.messages[at] = { ...this.messages[at]!, ...change.set }
@@ -74,13 +87,7 @@ function make(says: (message: Message) => Outcome, takesMs = 0) {
     },
   })
   const add = (id: string, lane = 'l', more: Partial<Message> = {}) => {
-    const now = Date.now()
-    const message: Message = {
-      ...{ id, runtime: 'demo', lane, route: 'r', why: 'offline', received: now, expires: now + 1e9, changed: now },
-      ...{ bytes: 1, parts: 1, key: '', enc: '', caller: '', reason: '' },
-      ...WAITING,
-      ...more,
-    }
+    const message = messageOf(id, lane, more)
     lanes.expect('demo', lane)
     store.messages.push(message)
     lanes.arrived('demo', lane, message)
@@ -217,7 +224,7 @@ describe('lanes', () => {
     const refused = new Set<string>()
     const { add, store } = make(({ id }) => {
       if (Date.now() - from < 6 * 3_600_000) return DOWN
-      if (Number(id) % 2 === 1 || refused.has(id)) return OK
+      if (Number(id) % 2 === 1 || (refused.has(id) && id !== '0')) return OK
       refused.add(id)
       return { kind: 'failed', reason: '429' }
     })
@@ -226,6 +233,88 @@ describe('lanes', () => {
     await pass(7 * 3_600_000)
     expect(refused.size).toBe(6)
     expect(store.messages.map(({ reason }) => reason)).toEqual(['poison', ...Array(11).fill('200')])
+  })
+
+  test('a receiver that was busy with a single webhook when it came back gets that one, too', async () => {
+    const from = Date.now()
+    const refused = new Set<string>()
+    const { add, store, delivered } = make(({ id }) => {
+      if (Date.now() - from < 6 * 3_600_000) return DOWN
+      if (id !== '0' || refused.has(id)) return OK
+      refused.add(id)
+      return { kind: 'failed', reason: '429' }
+    })
+    for (const id of ['0', '1', '2']) add(id)
+    await pass(7 * 3_600_000)
+    expect(refused.size).toBe(1)
+    expect(store.messages.map(({ reason }) => reason)).toEqual(['200', '200', '200'])
+    expect(delivered).toEqual(['1', '0', '2'])
+  })
+
+  test('a receiver that hangs for hours, and comes back while a webhook waits for its answer, gets them all', async () => {
+    const store = new Memory()
+    const from = Date.now()
+    let hangs = true
+    const lanes = lanesOver(store, {
+      deliver: async () => {
+        if (!hangs) return OK
+        if (Date.now() - from > 3 * 3_600_000) setTimeout(() => (hangs = false), 30_000)
+        await new Promise(done => setTimeout(done, 60_000))
+        return { kind: 'failed', reason: 'upstream-timeout' }
+      },
+    })
+    for (const id of ['0', '1', '2']) store.messages.push(messageOf(id))
+    lanes.add('demo', 'l', 3)
+    await pass(4 * 3_600_000)
+    expect(store.messages.map(({ reason }) => reason)).toEqual(['200', '200', '200'])
+  })
+
+  /** A receiver that `bad` takes down for a time, and a lane of three webhooks with `bad` in front. */
+  const crashing = (downMs: number) => {
+    const store = new Memory()
+    const delivered: string[] = []
+    let upAt = 0
+    for (const id of ['bad', 'good', 'better']) store.messages.push(messageOf(id))
+    const start = () => {
+      const lanes = lanesOver(store, {
+        deliver: ({ id }) => {
+          if (Date.now() < upAt) return Promise.resolve({ kind: 'failed', reason: 'upstream-refused' })
+          if (id !== 'bad') {
+            delivered.push(id)
+            return Promise.resolve(OK)
+          }
+          upAt = Date.now() + downMs
+          return Promise.resolve({ kind: 'failed', reason: 'upstream-broken' })
+        },
+      })
+      const waiting = store.messages.filter(({ state }) => state === 'waiting')
+      lanes.add('demo', 'l', waiting.length)
+      return lanes
+    }
+    const reasons = () => store.messages.map(({ reason }) => reason)
+    return { start, delivered, reasons }
+  }
+
+  test.each([100, 20_000, 5 * 60_000])('a webhook that takes its receiver down for %i ms is poison', async downMs => {
+    const { start, delivered, reasons } = crashing(downMs)
+    const lanes = start()
+    await pass(28 * 60_000)
+    expect(reasons()).toEqual([expect.stringMatching(/^upstream-/), '', ''])
+    await pass(2 * 3_600_000)
+    expect(reasons()).toEqual(['poison', '200', '200'])
+    expect(delivered).toEqual(['good', 'better'])
+    expect(lanes.size).toBe(0)
+  })
+
+  test('a webhook that takes its receiver down is poison, however often the server restarts', async () => {
+    const { start, delivered, reasons } = crashing(20_000)
+    for (let minutes = 0; minutes < 150; minutes += 7) {
+      const lanes = start()
+      await pass(7 * 60_000)
+      lanes.close()
+    }
+    expect(reasons()).toEqual(['poison', '200', '200'])
+    expect(delivered).toEqual(['good', 'better'])
   })
 
   test('a receiver in front of which everything is refused for a while costs one webhook of a lane, not those behind it', async () => {
@@ -297,6 +386,21 @@ describe('lanes', () => {
     store.away = false
     await pass(1000)
     expect(tried).toEqual(['a'])
+  })
+
+  test('a full disk: those behind a message that expires then are not forgotten', async () => {
+    const { add, lanes, ground, store, state } = make(() => OK)
+    ground.live = false
+    add('old', 'l', { expires: Date.now() + 60_000 })
+    for (const id of ['a', 'b', 'c']) add(id)
+    await pass(120_000)
+    ground.live = true
+    store.full = true
+    lanes.wake('demo')
+    await pass(60_000)
+    store.full = false
+    expect(state('old')).toMatchObject({ state: 'waiting' })
+    expect(lanes.waiting('demo', 'l')).toBe(4)
   })
 
   test('paused: nothing is tried until it is resumed', async () => {
