@@ -33,6 +33,8 @@ const MAX_UNSENT_BYTES = 512 * 1024
 const RESUME_BYTES = MAX_UNSENT_BYTES / 2
 /** A frame is not cut smaller than this to fit the limit. */
 const LEAST_ROOM_BYTES = 4 * 1024
+/** At least this many streams must end before the queues are searched for streams that are over. */
+const LEAST_ENDS = 64
 
 /** The session, as its writer sees it. */
 export interface OutgoingOwner {
@@ -67,6 +69,9 @@ export class Outgoing {
   readonly #credits: YamuxStream[] = []
   /** Streams whose SYN has not left, in the order of their ids. */
   readonly #unopened: YamuxStream[] = []
+  /** Streams that have ended since the queues were last searched, and after how many that is done again. */
+  #ends = 0
+  #mostEnds = LEAST_ENDS
   #buffer: Buffer | undefined
   #used = 0
   #round = 0
@@ -94,8 +99,19 @@ export class Outgoing {
 
   /** Adds a stream of ours. Its SYN leaves with its first frame, or before that of a later stream. */
   opened(stream: YamuxStream): void {
-    while (this.#unopened[0]?.closed) this.#unopened.shift()
     this.#unopened.push(stream)
+  }
+
+  /**
+   * Call it when a stream is over. It leaves the queues soon. If it stayed until its turn to send, a peer that takes nothing would
+   * make us keep every stream that its callers begin and cancel.
+   */
+  over(): void {
+    if (++this.#ends < this.#mostEnds) return
+    let left = this.#fresh.dropClosed() + this.#bulk.dropClosed()
+    for (const streams of [this.#acks, this.#credits, this.#unopened]) left += dropClosed(streams)
+    this.#ends = 0
+    this.#mostEnds = Math.max(LEAST_ENDS, left)
   }
 
   /** Queues the stream, unless it is queued already or may not send now. */
@@ -411,6 +427,14 @@ export class Outgoing {
     const left = this.#unsent.bytes
     if (left <= RESUME_BYTES && left + bytes > RESUME_BYTES) this.schedule()
   }
+}
+
+/** Returns how many are left. */
+function dropClosed(streams: YamuxStream[]): number {
+  let left = 0
+  for (const stream of streams) if (!stream.closed) streams[left++] = stream
+  streams.length = left
+  return left
 }
 
 function canSend(stream: YamuxStream): boolean {

@@ -20,4 +20,22 @@ export class StreamList {
     stream.next = undefined
     return stream
   }
+
+  /** Removes streams that are over. Returns how many are left. */
+  dropClosed(): number {
+    let left = 0
+    let stream = this.first
+    this.first = undefined
+    this.#last = undefined
+    while (stream !== undefined) {
+      const { next } = stream
+      stream.next = undefined
+      if (!stream.closed) {
+        this.push(stream)
+        left++
+      }
+      stream = next
+    }
+    return left
+  }
 }

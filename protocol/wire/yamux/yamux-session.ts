@@ -351,6 +351,7 @@ export class YamuxSession implements StreamOwner {
   #forget(stream: YamuxStream): void {
     stream.closed = true
     stream.queue.clear()
+    this.#out.over()
     this.#remove(stream)
     this.#held.streamOver(stream)
     const { onIdle } = this.#options

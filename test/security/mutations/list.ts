@@ -23,6 +23,7 @@ const SEEN_HEADS = ['test/protocol/http/head-cache.test.ts']
 const SEEN_BYTES = ['test/protocol/base/byte-cache.test.ts']
 const OWN_BYTES = ['test/protocol/base/own-bytes.test.ts']
 const SEND_QUEUE = ['test/protocol/wire/yamux/send-queue.test.ts']
+const WRITER = ['test/protocol/wire/yamux/writer.test.ts']
 const INBOX_MAC = ['test/server/inbox/mac.test.ts']
 const REMEMBERED = ['test/protocol/remembered.test.ts']
 
@@ -768,6 +769,11 @@ export const MUTATIONS: readonly Mutation[] = [
       ],
     ],
     tests: SEND_QUEUE,
+  },
+  {
+    defence: 'streams that are over leave the queues of a session that may not send',
+    edits: [['protocol/wire/yamux/yamux-session.ts', 'this.#out.over()\n', '\n']],
+    tests: WRITER,
   },
   {
     defence: 'small chunks that wait for a caller or an upstream own their memory',

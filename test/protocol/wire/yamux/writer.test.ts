@@ -1,6 +1,8 @@
-import { describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { collectGarbage } from '../../../../load-tests/lib/garbage.ts'
 import type { Transport } from '../../../../protocol/wire/transport.ts'
 import { Flag, FrameType, HEADER_BYTES } from '../../../../protocol/wire/yamux/frame.ts'
+import { RESETS_OF_STRANGERS } from '../../../../protocol/wire/yamux/limits.ts'
 import { BufferPool } from '../../../../protocol/wire/yamux/pool.ts'
 import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
@@ -257,5 +259,81 @@ describe('writer', () => {
     const sent = streams.map(({ sentBytes }) => sentBytes)
     expect(Math.min(...sent) / Math.max(...sent)).toBeGreaterThan(0.5)
     server.close('done')
+  })
+
+  describe('B1 while a peer takes nothing, few streams that are over are kept', () => {
+    let refs: WeakRef<Stream>[]
+    beforeEach(() => {
+      refs = []
+    })
+    const watched = (stream: Stream): Stream => {
+      refs.push(new WeakRef(stream))
+      return stream
+    }
+    const kept = async (): Promise<number> => {
+      await collectGarbage()
+      return refs.filter(ref => ref.deref() !== undefined).length
+    }
+
+    /** A session that may send nothing more. */
+    async function stuck() {
+      const { session, peer } = sessionWithRawPeer({ role: 'server' })
+      peer.answersPings = false
+      greedy(session.open())
+      await turns()
+      return session
+    }
+
+    test.each([
+      ['that have something to send', (stream: Stream) => stream.write(pattern(100))],
+      ['that only end', (stream: Stream) => stream.end()],
+      ['that say nothing', () => {}],
+    ])('streams of ours %s', async (_which, send) => {
+      const session = await stuck()
+      // Those that find no room wait before all others, and stay.
+      for (let i = 0; i < 50; i++) session.open().write(pattern(KIB))
+      await turns()
+      for (let i = 0; i < 1_000; i++) {
+        const stream = watched(session.open())
+        send(stream)
+        await turns(1)
+        stream.reset('cancelled')
+      }
+      expect(await kept()).toBeLessThan(200)
+      session.close('done')
+    })
+
+    test('streams of ours whose bodies have begun', async () => {
+      const session = await stuck()
+      for (let i = 0; i < 200; i++) {
+        const stream = watched(session.open())
+        stream.write(pattern(100))
+        await turns(1)
+        stream.write(pattern(100))
+        stream.reset('cancelled')
+      }
+      expect(await kept()).toBeLessThan(100)
+      session.close('done')
+    })
+
+    test('streams of the peer', async () => {
+      const onStream = (stream: Stream) => void watched(stream)
+      const { session, peer } = sessionWithRawPeer({ role: 'client', onStream, ...RESETS_OF_STRANGERS })
+      peer.transport.pause()
+      // So many answers to pings that even acknowledgements wait.
+      for (let i = 0; i < 45; i++) {
+        peer.send(...Array.from({ length: 1_000 }, () => frame(FrameType.ping, Flag.syn, 0, i)))
+        await turns(2)
+      }
+      for (let i = 1; i <= 1_000; i++) {
+        const [opened, reset] = [Flag.syn, Flag.rst].map(flag => frame(FrameType.windowUpdate, flag, 2 * i, 0))
+        peer.send(opened!, reset!)
+        await turns(1)
+      }
+      await turns()
+      expect([session.closed, session.streams, refs.length]).toEqual([false, 0, 1_000])
+      expect(await kept()).toBeLessThan(200)
+      session.close('done')
+    })
   })
 })
