@@ -19,12 +19,16 @@ export const adminAddress = {
 }
 export const adminFlags = { ...adminAddress, ...json }
 
+const CONFIG_ABOUT = 'YAML file with settings. Flags and environment variables override it.'
+
 /** All flags of a command: its own and the settings of its component. */
 export function flagsOf(command: Command): Flags {
   const settings: Settings = command.component ? COMPONENTS[command.component] : {}
-  const config = command.component
-    ? { config: flag('FILE', 'YAML file with settings. Flags and environment variables override it.') }
-    : {}
+  const file =
+    command.component === 'client'
+      ? `${CONFIG_ABOUT} Default: ~/.config/sallyport/client.yaml, if it exists.`
+      : CONFIG_ABOUT
+  const config = command.component ? { config: flag('FILE', file) } : {}
   return { ...config, ...command.flags, ...settingFlags(settings) }
 }
 

@@ -1,3 +1,5 @@
+import { existsSync } from 'node:fs'
+import { isAbsolute, join } from 'node:path'
 import type { Arguments } from '../args.ts'
 import type { Io } from '../command.ts'
 import { optionalFlag } from '../options.ts'
@@ -18,7 +20,16 @@ export function originsFromCommandLine(component: ComponentName, args: Arguments
   return findOrigins(COMPONENTS[component], {
     flags: args.flags,
     environment: io.environment,
-    configFile: optionalFlag(args, 'config'),
+    configFile: optionalFlag(args, 'config') ?? io.environment.SALLYPORT_CONFIG ?? usersFile(component, io.environment),
     everyName: everySettingName(),
   })
+}
+
+/** With `~/.config/sallyport/client.yaml`, a developer starts a client with nothing but a port. Services name their files. */
+function usersFile(component: ComponentName, { XDG_CONFIG_HOME: folder, HOME, USERPROFILE }: Io['environment']) {
+  const home = HOME || USERPROFILE
+  const base = folder !== undefined && isAbsolute(folder) ? folder : home && join(home, '.config')
+  if (component !== 'client' || !base) return undefined
+  const file = join(base, 'sallyport', 'client.yaml')
+  return existsSync(file) ? file : undefined
 }

@@ -22,7 +22,6 @@ export interface Loaded<S extends Settings> {
 interface LoadSources {
   readonly flags: ReadonlyMap<string, readonly string[]>
   readonly environment: Readonly<Record<string, string | undefined>>
-  /** Value of `--config`. Without it, `SALLYPORT_CONFIG` is used. */
   readonly configFile: string | undefined
   /** Names of the settings of all components. A variable for another component is not a mistake. */
   readonly everyName: Iterable<string>
@@ -38,7 +37,7 @@ export async function loadConfig<S extends Settings>(settings: S, sources: LoadS
 /** The origin of each setting, whether or not its value is valid. */
 export async function findOrigins(settings: Settings, sources: LoadSources): Promise<Origins> {
   const environment = readEnvironment(settings, sources.environment, sources.everyName)
-  const path = sources.configFile ?? sources.environment.SALLYPORT_CONFIG
+  const { configFile: path } = sources
   const file = path === undefined ? new Map() : await readConfigFile(path, settings)
   const origins = new Map<string, Origin>()
   for (const [name, setting] of Object.entries(settings)) {

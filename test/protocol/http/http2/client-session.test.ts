@@ -432,7 +432,9 @@ test('a session accepts no more exchanges than there are stream ids, and ends wi
   await until(() => session.streams === 0)
 })
 
-test('a session that cannot send a reset accepts no more exchanges, and ends with the last that anybody waits for', { tags: ['slow'] }, async () => {
+test('a session that cannot send a reset accepts no more exchanges, and ends with the last that anybody waits for', {
+  tags: ['slow'],
+}, async () => {
   const peers: Socket[] = []
   const server = createTcp({ pauseOnConnect: true }, socket => {
     peers.push(socket.on('error', () => {}))
