@@ -1,4 +1,5 @@
 /** Detects the end of a TCP peer that reading does not show. */
+import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 
 /**
@@ -6,6 +7,12 @@ import type { Duplex } from 'node:stream'
  * about 40 s: 30 s of silence, then ten probes (libuv), one per second.
  */
 export const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelay: 30_000 } as const
+
+/** The same for a socket that an embedder's server has accepted. Costs nothing if it has been called before. */
+export function keepProbing(socket: Duplex): void {
+  const { setKeepAlive } = socket as Partial<Socket>
+  setKeepAlive?.call(socket, true, KEEP_ALIVE.keepAliveInitialDelay)
+}
 
 interface Wrap {
   readonly _handle?: { getpeername?(out: object): number } | null

@@ -129,8 +129,6 @@ function callOf(request: IncomingMessage, peerAddress: string, { limits }: Mount
 }
 
 const AHEAD_BYTES = 64 * 1024
-/** The kernel accepts an answer up to this size at once while its caller reads. */
-const SMALL_BYTES = 16 * 1024
 
 class MountedResponse implements ResponseSink, Failing {
   readonly #request: IncomingMessage
@@ -162,6 +160,7 @@ class MountedResponse implements ResponseSink, Failing {
     this.#limits = { ...DEFAULT_HTTP_LIMITS, ...limits }
     this.#request = request
     this.#response = response
+    response.once('close', guardWith(error => this.threw(error))(this.#onClose))
   }
 
   connect(sink: RequestSink, hasBody: boolean): void {
@@ -171,15 +170,6 @@ class MountedResponse implements ResponseSink, Failing {
       return
     }
     if (this.#early > 0) sink.responseConsumed(this.#early)
-    const guard = guardWith(error => this.threw(error))
-    const onClose = guard(() => {
-      const wasOver = this.#over
-      this.#over = true
-      this.#watch.stop()
-      if (!wasOver) sink.requestAbort(new SallyportError('cancelled'))
-      else this.#leaves(this.#waiting)
-    })
-    this.#response.once('close', onClose)
     if (!hasBody) {
       sink.requestEnd([])
       this.#request.resume()
@@ -188,6 +178,7 @@ class MountedResponse implements ResponseSink, Failing {
     this.#reading = true
     this.#readAt = performance.now()
     this.#watch.within(LOOK_MS)
+    const guard = guardWith(error => this.threw(error))
     const onData = guard((chunk: Buffer) => {
       this.#readAt = performance.now()
       this.#ahead += chunk.length
@@ -201,6 +192,14 @@ class MountedResponse implements ResponseSink, Failing {
     })
     this.#request.on('data', onData)
     this.#request.once('end', onEnd)
+  }
+
+  readonly #onClose = (): void => {
+    const wasOver = this.#over
+    this.#over = true
+    this.#watch.stop()
+    if (wasOver) this.#leaves(this.#waiting)
+    else this.#sink?.requestAbort(new SallyportError('cancelled'))
   }
 
   responseInformational(status: number, headers: HeaderList): void {
@@ -261,8 +260,7 @@ class MountedResponse implements ResponseSink, Failing {
       this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
       return
     }
-    if (this.#waiting === 0) this.#progress.at = performance.now()
-    if (this.#waiting > 0 || length > SMALL_BYTES) this.#watch.within(lookMs(this.#limits.stalledMs))
+    this.#mayWait()
     this.#waiting += length
     this.#response.write(chunk, () => {
       try {
@@ -272,6 +270,12 @@ class MountedResponse implements ResponseSink, Failing {
         this.threw(error)
       }
     })
+  }
+
+  /** What is written now may have to wait for the caller. */
+  #mayWait(): void {
+    if (this.#waiting === 0) this.#progress.at = performance.now()
+    this.#watch.within(lookMs(this.#limits.stalledMs))
   }
 
   /** An error in an event handler ends the exchange and its connection. */
@@ -299,6 +303,7 @@ class MountedResponse implements ResponseSink, Failing {
       if (this.#left > 0) throw new SallyportError('upstream-broken', 'body shorter than announced')
       if (this.#left === BODY_UNKNOWN) this.#response.addTrailers(toRecord(stripTrailers(trailers)))
       this.#over = true
+      this.#mayWait()
       this.#response.end()
     })
   }
@@ -364,7 +369,7 @@ class MountedResponse implements ResponseSink, Failing {
 
   /** Handles a caller that does not read its answer. */
   #checkWrite(now: number): number {
-    if (this.#waiting === 0) return Number.POSITIVE_INFINITY
+    if (this.#waiting === 0 && !this.#over) return Number.POSITIVE_INFINITY
     const left = this.#progress.left(this.#response.socket, this.#limits.stalledMs, now)
     if (left === 0) this.#onStalled()
     return left || Number.POSITIVE_INFINITY

@@ -6,7 +6,7 @@ import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node
 import type { Duplex } from 'node:stream'
 import { DeadlineWatch, LOOK_MS } from '../../base/deadline-watch.ts'
 import { guardWith, ignore } from '../../base/guard.ts'
-import { isBroken } from '../../base/tcp.ts'
+import { isBroken, keepProbing } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 
 export interface Mounted {
@@ -64,31 +64,33 @@ function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: ()
   }
 }
 
-/** Connections on which requests wait for their turn: how many, and what stops reading. Each request takes memory. */
+/** While this many requests of a connection wait for their turn, no more are read, since each takes memory. */
+const MOST_WAITING = 5
+
+/** How many requests of a connection wait for their turn, and what stops reading. */
 const waiting = new WeakMap<Duplex, { count: number; readonly stop: () => void }>()
 
 function holdBack(socket: Duplex): void {
-  const known = waiting.get(socket)
-  if (known !== undefined) {
-    known.count++
-    return
-  }
+  const held = waiting.get(socket) ?? { count: 0, stop: stopOf(socket) }
+  waiting.set(socket, held)
+  if (++held.count !== MOST_WAITING) return
+  // Node reads on by itself at the end of each request.
+  socket.on('resume', held.stop)
+  held.stop()
+}
+
+function stopOf(socket: Duplex): () => void {
   const guard = guardWith(() => socket.destroy())
-  const stop = guard(() => {
+  return guard(() => {
     socket.pause()
     // Otherwise Node would not hear of it if the stream was paused already.
     socket.emit('pause')
   })
-  waiting.set(socket, { count: 1, stop })
-  // Node reads on by itself at the end of each request.
-  socket.on('resume', stop)
-  stop()
 }
 
 function readOn(socket: Duplex): void {
   const held = waiting.get(socket)!
-  if (--held.count > 0) return
-  waiting.delete(socket)
+  if (held.count-- !== MOST_WAITING) return
   socket.off('resume', held.stop)
   // Node paused it because answers wait to be sent. It then reads on by itself, and does not expect anybody else to.
   if ((socket as { _paused?: boolean })._paused !== true) socket.resume()
@@ -165,6 +167,7 @@ class Mounts {
       this.#pass(event, request, response)
       return
     }
+    keepProbing(request.socket)
     atTurn(request, response, () => {
       try {
         one.request(request, response)
@@ -193,6 +196,7 @@ class Mounts {
       socket.destroy()
       return
     }
+    keepProbing(socket)
     try {
       one.upgrade(request, socket, head)
     } catch (error) {

@@ -5,6 +5,7 @@ import { type AddressInfo, connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
+import { discarding } from '../../../../protocol/base/guard.ts'
 import { noLogger } from '../../../../protocol/base/log.ts'
 import { BODY_UNKNOWN, type Handler, type ResponseSink } from '../../../../protocol/exchange.ts'
 import { mount } from '../../../../protocol/http/http1/mount.ts'
@@ -131,6 +132,25 @@ describe("an answer on an embedder's server", () => {
       expect(begun()).toBe(1)
     },
   )
+
+  test.each([
+    ['bodies', { status: 200, headers: [], bodyBytes: 8000 }],
+    ['heads', { status: 204, headers: ['x', 'x'.repeat(8000)], bodyBytes: 0 }],
+  ])('E15: ends with a caller that reads none of many small ones, which are %s', async (_, head) => {
+    const handler: Handler = (_request, response) => {
+      response.responseHead(head)
+      if (head.bodyBytes > 0) response.responseData(Buffer.alloc(head.bodyBytes))
+      response.responseEnd([])
+      return discarding(response)
+    }
+    const server = createServer()
+    mount(server, { handler, serves: () => true, limits: { stalledMs: 300 }, logger: noLogger })
+    const caller = await call(server)
+    const connected = once(server, 'connection')
+    caller.pause().write('GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(3000))
+    const [accepted] = await connected
+    await once(accepted, 'close')
+  })
 
   test('is whole for a caller that reads it', async () => {
     const bytes = 8 * 1024 * 1024
@@ -266,6 +286,19 @@ describe('the requests of a pipeline', () => {
     responses[0]!.responseAbort(new SallyportError('session-lost'))
     await once(accepted, 'close')
     expect(seen).toEqual(['/1', '/1 whole'])
+  })
+
+  test.each(['TCP', 'TLS'])('E16: a caller that closes its half while a few wait is noticed, over %s', async over => {
+    const { caller, seen } = await send(get('/1').repeat(3), over === 'TLS' ? await makeSecrets() : undefined)
+    caller.end()
+    await eventually(() => expect(seen).toEqual(['/1', '/1 whole', '/1 cancelled']))
+  })
+
+  test('while a few wait, the rest of a head is read, since Node gives it little time', async () => {
+    const text = get('/1').repeat(4)
+    const { caller, accepted } = await send(text.slice(0, -9))
+    caller.write(text.slice(-9))
+    await eventually(() => expect(accepted.bytesRead).toBe(text.length))
   })
 
   test.each([

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, type MockInstance, test, vi } from 'vitest'
 import { addMount, type Mounted } from '../../../../protocol/http/http1/mounts.ts'
 import { rawCall } from '../../../router/support.ts'
 
@@ -113,6 +113,16 @@ test('an exception in a mount ends only its connection', async () => {
   expect(await ask('a', 'connection: upgrade', 'upgrade: websocket')).toBe('')
   await ask('x')
   expect(seen).toEqual(['a failed', 'a failed', 'app'])
+})
+
+test('E16: callers of a mount are probed, so that one that vanished is noticed', async () => {
+  const spies: MockInstance[] = []
+  host.on('connection', socket => spies.push(vi.spyOn(socket, 'setKeepAlive')))
+  host.on('request', answering('app'))
+  addMount(host, mounted('a'))
+  await ledger('a', 'x')
+  await ask('a', 'connection: upgrade', 'upgrade: websocket')
+  expect(spies.map(({ mock }) => mock.calls)).toEqual([[[true, 30_000]], [], [[true, 30_000]]])
 })
 
 describe('expectations and offers', () => {
