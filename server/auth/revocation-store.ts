@@ -65,11 +65,25 @@ export class RevocationStore {
     this.#listed = new Revocations(now)
     this.#common = new Revocations(now)
     this.#shared = shared
-    if (shared !== undefined) shared.onList = into(this.#common)
     if (sources.file !== undefined) this.#file = new RevocationFile(sources.file, logger, into(this.#own), now)
+    const sharedChanged = into(this.#common)
+    if (shared !== undefined) {
+      shared.onList = rules => {
+        if (this.#file === undefined) this.#leaveTo(rules)
+        sharedChanged(rules)
+      }
+    }
     if (sources.url !== undefined) {
       this.#url = new RevocationUrl({ url: sources.url, ca: sources.ca }, logger, into(this.#listed))
     }
+  }
+
+  /** The directory has these rules. Copies in memory would apply even after another replica took them back. */
+  #leaveTo(shared: readonly Revocation[]): void {
+    const own = this.#own.list
+    if (own.length === 0) return
+    const texts = new Set(shared.map(formatRule))
+    this.#own.replace(own.filter(rule => !texts.has(formatRule(rule))))
   }
 
   async start(): Promise<void> {

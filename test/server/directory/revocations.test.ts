@@ -242,6 +242,15 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await relay.stop()
   })
 
+  test('A9: a rule taken back on another replica than the one that added it applies on none', async () => {
+    const [a, b] = [await start(), await start()]
+    await a.revoke({ tokenId: 'mine' })
+    await knows(b, 1)
+    expect(await b.removeRevocation(b.revocations()[0]!.id)).toBe(true)
+    await knows(a, 0)
+    for (const server of [a, b]) await dial(server, { token: await token('demo', { id: 'mine' }) })
+  })
+
   test('D7: a list too long to read lets nobody in until it is removed, and a replica keeps what it knew', async () => {
     await redis.age()
     const a = await start()
