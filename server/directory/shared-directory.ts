@@ -106,11 +106,14 @@ export class SharedDirectory implements Directory {
       isOpen: () => this.#connection.isOpen,
       look: runtime => this.#look(runtime),
       find: runtime => this.find(runtime),
+      askOthers: runtime => this.#askOthers(runtime),
+      now,
     })
     witnesses.listen({
-      heard: (state, teller) => this.#receive(state, teller),
+      heard: (state, teller, isAnswer) => this.#receive(state, teller, isAnswer),
       reached: () => this.#listener?.regained(),
       states: () => this.#known.all(),
+      find: runtime => this.find(runtime),
       changed: () => this.#updateState(),
     })
   }
@@ -162,6 +165,12 @@ export class SharedDirectory implements Directory {
     if (state === undefined && isLatest && !this.young) this.#known.missing(runtime)
   }
 
+  /** Resolves to whether anybody knows the runtime. `undefined` if there is no point in asking. */
+  #askOthers(runtime: string): Promise<boolean> | undefined {
+    if (this.state === 'lost') return undefined
+    return this.#witnesses.askAbout(runtime)?.then(() => this.#known.last(runtime) !== undefined)
+  }
+
   // Changes
 
   async ready(registration: Registration): Promise<RuntimeState> {
@@ -195,8 +204,8 @@ export class SharedDirectory implements Directory {
     return state
   }
 
-  #add(state: RuntimeState): void {
-    if (this.#known.add(state)) this.#learned(state)
+  #add(state: RuntimeState, isNews = true): void {
+    if (this.#known.add(state)) this.#learned(state, isNews)
   }
 
   async #change(operation: DirectoryChange['operation'], runtime: string, instance: string, presented: number) {
@@ -227,8 +236,8 @@ export class SharedDirectory implements Directory {
     }
   }
 
-  #learned(state: RuntimeState): void {
-    this.#witnesses.tell(state, false)
+  #learned(state: RuntimeState, isNews = true): void {
+    if (isNews) this.#witnesses.tell(state, false)
     this.#listener?.changed(state)
   }
 
@@ -238,8 +247,8 @@ export class SharedDirectory implements Directory {
 
   // What others tell
 
-  /** Another replica has told a state. */
-  #receive(state: RuntimeState, teller: string): void {
+  /** Another replica has told a state. Answers to our questions are not passed on: all others were asked as well, or can ask. */
+  #receive(state: RuntimeState, teller: string, isAnswer: boolean): void {
     const { runtime, epoch } = state
     const known = this.#known.last(runtime)
     if (epoch > MAX_REPORTED_EPOCH) return
@@ -247,7 +256,7 @@ export class SharedDirectory implements Directory {
     if (known !== undefined && epoch < known.epoch) this.#witnesses.tell(known, true)
     if (!this.#connection.isOpen) {
       const merged = merge(known, state, teller)
-      if (!isSame(known, merged)) this.#add(merged)
+      if (!isSame(known, merged)) this.#add(merged, !isAnswer)
     } else if (epoch > (known?.epoch ?? 0) && this.#known.wants(runtime)) this.#learn(state)
   }
 

@@ -4,12 +4,14 @@ import { KEEP_DEAD_MS } from './store.ts'
 
 /** What the connections to other replicas need from the directory. */
 export interface WitnessListener {
-  /** Another replica was granted an epoch, or presumes something. */
-  heard(state: RuntimeState, teller: string): void
+  /** Another replica was granted an epoch, or presumes something. `isAnswer`: it was asked about this runtime. */
+  heard(state: RuntimeState, teller: string, isAnswer: boolean): void
   /** A replica that could not be reached can be reached now. */
   reached(): void
   /** Everything that is known, for a replica that cannot learn it otherwise. */
   states(): Iterable<RuntimeState>
+  /** What is known about the runtime and may be acted on, for a replica that asks about it. */
+  find(runtime: string): RuntimeState | 'unknown' | undefined
   /** Whether all others vouch has changed. */
   changed(): void
 }
@@ -31,6 +33,11 @@ export interface Witnesses {
   vouchedUntilMs(): number
   /** Tells the others. `own`: this replica was granted the epoch, or presumes it. */
   tell(state: RuntimeState, own: boolean): void
+  /**
+   * Asks the others what they know about a runtime that this replica does not know. Resolves, in bounded time, when all have answered
+   * that can. `undefined` if there is nobody to ask.
+   */
+  askAbout(runtime: string): Promise<unknown> | undefined
 }
 
 /**
@@ -62,4 +69,6 @@ export class NoWitnesses implements Witnesses {
   }
 
   tell(): void {}
+
+  askAbout(): undefined {}
 }

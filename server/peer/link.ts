@@ -21,8 +21,8 @@ interface LinkOptions {
   readonly session: Partial<SessionOptions>
   readonly logger: Logger
   readonly now: () => number
-  /** Called with a state that the other replica tells, as text. */
-  readonly onStanding: (text: string) => void
+  /** Called with a state that the other replica tells, as text. `isAnswer`: we asked about this runtime. */
+  readonly onStanding: (text: string, isAnswer: boolean) => void
   /** Called with spans that a session there returned for attempts that were sent over this link. */
   readonly onSpans: (report: SpanReport) => void
   /** Called when exchanges can be sent there. */
@@ -38,6 +38,8 @@ const RETRY_MS = 1000
 const RETRY_DEAD_MS = 10_000
 /** Most questions without an answer. */
 const MAX_ASKED = 8
+/** How long an answer about a runtime is waited for. */
+const ABOUT_MS = 1000
 /** Replicas agree on how long ago something was, except for the time that messages take. */
 const MARGIN_MS = 1000
 /** A link whose ping has not been answered for this long gets no exchanges while another link is healthy. */
@@ -73,6 +75,8 @@ export class PeerLink {
   #number = 0
   /** When each pending question was sent. */
   readonly #asked = new Map<number, number>()
+  /** What to call when the other replica has answered about a runtime. */
+  readonly #askedAbout = new Map<string, () => void>()
   #pingedMs = 0
 
   constructor(name: string, to: HostPort, options: LinkOptions) {
@@ -216,7 +220,11 @@ export class PeerLink {
         this.#isNamed(session, socket, message.name)
         return
       case 'standing':
-        this.#options.onStanding(message.standing)
+        this.#options.onStanding(message.standing, false)
+        return
+      case 'about':
+        if (message.standing !== undefined) this.#options.onStanding(message.standing, true)
+        this.#askedAbout.get(message.runtime)?.()
         return
       case 'spans':
         this.#options.onSpans({ ...message, rttMs: message.rttMs + this.rttMs })
@@ -280,6 +288,17 @@ export class PeerLink {
     this.#options.onChange()
   }
 
+  /** Asks what it knows about the runtime. Resolves once it has answered, is no longer connected, or takes too long. */
+  async askAbout(runtime: string): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#askedAbout.set(runtime, resolve)
+    this.#say({ type: 'about', runtime })
+    const late = setTimeout(resolve, ABOUT_MS).unref()
+    await promise
+    clearTimeout(late)
+    this.#askedAbout.delete(runtime)
+  }
+
   /** The directory can be reached, so the other replica need not be asked. */
   enough(): void {
     this.#forgetTold()
@@ -337,6 +356,7 @@ export class PeerLink {
     this.#session = undefined
     this.#pingedMs = 0
     this.#forgetTold()
+    for (const answered of this.#askedAbout.values()) answered()
   }
 
   /** Tells exchanges that would go on forever to end. */

@@ -26,6 +26,8 @@ interface PeerListenerOptions {
   readonly pick: SpliceOwner['pick']
   /** The states that have changed in this many milliseconds, or all states (-1), as text. */
   readonly states: (agoMs: number) => Iterable<string>
+  /** The state of the runtime as text, if it may be acted on. */
+  readonly stateOf: (runtime: string) => string | undefined
   /** Another replica has told its name and address. We may not know it from the directory yet. */
   readonly onReplica: (name: string, address: string) => void
 }
@@ -160,6 +162,9 @@ export class PeerListener {
         guest.asks = true
         detached(this.#options.logger, 'answering another replica failed', this.#answer(session, guest, message))
         return
+      case 'about':
+        detached(this.#options.logger, 'answering another replica failed', this.#answerAbout(session, guest, message))
+        return
       case 'enough':
         guest.asks = false
         return
@@ -183,6 +188,13 @@ export class PeerListener {
       say(session, { type: 'standing', standing })
     }
     say(session, { type: 'told', number })
+  }
+
+  async #answerAbout(session: Session, { transport }: Guest, { runtime }: PeerMessage & { type: 'about' }) {
+    if (transport.full) await transport.drained()
+    if (session.closed) return
+    const standing = this.#options.stateOf(runtime)
+    say(session, { type: 'about', runtime, ...(standing === undefined ? {} : { standing }) })
   }
 
   /** With `all`, this replica was granted the state, and tells everybody. Otherwise it tells only replicas that cannot learn it elsewhere. */

@@ -13,6 +13,11 @@ export type PeerMessage =
    */
   | { readonly type: 'ask'; readonly number: number; readonly agoMs?: number }
   | { readonly type: 'told'; readonly number: number }
+  /**
+   * From the end that cannot reach the directory: what do you know about this runtime? The same message as the answer, with the state if
+   * the other end may act on it. Older replicas do not answer.
+   */
+  | { readonly type: 'about'; readonly runtime: string; readonly standing?: string }
   /** The directory can be reached again, so no more news is needed. */
   | { readonly type: 'enough' }
   /** The session behind a stream is about to end. Exchanges that would go on forever should end. */
@@ -43,6 +48,9 @@ export function parsePeerMessage(text: string): PeerMessage | undefined {
       return typeof agoMs === 'number' ? { type, number, agoMs } : { type, number }
     case 'told':
       return typeof number === 'number' ? { type, number } : undefined
+    case 'about':
+      if (typeof runtime !== 'string') return undefined
+      return typeof standing === 'string' ? { type, runtime, standing } : { type, runtime }
     case 'leave':
       return typeof stream === 'number' ? { type, stream } : undefined
     case 'spans':

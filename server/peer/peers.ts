@@ -111,6 +111,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
       logger: options.logger,
       pick: options.pick,
       states: agoMs => this.#states(agoMs),
+      stateOf: runtime => this.#stateOf(runtime),
       onReplica: (name, address) => this.#connect(name, address),
     })
     const guard = logGuard(options.logger, 'probing other replicas failed')
@@ -256,7 +257,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
       session: this.#session,
       logger: this.#logger,
       now: this.#now,
-      onStanding: text => this.#receive(text, name),
+      onStanding: (text, isAnswer) => this.#receive(text, name, isAnswer),
       onSpans: report => this.returned?.take(hopId(name), report),
       onUp: () => {
         if (this.#watching) this.#ask()
@@ -268,9 +269,9 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     })
   }
 
-  #receive(text: string, teller: string): void {
+  #receive(text: string, teller: string, isAnswer: boolean): void {
     try {
-      this.#witness?.heard(parseRuntimeState(text, this.#now()), teller)
+      this.#witness?.heard(parseRuntimeState(text, this.#now()), teller, isAnswer)
     } catch (error) {
       this.#logger.warn({ err: error }, 'a message from another replica cannot be read')
     }
@@ -307,6 +308,16 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
 
   tell(state: RuntimeState, own: boolean): void {
     this.#listener.tell(() => formatRuntimeState(state, this.#now()), own)
+  }
+
+  askAbout(runtime: string): Promise<unknown> | undefined {
+    const links = [...this.#links.values()].filter(({ usable }) => usable)
+    return links.length === 0 ? undefined : Promise.all(links.map(link => link.askAbout(runtime)))
+  }
+
+  #stateOf(runtime: string): string | undefined {
+    const state = this.#witness?.find(runtime)
+    return typeof state === 'object' ? formatRuntimeState(state, this.#now()) : undefined
   }
 
   *#states(agoMs: number): IterableIterator<string> {

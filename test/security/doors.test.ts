@@ -205,6 +205,7 @@ const DOORS: Record<string, () => Promise<Door>> = {
       logger: noLogger,
       pick: () => undefined,
       states: () => [],
+      stateOf: () => undefined,
       onReplica: () => {},
     })
     open.push(() => listener.close())

@@ -256,6 +256,7 @@ test('P1 a link to another replica', async () => {
     session: {},
     pick: () => undefined,
     states: () => [],
+    stateOf: () => undefined,
     onReplica,
     logger: noLogger,
   })

@@ -303,6 +303,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
         witnesses: {
           listen: () => {},
           tell: () => {},
+          askAbout: () => undefined,
           confirmed: sentMs => void confirmed.push(sentMs),
           watch: on => {
             isWatched = on
@@ -353,7 +354,7 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       for (const cutOff of [false, true]) {
         c.path.silent = cutOff
         told.length = 0
-        listener!.heard({ ...(state as RuntimeState), epoch: 1, active: 'one' }, 'd')
+        listener!.heard({ ...(state as RuntimeState), epoch: 1, active: 'one' }, 'd', false)
         expect(told.map(({ epoch, active }) => `${active} ${epoch}`)).toContain('two 2')
         if (!cutOff) c.path.cut()
       }

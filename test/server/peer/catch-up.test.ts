@@ -52,6 +52,7 @@ test('everything that a replica knows is told once, in slices', async () => {
     heard() {},
     reached() {},
     changed() {},
+    find: () => undefined,
     *states() {
       for (let i = 0; i < MANY; i++) {
         perTurn.set(turns, (perTurn.get(turns) ?? 0) + 1)
@@ -60,7 +61,7 @@ test('everything that a replica knows is told once, in slices', async () => {
     },
   })
   let heard = 0
-  near.listen({ heard: () => void heard++, reached() {}, changed() {}, states: () => [] })
+  near.listen({ heard: () => void heard++, reached() {}, changed() {}, states: () => [], find: () => undefined })
   await far.bind({ host: '127.0.0.1', port: 0 }, undefined)
   await near.bind({ host: '127.0.0.1', port: 0 }, undefined)
   near.watch(true)
@@ -82,6 +83,7 @@ test('a replica that does not read is told no more than it reads, and only for i
     heard() {},
     reached() {},
     changed() {},
+    find: () => undefined,
     *states() {
       for (let i = 0; i < LARGE; i++) {
         given++

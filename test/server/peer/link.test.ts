@@ -89,6 +89,7 @@ async function begin({
     logger: noLogger,
     pick: () => client,
     states: () => [],
+    stateOf: () => undefined,
     onReplica() {},
   })
   const place = await listener.listen({ host: '127.0.0.1', port: 0 })
@@ -324,6 +325,7 @@ async function leavesStrangers(tls: PeerTls): Promise<void> {
     logger: noLogger,
     pick: () => undefined,
     states: () => [],
+    stateOf: () => undefined,
     onReplica() {},
   })
   const { port } = await listener.listen({ host: '127.0.0.1', port: 0 })

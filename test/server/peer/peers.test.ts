@@ -2,12 +2,16 @@
 
 import { once } from 'node:events'
 import { createServer } from 'node:net'
-import { afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { createServer as createTlsServer, type TLSSocket } from 'node:tls'
+import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { createReplicaCertificate } from '../../../certs/index.ts'
 import { formatAddress } from '../../../protocol/base/host-port.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
+import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
+import type { RuntimeState } from '../../../server/directory/directory.ts'
 import { Peers } from '../../../server/peer/peers.ts'
-import type { PeerTls } from '../../../server/peer/tls.ts'
+import { type PeerTls, peerTlsOptions } from '../../../server/peer/tls.ts'
+import { PeerTransport } from '../../../server/peer/transport.ts'
 import { until } from '../../support/until.ts'
 import { makeWorld } from '../fixture.ts'
 
@@ -28,7 +32,7 @@ afterEach(async () => {
 async function start(replica: string): Promise<Peers> {
   const bytes = { bufferBytes: 1_000_000, bufferBytesPerRuntime: 1_000_000, maxWindowBytes: 1_000_000 }
   const peers = new Peers({ replica, tls, leaseMs: LEASE_MS, logger: noLogger, pick: () => undefined, ...bytes })
-  peers.listen({ heard() {}, reached() {}, changed() {}, states: () => [] })
+  peers.listen({ heard() {}, reached() {}, changed() {}, states: () => [], find: () => undefined })
   await peers.bind({ host: '127.0.0.1', port: 0 }, undefined)
   closing.push(() => peers.close())
   return peers
@@ -102,4 +106,91 @@ test("a replica at a predecessor's address keeps no connection to itself", async
   // Again, because the answer carried another name: its own.
   await until(() => calls >= began + 2)
   expect(near.stats()).toMatchObject({ connected: 0, known: 1 })
+})
+
+describe('a replica that is asked about a runtime', () => {
+  afterEach(() => {
+    vi.useRealTimers()
+  })
+
+  const stateOf = (runtime: string): RuntimeState => ({
+    ...{ runtime, epoch: 3, active: 'one', version: 1, changedMs: 0 },
+    instances: new Map([['one', { epoch: 3, replicas: ['far'] }]]),
+  })
+
+  /** A replica, and what it hears as answers. */
+  async function startNear(...others: readonly { name: string; address: string }[]) {
+    const near = await start('near')
+    const heard: string[] = []
+    near.listen({
+      heard: ({ runtime, epoch, active }, teller, isAnswer) =>
+        void heard.push(`${runtime}: ${active} ${epoch} ${teller} ${isAnswer}`),
+      ...{ reached() {}, changed() {}, states: () => [], find: () => undefined },
+    })
+    near.confirmed(
+      0,
+      others.map(other => ({ ...other, leftMs: LEASE_MS })),
+    )
+    await until(() => near.stats().connected === others.length)
+    return { near, heard }
+  }
+
+  /** A replica that says its name, and then handles messages in its own way. */
+  async function stub(
+    onMessage: (text: string, socket: TLSSocket) => void,
+  ): Promise<{ name: string; address: string }> {
+    const server = createTlsServer({ ...peerTlsOptions(tls), rejectUnauthorized: true }, socket => {
+      const session = createSession(new PeerTransport(socket), {
+        role: 'server',
+        onControl: text => onMessage(text, socket),
+      })
+      session.control({ type: 'replica', name: 'stub', address: '' })
+      closing.push(() => socket.destroy())
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    closing.push(() => server.close())
+    const { port } = server.address() as { port: number }
+    return { name: 'stub', address: formatAddress({ host: '127.0.0.1', port }) }
+  }
+
+  test('tells what it may act on, and nothing else', async () => {
+    const far = await start('far')
+    const known: Record<string, RuntimeState | 'unknown'> = { demo: stateOf('demo'), doubtful: 'unknown' }
+    far.listen({ heard() {}, reached() {}, changed() {}, states: () => [], find: runtime => known[runtime] })
+    const { near, heard } = await startNear({ name: 'far', address: far.address })
+    await Promise.all(['demo', 'doubtful', 'nobody'].map(runtime => near.askAbout(runtime)))
+    expect(heard).toEqual(['demo: one 3 far true'])
+  })
+
+  test('and is older, and does not know the question, is not waited for long', async () => {
+    const messages: unknown[] = []
+    const old = await stub(text => void messages.push(JSON.parse(text)))
+    const { near, heard } = await startNear(old)
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    let isAnswered = false
+    const answers = near.askAbout('demo')!.then(() => {
+      isAnswered = true
+    })
+    await until(() => messages.length === 2)
+    expect([messages[1], isAnswered]).toEqual([{ type: 'about', runtime: 'demo' }, false])
+    await vi.advanceTimersByTimeAsync(1000)
+    await answers
+    expect([heard, near.stats().connected]).toEqual([[], 1])
+  })
+
+  test('and disappears is not waited for', async () => {
+    const dying = await stub((text, socket) => {
+      if (text.includes('about')) socket.destroy()
+    })
+    const { near } = await startNear(dying)
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    await near.askAbout('demo')
+    expect(near.stats().connected).toBe(0)
+  })
+
+  test('is nobody, if none is connected', async () => {
+    const { near } = await startNear()
+    expect(near.askAbout('demo')).toBeUndefined()
+  })
 })

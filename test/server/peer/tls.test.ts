@@ -28,6 +28,7 @@ beforeAll(async () => {
     session: {},
     pick: () => undefined,
     states: () => [],
+    stateOf: () => undefined,
     onReplica: () => {},
     logger: { ...noLogger, warn: (_, message) => void warnings.push(message) },
   })
