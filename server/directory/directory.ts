@@ -85,7 +85,10 @@ export interface Directory {
    * nobody knows the runtime.
    */
   find(runtime: string): RuntimeState | 'unknown' | undefined
-  /** Asks the directory. Resolves, in bounded time, to what `find` says then. */
+  /**
+   * Asks the directory. Resolves, in bounded time, to what `find` says then, or to `undefined` if the directory cannot say and none of the
+   * other replicas knows the runtime.
+   */
   refresh(runtime: string): Promise<RuntimeState | 'unknown' | undefined>
   /**
    * An instance has a live session here: its routes are loaded, and a ping was answered. A new instance becomes active with a new

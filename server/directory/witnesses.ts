@@ -70,5 +70,7 @@ export class NoWitnesses implements Witnesses {
 
   tell(): void {}
 
-  askAbout(): undefined {}
+  askAbout(): Promise<unknown> | undefined {
+    return undefined
+  }
 }
