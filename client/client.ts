@@ -9,6 +9,8 @@ import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import type { Notice } from '../protocol/wire/control.ts'
 import { MAX_DURATION_MS } from '../protocol/wire/control.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
+import { createBufferBudget } from '../protocol/wire/yamux/budget.ts'
+import type { SessionOptions } from '../protocol/wire/yamux/session.ts'
 import { Causes } from './causes.ts'
 import { readOwnClaims } from './claims.ts'
 import { Backoff } from './dial/backoff.ts'
@@ -60,6 +62,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   /** All sessions, including those that drain, with the index of their connection. */
   readonly #sessions = new Map<ClientSession, number>()
   readonly #sockets: OpenWebSockets
+  /** Limits of each session, and the one that they share. */
+  readonly #sessionOptions: Partial<SessionOptions>
   /** Guards work outside the sessions. A failure is logged and ends nothing. */
   readonly guard: Guard
   readonly #stop = new AbortController()
@@ -94,7 +98,13 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.#events.onAll(options.on ?? {})
     const { inspect = 'off' } = options
     this.inspector = inspect === 'off' ? undefined : new RingInspector(inspect, this.logger)
+    const { connections, limits } = this.#settings
+    // A server may make us open more sessions by asking us to leave others, but they share what those in service may hold.
+    const processBudget = createBufferBudget(connections * limits.sessionBufferBytes)
+    this.#sessionOptions = { ...options.limits, processBudget }
     this.#exchanges = new Exchanges({
+      // Sessions that are left may be as full as those in service.
+      maxLive: 2 * connections * limits.maxStreams,
       inspect: this.inspector?.layer,
       target: this.#target.handler,
       layers: options.layers ?? [],
@@ -258,7 +268,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     const hello = { ...this.#settings.hello, ...this.#publish(), lastEpoch: this.#epoch, connection }
     const session: ClientSession = new ClientSession(webSocketTransport(socket), localAddress, hello, {
       logger: this.logger,
-      session: this.#options.limits ?? {},
+      session: this.#sessionOptions,
       tracing: this.#settings.tracing,
       accept: (stream, view) => this.#exchanges.accept(stream, view),
       onStanding: (epoch, active) => this.#standing(epoch, active),

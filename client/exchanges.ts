@@ -48,6 +48,8 @@ export interface SessionView {
 interface ExchangesOptions {
   readonly target: Handler
   readonly seen: SeenExchanges
+  /** Most exchanges in progress, over all sessions. Further ones are refused. */
+  readonly maxLive: number
   /** Rules for error answers of targets other than a router, longest path first. */
   readonly cors: readonly CorsRule[]
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
@@ -105,6 +107,7 @@ export class Exchanges {
     response: ResponseSink,
     session: SessionView,
   ): RequestSink | RefusalCode {
+    if (this.live >= this.#options.maxLive) return 'overloaded'
     const refusal = isSafe(request.method) ? undefined : this.#options.seen.begin(preamble.exchangeId, preamble.attempt)
     if (refusal !== undefined) return refusal
     request.runtime = session.runtime

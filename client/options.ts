@@ -130,6 +130,7 @@ export interface Announcement {
 /** The options, checked and completed with defaults. */
 export interface ResolvedClientOptions extends LimitValues<typeof CONNECT_LIMITS> {
   readonly servers: readonly URL[]
+  readonly limits: LimitValues<typeof CLIENT_SESSION_LIMITS>
   readonly audience: string
   readonly logger: Logger
   readonly random: () => number
@@ -150,7 +151,7 @@ export function checkOptions(options: ClientOptions, announcement: Announcement)
   if (typeof token === 'string') checkToken(token)
   const times = resolveLimits(CONNECT_LIMITS, options)
   resolveLimits(BACKOFF_LIMITS, options.backoff, 'backoff')
-  resolveLimits(CLIENT_SESSION_LIMITS, options.limits, 'limits')
+  const limits = resolveLimits(CLIENT_SESSION_LIMITS, options.limits, 'limits')
   if (proxy !== undefined && proxy !== '') parseProxy(proxy)
   if (options.caOnly === true && options.ca === undefined)
     throw new TypeError('caOnly needs ca: nothing would be trusted')
@@ -165,6 +166,7 @@ export function checkOptions(options: ClientOptions, announcement: Announcement)
   return {
     servers,
     ...times,
+    limits,
     audience: options.audience ?? 'sallyport',
     tracing: options.tracing === 'server' ? 'server' : resolveTracing(options.tracing),
     logger: safeLogger(options.logger),

@@ -127,6 +127,40 @@ describe('a server that asks us to leave each session at once', () => {
   })
 })
 
+describe('a server that fills each session and then asks us to leave it', () => {
+  const target = ({ url }: Request) =>
+    url.endsWith('/served') ? new Response('served') : new Promise<Response>(() => {})
+
+  it('makes us hold no more bytes than the sessions in service may', async () => {
+    const sessionBufferBytes = 128 * 1024
+    const { server, tunnel } = await begin({ target, random: () => 0, limits: { sessionBufferBytes } })
+    const held = () => tunnel.stats().sessions.reduce((sum, { bufferedBytes }) => sum + bufferedBytes, 0)
+    for (let i = 0; i < 4; i++) {
+      const session = await server.serve()
+      const exchange = session.exchange({ method: 'POST', bodyBytes: 100_000 })
+      exchange.request.requestData(Buffer.alloc(64 * 1024))
+      await at(() => tunnel.stats().exchanges.total === i + 1 && held() > 0, 'the request has come')
+      session.send(drain)
+    }
+    await server.serve()
+    await at(() => tunnel.stats().exchanges.live < 4, 'the oldest or largest was given up')
+    expect(held()).toBeLessThanOrEqual(sessionBufferBytes)
+  })
+
+  it('makes us begin no more exchanges than twice as many as the sessions in service may have', async () => {
+    const { server, tunnel } = await begin({ target, random: () => 0, limits: { maxStreams: 4 } })
+    for (let i = 0; i < 2; i++) {
+      const session = await server.serve()
+      for (let n = 0; n < 4; n++) session.exchange()
+      await at(() => tunnel.stats().exchanges.live === 4 * (i + 1), 'the requests have come')
+      session.send(drain)
+    }
+    const refused = (await server.serve()).exchange({ path: '/served' }).head$.promise
+    await expect(refused).rejects.toMatchObject({ refusal: 'overloaded', unprocessed: true })
+    expect(tunnel.stats().exchanges).toEqual({ live: 8, total: 8 })
+  })
+})
+
 describe('a server that mistakes us for another runtime', () => {
   it('is left, reported, and tried again later', async () => {
     const { server, tunnel, lines } = await begin()
