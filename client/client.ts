@@ -229,6 +229,12 @@ export class Client implements Tunnel, SessionKeeperOwner {
     return false
   }
 
+  isAlone(session: ClientSession): boolean {
+    const connection = this.#sessions.get(session)
+    for (const [other, index] of this.#sessions) if (other !== session && index === connection) return false
+    return true
+  }
+
   #announcement(): Announcement {
     const { cors } = this.#options
     return { ...this.#target.announcement(), ...(cors !== undefined && { cors: [...cors] }) }

@@ -24,6 +24,8 @@ export interface SessionKeeperOwner {
   dial(turn: number): Promise<Dialled>
   /** Whether another connection has a session with this replica. */
   hasReplica(replica: string, connection: number): boolean
+  /** Whether it is the only open session of its connection. */
+  isAlone(session: ClientSession): boolean
   /** Whether the inbox rules have changed since this session told the server. */
   isOutdated(session: ClientSession): boolean
   openSession(dialled: Dialled, connection: number, listener: SessionListener): ClientSession
@@ -89,6 +91,8 @@ export class SessionKeeper {
   /** Shortens the current wait to at most this many milliseconds. */
   #hurry: ((ms: number) => void) | undefined
   #moveTimer: NodeJS.Timeout | undefined
+  /** Whether it dials for a session that is to replace the one in service. */
+  #isDialling = false
   #onMoved: ((move: Move) => void) | undefined
 
   constructor(index: number, owner: SessionKeeperOwner, backoff: Backoff) {
@@ -194,9 +198,15 @@ export class SessionKeeper {
     })
   }
 
-  /** Replaces an outdated session at once. One that is still being opened is replaced when it is ready. */
+  /**
+   * Replaces an outdated session at once, unless it has replaced another one that has not ended: if the rules keep changing, the server
+   * would get more and more sessions. One that is still being opened is replaced some time after it is ready.
+   */
   renew(): void {
-    if (this.current?.state === 'ready') this.#moveNow(this.current)
+    const { current } = this
+    if (current?.state !== 'ready') return
+    if (!this.#isDialling && this.#owner.isAlone(current)) this.#moveNow(current)
+    else if (this.#moveTimer === undefined) this.#moveLater(current)
   }
 
   /**
@@ -205,8 +215,12 @@ export class SessionKeeper {
    */
   #moveLater(session: ClientSession, again = false): void {
     clearTimeout(this.#moveTimer)
+    this.#moveTimer = undefined
     if (!this.#shouldMove(session)) return
-    const due = this.#owner.guard(() => this.#moveNow(session))
+    const due = this.#owner.guard(() => {
+      this.#moveTimer = undefined
+      this.#moveNow(session)
+    })
     this.#moveTimer = setTimeout(due, this.#backoff.move(again))
     this.#moveTimer.unref()
   }
@@ -225,9 +239,11 @@ export class SessionKeeper {
    * if there is none, keeps `old`.
    */
   async #move(old: ClientSession): Promise<void> {
-    if (this.current !== old || !this.#shouldMove(old)) return
+    if (this.#isDialling || this.current !== old || !this.#shouldMove(old)) return
     const stays = () => this.current === old && !this.#owner.signal.aborted
+    this.#isDialling = true
     const dialled = await this.#owner.dial(this.index + this.attempts++).catch(messageOf)
+    this.#isDialling = false
     if (typeof dialled === 'string') {
       if (stays()) this.#moveAgain(old, dialled)
       return

@@ -2,6 +2,7 @@ import { generateKeyPairSync } from 'node:crypto'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEvents } from '../../client/index.ts'
 import { functionTarget } from '../../client/targets/function.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
 import { CLOSE } from '../../protocol/wire/transport.ts'
 import { createRouter } from '../../router/index.ts'
 import { until } from '../support/until.ts'
@@ -437,6 +438,48 @@ describe('changed rules of the target', () => {
     expect((await open.answer()).text).toBe('whole')
     await old.closed
     expect(server.sessions).toHaveLength(2)
+  })
+
+  it('that keep changing bring no more sessions while an old one still serves', async () => {
+    const server = await fake()
+    const router = createRouter({ routes: table('first') })
+    const target = { handler: functionTarget(() => new Promise(() => {})), inbox: () => router.inbox() }
+    const tunnel = startTunnel(optionsFor(server, { target }))
+    const change = (name: string) => {
+      router.reload(table(name))
+      tunnel.republish()
+      return tunnel.stats().connections[0]?.attempts
+    }
+    const old = await server.serve()
+    await tunnel.connected()
+    const open = old.exchange()
+    expect([change('second'), change('third')]).toEqual([2, 2])
+    const fresh = await server.serve()
+    expect(fresh.hello?.inbox).toMatchObject([{ route: 'third' }])
+    await old.receive('drain')
+    expect(change('fourth')).toBe(2)
+    old.send({ type: 'drained', lastStream: open.streamId })
+    open.request.requestAbort(new SallyportError('cancelled'))
+    await old.closed
+    expect(change('fifth')).toBe(3)
+    expect((await server.serve()).hello?.inbox).toMatchObject([{ route: 'fifth' }])
+  })
+
+  it('that change again while an old session still serves reach the server later', async () => {
+    const server = await fake()
+    const router = createRouter({ routes: table('first') })
+    const target = { handler: functionTarget(() => new Promise(() => {})), inbox: () => router.inbox() }
+    const tunnel = startTunnel(optionsFor(server, { target, backoff: { ...quick, moveMs: 10 } }))
+    const old = await server.serve()
+    await tunnel.connected()
+    old.exchange()
+    for (const name of ['second', 'third']) {
+      router.reload(table(name))
+      tunnel.republish()
+      const fresh = await server.serve()
+      expect(fresh.hello?.inbox).toMatchObject([{ route: name }])
+      await until(() => tunnel.stats().sessions.at(-1)?.state === 'ready')
+    }
   })
 
   it('bring a warning, once each, if webhooks cannot be kept for want of a key', async () => {
