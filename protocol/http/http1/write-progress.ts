@@ -33,7 +33,7 @@ export class WriteProgress {
 }
 
 /** Bytes that wait in the kernel's or libuv's queue, if the socket reports them. A change counts as progress, too. */
-function queuedInHandle(socket: Duplex): number {
+export function queuedInHandle(socket: Duplex): number {
   const handle = (socket as { _handle?: { writeQueueSize?: number } })._handle
   return handle?.writeQueueSize ?? 0
 }

@@ -24,8 +24,8 @@ import { StreamReader, StreamWriter } from './stream-body.ts'
 
 const { NGHTTP2_NO_ERROR } = constants
 
-/** Bytes of a head, including its frames. */
-export const HEAD_BYTES = 20 * 1024
+/** The most that frames and encoding add to the bytes of a head. */
+export const HEAD_OVERHEAD_BYTES = 4 * 1024
 /** The most overhead that frames a piece of a body: header and padding. */
 const FRAME_BYTES = 9 + 256
 
@@ -121,8 +121,9 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   /** Bytes on the wire that this exchange accounts for: its head, its body, and their framing. */
   get received(): number {
     // Bytes that wait unread in the session, or are dropped with the stream, never reach the reader.
-    const unread = this.request.bodyBytes === 0 && !this.request.upgrade ? 0 : 3 * this.#limits.http2WindowBytes
-    return HEAD_BYTES + unread + this.#reader.bytes + this.#reader.frames * FRAME_BYTES
+    const { headBytes, http2WindowBytes } = this.#limits
+    const unread = this.request.bodyBytes === 0 && !this.request.upgrade ? 0 : 3 * http2WindowBytes
+    return headBytes + HEAD_OVERHEAD_BYTES + unread + this.#reader.bytes + this.#reader.frames * FRAME_BYTES
   }
 
   // Request
@@ -337,7 +338,9 @@ export class Http2ServerExchange implements ResponseSink, Failing {
       if (this.#writer.waiting > 0) breakStream(this.#stream)
       return
     }
-    if (this.#headSent || this.#failed || error.reason === 'cancelled') {
+    if (this.#isWhole && error.reason !== 'cancelled') {
+      this.responseEnd([])
+    } else if (this.#headSent || this.#failed || error.reason === 'cancelled') {
       this.#responseEnded = true
       if (error.reason === 'cancelled') cancelStream(this.#stream)
       else breakStream(this.#stream)
@@ -345,6 +348,11 @@ export class Http2ServerExchange implements ResponseSink, Failing {
       this.#failed = true
       answerProblem(this, this.request, error, this.#context.corsOf?.(this.request))
     }
+  }
+
+  /** The response is complete for the caller, whatever its upstream does next. */
+  get #isWhole(): boolean {
+    return this.#headSent && !this.#awaitsTrailers && this.#responseLeft === 0
   }
 
   /** Our own end rejected the response, so the upstream is notified as well. */

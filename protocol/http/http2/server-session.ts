@@ -12,12 +12,13 @@ import { TokenBucket } from '../../base/token-bucket.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import type { ManagedConnection } from '../connection-set.ts'
 import type { Http1ServerOptions } from '../http1/server-connection.ts'
+import { queuedInHandle } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { unreadRequest } from '../unread-request.ts'
 import { Faults } from './faults.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { breakStream } from './reset.ts'
-import { HEAD_BYTES, Http2ServerExchange, type Http2SessionContext } from './server-exchange.ts'
+import { HEAD_OVERHEAD_BYTES, Http2ServerExchange, type Http2SessionContext } from './server-exchange.ts'
 import { SharedStrings } from './shared-strings.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
@@ -102,7 +103,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     // A caller that closes its half of the connection no longer wants the session, whatever still waits for it.
     socket.allowHalfOpen = false
     const guard = guardWith(error => this.threw(error))
-    const onEnd = guard(() => this.destroy())
+    const onEnd = guard(() => this.#leave())
     socket.once('end', onEnd)
     const session = performServerHandshake(socket, sessionOptions(this.#limits))
     this.#session = session
@@ -188,7 +189,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
   /** The stream ended before its request was started. */
   #dropped(stream: ServerHttp2Stream): void {
     stream.resume()
-    if (!this.#closed) this.#ended(stream, HEAD_BYTES)
+    if (!this.#closed) this.#ended(stream, this.#limits.headBytes + HEAD_OVERHEAD_BYTES)
   }
 
   #begin(arrival: Arrival): void {
@@ -283,7 +284,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
    * has just connected may send its request first, since many do not reconnect if they could send nothing.
    */
   close(patienceMs = 0): void {
-    if (this.#closed) return
+    if (this.#session.destroyed) return
     if (patienceMs === 0) {
       this.#session.close()
       return
@@ -299,6 +300,13 @@ class Http2ServerSession implements ManagedConnection, Failing {
   }
 
   destroy(): void {
+    if (this.#closed) return
+    this.#socket.destroy()
+    this.#session.destroy()
+  }
+
+  /** Ends the session, and the connection once the caller has taken what was sent. */
+  #leave(): void {
     if (this.#closed) return
     this.#session.destroy()
     if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
@@ -325,7 +333,11 @@ class Http2ServerSession implements ManagedConnection, Failing {
     return due(this.#leftAt, this.#limits.drainMs, now, this.#onLeft)
   }
 
-  readonly #onLeft = (): void => resetSocket(this.#socket)
+  /** What the kernel has taken may still be on its way to a caller that reads slowly. */
+  readonly #onLeft = (): void => {
+    if (queuedInHandle(this.#socket) > 0) resetSocket(this.#socket)
+    else this.#socket.destroy()
+  }
 
   /**
    * Node does not show us frames such as window updates. We count them as the remainder: bytes that no exchange accounts for, less
@@ -352,7 +364,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     const left = timeLeft(this.#idleSince, keepAliveMs, now)
     if (left > 0) return left
     // A peer that left streams half sent is gone once the same time has passed again.
-    if (now - this.#idleSince > 2 * keepAliveMs) this.destroy()
+    if (now - this.#idleSince > 2 * keepAliveMs) this.#leave()
     else this.close()
     return keepAliveMs
   }

@@ -1,0 +1,184 @@
+import { once } from 'node:events'
+import { connect } from 'node:http2'
+import { afterEach, describe, expect, test } from 'vitest'
+import { SallyportError } from '../../../../protocol/base/errors.ts'
+import type { Handler } from '../../../../protocol/exchange.ts'
+import type { HttpLimits } from '../../../../protocol/http/limits.ts'
+import { type Listener, listen } from '../../../../protocol/http/listener.ts'
+import { END_HEADERS, END_STREAM, frame, head, PREFACE, TYPE, uint32 } from '../../../support/http2-frames.ts'
+import { until } from '../../../support/until.ts'
+import { call, ok, type RawPeer, recorder } from '../http1/raw.ts'
+
+const open: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close()
+})
+
+async function serve(handler: Handler, limits?: Partial<HttpLimits>): Promise<Listener> {
+  const listener = await listen({ port: 0, handler, limits })
+  open.push(() => listener.close({ graceMs: 0 }))
+  return listener
+}
+
+/** A caller that has sent one request, and whose windows have room for any answer. */
+async function request(listener: Listener): Promise<RawPeer> {
+  const peer = await call(listener.address.port, { allowHalfOpen: true })
+  open.push(() => peer.socket.destroy())
+  const wide = Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 30)])
+  peer.send(PREFACE)
+  peer.send(frame(TYPE.settings, 0, 0, wide))
+  peer.send(frame(TYPE.window, 0, 0, uint32(2 ** 30)))
+  peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
+  return peer
+}
+
+/** Answers with `bytes` as fast as they leave. `given`: how many answers have been given completely. */
+function giver(bytes: number): { handler: Handler; given: number } {
+  const all = { handler: give, given: 0 }
+  return all
+  function give(...[, response]: Parameters<Handler>): ReturnType<Handler> {
+    let left = bytes
+    let credit = 64 * 1024
+    const go = () => {
+      while (left > 0 && credit > 0) {
+        const chunk = Buffer.alloc(Math.min(left, 16 * 1024), 'z')
+        left -= chunk.length
+        credit -= chunk.length
+        response.responseData(chunk)
+      }
+      if (left > 0) return
+      left = Number.POSITIVE_INFINITY
+      all.given++
+      response.responseEnd([])
+    }
+    response.responseHead({ status: 200, headers: [], bodyBytes: bytes })
+    setImmediate(go)
+    return {
+      requestData() {},
+      requestEnd() {},
+      requestAbort() {},
+      responseConsumed(bytes) {
+        credit += bytes
+        if (left !== Number.POSITIVE_INFINITY) go()
+      },
+    }
+  }
+}
+
+const LEAVE = frame(TYPE.goaway, 0, 0, Buffer.alloc(8))
+/** More than the kernel takes for a caller that reads nothing. */
+const HUGE_BYTES = 64 * 1024 * 1024
+
+describe('a listener that closes', () => {
+  test('lets requests in progress end while the connection of another caller is already over', async () => {
+    const { handler, seen } = recorder(({ request, response }) => request.path === '/attack' && ok(response))
+    const listener = await serve(handler)
+    const over = await request(listener)
+    await until(() => seen.length === 1)
+    over.send(LEAVE)
+    await over.end()
+    const caller = await call(listener.address.port)
+    caller.send('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+    await until(() => seen.length === 2)
+    const closed = listener.close({ graceMs: 1000 })
+    ok(seen[1]!.response)
+    await caller.saying('ok')
+    await closed
+    expect(listener.connections).toBe(0)
+  })
+
+  test.each(['keeps its half open', 'reads nothing'])('cuts a caller that %s when the grace is over', async what => {
+    const answers = giver(what === 'reads nothing' ? HUGE_BYTES : 2)
+    const listener = await serve(answers.handler, { drainMs: 0 })
+    const peer = await request(listener)
+    if (what === 'reads nothing') peer.socket.pause()
+    else await until(() => answers.given === 1)
+    await listener.close({ graceMs: 50 })
+    expect(listener.connections).toBe(0)
+  })
+})
+
+describe('a caller that reads slowly', () => {
+  const BYTES = 1024 * 1024
+
+  test.each(['is idle', 'ends with its listener'])('gets all of its answer after its connection %s', async how => {
+    const answers = giver(BYTES)
+    const listener = await serve(answers.handler, { drainMs: 20, keepAliveMs: how === 'is idle' ? 1500 : 60_000 })
+    const peer = await request(listener)
+    peer.socket.pause()
+    await until(() => answers.given === 1)
+    if (how !== 'is idle') void listener.close({ graceMs: 60_000 })
+    await until(() => listener.connections === 0)
+    peer.socket.resume()
+    const text = await peer.end()
+    expect(peer.error).toBeUndefined()
+    expect(text.split('z').length - 1).toBe(BYTES)
+  })
+})
+
+test('large heads within the limit are no flood', async () => {
+  const { handler, seen } = recorder(({ response }) => ok(response))
+  const listener = await serve(handler, { headBytes: 40 * 1024, http2ControlBytes: 1024 })
+  const session = connect(`http://127.0.0.1:${listener.address.port}`)
+  open.push(() => session.destroy())
+  let goaway: number | undefined
+  session.on('goaway', code => {
+    goaway = code
+  })
+  session.on('error', () => {})
+  const many = { ':path': '/', ':authority': 'a', 'x-large': '~'.repeat(39 * 1024) }
+  for (let i = 0; i < 20; i++)
+    session
+      .request(many)
+      .on('error', () => {})
+      .resume()
+  await until(() => seen.length === 20)
+  const quiet = session.request({ ':path': '/', ':authority': 'a' })
+  await once(quiet.resume(), 'close')
+  // Long enough for a check of the session's control bytes.
+  await new Promise(resolve => setTimeout(resolve, 2500))
+  expect(goaway).toBeUndefined()
+})
+
+describe('an upstream that breaks off behind its answer', () => {
+  test.each([
+    ['the head of HEAD', 'HEAD', 200, '', 0],
+    ['a 204', 'POST', 204, '', 0],
+    ['a 304', 'GET', 304, '', 0],
+    ['a body of known length', 'GET', 200, 'ok', 2],
+  ])('%s is whole', async (_what, method, status, body, bodyBytes) => {
+    expect(await answered(method, status, body, bodyBytes)).toEqual([status, body, 0])
+  })
+
+  test.each([
+    ['a body that is not whole', 'o', 2, []],
+    ['a body of unknown length', 'ok', -1, []],
+    ['a body whose trailers are announced', 'ok', 2, ['trailer', 'grpc-status']],
+  ])('%s is a reset', async (_what, body, bodyBytes, headers) => {
+    expect(await answered('GET', 200, body, bodyBytes, headers)).toEqual([200, body, 2])
+  })
+
+  async function answered(method: string, status: number, body: string, bodyBytes: number, headers: string[] = []) {
+    const { handler, seen } = recorder(() => {})
+    const listener = await serve(handler)
+    const session = connect(`http://127.0.0.1:${listener.address.port}`)
+    open.push(() => session.destroy())
+    const whole = { endStream: method !== 'POST' }
+    const stream = session.request({ ':path': '/', ':authority': 'a', ':method': method }, whole)
+    let text = ''
+    stream.on('data', chunk => {
+      text += chunk
+    })
+    stream.on('error', () => {})
+    await until(() => seen.length === 1)
+    const { response } = seen[0]!
+    response.responseHead({ status, headers, bodyBytes })
+    if (body !== '') response.responseData(Buffer.from(body))
+    const closed = new Promise(resolve => stream.once('close', resolve))
+    const [head] = await once(stream, 'response')
+    await until(() => text === body)
+    response.responseAbort(new SallyportError('upstream-broken'))
+    await closed
+    return [head[':status'], text, stream.rstCode]
+  }
+})
