@@ -160,7 +160,8 @@ class MountedResponse implements ResponseSink, Failing {
     this.#limits = { ...DEFAULT_HTTP_LIMITS, ...limits }
     this.#request = request
     this.#response = response
-    response.once('close', guardWith(error => this.threw(error))(this.#onClose))
+    const guard = guardWith(error => this.threw(error))
+    response.once('close', guard(this.#onClose))
   }
 
   connect(sink: RequestSink, hasBody: boolean): void {
