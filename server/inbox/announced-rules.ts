@@ -15,7 +15,8 @@ import type { Contents, InboxStore } from './store.ts'
 export const RULES_MS: number = 30 * 86_400_000
 /** Unchanged rules are written again only after this time. */
 const RULES_FRESH_MS = 86_400_000
-const MAX_RUNTIMES = 10_000
+/** Those whose rules were written longest ago are forgotten first. */
+const MAX_RUNTIMES = 50_000
 
 interface AnnouncedRulesParts {
   readonly store: InboxStore
@@ -25,6 +26,7 @@ interface AnnouncedRulesParts {
   /** Webhooks of clients without a key may be stored unencrypted. */
   readonly plaintext: boolean
   readonly logger: Logger
+  readonly maxRuntimes?: number | undefined
   /** Ms since 1970. */
   readonly now: () => number
   /** Whether the runtime has a session, at any server. */
@@ -54,8 +56,8 @@ interface VerifiedRow {
 interface RuntimeRules {
   readonly rules: Rules
   readonly hosts: readonly string[]
-  /** `undefined` if webhooks are stored unencrypted. */
-  readonly sealer: ClientSealer | undefined
+  /** Returns `undefined` if webhooks are stored unencrypted. */
+  readonly sealer: () => ClientSealer | undefined
   /** The rules as stored. `undefined` if the client withdrew them, and the store must still delete them. */
   readonly text: string | undefined
   /** A client announced them here. Otherwise they come from the store. */
@@ -66,6 +68,8 @@ interface RuntimeRules {
 
 export class AnnouncedRules {
   readonly #parts: AnnouncedRulesParts
+  readonly #maxRuntimes: number
+  /** Those that were written longest ago come first. */
   readonly #byRuntime = new AgedMap<RuntimeRules>()
   /** Stored rules without a valid MAC, by runtime. */
   #unproven = new Map<string, StoredRow>()
@@ -74,6 +78,7 @@ export class AnnouncedRules {
 
   constructor(parts: AnnouncedRulesParts) {
     this.#parts = parts
+    this.#maxRuntimes = parts.maxRuntimes ?? MAX_RUNTIMES
   }
 
   /** Runtimes whose stored rules are ignored. */
@@ -87,7 +92,13 @@ export class AnnouncedRules {
     const rule = known?.rules.find(request)
     // Webhooks for a host of its own are kept only if the runtime's token names the host, whatever the directory says.
     const isOwnHost = request.ownHost === undefined || known?.hosts.includes(request.ownHost) === true
-    return known === undefined || rule === undefined || !isOwnHost ? undefined : { rule, sealer: known.sealer }
+    if (known === undefined || rule === undefined || !isOwnHost) return undefined
+    try {
+      return { rule, sealer: known.sealer() }
+    } catch (error) {
+      this.#logUnreadable(request.runtime!, error)
+      return undefined
+    }
   }
 
   /**
@@ -114,8 +125,8 @@ export class AnnouncedRules {
     const made = this.#rulesOf(runtime, rules)
     const now = this.#parts.now()
     const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
-    this.#byRuntime.putWithin(MAX_RUNTIMES, runtime, {
-      ...{ rules: made, hosts, sealer, text, announced: true },
+    this.#byRuntime.putWithin(this.#maxRuntimes, runtime, {
+      ...{ rules: made, hosts, sealer: () => sealer, text, announced: true },
       savedAt: isFresh ? known.savedAt : 0,
     })
     if (!isFresh) this.#save(runtime, text)
@@ -126,7 +137,7 @@ export class AnnouncedRules {
     const known = this.#byRuntime.get(runtime)
     if (known?.text === undefined || isDeepStrictEqual(known.hosts, hosts)) return
     const text = JSON.stringify({ ...(JSON.parse(known.text) as StoredRules), hosts })
-    this.#byRuntime.putWithin(MAX_RUNTIMES, runtime, { ...known, hosts, text, savedAt: 0 })
+    this.#byRuntime.putWithin(this.#maxRuntimes, runtime, { ...known, hosts, text, savedAt: 0 })
     this.#save(runtime, text)
   }
 
@@ -174,12 +185,16 @@ export class AnnouncedRules {
       const { key, shared = false, rules: announced, hosts = [] } = JSON.parse(text) as StoredRules
       if (key === undefined && !this.#parts.plaintext) return
       const rules = new Rules(announced, this.#parts.maxAgeMs)
-      const sealer = sealerOf(key, shared)
-      this.#byRuntime.putWithin(MAX_RUNTIMES, runtime, { rules, hosts, sealer, text, announced: false, savedAt })
+      const sealer = memoized(() => sealerOf(key, shared))
+      this.#byRuntime.putWithin(this.#maxRuntimes, runtime, { rules, hosts, sealer, text, announced: false, savedAt })
     } catch (error) {
-      const err = { message: (error as Error).message }
-      this.#parts.logger.error({ runtime, err }, 'the stored rules of a runtime cannot be read')
+      this.#logUnreadable(runtime, error)
     }
+  }
+
+  #logUnreadable(runtime: string, error: unknown): void {
+    const err = { message: (error as Error).message }
+    this.#parts.logger.error({ runtime, err }, 'the stored rules of a runtime cannot be read')
   }
 
   #save(runtime: string, rules: string | undefined): void {
@@ -196,7 +211,7 @@ export class AnnouncedRules {
       this.#unproven.delete(runtime)
       if (known === undefined || known.text !== rules) return
       if (rules === undefined) this.#byRuntime.delete(runtime)
-      else known.savedAt = at
+      else this.#byRuntime.put(runtime, { ...known, savedAt: at })
     } catch (error) {
       const err = { message: (error as Error).message }
       this.#parts.logger.warn({ runtime, err }, RULES_NOT_WRITTEN)
@@ -208,7 +223,8 @@ export class AnnouncedRules {
     const trusted = this.#trusted(rules)
     for (const [runtime, { savedAt }] of this.#byRuntime)
       if (savedAt > 0 && !trusted.has(runtime)) this.#byRuntime.delete(runtime)
-    for (const [runtime, { rules: text, seen }] of trusted) {
+    if (trusted.size > this.#maxRuntimes) this.#parts.logger.warn({ runtimes: trusted.size }, TOO_MANY_RUNTIMES)
+    for (const [runtime, { rules: text, seen }] of [...trusted].slice(-this.#maxRuntimes)) {
       const known = this.#byRuntime.get(runtime)
       if (known === undefined || (known.savedAt > 0 && known.text !== text))
         this.#load(runtime, text, Math.min(seen, this.#parts.now()))
@@ -276,12 +292,20 @@ export class AnnouncedRules {
   }
 }
 
+/** Checking the keys of 10,000 runtimes takes seconds, so a stored one is checked when a webhook comes. */
+function memoized<Value>(make: () => Value): () => Value {
+  let made: Value | undefined
+  return () => (made ??= make())
+}
+
 /** Throws if `key` is no valid public key. */
 function sealerOf(key: string | undefined, shared: boolean): ClientSealer | undefined {
   return key === undefined ? undefined : new ClientSealer(Buffer.from(key, 'base64url'), shared)
 }
 
 const RULES_NOT_WRITTEN = 'the rules of a runtime could not be written to the inbox'
+const TOO_MANY_RUNTIMES =
+  'the inbox has the rules of too many runtimes: webhooks of those that were away longest are not kept'
 const UNPROVEN_RULES =
   'the stored rules of a runtime have no valid MAC: its webhooks are not kept until its client connects again'
 

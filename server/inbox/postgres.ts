@@ -210,7 +210,7 @@ export class PostgresStore extends GroupedStore {
   }
 
   async #rules({ readers }: Connections): Promise<Rules> {
-    const rules = await readers.query<Rules['rules'][number]>('SELECT runtime, rules, seen FROM rules')
+    const rules = await readers.query<Rules['rules'][number]>('SELECT runtime, rules, seen FROM rules ORDER BY seen')
     const paused = await readers.query<{ runtime: string }>('SELECT runtime FROM paused')
     return { rules: rules.rows, paused: paused.rows.map(({ runtime }) => runtime) }
   }

@@ -333,7 +333,7 @@ export class SqliteFile {
     return {
       counts: this.counts(),
       lanes: this.lanes(),
-      rules: this.#all('SELECT runtime, rules, seen FROM rules'),
+      rules: this.#all('SELECT runtime, rules, seen FROM rules ORDER BY seen'),
       paused: this.#all<{ runtime: string }>('SELECT runtime FROM paused').map(({ runtime }) => runtime),
     }
   }

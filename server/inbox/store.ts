@@ -117,7 +117,7 @@ export interface LaneCount {
 export interface Contents {
   readonly counts: readonly Count[]
   readonly lanes: readonly LaneCount[]
-  /** `seen` is when they were written, in ms since 1970. */
+  /** `seen` is when they were written, in ms since 1970. The oldest come first. */
   readonly rules: readonly { readonly runtime: string; readonly rules: string; readonly seen: number }[]
   readonly paused: readonly string[]
 }
