@@ -198,6 +198,9 @@ export class Registry<M extends RegisteredSession, H = never> {
   #ask(runtime: string, instance: Instance<M>): Promise<RuntimeState> {
     instance.asking ??= this.#directory.ready(registrationOf(runtime, instance)).finally(() => {
       instance.asking = undefined
+      // If it has drained meanwhile, the directory may have been told so first.
+      const isLeft = instance.live.length === 0 && this.#runtimes.get(runtime)?.get(instance.id) === instance
+      if (isLeft) this.#gone(runtime, instance.id)
     })
     return instance.asking
   }

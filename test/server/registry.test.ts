@@ -224,6 +224,25 @@ describe('instances', () => {
     expect([registry.pick('demo'), registry.sessions, registry.runtimes]).toEqual([undefined, 0, 0])
   })
 
+  test('one that drains while the directory is queried does not keep a standby from serving', async () => {
+    const directory = new MemoryDirectory()
+    const registry = new Registry<Fake>({ directory, logger: noLogger })
+    const old = await join(registry, new Fake('1', 'old'))
+    // It is told of the drain first.
+    const answering = Promise.withResolvers<void>()
+    const { ready } = directory
+    directory.ready = registration => answering.promise.then(() => ready.call(directory, registration))
+    const next = new Fake('2', 'next')
+    const joining = join(registry, next)
+    registry.drain(next)
+    answering.resolve()
+    await joining
+    await settled()
+    expect(registry.pick('demo')).toBe(old)
+    registry.remove(next)
+    expect(registry.pick('demo')).toBe(old)
+  })
+
   test('whatever comes and goes: one active instance, the latest epoch, and a live session is found', async () => {
     const step = fc.record({
       what: fc.constantFrom('join', 'ready', 'drain', 'remove'),
