@@ -4,7 +4,7 @@
  * a shared signal would keep every socket in memory.
  *
  * It speaks HTTP/1.1, where a request that is given up ends its connection. An HTTP/2 connection whose path is silent would get the
- * next request, too.
+ * next request, too, and while it is being opened, all requests would wait for it.
  */
 import { Agent, buildConnector } from 'undici'
 
@@ -21,6 +21,7 @@ export function endingAgent({ connect, ...options }: EndingAgentOptions): Ending
   const opening = new Set<AbortController>()
   const agent = new Agent({
     ...options,
+    allowH2: false,
     connect: (place, opened) => {
       const ending = new AbortController()
       opening.add(ending)

@@ -1,5 +1,6 @@
 /** Asks another service about each request. No answer in time, or one that we do not understand, means no. */
-import { Agent, request as ask } from 'undici'
+import { request as ask } from 'undici'
+import { type EndingAgent, endingAgent } from '../../protocol/base/ending-agent.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
@@ -46,7 +47,7 @@ export class ForwardAuthCheck {
   readonly #names: readonly string[]
   readonly #isCopied: (name: string) => boolean
   readonly #timeoutMs: number
-  readonly #agent: Agent
+  readonly #ending: EndingAgent
   readonly #turns = new Turns(TURNS)
 
   constructor({ url, ca, headers = [], timeoutMs = FORWARD_AUTH_MS }: ForwardAuth) {
@@ -57,8 +58,7 @@ export class ForwardAuthCheck {
     this.#isCopied = name => names.has(name) || names.has(name.replace(/[_.]/g, '-'))
     this.#timeoutMs = timeoutMs
     const connect = { timeout: timeoutMs, ...(ca === undefined ? {} : { ca: String(ca) }) }
-    // Over HTTP/2, all would wait for one connection: while it is being opened, and as long as its path is silent.
-    this.#agent = new Agent({ connect, connections: TURNS.atOnce, allowH2: false })
+    this.#ending = endingAgent({ connect, connections: TURNS.atOnce })
   }
 
   /** Removes the fields that the service sets, so that callers cannot forge them. Also in trailers, which some services merge. */
@@ -73,7 +73,7 @@ export class ForwardAuthCheck {
   }
 
   async #ask(request: HttpRequest, sent: HeaderList, signal: AbortSignal): Promise<Denied | undefined> {
-    const options = { dispatcher: this.#agent, headers: this.#headOf(request, sent), signal }
+    const options = { dispatcher: this.#ending.agent, headers: this.#headOf(request, sent), signal }
     const { statusCode, headers, body } = await ask(this.#url, options)
     // A destroyed body emits an error, and nobody else listens for it.
     body.on('error', () => {})
@@ -111,7 +111,7 @@ export class ForwardAuthCheck {
   }
 
   close(): void {
-    void this.#agent.destroy().catch(() => {})
+    void this.#ending.end().catch(() => {})
   }
 }
 
