@@ -160,13 +160,12 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
   }
 
   requestAbort(error: SallyportError): void {
-    if (this.#over) {
-      // Drops a complete response that waits to be passed on.
-      this.#stream.discard()
-      return
+    if (!this.#over) {
+      this.#finish()
+      this.#stream.reset(resetCodeOf(error))
     }
-    this.#finish()
-    this.#stream.reset(resetCodeOf(error))
+    // Drops a complete response that waits to be passed on.
+    this.#stream.discard()
   }
 
   responseConsumed(bytes: number): void {

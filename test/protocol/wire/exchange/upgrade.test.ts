@@ -48,6 +48,21 @@ describe('an upgrade', () => {
     expect(server.streams).toBe(0)
   })
 
+  test('B2 a caller that leaves after its upstream has ended takes what it has not read with it', async () => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server, upgrade())
+    caller.take = () => {}
+    const upstream = await next()
+    upstream.response.responseHead(switching)
+    upstream.response.responseData(Buffer.alloc(100_000))
+    upstream.response.responseEnd([])
+    await caller.over()
+    expect(server.bufferedBytes).toBe(100_000)
+    caller.sink.requestAbort(new SallyportError('cancelled'))
+    expect([server.streams, server.streamsOver, server.bufferedBytes]).toEqual([0, 0, 0])
+  })
+
   test('an upstream that declines answers as to any request', async () => {
     const { handler, next } = upstreams()
     const { server, client } = tunnel(handler)
