@@ -104,7 +104,6 @@ class Unsealed extends PassThrough {
     } catch (error) {
       this.#broken(error)
     }
-    this.#response.requestKept?.(this.#part.bytes)
     this.#giveCredit()
   }
 
@@ -176,16 +175,20 @@ class Unsealed extends PassThrough {
   }
 
   override requestConsumed(bytes: number): void {
+    if (this.#over) return
     this.#open -= bytes
     this.#giveCredit()
   }
 
-  /** Gives credit only once the next layer has consumed everything that was opened, so that only one part is in memory. */
+  /**
+   * Gives credit only once the next layer has consumed everything that was opened, so that only one part is in memory. That part
+   * counts as held beyond the bytes that we still owe credit for.
+   */
   #giveCredit(): void {
-    if ((this.#open > 0 && !this.#over) || this.#owed === 0) return
-    const bytes = this.#owed
-    this.#owed = 0
-    this.#response.requestConsumed(bytes)
+    const bytes = this.#open > 0 ? 0 : this.#owed
+    this.#owed -= bytes
+    if (bytes > 0) this.#response.requestConsumed(bytes)
+    this.#response.requestKept?.(Math.max(0, this.#part.bytes + this.#open - this.#owed))
   }
 
   /** A webhook that cannot be opened in full must not look complete, so its receiver never sees its end. */
@@ -193,11 +196,15 @@ class Unsealed extends PassThrough {
     const { logger, identity, request } = this.#options
     logger.error({ inboxId: identity.id, err: error }, 'a webhook could not be opened')
     const isAnswered = this.status !== 0
+    const sealed = new SallyportError('inbox-sealed')
     if (this.#head === undefined) this.#leave()
     else super.requestAbort(new SallyportError('cancelled'))
     this.#over = true
     this.#part.clear()
+    this.#open = 0
     this.detach()
-    if (!isAnswered) refuse(request, this.#response, new SallyportError('inbox-sealed'))
+    if (isAnswered) this.#response.responseAbort(sealed)
+    else refuse(request, this.#response, sealed)
+    this.#giveCredit()
   }
 }

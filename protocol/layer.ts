@@ -164,4 +164,8 @@ export class PassThrough implements RequestSink, ResponseSink {
   requestConsumed(bytes: number): void {
     this.#response.requestConsumed(bytes)
   }
+
+  requestKept(bytes: number): void {
+    this.#response.requestKept?.(bytes)
+  }
 }

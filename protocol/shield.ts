@@ -175,6 +175,10 @@ class Front extends PassThrough {
   override requestConsumed(bytes: number): void {
     this.#guard(() => super.requestConsumed(checkedCredit(bytes)))
   }
+
+  override requestKept(bytes: number): void {
+    this.#guard(() => super.requestKept(checkedCredit(bytes)))
+  }
 }
 
 /** A wrong number would stay in the accounts of the session and the process for good. */
@@ -273,6 +277,10 @@ class Back extends PassThrough {
 
   override requestConsumed(bytes: number): void {
     this.#guard(() => super.requestConsumed(bytes))
+  }
+
+  override requestKept(bytes: number): void {
+    this.#guard(() => super.requestKept(bytes))
   }
 
   // Calls from the layer.

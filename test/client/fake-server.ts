@@ -147,7 +147,7 @@ export class FakeSession {
   /** Sends a request through the session. */
   exchange(
     request: Partial<HttpRequest> = {},
-    options: { attempt?: number; runtime?: string; epoch?: number } = {},
+    options: { attempt?: number; runtime?: string; epoch?: number; traced?: boolean } = {},
   ): FakeExchange {
     const whole: HttpRequest = {
       method: 'GET',
@@ -163,10 +163,10 @@ export class FakeSession {
       exchangeId: newExchangeId(),
       ...request,
     }
-    const { attempt = 0, runtime = 'prod', epoch = this.epoch } = options
+    const { attempt = 0, runtime = 'prod', epoch = this.epoch, traced } = options
     const stream = this.yamux.open()
     const exchange = new FakeExchange(stream.id)
-    const open = { runtime, epoch, attempt, hops: 0, timeLeftMs: 30_000 }
+    const open = { runtime, epoch, attempt, hops: 0, timeLeftMs: 30_000, traced }
     exchange.request = openExchange(stream, whole, open, exchange)
     if (whole.bodyBytes === 0 && !whole.upgrade) exchange.request.requestEnd([])
     return exchange

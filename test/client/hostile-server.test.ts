@@ -8,6 +8,9 @@ import { sessionStatus } from '../../cli/service/server-lifecycle.ts'
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { noLogger } from '../../protocol/base/log.ts'
+import { BODY_UNKNOWN } from '../../protocol/exchange.ts'
+import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
+import { keyIdOf, partAad, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import type { ControlMessage } from '../../protocol/wire/control.ts'
 import { RefusedError } from '../../protocol/wire/exchange/refusal.ts'
 import { type Pair, startPair } from '../support/pair.ts'
@@ -78,6 +81,58 @@ describe('callers that begin requests and cancel them', () => {
     }
     expect(isOpen(session)).toBe(true)
     expect(tunnel.ready()).toBe(true)
+  })
+})
+
+describe('B1 sealed webhooks of a server that lies count as held', () => {
+  const PART = 256 * 1024
+  const key = newPrivateKey()
+
+  /** A webhook with one part of a body, as it is sent. */
+  function sealedWebhook(id: string) {
+    const identity = { runtime: 'prod', id, lane: 'l', received: 1_800_000_000_000 }
+    const head = {
+      ...{ method: 'POST', authority: 'prod.tunnels.test', path: '/', headers: [], trailers: [] },
+      caller: { address: '192.0.2.1', scheme: 'https', host: 'prod.tunnels.test' },
+      ...{ requestId: id, parts: 2, bodyBytes: 2 * PART },
+    }
+    const { enc, seal } = sealerFor(publicBytes(key))
+    const body = [Buffer.from(JSON.stringify(head)), Buffer.alloc(PART)].flatMap((text, n) => {
+      const sealed = seal(n, partAad(identity, n), text)
+      const length = Buffer.alloc(4)
+      length.writeUInt32BE(sealed.length)
+      return [length, sealed]
+    })
+    const headers = [
+      ...['sallyport-inbox-id', id, 'sallyport-inbox-received', new Date(identity.received).toISOString()],
+      ...['sallyport-inbox-key', keyIdOf(publicBytes(key)), 'sallyport-inbox-enc', enc, 'sallyport-inbox-lane', 'l'],
+      ...['traceparent', `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`],
+    ]
+    return { headers, body: Buffer.concat(body) }
+  }
+
+  it.each([
+    ['a part that is not complete', 1, false],
+    ['a part that is not complete, of a request whose trace is recorded', 1, true],
+    ['a part that its target does not read', 0, false],
+  ])('%s', async (_what, missing, traced) => {
+    const { server, tunnel } = await begin({
+      target: () => new Promise(() => {}),
+      inboxKeys: [key.export({ type: 'pkcs8', format: 'pem' }).toString()],
+      tracing: 'server',
+      limits: { sessionBufferBytes: 8 * PART },
+    })
+    const session = await server.serve(1, 'fake', ['spans'])
+    const begun = 16
+    for (let i = 0; i < begun; i++) {
+      const { headers, body } = sealedWebhook(`w${i}`)
+      const exchange = session.exchange({ method: 'POST', bodyBytes: BODY_UNKNOWN, headers }, { traced })
+      exchange.request.requestData(body.subarray(0, body.length - missing))
+      await at(() => tunnel.stats().exchanges.total === i + 1, 'it has begun')
+      await at(() => exchange.consumedRequestBytes > PART, 'it has arrived')
+    }
+    await at(() => tunnel.stats().exchanges.live <= 8, 'those beyond the limit have ended')
+    expect(tunnel.stats().sessions[0]!.bufferedBytes).toBeGreaterThan(4 * PART)
   })
 })
 

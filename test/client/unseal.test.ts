@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import { unsealing } from '../../client/unseal.ts'
 import { collectGarbage } from '../../load-tests/lib/garbage.ts'
 import { noLogger } from '../../protocol/base/log.ts'
+import { BODY_UNKNOWN, type Handler, type ResponseSink } from '../../protocol/exchange.ts'
 import { reportedError } from '../../protocol/http/problem.ts'
 import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
 import { InboxKeys, keyIdOf, partAad, Sealers, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
@@ -32,11 +33,13 @@ interface More {
   /** Fields of the delivery that differ from what the server wrote, by their meaning. */
   readonly changed?: Record<string, (was: string) => string>
   readonly runtime?: string
+  /** What the next layer answers before it has the body. */
+  readonly answered?: (response: ResponseSink) => void
 }
 
 /** Sends a sealed delivery, `step` bytes at a time. */
 function deliver(head: object, parts: readonly string[], more: More = {}) {
-  const { step = 7, keys, form = 'second', changed = {}, runtime = 'demo' } = { keys: KEYS, ...more }
+  const { step = 7, keys, form = 'second', changed = {}, runtime = 'demo', answered } = { keys: KEYS, ...more }
   const sealer = FORMS[form]()
   const texts = [Buffer.from(JSON.stringify({ ...HEAD, ...head })), ...parts.map(part => Buffer.from(part))]
   const body = Buffer.concat(
@@ -63,10 +66,15 @@ function deliver(head: object, parts: readonly string[], more: More = {}) {
     headers[at] = change(headers[at]!)
   }
   const request = { ...EXCHANGE, method: 'POST', path: '/', headers, bodyBytes: body.length, runtime }
-  const sink = unsealing(keys, noLogger)(both.next)(request, front)
+  const next: Handler = (request, response) => {
+    const back = both.next(request, response)
+    answered?.(response)
+    return back
+  }
+  const sink = unsealing(keys, noLogger)(next)(request, front)
   for (let at = 0; at < body.length; at += step) sink.requestData(body.subarray(at, at + step))
   sink.requestEnd([])
-  return { ...both, request: both.request, code: codes[0] }
+  return { ...both, request: both.request, response: both.response, code: codes[0], bytes: body.length }
 }
 
 test.each([1, 7, 100, 10_000])('it is passed on as it arrived, read %d bytes at a time', step => {
@@ -144,4 +152,33 @@ test('a part that arrives byte by byte keeps little more memory than that, and c
   expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(512 * 1024)
   expect(kept.at(-1)).toBe(504)
   sink.requestEnd([])
+})
+
+test('what was opened counts as held until the next layer has consumed it', () => {
+  const both = deliver({ bodyBytes: 10_000 }, ['b'.repeat(10_000)], { step: 1_000 })
+  const kept = () => Number(both.events.findLast(event => event.startsWith('requestKept'))?.slice(12))
+  // Some of its bytes have not been credited yet, and so count anyway.
+  expect(kept()).toBeGreaterThan(9_000)
+  both.response.requestConsumed(4_000)
+  both.response.requestConsumed(5_500)
+  expect(kept()).toBeLessThanOrEqual(500)
+  both.response.requestConsumed(500)
+  expect(kept()).toBe(0)
+})
+
+test('a webhook that is not complete owes no credit, and holds nothing', () => {
+  const { events, bytes } = deliver({ parts: 2, bodyBytes: 8 }, ['body'])
+  const credit = events.filter(event => event.startsWith('requestConsumed')).map(event => Number(event.slice(16)))
+  expect(credit.reduce((sum, more) => sum + more, 0)).toBe(bytes)
+  expect(events.findLast(event => event.startsWith('requestKept'))).toBe('requestKept 0')
+})
+
+test('an answer that began before a webhook turned out to be incomplete is cut', () => {
+  const answered = (response: ResponseSink) =>
+    response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+  const { events } = deliver({ parts: 2, bodyBytes: 8 }, ['body'], { answered })
+  expect(events.filter(event => event.includes('Abort'))).toEqual([
+    'requestAbort cancelled',
+    'responseAbort inbox-sealed',
+  ])
 })

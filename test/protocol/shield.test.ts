@@ -19,6 +19,7 @@ const RESPONSE: Record<string, (sink: ResponseSink) => void> = {
   responseEnd: sink => sink.responseEnd([]),
   responseAbort: sink => sink.responseAbort(new SallyportError('upstream-broken')),
   requestConsumed: sink => sink.requestConsumed(1),
+  requestKept: sink => sink.requestKept!(1),
   acknowledged: sink => sink.acknowledged!(),
   unwanted: sink => sink.unwanted!(),
 }
@@ -198,15 +199,16 @@ describe('what a layer says from its own timer, and cannot be said,', () => {
     ['an end before the head', sink => sink.responseEnd([])],
     ['an error that is none of ours', sink => sink.responseAbort(new TypeError('planned') as never)],
     ['no error', sink => sink.responseAbort(undefined as never)],
-    ...[Number.NaN, -1, 0.5, Number.POSITIVE_INFINITY].map(
-      bytes => [`${bytes} bytes of credit`, (sink: ResponseSink) => sink.requestConsumed(bytes)] as const,
-    ),
+    ...[Number.NaN, -1, 0.5, Number.POSITIVE_INFINITY].flatMap(bytes => [
+      [`${bytes} bytes of credit`, (sink: ResponseSink) => sink.requestConsumed(bytes)] as const,
+      [`${bytes} bytes kept`, (sink: ResponseSink) => sink.requestKept!(bytes)] as const,
+    ]),
   ] as [string, (sink: ResponseSink) => void][])('costs its exchange: %s', (_, say) => {
     const { layer, beside } = speaking()
     const played = begin(layer)
     say(beside.response)
     expect(said(played.events, 'response')).toEqual(['responseAbort internal'])
-    expect(played.events.filter(event => /NaN|Consumed/.test(event))).toEqual([])
+    expect(played.events.filter(event => /NaN|Consumed|Kept/.test(event))).toEqual([])
     expect(played.defects.length).toBeGreaterThan(0)
   })
 

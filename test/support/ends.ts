@@ -66,6 +66,7 @@ export function ends(): Ends {
     responseEnd: () => say('responseEnd'),
     responseAbort: (error: SallyportError) => say(`responseAbort ${error.reason}`),
     requestConsumed: bytes => say(`requestConsumed ${bytes}`),
+    requestKept: bytes => say(`requestKept ${bytes}`),
     acknowledged: () => say('acknowledged'),
     unwanted: () => say('unwanted'),
   }

@@ -203,6 +203,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
 
   requestKept(bytes: number): void {
     this.#keptBytes = bytes
+    this.#stream.keep(this.#decoder.heldBytes + bytes)
   }
 
   // Response, to the stream
