@@ -163,6 +163,8 @@ export function checkOptions(options: ClientOptions, announcement: Announcement)
   checkHello(options, announcement)
   const servers = checkServers(options.url)
   checkConnectTo(options.connectTo, servers)
+  if (proxy && servers.some(({ protocol }) => protocol === 'ws:'))
+    throw new TypeError('ws:// would send the token to the proxy unencrypted: write wss://, or leave out proxy')
   return {
     servers,
     ...times,

@@ -124,10 +124,9 @@ export function askProxy(
 }
 
 function readAnswer(head: string): ProxyAnswer | undefined {
-  const lines = head.split('\r\n')
-  const status = /^HTTP\/1\.[01] (\d{3})(?: |$)/.exec(lines[0]!)
+  const status = /^HTTP\/1\.[01] (\d{3})(?: |\r|$)/.exec(head)
   if (status === null) return undefined
-  const challenge = lines.find(line => /^proxy-authenticate:/i.test(line))
+  const [, scheme] = /\r\nproxy-authenticate:[ \t]*([\w-]{1,64})/i.exec(head) ?? []
   const code = Number(status[1])
-  return { status: code >= 200 && code < 300 ? 200 : code, scheme: challenge?.split(':')[1]?.trim().split(/\s/)[0] }
+  return { status: code >= 200 && code < 300 ? 200 : code, scheme }
 }

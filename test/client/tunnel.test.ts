@@ -255,6 +255,11 @@ describe('connect', () => {
     ['a timeout', { connectTimeoutMs: -1 }, 'connectTimeoutMs must be from 0 to 2073600000 ms, not -1'],
     ['caOnly', { caOnly: true }, 'caOnly needs ca: nothing would be trusted'],
     ['the proxy', { proxy: 'socks5://p' }, 'the proxy has the scheme "socks5"; only http and https are supported'],
+    [
+      'a proxy for plain ws',
+      { url: 'ws://localhost', proxy: 'http://proxy.corp' },
+      'ws:// would send the token to the proxy unencrypted: write wss://, or leave out proxy',
+    ],
     ['the instance', { instance: 'a b' }, 'an option is not valid: control message hello: malformed instance'],
     [
       'the target',

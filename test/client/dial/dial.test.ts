@@ -357,6 +357,11 @@ describe('through a proxy', () => {
 
   it.each([
     ['a refusal', 'HTTP/1.1 403 Forbidden\r\n\r\n', 'did not connect to'],
+    [
+      'a scheme that no other has',
+      'HTTP/1.1 407 No\r\nproxy-authenticate: \x1b[31mx\r\n\r\n',
+      'wants credentials (407)',
+    ],
     ['no HTTP', 'SSH-2.0-OpenSSH\r\n\r\n', 'the answer of the proxy is not HTTP'],
     ['an endless head', `HTTP/1.1 200 OK\r\nx: ${'x'.repeat(20_000)}`, 'the answer of the proxy is too long'],
     [
