@@ -175,6 +175,27 @@ describe('an exchange', () => {
     await eventually(() => expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(0))
   })
 
+  it.each([Number.NaN, -1000])('B1: whose target consumes %d bytes changes no account', async bytes => {
+    const handler: Handler = (_, response) => {
+      const requestData = (chunk: Uint8Array) => {
+        response.requestConsumed(bytes)
+        response.requestConsumed(chunk.length)
+        response.requestConsumed(bytes)
+      }
+      const requestEnd = () => {
+        response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
+        response.responseEnd([])
+      }
+      return { requestData, requestEnd, requestAbort() {}, responseConsumed() {} }
+    }
+    const { session, tunnel } = await startTunnel({ target: { handler } })
+    const exchange = session.exchange({ method: 'POST', bodyBytes: 10_000 })
+    exchange.request.requestData(Buffer.alloc(10_000))
+    exchange.request.requestEnd([])
+    expect((await exchange.answer()).status).toBe(200)
+    expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(0)
+  })
+
   it("that fails outside a policy's path is not shown to its pages", async () => {
     const cors = [{ path: '/app', origins: ['https://ui.example.com'] }]
     const { session, target } = await startTunnel({ cors })

@@ -23,9 +23,9 @@ export class ReceiveWindow {
     this.openBytes = sizeBytes
   }
 
-  /** Counts `bytes` as consumed, but never more than are unread. Returns how many that is. */
+  /** Counts `bytes` as consumed, but never more than are unread, and none if a receiver gives no positive number. Returns how many. */
   consume(bytes: number): number {
-    const taken = Math.min(bytes, this.unreadBytes)
+    const taken = bytes > 0 ? Math.min(bytes, this.unreadBytes) : 0
     this.unreadBytes -= taken
     this.owedBytes += taken
     return taken
