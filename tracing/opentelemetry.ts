@@ -1,7 +1,7 @@
 /** Creates spans with an embedder's own OpenTelemetry, which decides what happens to them. */
 import type * as Api from '@opentelemetry/api'
-import { logDefect } from '../protocol/base/guard.ts'
-import { type Logger, noLogger } from '../protocol/base/log.ts'
+import { logDefect, safeLogger } from '../protocol/base/guard.ts'
+import type { Logger } from '../protocol/base/log.ts'
 import type { AttributeValue, Span, SpanContext, SpanKind, Tracer } from '../protocol/trace/span.ts'
 
 /**
@@ -16,7 +16,7 @@ import type { AttributeValue, Span, SpanContext, SpanKind, Tracer } from '../pro
  * const tracer = openTelemetry(api, api.trace.getTracer('sallyport'))
  * ```
  */
-export function openTelemetry(api: typeof Api, tracer: Api.Tracer, logger: Logger = noLogger): Tracer {
+export function openTelemetry(api: typeof Api, tracer: Api.Tracer, logger?: Logger): Tracer {
   const kinds: Record<SpanKind, Api.SpanKind> = {
     internal: api.SpanKind.INTERNAL,
     server: api.SpanKind.SERVER,
@@ -33,7 +33,7 @@ export function openTelemetry(api: typeof Api, tracer: Api.Tracer, logger: Logge
     traceFlags: sampled ? api.TraceFlags.SAMPLED : api.TraceFlags.NONE,
     ...(state !== undefined && { traceState: api.createTraceState(state) }),
   })
-  const bridge = { begin, foreign, logger, failed: api.SpanStatusCode.ERROR }
+  const bridge = { begin, foreign, logger: safeLogger(logger), failed: api.SpanStatusCode.ERROR }
   return { start: (name, kind, parent) => new BridgedSpan(bridge, name, kind, parent && foreign(parent)) }
 }
 

@@ -1,6 +1,7 @@
 /** The bridge to an embedder's OpenTelemetry, on the real API in front of a test's provider. */
 import * as api from '@opentelemetry/api'
 import { describe, expect, test } from 'vitest'
+import { LINES_PER_PERIOD } from '../../protocol/base/paced-logger.ts'
 import { openTelemetry } from '../../tracing/index.ts'
 
 const PARENT = { traceId: '0af7651916cd43dd8448eb211c80319c', spanId: 'b7ad6b7169203331', sampled: true, state: 'a=1' }
@@ -103,5 +104,16 @@ describe('openTelemetry', () => {
     span.end('x')
     expect(span.context.sampled).toBe(false)
     expect(lines).toContain('OpenTelemetry threw')
+    for (let i = 0; i < 1000; i++) span.child('b', 'client')
+    expect(lines).toHaveLength(LINES_PER_PERIOD)
+  })
+
+  test('a logger that throws costs nothing more', () => {
+    const thrown = () => {
+      throw new Error('broken')
+    }
+    const broken = { startSpan: thrown } as unknown as api.Tracer
+    const logger = { debug: thrown, info: thrown, warn: thrown, error: thrown }
+    expect(openTelemetry(api, broken, logger).start('a', 'server', undefined).context.sampled).toBe(false)
   })
 })
