@@ -146,7 +146,7 @@ export class DeliveredExchange implements RequestSink {
       const options = {
         runtime: this.request.runtime!,
         epoch: carrier.epoch,
-        attempt: this.#policy.attempts++,
+        attempt: this.#policy.begin(),
         hops: carrier.hops,
         timeLeftMs: this.#deadline?.leftMs ?? 0,
         traced: this.#options.tracing !== undefined,
@@ -292,7 +292,8 @@ export class DeliveredExchange implements RequestSink {
   #wait(reason: SallyportError): void {
     const { carriers, hold } = this.#options
     this.#waiting ??= new Waiting(carriers, hold, this)
-    const refusal = this.#waiting.enter(reason, this.#policy.failed, this.#replay.bytes, this.#deadline?.leftMs)
+    const leftMs = Math.min(this.#policy.leftMs, this.#deadline?.leftMs ?? Number.POSITIVE_INFINITY)
+    const refusal = this.#waiting.enter(reason, this.#policy.failed, this.#replay.bytes, leftMs)
     if (refusal !== undefined) {
       this.fail(refusal)
       return

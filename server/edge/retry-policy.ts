@@ -8,6 +8,11 @@ import type { CarrierSource } from './carriers.ts'
 /** Where an exchange may be sent again. `instance`: only to the same instance, which remembers what it has begun. */
 type Retry = 'never' | 'instance' | 'anywhere'
 
+/**
+ * How long after an attempt its instance surely remembers whether it began the exchange. It does for 60 s, even if it has answered at
+ * once and we have not heard the answer. The rest is for an attempt that is long on its way.
+ */
+const REMEMBERED_MS = 45_000
 /** Most attempts in a row without a wait. */
 const MAX_ATTEMPTS = 4
 /** Refusals after which no retry helps: another session would refuse, too, or the exchange has begun already. */
@@ -27,14 +32,36 @@ export class RetryPolicy {
   failed: Carrier | undefined
   /** The instance that may have begun the exchange. It remembers whether it has, so no other instance may be tried from then on. */
   #begunBy: string | undefined
+  /** When the latest attempt began, and the first of those that the instance may have begun. */
+  #triedMs = 0
+  #begunMs = Number.POSITIVE_INFINITY
+  readonly #now: () => number
   attempts = 0
   /** Failed attempts since the exchange began or waited, including streams that could not be opened. */
   #failures = 0
 
-  constructor(picker: Pick<CarrierSource, 'pick'>, runtime: string, ownHost?: string) {
+  /** `now` must be monotonic. */
+  constructor(
+    picker: Pick<CarrierSource, 'pick'>,
+    runtime: string,
+    ownHost?: string,
+    now: () => number = () => performance.now(),
+  ) {
     this.#picker = picker
     this.#runtime = runtime
     this.#ownHost = ownHost
+    this.#now = now
+  }
+
+  /** An attempt begins. Returns how many there were before. */
+  begin(): number {
+    this.#triedMs = this.#now()
+    return this.attempts++
+  }
+
+  /** How much longer the exchange may be sent again. */
+  get leftMs(): number {
+    return this.#begunMs + REMEMBERED_MS - this.#now()
   }
 
   /** Whether an instance may have begun the exchange without our knowing. */
@@ -44,6 +71,7 @@ export class RetryPolicy {
 
   /** The carrier for the next attempt. `undefined` if there is none at the moment. */
   next(): Carrier | undefined {
+    if (this.leftMs <= 0) return undefined
     const { failed } = this
     const same = failed && this.#pick(this.#begunBy ?? failed.instance)
     return same !== undefined || this.unsure ? same : this.#pick(undefined)
@@ -62,9 +90,12 @@ export class RetryPolicy {
   mayRetry(route: Carrier, error: SallyportError, method: string, unsent: boolean): boolean {
     if (unsent || (error instanceof RefusedError && error.refusal !== 'not-its-host')) route.refused?.()
     const retry = retryOf(error, method, unsent)
-    if (retry === 'instance') this.#begunBy = route.instance
+    if (retry === 'instance') {
+      this.#begunBy = route.instance
+      this.#begunMs = Math.min(this.#begunMs, this.#triedMs)
+    }
     this.failed = route
-    return retry !== 'never' && ++this.#failures < MAX_ATTEMPTS
+    return retry !== 'never' && this.leftMs > 0 && ++this.#failures < MAX_ATTEMPTS
   }
 }
 

@@ -43,13 +43,13 @@ export class Waiting implements Waiter {
     reason: SallyportError,
     failed: Carrier | undefined,
     bytes: number,
-    leftMs: number | undefined,
+    leftMs: number,
   ): SallyportError | undefined {
     const { request } = this.#owner
     const asks = this.#ask(failed)
     if (asks === 'refused') return new SallyportError('too-many-requests')
     const patienceMs = this.#patienceMs(asks)
-    const forMs = Math.min(patienceMs, leftMs ?? patienceMs)
+    const forMs = Math.min(patienceMs, leftMs)
     if (this.#hold.closed || forMs <= 0 || !this.#carriers.isExpected(request.runtime!)) return reason
     this.#ticket = this.#hold.enter(request.runtime!, request.caller?.address ?? '', this, bytes, forMs)
     if (this.#ticket === undefined) return new SallyportError('overloaded')

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { SallyportError } from '../../../protocol/base/errors.ts'
 import { type RefusalCode, RefusedError } from '../../../protocol/wire/exchange/refusal.ts'
 import { RetryPolicy } from '../../../server/edge/retry-policy.ts'
 import type { Carrier } from '../../../server/registry.ts'
@@ -29,3 +30,29 @@ test.each<[RefusalCode, rests: number]>([
     ])
   },
 )
+
+test('R7 an unsafe request that an instance may have begun goes to it again only while it remembers that', () => {
+  let now = 1_000
+  const carrier = { instance: 'one' } as unknown as Carrier
+  const policy = new RetryPolicy({ pick: () => carrier }, 'demo', undefined, () => now)
+  const lost = new SallyportError('session-lost')
+  expect([policy.begin(), policy.leftMs]).toEqual([0, Number.POSITIVE_INFINITY])
+  now += 40_000
+  expect(policy.mayRetry(carrier, lost, 'POST', false)).toBe(true)
+  expect([policy.next(), policy.leftMs]).toEqual([carrier, 5_000])
+  // What counts is the first attempt that it may have begun.
+  policy.begin()
+  now += 5_000
+  expect([policy.next(), policy.leftMs]).toEqual([undefined, 0])
+  expect(policy.mayRetry(carrier, lost, 'POST', false)).toBe(false)
+})
+
+test('a safe request may be sent again at any time', () => {
+  let now = 1_000
+  const carrier = { instance: 'one' } as unknown as Carrier
+  const policy = new RetryPolicy({ pick: () => carrier }, 'demo', undefined, () => now)
+  policy.begin()
+  now += 600_000
+  expect(policy.mayRetry(carrier, new SallyportError('session-lost'), 'GET', false)).toBe(true)
+  expect(policy.next()).toBe(carrier)
+})
