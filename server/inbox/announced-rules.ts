@@ -286,7 +286,7 @@ export class AnnouncedRules {
   /** Also renews the rules of connected clients, so that they do not expire. */
   refresh(): void {
     for (const [runtime, { text, savedAt }] of this.#byRuntime) {
-      const isOld = this.#parts.isLive(runtime) && this.#parts.now() - savedAt >= RULES_FRESH_MS
+      const isOld = this.#parts.now() - savedAt >= RULES_FRESH_MS && this.#parts.isLive(runtime)
       if (savedAt === 0 || isOld) this.#save(runtime, text)
     }
   }

@@ -144,8 +144,11 @@ export class Lanes {
   arrived(runtime: string, key: string, stored: Message | undefined, underWay?: Promise<Outcome>): void {
     const lane = this.#lane(runtime, key)
     lane.incoming--
-    if (stored === undefined) this.#removeIfEmpty(lane)
-    else {
+    if (stored === undefined) {
+      // Another server may have stored one meanwhile.
+      this.#begin(lane)
+      this.#removeIfEmpty(lane)
+    } else {
       lane.waiting++
       lane.arrivals++
       if (underWay === undefined) this.#begin(lane)

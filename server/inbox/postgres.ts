@@ -336,7 +336,6 @@ export class PostgresStore extends GroupedStore {
   }
 
   async sweep(at: number, keep: Retention): Promise<SweepResult> {
-    const expired = await this.#ask<Message & QueryResultRow>(sql.EXPIRE, [at])
     const [last] = await this.#ask<{ changed: number }>(sql.NEWEST_SURPLUS, [keep.maxDelivered])
     const before = Math.max(at - keep.deliveredMs, (last?.changed ?? -1) + 1)
     const dead = await this.#forget('dead', at - keep.deadMs)
@@ -344,6 +343,8 @@ export class PostgresStore extends GroupedStore {
     await this.#ask(sql.DELETE_OLD_RULES, [at - keep.rulesMs])
     await this.#ask(sql.CLAMP_LEASES, [this.#leaseMs])
     await this.#ask(sql.DELETE_DEAD_SERVERS, [])
+    // Comes last: if anything failed after it, nobody would be told of these dead letters.
+    const expired = await this.#ask<Message & QueryResultRow>(sql.EXPIRE, [at])
     return { expired, more: Math.max(expired.length, dead, delivered) === sql.SWEEP_BATCH }
   }
 

@@ -546,6 +546,17 @@ describe("where servers share a store, the store's contents count", () => {
     expect(lanes.size).toBe(0)
   })
 
+  test('what another server stored is tried, although ours turned out to be a duplicate of it', async () => {
+    const { lanes, store, delivered } = make(() => OK)
+    Object.assign(store, { shared: { release() {} } })
+    lanes.expect('demo', 'l')
+    store.messages.push(messageOf('theirs'))
+    lanes.laneChanged('demo', 'l', 'waits')
+    lanes.arrived('demo', 'l', undefined)
+    await until(() => lanes.size === 0)
+    expect(delivered).toEqual(['theirs'])
+  })
+
   test.each<[string, (made: ReturnType<typeof offline>) => void]>([
     ['stored', ({ add }) => add('new')],
     ['stored elsewhere', ({ lanes }) => lanes.laneChanged('demo', 'l', 'waits')],

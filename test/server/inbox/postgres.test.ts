@@ -278,6 +278,21 @@ describe.runIf(needs('postgres'))('a real one', () => {
     }
   })
 
+  test('a sweep that fails makes no dead letters that nobody is told of', async () => {
+    const store = await start({ queryMs: 2000 })
+    await append(store, message('old'))
+    await store.apply({ op: 'rules', runtime: 'demo', rules: '{}', at: 0 })
+    const keep = { deadMs: 1, deliveredMs: 1, maxDelivered: 1, rulesMs: 1 }
+    const other = await another()
+    await other.query('BEGIN; SELECT FROM sallyport_inbox.rules FOR UPDATE')
+    try {
+      await expect(store.sweep(NOW + 1000, keep)).rejects.toMatchObject({ kind: 'away' })
+    } finally {
+      await other.end()
+    }
+    expect((await store.sweep(NOW + 1000, keep)).expired.map(({ id }) => id)).toEqual(['old'])
+  })
+
   test('webhooks whose rows a stopped server has locked fail, and the one beside them is stored', async () => {
     const store = await start({ queryMs: 2000 })
     const ids = Array.from({ length: 30 }, (_, i) => `held${i}`)
