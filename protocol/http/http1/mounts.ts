@@ -102,6 +102,9 @@ function readOn(socket: Duplex): void {
  */
 function readAsStream(socket: Duplex): void {
   socket.on('data', ignore).off('data', ignore)
+  // A destroyed stream cannot be paused, and would emit the rest of what it has. If Node had tried to pause it, that would end the process.
+  const read = socket.read.bind(socket)
+  socket.read = size => (socket.destroyed ? null : read(size))
 }
 
 class Mounts {
