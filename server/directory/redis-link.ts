@@ -39,12 +39,20 @@ const BYTES = { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } }
 /** How often a node of a cluster may redirect to another one. */
 const MAX_MOVES = 5
 
+/**
+ * When a host of an address, or the node that it redirected to, last kept a link waiting until its deadline. Others are tried before it.
+ * Otherwise a host that is off would use up every attempt.
+ */
+const silentAt = new Map<string, number>()
+
 export class RedisLink {
   readonly #address: RedisAddress
   readonly #place: RedisLocation
   readonly #listener: LinkListener
   readonly #deadlineMs: number
   #client: RedisClient | undefined
+  /** The host of the address that is being tried, unless Sentinels named it. */
+  #asked: string | undefined
   /** All clients made for the link, so that none outlives it. */
   readonly #clients = new Set<RedisClient>()
   /** When each waiting operation was sent, oldest first. */
@@ -71,7 +79,10 @@ export class RedisLink {
   ): Promise<RedisLink> {
     if (signal?.aborted) throw new Error('closed')
     const link = new RedisLink(address, deadlineMs, listener)
-    const late = link.#guard(() => link.#end(new Error('Redis does not answer')))
+    const late = link.#guard(() => {
+      if (link.#asked !== undefined) silentAt.set(link.#asked, performance.now())
+      link.#end(new Error('Redis does not answer'))
+    })
     const timer = setTimeout(late, deadlineMs)
     const abandon = link.#guard(() => link.close())
     signal?.addEventListener('abort', abandon)
@@ -126,19 +137,22 @@ export class RedisLink {
   async #open(channel: string, key: string): Promise<void> {
     const { hosts, sentinel } = this.#place
     const left =
-      sentinel === undefined ? [...hosts] : [await askSentinels(this.#place, host => this.#clientFor(host, false))]
+      sentinel === undefined
+        ? hosts.toSorted((a, b) => (silentAt.get(a) ?? 0) - (silentAt.get(b) ?? 0))
+        : [await askSentinels(this.#place, host => this.#clientFor(host, false))]
     const errors: unknown[] = []
-    for (let moves = 0; left.length > 0; ) {
-      const host = left.shift()!
+    let moved: string | undefined
+    for (let moves = 0; moved !== undefined || left.length > 0; ) {
+      const host = moved ?? left.shift()!
+      if (moved === undefined && sentinel === undefined) this.#asked = host
       try {
         await this.#try(host, channel, key)
         return
       } catch (error) {
         if (this.#closed !== undefined) throw this.#closed
-        const moved = movedTo(error, host)
+        moved = movedTo(error, host)
         if (moved === undefined) errors.push(error)
-        else if (++moves <= MAX_MOVES) left.unshift(moved)
-        else throw error
+        else if (++moves > MAX_MOVES) throw error
       }
     }
     const refused = errors.find(error => error instanceof NoRight)

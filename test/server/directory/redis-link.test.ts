@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, test } from 'vitest'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { ClosedByStore } from '../../../server/directory/store.ts'
+import { unhurried } from '../../support/busy.ts'
 import { needs } from '../../support/needs.ts'
 import { freePort } from '../../support/proxy-program.ts'
 import { Redis, type RedisProgramOptions } from '../../support/redis.ts'
@@ -17,8 +18,8 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
     return made
   }
 
-  const open = (url: string) =>
-    RedisLink.open({ url }, { channel: 'sallyport:changes', key: '{sallyport}:replicas' }, 5000, {
+  const open = (url: string, deadlineMs = 5000) =>
+    RedisLink.open({ url }, { channel: 'sallyport:changes', key: '{sallyport}:replicas' }, deadlineMs, {
       message() {},
       closed() {},
     })
@@ -38,6 +39,19 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
     const { port } = await node({ sentinel: true })
     const url = `redis+sentinel://127.0.0.1:${port},127.0.0.1:${await freePort()}/main`
     await expect(open(url)).rejects.toThrow(/^no Sentinel knows main: it is not monitored; connect ECONNREFUSED /)
+  })
+
+  test('by one of several nodes that never answers; the next attempts begin with another one', async () => {
+    const [silent, other] = [await Relay.start({ port: 0 }), await node({})]
+    silent.target = other.port
+    silent.silent = true
+    const url = `redis://127.0.0.1:${silent.port},127.0.0.1:${other.port}`
+    await expect(open(url, unhurried(1000))).rejects.toThrow(new Error('Redis does not answer'))
+    for (let attempts = 0; attempts < 2; attempts++) {
+      const link = await open(url)
+      link.close()
+    }
+    await silent.stop()
   })
 
   test('by all of several nodes: each reason is given once', async () => {
