@@ -78,8 +78,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   #published: Announcement = { cors: [] }
   /** The inbox rules that each session published, as text. */
   readonly #told = new WeakMap<ClientSession, string>()
-  /** Connections that have had a session in service. */
-  readonly #served = new Set<number>()
+  /** Connections that have lost their session and have no other yet. */
+  readonly #lost = new Set<number>()
   #reconnects = 0
   readonly #causes = new Causes()
   #closing: Promise<void> | undefined
@@ -230,9 +230,11 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   isAlone(session: ClientSession): boolean {
-    const connection = this.#sessions.get(session)
-    for (const [other, index] of this.#sessions) if (other !== session && index === connection) return false
-    return true
+    return this.#sessionsOf(this.#sessions.get(session)).length === 1
+  }
+
+  #sessionsOf(connection: number | undefined): ClientSession[] {
+    return [...this.#sessions].flatMap(([session, index]) => (index === connection ? [session] : []))
   }
 
   #announcement(): Announcement {
@@ -326,8 +328,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.#runtime = session.runtime
     this.#url = session.url !== undefined && /^https?:/.test(session.url) ? session.url : undefined
     const { id, replica, runtime } = session
-    if (this.#served.has(connection)) this.#reconnects++
-    this.#served.add(connection)
+    if (this.#lost.delete(connection)) this.#reconnects++
     this.#causes.clear()
     this.logger.info({ session: id, connection, replica, runtime }, 'connected')
     this.#events.emit('connected', { connection, session: id, replica, runtime })
@@ -335,6 +336,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   onDisconnected(session: ClientSession, connection: number, reason: string): void {
+    // A session that was left for another one is not lost.
+    if (!this.#sessionsOf(connection).some(({ inService }) => inService)) this.#lost.add(connection)
     this.logger.info({ session: session.id, connection, reason }, 'disconnected')
     this.#events.emit('disconnected', { connection, session: session.id, reason })
   }

@@ -59,7 +59,7 @@ export interface TunnelStats {
   readonly ready: boolean
   readonly sessions: readonly SessionStats[]
   readonly connections: readonly ConnectionStats[]
-  /** Sessions that came into service after the first of their connection. */
+  /** Sessions that came into service after their connection had lost one, not those that the client left another one for. */
   readonly reconnects: number
   readonly exchanges: { readonly live: number; readonly total: number }
   /** When the current token expires, ms since 1970. */

@@ -443,6 +443,12 @@ describe('changed rules of the target', () => {
     expect((await open.answer()).text).toBe('whole')
     await old.closed
     expect(server.sessions).toHaveLength(2)
+    expect(tunnel.stats().reconnects).toBe(0)
+    fresh.webSocket.terminate()
+    const connected = event(tunnel, 'connected')
+    await server.serve()
+    await connected
+    expect(tunnel.stats().reconnects).toBe(1)
   })
 
   it('that keep changing bring no more sessions while an old one still serves', async () => {
@@ -663,6 +669,7 @@ describe('drain', () => {
     old.yamux.close('rolling update', 1001)
     expect((await disconnected).session).toBe(old.id)
     expect(tunnel.ready()).toBe(true)
+    expect(tunnel.stats().reconnects).toBe(0)
     expect(server.sessions).toHaveLength(2)
   })
 
