@@ -1,7 +1,7 @@
 /** The connections of one listener, whatever their protocol: limits and graceful end. */
 
 import { ConnectionSlots, type SlotHolder } from '../base/connection-slots.ts'
-import { stepOf } from '../base/guard.ts'
+import { guardWith, ignore } from '../base/guard.ts'
 
 /** A connection, as its set sees it. It is idle while no exchange is in progress. */
 export interface ManagedConnection extends SlotHolder {
@@ -25,7 +25,11 @@ const MOST_LATE_MS = 10_000
 /** How long we wait for a moment without any connection if new ones keep arriving. */
 const QUIET_MS = 1000
 
-const destroyAll = stepOf<ConnectionSet>(set => set.destroyAll())
+/** An error in ending one connection must not keep the others. */
+const guard = guardWith(ignore)
+const close = guard((connection: ManagedConnection, patienceMs: number) => connection.close(patienceMs))
+const destroy = guard((connection: ManagedConnection) => connection.destroy())
+const destroyAll = guard((set: ConnectionSet) => set.destroyAll())
 
 export class ConnectionSet {
   readonly #all = new Set<ManagedConnection>()
@@ -65,7 +69,7 @@ export class ConnectionSet {
   }
 
   destroyAll(): void {
-    for (const connection of this.#all) connection.destroy()
+    for (const connection of this.#all) destroy(connection)
   }
 
   /**
@@ -78,7 +82,7 @@ export class ConnectionSet {
     this.#patienceMs = patienceOf(graceMs)
     for (const connection of this.#all) {
       this.#present.add(connection)
-      connection.close(this.#patienceMs)
+      close(connection, this.#patienceMs)
     }
     const timer = setTimeout(destroyAll, graceMs, this)
     if (last) {
@@ -103,7 +107,4 @@ export class ConnectionSet {
     clearTimeout(late)
     this.#waiting.delete(waiting)
   }
-
-  /** The grace is over. An error in ending one connection must not keep the others. */
-  threw(): void {}
 }
