@@ -102,9 +102,10 @@ function readOn(socket: Duplex): void {
  */
 function readAsStream(socket: Duplex): void {
   socket.on('data', ignore).off('data', ignore)
-  // A destroyed stream cannot be paused, and would emit the rest of what it has. If Node had tried to pause it, that would end the process.
+  // A destroyed stream cannot be paused, and goes on emitting what it has, piece by piece. If Node had tried to pause it, that would end
+  // the process. `ws` reads the rest of a destroyed connection as a whole.
   const read = socket.read.bind(socket)
-  socket.read = size => (socket.destroyed ? null : read(size))
+  socket.read = size => (size === undefined && socket.destroyed ? null : read(size))
 }
 
 class Mounts {

@@ -10,6 +10,7 @@ import { noLogger } from '../../../../protocol/base/log.ts'
 import { BODY_UNKNOWN, type Handler, type ResponseSink } from '../../../../protocol/exchange.ts'
 import { mount } from '../../../../protocol/http/http1/mount.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
+import { DEAF } from '../../../support/ends.ts'
 import { makeSecrets, type Secrets } from '../../../support/secrets.ts'
 import { eventually } from '../../../support/until.ts'
 
@@ -308,6 +309,21 @@ describe('the requests of a pipeline', () => {
     await eventually(() => expect(accepted.readableLength).toBe(first + second))
     answer(responses[0])
     await once(accepted, 'close')
+  })
+
+  test('P1: `ws` reads what a WebSocket of the embedder over TLS has left when it ends', async () => {
+    const secrets = await makeSecrets()
+    const server = createHttpsServer(secrets.server)
+    server.on('upgrade', (_request, socket) => void socket.pause())
+    mount(server, { handler: () => discarding(DEAF), serves: () => false, logger: noLogger })
+    const caller = await call(server, secrets)
+    const [accepted] = await once(server, 'secureConnection')
+    caller.write('GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n')
+    await eventually(() => expect(accepted.isPaused()).toBe(true))
+    caller.write(ABC)
+    await eventually(() => expect(accepted.readableLength).toBe(ABC.length))
+    accepted.destroy()
+    expect(accepted.read(ABC.length)).toEqual(ABC)
   })
 
   test('do not begin behind a response that is cut', async () => {
