@@ -293,9 +293,9 @@ export class PeerLink {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#askedAbout.set(runtime, resolve)
     this.#say({ type: 'about', runtime })
-    const late = setTimeout(resolve, ABOUT_MS).unref()
+    const timer = setTimeout(resolve, ABOUT_MS).unref()
     await promise
-    clearTimeout(late)
+    clearTimeout(timer)
     this.#askedAbout.delete(runtime)
   }
 
