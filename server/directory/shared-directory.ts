@@ -55,6 +55,8 @@ export class SharedDirectory implements Directory {
   readonly #stateLog: StateLog
   readonly #lookups: Lookups
   #listener: DirectoryListener | undefined
+  /** All others tell us their news. */
+  #watching = false
   /** Somebody asked while the directory was lost. */
   #askedWhileLost = false
   /** The latest version of any record that the store reported, on this link or the one before it. */
@@ -165,9 +167,12 @@ export class SharedDirectory implements Directory {
     if (state === undefined && isLatest && !this.young) this.#known.missing(runtime)
   }
 
-  /** Resolves to whether anybody knows the runtime. `undefined` if there is no point in asking. */
+  /**
+   * Resolves to whether anybody knows the runtime. `undefined` if nothing may be acted on anyway, or if an answer would become outdated
+   * because others do not tell us their news.
+   */
   #askOthers(runtime: string): Promise<boolean> | undefined {
-    if (this.state === 'lost') return undefined
+    if (this.state === 'lost' || !this.#watching) return undefined
     return this.#witnesses.askAbout(runtime)?.then(() => this.#known.last(runtime) !== undefined)
   }
 
@@ -303,7 +308,8 @@ export class SharedDirectory implements Directory {
   #applyState(): void {
     const { state, young } = this
     const { isOpen, failure } = this.#connection
-    this.#witnesses.watch(state !== 'connected' || !isOpen || young || !this.#known.isWhole)
+    this.#watching = state !== 'connected' || !isOpen || young || !this.#known.isWhole
+    this.#witnesses.watch(this.#watching)
     const regained = this.#askedWhileLost && state !== 'lost'
     if (regained) this.#askedWhileLost = false
     this.#stateLog.say(state, isOpen && young, this.#lease.replicas, failure)

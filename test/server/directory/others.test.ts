@@ -4,6 +4,7 @@
  */
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import type { RuntimeState } from '../../../server/directory/directory.ts'
+import { QueueFull } from '../../../server/directory/store.ts'
 import { NoWitnesses, type WitnessListener } from '../../../server/directory/witnesses.ts'
 import { Questions } from '../../../server/questions.ts'
 import { type Ground, inMemory, Replica } from './ground.ts'
@@ -136,6 +137,20 @@ test('nobody is asked while the store answers, even about a name that nobody ser
   expect(await done(cold.directory.refresh('nobody'))).toBeUndefined()
   expect(cold.active).toBe('one 1')
   expect(witnessOf(cold).asked).toEqual([])
+})
+
+test('nobody is asked while the store has no room for the question, since nobody would tell of changes', async () => {
+  await done(a.join('one'))
+  const open = cold.path.open.bind(cold.path)
+  cold.path.open = async (...options) => {
+    const link = await open(...options)
+    const change = () => Promise.reject(new QueueFull('full'))
+    return { change, renew: (...lease) => link.renew(...lease), close: () => link.close() }
+  }
+  cold.path.cut()
+  await pass(ground.leaseMs)
+  expect(await done(cold.directory.refresh('demo'))).toBe('unknown')
+  expect([cold.directory.state, witnessOf(cold).asked]).toEqual(['connected', []])
 })
 
 test.each([
