@@ -167,7 +167,7 @@ const SESSIONS: readonly Metric[] = [
   onClient(
     'sallyport_active',
     shows('1'),
-    'Whether this instance gets the traffic; 0 for a standby.',
+    'Whether this instance gets the traffic; 0 for a standby, and without a session.',
     'Which instance of a runtime serves?',
     ({ snapshot }) => snapshot.active,
   ),

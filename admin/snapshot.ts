@@ -27,7 +27,7 @@ export interface Snapshot {
   stateChanges?: Readonly<Record<string, number>>
   /** Last round trip of each live session. */
   roundTripsMs?: readonly number[]
-  /** 1 if this client gets the traffic of its runtime, 0 if it is a standby. */
+  /** 1 if this client gets the traffic of its runtime, 0 if it is a standby or has no session. */
   active?: number
   /** When the client's token expires, in ms since 1970. */
   tokenExpiresAt?: number

@@ -94,7 +94,9 @@ function clientLines(status: Row, now: number): string[] {
 function standing(status: Row): string {
   const who = `runtime ${printable(status.runtime)}, instance ${shortId(status.instance)}`
   if (status.epoch === undefined || status.epoch === 0) return `${who}: not in service yet`
-  const traffic = status.active === true ? 'active' : 'standby (another instance gets the traffic)'
+  const isServed = asRows(status.sessions).some(({ state }) => state === 'ready' || state === 'draining')
+  const other = isServed ? 'standby (another instance gets the traffic)' : 'not connected'
+  const traffic = status.active === true ? 'active' : other
   return `${who}: ${traffic}, epoch ${count(status.epoch)}`
 }
 

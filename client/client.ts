@@ -163,6 +163,11 @@ export class Client implements Tunnel, SessionKeeperOwner {
     return false
   }
 
+  /** Whether the server can still give us exchanges, perhaps only on a session that it drains. */
+  get #isServed(): boolean {
+    return [...this.#sessions.keys()].some(({ state }) => state === 'ready' || state === 'draining')
+  }
+
   setToken(token: string): void {
     this.#tokens.set(token)
     this.#retry()
@@ -197,7 +202,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
       instance: this.#settings.hello.instance,
       runtime: this.#runtime,
       epoch: this.#epoch,
-      active: this.#active,
+      active: this.#active && this.#isServed,
       ready: this.ready(),
       sessions: [...this.#sessions].map(([session, connection]) => session.stats(connection)),
       connections: this.#connections.map(({ index, attempts, lastError, lastErrorMs }) => ({

@@ -53,7 +53,7 @@ export interface TunnelStats {
   readonly runtime: string
   /** Epoch of this instance; 0 before the first. */
   readonly epoch: number
-  /** Whether this instance gets the traffic; false for a standby. */
+  /** Whether this instance gets the traffic; false for a standby, and without a session. */
   readonly active: boolean
   /** Same as `Tunnel.ready()`. */
   readonly ready: boolean

@@ -97,6 +97,8 @@ test('a standby client, with one connection up and one down', () => {
       '  1     -        -        none   -       -           -        -         10 s ago: refused (401): your token expired',
     ),
   )
+  const away = describeStatus({ ...status, ready: false, sessions: [] }, { now: NOW })
+  expect(away).toContain('  runtime demo, instance pod-2: not connected, epoch 7\n')
 })
 
 test('a client that was never in service, and nothing in it controls the terminal', () => {

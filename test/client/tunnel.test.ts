@@ -443,12 +443,14 @@ describe('changed rules of the target', () => {
     expect((await open.answer()).text).toBe('whole')
     await old.closed
     expect(server.sessions).toHaveLength(2)
-    expect(tunnel.stats().reconnects).toBe(0)
+    expect(tunnel.stats()).toMatchObject({ active: true, reconnects: 0 })
     fresh.webSocket.terminate()
+    await event(tunnel, 'disconnected')
+    expect(tunnel.stats().active).toBe(false)
     const connected = event(tunnel, 'connected')
     await server.serve()
     await connected
-    expect(tunnel.stats().reconnects).toBe(1)
+    expect(tunnel.stats()).toMatchObject({ active: true, reconnects: 1 })
   })
 
   it('that keep changing bring no more sessions while an old one still serves', async () => {
