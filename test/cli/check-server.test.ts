@@ -54,6 +54,16 @@ describe.runIf(needs('redis'))('Redis', () => {
     expect(code).toBe(0)
   })
 
+  test('behind the first of two hosts, which is off', async () => {
+    const redis = await start(DIRECTORY_RIGHTS)
+    const off = createTcp(socket => socket.on('error', () => {}).resume())
+    await once(off.listen(0, '127.0.0.1'), 'listening')
+    stops.push(() => off.close())
+    const { port } = off.address() as AddressInfo
+    const { of } = await check(...reach(redis).with(1, `redis://127.0.0.1:${port},127.0.0.1:${redis.port}`))
+    expect(statuses(of('directory', 'directory-rights'))).toEqual(['directory ok', 'directory-rights ok'])
+  })
+
   test.each([
     ['hset', 'HSET {sallyport}:replicas'],
     ['publish', 'PUBLISH sallyport:changes'],
