@@ -335,7 +335,21 @@ export class PostgresStore extends GroupedStore {
     return await this.#ask(sql.LIST, [runtime, lane, state, since, id, before, limit])
   }
 
+  /** What has expired is reported even if the rest of the sweep fails. */
   async sweep(at: number, keep: Retention): Promise<SweepResult> {
+    const expired = await this.#ask<Message & QueryResultRow>(sql.EXPIRE, [at])
+    const deleted = await this.#deleteOld(at, keep).catch((error: StoreError) => {
+      this.logger.warn(
+        { ...this.place, err: { message: error.message } },
+        'a sweep of the inbox could not delete what is old',
+      )
+      return 0
+    })
+    return { expired, more: Math.max(expired.length, deleted) === sql.SWEEP_BATCH }
+  }
+
+  /** Returns the larger number of messages that it deleted, of either state. */
+  async #deleteOld(at: number, keep: Retention): Promise<number> {
     const [last] = await this.#ask<{ changed: number }>(sql.NEWEST_SURPLUS, [keep.maxDelivered])
     const before = Math.max(at - keep.deliveredMs, (last?.changed ?? -1) + 1)
     const dead = await this.#forget('dead', at - keep.deadMs)
@@ -343,9 +357,7 @@ export class PostgresStore extends GroupedStore {
     await this.#ask(sql.DELETE_OLD_RULES, [at - keep.rulesMs])
     await this.#ask(sql.CLAMP_LEASES, [this.#leaseMs])
     await this.#ask(sql.DELETE_DEAD_SERVERS, [])
-    // Comes last: if anything failed after it, nobody would be told of these dead letters.
-    const expired = await this.#ask<Message & QueryResultRow>(sql.EXPIRE, [at])
-    return { expired, more: Math.max(expired.length, dead, delivered) === sql.SWEEP_BATCH }
+    return Math.max(dead, delivered)
   }
 
   /** Returns how many messages it deleted. */
