@@ -164,7 +164,16 @@ class SafeLogger implements Logger {
 /** Logs a defect of ours or of an embedder, with the place where it happened. */
 export function logDefect(logger: Logger, what: string, error: unknown): void {
   const known = errorOf(error)
-  logger.error({ err: { message: known.message, stack: known === error ? known.stack : undefined } }, what)
+  logger.error({ err: { message: known.message, stack: known === error ? stackOf(known) : undefined } }, what)
+}
+
+/** An embedder's `Error.prepareStackTrace` may throw. */
+function stackOf(error: Error): string | undefined {
+  try {
+    return error.stack
+  } catch {
+    return undefined
+  }
 }
 
 /** Calls a handler. If it throws, which it should not, or returns no sink, its exchange fails with `reason`. */

@@ -31,6 +31,10 @@ const UNREADABLE: readonly (readonly [string, () => unknown])[] = [
     () => Object.defineProperty(new Error('none'), 'message', { get: throwing }),
   ],
   [
+    'an error whose stack cannot be read',
+    () => Object.defineProperty(new Error('none'), 'stack', { get: throwing }),
+  ],
+  [
     'a revoked proxy',
     () => {
       const { proxy, revoke } = Proxy.revocable({}, {})
