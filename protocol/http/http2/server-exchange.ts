@@ -93,6 +93,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = expectsContinue(request)
     this.#takesTrailers = hasHeader(request.headers, 'te')
+    // Until the 101, nobody reads what the caller of a WebSocket sends.
+    if (request.upgrade) this.#reader.hold()
     stream.on('aborted', this.#onGone)
     stream.on('close', this.#onGone)
   }

@@ -122,6 +122,8 @@ export class StreamReader {
   readonly #limit: number
   readonly #owner: Failing
   #unconsumed = 0
+  /** Nobody reads yet. */
+  #isHeld = false
   readonly #push: Http2Stream['push']
   #onData: ((chunk: Buffer) => void) | undefined
   /** What arrived while the stream was paused. */
@@ -141,7 +143,7 @@ export class StreamReader {
 
   /** Node stops reading, and gives the caller no more window, when this returns false. */
   readonly #arrived = (chunk: Buffer | null, encoding?: BufferEncoding): boolean => {
-    if (chunk !== null && this.full) {
+    if (chunk !== null && (this.full || this.#isHeld)) {
       this.frames++
       this.#kept ??= new GatheredChunks()
       this.#kept.add(chunk)
@@ -161,9 +163,16 @@ export class StreamReader {
     return this.#unconsumed > this.#limit
   }
 
+  /** Keeps what arrives until `start` or `discard`. */
+  hold(): void {
+    this.#isHeld = true
+  }
+
   start(onData: (chunk: Buffer) => void): void {
     this.readAt = performance.now()
     this.#onData = onData
+    this.#isHeld = false
+    this.#release()
     this.#stream.on('data', (chunk: Buffer) => {
       try {
         this.#take(chunk)
@@ -187,6 +196,7 @@ export class StreamReader {
   discard(): void {
     this.#onData = undefined
     this.#unconsumed = 0
+    this.#isHeld = false
     this.#release()
     this.#stream.resume()
   }

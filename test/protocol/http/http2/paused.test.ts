@@ -87,8 +87,8 @@ interface Sender {
   readonly stream: number
 }
 
-/** A caller's request body, at our edge. */
-async function request(): Promise<Sender> {
+/** A caller's request body, at our edge. `accept` answers a WebSocket with 101. */
+async function request(block = head('POST')): Promise<Sender & { accept: () => void }> {
   const body = new Body()
   const sink: RequestSink = {
     requestData: chunk => body.data(chunk),
@@ -96,12 +96,14 @@ async function request(): Promise<Sender> {
     requestAbort: error => body.abort(error.reason),
     responseConsumed() {},
   }
+  let accept = () => {}
   const listener = await listen({
     port: 0,
     // That limit would stop frames that arrive as fast as here.
     limits: { http2ControlBytes: 0 },
     handler: (_request, response) => {
       body.consume = bytes => response.requestConsumed(bytes)
+      accept = () => response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
       return sink
     },
   })
@@ -121,10 +123,10 @@ async function request(): Promise<Sender> {
       PREFACE,
       frame(TYPE.settings, 0, 0),
       frame(TYPE.settings, 1, 0),
-      frame(TYPE.headers, END_HEADERS, 1, head('POST')),
+      frame(TYPE.headers, END_HEADERS, 1, block),
     ]),
   )
-  return { body, send, stream: 1 }
+  return { body, send, stream: 1, accept: () => accept() }
 }
 
 /** An upstream's response body, at our end towards it. */
@@ -162,7 +164,7 @@ async function response(): Promise<Sender> {
   return { body, send, stream: stream!.id }
 }
 
-const SENDERS = { 'a request': request, 'a response': response }
+const SENDERS = { 'a request': () => request(), 'a response': response }
 
 async function paused(start: () => Promise<Sender>): Promise<Sender> {
   const sender = await start()
@@ -232,4 +234,34 @@ describe.each(Object.entries(SENDERS))('the body of %s, in frames of', (_name, s
     await eventually(() => expect(body.ended).toEqual([]))
     expect(body.text.endsWith('n'.repeat(100))).toBe(true)
   })
+})
+
+describe('a WebSocket that is not accepted yet, in frames of', () => {
+  const fields: [string, string][] = [
+    [':protocol', 'websocket'],
+    [':scheme', 'http'],
+    [':path', '/'],
+    [':authority', 'a'],
+    ['sec-websocket-version', '13'],
+  ]
+  const block = Buffer.concat([field(':method', 'CONNECT'), ...fields.map(([name, value]) => field(name, value))])
+
+  test.each(SIZES.flatMap(size => [[size, ''] as const, [size, ', and its end'] as const]))(
+    '%i bytes%s',
+    async (size, end) => {
+      const { body, send, stream, accept } = await request(block)
+      const bytes = framesFor(stream, size)
+      const ending = frame(TYPE.data, END_STREAM, stream)
+      await send(end === '' ? bytes : Buffer.concat([bytes, ending]))
+      expect(body.chunks).toEqual([])
+      accept()
+      body.take()
+      await eventually(() => expect(body.text).toBe(BODY.toString()))
+      expect(body.chunks.length).toBeLessThan(BODY.length / Math.max(size, 1024) + 10)
+      for (const chunk of body.chunks)
+        expect(chunk.buffer.byteLength).toBeLessThanOrEqual(Math.max(4 * chunk.length, 4096))
+      if (end === '') await send(ending)
+      await eventually(() => expect(body.ended).toEqual([]))
+    },
+  )
 })
