@@ -48,16 +48,8 @@ function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: ()
     return
   }
   holdBack(socket)
-  // While Node does not read, it does not notice a caller that leaves.
-  const look = () => {
-    if (isBroken(socket)) socket.destroy()
-    return socket.destroyed ? Number.POSITIVE_INFINITY : LOOK_MS
-  }
-  const watch = new DeadlineWatch(look, { threw: () => socket.destroy() })
-  watch.within(LOOK_MS)
   const assign = response.assignSocket
   response.assignSocket = assigned => {
-    watch.stop()
     assign.call(response, assigned)
     readOn(socket)
     begin()
@@ -67,25 +59,42 @@ function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: ()
 /** While this many requests of a connection wait for their turn, no more are read, since each takes memory. */
 const MOST_WAITING = 5
 
-/** How many requests of a connection wait for their turn, and what stops reading. */
-const waiting = new WeakMap<Duplex, { count: number; readonly stop: () => void }>()
+/** A connection on which requests wait for their turn. */
+interface Held {
+  /** How many wait. */
+  count: number
+  /** Stops reading. */
+  readonly stop: () => void
+  readonly watch: DeadlineWatch
+}
+
+const waiting = new WeakMap<Duplex, Held>()
 
 function holdBack(socket: Duplex): void {
-  const held = waiting.get(socket) ?? { count: 0, stop: stopOf(socket) }
-  waiting.set(socket, held)
+  const held = waiting.get(socket) ?? heldOn(socket)
+  held.watch.within(LOOK_MS)
   if (++held.count !== MOST_WAITING) return
   // Node reads on by itself at the end of each request.
   socket.on('resume', held.stop)
   held.stop()
 }
 
-function stopOf(socket: Duplex): () => void {
-  const guard = guardWith(() => socket.destroy())
-  return guard(() => {
+function heldOn(socket: Duplex): Held {
+  const threw = () => socket.destroy()
+  const guard = guardWith(threw)
+  const stop = guard(() => {
     socket.pause()
     // Otherwise Node would not hear of it if the stream was paused already.
     socket.emit('pause')
   })
+  // While Node does not read, it does not notice a caller that leaves.
+  const look = () => {
+    if (isBroken(socket)) socket.destroy()
+    return held.count === 0 || socket.destroyed ? Number.POSITIVE_INFINITY : LOOK_MS
+  }
+  const held = { count: 0, stop, watch: new DeadlineWatch(look, { threw }) }
+  waiting.set(socket, held)
+  return held
 }
 
 function readOn(socket: Duplex): void {

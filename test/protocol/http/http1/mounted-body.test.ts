@@ -3,7 +3,8 @@ import { createServer, type Server as HttpServer, type IncomingMessage, type Ser
 import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { LOOK_MS } from '../../../../protocol/base/deadline-watch.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { discarding } from '../../../../protocol/base/guard.ts'
 import { noLogger } from '../../../../protocol/base/log.ts'
@@ -332,6 +333,14 @@ describe('the requests of a pipeline', () => {
     responses[0]!.responseAbort(new SallyportError('session-lost'))
     await once(accepted, 'close')
     expect(seen).toEqual(['/1', '/1 whole'])
+  })
+
+  test('E15: wait with one timer for all of a connection', async () => {
+    const timers = vi.spyOn(globalThis, 'setTimeout')
+    await send(get('/1') + get('/2').repeat(1000))
+    const looks = timers.mock.calls.filter(([, ms]) => ms === LOOK_MS)
+    timers.mockRestore()
+    expect(looks).toHaveLength(1)
   })
 
   test.each(['TCP', 'TLS'])('E16: a caller that closes its half while a few wait is noticed, over %s', async over => {
