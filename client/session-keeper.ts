@@ -287,13 +287,15 @@ export class SessionKeeper {
     let closeCode = 0
     let served = false
     let mustLeave = false
+    // It is dropped once the session is ready, since it knows the session that this one replaces, which would keep all earlier ones.
+    let pending: SessionRole | undefined = role
     const closed = this.#owner.guard((code: number) => {
       closeCode = code
     })
     dialled.socket.once('close', closed)
     const opened = this.#owner.openSession(dialled, this.index, {
       onWelcome: session => {
-        const accepted = role.accepts(session)
+        const accepted = pending!.accepts(session)
         if (!accepted) resolve({ kind: 'elsewhere' })
         return accepted
       },
@@ -301,7 +303,8 @@ export class SessionKeeper {
         served = true
         this.#served = true
         this.#passed = 0
-        role.onReady(session)
+        pending!.onReady(session)
+        pending = undefined
         this.#owner.onConnected(session, this.index)
         this.#moveLater(session)
       },

@@ -1,6 +1,8 @@
 import { generateKeyPairSync } from 'node:crypto'
+import { queryObjects } from 'node:v8'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEvents } from '../../client/index.ts'
+import { ClientSession } from '../../client/session.ts'
 import { functionTarget } from '../../client/targets/function.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { CLOSE } from '../../protocol/wire/transport.ts'
@@ -493,6 +495,26 @@ describe('changed rules of the target', () => {
       expect(fresh.hello?.inbox).toMatchObject([{ route: name }])
       await until(() => tunnel.stats().sessions.at(-1)?.state === 'ready')
     }
+  })
+
+  it('leave nothing behind of the sessions that were replaced', async () => {
+    const server = await fake()
+    const router = createRouter({ routes: table('first') })
+    const tunnel = startTunnel(optionsFor(server, { target: router }))
+    await server.serve()
+    await tunnel.connected()
+    const kept = () => queryObjects(ClientSession, { format: 'count' })
+    const before = kept()
+    for (let i = 0; i < 10; i++) {
+      const old = server.sessions.at(-1)!
+      router.reload(table(`route-${i}`))
+      tunnel.republish()
+      await server.serve()
+      await old.receive('drain')
+      old.send({ type: 'drained', lastStream: 0 })
+      await old.closed
+    }
+    expect(kept() - before).toBeLessThan(5)
   })
 
   it('bring a warning, once each, if webhooks cannot be kept for want of a key', async () => {
