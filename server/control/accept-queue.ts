@@ -139,7 +139,8 @@ export class AcceptQueue {
 
   /** The handshake that a request belongs to. On an embedder's server, it begins here, with its deadline and without a charge. */
   pendingOf(socket: Socket): PendingUpgrade {
-    const known = this.#pending.get(connectionKey(socket))
+    // The connections of a Unix socket have no addresses that would tell them apart.
+    const known = socket.remoteAddress === undefined ? undefined : this.#pending.get(connectionKey(socket))
     return known ?? this.#track(socket, canonicalAddress(socket.remoteAddress ?? ''), ignore)
   }
 

@@ -1,9 +1,16 @@
 import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
 import { AcceptQueue } from '../../server/control/accept-queue.ts'
 import { DEFAULT_SERVER_LIMITS } from '../../server/limits.ts'
+
+function intakeOf(onFull: () => void = () => {}): AcceptQueue {
+  return new AcceptQueue({ limits: DEFAULT_SERVER_LIMITS, proxies: [], logger: noLogger, onAdmitted() {}, onFull })
+}
 
 test("an upgrade on an embedder's server ends with the intake, which would have been its deadline", async () => {
   const embedder = createServer().listen(0, '127.0.0.1')
@@ -12,13 +19,7 @@ test("an upgrade on an embedder's server ends with the intake, which would have 
   const [socket] = (await once(embedder, 'connection')) as [Socket]
   let full = 0
   const onFull = () => void full++
-  const intake = new AcceptQueue({
-    limits: DEFAULT_SERVER_LIMITS,
-    proxies: [],
-    logger: noLogger,
-    onAdmitted() {},
-    onFull,
-  })
+  const intake = intakeOf(onFull)
   intake.pendingOf(socket)
   const ended = once(caller.resume(), 'close')
   intake.close()
@@ -37,17 +38,32 @@ test('connections from one port to two addresses of ours have a deadline each', 
   const [first] = (await once(server, 'connection')) as [Socket]
   const twin = connect({ host: '127.0.0.2', port, localAddress, localPort: caller.localPort! })
   const [second] = (await once(server, 'connection')) as [Socket]
-  const intake = new AcceptQueue({
-    limits: DEFAULT_SERVER_LIMITS,
-    proxies: [],
-    logger: noLogger,
-    onAdmitted() {},
-    onFull() {},
-  })
+  const intake = intakeOf()
   expect(intake.pendingOf(second)).not.toBe(intake.pendingOf(first))
   intake.close()
   expect([first.destroyed, second.destroyed]).toEqual([true, true])
   caller.destroy()
   twin.destroy()
   server.close()
+})
+
+test('connections at a Unix socket have a deadline each', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'sallyport-intake-'))
+  const path = join(folder, 'socket')
+  const server = createServer().listen(path)
+  await once(server, 'listening')
+  const callers: Socket[] = []
+  const sockets: Socket[] = []
+  for (let i = 0; i < 2; i++) {
+    callers.push(connect(path))
+    sockets.push(...((await once(server, 'connection')) as [Socket]))
+  }
+  const intake = intakeOf()
+  const [first, second] = sockets.map(socket => intake.pendingOf(socket))
+  expect(second).not.toBe(first)
+  for (const pending of [first, second]) pending!.end()
+  expect(sockets.map(({ destroyed }) => destroyed)).toEqual([true, true])
+  for (const caller of callers) caller.destroy()
+  server.close()
+  await rm(folder, { recursive: true })
 })
