@@ -30,10 +30,7 @@ const UNREADABLE: readonly (readonly [string, () => unknown])[] = [
     'an error whose message cannot be read',
     () => Object.defineProperty(new Error('none'), 'message', { get: throwing }),
   ],
-  [
-    'an error whose stack cannot be read',
-    () => Object.defineProperty(new Error('none'), 'stack', { get: throwing }),
-  ],
+  ['an error whose stack cannot be read', () => Object.defineProperty(new Error('none'), 'stack', { get: throwing })],
   [
     'a revoked proxy',
     () => {
