@@ -6,7 +6,7 @@ import { always, call, DOMAIN, dial, type TestClient, token } from '../server/fi
 import { needs } from '../support/needs.ts'
 import { Relay } from '../support/relay.ts'
 import { until } from '../support/until.ts'
-import { LEASE_MS as SHORT_MS, ReplicaGroup } from './fixture.ts'
+import { ReplicaGroup, LEASE_MS as SHORT_MS } from './fixture.ts'
 
 /** Hosts of their own do not wait for a replica that a busy machine has kept from vouching in time. */
 const LEASE_MS = 2 * SHORT_MS
