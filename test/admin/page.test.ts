@@ -162,6 +162,10 @@ describe.runIf(needs('chromium'))('the page', () => {
     await page.press('2')
     await page.until(`${text}.includes('No request has failed')`)
     expect(await page.value(text)).toContain('Not connected: refused (401): your token expired')
+    status = { ...client, sessions: [{ connection: 0, state: 'draining' }], connections }
+    await page.press('1')
+    await page.until(`/traffic\\s+active/.test(${text})`)
+    expect(await page.value(text)).not.toContain('Not connected')
   })
 
   test('what happened just now is at the right edge of a chart', async () => {

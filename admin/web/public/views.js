@@ -139,7 +139,8 @@ function overview({ status, history, failed }) {
  * @param {Row} status
  */
 function away(status) {
-  const failed = status.ready ? undefined : clientSessions(status).find(row => row.lastError !== undefined)
+  const rows = clientSessions(status)
+  const failed = rows.some(serves) ? undefined : rows.find(row => row.lastError !== undefined)
   return failed && element('p', { class: 'bad' }, `Not connected: ${plain(failed.lastError)}`)
 }
 
@@ -181,8 +182,16 @@ function facts(status) {
 /** @param {Row} status */
 function traffic({ component, active, sessions }) {
   if (active === undefined || component === 'router') return undefined
-  if (sessions?.length === 0) return 'none'
+  if (!sessions?.some(serves)) return 'none'
   return active ? 'active' : 'standby'
+}
+
+/**
+ * Whether requests may arrive on a session of a client.
+ * @param {Row} session
+ */
+function serves({ state }) {
+  return state === 'ready' || state === 'draining'
 }
 
 /** @param {Row} status */
