@@ -25,8 +25,12 @@ type Listener = (...args: unknown[]) => void
 /** Without a listener for the other two, Node handles the expectation itself and then emits `request`. */
 const ALWAYS_ATTACHED: readonly Event[] = ['request', 'upgrade']
 
-/** Since Node 24.9: whether an offered upgrade is accepted. */
-type Host = HttpServer & { shouldUpgradeCallback?: (request: IncomingMessage) => boolean }
+interface Host extends HttpServer {
+  /** Since Node 24.9: whether an offered upgrade is accepted. */
+  shouldUpgradeCallback?: (request: IncomingMessage) => boolean
+  /** The option of that name: it probes all callers by itself. */
+  readonly keepAlive?: boolean
+}
 
 const servers = new WeakMap<HttpServer, Mounts>()
 
@@ -180,7 +184,7 @@ class Mounts {
       this.#pass(event, request, response)
       return
     }
-    keepProbing(request.socket)
+    this.#probe(request.socket)
     atTurn(request, response, () => {
       try {
         one.request(request, response)
@@ -189,6 +193,10 @@ class Mounts {
         one.failed(error)
       }
     })
+  }
+
+  #probe(socket: Duplex): void {
+    if (this.#server.keepAlive !== true) keepProbing(socket)
   }
 
   /** A request whose offer nobody accepts remains an ordinary request. */
@@ -209,7 +217,7 @@ class Mounts {
       socket.destroy()
       return
     }
-    keepProbing(socket)
+    this.#probe(socket)
     try {
       one.upgrade(request, socket, head)
     } catch (error) {

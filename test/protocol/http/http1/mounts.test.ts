@@ -115,14 +115,22 @@ test('an exception in a mount ends only its connection', async () => {
   expect(seen).toEqual(['a failed', 'a failed', 'app'])
 })
 
-test('E16: callers of a mount are probed, so that one that vanished is noticed', async () => {
+test.each([
+  [
+    'callers of a mount are probed, so that one that vanished is noticed',
+    false,
+    [[[true, 30_000]], [], [[true, 30_000]]],
+  ],
+  ['the probes that the embedder has chosen stay as they are', true, [[], [], []]],
+])('E16: %s', async (_, keepAlive, probes) => {
   const spies: MockInstance[] = []
+  Object.assign(host, { keepAlive })
   host.on('connection', socket => spies.push(vi.spyOn(socket, 'setKeepAlive')))
   host.on('request', answering('app'))
   addMount(host, mounted('a'))
   await ledger('a', 'x')
   await ask('a', 'connection: upgrade', 'upgrade: websocket')
-  expect(spies.map(({ mock }) => mock.calls)).toEqual([[[true, 30_000]], [], [[true, 30_000]]])
+  expect(spies.map(({ mock }) => mock.calls)).toEqual(probes)
 })
 
 describe('expectations and offers', () => {
