@@ -9,8 +9,7 @@ import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import type { Notice } from '../protocol/wire/control.ts'
 import { MAX_DURATION_MS } from '../protocol/wire/control.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
-import { createBufferBudget } from '../protocol/wire/yamux/budget.ts'
-import type { SessionOptions } from '../protocol/wire/yamux/session.ts'
+import { type BufferBudget, createBufferBudget } from '../protocol/wire/yamux/budget.ts'
 import { Causes } from './causes.ts'
 import { readOwnClaims } from './claims.ts'
 import { Backoff } from './dial/backoff.ts'
@@ -62,8 +61,11 @@ export class Client implements Tunnel, SessionKeeperOwner {
   /** All sessions, including those that drain, with the index of their connection. */
   readonly #sessions = new Map<ClientSession, number>()
   readonly #sockets: OpenWebSockets
-  /** Limits of each session, and the one that they share. */
-  readonly #sessionOptions: Partial<SessionOptions>
+  /**
+   * By connection. A server may make it open more sessions by asking us to leave others, but together they hold no more than one may, and
+   * a lying server takes nothing from other connections.
+   */
+  readonly #budgets: readonly BufferBudget[]
   /** Guards work outside the sessions. A failure is logged and ends nothing. */
   readonly guard: Guard
   readonly #stop = new AbortController()
@@ -99,12 +101,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
     const { inspect = 'off' } = options
     this.inspector = inspect === 'off' ? undefined : new RingInspector(inspect, this.logger)
     const { connections, limits } = this.#settings
-    // A server may make us open more sessions by asking us to leave others, but they share what those in service may hold.
-    const processBudget = createBufferBudget(connections * limits.sessionBufferBytes)
-    this.#sessionOptions = { ...options.limits, processBudget }
+    this.#budgets = Array.from({ length: connections }, () => createBufferBudget(limits.sessionBufferBytes))
     this.#exchanges = new Exchanges({
-      // Sessions that are left may be as full as those in service.
-      maxLive: 2 * connections * limits.maxStreams,
       inspect: this.inspector?.layer,
       target: this.#target.handler,
       layers: options.layers ?? [],
@@ -281,9 +279,9 @@ export class Client implements Tunnel, SessionKeeperOwner {
     const hello = { ...this.#settings.hello, ...this.#publish(), lastEpoch: this.#epoch, connection }
     const session: ClientSession = new ClientSession(webSocketTransport(socket), localAddress, hello, {
       logger: this.logger,
-      session: this.#sessionOptions,
+      session: { ...this.#options.limits, processBudget: this.#budgets[connection] },
       tracing: this.#settings.tracing,
-      accept: (stream, view) => this.#exchanges.accept(stream, view),
+      accept: (stream, view) => this.#exchanges.accept(stream, view, this.#isFull(connection)),
       onStanding: (epoch, active) => this.#standing(epoch, active),
       onReauth: (which, token, accepted, requestId) =>
         this.#reauthenticated(which, connection, token, accepted, requestId),
@@ -309,6 +307,13 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.#told.set(session, JSON.stringify(this.#published.inbox))
     if (session.state !== 'closed') this.#sessions.set(session, connection)
     return session
+  }
+
+  /** Sessions that are left may together be as full as the one in service. */
+  #isFull(connection: number): boolean {
+    let streams = 0
+    for (const [session, index] of this.#sessions) if (index === connection) streams += session.streams
+    return streams > 2 * this.#settings.limits.maxStreams
   }
 
   /** The server reads our runtime from the token, and so can we. We leave a server that takes us for a different runtime. */

@@ -48,8 +48,6 @@ export interface SessionView {
 interface ExchangesOptions {
   readonly target: Handler
   readonly seen: SeenExchanges
-  /** Most exchanges in progress, over all sessions. Further ones are refused. */
-  readonly maxLive: number
   /** Rules for error answers of targets other than a router, longest path first. */
   readonly cors: readonly CorsRule[]
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
@@ -91,11 +89,12 @@ export class Exchanges {
     this.#handler = compose([unseal, record(options.onExchange), live, inspect], inward)
   }
 
-  /** Takes a stream that the server opened. */
-  accept(stream: Stream, session: SessionView): void {
+  /** Takes a stream that the server opened. `isTooMany`: its exchange is refused. */
+  accept(stream: Stream, session: SessionView, isTooMany = false): void {
     const admit: ExchangeHandler = (preamble, request, response) => {
       if (preamble.runtime !== session.runtime || preamble.epoch < session.epoch) return 'not-here'
       if (stream.id > session.lastStream) return 'draining'
+      if (isTooMany) return 'overloaded'
       return this.#begin(preamble, request, response, session)
     }
     acceptExchange(stream, admit, this.#options.logger)
@@ -107,7 +106,6 @@ export class Exchanges {
     response: ResponseSink,
     session: SessionView,
   ): RequestSink | RefusalCode {
-    if (this.live >= this.#options.maxLive) return 'overloaded'
     const refusal = isSafe(request.method) ? undefined : this.#options.seen.begin(preamble.exchangeId, preamble.attempt)
     if (refusal !== undefined) return refusal
     request.runtime = session.runtime

@@ -186,7 +186,7 @@ describe('a server that fills each session and then asks us to leave it', () => 
   const target = ({ url }: Request) =>
     url.endsWith('/served') ? new Response('served') : new Promise<Response>(() => {})
 
-  it('makes us hold no more bytes than the sessions in service may', async () => {
+  it('makes a connection hold no more bytes than its session may', async () => {
     const sessionBufferBytes = 128 * 1024
     const { server, tunnel } = await begin({ target, random: () => 0, limits: { sessionBufferBytes } })
     const held = () => tunnel.stats().sessions.reduce((sum, { bufferedBytes }) => sum + bufferedBytes, 0)
@@ -202,7 +202,33 @@ describe('a server that fills each session and then asks us to leave it', () => 
     expect(held()).toBeLessThanOrEqual(sessionBufferBytes)
   })
 
-  it('makes us begin no more exchanges than twice as many as the sessions in service may have', async () => {
+  it('B3 takes nothing from sessions with other servers', async () => {
+    const honest = await FakeServer.listen()
+    const liar = await FakeServer.listen()
+    const limits = { maxStreams: 4, sessionBufferBytes: 128 * 1024 }
+    const { tunnel } = await begin({
+      ...{ url: [honest.url, liar.url], connections: 2, target, random: () => 0, limits },
+    })
+    open.push(honest, liar)
+    const served = await honest.serve(1, 'honest')
+    const waiting = served.exchange({ method: 'POST', bodyBytes: 100_000 })
+    waiting.request.requestData(Buffer.alloc(60 * 1024))
+    for (let i = 0; i < 5; i++) {
+      const session = await liar.serve(1, `liar-${i}`)
+      for (let n = 0; n < 4; n++) {
+        const exchange = session.exchange({ method: 'POST', bodyBytes: 100_000 })
+        exchange.request.requestData(Buffer.alloc(50 * 1024))
+      }
+      await at(() => tunnel.stats().sessions.some(({ bytesIn }) => bytesIn > 4 * 50 * 1024), 'the requests have come')
+      session.send(drain)
+      ;(await honest.next()).webSocket.terminate()
+    }
+    expect((await served.exchange({ path: '/served' }).answer()).text).toBe('served')
+    const held = tunnel.stats().sessions.find(({ session }) => session === served.id)?.bufferedBytes
+    expect(held).toBeGreaterThanOrEqual(60 * 1024)
+  })
+
+  it('makes a connection begin no more exchanges than twice as many as its session may have', async () => {
     const { server, tunnel } = await begin({ target, random: () => 0, limits: { maxStreams: 4 } })
     for (let i = 0; i < 2; i++) {
       const session = await server.serve()
