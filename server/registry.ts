@@ -238,6 +238,14 @@ export class Registry<M extends RegisteredSession, H = never> {
     return state && (this.#pickHere(state, not, ownHost) ?? this.#pickHop(state, not))
   }
 
+  /** Whether another instance of the runtime is active at this replica, or with `anywhere` at any. */
+  isStandby({ runtime, instance }: M, anywhere: boolean): boolean {
+    const state = this.#directory.find(runtime)
+    if (state === undefined || state === 'unknown' || state.active === instance) return false
+    const replicas = state.instances.get(state.active)?.replicas ?? []
+    return anywhere ? replicas.length > 0 : replicas.includes(this.#directory.replica)
+  }
+
   /** Like `pick`, but only a hop, even if this replica has sessions. */
   pickElsewhere(name: string, not?: unknown, instance?: string): H | undefined {
     const state = this.#stateOf(name, instance)

@@ -60,6 +60,8 @@ export class Sessions {
   readonly #context: RuntimeSessionContext
   /** Every session that has a WebSocket, whether or not it has sent `hello`. */
   readonly #all = new Set<RuntimeSession>()
+  /** With an inbox: what they announced. */
+  readonly #hellos = new WeakMap<RuntimeSession, Hello>()
   /**
    * Open sockets: in total, by network, and by runtime. They include those of ended sessions whose clients have not closed them
    * yet.
@@ -137,6 +139,7 @@ export class Sessions {
       reauthenticate: (token, session) => authenticator.reauthenticate(token, session.runtime, session.thumbprint),
       onHello: (session, hello) => this.#hello(session, hello),
       onReady: session => this.#ready(session),
+      onActive: session => this.#active(session),
       onRenewed: session => {
         this.#claimHosts(session)
         // A request may be waiting for a session that claims its host.
@@ -188,14 +191,7 @@ export class Sessions {
         hello.cors.map(({ path, ...policy }) => ({ path, policy })),
       )
     }
-    const shared = hello.features?.includes(FEATURE.sharedSeals)
-    this.#options.inbox?.rules.publish(
-      session.runtime,
-      hello.inbox ?? [],
-      hello.inboxKey,
-      shared,
-      session.identity.hosts,
-    )
+    this.#publishRules(session, hello)
     const info = describeSession(session, settings.replica, this.#options.hosts)
     settings.logger.info(
       {
@@ -208,6 +204,24 @@ export class Sessions {
       'session opened',
     )
     events.emit('session', info)
+  }
+
+  #publishRules(session: RuntimeSession, hello: Hello): void {
+    const { inbox, registry } = this.#options
+    if (inbox === undefined) return
+    // If each server has a store of its own, the active instance may not be connected to ours.
+    const isStandby = !session.active && registry.isStandby(session, inbox.operations.shared)
+    this.#hellos.set(session, hello)
+    const shared = hello.features?.includes(FEATURE.sharedSeals)
+    const { runtime, instance, identity } = session
+    inbox.rules.publish(runtime, hello.inbox ?? [], hello.inboxKey, shared, identity.hosts, { instance, isStandby })
+  }
+
+  /** An instance that becomes active again after another one has left has said nothing of its rules since. */
+  #active(session: RuntimeSession): void {
+    const hello = this.#hellos.get(session)
+    if (hello === undefined || this.#options.inbox!.rules.publisherOf(session.runtime) === session.instance) return
+    this.#publishRules(session, hello)
   }
 
   #ready(session: RuntimeSession): void {
@@ -227,7 +241,7 @@ export class Sessions {
 
   #claimHosts(session: RuntimeSession): void {
     const { hosts } = session.identity
-    this.#options.inbox?.rules.renewed(session.runtime, hosts)
+    if (session.active) this.#options.inbox?.rules.renewed(session.runtime, hosts)
     if (this.#options.hosts !== undefined) this.#options.hosts.claim(session, hosts)
     else if (hosts.length > 0)
       session.tell('host-refused', "this server does not allow hosts of runtimes' own (--own-hosts)")

@@ -68,6 +68,8 @@ export interface RuntimeSessionContext {
   /** The client has sent `hello`. */
   onHello(session: RuntimeSession, hello: Hello): void
   onReady(session: RuntimeSession): void
+  /** Its instance is active. May be called again. */
+  onActive(session: RuntimeSession): void
   /** It is ready and has a fresh token. */
   onRenewed(session: RuntimeSession): void
   onDrain(session: RuntimeSession): void
@@ -382,6 +384,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
     this.epoch = grant.epoch
     this.active = grant.active
     this.#say({ type: 'ready', epoch: grant.epoch, active: grant.active })
+    if (grant.active) this.#context.onActive(this)
   }
 
   /** Asks the client which targets of its routes accept connections. See {@link TargetQuestions.ask}. */

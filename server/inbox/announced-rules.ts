@@ -62,6 +62,8 @@ interface RuntimeRules {
   readonly text: string | undefined
   /** A client announced them here. Otherwise they come from the store. */
   readonly announced: boolean
+  /** The instance of that client. */
+  readonly instance?: string | undefined
   /** When they were written. 0 until then. */
   savedAt: number
 }
@@ -101,9 +103,15 @@ export class AnnouncedRules {
     }
   }
 
+  /** The instance whose rules hold. `undefined` if they come from the store. */
+  publisherOf(runtime: string): string | undefined {
+    return this.#byRuntime.get(runtime)?.instance
+  }
+
   /**
    * Sets the rules that the client of a runtime announces. An empty list withdraws earlier ones. `shared` is as in
-   * {@link ClientSealer}. `hosts` are the runtime's own, as its token names them.
+   * {@link ClientSealer}. `hosts` are the runtime's own, as its token names them. A standby changes no rules, since it may be of another
+   * version than the active instance.
    */
   publish(
     runtime: string,
@@ -111,6 +119,7 @@ export class AnnouncedRules {
     key: string | undefined,
     shared = false,
     hosts: readonly string[] = [],
+    { instance, isStandby = false }: { readonly instance?: string; readonly isStandby?: boolean } = {},
   ): void {
     const { sealer, problem } = this.#sealerOf(key, shared)
     if (problem !== undefined && announced.length > 0) {
@@ -122,11 +131,13 @@ export class AnnouncedRules {
     if (rules.length === 0 && known === undefined && this.#parts.store.stats().open) return
     const stored = { key, shared, rules: rules.map(withoutSecrets), ...(hosts.length > 0 && { hosts }) }
     const text = rules.length === 0 ? undefined : JSON.stringify(stored)
+    if (isStandby && (known === undefined || known.text !== text)) return
     const made = this.#rulesOf(runtime, rules)
     const now = this.#parts.now()
     const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
     this.#byRuntime.putWithin(this.#maxRuntimes, runtime, {
       ...{ rules: made, hosts, sealer: () => sealer, text, announced: true },
+      instance: isStandby ? known?.instance : instance,
       savedAt: isFresh ? known.savedAt : 0,
     })
     if (!isFresh) this.#save(runtime, text)

@@ -42,6 +42,7 @@ async function renewing() {
     },
     onHello() {},
     onReady() {},
+    onActive() {},
     onRenewed() {},
     onDrain() {},
     onRoom() {},

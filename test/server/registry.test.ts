@@ -54,6 +54,20 @@ test('a session is granted what the directory already knew, and announces nothin
   expect(member.grants).toEqual([{ epoch: 1, active: true }])
 })
 
+test.each([
+  ['here', ['replica'], 'a', [true, true]],
+  ['at another replica', ['other'], 'a', [false, true]],
+  ['nowhere', [], 'a', [false, false]],
+  ['here, and is its own', ['replica'], 'b', [false, false]],
+])('a session is a standby if an instance is active: %s', (_where, replicas, active, expected) => {
+  const directory: Directory = Object.assign(new MemoryDirectory(), { replica: 'replica' })
+  const state = { runtime: 'demo', epoch: 2, active, version: 1, changedMs: 0 }
+  directory.find = () => ({ ...state, instances: new Map([[active, { epoch: 2, replicas }]]) })
+  const registry = new Registry<Fake>({ directory, logger: noLogger })
+  const member = new Fake('1', 'b')
+  expect([registry.isStandby(member, false), registry.isStandby(member, true)]).toEqual(expected)
+})
+
 test("whoever waits for the directory's answer is told once, however many wait", async () => {
   const directory: Directory = new MemoryDirectory()
   let refreshed = 0

@@ -1,0 +1,49 @@
+/** Whose inbox rules hold while several instances of a runtime are connected, which may be of different versions. */
+import { afterEach, expect, test } from 'vitest'
+import { dial, leave, type TestClient } from '../fixture.ts'
+import { type Ground, makeGround, RULE } from './fixture.ts'
+
+let ground: Ground
+afterEach(() => ground.close())
+
+/** The status of a webhook, once the runtime is offline. */
+async function afterwards(...clients: TestClient[]): Promise<number> {
+  for (const client of clients) await leave(ground.server, client)
+  return (await ground.post('webhook')).status
+}
+
+/** Connects an instance of the runtime. */
+const connect = (instance: string, { keeps, lastEpoch = 0 }: { keeps: boolean; lastEpoch?: number }) =>
+  dial(ground.server, { hello: { instance, lastEpoch, ...(keeps && { inbox: [RULE] }) } })
+
+test.each([
+  [true, 202],
+  [false, 503],
+])('the rules of an instance that takes over hold (%o)', async (keeps, status) => {
+  ground = await makeGround()
+  const old = await connect('old', { keeps: !keeps })
+  expect(await afterwards(old, await connect('new', { keeps }))).toBe(status)
+})
+
+test.each([
+  [true, 202],
+  [false, 503],
+])('a standby that connects again changes no rules (%o)', async (keeps, status) => {
+  ground = await makeGround()
+  const old = await connect('old', { keeps: !keeps })
+  const active = await connect('new', { keeps })
+  // Changes are written in order, so what the active one announced has been written then.
+  await ground.server.inbox!.pause('demo', false)
+  const again = await connect('old', { keeps: !keeps, lastEpoch: 1 })
+  expect(await afterwards(old, again, active)).toBe(status)
+})
+
+test.each([
+  [true, 202],
+  [false, 503],
+])('once a newer instance has left, the rules of the older one hold again (%o)', async (keeps, status) => {
+  ground = await makeGround()
+  const old = await connect('old', { keeps })
+  const failed = await connect('new', { keeps: !keeps })
+  expect(await afterwards(failed, old)).toBe(status)
+})
