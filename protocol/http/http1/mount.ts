@@ -315,6 +315,11 @@ class MountedResponse implements ResponseSink, Failing {
       if (this.#waiting > 0) this.#cut()
       return
     }
+    // For the caller, the response is complete, whatever its upstream does next.
+    if (this.#response.headersSent && this.#left === 0 && error.reason !== 'cancelled') {
+      this.responseEnd([])
+      return
+    }
     this.#over = true
     if (this.#response.headersSent) this.#cut()
     else answerProblem(this.#fresh(), { method: this.#request.method ?? 'GET', requestId: '', headers: [] }, error)

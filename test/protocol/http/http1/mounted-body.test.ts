@@ -94,6 +94,25 @@ test.each([199, 600, Number.NaN])('an answer of status %d becomes 502, and the u
   expect(told).toEqual([`status ${status}`])
 })
 
+test.each([
+  ['GET', 'abc'],
+  ['HEAD', ''],
+])('an answer to %s whose upstream fails after its last byte is whole', async (method, body) => {
+  const handler: Handler = (_request, response) => {
+    response.responseHead({ status: 200, headers: ['content-length', '3'], bodyBytes: body.length })
+    if (body !== '') response.responseData(Buffer.from(body))
+    response.responseAbort(new SallyportError('session-lost'))
+    return discarding(response)
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, logger: noLogger })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  closers.push(() => server.close())
+  const answer = await fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`, { method })
+  expect([answer.status, answer.headers.get('content-length'), await answer.text()]).toEqual([200, '3', body])
+})
+
 describe("an answer on an embedder's server", () => {
   /** A handler that answers with `bytes`, and a caller that reads nothing until told to. */
   async function get(bytes: number, stalledMs: number, requests = 1) {
