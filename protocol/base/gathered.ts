@@ -5,7 +5,8 @@ import { ownBytes } from './own-bytes.ts'
 /** Pieces of at least this size are kept as they are, since they cost little more than their bytes. */
 export const SMALL_PIECE_BYTES = 1024
 const LEAST_ROOM_BYTES = 256
-const MOST_ROOM_BYTES = 4 * 1024
+/** The most that a buffer of gathered pieces holds. */
+export const MOST_ROOM_BYTES = 4 * 1024
 
 /** Gathers small pieces, bytes or latin1 text, in one buffer, since an object for each would cost far more than its bytes. */
 export class Gathered {
@@ -87,14 +88,21 @@ export class GatheredChunks implements Iterable<Uint8Array> {
     this.bytes = 0
   }
 
-  /** Removes the oldest bytes. Undefined if there are none, or if fewer than `least` would remain. */
+  /** Removes the oldest bytes, but leaves at least `least`. Undefined if there are none, or if less than {@link MOST_ROOM_BYTES} more would remain. */
   shift(least = 0): Uint8Array | undefined {
     const first = this.#chunks[0]
-    if (first === undefined || this.bytes - first.length < least) return undefined
+    const most = this.bytes - least
+    if (first === undefined || most < Math.min(first.length, MOST_ROOM_BYTES)) return undefined
     if (first === this.#open) this.#open = undefined
-    this.#chunks.shift()
-    this.bytes -= first.length
-    return first instanceof Gathered ? first.bytes : first
+    const bytes = first instanceof Gathered ? first.bytes : first
+    if (bytes.length <= most) {
+      this.#chunks.shift()
+      this.bytes -= bytes.length
+      return bytes
+    }
+    this.#chunks[0] = ownBytes(bytes.subarray(most), this.#leastShare)
+    this.bytes = least
+    return bytes.subarray(0, most)
   }
 
   /** Also yields chunks that are added during the iteration. */

@@ -11,7 +11,7 @@
  * reset body has ended.
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { GatheredChunks } from '../../protocol/base/gathered.ts'
+import { GatheredChunks, MOST_ROOM_BYTES } from '../../protocol/base/gathered.ts'
 import { discarding } from '../../protocol/base/guard.ts'
 import type {
   Handler,
@@ -29,6 +29,8 @@ import { type BodyRoom, MAX_BODY_BYTES, type RoomShare } from './room.ts'
 
 /** Least bytes of a body that wait for the verdict. A request takes little more memory than this. */
 export const TAIL_BYTES = 64 * 1024
+/** The most that waits, since small pieces are passed on together. */
+const MOST_TAIL_BYTES = TAIL_BYTES + MOST_ROOM_BYTES
 
 /** Passes on requests with a valid signature. `waitsWhole`: nothing of a body is sent before the verdict. */
 export function verifying(verifier: Verifier, waitsWhole: boolean, room: BodyRoom, next: Handler): Handler {
@@ -92,8 +94,7 @@ class VerifiedExchange extends PassThrough {
 
   override requestData(chunk: Uint8Array): void {
     this.#received += chunk.length
-    // Otherwise the bytes that wait in the tail would use up the caller's credit.
-    this.#credit((this.#waitsWhole ? this.#received : Math.min(this.#received, TAIL_BYTES)) - this.#credited)
+    this.#credit()
     this.#verification.update(chunk)
     this.#tail.add(chunk)
     if (!this.#waitsWhole) this.#release(TAIL_BYTES)
@@ -183,14 +184,16 @@ class VerifiedExchange extends PassThrough {
     super.responseAbort(error)
   }
 
-  /** Never credits more than was received: the tail was credited before it is consumed. */
   override requestConsumed(bytes: number): void {
     this.#taken += bytes
     if (!this.isOver) this.#share.hold(this.#heldBytes)
-    this.#credit(Math.min(bytes, this.#received - this.#credited))
+    this.#credit()
   }
 
-  #credit(bytes: number): void {
+  /** Credits what waits at once. If it used up the caller's credit, the rest would never come. */
+  #credit(): void {
+    const waiting = this.#waitsWhole ? this.#received : MOST_TAIL_BYTES
+    const bytes = Math.min(this.#received, waiting + this.#taken) - this.#credited
     if (bytes <= 0) return
     this.#credited += bytes
     super.requestConsumed(bytes)

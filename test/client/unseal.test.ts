@@ -1,12 +1,19 @@
 /** The layer that opens what a server kept sealed, in front of a test's target, and a server that lies. */
+import { randomBytes } from 'node:crypto'
 import { expect, test } from 'vitest'
 import { unsealing } from '../../client/unseal.ts'
 import { collectGarbage } from '../../load-tests/lib/garbage.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { BODY_UNKNOWN, type Handler, type ResponseSink } from '../../protocol/exchange.ts'
 import { reportedError } from '../../protocol/http/problem.ts'
+import type { Layer } from '../../protocol/layer.ts'
 import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
 import { InboxKeys, keyIdOf, partAad, Sealers, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
+import { readSecret } from '../../protocol/webhook/secret.ts'
+import { createSigner } from '../../protocol/webhook/sign.ts'
+import { createVerifier } from '../../protocol/webhook/verify.ts'
+import { BodyRoom } from '../../router/handler/room.ts'
+import { verifying } from '../../router/handler/verified.ts'
 import { EXCHANGE, ends } from '../support/ends.ts'
 
 const KEY = newPrivateKey()
@@ -35,11 +42,24 @@ interface More {
   readonly runtime?: string
   /** What the next layer answers before it has the body. */
   readonly answered?: (response: ResponseSink) => void
+  /** The layer behind, in front of the target. */
+  readonly behind?: Layer
+  /** How much may be sent beyond what was credited. */
+  readonly window?: number
 }
 
 /** Sends a sealed delivery, `step` bytes at a time. */
 function deliver(head: object, parts: readonly string[], more: More = {}) {
-  const { step = 7, keys, form = 'second', changed = {}, runtime = 'demo', answered } = { keys: KEYS, ...more }
+  const {
+    step = 7,
+    keys,
+    form = 'second',
+    changed = {},
+    runtime = 'demo',
+    answered,
+    behind = (next: Handler) => next,
+    window = Number.POSITIVE_INFINITY,
+  } = { keys: KEYS, ...more }
   const sealer = FORMS[form]()
   const texts = [Buffer.from(JSON.stringify({ ...HEAD, ...head })), ...parts.map(part => Buffer.from(part))]
   const body = Buffer.concat(
@@ -71,9 +91,13 @@ function deliver(head: object, parts: readonly string[], more: More = {}) {
     answered?.(response)
     return back
   }
-  const sink = unsealing(keys, noLogger)(next)(request, front)
-  for (let at = 0; at < body.length; at += step) sink.requestData(body.subarray(at, at + step))
-  sink.requestEnd([])
+  const sink = unsealing(keys, noLogger)(behind(next))(request, front)
+  const credited = () =>
+    both.events.reduce((sum, event) => sum + (event.startsWith('requestConsumed') ? Number(event.slice(16)) : 0), 0)
+  let at = 0
+  for (; at < body.length && at + step - credited() <= window; at += step)
+    sink.requestData(body.subarray(at, at + step))
+  if (at >= body.length) sink.requestEnd([])
   return { ...both, request: both.request, response: both.response, code: codes[0], bytes: body.length }
 }
 
@@ -181,4 +205,25 @@ test('an answer that began before a webhook turned out to be incomplete is cut',
     'requestAbort cancelled',
     'responseAbort inbox-sealed',
   ])
+})
+
+test('a webhook of several parts gets through a route that verifies it, with the least window', () => {
+  const secret = readSecret({ scheme: 'github' }, randomBytes(32))
+  const parts = [1, 2, 3].map(digit => String(digit).repeat(500_000))
+  const [, signature] = createSigner({ scheme: 'github' }, secret).sign([Buffer.from(parts.join(''))], {
+    id: '',
+    timestamp: 0,
+  })
+  const consuming: Layer = next => (request, response) => {
+    const back = next(request, response)
+    const requestData = (chunk: Uint8Array) => {
+      back.requestData(chunk)
+      response.requestConsumed(chunk.length)
+    }
+    return { ...back, requestData }
+  }
+  const behind: Layer = next =>
+    verifying(createVerifier({ scheme: 'github' }, [secret]), false, new BodyRoom(), consuming(next))
+  const head = { headers: ['x-hub-signature-256', signature!], parts: 3, bodyBytes: 1_500_000 }
+  expect(deliver(head, parts, { behind, step: 1_000, window: 4_096 }).events.at(-1)).toBe('requestEnd')
 })
