@@ -247,7 +247,7 @@ export class Demo {
   }
 
   #part(name: string, program: string, args: string[]): Part {
-    const part = new Part(name, program, args, partEnvironment(this.files.ca))
+    const part = new Part(name, program, args, partEnvironment(this.files))
     this.#parts.push(part)
     return part
   }
@@ -271,10 +271,10 @@ export class Demo {
   }
 }
 
-/** The user's own settings and proxies must not reach the demo; its CA must, for the hop from client to router. */
-function partEnvironment(ca: string): NodeJS.ProcessEnv {
+/** The user's own settings, files of settings and proxies must not reach the demo; its CA must, for the hop from client to router. */
+function partEnvironment({ ca, folder }: DemoFiles): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(([name]) => !/^SALLYPORT_|_proxy$/i.test(name))
-  return { ...Object.fromEntries(kept), NODE_EXTRA_CA_CERTS: ca }
+  return { ...Object.fromEntries(kept), NODE_EXTRA_CA_CERTS: ca, XDG_CONFIG_HOME: folder }
 }
 
 function portOf(address: string): number {

@@ -1,9 +1,10 @@
 /** What `npm start` runs, started the way a person would. */
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type Server } from 'node:net'
-import { resolve } from 'node:path'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { promisify } from 'node:util'
 import { expect, it, vi } from 'vitest'
@@ -46,8 +47,13 @@ it('--check: every kind of traffic through three entry points, even where the us
   tags: ['slow'],
 }, async () => {
   const taken = await Promise.all([8080, 8443, 8081, 8082, 3017, 12_000].map(take))
-  const { code, lines, errors } = await startDemo(['--check']).done
+  // The settings of the user's own client are not for the demo.
+  const home = mkdtempSync(join(tmpdir(), 'sallyport-home-'))
+  mkdirSync(join(home, 'sallyport'))
+  writeFileSync(join(home, 'sallyport', 'client.yaml'), 'target: http://127.0.0.1:1\ntoken.command: false\n')
+  const { code, lines, errors } = await startDemo(['--check'], { XDG_CONFIG_HOME: home }).done
   for (const server of taken) server.close()
+  rmSync(home, { recursive: true })
   expect(lines.filter(line => line.startsWith('FAIL')).concat(errors)).toEqual([''])
   expect(lines.filter(line => line.startsWith('pass'))).toHaveLength(
     3 * Object.keys({ ...CHECKS, ...HTTP2_CHECKS }).length + Object.keys(KEPT_CHECKS).length,
