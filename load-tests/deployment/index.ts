@@ -52,8 +52,8 @@ export async function loadTest(options: DeploymentOptions): Promise<number> {
   const stop = () => stopWorkers()
   signal.addEventListener('abort', stop)
   try {
-    const service = (await Promise.all(targets.map(hasOurService))).every(Boolean)
-    const plain = service ? undefined : await lookTwice(targets)
+    const service = (await Promise.all(targets.map(target => hasOurService(target, signal)))).every(Boolean)
+    const plain = service ? undefined : await lookTwice(targets, signal)
     const deployment: Deployment = { ...options, targets, generators, plain, progress: text => progress.say(text) }
     for (const scenario of chosen(options.only, service, skipped)) {
       if (signal.aborted) break
@@ -104,8 +104,12 @@ function dialled(url: string, headers: Place['headers']): Place {
 }
 
 /** The answer to a GET. Its body is compared only if two answers in a row, and those of both targets, agree. */
-async function lookTwice(targets: readonly LoadTarget[]): Promise<NonNullable<Deployment['plain']>> {
-  const found = [...(await Promise.all(targets.map(look))), ...(await Promise.all(targets.map(look)))]
+async function lookTwice(
+  targets: readonly LoadTarget[],
+  signal: AbortSignal,
+): Promise<NonNullable<Deployment['plain']>> {
+  const lookOnce = () => Promise.all(targets.map(target => look(target, signal)))
+  const found = [...(await lookOnce()), ...(await lookOnce())]
   const first = found[0]!
   const other = found.find(each => each.status !== first.status)
   if (other !== undefined) throw new Error(`answers differ: ${first.status} and ${other.status}`)
@@ -118,6 +122,10 @@ async function lookTwice(targets: readonly LoadTarget[]): Promise<NonNullable<De
 function chosen(only: readonly string[] | undefined, service: boolean, skipped: string[]): DeploymentScenario[] {
   const wanted = DEPLOYMENT_SCENARIOS.filter(each => only === undefined || only.includes(each.name))
   const missing = wanted.filter(each => each.needsService && !service).map(each => each.name)
+  if (only !== undefined && missing.length > 0)
+    throw new Error(
+      `--only ${missing.join(', ')}: needs the service of \`sallyport load-test --serve HOST:PORT\` as the upstream`,
+    )
   if (missing.length > 0)
     skipped.push(
       `Not run: ${missing.join(', ')}. They need the service of \`sallyport load-test --serve HOST:PORT\` as the ` +

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { request as httpRequest, type IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
+import { messageOf } from '../../protocol/base/errors.ts'
 import type { Place } from '../lib/load.ts'
 import { MARK, PATHS } from '../upstream/service.ts'
 
@@ -26,9 +27,19 @@ export const base = (target: Place): string => target.url.replace(/\/+$/, '')
 
 export const under = (target: LoadTarget, path: string): LoadTarget => ({ ...target, url: base(target) + path })
 
-/** Sends one GET. Rejects with a readable message if nothing answers. */
-export async function look(target: LoadTarget): Promise<Found> {
-  const response = await get(target)
+/** Sends one GET. Rejects with a readable message if there is no whole answer in time. */
+export async function look(target: LoadTarget, stopping: AbortSignal): Promise<Found> {
+  const late = AbortSignal.timeout(DEADLINE_MS)
+  try {
+    return await answerOf(target, AbortSignal.any([stopping, late]))
+  } catch (error) {
+    const why = late.aborted ? `no whole answer within ${DEADLINE_MS / 1000} s` : messageOf(error)
+    throw new Error(`${target.url} does not answer: ${why}`)
+  }
+}
+
+async function answerOf(target: LoadTarget, signal: AbortSignal): Promise<Found> {
+  const response = await get(target, signal)
   const chunks: Buffer[] = []
   let bytes = 0
   for await (const chunk of response as AsyncIterable<Buffer>) {
@@ -44,29 +55,27 @@ export async function look(target: LoadTarget): Promise<Found> {
 }
 
 /** Whether our service is behind the target. */
-export async function hasOurService(target: LoadTarget): Promise<boolean> {
-  const { status, isOurService } = await look(under(target, PATHS.small))
+export async function hasOurService(target: LoadTarget, stopping: AbortSignal): Promise<boolean> {
+  const { status, isOurService } = await look(under(target, PATHS.small), stopping)
   return status === 200 && isOurService
 }
 
-function get(target: LoadTarget): Promise<IncomingMessage> {
+function get(target: LoadTarget, signal: AbortSignal): Promise<IncomingMessage> {
   const url = new URL(target.url)
   const isTls = url.protocol === 'https:'
   return new Promise((resolve, reject) => {
-    const fail = (error: Error) => reject(new Error(`${target.url} does not answer: ${error.message}`))
     const request = (isTls ? httpsRequest : httpRequest)(
       url,
       {
         headers: target.headers,
         agent: false,
-        timeout: DEADLINE_MS,
+        signal,
         ...(isTls ? { servername: serverName(target, url) } : {}),
         ...(target.ca === undefined ? {} : { ca: readFileSync(target.ca) }),
       },
       resolve,
     )
-    request.on('timeout', () => request.destroy(new Error(`nothing within ${DEADLINE_MS / 1000} s`)))
-    request.on('error', fail)
+    request.on('error', reject)
     request.end()
   })
 }

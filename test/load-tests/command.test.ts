@@ -134,6 +134,41 @@ describe('a failing upstream', () => {
   })
 })
 
+test('a scenario that was asked for but cannot run is a failure', async () => {
+  const other = createServer((_request, response) => response.writeHead(200).end('anything'))
+  await new Promise<void>(resolve => other.listen(0, '127.0.0.1', resolve))
+  const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}/`
+  const { code, notes } = await load([url, '--only', 'small', '--only', 'bulk'])
+  other.close()
+  expect(code).toBe(1)
+  expect(notes).toContain('--only bulk: needs the service of `sallyport load-test --serve HOST:PORT`')
+})
+
+test('Ctrl-C ends the wait for an answer that does not end', async () => {
+  const endless = createServer((_request, response) => response.writeHead(200).write('data: begun\n\n'))
+  await new Promise<void>(resolve => endless.listen(0, '127.0.0.1', resolve))
+  const url = `http://127.0.0.1:${(endless.address() as AddressInfo).port}/`
+  const { code, notes } = await load([url], child => endless.once('request', () => child.kill('SIGINT')))
+  endless.closeAllConnections()
+  endless.close()
+  expect(code).toBe(130)
+  expect(notes).toContain('Stopped before the end.')
+})
+
+test('an answer that does not end is none', { tags: ['slow'] }, async () => {
+  const endless = createServer((_request, response) => {
+    response.writeHead(200)
+    const timer = setInterval(() => response.write('data: more\n\n'), 100)
+    response.once('close', () => clearInterval(timer))
+  })
+  await new Promise<void>(resolve => endless.listen(0, '127.0.0.1', resolve))
+  const url = `http://127.0.0.1:${(endless.address() as AddressInfo).port}/`
+  const { code, notes } = await load([url])
+  endless.close()
+  expect(code).toBe(1)
+  expect(notes).toContain(`${url}small does not answer: no whole answer within 10 s`)
+})
+
 test('Ctrl-C ends it at once', async () => {
   const { code, notes } = await load([direct, '--duration', '60s'], child => {
     child.stderr!.on('data', text => {
