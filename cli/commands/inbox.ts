@@ -2,9 +2,9 @@ import { askForAction, type Endpoint, findServer, reportMissingReplicas, view } 
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
-import { hasSwitch, optionalCount, optionalFlag, requiredFlag } from '../options.ts'
+import { optionalCount, optionalFlag, requiredFlag } from '../options.ts'
 import { terminalJson } from '../plain-text.ts'
-import { printJson, printResult } from '../print.ts'
+import { printResult } from '../print.ts'
 import {
   ago,
   asRow,
@@ -163,11 +163,9 @@ async function change(args: Arguments, io: Io, path: string, result: string, non
   if (id === undefined && filter.runtime === undefined) throw usageError('give an ID, or --runtime NAME')
   const answer = asRow(await askForAction(server, path, { ...filter, ...(id === undefined ? {} : { id }) }))
   reportMissingReplicas(io, answer)
-  if (hasSwitch(args, 'json')) return printJson(io, answer)
   const done = asRows(answer.replicas).flatMap(({ messages }) => (Array.isArray(messages) ? messages : []))
-  for (const message of done) io.out(`webhook ${printable(message)}: ${result}\n`)
   if (done.length === 0) throw new Failure(EXIT.runtime, none)
-  return EXIT.ok
+  return printResult(args, io, answer, () => done.map(message => `webhook ${printable(message)}: ${result}\n`).join(''))
 }
 
 async function pause(args: Arguments, io: Io, path: string): Promise<number> {

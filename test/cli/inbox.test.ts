@@ -182,6 +182,8 @@ test('webhooks outlive the client and a kill of the server, and every command do
   )
 
   expect((await type(second, 'inbox', 'replay', oldest!.id)).notes).toContain('no such webhook is waiting or dead')
+  for (const action of ['replay', 'drop'])
+    expect(await type(second, 'inbox', action, 'nobody', '--json')).toMatchObject({ code: 1, out: '' })
   await replayed(second, client2)
   const audited = second.lines.filter(({ audit }) => audit === true).map(({ action }) => action)
   expect(audited.slice(0, 5)).toEqual([
