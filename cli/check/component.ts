@@ -41,7 +41,7 @@ export async function checkComponent(
   try {
     const { values, origins, warnings } = await load()
     const isGiven = origins.get('admin.listen')?.source !== 'default'
-    await REFUSALS[component](values as never, environment)
+    await REFUSALS[component](values as never, environment, origins)
     const probes = await PROBES[component](values as never, operatorListeners(values as ServerConfig, isGiven), deep)
     const found = warnings.join('; ') || 'valid'
     const others = await more(values as never)

@@ -14,6 +14,7 @@ import { checkTracing } from '../service/tracing.ts'
 import { tunnelOptions } from '../service/tunnel-options.ts'
 
 type Environment = Parameters<typeof checkTracing>[1]
+type Places = Parameters<typeof checkClientConfig>[1]
 
 /** These functions throw a Failure. `environment` holds the variables of OpenTelemetry. */
 export async function refuseServer(config: ServerConfig, environment: Environment): Promise<void> {
@@ -24,8 +25,8 @@ export async function refuseServer(config: ServerConfig, environment: Environmen
   attempt(() => resolveOptions(serverOptions(config, callers, new Map())))
 }
 
-export async function refuseClient(config: ClientConfig, environment: Environment): Promise<void> {
-  checkClientConfig(config)
+export async function refuseClient(config: ClientConfig, environment: Environment, places?: Places): Promise<void> {
+  checkClientConfig(config, places)
   await checkClientFiles(config)
   await checkTracing(config, environment)
   const { target } = config
@@ -35,8 +36,8 @@ export async function refuseClient(config: ClientConfig, environment: Environmen
   attempt(() => checkOptions({ ...tunnelOptions(config), ...rest }, { cors: [] }))
 }
 
-export async function refuseRouter(config: RouterConfig, environment: Environment): Promise<void> {
-  checkRouterConfig(config)
+export async function refuseRouter(config: RouterConfig, environment: Environment, places?: Places): Promise<void> {
+  checkRouterConfig(config, places)
   await checkRouterFiles(config)
   await checkTracing(config, environment)
 }

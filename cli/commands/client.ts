@@ -23,7 +23,7 @@ import { announceClient } from '../terminal/announce.ts'
 
 export const runClient: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('client', withTarget(args), io)
-  checkClientConfig(loaded.values)
+  checkClientConfig(loaded.values, loaded.origins)
   await checkClientFiles(loaded.values)
   const warnings = [...loaded.warnings, ...proxyWarnings(loaded)]
   // With TARGET on a terminal, a developer is probably watching, so the inspector is on by default.

@@ -18,12 +18,12 @@ export async function validate(component: ComponentName, args: Arguments, io: Io
   const offline = await import('../check/offline.ts')
   const look = async <C extends ComponentName>(
     name: C,
-    refuse: (values: ConfigOf<C>, environment: Io['environment']) => Promise<void>,
+    refuse: (values: ConfigOf<C>, environment: Io['environment'], places: Loaded<Settings>['origins']) => Promise<void>,
     probe: (values: ConfigOf<C>) => Promise<Probe[]>,
   ) => {
-    const { values, warnings } = await loadFromCommandLine(name, args, io)
+    const { values, origins, warnings } = await loadFromCommandLine(name, args, io)
     warn(warnings, io)
-    await refuse(values, io.environment)
+    await refuse(values, io.environment, origins)
     return await probe(values)
   }
   const looks = {

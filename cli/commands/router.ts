@@ -14,7 +14,7 @@ import { openTracing } from '../service/tracing.ts'
 
 export const runRouter: Run = async (args, io) => {
   const loaded = await loadFromCommandLine('router', args, io)
-  checkRouterConfig(loaded.values)
+  checkRouterConfig(loaded.values, loaded.origins)
   await checkRouterFiles(loaded.values)
   return runService('router', loaded, io, context => start(loaded.values, context))
 }

@@ -137,7 +137,10 @@ function checkControl(config: ServerConfig): void {
   )
 }
 
-export function checkClientConfig(config: ClientConfig): void {
+/** Where each setting is from, by its name. */
+type Places = ReadonlyMap<string, { readonly where: string }>
+
+export function checkClientConfig(config: ClientConfig, places: Places = new Map()): void {
   const servers = config.server ?? []
   demand(servers.length > 0, '--server is missing: the control endpoint of the tunnel server, wss://host:port')
   const to = config['connect-to']
@@ -146,12 +149,13 @@ export function checkClientConfig(config: ClientConfig): void {
     `--connect-to ${to && formatAddress(to)} cannot be dialled: give a host and a port`,
   )
   for (const server of servers) checkServerUrl(server, to?.host)
-  const tokens = [config['token.file'], config['token.command']].filter(value => value !== undefined).length
-  demand(tokens > 0, 'no token: give --token.file or --token.command')
-  demand(tokens === 1, '--token.file and --token.command cannot be used together')
+  const tokens = (['token.file', 'token.command'] as const).filter(name => config[name] !== undefined)
+  demand(tokens.length > 0, 'no token: give --token.file or --token.command')
+  demand(tokens.length === 1, `--token.file and --token.command cannot be used together${given(tokens, places)}`)
   checkPair(config['tls.cert'], config['tls.key'], 'tls')
   demand(!config['ca-only'] || (config.ca?.length ?? 0) > 0, '--ca-only needs --ca: no certificate would be trusted')
-  checkTarget([config.target, config.routes, config.preset], '--target, --routes or --preset gitops-runtime')
+  const targets = (['target', 'routes', 'preset'] as const).filter(name => config[name] !== undefined)
+  checkTarget(targets, '--target, --routes or --preset gitops-runtime', places)
   demand(
     !config['target.trust-errors'] || config.target !== undefined,
     '--target.trust-errors needs --target; a route has its own trustErrors',
@@ -171,16 +175,22 @@ function checkServerUrl(server: string, to: string | undefined): void {
   )
 }
 
-export function checkRouterConfig(config: RouterConfig): void {
+export function checkRouterConfig(config: RouterConfig, places: Places = new Map()): void {
   checkPair(config['tls.cert'], config['tls.key'], 'tls')
-  checkTarget([config.routes, config.preset], '--routes or --preset gitops-runtime')
+  const targets = (['routes', 'preset'] as const).filter(name => config[name] !== undefined)
+  checkTarget(targets, '--routes or --preset gitops-runtime', places)
   checkAdminConfig(config['admin.listen'], config['admin.token.file'])
 }
 
-function checkTarget(choices: readonly (string | undefined)[], names: string): void {
-  const given = choices.filter(choice => choice !== undefined).length
-  demand(given > 0, `requests have nowhere to go: give ${names}`)
-  demand(given === 1, `give only one of ${names}`)
+function checkTarget(targets: readonly string[], names: string, places: Places): void {
+  demand(targets.length > 0, `requests have nowhere to go: give ${names}`)
+  demand(targets.length === 1, `give only one of ${names}${given(targets, places)}`)
+}
+
+/** One of them may be in a file that nobody thinks of. */
+function given(names: readonly string[], places: Places): string {
+  const all = names.flatMap(name => places.get(name)?.where ?? [])
+  return all.length === 0 ? '' : `; given: ${all.join(', ')}`
 }
 
 function checkPair(cert: string | undefined, key: string | undefined, prefix: string): void {

@@ -68,6 +68,29 @@ test('a broken one is an error that names it', async () => {
 })
 
 test.each([
+  [
+    'token.command: cat token',
+    ['--token.file', 'token', '3000'],
+    '--token.file and --token.command',
+    '--token.file',
+    'token.command',
+  ],
+  ['token.file: token\nroutes: routes.yaml', ['3000'], 'give only one of --target, --routes', '--target', 'routes'],
+])('an error about %j names it', async (text, args, problem, flag, setting) => {
+  const folder = mkdtempSync(join(home, 'both-'))
+  mkdirSync(join(folder, 'sallyport'))
+  const file = join(folder, 'sallyport', 'client.yaml')
+  writeFileSync(file, `${text}\nserver: wss://connect.example.com\n`)
+  for (const command of ['client', 'check client']) {
+    const { code, out, notes } = await sallyport([...command.split(' '), ...args], {
+      environment: { XDG_CONFIG_HOME: folder },
+    })
+    expect([3, 5]).toContain(code)
+    expect(out + notes).toMatch(new RegExp(`${problem}.*; given: ${flag}, ${file}:\\d:1 \\(${setting}\\)`))
+  }
+})
+
+test.each([
   ['no home', {}],
   ['an empty one', { HOME: '' }],
   ['one without the file', { HOME: '/nowhere' }],
