@@ -98,12 +98,13 @@ export class KnownRuntimes {
   }
 
   /**
-   * The same for a state that does not come from the directory. If its epoch is already known, it does not prove that there is no
-   * later one.
+   * The same for a state that does not come from the directory. If its epoch is already known, news does not prove that there is no
+   * later one. An answer counts as much as for a runtime that is not known yet.
    */
-  add(state: RuntimeState): boolean {
+  add(state: RuntimeState, isAnswer = false): boolean {
     const known = this.#entries.get(state.runtime)
-    return this.#put(state, known?.state.epoch === state.epoch ? known.connection : this.#connection)
+    const isProof = isAnswer || known?.state.epoch !== state.epoch
+    return this.#put(state, isProof ? this.#connection : known.connection)
   }
 
   #put(state: RuntimeState, connection: number): boolean {

@@ -209,8 +209,8 @@ export class SharedDirectory implements Directory {
     return state
   }
 
-  #add(state: RuntimeState, isNews = true): void {
-    if (this.#known.add(state)) this.#learned(state, isNews)
+  #add(state: RuntimeState, isAnswer = false): void {
+    if (this.#known.add(state, isAnswer)) this.#learned(state, !isAnswer)
   }
 
   async #change(operation: DirectoryChange['operation'], runtime: string, instance: string, presented: number) {
@@ -253,15 +253,16 @@ export class SharedDirectory implements Directory {
   // What others tell
 
   /** Another replica has told a state. Answers to our questions are not passed on: all others were asked as well, or can ask. */
-  #receive(state: RuntimeState, teller: string, isAnswer: boolean): void {
+  #receive(state: RuntimeState, teller: string, asked: boolean): void {
     const { runtime, epoch } = state
     const known = this.#known.last(runtime)
     if (epoch > MAX_REPORTED_EPOCH) return
+    const isAnswer = asked && epoch >= (known?.epoch ?? 0)
     // The teller does not know the later epoch.
     if (known !== undefined && epoch < known.epoch) this.#witnesses.tell(known, true)
     if (!this.#connection.isOpen) {
       const merged = merge(known, state, teller)
-      if (!isSame(known, merged)) this.#add(merged, !isAnswer)
+      if (isAnswer || !isSame(known, merged)) this.#add(merged, isAnswer)
     } else if (epoch > (known?.epoch ?? 0) && this.#known.wants(runtime)) this.#learn(state)
   }
 

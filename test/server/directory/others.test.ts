@@ -125,6 +125,18 @@ test.each(['absent', 'silent', 'full'] as const)(
   },
 )
 
+test('it is found although it was known before an earlier outage, and not asked for since', async () => {
+  await done(a.join('one'))
+  await done(cold.directory.refresh('demo'))
+  cold.path.cut()
+  await pass(3 * ground.leaseMs)
+  expect(cold.directory.state).toBe('connected')
+  await fail('absent')
+  await pass(2 * ground.leaseMs)
+  expect(cold.directory.find('demo')).toBe('unknown')
+  expect(said(await done(cold.directory.refresh('demo')))).toBe('one 1')
+})
+
 test('it is found if the store falls silent over the question', async () => {
   await done(a.join('one'))
   cold.path.silent = true
