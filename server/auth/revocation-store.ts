@@ -69,7 +69,7 @@ export class RevocationStore {
     const sharedChanged = into(this.#common)
     if (shared !== undefined) {
       shared.onList = rules => {
-        if (this.#file === undefined) this.#leaveTo(rules)
+        this.#leaveTo(rules)
         sharedChanged(rules)
       }
     }
@@ -81,7 +81,7 @@ export class RevocationStore {
   /** The directory has these rules. Copies in memory would apply even after another replica took them back. */
   #leaveTo(shared: readonly Revocation[]): void {
     const own = this.#own.list
-    if (own.length === 0) return
+    if (this.#file !== undefined || own.length === 0 || shared.length === 0) return
     const texts = new Set(shared.map(formatRule))
     this.#own.replace(own.filter(rule => !texts.has(formatRule(rule))))
   }
@@ -138,6 +138,9 @@ export class RevocationStore {
       throw new Kind(`the rule is in force until this server stops, but could not be kept: ${messageOf(cause)}`, {
         cause,
       })
+    } finally {
+      // The directory reports no change if it had the rule already.
+      this.#leaveTo(this.#common.list)
     }
     return this.#file !== undefined || this.#shared !== undefined
   }

@@ -251,6 +251,16 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     for (const server of [a, b]) await dial(server, { token: await token('demo', { id: 'mine' }) })
   })
 
+  test('A9: a rule that was added twice, here and on another replica, can be taken back on either', async () => {
+    const [a, b] = [await start(), await start()]
+    await a.revoke({ tokenId: 'mine' })
+    await knows(b, 1)
+    for (const server of [a, b]) await server.revoke({ tokenId: 'mine' })
+    expect(await b.removeRevocation(b.revocations()[0]!.id)).toBe(true)
+    await knows(a, 0)
+    for (const server of [a, b]) await dial(server, { token: await token('demo', { id: 'mine' }) })
+  })
+
   test('D7: a list too long to read lets nobody in until it is removed, and a replica keeps what it knew', async () => {
     await redis.age()
     const a = await start()
