@@ -4,7 +4,16 @@
  */
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -57,6 +66,7 @@ try {
 }
 
 function makeRelease(): void {
+  demandOurs(out)
   execFileSync('tar', ['-x', '-C', checkout], { input: run('git', ['archive', 'HEAD'], ROOT) })
   symlinkSync(join(ROOT, 'node_modules'), join(checkout, 'node_modules'))
   const manifest = readJson<Manifest>('package.json')
@@ -71,6 +81,13 @@ function makeRelease(): void {
   writeFileSync(join(out, `sallyport-${manifest.version}.cdx.json`), billOfMaterials(manifest))
   writeFileSync(join(out, 'SHA256SUMS'), readdirSync(out).sort().map(checksum).join(''))
   console.log(readFileSync(join(out, 'SHA256SUMS'), 'utf8').trimEnd())
+}
+
+/** The folder is made anew, so it must hold nothing but an earlier release. */
+function demandOurs(folder: string): void {
+  const names = existsSync(folder) ? readdirSync(folder) : []
+  const other = names.find(name => !/^(?:SHA256SUMS|sallyport-[\w.-]+\.(?:tgz|cdx\.json))$/.test(name))
+  demand(other === undefined, `${folder} contains ${other}, which no release has made: give another --out`)
 }
 
 /** Checks that the tag, the version and the changelog agree. */

@@ -73,6 +73,15 @@ describe('a release', () => {
     expect(JSON.stringify(bill)).not.toContain('resolved')
   })
 
+  it('is made anew, but never in a folder that holds anything else', async () => {
+    const refused = release('--preview', '--out', join(out, '..'))
+    await expect(refused).rejects.toMatchObject({
+      code: 1,
+      stderr: `${join(out, '..')} contains out, which no release has made: give another --out\n`,
+    })
+    expect(await readdir(out)).toHaveLength(3)
+  })
+
   it('is refused without its tag', async () => {
     const refused = release('--out', join(out, 'none'))
     await expect(refused).rejects.toMatchObject({
