@@ -191,8 +191,10 @@ class LiveExchange extends PassThrough {
   }
 
   override requestConsumed(bytes: number): void {
-    this.#unconsumed -= bytes
-    super.requestConsumed(bytes)
+    // A target may give anything. A wrong number would stay in the accounts of the session and its connection.
+    const taken = bytes > 0 ? Math.min(bytes, this.#unconsumed) : 0
+    this.#unconsumed -= taken
+    super.requestConsumed(taken)
   }
 
   override requestEnd(trailers: HeaderList): void {

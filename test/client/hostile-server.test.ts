@@ -8,7 +8,7 @@ import { sessionStatus } from '../../cli/service/server-lifecycle.ts'
 import { type ClientOptions, createTunnel, type Tunnel } from '../../client/index.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { noLogger } from '../../protocol/base/log.ts'
-import { BODY_UNKNOWN } from '../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type Handler } from '../../protocol/exchange.ts'
 import { newPrivateKey, publicBytes } from '../../protocol/sealing/hpke.ts'
 import { keyIdOf, partAad, sealerFor } from '../../protocol/sealing/sealed-webhook.ts'
 import type { ControlMessage } from '../../protocol/wire/control.ts'
@@ -133,6 +133,20 @@ describe('B1 sealed webhooks of a server that lies count as held', () => {
     }
     await at(() => tunnel.stats().exchanges.live <= 8, 'those beyond the limit have ended')
     expect(tunnel.stats().sessions[0]!.bufferedBytes).toBeGreaterThan(4 * PART)
+  })
+
+  it.each([Number.NaN, -1000])('also if the target consumes %d bytes', async bytes => {
+    const handler: Handler = (_, response) => {
+      const requestData = () => response.requestConsumed(bytes)
+      return { requestData, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    }
+    const inboxKeys = [key.export({ type: 'pkcs8', format: 'pem' }).toString()]
+    const { server, tunnel } = await begin({ target: { handler }, inboxKeys })
+    const { headers, body } = sealedWebhook('w')
+    const exchange = (await server.serve()).exchange({ method: 'POST', bodyBytes: BODY_UNKNOWN, headers })
+    exchange.request.requestData(body)
+    await at(() => exchange.consumedRequestBytes > PART, 'it has arrived')
+    expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(PART)
   })
 })
 
