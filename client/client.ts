@@ -62,8 +62,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   readonly #sessions = new Map<ClientSession, number>()
   readonly #sockets: OpenWebSockets
   /**
-   * By connection. A server may make it open more sessions by asking us to leave others, but together they hold no more than one may, and
-   * a lying server takes nothing from other connections.
+   * By connection. A server may make it open more sessions by asking us to leave others, but together they hold no more than two may: one
+   * that is left and the one that replaces it. A lying server takes nothing from other connections.
    */
   readonly #budgets: readonly BufferBudget[]
   /** Guards work outside the sessions. A failure is logged and ends nothing. */
@@ -101,7 +101,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     const { inspect = 'off' } = options
     this.inspector = inspect === 'off' ? undefined : new RingInspector(inspect, this.logger)
     const { connections, limits } = this.#settings
-    this.#budgets = Array.from({ length: connections }, () => createBufferBudget(limits.sessionBufferBytes))
+    this.#budgets = Array.from({ length: connections }, () => createBufferBudget(2 * limits.sessionBufferBytes))
     this.#exchanges = new Exchanges({
       inspect: this.inspector?.layer,
       target: this.#target.handler,

@@ -200,11 +200,11 @@ describe('a server that fills each session and then asks us to leave it', () => 
   const target = ({ url }: Request) =>
     url.endsWith('/served') ? new Response('served') : new Promise<Response>(() => {})
 
-  it('makes a connection hold no more bytes than its session may', async () => {
+  it('makes a connection hold no more bytes than two sessions may', async () => {
     const sessionBufferBytes = 128 * 1024
     const { server, tunnel } = await begin({ target, random: () => 0, limits: { sessionBufferBytes } })
     const held = () => tunnel.stats().sessions.reduce((sum, { bufferedBytes }) => sum + bufferedBytes, 0)
-    for (let i = 0; i < 4; i++) {
+    for (let i = 0; i < 6; i++) {
       const session = await server.serve()
       const exchange = session.exchange({ method: 'POST', bodyBytes: 100_000 })
       exchange.request.requestData(Buffer.alloc(64 * 1024))
@@ -212,8 +212,26 @@ describe('a server that fills each session and then asks us to leave it', () => 
       session.send(drain)
     }
     await server.serve()
-    await at(() => tunnel.stats().exchanges.live < 4, 'the oldest or largest was given up')
-    expect(held()).toBeLessThanOrEqual(sessionBufferBytes)
+    await at(() => tunnel.stats().exchanges.live < 6, 'the oldest or largest was given up')
+    expect(held()).toBeLessThanOrEqual(2 * sessionBufferBytes)
+  })
+
+  it('and an honest one that asks once loses nothing: the session that is left and the new one may both be full', async () => {
+    const limits = { maxStreams: 4, sessionBufferBytes: 256 * 1024 }
+    const { server, tunnel } = await begin({ target, random: () => 0, limits })
+    const held = () => tunnel.stats().sessions.map(({ bufferedBytes }) => bufferedBytes)
+    const bytes = 4 * 60_000
+    for (let i = 0; i < 2; i++) {
+      const session = await server.serve()
+      for (let n = 0; n < 4; n++) {
+        const exchange = session.exchange({ method: 'POST', bodyBytes: 100_000 })
+        exchange.request.requestData(Buffer.alloc(60_000))
+      }
+      await at(() => held()[i]! >= bytes, 'the requests have come')
+      if (i === 0) session.send(drain)
+    }
+    expect(held()).toEqual([bytes, bytes])
+    expect(tunnel.stats().exchanges).toEqual({ live: 8, total: 8 })
   })
 
   it('B3 takes nothing from sessions with other servers', async () => {
