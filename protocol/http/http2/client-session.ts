@@ -153,9 +153,9 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   /** @internal */
   ended(exchange: Http2ClientExchange): void {
     this.#exchanges.delete(exchange)
-    if (this.#exchanges.size > 0 || this.#over) return
-    if (this.#closing || this.#session.destroyed) this.#end(NGHTTP2_NO_ERROR)
-    else this.#options.onIdle?.(this)
+    if (this.#over) return
+    if (this.#closing || this.#session.destroyed) this.#endIfUnwanted()
+    else if (this.#exchanges.size === 0) this.#options.onIdle?.(this)
   }
 
   /** Callers that cancel many requests must not end the session for others, so later requests use another session. */
@@ -167,14 +167,17 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   /** Accepts no more exchanges, and ends once nobody waits for those in progress. */
   stuck(): void {
     this.close()
-    for (const exchange of this.#exchanges) if (!exchange.isStuck) return
-    this.#end(NGHTTP2_CANCEL)
   }
 
   /** Accepts no more exchanges, and ends once those in progress have ended. */
   close(): void {
     this.#closing = true
-    if (this.#exchanges.size === 0) this.#end(NGHTTP2_NO_ERROR)
+    this.#endIfUnwanted()
+  }
+
+  #endIfUnwanted(): void {
+    for (const exchange of this.#exchanges) if (!exchange.isStuck) return
+    this.#end(this.#exchanges.size === 0 ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL)
   }
 
   /** Ends at once. Exchanges in progress end as `upstream-broken`. */
