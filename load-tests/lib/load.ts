@@ -1,6 +1,9 @@
 /** What a load generator is asked to do, and what it reports. */
 import { quantile } from './measure.ts'
 
+/** How long an answer that is due, or the next byte of one, may take. Then it is missing. */
+export const PATIENCE_MS = 10_000
+
 /** A place to call. */
 export interface Place {
   readonly url: string

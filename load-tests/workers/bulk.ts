@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { drained } from '../lib/drained.ts'
 import { dial, requestText } from '../lib/http1-client.ts'
-import type { Place } from '../lib/load.ts'
+import { PATIENCE_MS, type Place } from '../lib/load.ts'
 import { isPattern, patternAt } from '../lib/pattern.ts'
 import { serveTasks } from '../lib/worker.ts'
 
@@ -60,6 +60,7 @@ async function transfer(task: BulkTask, endsAt: number | undefined, totals: Tota
           },
           Math.max(0, endsAt - performance.now()),
         )
+  socket.setTimeout(PATIENCE_MS, () => socket.destroy())
   socket.on('error', () => {})
   const isRight = task.direction === 'down' ? receive(socket, task.bytes, totals) : readCount(socket, task.bytes)
   await once(socket, 'close').catch(() => {})

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { Agent as HttpAgent, request as httpRequest } from 'node:http'
 import { request as httpsRequest } from 'node:https'
-import type { Place } from '../lib/load.ts'
+import { PATIENCE_MS, type Place } from '../lib/load.ts'
 import { quantile } from '../lib/measure.ts'
 import { serveTasks } from '../lib/worker.ts'
 
@@ -78,7 +78,9 @@ function open(task: EventsTask, run: Run): Promise<() => void> {
       resolve(() => {})
     }
     request.on('error', fail)
+    request.setTimeout(PATIENCE_MS, () => request.destroy())
     request.on('response', response => {
+      request.setTimeout(0)
       if (response.statusCode !== 200) {
         response.resume()
         fail()

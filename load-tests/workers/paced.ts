@@ -3,13 +3,12 @@
  * was due, so every request that a stall held up shows it (no coordinated omission).
  */
 import { AnswerReader, dial, requestText } from '../lib/http1-client.ts'
-import { type Load, type LoadResult, Tally } from '../lib/load.ts'
+import { type Load, type LoadResult, PATIENCE_MS, Tally } from '../lib/load.ts'
 import { serveTasks } from '../lib/worker.ts'
 
 /** A tick later than this is a stall of this process, which delayed the requests after it. */
 const OWN_JITTER_MS = 3
 const REDIAL_MS = 100
-const LAST_ANSWERS_MS = 10_000
 const MAX_UNSENT = 200_000
 
 class Paced {
@@ -70,7 +69,7 @@ class Paced {
     const now = performance.now()
     for (const dueAt of this.#due.slice(this.#head)) this.#tally.addUnsent(now - dueAt)
     this.#head = this.#due.length
-    const deadline = now + LAST_ANSWERS_MS
+    const deadline = now + PATIENCE_MS
     while (this.#lines.some(line => line.isBusy) && performance.now() < deadline)
       await new Promise(resolve => setTimeout(resolve, 2))
     for (const line of this.#lines.splice(0)) line.end()

@@ -1,7 +1,7 @@
 /** WebSocket echoes: `inFlight` messages at a time on each connection. Every echo is compared. */
 import { readFileSync } from 'node:fs'
 import { WebSocket } from 'ws'
-import type { Place } from '../lib/load.ts'
+import { PATIENCE_MS, type Place } from '../lib/load.ts'
 import { quantile } from '../lib/measure.ts'
 import { patternAt } from '../lib/pattern.ts'
 import { serveTasks } from '../lib/worker.ts'
@@ -24,8 +24,6 @@ export interface WebSocketResult {
   readonly p99: number
 }
 
-const OPEN_MS = 10_000
-
 serveTasks<WebSocketTask, WebSocketResult>(async task => {
   const times: number[] = []
   const sockets = await Promise.all(Array.from({ length: task.connections }, () => open(task)))
@@ -46,7 +44,7 @@ function open(task: WebSocketTask): Promise<WebSocket> {
   const socket = new WebSocket(task.url.replace(/^http/, 'ws'), {
     headers: task.headers,
     perMessageDeflate: false,
-    handshakeTimeout: OPEN_MS,
+    handshakeTimeout: PATIENCE_MS,
     ...(task.ca === undefined ? {} : { ca: readFileSync(task.ca) }),
     ...(task.headers.host === undefined ? {} : { servername: task.headers.host.replace(/:\d+$/, '') }),
   })
@@ -71,6 +69,7 @@ function echo(socket: WebSocket, task: WebSocketTask, times: number[]): Promise<
   const closeWhenDone = () => {
     if (--left === 0) socket.terminate()
   }
+  const late = setTimeout(() => socket.terminate(), task.durationMs + PATIENCE_MS)
   return new Promise(resolve => {
     socket.on('message', (data: Buffer) => {
       const now = performance.now()
@@ -82,7 +81,10 @@ function echo(socket: WebSocket, task: WebSocketTask, times: number[]): Promise<
       else setTimeout(send, paceMs - roundTrip)
     })
     socket.on('error', () => {})
-    socket.on('close', () => resolve(wrong + sentAt.length))
+    socket.on('close', () => {
+      clearTimeout(late)
+      resolve(wrong + sentAt.length)
+    })
     for (let i = 0; i < task.inFlight; i++) send()
   })
 }

@@ -7,8 +7,10 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { WebSocketServer } from 'ws'
 import type { Report } from '../../load-tests/lib/report.ts'
 import { countWrong } from '../../load-tests/lib/section.ts'
+import { MARK, PATHS, SMALL_BODY } from '../../load-tests/upstream/service.ts'
 import { sallyport } from '../cli/run.ts'
 import { type Pair, startPair } from '../support/pair.ts'
 
@@ -168,6 +170,26 @@ test('an answer that does not end is none', { tags: ['slow'] }, async () => {
   expect(code).toBe(1)
   expect(notes).toContain(`${url}small does not answer: no whole answer within 10 s`)
 })
+
+test.each(['bulk', 'websocket', 'sse'])(
+  '%s: a service that no longer answers is a failure',
+  {
+    tags: ['slow'],
+  },
+  async name => {
+    const silent = createServer((request, response) => {
+      if (request.url === PATHS.small) response.setHeader(...MARK).end(SMALL_BODY)
+    })
+    new WebSocketServer({ server: silent, path: PATHS.echo })
+    await new Promise<void>(resolve => silent.listen(0, '127.0.0.1', resolve))
+    const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}/`
+    const { code, notes } = await load([url, '--only', name, '--duration', '1s', '--connections', '2'])
+    silent.closeAllConnections()
+    silent.close()
+    expect(code).toBe(1)
+    expect(notes).toMatch(new RegExp(`Stopped: ${name}: 2 of 2 answers of through the tunnel were wrong`))
+  },
+)
 
 test('Ctrl-C ends it at once', async () => {
   const { code, notes } = await load([direct, '--duration', '60s'], child => {
