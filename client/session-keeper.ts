@@ -91,6 +91,8 @@ export class SessionKeeper {
   /** Shortens the current wait to at most this many milliseconds. */
   #hurry: ((ms: number) => void) | undefined
   #moveTimer: NodeJS.Timeout | undefined
+  /** Whether that timer is for changed rules. One that is for another replica may be set to a much later time. */
+  #renews = false
   /** Whether it dials for a session that is to replace the one in service. */
   #isDialling = false
   #onMoved: ((move: Move) => void) | undefined
@@ -206,7 +208,7 @@ export class SessionKeeper {
     const { current } = this
     if (current?.state !== 'ready') return
     if (!this.#isDialling && this.#owner.isAlone(current)) this.#moveNow(current)
-    else if (this.#moveTimer === undefined) this.#moveLater(current)
+    else if (!this.#renews && this.#owner.isOutdated(current)) this.#moveLater(current)
   }
 
   /**
@@ -215,10 +217,10 @@ export class SessionKeeper {
    */
   #moveLater(session: ClientSession, again = false): void {
     clearTimeout(this.#moveTimer)
-    this.#moveTimer = undefined
+    this.#renews = this.#owner.isOutdated(session)
     if (!this.#shouldMove(session)) return
     const due = this.#owner.guard(() => {
-      this.#moveTimer = undefined
+      this.#renews = false
       this.#moveNow(session)
     })
     this.#moveTimer = setTimeout(due, this.#backoff.move(again))

@@ -1,6 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto'
 import { queryObjects } from 'node:v8'
 import { afterEach, describe, expect, it, vi } from 'vitest'
+import { Backoff } from '../../client/dial/backoff.ts'
 import { type ClientOptions, connect, createTunnel, type Tunnel, type TunnelEvents } from '../../client/index.ts'
 import { ClientSession } from '../../client/session.ts'
 import { functionTarget } from '../../client/targets/function.ts'
@@ -495,6 +496,34 @@ describe('changed rules of the target', () => {
       expect(fresh.hello?.inbox).toMatchObject([{ route: name }])
       await until(() => tunnel.stats().sessions.at(-1)?.state === 'ready')
     }
+  })
+
+  it('do not wait for the next try to find another replica', async () => {
+    const [a, b] = [await fake(), await fake()]
+    const router = createRouter({ routes: table('first') })
+    const target = { handler: functionTarget(() => new Promise(() => {})), inbox: () => router.inbox() }
+    vi.spyOn(Backoff.prototype, 'move').mockImplementation(again => (again ? 600_000 : 1))
+    const tunnel = startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2, target }))
+    await a.serve(1, 'a')
+    await tunnel.connected()
+    await (await b.next()).welcome('a')
+    const old = await a.serve(1, 'a')
+    const leaveSame = async (server: FakeServer) => {
+      const same = await server.next()
+      await same.welcome('a')
+      await same.closed
+    }
+    await leaveSame(b)
+    old.exchange()
+    await until(() => tunnel.stats().exchanges.live === 1)
+    old.send({ type: 'drain', reason: 'test', afterMs: 0, deadlineMs: 600_000 })
+    await a.serve(1, 'a')
+    await leaveSame(b)
+    router.reload(table('second'))
+    tunnel.republish()
+    const fresh = await Promise.all([a.serve(1, 'a1'), b.serve(1, 'b1')])
+    expect(fresh.map(({ hello }) => hello?.inbox)).toMatchObject([[{ route: 'second' }], [{ route: 'second' }]])
+    expect(new Set(fresh.map(({ hello }) => hello?.connection)).size).toBe(2)
   })
 
   it('leave nothing behind of the sessions that were replaced', async () => {
