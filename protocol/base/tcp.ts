@@ -15,7 +15,7 @@ export function keepProbing(socket: Duplex): void {
 }
 
 interface Wrap {
-  readonly _handle?: { getpeername?(out: object): number } | null
+  readonly _handle?: { getpeername?(out: object): number | undefined } | null
 }
 
 /**
@@ -24,5 +24,6 @@ interface Wrap {
  */
 export function isBroken(socket: Duplex): boolean {
   const handle = (socket as unknown as Wrap)._handle
-  return typeof handle?.getpeername === 'function' && handle.getpeername({}) !== 0
+  // A TLS connection asks the one below it, and returns nothing if that is not a TCP connection.
+  return (handle?.getpeername?.({}) ?? 0) !== 0
 }

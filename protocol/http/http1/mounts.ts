@@ -86,6 +86,8 @@ function holdBack(socket: Duplex): void {
 function heldOn(socket: Duplex): Held {
   const threw = () => socket.destroy()
   const guard = guardWith(threw)
+  // The embedder may have made Node read it as a stream.
+  endsWhenDestroyed(socket)
   const stop = guard(() => {
     socket.pause()
     // Otherwise Node would not hear of it if the stream was paused already.
@@ -115,8 +117,14 @@ function readOn(socket: Duplex): void {
  */
 function readAsStream(socket: Duplex): void {
   socket.on('data', ignore).off('data', ignore)
-  // A destroyed stream cannot be paused, and goes on emitting what it has, piece by piece. If Node had tried to pause it, that would end
-  // the process. `ws` reads the rest of a destroyed connection as a whole.
+  endsWhenDestroyed(socket)
+}
+
+/**
+ * A destroyed stream cannot be paused, and goes on emitting what it has, piece by piece. If Node had tried to pause it, that would end
+ * the process. `ws` reads the rest of a destroyed connection as a whole.
+ */
+function endsWhenDestroyed(socket: Duplex): void {
   const read = socket.read.bind(socket)
   socket.read = size => (size === undefined && socket.destroyed ? null : read(size))
 }

@@ -301,35 +301,41 @@ describe('the requests of a pipeline', () => {
     },
   )
 
-  test("P1: end with their connection, which one of the embedder's own ends in the middle of them, over TLS", async () => {
-    const responses: ResponseSink[] = []
-    const handler: Handler = (_request, response) => {
-      responses.push(response)
-      return discarding(response)
-    }
-    const pages = (request: IncomingMessage, response: ServerResponse) => {
-      if (request.url === '/end') request.socket.destroy()
-      response.end(Buffer.alloc(200_000))
-    }
-    const secrets = await makeSecrets()
-    const server = createHttpsServer(secrets.server, pages)
-    mount(server, { handler, serves: host => host === 'ours', logger: noLogger })
-    const caller = await call(server, secrets)
-    const [accepted] = await once(server, 'secureConnection')
-    const send = async (host: string, ...paths: string[]) => {
-      const text = paths.map(path => `GET ${path} HTTP/1.1\r\nHost: ${host}\r\n\r\n`).join('')
-      await new Promise(resolve => caller.write(text, resolve))
-      return text.length
-    }
-    await send('ours', ...Array(6).fill('/'))
-    await eventually(() => expect(responses).toHaveLength(1))
-    // They are parsed one after the other once fewer wait.
-    const first = await send('theirs', '/end', '/', '/')
-    const second = await send('theirs', '/')
-    await eventually(() => expect(accepted.readableLength).toBe(first + second))
-    answer(responses[0])
-    await once(accepted, 'close')
-  })
+  test.each(['TCP', 'TLS'])(
+    "P1: end with their connection, which one of the embedder's own ends in the middle of them, over %s",
+    async over => {
+      const responses: ResponseSink[] = []
+      const handler: Handler = (_request, response) => {
+        responses.push(response)
+        return discarding(response)
+      }
+      const pages = (request: IncomingMessage, response: ServerResponse) => {
+        if (request.url === '/end') request.socket.destroy()
+        response.end(Buffer.alloc(200_000))
+      }
+      const secrets = over === 'TLS' ? await makeSecrets() : undefined
+      const server = secrets === undefined ? createServer(pages) : createHttpsServer(secrets.server, pages)
+      mount(server, { handler, serves: host => host === 'ours', logger: noLogger })
+      // Without a listener for bytes, Node does not read TCP as a stream.
+      if (secrets === undefined) server.on('connection', socket => socket.on('data', () => {}))
+      const caller = await call(server, secrets)
+      const [accepted] = await once(server, secrets === undefined ? 'connection' : 'secureConnection')
+      const send = async (host: string, ...paths: string[]) => {
+        const text = paths.map(path => `GET ${path} HTTP/1.1\r\nHost: ${host}\r\n\r\n`).join('')
+        await new Promise(resolve => caller.write(text, resolve))
+        return text.length
+      }
+      await send('ours', ...Array(6).fill('/'))
+      await eventually(() => expect(responses).toHaveLength(1))
+      // They are parsed one after the other once fewer wait.
+      const first = await send('theirs', '/end', '/', '/')
+      await eventually(() => expect(accepted.readableLength).toBe(first))
+      const second = await send('theirs', '/')
+      await eventually(() => expect(accepted.readableLength).toBe(first + second))
+      answer(responses[0])
+      await once(accepted, 'close')
+    },
+  )
 
   test('P1: `ws` reads what a WebSocket of the embedder over TLS has left when it ends', async () => {
     const secrets = await makeSecrets()
