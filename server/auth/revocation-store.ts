@@ -138,10 +138,9 @@ export class RevocationStore {
       throw new Kind(`the rule is in force until this server stops, but could not be kept: ${messageOf(cause)}`, {
         cause,
       })
-    } finally {
-      // The directory reports no change if it had the rule already.
-      this.#leaveTo(this.#common.list)
     }
+    // The directory reports no change if it had the rule already.
+    this.#leaveTo(this.#common.list)
     return this.#file !== undefined || this.#shared !== undefined
   }
 
