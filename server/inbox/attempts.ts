@@ -2,7 +2,15 @@
  * Attempts to deliver stored messages. Each is written before it begins, and its outcome before anything follows from it. What
  * cannot be written is not done.
  */
-import { isSuspectOfTest, MAX_TESTS, type Outcome, progressOf, progressOfTest, TESTS_MS } from './retry.ts'
+import {
+  isSuspectOfTest,
+  MAX_TESTS,
+  type Outcome,
+  progressOf,
+  progressOfTest,
+  TESTS_MS,
+  tookReceiverDown,
+} from './retry.ts'
 import { type InboxStore, type Message, type Progress, StoreError } from './store.ts'
 
 export interface AttemptsOptions {
@@ -95,15 +103,17 @@ export class Attempts {
 
   /**
    * The receiver has just accepted a message behind these, so it works. It may have been down when it failed on them, so each is tried
-   * again. If that fails, too, the message is at fault.
+   * again. If that fails, too, the message is at fault, unless the one before it took the receiver down.
    */
   async #tryAgain(suspects: readonly Suspect[], { isPaused, onLeft }: Round): Promise<void> {
+    let before: Message | undefined
     for (const [message, reason] of suspects) {
       if (isPaused()) return
       const { outcome, progress, tried } = await this.try(message)
-      if (outcome.kind === 'offline') return
+      if (outcome.kind === 'offline' || (before !== undefined && tookReceiverDown(before, tried))) return
       if (progress.state === undefined) await this.giveUp(tried, reason)
       onLeft(1)
+      before = tried
     }
     await this.forgetTests(suspects[0]![0])
   }

@@ -317,6 +317,25 @@ describe('lanes', () => {
     expect(delivered).toEqual(['good', 'better'])
   })
 
+  test('a webhook that takes its receiver down for a moment, after a long outage, costs none behind it', async () => {
+    const store = new Memory()
+    const from = Date.now()
+    let upAt = from + 2 * 3_600_000
+    for (const id of ['bad', 'good', 'better', 'best']) store.messages.push(messageOf(id))
+    const lanes = lanesOver(store, {
+      deliver: async ({ id }) => {
+        await new Promise(done => setTimeout(done, 60))
+        if (Date.now() < upAt) return { kind: 'failed', reason: 'upstream-refused' }
+        if (id !== 'bad') return OK
+        upAt = Date.now() + 100
+        return { kind: 'failed', reason: 'upstream-broken' }
+      },
+    })
+    lanes.add('demo', 'l', 4)
+    await pass(6 * 3_600_000)
+    expect(store.messages.map(({ reason }) => reason)).toEqual(['poison', '200', '200', '200'])
+  })
+
   test('a receiver in front of which everything is refused for a while costs one webhook of a lane, not those behind it', async () => {
     const from = Date.now()
     const { add, store } = make(() => {
