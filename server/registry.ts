@@ -238,12 +238,17 @@ export class Registry<M extends RegisteredSession, H = never> {
     return state && (this.#pickHere(state, not, ownHost) ?? this.#pickHop(state, not))
   }
 
-  /** Whether another instance of the runtime is active at this replica, or with `anywhere` at any. */
-  isStandby({ runtime, instance }: M, anywhere: boolean): boolean {
+  /**
+   * Another instance of the runtime that is active at this replica, or with `anywhere` at any. Empty if there may be one elsewhere, and the
+   * directory must be asked.
+   */
+  activeBeside({ runtime, instance }: M, anywhere: boolean): string | undefined {
     const state = this.#directory.find(runtime)
-    if (state === undefined || state === 'unknown' || state.active === instance) return false
+    if (state === 'unknown') return anywhere ? '' : undefined
+    if (state === undefined || state.active === instance) return undefined
     const replicas = state.instances.get(state.active)?.replicas ?? []
-    return anywhere ? replicas.length > 0 : replicas.includes(this.#directory.replica)
+    const isThere = anywhere ? replicas.length > 0 : replicas.includes(this.#directory.replica)
+    return isThere ? state.active : undefined
   }
 
   /** Like `pick`, but only a hop, even if this replica has sessions. */

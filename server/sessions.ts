@@ -210,11 +210,11 @@ export class Sessions {
     const { inbox, registry } = this.#options
     if (inbox === undefined) return
     // If each server has a store of its own, the active instance may not be connected to ours.
-    const isStandby = !session.active && registry.isStandby(session, inbox.operations.shared)
+    const active = session.active ? undefined : registry.activeBeside(session, inbox.operations.shared)
     this.#hellos.set(session, hello)
     const shared = hello.features?.includes(FEATURE.sharedSeals)
     const { runtime, instance, identity } = session
-    inbox.rules.publish(runtime, hello.inbox ?? [], hello.inboxKey, shared, identity.hosts, { instance, isStandby })
+    inbox.rules.publish(runtime, hello.inbox ?? [], hello.inboxKey, shared, identity.hosts, { instance, active })
   }
 
   /** An instance that becomes active again after another one has left has said nothing of its rules since. */

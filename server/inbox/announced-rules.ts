@@ -110,8 +110,8 @@ export class AnnouncedRules {
 
   /**
    * Sets the rules that the client of a runtime announces. An empty list withdraws earlier ones. `shared` is as in
-   * {@link ClientSealer}. `hosts` are the runtime's own, as its token names them. A standby changes no rules, since it may be of another
-   * version than the active instance.
+   * {@link ClientSealer}. `hosts` are the runtime's own, as its token names them. `active` is the active instance, if that is another one.
+   * A standby changes no rules, since it may be of another version: it provides only secrets, which are not stored.
    */
   publish(
     runtime: string,
@@ -119,7 +119,7 @@ export class AnnouncedRules {
     key: string | undefined,
     shared = false,
     hosts: readonly string[] = [],
-    { instance, isStandby = false }: { readonly instance?: string; readonly isStandby?: boolean } = {},
+    { instance, active }: { readonly instance?: string; readonly active?: string | undefined } = {},
   ): void {
     const { sealer, problem } = this.#sealerOf(key, shared)
     if (problem !== undefined && announced.length > 0) {
@@ -131,13 +131,13 @@ export class AnnouncedRules {
     if (rules.length === 0 && known === undefined && this.#parts.store.stats().open) return
     const stored = { key, shared, rules: rules.map(withoutSecrets), ...(hosts.length > 0 && { hosts }) }
     const text = rules.length === 0 ? undefined : JSON.stringify(stored)
-    if (isStandby && (known === undefined || known.text !== text)) return
+    if (active !== undefined && (known === undefined || known.text !== text || known.instance === active)) return
     const made = this.#rulesOf(runtime, rules)
     const now = this.#parts.now()
     const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
     this.#byRuntime.putWithin(this.#maxRuntimes, runtime, {
       ...{ rules: made, hosts, sealer: () => sealer, text, announced: true },
-      instance: isStandby ? known?.instance : instance,
+      instance,
       savedAt: isFresh ? known.savedAt : 0,
     })
     if (!isFresh) this.#save(runtime, text)

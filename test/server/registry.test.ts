@@ -55,17 +55,19 @@ test('a session is granted what the directory already knew, and announces nothin
 })
 
 test.each([
-  ['here', ['replica'], 'a', [true, true]],
-  ['at another replica', ['other'], 'a', [false, true]],
-  ['nowhere', [], 'a', [false, false]],
-  ['here, and is its own', ['replica'], 'b', [false, false]],
-])('a session is a standby if an instance is active: %s', (_where, replicas, active, expected) => {
+  ['here', ['replica'], 'a', ['a', 'a']],
+  ['at another replica', ['other'], 'a', [undefined, 'a']],
+  ['nowhere', [], 'a', [undefined, undefined]],
+  ['here, and is its own', ['replica'], 'b', [undefined, undefined]],
+  ['perhaps, as far as we know', [], undefined, [undefined, '']],
+])('a session is a standby if another instance is active: %s', (_where, replicas, active, expected) => {
   const directory: Directory = Object.assign(new MemoryDirectory(), { replica: 'replica' })
-  const state = { runtime: 'demo', epoch: 2, active, version: 1, changedMs: 0 }
-  directory.find = () => ({ ...state, instances: new Map([[active, { epoch: 2, replicas }]]) })
+  const state = { runtime: 'demo', epoch: 2, version: 1, changedMs: 0 }
+  directory.find = () =>
+    active === undefined ? 'unknown' : { ...state, active, instances: new Map([[active, { epoch: 2, replicas }]]) }
   const registry = new Registry<Fake>({ directory, logger: noLogger })
   const member = new Fake('1', 'b')
-  expect([registry.isStandby(member, false), registry.isStandby(member, true)]).toEqual(expected)
+  expect([registry.activeBeside(member, false), registry.activeBeside(member, true)]).toEqual(expected)
 })
 
 test("whoever waits for the directory's answer is told once, however many wait", async () => {

@@ -1,4 +1,6 @@
 /** Whose inbox rules hold while several instances of a runtime are connected, which may be of different versions. */
+import type { Buffer } from 'node:buffer'
+import { createHmac, randomBytes } from 'node:crypto'
 import { afterEach, expect, test } from 'vitest'
 import { dial, leave, type TestClient } from '../fixture.ts'
 import { type Ground, makeGround, RULE } from './fixture.ts'
@@ -46,4 +48,22 @@ test.each([
   const old = await connect('old', { keeps })
   const failed = await connect('new', { keeps: !keeps })
   expect(await afterwards(failed, old)).toBe(status)
+})
+
+test('a standby that connects again changes no secrets, either', async () => {
+  ground = await makeGround()
+  const [before, now] = [randomBytes(32), randomBytes(32)]
+  const join = (instance: string, secret: Buffer, lastEpoch = 0) => {
+    const rule = { ...RULE, verify: { scheme: 'github' as const, secrets: [secret.toString('base64')] } }
+    return dial(ground.server, { hello: { instance, lastEpoch, inbox: [rule] } })
+  }
+  const post = async (secret: Buffer) => {
+    const signature = `sha256=${createHmac('sha256', secret).update('webhook').digest('hex')}`
+    return (await ground.post('webhook', { headers: { 'x-hub-signature-256': signature } })).status
+  }
+  const old = await join('old', before)
+  await join('new', now)
+  await leave(ground.server, old)
+  await join('old', before, 1)
+  expect([await post(before), await post(now)]).toEqual([401, 200])
 })
