@@ -80,8 +80,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   #published: Announcement = { cors: [] }
   /** The inbox rules that each session published, as text. */
   readonly #told = new WeakMap<ClientSession, string>()
-  /** Connections that have lost their session and have no other yet. */
-  readonly #lost = new Set<number>()
+  /** By connection, the last session that came into service. */
+  readonly #latest = new Map<number, ClientSession>()
   #reconnects = 0
   readonly #causes = new Causes()
   #closing: Promise<void> | undefined
@@ -338,7 +338,12 @@ export class Client implements Tunnel, SessionKeeperOwner {
     this.#runtime = session.runtime
     this.#url = session.url !== undefined && /^https?:/.test(session.url) ? session.url : undefined
     const { id, replica, runtime } = session
-    if (this.#lost.delete(connection)) this.#reconnects++
+    // One that came too late to be of use is left at once.
+    if (session.inService) {
+      // A session that was left for another one is not lost.
+      if (this.#latest.get(connection)?.state === 'closed') this.#reconnects++
+      this.#latest.set(connection, session)
+    }
     this.#causes.clear()
     this.logger.info({ session: id, connection, replica, runtime }, 'connected')
     this.#events.emit('connected', { connection, session: id, replica, runtime })
@@ -346,8 +351,6 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   onDisconnected(session: ClientSession, connection: number, reason: string): void {
-    // A session that was left for another one is not lost.
-    if (!this.#sessionsOf(connection).some(({ inService }) => inService)) this.#lost.add(connection)
     this.logger.info({ session: session.id, connection, reason }, 'disconnected')
     this.#events.emit('disconnected', { connection, session: session.id, reason })
   }

@@ -726,6 +726,26 @@ describe('drain', () => {
     expect(server.sessions).toHaveLength(2)
   })
 
+  it('no reconnect is counted if an older session ends before the next one is up', async () => {
+    const server = await fake()
+    const tunnel = startTunnel(optionsFor(server))
+    const drain = { type: 'drain', reason: 'rolling update', afterMs: 0, deadlineMs: 60_000 } as const
+    const first = await server.serve()
+    first.send(drain)
+    const second = await server.serve()
+    await first.receive('drained')
+    second.send(drain)
+    const third = await server.next()
+    const disconnected = event(tunnel, 'disconnected')
+    first.yamux.close('rolling update', 1001)
+    expect((await disconnected).session).toBe(first.id)
+    await third.welcome()
+    const connected = event(tunnel, 'connected')
+    third.send({ type: 'ready', epoch: 1, active: true })
+    await connected
+    expect(tunnel.stats().reconnects).toBe(0)
+  })
+
   it("is also what yamux's go-away means", async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
