@@ -207,14 +207,18 @@ export class Sessions {
   }
 
   #publishRules(session: RuntimeSession, hello: Hello): void {
-    const { inbox, registry } = this.#options
+    const { inbox } = this.#options
     if (inbox === undefined) return
-    // If each server has a store of its own, the active instance may not be connected to ours.
-    const active = session.active ? undefined : registry.activeBeside(session, inbox.operations.shared)
+    const active = this.#activeBeside(session, inbox)
     this.#hellos.set(session, hello)
     const shared = hello.features?.includes(FEATURE.sharedSeals)
     const { runtime, instance, identity } = session
     inbox.rules.publish(runtime, hello.inbox ?? [], hello.inboxKey, shared, identity.hosts, { instance, active })
+  }
+
+  /** If each server has a store of its own, the active instance may not be connected to ours. */
+  #activeBeside(session: RuntimeSession, { operations }: Inbox): string | undefined {
+    return session.active ? undefined : this.#options.registry.activeBeside(session, operations.shared)
   }
 
   /** An instance that becomes active again after another one has left has said nothing of its rules since. */
@@ -241,7 +245,9 @@ export class Sessions {
 
   #claimHosts(session: RuntimeSession): void {
     const { hosts } = session.identity
-    if (session.active) this.#options.inbox?.rules.renewed(session.runtime, hosts)
+    const { inbox } = this.#options
+    if (inbox !== undefined && this.#activeBeside(session, inbox) === undefined)
+      inbox.rules.renewed(session.runtime, hosts)
     if (this.#options.hosts !== undefined) this.#options.hosts.claim(session, hosts)
     else if (hosts.length > 0)
       session.tell('host-refused', "this server does not allow hosts of runtimes' own (--own-hosts)")

@@ -76,3 +76,14 @@ test('a fresh token takes effect at once, and webhooks kept before are still del
   await until(async () => (await ground.messages('delivered')).length === 1)
   expect(await ground.messages()).toMatchObject([{ state: 'delivered' }])
 })
+
+test('with a file of its own, a server follows the tokens of its clients although another instance is active elsewhere', async () => {
+  const directory = await start()
+  directory.says(HOST, 'demo')
+  directory.says('demo', 'another')
+  const client = await connect([])
+  expect(await post('one')).toBe(503)
+  client.session.control({ type: 'reauth', token: await token('demo', { hosts: [HOST] }) })
+  await client.message('reauth-ok')
+  expect(await post('two')).toBe(202)
+})
