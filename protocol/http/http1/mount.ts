@@ -153,6 +153,8 @@ class MountedResponse implements ResponseSink, Failing {
   #untilClose = false
   /** Response bytes that left before the sink was known. */
   #early = 0
+  /** The upstream end takes no more of the request, and gives no credit for it. */
+  #refused = false
   #failure: SallyportError | undefined
 
   constructor(request: IncomingMessage, response: ServerResponse, { logger, limits }: MountOptions) {
@@ -171,8 +173,8 @@ class MountedResponse implements ResponseSink, Failing {
       return
     }
     if (this.#early > 0) sink.responseConsumed(this.#early)
-    if (!hasBody) {
-      sink.requestEnd([])
+    if (!hasBody) sink.requestEnd([])
+    if (!hasBody || this.#refused) {
       this.#request.resume()
       return
     }
@@ -315,6 +317,7 @@ class MountedResponse implements ResponseSink, Failing {
       if (this.#waiting > 0) this.#cut()
       return
     }
+    this.#discardRequest()
     // For the caller, the response is complete, whatever its upstream does next.
     if (this.#response.headersSent && this.#left === 0 && error.reason !== 'cancelled') {
       this.responseEnd([])
@@ -323,6 +326,13 @@ class MountedResponse implements ResponseSink, Failing {
     this.#over = true
     if (this.#response.headersSent) this.#cut()
     else answerProblem(this.#fresh(), { method: this.#request.method ?? 'GET', requestId: '', headers: [] }, error)
+  }
+
+  /** Otherwise the connection would stand still. */
+  #discardRequest(): void {
+    this.#refused = true
+    this.#reading = false
+    this.#request.removeAllListeners('data').resume()
   }
 
   /** To a caller that reads until the close, a plain close would look like a proper end. */

@@ -78,6 +78,44 @@ describe("a body on an embedder's server", () => {
   })
 })
 
+describe('the rest of a body whose upstream fails is discarded, and the connection goes on', () => {
+  const failing = (response: ResponseSink) => response.responseAbort(new SallyportError('session-lost'))
+  const answering = (response: ResponseSink) => {
+    response.responseHead({ status: 200, headers: [], bodyBytes: 3 })
+    response.responseData(Buffer.from('abc'))
+  }
+  test.each<[string, string[], (response: ResponseSink) => void]>([
+    ['at once', ['502', '200'], failing],
+    ['before its answer', ['502', '200'], response => setTimeout(failing, 50, response)],
+    [
+      'after its answer',
+      ['200', '200'],
+      response => {
+        answering(response)
+        setTimeout(failing, 50, response)
+      },
+    ],
+  ])('%s', async (_, statuses, act) => {
+    const handler: Handler = ({ method }, response) => {
+      if (method === 'POST') act(response)
+      else {
+        answering(response)
+        response.responseEnd([])
+      }
+      // Gives no credit, like the end of a lost session.
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    }
+    const server = createServer({ keepAliveTimeout: 0 })
+    mount(server, { handler, serves: () => true, logger: noLogger })
+    const caller = await call(server)
+    let text = ''
+    caller.on('data', chunk => (text += chunk))
+    caller.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n${'x'.repeat(8_000_000)}`)
+    caller.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+    await eventually(() => expect(text.match(/(?<=HTTP\/1\.1 )\d+/g)).toEqual(statuses))
+  })
+})
+
 test.each([199, 600, Number.NaN])('an answer of status %d becomes 502, and the upstream is told why', async status => {
   const told: string[] = []
   const handler: Handler = (_request, response) => {
