@@ -78,8 +78,10 @@ class Http2ServerSession implements ManagedConnection, Failing {
   #pinging = false
   /** How many pieces of answers had left at the caller's last ping. */
   #piecesAtPing = 0
-  /** When the session was first seen to be over. */
+  /** When the session was first seen to be over, and when its caller last took or sent something after that, as `#moved` shows. */
   #leftAt: number | undefined
+  #movedAt = 0
+  #moved: number | undefined
   #closed = false
   /** A request has arrived. */
   #used = false
@@ -276,7 +278,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
   }
 
   get idle(): boolean {
-    return this.#exchanges.size + this.#arrivals.length === 0
+    return this.#exchanges.size + this.#arrivals.length === 0 && queuedInHandle(this.#socket) === 0
   }
 
   /**
@@ -327,10 +329,17 @@ class Http2ServerSession implements ManagedConnection, Failing {
     return this.#closed ? Number.POSITIVE_INFINITY : next
   }
 
-  /** The session is over. Its socket lives until the caller has taken what was sent, which may never happen. */
+  /**
+   * The session is over. Its socket lives until the caller has taken what was sent, which may never happen. One that still reads sends
+   * window updates. If the socket were closed, they would be answered with a reset, and the caller would lose what is on its way.
+   */
   #checkLeaving(now: number): number {
+    const { drainMs, lingerMs } = this.#limits
+    const moved = this.#socket.bytesRead - queuedInHandle(this.#socket)
+    if (moved !== this.#moved) this.#movedAt = now
+    this.#moved = moved
     this.#leftAt ??= now
-    return due(this.#leftAt, this.#limits.drainMs, now, this.#onLeft)
+    return Math.min(due(this.#movedAt, drainMs, now, this.#onLeft), due(this.#leftAt, lingerMs, now, this.#onLeft))
   }
 
   /** What the kernel has taken may still be on its way to a caller that reads slowly. */

@@ -1,8 +1,11 @@
 import { once } from 'node:events'
 import { connect } from 'node:http2'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import type { Handler } from '../../../../protocol/exchange.ts'
+import { queuedInHandle } from '../../../../protocol/http/http1/write-progress.ts'
+import { serveHttp2 } from '../../../../protocol/http/http2/server-session.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, frame, head, PREFACE, TYPE, uint32 } from '../../../support/http2-frames.ts'
@@ -114,10 +117,51 @@ describe('a caller that reads slowly', () => {
     expect(peer.error).toBeUndefined()
     expect(text.split('z').length - 1).toBe(BYTES)
   })
+
+  test('gets all of its answer while it tells its progress, however long that takes', async () => {
+    const answers = giver(BYTES)
+    const listener = await serve(answers.handler, { drainMs: 700, keepAliveMs: 1500 })
+    const peer = await request(listener)
+    peer.socket.pause()
+    await until(() => answers.given === 1)
+    while (!peer.ended && !peer.closed) {
+      // That much arrives at a time.
+      peer.socket.once('data', () => peer.socket.pause()).resume()
+      peer.send(frame(TYPE.window, 0, 0, uint32(1)))
+      await new Promise(resolve => setTimeout(resolve, 300))
+    }
+    expect(peer.error).toBeUndefined()
+    expect(peer.text.split('z').length - 1).toBe(BYTES)
+  })
+
+  test('does not count as idle while part of an answer waits', async () => {
+    const answers = giver(16 * 1024)
+    const sockets: Socket[] = []
+    const server = createServer(socket => sockets.push(socket)).listen(0, '127.0.0.1')
+    open.push(() => server.close())
+    await once(server, 'listening')
+    const peer = await call((server.address() as AddressInfo).port)
+    open.push(() => peer.socket.destroy())
+    await until(() => sockets.length === 1)
+    const [socket] = sockets
+    open.push(() => socket!.destroy())
+    const connection = serveHttp2(socket!, { handler: answers.handler })
+    peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.window, 0, 0, uint32(2 ** 30))]))
+    peer.socket.pause()
+    for (let id = 1; queuedInHandle(socket!) === 0; id += 2) {
+      peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, id, head()))
+      await until(() => answers.given === (id + 1) / 2)
+      await new Promise(resolve => setTimeout(resolve, 1))
+    }
+    expect(connection.idle).toBe(false)
+    peer.socket.resume()
+    await until(() => connection.idle)
+  })
 })
 
 test('large heads within the limit are no flood', async () => {
-  const { handler, seen } = recorder(({ response }) => ok(response))
+  // Answers from within the handler count as cheap, and few of them may wait at a time.
+  const { handler, seen } = recorder(({ response }) => void setImmediate(() => ok(response)))
   const listener = await serve(handler, { headBytes: 40 * 1024, http2ControlBytes: 1024 })
   const session = connect(`http://127.0.0.1:${listener.address.port}`)
   open.push(() => session.destroy())
