@@ -62,6 +62,8 @@ export class Sessions {
   readonly #all = new Set<RuntimeSession>()
   /** With an inbox: what they announced. */
   readonly #hellos = new WeakMap<RuntimeSession, Hello>()
+  /** Those whose inbox rules were ignored, since another instance was active or may have been. */
+  readonly #unpublished = new WeakSet<RuntimeSession>()
   /**
    * Open sockets: in total, by network, and by runtime. They include those of ended sessions whose clients have not closed them
    * yet.
@@ -213,7 +215,10 @@ export class Sessions {
     this.#hellos.set(session, hello)
     const shared = hello.features?.includes(FEATURE.sharedSeals)
     const { runtime, instance, identity } = session
-    inbox.rules.publish(runtime, hello.inbox ?? [], hello.inboxKey, shared, identity.hosts, { instance, active })
+    const by = { instance, active }
+    const isApplied = inbox.rules.publish(runtime, hello.inbox ?? [], hello.inboxKey, shared, identity.hosts, by)
+    if (isApplied) this.#unpublished.delete(session)
+    else this.#unpublished.add(session)
   }
 
   /** If each server has a store of its own, the active instance may not be connected to ours. */
@@ -224,8 +229,9 @@ export class Sessions {
   /** An instance that becomes active again after another one has left has said nothing of its rules since. */
   #active(session: RuntimeSession): void {
     const hello = this.#hellos.get(session)
-    if (hello === undefined || this.#options.inbox!.rules.publisherOf(session.runtime) === session.instance) return
-    this.#publishRules(session, hello)
+    if (hello === undefined) return
+    const isLast = this.#options.inbox!.rules.publisherOf(session.runtime) === session.instance
+    if (!isLast || this.#unpublished.has(session)) this.#publishRules(session, hello)
   }
 
   #ready(session: RuntimeSession): void {

@@ -88,7 +88,7 @@ export class GatheredChunks implements Iterable<Uint8Array> {
     this.bytes = 0
   }
 
-  /** Removes the oldest bytes, but leaves at least `least`. Undefined if there are none, or if less than {@link MOST_ROOM_BYTES} more would remain. */
+  /** Removes the oldest bytes, but leaves at least `least`. Undefined if that is nothing, or too few bytes to be worth a piece. */
   shift(least = 0): Uint8Array | undefined {
     const first = this.#chunks[0]
     const most = this.bytes - least

@@ -111,7 +111,7 @@ export class AnnouncedRules {
   /**
    * Sets the rules that the client of a runtime announces. An empty list withdraws earlier ones. `shared` is as in
    * {@link ClientSealer}. `hosts` are the runtime's own, as its token names them. `active` is the active instance, if that is another one.
-   * A standby changes no rules, since it may be of another version: it provides only secrets, which are not stored.
+   * A standby changes no rules, since it may be of another version: it provides only secrets, which are not stored. False if it was ignored.
    */
   publish(
     runtime: string,
@@ -120,7 +120,7 @@ export class AnnouncedRules {
     shared = false,
     hosts: readonly string[] = [],
     { instance, active }: { readonly instance?: string; readonly active?: string | undefined } = {},
-  ): void {
+  ): boolean {
     const { sealer, problem } = this.#sealerOf(key, shared)
     if (problem !== undefined && announced.length > 0) {
       this.#parts.logger.error({ runtime, reason: problem }, 'webhooks of a runtime are not kept')
@@ -128,10 +128,11 @@ export class AnnouncedRules {
     const rules = problem === undefined ? announced : []
     const known = this.#byRuntime.get(runtime)
     // While the store is not open, it may hold earlier rules that must be deleted.
-    if (rules.length === 0 && known === undefined && this.#parts.store.stats().open) return
+    if (rules.length === 0 && known === undefined && this.#parts.store.stats().open) return true
     const stored = { key, shared, rules: rules.map(withoutSecrets), ...(hosts.length > 0 && { hosts }) }
     const text = rules.length === 0 ? undefined : JSON.stringify(stored)
-    if (active !== undefined && (known === undefined || known.text !== text || known.instance === active)) return
+    if (active !== undefined && (known === undefined || known.text !== text || this.#isBehind(known, active, instance)))
+      return false
     const made = this.#rulesOf(runtime, rules)
     const now = this.#parts.now()
     const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
@@ -141,6 +142,12 @@ export class AnnouncedRules {
       savedAt: isFresh ? known.savedAt : 0,
     })
     if (!isFresh) this.#save(runtime, text)
+    return true
+  }
+
+  /** The instance that is active, or that may be, has announced secrets here. */
+  #isBehind({ instance: last }: RuntimeRules, active: string, instance: string | undefined): boolean {
+    return active === '' ? last !== undefined && last !== instance : last === active
   }
 
   /** The runtime's client has a fresh token, which names these hosts. */

@@ -27,12 +27,10 @@ export const RESET_MS = 1_000
 /** The session, as its exchanges see it. */
 export interface ExchangeOwner {
   readonly limits: HttpLimits
-  /** The session should accept no more exchanges, since one got no answer. */
+  /** The session should accept no more exchanges, since one got no answer, or its reset was not sent in time. */
   close(): void
   /** An exchange is about to reset its stream. */
   resets(): void
-  /** A reset was not sent in time. */
-  stuck(): void
   /** The exchange's stream is gone. */
   ended(exchange: Http2ClientExchange): void
 }
@@ -407,7 +405,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     const left = timeUntil(this.#resetAt + RESET_MS, now)
     if (left > 0) return left
     this.#resetAt = Number.POSITIVE_INFINITY
-    this.#owner.stuck()
+    this.#owner.close()
     return Number.POSITIVE_INFINITY
   }
 

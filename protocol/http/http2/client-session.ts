@@ -165,11 +165,6 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   }
 
   /** Accepts no more exchanges, and ends once nobody waits for those in progress. */
-  stuck(): void {
-    this.close()
-  }
-
-  /** Accepts no more exchanges, and ends once those in progress have ended. */
   close(): void {
     this.#closing = true
     this.#endIfUnwanted()

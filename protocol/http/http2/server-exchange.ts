@@ -305,7 +305,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   /**
-   * The answer is complete before the request (RFC 9113 section 8.1), so the rest of the request is not wanted. The upstream end is
+   * The answer is complete before the request (RFC 9113 section 8.1), so the rest of the request is not wanted. The upstream end
    * is notified when the stream ends, since until then it accounts for the part of the answer that waits.
    */
   unwanted(): void {

@@ -71,3 +71,25 @@ test('a stored key is checked when a webhook comes, since that takes long', () =
   expect(find('demo')).toBeUndefined()
   expect(errors).toEqual(['the stored rules of a runtime cannot be read'])
 })
+
+test.each([
+  ['the store', undefined, true],
+  ['the same instance', 'a', true],
+  ['another instance', 'b', false],
+])(
+  'while it is not known which instance is active, secrets are taken beside those of %s: %s',
+  (_, instance, expected) => {
+    const { rules } = make()
+    const announce = (by: { instance?: string; active?: string }) =>
+      rules.publish('demo', [{ ...RULE, verify: { scheme: 'github', secrets: SECRETS } }], KEY, false, [], by)
+    if (instance === undefined) rules.adopt([rowOf('demo', 1)])
+    else announce({ instance })
+    expect(announce({ instance: 'a', active: '' })).toBe(expected)
+  },
+)
+
+test('rules that differ are ignored while it is not known which instance is active', () => {
+  const { rules } = make()
+  expect(rules.publish('demo', [RULE], KEY, false, [], { instance: 'a' })).toBe(true)
+  expect(rules.publish('demo', [], KEY, false, [], { instance: 'a', active: '' })).toBe(false)
+})

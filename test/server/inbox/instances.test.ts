@@ -50,6 +50,18 @@ test.each([
   expect(await afterwards(failed, old)).toBe(status)
 })
 
+test.each([
+  [true, 202],
+  [false, 503],
+])('rules that an instance changed while it stood by hold once it is active again (%o)', async (keeps, status) => {
+  ground = await makeGround()
+  const first = await connect('old', { keeps: !keeps })
+  const active = await connect('new', { keeps: !keeps })
+  const changed = await connect('old', { keeps, lastEpoch: 1 })
+  await leave(ground.server, active)
+  expect(await afterwards(first, changed)).toBe(status)
+})
+
 test('a standby that connects again changes no secrets, either', async () => {
   ground = await makeGround()
   const [before, now] = [randomBytes(32), randomBytes(32)]

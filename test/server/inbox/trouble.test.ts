@@ -286,11 +286,11 @@ test("a stranger's short webhooks leave half of a lane to others", async () => {
 
 test('webhooks that are still arriving take no room in a lane, and nobody queues behind them', async () => {
   ground = await makeGround({ messagesPerLane: 2 })
-  const client = await ground.connect([{ ...RULE, answerWithinMs: 20 }])
+  const client = await ground.connect([{ ...RULE, answerWithinMs: 1500 }])
   const slow = [upload(10, 20)]
   await until(() => ground.server.stats().inbox!.bufferBytes === 10)
   // Set after the deadline for its answer, so it ends later, too.
-  await setTimeout(30)
+  await setTimeout(1600)
   expect((await ground.post('passes')).status).toBe(200)
   await leave(ground.server, client)
   for (let i = 0; i < 4; i++) slow.push(upload(10, 20))
