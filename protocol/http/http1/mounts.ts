@@ -60,6 +60,13 @@ function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: ()
   }
 }
 
+/** What Node keeps at a connection. */
+interface NodeState {
+  /** It reads no further, because answers wait to be sent. */
+  readonly _paused?: boolean
+  readonly parser?: unknown
+}
+
 /** While this many requests of a connection wait for their turn, no more are read, since each takes memory. */
 const MOST_WAITING = 5
 
@@ -87,7 +94,7 @@ function heldOn(socket: Duplex): Held {
   const threw = () => socket.destroy()
   const guard = guardWith(threw)
   // The embedder may have made Node read it as a stream.
-  endsWhenDestroyed(socket)
+  guardStream(socket)
   const stop = guard(() => {
     socket.pause()
     // Otherwise Node would not hear of it if the stream was paused already.
@@ -107,8 +114,7 @@ function readOn(socket: Duplex): void {
   const held = waiting.get(socket)!
   if (held.count-- !== MOST_WAITING) return
   socket.off('resume', held.stop)
-  // Node paused it because answers wait to be sent. It then reads on by itself, and does not expect anybody else to.
-  if ((socket as { _paused?: boolean })._paused !== true) socket.resume()
+  socket.resume()
 }
 
 /**
@@ -117,16 +123,22 @@ function readOn(socket: Duplex): void {
  */
 function readAsStream(socket: Duplex): void {
   socket.on('data', ignore).off('data', ignore)
-  endsWhenDestroyed(socket)
+  guardStream(socket)
 }
 
 /**
- * A destroyed stream cannot be paused, and goes on emitting what it has, piece by piece. If Node had tried to pause it, that would end
- * the process. `ws` reads the rest of a destroyed connection as a whole.
+ * If a connection that Node has paused emits bytes, Node throws, which would end the process.
+ *
+ * A destroyed stream cannot be paused, and goes on emitting what it has, piece by piece. `ws` reads the rest of a destroyed connection as
+ * a whole. An embedder's upgrade whose request has a body resumes its connection although Node has paused it. Node prevents that only while it
+ * does not read a stream.
  */
-function endsWhenDestroyed(socket: Duplex): void {
+function guardStream(socket: Duplex & NodeState): void {
   const read = socket.read.bind(socket)
+  const resume = socket.resume.bind(socket)
   socket.read = size => (size === undefined && socket.destroyed ? null : read(size))
+  // Node forgets that it has paused it before it reads on. Without a parser, the connection is no longer Node's.
+  socket.resume = () => (socket._paused === true && (socket.parser ?? null) !== null ? socket : resume())
 }
 
 class Mounts {

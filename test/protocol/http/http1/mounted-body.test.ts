@@ -375,6 +375,42 @@ describe('the requests of a pipeline', () => {
     },
   )
 
+  test.each(['TCP', 'TLS'])(
+    "P1: go on after an upgrade of the embedder's own whose body is read while Node has paused them, over %s",
+    async over => {
+      const seen: string[] = []
+      const handler: Handler = ({ path }, response) => {
+        seen.push(path)
+        answer(response)
+        return discarding(response)
+      }
+      const page = Buffer.alloc(24 * 1024 * 1024)
+      const pages = (_request: IncomingMessage, response: ServerResponse) => void response.end(page)
+      const secrets = over === 'TLS' ? await makeSecrets() : undefined
+      const server = secrets === undefined ? createServer(pages) : createHttpsServer(secrets.server, pages)
+      let upgraded = ''
+      server.on('upgrade', (_request, socket) => {
+        seen.push('upgrade')
+        socket.on('data', (chunk: Buffer) => (upgraded += chunk)).on('error', () => {})
+      })
+      mount(server, { handler, serves: host => host === 'ours', logger: noLogger })
+      if (secrets === undefined) server.on('connection', socket => socket.on('data', () => {}))
+      const caller = (await call(server, secrets)).pause()
+      const [accepted] = await once(server, secrets === undefined ? 'connection' : 'secureConnection')
+      caller.write('GET / HTTP/1.1\r\nHost: theirs\r\n\r\n')
+      await eventually(() => expect(accepted.writableNeedDrain).toBe(true))
+      const offer = 'Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 9'
+      caller.write(`GET /ours HTTP/1.1\r\nHost: ours\r\n\r\nGET / HTTP/1.1\r\nHost: theirs\r\n${offer}\r\n\r\nabc`)
+      await eventually(() => expect(seen).toEqual(['upgrade']))
+      await new Promise(resolve => caller.write('defghiHELLO', resolve))
+      // Another caller's request is handled, so these bytes have arrived, too.
+      await send(get('/1'))
+      caller.resume()
+      await eventually(() => expect(seen).toEqual(['upgrade', '/ours']))
+      await eventually(() => expect(upgraded).toMatch(/HELLO$/))
+    },
+  )
+
   test('P1: `ws` reads what a WebSocket of the embedder over TLS has left when it ends', async () => {
     const secrets = await makeSecrets()
     const server = createHttpsServer(secrets.server)
