@@ -32,6 +32,12 @@ interface Host extends HttpServer {
   readonly keepAlive?: boolean
 }
 
+/**
+ * The request of each connection whose offer we refused. Node discards what it has read behind it, so what it emits later on that
+ * connection could begin in the middle of another request.
+ */
+const refused = new WeakMap<Duplex, IncomingMessage>()
+
 const servers = new WeakMap<HttpServer, Mounts>()
 
 /** Puts `mounted` before everything else on `server`. The returned function removes it, once. */
@@ -130,8 +136,8 @@ function readAsStream(socket: Duplex): void {
  * If a connection that Node has paused emits bytes, Node throws, which would end the process.
  *
  * A destroyed stream cannot be paused, and goes on emitting what it has, piece by piece. `ws` reads the rest of a destroyed connection as
- * a whole. An embedder's upgrade whose request has a body resumes its connection although Node has paused it. Node prevents that only while it
- * does not read a stream.
+ * a whole. An embedder's upgrade whose request has a body resumes its connection although Node has paused it. Node prevents that only if
+ * it does not read it as a stream.
  */
 function guardStream(socket: Duplex & NodeState): void {
   const read = socket.read.bind(socket)
@@ -199,6 +205,13 @@ class Mounts {
   }
 
   #onRequest(event: Event, request: IncomingMessage, response: ServerResponse): void {
+    const last = refused.get(request.socket)
+    if (last === request) response.shouldKeepAlive = false
+    else if (last !== undefined) {
+      // It is never answered: the connection ends with the answer before it.
+      atTurn(request, response, ignore)
+      return
+    }
     const one = this.#serving(request)
     if (one === undefined) {
       this.#pass(event, request, response)
@@ -221,8 +234,12 @@ class Mounts {
 
   /** A request whose offer nobody accepts remains an ordinary request. */
   readonly #isUpgrade = (request: IncomingMessage): boolean => {
-    if (this.#mounted.some(one => one.upgrades(request)))
-      return isWebSocket(request) && !hasBody(request) && !isBusy(request)
+    if (refused.has(request.socket)) return false
+    if (this.#mounted.some(one => one.upgrades(request))) {
+      const accepted = isWebSocket(request) && !hasBody(request) && !isBusy(request)
+      if (!accepted) refused.set(request.socket, request)
+      return accepted
+    }
     return this.#theirs.upgrade.length > 0 && this.#shouldUpgrade!.call(this.#server, request)
   }
 

@@ -1,11 +1,12 @@
 /** What is mounted on an embedder's server, in every order, and what the embedder's listeners still receive. */
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, connect } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, type MockInstance, test, vi } from 'vitest'
 import { addMount, type Mounted } from '../../../../protocol/http/http1/mounts.ts'
 import { rawCall } from '../../../router/support.ts'
+import { eventually } from '../../../support/until.ts'
 
 const EVENTS = ['request', 'checkContinue', 'checkExpectation', 'upgrade'] as const
 
@@ -183,6 +184,39 @@ describe('expectations and offers', () => {
     const websocket = ['connection: upgrade, close', 'upgrade: websocket']
     const answers = await rawCall(port, ask('/a') + ask('/b', ...websocket))
     expect(answers.match(/\[\/.\]/g)).toEqual(canDecline ? ['[/a]', '[/b]'] : null)
+  })
+
+  test.runIf(canDecline).each([
+    ['of another kind', '', ['connection: upgrade', 'upgrade: h2c']],
+    ['with a body', 'hello', ['connection: upgrade', 'upgrade: websocket', 'content-length: 5']],
+  ])('E5: nothing is handled behind an offer that we refuse: %s', async (_, body, fields) => {
+    const offered: ServerResponse[] = []
+    const request = (asked: IncomingMessage, response: ServerResponse) => {
+      seen.push(asked.url!)
+      if (asked.url === '/offer') offered.push(response)
+      else response.end()
+    }
+    host.on('request', request).on('upgrade', upgraded('app upgrade'))
+    addMount(host, { ...mounted('ours'), request })
+    const connected = once(host, 'connection')
+    const caller = connect(port, '127.0.0.1')
+    let answers = ''
+    caller.on('data', chunk => (answers += chunk))
+    const [accepted] = await connected
+    const ask = (to: string, line: string, ...fields: string[]) =>
+      [`${line} HTTP/1.1`, `host: ${to}`, ...fields].join('\r\n').concat('\r\n\r\n')
+    // Node forgets the POST, of which only the body then comes.
+    const first = `${ask('ours', 'GET /offer', ...fields)}${body}${ask('ours', 'POST /', 'content-length: 1000')}abc`
+    const smuggled = [ask('ours', 'GET /'), ask('theirs', 'GET /'), ask('theirs', 'GET /', ...offer)]
+    const second = smuggled.join('')
+    caller.write(first)
+    await eventually(() => expect(accepted.bytesRead).toBe(first.length))
+    caller.write(second)
+    await eventually(() => expect(accepted.bytesRead).toBe(first.length + second.length))
+    offered[0]!.end('taken')
+    await once(caller, 'end')
+    expect(answers).toMatch(/^HTTP\/1\.1 200 OK\r\n(?:.+\r\n)*connection: close\r\n(?:.+\r\n)*\r\ntaken$/i)
+    expect(seen).toEqual(['/offer'])
   })
 
   test.runIf(canDecline)('an embedder may accept an offer if it listens for it', async () => {
