@@ -23,7 +23,7 @@ import {
   type ResponseSink,
 } from '../../exchange.ts'
 import { canonicalAddress } from '../forwarded.ts'
-import { removeHeader, setHeader, stripHopByHop, stripTrailers } from '../headers.ts'
+import { getHeader, removeHeader, stripHopByHop, stripTrailers } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
@@ -225,8 +225,10 @@ class MountedResponse implements ResponseSink, Failing {
       this.#left = this.#bodiless ? 0 : bodyBytes
       const fields = headers.slice()
       stripHopByHop(fields)
-      if (status === 204 || bodyBytes === BODY_UNKNOWN) removeHeader(fields, 'content-length')
-      else if (!this.#bodiless) setHeader(fields, 'content-length', String(bodyBytes))
+      const length = this.#bodiless ? getHeader(fields, 'content-length') : String(bodyBytes)
+      // Last, since Node changes a `content-disposition` that comes after it.
+      removeHeader(fields, 'content-length')
+      if (length !== undefined && status !== 204 && bodyBytes !== BODY_UNKNOWN) fields.push('content-length', length)
       // Node throws if `trailer` is set on a response that can have none.
       if (!chunked) removeHeader(fields, 'trailer')
       this.#response.writeHead(status, fields)

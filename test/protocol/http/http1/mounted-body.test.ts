@@ -503,6 +503,26 @@ describe("an answer that an embedder's layer made invalid", () => {
   })
 })
 
+test.each(['GET', 'HEAD'])('the name of a file reaches the caller of a %s unchanged', async method => {
+  const name = Buffer.from('attachment; filename="\u00e9\u4e2d.txt"').toString('latin1')
+  const handler: Handler = (_request, response) => {
+    const headers = ['content-length', '3', 'content-disposition', name]
+    response.responseHead({ status: 200, headers, bodyBytes: ABC.length })
+    if (method === 'GET') response.responseData(ABC)
+    response.responseEnd([])
+    return discarding(response)
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, logger: noLogger })
+  const caller = await call(server)
+  let text = ''
+  caller.on('data', chunk => (text += chunk.toString('latin1')))
+  caller.write(`${method} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`)
+  await once(caller, 'end')
+  expect(text).toContain(`\r\ncontent-disposition: ${name}\r\n`)
+  expect(text).toContain('\r\ncontent-length: 3\r\n')
+})
+
 describe('a caller that reads its answer late', () => {
   /** In one piece, so that only the kernel's queue shows its progress. */
   const LARGE = Buffer.alloc(24 * 1024 * 1024)
