@@ -20,7 +20,7 @@ export interface Mounted {
 }
 
 type Event = 'request' | 'checkContinue' | 'checkExpectation' | 'upgrade'
-type Listener = (...args: unknown[]) => void
+type Listener = (...args: unknown[]) => unknown
 
 /** Without a listener for the other two, Node handles the expectation itself and then emits `request`. */
 const ALWAYS_ATTACHED: readonly Event[] = ['request', 'upgrade']
@@ -153,11 +153,11 @@ class Mounts {
   #mounted: Mounted[] = []
   /** The embedder's listeners. */
   readonly #theirs: Record<Event, Listener[]> = { request: [], checkContinue: [], checkExpectation: [], upgrade: [] }
-  readonly #ours: Record<Event, (...args: never[]) => void> = {
+  readonly #ours: Record<Event, (...args: never[]) => unknown> = {
     request: (request, response) => this.#onRequest('request', request, response),
     checkContinue: (request: IncomingMessage, response: ServerResponse) => {
       if (this.#serving(request) !== undefined) response.writeContinue()
-      this.#onRequest('checkContinue', request, response)
+      return this.#onRequest('checkContinue', request, response)
     },
     checkExpectation: (request, response) => this.#onRequest('checkExpectation', request, response),
     upgrade: (request, socket, head) => this.#onUpgrade(request, socket, head),
@@ -204,21 +204,17 @@ class Mounts {
     return undefined
   }
 
-  #onRequest(event: Event, request: IncomingMessage, response: ServerResponse): void {
+  #onRequest(event: Event, request: IncomingMessage, response: ServerResponse): unknown {
     const last = refused.get(request.socket)
     if (last === request) response.shouldKeepAlive = false
     else if (last !== undefined) {
       // It is never answered: the connection ends with the answer before it.
-      atTurn(request, response, ignore)
-      return
+      return atTurn(request, response, ignore)
     }
     const one = this.#serving(request)
-    if (one === undefined) {
-      this.#pass(event, request, response)
-      return
-    }
+    if (one === undefined) return this.#pass(event, request, response)
     this.#probe(request.socket)
-    atTurn(request, response, () => {
+    return atTurn(request, response, () => {
       try {
         one.request(request, response)
       } catch (error) {
@@ -243,30 +239,34 @@ class Mounts {
     return this.#theirs.upgrade.length > 0 && this.#shouldUpgrade!.call(this.#server, request)
   }
 
-  #onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
+  #onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): unknown {
     const one = this.#mounted.find(mounted => mounted.upgrades(request))
-    if (one === undefined) {
-      if (this.#theirs.upgrade.length > 0) this.#pass('upgrade', request, socket, head)
-      else socket.destroy()
-      return
-    }
-    if (isBusy(request)) {
-      socket.destroy()
-      return
-    }
+    if (one === undefined && this.#theirs.upgrade.length > 0) return this.#pass('upgrade', request, socket, head)
+    if (one === undefined || isBusy(request)) return socket.destroy()
     this.#probe(socket)
     try {
-      one.upgrade(request, socket, head)
+      return one.upgrade(request, socket, head)
     } catch (error) {
       socket.destroy()
-      one.failed(error)
+      return one.failed(error)
     }
   }
 
-  /** An error that an embedder's listener throws propagates as it would without us. */
-  #pass(event: Event, ...args: unknown[]): void {
-    for (const listener of this.#theirs[event]) listener.apply(this.#server, args)
+  /**
+   * An error that an embedder's listener throws propagates as it would without us. What is returned has the promises' rejections: Node
+   * asks for them with `captureRejections`, and otherwise nobody handles them.
+   */
+  #pass(event: Event, ...args: unknown[]): unknown {
+    const results = this.#theirs[event].map(listener => listener.apply(this.#server, args))
+    const then = (_: undefined, failed: (error: unknown) => void) => {
+      for (const result of results) if (isThenable(result)) result.then(undefined, failed)
+    }
+    return { then }
   }
+}
+
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof (value as PromiseLike<unknown> | null | undefined)?.then === 'function'
 }
 
 /** No other upgrade is accepted. */

@@ -1,9 +1,10 @@
 /** What is mounted on an embedder's server, in every order, and what the embedder's listeners still receive. */
-import { once } from 'node:events'
+import { EventEmitter, once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, type MockInstance, test, vi } from 'vitest'
+import { ignore } from '../../../../protocol/base/guard.ts'
 import { addMount, type Mounted } from '../../../../protocol/http/http1/mounts.ts'
 import { rawCall } from '../../../router/support.ts'
 import { eventually } from '../../../support/until.ts'
@@ -114,6 +115,33 @@ test('an exception in a mount ends only its connection', async () => {
   expect(await ask('a', 'connection: upgrade', 'upgrade: websocket')).toBe('')
   await ask('x')
   expect(seen).toEqual(['a failed', 'a failed', 'app'])
+})
+
+test('P1: a listener that rejects fails as without a mount', async () => {
+  const rejections: unknown[] = []
+  const error = new Error('a defect')
+  const rejecting = async () => {
+    throw error
+  }
+  EventEmitter.captureRejections = true
+  const capturing = createServer().on('request', ignore).on('request', rejecting)
+  EventEmitter.captureRejections = false
+  addMount(capturing, mounted('a'))
+  capturing.listen(0, '127.0.0.1')
+  await once(capturing, 'listening')
+  const place = capturing.address() as AddressInfo
+  const bytes = 'GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n'
+  expect(await rawCall(place.port, bytes)).toMatch(/^HTTP\/1\.1 500 /)
+  capturing.close()
+  // By default, it is for the process to handle.
+  const listeners = process.listeners('unhandledRejection')
+  process.removeAllListeners('unhandledRejection').on('unhandledRejection', reason => rejections.push(reason))
+  host.on('request', answering('app')).on('request', rejecting)
+  addMount(host, mounted('a'))
+  await ask('x')
+  await eventually(() => expect(rejections).toEqual([error]))
+  process.removeAllListeners('unhandledRejection')
+  for (const listener of listeners) process.on('unhandledRejection', listener)
 })
 
 test.each([
