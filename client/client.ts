@@ -233,11 +233,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   isAlone(session: ClientSession): boolean {
-    return this.#sessionsOf(this.#sessions.get(session)).length === 1
-  }
-
-  #sessionsOf(connection: number | undefined): ClientSession[] {
-    return [...this.#sessions].flatMap(([session, index]) => (index === connection ? [session] : []))
+    const connection = this.#sessions.get(session)
+    return [...this.#sessions.values()].filter(index => index === connection).length === 1
   }
 
   #announcement(): Announcement {

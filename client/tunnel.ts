@@ -101,8 +101,8 @@ export interface Tunnel extends AsyncDisposable {
   /**
    * Call it after rules of the target have changed, such as after `reload` of a router. If the inbox rules differ from what the server
    * knows, each session is replaced by a new one, and open exchanges have a minute to end. While some of them are still open, the next
-   * change waits up to 20 s (`backoff.moveMs`), or longer if the server could not be reached. CORS rules cut nobody: the server, which uses them only for its own error responses,
-   * learns them with the next session.
+   * change waits up to 20 s (`backoff.moveMs`), or longer if the server could not be reached. CORS rules cut nobody: the server, which
+   * uses them only for its own error responses, learns them with the next session.
    */
   republish(): void
   /** Stops taking new exchanges, lets open ones finish, and closes. A later call may shorten the grace. */

@@ -13,6 +13,8 @@ type Retry = 'never' | 'instance' | 'anywhere'
  * once and we have not heard the answer. The rest is for an attempt that is long on its way.
  */
 const REMEMBERED_MS = 45_000
+/** One function for all exchanges, each of which has a policy. */
+const monotonicMs = () => performance.now()
 /** Most attempts in a row without a wait. */
 const MAX_ATTEMPTS = 4
 /** Refusals after which no retry helps: another session would refuse, too, or the exchange has begun already. */
@@ -41,12 +43,7 @@ export class RetryPolicy {
   #failures = 0
 
   /** `now` must be monotonic. */
-  constructor(
-    picker: Pick<CarrierSource, 'pick'>,
-    runtime: string,
-    ownHost?: string,
-    now: () => number = () => performance.now(),
-  ) {
+  constructor(picker: Pick<CarrierSource, 'pick'>, runtime: string, ownHost?: string, now: () => number = monotonicMs) {
     this.#picker = picker
     this.#runtime = runtime
     this.#ownHost = ownHost

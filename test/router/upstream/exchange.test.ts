@@ -6,6 +6,7 @@ import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { UpstreamExchange } from '../../../router/upstream/exchange.ts'
 import type { OnOpened, Pool, PooledUpstream } from '../../../router/upstream/pool.ts'
 import type { ForwardOptions, UpstreamRequest } from '../../../router/upstream/types.ts'
+import { UPSTREAM_REQUEST } from '../../support/ends.ts'
 
 /** A connection that records what it is sent, and answers when the test says so. */
 class PlayedConnection implements PooledUpstream {
@@ -64,19 +65,7 @@ function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOp
     responseAbort: error => events.push(error.reason),
     requestConsumed: bytes => events.push(`+${bytes}`),
   }
-  const whole = {
-    ...{
-      method: 'GET',
-      authority: 'a',
-      path: '/',
-      headers: [],
-      bodyBytes: 0,
-      upgrade: false,
-      caller: '',
-      idempotent: false,
-    },
-    ...request,
-  }
+  const whole = { ...UPSTREAM_REQUEST, ...request }
   const exchange = new UpstreamExchange(
     { poolFor: () => pool },
     target,

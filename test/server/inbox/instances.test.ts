@@ -18,19 +18,19 @@ async function afterwards(...clients: TestClient[]): Promise<number> {
 const connect = (instance: string, { keeps, lastEpoch = 0 }: { keeps: boolean; lastEpoch?: number }) =>
   dial(ground.server, { hello: { instance, lastEpoch, ...(keeps && { inbox: [RULE] }) } })
 
-test.each([
+/** Whether the rules that should hold keep a webhook, and the status that shows it. */
+const EITHER = [
   [true, 202],
   [false, 503],
-])('the rules of an instance that takes over hold (%o)', async (keeps, status) => {
+] as const
+
+test.each(EITHER)('the rules of an instance that takes over hold (%o)', async (keeps, status) => {
   ground = await makeGround()
   const old = await connect('old', { keeps: !keeps })
   expect(await afterwards(old, await connect('new', { keeps }))).toBe(status)
 })
 
-test.each([
-  [true, 202],
-  [false, 503],
-])('a standby that connects again changes no rules (%o)', async (keeps, status) => {
+test.each(EITHER)('a standby that connects again changes no rules (%o)', async (keeps, status) => {
   ground = await makeGround()
   const old = await connect('old', { keeps: !keeps })
   const active = await connect('new', { keeps })
@@ -40,27 +40,27 @@ test.each([
   expect(await afterwards(old, again, active)).toBe(status)
 })
 
-test.each([
-  [true, 202],
-  [false, 503],
-])('once a newer instance has left, the rules of the older one hold again (%o)', async (keeps, status) => {
-  ground = await makeGround()
-  const old = await connect('old', { keeps })
-  const failed = await connect('new', { keeps: !keeps })
-  expect(await afterwards(failed, old)).toBe(status)
-})
+test.each(EITHER)(
+  'once a newer instance has left, the rules of the older one hold again (%o)',
+  async (keeps, status) => {
+    ground = await makeGround()
+    const old = await connect('old', { keeps })
+    const failed = await connect('new', { keeps: !keeps })
+    expect(await afterwards(failed, old)).toBe(status)
+  },
+)
 
-test.each([
-  [true, 202],
-  [false, 503],
-])('rules that an instance changed while it stood by hold once it is active again (%o)', async (keeps, status) => {
-  ground = await makeGround()
-  const first = await connect('old', { keeps: !keeps })
-  const active = await connect('new', { keeps: !keeps })
-  const changed = await connect('old', { keeps, lastEpoch: 1 })
-  await leave(ground.server, active)
-  expect(await afterwards(first, changed)).toBe(status)
-})
+test.each(EITHER)(
+  'rules that an instance changed while it stood by hold once it is active again (%o)',
+  async (keeps, status) => {
+    ground = await makeGround()
+    const first = await connect('old', { keeps: !keeps })
+    const active = await connect('new', { keeps: !keeps })
+    const changed = await connect('old', { keeps, lastEpoch: 1 })
+    await leave(ground.server, active)
+    expect(await afterwards(first, changed)).toBe(status)
+  },
+)
 
 test('a standby that connects again changes no secrets, either', async () => {
   ground = await makeGround()

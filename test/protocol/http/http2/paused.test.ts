@@ -5,7 +5,7 @@ import { DEFAULT_HTTP_LIMITS } from '../../../../protocol/http/limits.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
 import { fillTarget, parseTarget } from '../../../../router/target.ts'
 import { createUpstreams } from '../../../../router/upstream/upstreams.ts'
-import { UPSTREAM_REQUEST } from '../../../support/ends.ts'
+import { DEAF, UPSTREAM_REQUEST } from '../../../support/ends.ts'
 import {
   END_HEADERS,
   END_STREAM,
@@ -140,12 +140,10 @@ async function response(): Promise<Sender> {
   )
   const target = fillTarget(parseTarget(`h2c://127.0.0.1:${upstream.port}`), {}, new Map(), undefined)!
   const sink: ResponseSink = {
-    responseInformational() {},
-    responseHead() {},
+    ...DEAF,
     responseData: chunk => body.data(chunk),
     responseEnd: trailers => body.end(trailers),
     responseAbort: error => body.abort(error.reason),
-    requestConsumed() {},
   }
   const sent = upstreams.forward(target, UPSTREAM_REQUEST, { connectMs: 10_000, headMs: 60_000, attempts: 0 }, sink)
   body.consume = bytes => sent.responseConsumed(bytes)
