@@ -3,10 +3,9 @@
  * can be removed in any order.
  */
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { DeadlineWatch, LOOK_MS } from '../../base/deadline-watch.ts'
-import { guardWith, ignore } from '../../base/guard.ts'
-import { isBroken, keepProbing } from '../../base/tcp.ts'
+import { keepProbing } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 
 export interface Mounted {
@@ -32,12 +31,6 @@ interface Host extends HttpServer {
   readonly keepAlive?: boolean
 }
 
-/**
- * The request of each connection whose offer we refused. Node discards what it has read behind it, so what it emits later on that
- * connection could begin in the middle of another request.
- */
-const refused = new WeakMap<Duplex, IncomingMessage>()
-
 const servers = new WeakMap<HttpServer, Mounts>()
 
 /** Puts `mounted` before everything else on `server`. The returned function removes it, once. */
@@ -49,102 +42,31 @@ export function addMount(server: HttpServer, mounted: Mounted): () => void {
 }
 
 /**
- * Calls `begin` when no other response of the connection is in progress. Node emits all requests of a pipeline at once, so a single
- * connection could start any number of exchanges.
+ * Ends the connection in place of a response that has to wait for another. Node emits all requests of a pipeline at once, so one
+ * connection could otherwise begin any number of exchanges. The caller repeats what was not answered (RFC 9112, section 9.3.2).
  */
-function atTurn({ socket }: IncomingMessage, response: ServerResponse, begin: () => void): void {
-  if (response.socket !== null) {
-    begin()
-    return
-  }
-  holdBack(socket)
-  const assign = response.assignSocket
-  response.assignSocket = assigned => {
-    assign.call(response, assigned)
-    readOn(socket)
-    begin()
-  }
+function endBefore(request: IncomingMessage, response: ServerResponse): void {
+  const { socket } = request
+  response.once('socket', () => socket.destroySoon())
+  request.resume()
+  ignoreRest(socket)
 }
 
-/** What Node keeps at a connection. */
-interface NodeState {
-  /** It reads no further, because answers wait to be sent. */
-  readonly _paused?: boolean
-  readonly parser?: unknown
+/** Node reads on, so that it notices a caller that leaves, but emits no further request of the connection. */
+function ignoreRest(socket: Socket & { readonly parser?: NodeParser | null }): void {
+  if (socket.parser) socket.parser.onIncoming = ignoreRequest
+  else socket.destroy()
 }
 
-/** While this many requests of a connection wait for their turn, no more are read, since each takes memory. */
-const MOST_WAITING = 5
-
-/** A connection on which requests wait for their turn. */
-interface Held {
-  /** How many wait. */
-  count: number
-  /** Stops reading. */
-  readonly stop: () => void
-  readonly watch: DeadlineWatch
+/** What Node's parser calls with the head of each request. */
+interface NodeParser {
+  onIncoming: (request: IncomingMessage) => number
 }
 
-const waiting = new WeakMap<Duplex, Held>()
-
-function holdBack(socket: Duplex): void {
-  const held = waiting.get(socket) ?? heldOn(socket)
-  held.watch.within(LOOK_MS)
-  if (++held.count !== MOST_WAITING) return
-  // Node reads on by itself at the end of each request.
-  socket.on('resume', held.stop)
-  held.stop()
-}
-
-function heldOn(socket: Duplex): Held {
-  const threw = () => socket.destroy()
-  const guard = guardWith(threw)
-  // The embedder may have made Node read it as a stream.
-  guardStream(socket)
-  const stop = guard(() => {
-    socket.pause()
-    // Otherwise Node would not hear of it if the stream was paused already.
-    socket.emit('pause')
-  })
-  // While Node does not read, it does not notice a caller that leaves.
-  const look = () => {
-    if (isBroken(socket)) socket.destroy()
-    return held.count === 0 || socket.destroyed ? Number.POSITIVE_INFINITY : LOOK_MS
-  }
-  const held = { count: 0, stop, watch: new DeadlineWatch(look, { threw }) }
-  waiting.set(socket, held)
-  return held
-}
-
-function readOn(socket: Duplex): void {
-  const held = waiting.get(socket)!
-  if (held.count-- !== MOST_WAITING) return
-  socket.off('resume', held.stop)
-  socket.resume()
-}
-
-/**
- * With a listener for `data`, Node reads a connection as a stream, and parses what the stream emits. Otherwise its parser takes the bytes
- * of a TLS connection directly, and fails with HPE_PAUSED if it is paused in the middle of what has been decrypted.
- */
-function readAsStream(socket: Duplex): void {
-  socket.on('data', ignore).off('data', ignore)
-  guardStream(socket)
-}
-
-/**
- * If a connection that Node has paused emits bytes, Node throws, which would end the process.
- *
- * A destroyed stream cannot be paused, and goes on emitting what it has, piece by piece. `ws` reads the rest of a destroyed connection as
- * a whole. An embedder's upgrade whose request has a body resumes its connection although Node has paused it. Node prevents that only if
- * it does not read it as a stream.
- */
-function guardStream(socket: Duplex & NodeState): void {
-  const read = socket.read.bind(socket)
-  const resume = socket.resume.bind(socket)
-  socket.read = size => (size === undefined && socket.destroyed ? null : read(size))
-  // Node forgets that it has paused it before it reads on. Without a parser, the connection is no longer Node's.
-  socket.resume = () => (socket._paused === true && (socket.parser ?? null) !== null ? socket : resume())
+function ignoreRequest(request: IncomingMessage & { upgrade?: boolean }): number {
+  request.upgrade = false
+  request.resume()
+  return 0
 }
 
 class Mounts {
@@ -155,10 +77,7 @@ class Mounts {
   readonly #theirs: Record<Event, Listener[]> = { request: [], checkContinue: [], checkExpectation: [], upgrade: [] }
   readonly #ours: Record<Event, (...args: never[]) => unknown> = {
     request: (request, response) => this.#onRequest('request', request, response),
-    checkContinue: (request: IncomingMessage, response: ServerResponse) => {
-      if (this.#serving(request) !== undefined) response.writeContinue()
-      return this.#onRequest('checkContinue', request, response)
-    },
+    checkContinue: (request, response) => this.#onRequest('checkContinue', request, response),
     checkExpectation: (request, response) => this.#onRequest('checkExpectation', request, response),
     upgrade: (request, socket, head) => this.#onUpgrade(request, socket, head),
   }
@@ -177,8 +96,6 @@ class Mounts {
       this.#server.removeAllListeners(event)
       if (theirs.length > 0 || ALWAYS_ATTACHED.includes(event)) this.#server.on(event, ours)
     }
-    // `http` has its own listener, which comes first.
-    this.#server.off('secureConnection', readAsStream).on('secureConnection', readAsStream)
     // Before Node 24.9, once there is an `upgrade` listener, every request that offers an upgrade is emitted as `upgrade`.
     if (this.#shouldUpgrade !== undefined) this.#server.shouldUpgradeCallback = this.#isUpgrade
   }
@@ -187,7 +104,6 @@ class Mounts {
     this.#mounted = this.#mounted.filter(one => one !== mounted)
     if (this.#mounted.length > 0 || servers.get(this.#server) !== this) return
     servers.delete(this.#server)
-    this.#server.off('secureConnection', readAsStream)
     for (const [event, ours] of this.#events()) {
       this.#server.off(event, ours)
       for (const listener of this.#theirs[event]) this.#server.on(event, listener)
@@ -205,23 +121,22 @@ class Mounts {
   }
 
   #onRequest(event: Event, request: IncomingMessage, response: ServerResponse): unknown {
-    const last = refused.get(request.socket)
-    if (last === request) response.shouldKeepAlive = false
-    else if (last !== undefined) {
-      // It is never answered: the connection ends with the answer before it.
-      return atTurn(request, response, ignore)
-    }
     const one = this.#serving(request)
     if (one === undefined) return this.#pass(event, request, response)
+    if (response.socket === null) return endBefore(request, response)
+    if (request.headers.upgrade !== undefined) {
+      // Node discards what it has read behind an offer that is refused, so the next request could begin in the middle of another.
+      response.shouldKeepAlive = false
+      ignoreRest(request.socket)
+    }
     this.#probe(request.socket)
-    return atTurn(request, response, () => {
-      try {
-        one.request(request, response)
-      } catch (error) {
-        response.destroy()
-        one.failed(error)
-      }
-    })
+    try {
+      if (event === 'checkContinue') response.writeContinue()
+      return one.request(request, response)
+    } catch (error) {
+      response.destroy()
+      return one.failed(error)
+    }
   }
 
   #probe(socket: Duplex): void {
@@ -230,11 +145,8 @@ class Mounts {
 
   /** A request whose offer nobody accepts remains an ordinary request. */
   readonly #isUpgrade = (request: IncomingMessage): boolean => {
-    if (refused.has(request.socket)) return false
     if (this.#mounted.some(one => one.upgrades(request))) {
-      const accepted = isWebSocket(request) && !hasBody(request) && !isBusy(request)
-      if (!accepted) refused.set(request.socket, request)
-      return accepted
+      return isWebSocket(request) && !hasBody(request) && !isBusy(request)
     }
     return this.#theirs.upgrade.length > 0 && this.#shouldUpgrade!.call(this.#server, request)
   }
