@@ -25,6 +25,8 @@ const FINAL: ReadonlySet<RefusalCode> = new Set([
   'too-late',
   'caller-not-allowed',
 ])
+/** Refusals that other exchanges of the runtime would get, too. The rest depend on the request or its caller, who could be anybody. */
+const OF_CARRIER: ReadonlySet<RefusalCode> = new Set(['not-here', 'draining', 'overloaded'])
 
 export class RetryPolicy {
   readonly #picker: Pick<CarrierSource, 'pick'>
@@ -85,7 +87,7 @@ export class RetryPolicy {
 
   /** Whether another attempt may follow after `route` failed. `unsent`: no stream could be opened on it. */
   mayRetry(route: Carrier, error: SallyportError, method: string, unsent: boolean): boolean {
-    if (unsent || (error instanceof RefusedError && error.refusal !== 'not-its-host')) route.refused?.()
+    if (unsent || (error instanceof RefusedError && OF_CARRIER.has(error.refusal))) route.refused?.()
     const retry = retryOf(error, method, unsent)
     if (retry === 'instance') {
       this.#begunBy = route.instance

@@ -162,6 +162,20 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect([refused.status, refused.headers['sallyport-error']]).toEqual([403, 'caller-not-allowed'])
   })
 
+  test('a caller that may not call keeps nobody waiting who may', async () => {
+    near = await replicas.add({ trustedProxies: ['127.0.0.1'] })
+    far = await replicas.add()
+    await dial(far, { hello: { allowCallers: ['192.0.2.0/24'] } })
+    const by = (address: string) => call(near, HOST, '/', { headers: { 'x-forwarded-for': address } })
+    await by('192.0.2.1')
+    const { resumed } = near.stats().heldOutcomes
+    for (let i = 0; i < 5; i++) {
+      expect((await by('198.51.100.1')).status).toBe(403)
+      expect((await by('192.0.2.1')).status).toBe(200)
+    }
+    expect(near.stats().heldOutcomes.resumed).toBe(resumed)
+  })
+
   test('an upgrade passes, and ends with a Close frame when its session drains', async () => {
     await start()
     const client = await dial(far, {

@@ -4,13 +4,19 @@ import { type RefusalCode, RefusedError } from '../../../protocol/wire/exchange/
 import { RetryPolicy } from '../../../server/edge/retry-policy.ts'
 import type { Carrier } from '../../../server/registry.ts'
 
-test.each<[RefusalCode, rests: number]>([
-  ['not-here', 1],
-  ['overloaded', 1],
-  ['not-its-host', 0],
+test.each<[RefusalCode, retries: boolean, rests: number]>([
+  ['not-here', true, 1],
+  ['draining', true, 1],
+  ['overloaded', true, 1],
+  ['not-its-host', true, 0],
+  ['malformed', false, 0],
+  ['unsupported', false, 0],
+  ['already-begun', false, 0],
+  ['too-late', false, 0],
+  ['caller-not-allowed', false, 0],
 ])(
-  '%s: another one is asked, and whether this one rests depends on whether the refusal concerns other requests',
-  (code, rests) => {
+  '%s: whether another one is asked (%s) and this one rests (%s) depends on whether the refusal concerns other requests',
+  (code, retries, rests) => {
     let rested = 0
     const carrier = { instance: 'one', refused: () => rested++ } as unknown as Carrier
     const picked: unknown[][] = []
@@ -21,7 +27,7 @@ test.each<[RefusalCode, rests: number]>([
       },
     }
     const policy = new RetryPolicy(picker, 'demo', 'hooks.customer.example')
-    expect([policy.mayRetry(carrier, new RefusedError(code), 'POST', false), rested]).toEqual([true, rests])
+    expect([policy.mayRetry(carrier, new RefusedError(code), 'POST', false), rested]).toEqual([retries, rests])
     policy.next()
     const host = 'hooks.customer.example'
     expect(picked).toEqual([
