@@ -95,7 +95,7 @@ export const HTTP_LIMITS = {
     default: '30s',
     zero: 'never',
     about:
-      'How often a caller or an upstream with open streams is pinged over HTTP/2. If a ping is not answered within `stalledMs`, the session ends. An upstream that has not answered by the time the next ping is due gets no new exchanges on that session.',
+      'How often a caller with open streams is pinged over HTTP/2. If a ping is not answered within `stalledMs`, the session ends.',
   },
 } as const satisfies Limits
 

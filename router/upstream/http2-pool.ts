@@ -15,6 +15,10 @@ import type { Http1Pool } from './http1-pool.ts'
 import type { ConnectionBudget, OnOpened, Pool, PooledUpstream } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
+/** Servers of gRPC end a session that is pinged more often than every 5 minutes while they send nothing (`too_many_pings`). */
+const PING_MS = 330_000
+const LIMITS = { ...INNER_LIMITS, http2PingMs: PING_MS }
+
 /** An exchange that waits for a session, across all dials made for it. */
 interface Waiter {
   readonly caller: string
@@ -248,7 +252,7 @@ class PooledSession implements PooledUpstream {
 
   constructor(socket: Socket, scheme: 'http' | 'https', idleUntil: number, events: SessionEvents) {
     this.idleUntil = idleUntil
-    this.wire = new Http2ClientSession(socket, { limits: INNER_LIMITS, scheme, ...events })
+    this.wire = new Http2ClientSession(socket, { limits: LIMITS, scheme, ...events })
   }
 
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {

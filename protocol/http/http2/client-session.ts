@@ -234,27 +234,21 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     return this.#over ? LINGER_MS : next
   }
 
-  /**
-   * If an upstream has not answered a ping by the time the next is due, it gets no new exchanges. Once it has been silent for as
-   * long as we wait for a peer that does not read, it counts as gone.
-   */
+  /** An upstream that leaves a ping unanswered for as long as we wait for a peer that does not read counts as gone. */
   #checkPing(now: number): number {
     const { http2PingMs, stalledMs } = this.limits
     if (http2PingMs === 0 || this.#session.destroyed) return Number.POSITIVE_INFINITY
-    const untilPing = timeLeft(this.#pingAt, http2PingMs, now)
-    if (untilPing > 0) return untilPing
-    if (!this.#pinging) {
-      this.#pingAt = now
-      this.#pinging = this.#session.ping(this.#onPong)
-      return http2PingMs
-    }
-    this.#closing = true
-    const left = timeLeft(this.#pingAt, stalledMs, now)
+    const left = timeLeft(this.#pingAt, this.#pinging ? stalledMs : http2PingMs, now)
     if (left > 0) return left
-    this.#settle(new SallyportError('upstream-timeout', 'the upstream does not answer pings'))
-    this.#end(NGHTTP2_CANCEL)
-    resetSocket(this.#socket)
-    return Number.POSITIVE_INFINITY
+    if (this.#pinging) {
+      this.#settle(new SallyportError('upstream-timeout', 'the upstream does not answer pings'))
+      this.#end(NGHTTP2_CANCEL)
+      resetSocket(this.#socket)
+      return Number.POSITIVE_INFINITY
+    }
+    this.#pingAt = now
+    this.#pinging = this.#session.ping(this.#onPong)
+    return Math.min(http2PingMs, stalledMs)
   }
 
   readonly #onPong = (): void => {

@@ -1,5 +1,6 @@
 /** Who waits for a session, and what becomes of them before there is one. */
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { performance } from 'node:perf_hooks'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { SallyportError } from '../../../protocol/base/errors.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
@@ -152,4 +153,44 @@ describe('a new session', () => {
     await until(() => upstream.connections[0]!.socket.destroyed)
     expect([budget.used, pool.size]).toEqual([0, 0])
   })
+})
+
+const STEP_MS = 10_000
+const MINUTE_MS = 60_000
+
+// While gRPC's servers send nothing, they count each ping that comes sooner after the one before, and the third ends the session.
+it('pings the upstream of a quiet stream no more often than every 5 minutes', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  const now = performance.now.bind(performance)
+  let passedMs = 0
+  vi.spyOn(performance, 'now').mockImplementation(() => now() + passedMs)
+  onTestFinished(() => {
+    vi.restoreAllMocks()
+    vi.useRealTimers()
+  })
+  const failures: string[] = []
+  const response = { ...DEAF, responseAbort: (error: SallyportError) => failures.push(error.message) }
+  pool.open('192.0.2.1', 10_000, (_, connection) => connection?.send(UPSTREAM_REQUEST, response, 0))
+  await until(() => upstream.streams.length === 1)
+  const [stream] = upstream.streams
+  const { connection } = stream!
+  stream!.head(200)
+  const pingedAtMs: number[] = []
+  while (passedMs < 30 * MINUTE_MS) {
+    passedMs += STEP_MS
+    vi.advanceTimersByTime(STEP_MS)
+    await new Promise(setImmediate)
+    const before = connection.pings
+    // The answer to a ping comes after everything that was sent before.
+    const answered = new Promise<void>(resolve => {
+      connection.onPong = resolve
+    })
+    connection.send(frame(TYPE.ping, 0, 0, Buffer.alloc(8)))
+    await answered
+    if (connection.pings > before + 1) pingedAtMs.push(passedMs)
+  }
+  const pauses = pingedAtMs.map((ms, i) => ms - (pingedAtMs[i - 1] ?? 0))
+  expect(Math.min(...pauses)).toBeGreaterThan(5 * MINUTE_MS)
+  expect(pingedAtMs.length).toBeGreaterThan(3)
+  expect(failures).toEqual([])
 })
