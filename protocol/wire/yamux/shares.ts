@@ -1,7 +1,14 @@
 import { networkOf } from '../../base/address.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 
-class Share {
+/** Whoever holds some of the waiting bytes. */
+interface Holder {
+  readonly bytes: number
+  /** Removes and returns its stream to be reset next. */
+  take(): YamuxStream | undefined
+}
+
+class Caller implements Holder {
   bytes = 0
   readonly #streams: YamuxStream[] = []
   #sorted = false
@@ -23,50 +30,66 @@ class Share {
   }
 }
 
+/** Holders by name. There may be a hundred thousand of them, so the one with the most bytes is kept at the top of a heap. */
+class Holders<One extends Holder> implements Holder {
+  bytes = 0
+  readonly #make: () => One
+  readonly #byName = new Map<string, One>()
+  #heap: One[] | undefined
+
+  constructor(make: () => One) {
+    this.#make = make
+  }
+
+  of(name: string): One {
+    const known = this.#byName.get(name)
+    if (known !== undefined) return known
+    const made = this.#make()
+    this.#byName.set(name, made)
+    return made
+  }
+
+  take(): YamuxStream | undefined {
+    this.#heap ??= [...this.#byName.values()].sort((a, b) => b.bytes - a.bytes)
+    const most = this.#heap[0]
+    if (most === undefined || most.bytes <= 0) return undefined
+    const before = most.bytes
+    const stream = most.take()
+    this.bytes -= before - most.bytes
+    sink(this.#heap)
+    return stream
+  }
+}
+
+/** The first holder has lost bytes, and moves down behind those that hold more now. */
+function sink(heap: Holder[]): void {
+  const first = heap[0]!
+  let at = 0
+  for (let child = 1; child < heap.length; child = 2 * at + 1) {
+    if (child + 1 < heap.length && heap[child + 1]!.bytes > heap[child]!.bytes) child++
+    if (heap[child]!.bytes <= first.bytes) break
+    heap[at] = heap[child]!
+    at = child
+  }
+  heap[at] = first
+}
+
 /**
  * Counts who holds how many of the waiting bytes of a session, so that whoever fills it loses them. It finds the runtime that
  * holds the most, its caller that holds the most (by network, as for quotas), and the largest stream of that caller.
  */
 export class Shares {
-  readonly #runtimes = new Map<string, Map<string, Share>>()
+  readonly #runtimes = new Holders(() => new Holders(() => new Caller()))
 
   add(stream: YamuxStream): void {
     if (stream.unreadBytes === 0) return
-    let callers = this.#runtimes.get(stream.runtime)
-    if (callers === undefined) {
-      callers = new Map()
-      this.#runtimes.set(stream.runtime, callers)
-    }
-    const caller = networkOf(stream.caller)
-    let share = callers.get(caller)
-    if (share === undefined) {
-      share = new Share()
-      callers.set(caller, share)
-    }
-    share.add(stream)
+    const callers = this.#runtimes.of(stream.runtime)
+    callers.bytes += stream.unreadBytes
+    callers.of(networkOf(stream.caller)).add(stream)
   }
 
   /** Removes and returns the stream to be reset next. */
   take(): YamuxStream | undefined {
-    const callers = greediest(this.#runtimes.values(), bytesOf)
-    return callers && greediest(callers.values(), share => share.bytes)?.take()
+    return this.#runtimes.take()
   }
-}
-
-function bytesOf(callers: Map<string, Share>): number {
-  let bytes = 0
-  for (const share of callers.values()) bytes += share.bytes
-  return bytes
-}
-
-function greediest<T>(all: Iterable<T>, bytes: (one: T) => number): T | undefined {
-  let most: T | undefined
-  let mostBytes = 0
-  for (const one of all) {
-    const held = bytes(one)
-    if (held <= mostBytes) continue
-    most = one
-    mostBytes = held
-  }
-  return most
 }

@@ -1,0 +1,49 @@
+import { expect, test, vi } from 'vitest'
+import { Shares } from '../../../../protocol/wire/yamux/shares.ts'
+import type { YamuxStream } from '../../../../protocol/wire/yamux/yamux-stream.ts'
+
+/** Streams of some runtimes and callers, whose sizes look random, so that no two sums are equal. */
+function streamsOf(runtimes: number, callers: number, each: number): YamuxStream[] {
+  const count = runtimes * callers * each
+  return Array.from({ length: count }, (_, i) => {
+    const runtime = `runtime-${i % runtimes}`
+    const caller = `192.0.2.${Math.floor(i / runtimes) % callers}`
+    return { runtime, caller, closed: i % 7 === 0, unreadBytes: 1 + ((i * i * i * 7_919) % 1_000_003) }
+  }) as unknown as YamuxStream[]
+}
+
+function added(streams: readonly YamuxStream[]): Shares {
+  const shares = new Shares()
+  for (const stream of streams) shares.add(stream)
+  return shares
+}
+
+const sum = (streams: Iterable<YamuxStream>) => [...streams].reduce((bytes, { unreadBytes }) => bytes + unreadBytes, 0)
+
+/** What is left of one runtime, or one caller. */
+function most(streams: readonly YamuxStream[], by: 'runtime' | 'caller'): YamuxStream[] {
+  const parts = Object.values(Object.groupBy(streams, stream => stream[by])) as YamuxStream[][]
+  return parts.sort((a, b) => sum(b) - sum(a))[0]!
+}
+
+test('the runtime with the most bytes loses first, there the caller with the most, and of that one what is over, then the largest', () => {
+  let left = streamsOf(3, 5, 8)
+  const shares = added(left)
+  while (left.length > 0) {
+    const of = most(most(left, 'runtime'), 'caller')
+    const [next] = of.sort((a, b) => Number(b.closed) - Number(a.closed) || b.unreadBytes - a.unreadBytes)
+    expect(shares.take()).toBe(next)
+    left = left.filter(stream => stream !== next)
+  }
+  expect(shares.take()).toBe(undefined)
+})
+
+test('however many callers there are, they are looked at once, and not again for each stream', () => {
+  const streams = streamsOf(4, 200, 2)
+  const shares = added(streams)
+  const looks = vi.spyOn(Map.prototype, 'values')
+  for (const _ of streams) shares.take()
+  // The runtimes, and the callers of each.
+  expect(looks).toHaveBeenCalledTimes(1 + 4)
+  looks.mockRestore()
+})
