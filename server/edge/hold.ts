@@ -155,7 +155,8 @@ export class Hold {
     const { address } = ticket
     const { room } = this.#queues.get(ticket.runtime)!
     if (this.#makeRoom(room, address, 0, bytes)) {
-      for (const each of [room, this.#room]) each.bytes += bytes
+      // A request that had to leave may have ended this one, too.
+      for (const each of [room, this.#room]) if (each.has(ticket)) each.bytes += bytes
       ticket.bytes += bytes
       return true
     }

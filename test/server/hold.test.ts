@@ -359,7 +359,7 @@ describe('nobody has to leave for a request that is refused anyway', () => {
       for (const place of places) place?.leave('left')
       expect([hold.requests, hold.bytes]).toEqual([0, 0])
     }
-    return { enter, said, end }
+    return { hold, enter, said, end }
   }
 
   test('as it arrives', () => {
@@ -384,6 +384,15 @@ describe('nobody has to leave for a request that is refused anyway', () => {
     const growing = enter('B2', 'r', B, 100)!
     expect(growing.add(200)).toBe(false)
     expect(said).toEqual([])
+    end()
+  })
+
+  test('and one that leaves with a request that made room for it is not counted', () => {
+    const { hold, enter, end } = start({ bytesPerRuntime: 1000 })
+    const greedy = { sinceMs: 0, wake: () => true, expire() {}, refuse: () => growing.leave('left'), threw() {} }
+    hold.enter('r', A, greedy, 900, LONG_MS)
+    const growing = enter('B1', 'r', B, 100)!
+    expect(growing.add(100)).toBe(true)
     end()
   })
 
