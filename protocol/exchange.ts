@@ -17,7 +17,8 @@
  * Each direction has its own method names, so that one object can sit between both ends (`layer.ts`).
  *
  * Rules for both ends:
- * - From the call on, a chunk belongs to the receiver. The sender never writes into it again.
+ * - From the call on, a chunk belongs to the receiver. The sender never writes into it again. Its `buffer` may belong to others as
+ *   well, and must not be transferred.
  * - Back-pressure is credit. The receiver of a chunk calls the `consumed` method of that direction once the bytes have left it
  *   or were discarded; it may do so in parts. A sender stops reading from its own source while more than its limit is
  *   unconsumed. There is no other way to pause.

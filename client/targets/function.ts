@@ -139,7 +139,10 @@ class FunctionExchange implements RequestSink {
     return new Request(url, { ...init, body: this.#bodyStream(), duplex: 'half' } as RequestInit)
   }
 
-  /** Pulled, never pushed, so that the caller gets credit only as the function reads. */
+  /**
+   * Pulled, never pushed, so that the caller gets credit only as the function reads. The function gets copies, since it may transfer
+   * their memory, which may belong to others as well.
+   */
   #bodyStream(): ReadableStream<Uint8Array> {
     return new ReadableStream<Uint8Array>(
       {
@@ -151,7 +154,7 @@ class FunctionExchange implements RequestSink {
           const chunk = this.#chunks.shift()
           if (chunk === undefined) return this.#closeBody(controller)
           this.#response.requestConsumed(chunk.length)
-          controller.enqueue(chunk)
+          controller.enqueue(new Uint8Array(chunk))
         },
         cancel: () => {
           this.#body = undefined
@@ -165,7 +168,7 @@ class FunctionExchange implements RequestSink {
   #closeBody(controller: ReadableStreamDefaultController<Uint8Array>): void {
     if (this.#body === undefined || this.#gone.signal.aborted) return
     this.#body = undefined
-    if (this.#ended) controller.close()
+    if (this.#ended && this.#chunks.bytes === 0) controller.close()
     else controller.error(new SallyportError('cancelled', 'the exchange is over'))
   }
 
@@ -178,7 +181,7 @@ class FunctionExchange implements RequestSink {
     this.#reader = reader
     if (length === BODY_UNKNOWN) removeHeader(headers, 'content-length')
     this.#response.responseHead({ status: answer.status, headers, bodyBytes: length })
-    if (reader !== undefined && bodiless) await reader.cancel()
+    if (bodiless) this.#giveUpAnswer(undefined)
     else if (reader !== undefined) await this.#pump(reader, length)
     if (!this.#gone.signal.aborted) this.#response.responseEnd([])
   }
@@ -204,8 +207,8 @@ class FunctionExchange implements RequestSink {
 
   #finish(): void {
     this.#requestGiven = undefined
-    this.discard()
     if (this.#body !== undefined) this.#closeBody(this.#body)
+    this.discard()
   }
 
   #arrival(): Promise<void> {

@@ -108,7 +108,7 @@ class FetchResponse implements ResponseSink, Failing {
         pull: body => {
           const chunk = this.#waiting.shift()
           if (chunk === undefined) this.#wanted = body
-          else body.enqueue(chunk)
+          else give(body, chunk)
           this.#give()
         },
         cancel: () => {
@@ -150,7 +150,7 @@ class FetchResponse implements ResponseSink, Failing {
     }
     this.#unconsumed += chunk.length
     if (this.#wanted === undefined) this.#waiting.add(chunk)
-    else this.#takeBody()?.enqueue(chunk)
+    else give(this.#takeBody(), chunk)
   }
 
   responseEnd(): void {
@@ -158,7 +158,7 @@ class FetchResponse implements ResponseSink, Failing {
     this.#finish()
     const body = this.#takeBody()
     // A closed stream no longer asks for more, so it gets what waits, and gives credit for it.
-    for (let chunk = this.#waiting.shift(); chunk !== undefined; chunk = this.#waiting.shift()) body?.enqueue(chunk)
+    for (let chunk = this.#waiting.shift(); chunk !== undefined; chunk = this.#waiting.shift()) give(body, chunk)
     this.#give()
     body?.close()
   }
@@ -189,4 +189,9 @@ class FetchResponse implements ResponseSink, Failing {
   requestConsumed(bytes: number): void {
     this.pump.consumed(bytes)
   }
+}
+
+/** Gives a copy, since the reader may transfer its memory. That of `chunk` may belong to others as well, even to Node's TLS. */
+function give(body: Body | undefined, chunk: Uint8Array): void {
+  body?.enqueue(new Uint8Array(chunk))
 }

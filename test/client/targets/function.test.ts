@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { setImmediate as turn } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
@@ -106,6 +107,15 @@ describe('a target function', () => {
     const session = await serve(() => new Response(body, { status }))
     const answer = await session.exchange({ method }).answer()
     expect(answer).toMatchObject({ status, text: '' })
+  })
+
+  it.each([
+    ['never', () => new Promise<void>(() => {})],
+    ['with an error', () => Promise.reject(new Error('thrown on purpose'))],
+  ])('answers HEAD although the body that it has made for GET ends %s', async (_, cancel) => {
+    const both = ends()
+    functionTarget(() => new Response(new ReadableStream({ cancel })))({ ...EXCHANGE, method: 'HEAD' }, both.front)
+    await expect.poll(() => both.events).toEqual(['head 200', 'responseEnd'])
   })
 
   const TEXT = 'hello '.repeat(100)
@@ -297,6 +307,44 @@ describe('a target function', () => {
     exchange.request.requestData(new Uint8Array(8 * KIB))
     expect(await exchange.answer()).toMatchObject({ status: 413, text: 'no thanks' })
     exchange.request.requestEnd([])
+  })
+
+  it.each([
+    ['has arrived in full', true],
+    ['has not', false],
+  ])(
+    'that reads its request only after its answer gets an error, and no body that looks complete: it %s',
+    async (_, whole) => {
+      const answered = Promise.withResolvers<void>()
+      let request: Request | undefined
+      const handler = functionTarget(given => {
+        request = given
+        return new Response(null, { status: 202 })
+      })
+      const sink = handler(
+        { ...REQUEST, method: 'POST', bodyBytes: 3 },
+        { ...DEAF, responseEnd: () => answered.resolve() },
+      )
+      sink.requestData(Buffer.from('abc'))
+      if (whole) sink.requestEnd([])
+      await answered.promise
+      await turn()
+      await expect(request!.text()).rejects.toThrow('the exchange is over')
+    },
+  )
+
+  it('may transfer the memory of what it reads, which no other chunk shares', async () => {
+    const slab = Buffer.alloc(64 * KIB, 'a')
+    const read = Promise.withResolvers<Uint8Array<ArrayBuffer>>()
+    const handler = functionTarget(async request => {
+      const { value } = await request.body!.getReader().read()
+      read.resolve(value!)
+      return new Response()
+    })
+    handler({ ...REQUEST, method: 'POST', bodyBytes: BODY_UNKNOWN }, DEAF).requestData(slab.subarray(0, 32 * KIB))
+    const { buffer } = await read.promise
+    expect(structuredClone(buffer, { transfer: [buffer] }).byteLength).toBe(32 * KIB)
+    expect(slab.length).toBe(64 * KIB)
   })
 
   it('that fails becomes a 502 that reveals nothing of the inside', async () => {

@@ -67,6 +67,22 @@ test('nothing is kept of a fetch whose reader leaves while it waits for more', a
   await expect.poll(kept).toEqual([])
 })
 
+test.each(['waits for it', 'comes when it waits', 'waits for it when the response has ended'])(
+  'a reader may transfer the memory of what it reads, which no other chunk shares: it %s',
+  async when => {
+    const slab = Buffer.alloc(64 * 1024, 'a')
+    const { response, answer } = begin()
+    response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+    const reader = (await answer).body!.getReader()
+    const asked = when === 'comes when it waits' ? reader.read() : undefined
+    response.responseData(slab.subarray(0, 32 * 1024))
+    if (when.endsWith('has ended')) response.responseEnd([])
+    const { buffer } = (await (asked ?? reader.read())).value!
+    expect(structuredClone(buffer, { transfer: [buffer] }).byteLength).toBe(32 * 1024)
+    expect(slab.length).toBe(64 * 1024)
+  },
+)
+
 describe('a body that its reader has not asked for', () => {
   const body = Buffer.from(Array.from({ length: 50_000 }, (_, i) => i % 251))
 
