@@ -18,7 +18,7 @@ export const HTTP_LIMITS = {
     kind: 'duration',
     default: '60s',
     zero: OFF,
-    about: 'How long a request body may pause while we wait for more of it.',
+    about: 'How long a request body may pause while we wait for more of it, until its answer begins.',
   },
   stalledMs: {
     kind: 'duration',

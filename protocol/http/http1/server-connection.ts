@@ -620,7 +620,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   #checkBody(now: number): number {
     const exchange = this.#exchange!
-    if (exchange.awaitsContinue && !exchange.headSent) {
+    // Once the answer has begun, both directions may be quiet, as on a WebSocket.
+    if (exchange.headSent) return Number.POSITIVE_INFINITY
+    if (exchange.awaitsContinue) {
       const left = due(this.#readAt, this.#limits.expectMs, now, this.#onExpectDue)
       if (left !== Number.POSITIVE_INFINITY) return left
     }

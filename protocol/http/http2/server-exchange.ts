@@ -421,10 +421,11 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   #checkRead(now: number): number {
     if (this.#requestEnded) return Number.POSITIVE_INFINITY
     if (this.#raw && this.#responseEnded) return this.#checkEnd(now)
-    if (this.#responseEnded || this.request.upgrade) return Number.POSITIVE_INFINITY
+    // Once the answer has begun, both directions may be quiet, as on a WebSocket.
+    if (this.#responseEnded || this.#headSent || this.request.upgrade) return Number.POSITIVE_INFINITY
     const { bodyIdleMs, expectMs } = this.#limits
     if (this.#reader.full) return bodyIdleMs || Number.POSITIVE_INFINITY
-    if (this.#awaitsContinue && !this.#headSent) {
+    if (this.#awaitsContinue) {
       const left = timeLeft(this.#since, expectMs, now)
       if (left === 0) this.responseInformational(100, [])
       else if (left !== Number.POSITIVE_INFINITY) return left

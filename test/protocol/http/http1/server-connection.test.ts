@@ -634,6 +634,26 @@ describe('deadlines', () => {
     expect(seen[0]!.aborted).toBe('request-timeout')
   })
 
+  test('a body that stops behind the begin of its answer is waited for', async () => {
+    const { handler, seen } = recorder(({ request, response }) => {
+      if (request.path === '/both') response.responseHead({ status: 200, headers: [], bodyBytes: 5 })
+    })
+    const { caller, listener } = await serve(handler, { bodyIdleMs: 30 })
+    const post = (path: string) => `POST ${path} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx`
+    caller.send(post('/both'))
+    await until(() => seen[0]?.body === 'x')
+    const later = await call(listener.address.port)
+    later.send(post('/'))
+    expect(await later.end()).toMatch(/^HTTP\/1.1 408/)
+    expect(seen[0]!.aborted).toBeUndefined()
+    seen[0]!.response.responseData(Buffer.from('still'))
+    caller.send('y')
+    await until(() => seen[0]!.trailers !== undefined)
+    seen[0]!.response.responseEnd([])
+    await caller.saying('still')
+    expect(seen[0]!.body).toBe('xy')
+  })
+
   test('an idle connection is closed; one with a quiet exchange is not', async () => {
     const { handler, seen } = recorder(({ request, response }) => {
       if (request.path === '/quick') ok(response)

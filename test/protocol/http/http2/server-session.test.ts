@@ -468,4 +468,25 @@ describe('ends', () => {
     expect((await answer(stream)).status).toBe(408)
     expect(seen[0]!.aborted).toBe('request-timeout')
   })
+
+  // In gRPC, both directions stream at once, and a caller may only listen.
+  test('a body that stops behind the begin of its answer is waited for', async () => {
+    const { handler, seen } = recorder(({ request, response }) => {
+      if (request.path === '/both') response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+    })
+    const { session } = await serve(handler, { bodyIdleMs: 30 })
+    const both = ask(session, { ':method': 'POST', ':path': '/both' }, false)
+    const result = answer(both)
+    both.write('x')
+    await until(() => seen[0]?.body === 'x')
+    const later = ask(session, { ':method': 'POST' }, false)
+    expect((await answer(later)).status).toBe(408)
+    expect(seen[0]!.aborted).toBeUndefined()
+    seen[0]!.response.responseData(Buffer.from('still'))
+    both.end('y')
+    await until(() => seen[0]!.trailers !== undefined)
+    seen[0]!.response.responseEnd([])
+    expect(await result).toMatchObject({ status: 200, body: 'still', rst: 0 })
+    expect(seen[0]!.body).toBe('xy')
+  })
 })
