@@ -42,7 +42,7 @@ export function runTokenCommand(
     const fail = (message: string) => {
       clearTimeout(timer)
       signal?.removeEventListener('abort', givenUp)
-      child.stdout.destroy()
+      child.stdout?.destroy()
       reject(new TokenCommandError(`the token command ${message}`))
     }
     const end = (message: string) => {
@@ -66,10 +66,11 @@ export function runTokenCommand(
       signal?.removeEventListener('abort', givenUp)
       resolve(token)
     })
-    child.stdout.setEncoding('latin1').on('data', printed)
-    signal?.addEventListener('abort', givenUp)
     child.on('error', broken)
     child.on('close', closed)
+    // Without a file descriptor left, there is no pipe. Types do not know that.
+    child.stdout?.setEncoding('latin1').on('data', printed)
+    signal?.addEventListener('abort', givenUp)
   })
 }
 

@@ -1,6 +1,7 @@
+import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { runTokenCommand, splitCommand } from '../../../cli/service/token-command.ts'
 import { eventually } from '../../support/until.ts'
@@ -78,5 +79,21 @@ describe('run', () => {
 
   test('a missing one', async () => {
     await expect(runTokenCommand(['/nowhere/print-token'])).rejects.toThrow('the token command does not start (ENOENT)')
+  })
+
+  // Callers who keep many requests open can use up all file descriptors.
+  test.runIf(process.platform !== 'win32')('without a file descriptor left, it fails, and this process goes on', () => {
+    const program = `
+      import { openSync } from 'node:fs'
+      const { runTokenCommand } = await import(${JSON.stringify(resolve('cli/service/token-command.ts'))})
+      try { for (;;) openSync('/dev/null') } catch {}
+      const failed = runTokenCommand(['true'])
+      process.once('beforeExit', () => console.log('goes on'))
+      await failed.catch(({ message }) => console.log(message))
+    `
+    const words = ['-c', 'ulimit -n 100; exec "$@"', 'sh', process.execPath, '--input-type=module', '-e', program]
+    expect(execFileSync('/bin/sh', words, { encoding: 'utf8' })).toBe(
+      'the token command does not start (EMFILE)\ngoes on\n',
+    )
   })
 })
