@@ -104,14 +104,11 @@ export class Hold {
 
   /** Nobody has to leave unless that makes enough room both for the runtime and in total. */
   #makeRoom(room: HoldRoom, address: string, requests: number, bytes: number): boolean {
-    for (;;) {
-      const leaving = new Set<Occupant>()
-      const admits = (each: HoldRoom) => each.admits(address, requests, bytes, leaving)
-      if (!admits(room) || !admits(this.#room)) return false
-      if (leaving.size === 0) return true
-      // A refused waiter may start or end other exchanges.
-      for (const each of leaving) if (this.#room.has(each)) each.refuse()
-    }
+    const leaving = new Set<Occupant>()
+    const admits = (each: HoldRoom) => each.admits(address, requests, bytes, leaving)
+    if (!admits(room) || !admits(this.#room)) return false
+    for (const each of leaving) each.refuse()
+    return true
   }
 
   /** A session became ready. All requests that wait for it proceed, in order of arrival. `undefined` means any runtime. */
@@ -152,11 +149,11 @@ export class Hold {
 
   /** @internal Adds bytes to a ticket. If there is no room, gives the ticket up and returns false. */
   add(ticket: Ticket, bytes: number): boolean {
-    const { address } = ticket
-    const { room } = this.#queues.get(ticket.runtime)!
-    if (this.#makeRoom(room, address, 0, bytes)) {
-      // A request that had to leave may have ended this one, too.
-      for (const each of [room, this.#room]) if (each.has(ticket)) each.bytes += bytes
+    const { runtime, address } = ticket
+    const queue = this.#queues.get(runtime)
+    // One that had to leave in this turn is no longer there.
+    if (queue?.tickets.has(ticket) === true && this.#makeRoom(queue.room, address, 0, bytes)) {
+      for (const each of [queue.room, this.#room]) each.bytes += bytes
       ticket.bytes += bytes
       return true
     }
@@ -226,10 +223,10 @@ export class Ticket implements Occupant {
     this.waiter.expire()
   }
 
-  /** @internal */
+  /** @internal The waiter is told in the next turn, since it may start or end other exchanges, even the one that needs the room. */
   refuse(): void {
     this.leave('refused')
-    refuse(this)
+    setImmediate(refuse, this)
   }
 
   threw(error: unknown): void {

@@ -1,6 +1,7 @@
 /** Requests that wait for a session of their runtime, over real sockets. */
 
 import { connect } from 'node:net'
+import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
 import { discarding } from '../../protocol/base/guard.ts'
@@ -75,6 +76,33 @@ describe('a request waits', () => {
     expect((await reason.promise).message).toBe('enough')
     expect(statuses).toEqual([403])
     expect(server.stats()).toMatchObject({ held: 0, sessions: 1, sessionsEnded: 0 })
+  })
+
+  test('again, unless the caller of one that has to make room for it aborts it: then it never runs', async () => {
+    await startHolding({ hold: { ...HOLD, bytesPerRuntime: 1000 } })
+    const first = await dial(server, { handler: () => 'draining' })
+    let second: { abort(reason: Error): void } | undefined
+    const aborted = Promise.withResolvers<Error>()
+    const request = { origin: `https://${HOST}`, path: '/', method: 'POST' } as const
+    server
+      .dispatcher('demo', { caller: '192.0.2.1' })
+      .dispatch({ ...request, body: Buffer.alloc(900) }, { onResponseStart: () => second?.abort(new Error('enough')) })
+    await held(1)
+    server.dispatcher('demo', { caller: '192.0.2.2' }).dispatch(
+      { ...request, body: Buffer.alloc(300) },
+      {
+        onRequestStart: controller => {
+          second = controller
+        },
+        onResponseError: (_controller, error) => aborted.resolve(error),
+      },
+    )
+    expect((await aborted.promise).message).toBe('enough')
+    expect(server.stats()).toMatchObject({ held: 0, heldBytes: 0, exchanges: 0 })
+    first.ws.terminate()
+    await dial(server)
+    expect((await call(server, HOST)).status).toBe(200)
+    expect(server.stats()).toMatchObject({ heldOutcomes: { resumed: 0, left: 1, refused: 1 }, exchanges: 0 })
   })
 
   test('for a runtime to return that had a session a while ago', async () => {
@@ -362,7 +390,7 @@ describe('nobody has to leave for a request that is refused anyway', () => {
     return { hold, enter, said, end }
   }
 
-  test('as it arrives', () => {
+  test('as it arrives', async () => {
     const { enter, said, end } = start({ requestsPerRuntime: 2, bytes: 1000 })
     enter('A1', 'r', A, 0)
     enter('A2', 'r', A, 0)
@@ -371,6 +399,7 @@ describe('nobody has to leave for a request that is refused anyway', () => {
     expect(enter('B2', 'r', B, 200)).toBeUndefined()
     expect(said).toEqual([])
     expect(enter('B3', 'r', B, 100)).toBeDefined()
+    await turn()
     expect(said).toEqual(['A2 refused'])
     end()
   })
@@ -387,20 +416,27 @@ describe('nobody has to leave for a request that is refused anyway', () => {
     end()
   })
 
-  test('and one that leaves with a request that made room for it is not counted', () => {
+  test('and one that leaves with a request that made room for its body is not counted', async () => {
     const { hold, enter, end } = start({ bytesPerRuntime: 1000 })
-    const greedy = { sinceMs: 0, wake: () => true, expire() {}, refuse: () => growing.leave('left'), threw() {} }
-    hold.enter('r', A, greedy, 900, LONG_MS)
+    const left = Promise.withResolvers<void>()
+    const refuse = () => {
+      growing.leave('left')
+      left.resolve()
+    }
+    const greedy = hold.enter('r', A, { sinceMs: 0, wake: () => true, expire() {}, refuse, threw() {} }, 900, LONG_MS)!
     const growing = enter('B1', 'r', B, 100)!
     expect(growing.add(100)).toBe(true)
+    expect(greedy.add(1)).toBe(false)
+    await left.promise
     end()
   })
 
-  test('and if there is room in both, those with the most leave', () => {
+  test('and if there is room in both, those with the most leave', async () => {
     const { enter, said, end } = start({ requestsPerRuntime: 3, requests: 4, bytes: 1000 })
     for (const name of ['A1', 'A2', 'A3']) enter(name, 'r', A, 0)
     enter('A4', 's', A, 1000)
     expect(enter('B1', 'r', B, 10)).toBeDefined()
+    await turn()
     expect(said).toEqual(['A3 refused', 'A4 refused'])
     end()
   })
