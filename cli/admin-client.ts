@@ -102,14 +102,9 @@ export async function requestAction(endpoint: Endpoint, path: string, body: obje
 }
 
 /** Yields the data of each event, until the component ends. */
-export async function follow({ url, token }: Endpoint, path: string): Promise<AsyncIterable<unknown>> {
-  const headers = authorization(token())
-  const response = await fetch(`${url}${path}`, { headers, redirect: 'error' }).catch(() => undefined)
-  if (response?.ok !== true || response.body === null) {
-    await response?.body?.cancel()
-    throw new Failure(EXIT.runtime, `${url} has no ${path}: is its client running with --inspect?`)
-  }
-  return events(response.body.pipeThrough(new TextDecoderStream()))
+export async function follow(endpoint: Endpoint, path: string): Promise<AsyncIterable<unknown>> {
+  const response = await answerOf(endpoint, path, {})
+  return events(response.body!.pipeThrough(new TextDecoderStream()))
 }
 
 async function* events(texts: AsyncIterable<string>): AsyncGenerator<unknown> {
@@ -158,38 +153,38 @@ export function findById(rows: readonly Row[], start: string, what: string): Row
 }
 
 async function ask(
-  { url, token }: Endpoint,
+  endpoint: Endpoint,
   path: string,
   init: RequestInit,
   { deadlineMs, maxBytes }: Bounds = BOUNDS,
 ): Promise<unknown> {
-  const headers = { ...init.headers, ...authorization(token()) }
-  let response: Response
-  let text: string
-  try {
-    const signal = AbortSignal.timeout(deadlineMs)
-    response = await fetch(`${url}${path}`, { ...init, headers, redirect: 'error', signal })
-    text = await textOf(response, maxBytes)
-  } catch (error) {
-    const cause = (error as Error).cause as NodeJS.ErrnoException | undefined
-    throw new Failure(
-      EXIT.runtime,
-      `${url} does not answer (${cause?.code ?? cause?.message ?? (error as Error).message})`,
-    )
-  }
+  const response = await answerOf(endpoint, path, { ...init, signal: AbortSignal.timeout(deadlineMs) })
+  return parseAnswer(endpoint.url, await textOf(response, maxBytes).catch(silent(endpoint.url)))
+}
+
+/** An answer of status 2xx, whose body is still to be read. */
+async function answerOf({ url, token }: Endpoint, path: string, init: RequestInit): Promise<Response> {
+  const given = token()
+  const headers = { ...init.headers, ...(given !== undefined && { authorization: `Bearer ${given}` }) }
+  const response = await fetch(`${url}${path}`, { ...init, headers, redirect: 'error' }).catch(silent(url))
+  if (response.ok) return response
   if (response.status === 401 || response.status === 403) {
-    throw configurationError(`${url} requires its admin token: give --admin.token.file`)
+    const problem = given === undefined ? 'requires its admin token' : 'did not accept this admin token'
+    throw configurationError(`${url} ${problem}: give --admin.token.file`)
   }
   if (response.status === 404) {
     const what = path.startsWith('/inspect') ? 'client that runs with --inspect' : 'server, or an older version'
     throw new Failure(EXIT.runtime, `${url} has no ${path}: it is not a ${what}`)
   }
-  if (response.ok) return parseAnswer(url, text)
+  const text = await textOf(response, BOUNDS.maxBytes).catch(silent(url))
   throw new Failure(EXIT.runtime, `${url} answered ${response.status}: ${plainText(text.trim().slice(0, 200))}`)
 }
 
-function authorization(token: string | undefined): Record<string, string> {
-  return token === undefined ? {} : { authorization: `Bearer ${token}` }
+function silent(url: string): (error: unknown) => never {
+  return error => {
+    const { cause, message } = error as Error & { cause?: NodeJS.ErrnoException }
+    throw new Failure(EXIT.runtime, `${url} does not answer (${cause?.code ?? cause?.message ?? message})`)
+  }
 }
 
 async function textOf(response: Response, maxBytes: number): Promise<string> {

@@ -4,6 +4,7 @@
  */
 
 import { formatDuration } from '../../protocol/base/durations.ts'
+import { ERRORS } from '../../protocol/base/errors.ts'
 import { addressOf, formatAddress } from '../../protocol/base/host-port.ts'
 import { readOwnClaims } from '../claims.ts'
 
@@ -84,7 +85,7 @@ export function explain(failure: DialFailure, context: DialContext): string {
 export function isRefusal(failure: DialFailure): boolean {
   if (failure.kind === 'subprotocol') return true
   if (failure.kind !== 'answer') return false
-  return [401, 403, 426].includes(failure.status) || isOtherVersion(failure)
+  return [401, 426].includes(failure.status) || isOtherVersion(failure)
 }
 
 /** A control endpoint answers 400 to a subprotocol that it does not know. */
@@ -94,31 +95,20 @@ function isOtherVersion(answer: AnswerFailure): boolean {
 
 function explainAnswer(answer: AnswerFailure, context: DialContext): string {
   if (isOtherVersion(answer)) return explainVersion(answer.versions, context)
-  if (answer.code !== undefined && PUBLIC_CODES.has(answer.code)) {
-    return `${address(context.server)} is the public port of a server, not its control port: dial the address of --control.listen`
+  // No control endpoint has these codes.
+  if (answer.code !== undefined && Object.hasOwn(ERRORS, answer.code)) {
+    return `${address(context.server)} is for callers, not for clients: dial the name of the server's --control.host, or the address of its --control.listen`
   }
   const request = answer.requestId === undefined ? '' : `, request ${answer.requestId}`
   const refused = `refused (${answer.status}${request})`
+  const why = answer.requestId === undefined ? '' : '; its log gives the reason under this request'
   if (answer.status === 401) return `${refused}: ${explainToken(answer.dateMs, context)}`
-  if (answer.status === 403) return `${refused}: ${explainForbidden(context)}`
-  if (answer.status === 429 || answer.status === 503)
-    return `${refused}: the server takes no more connections right now`
+  if (answer.status === 429 || answer.status === 503) return `${refused}: the server accepts no clients right now${why}`
   const by = answer.by === undefined ? '' : ` (whatever answered calls itself "${answer.by}")`
   // A server answers 426 only if the request no longer asked for a WebSocket when it arrived.
-  const why = answer.status === 426 ? 'a proxy' : 'it is not a control endpoint, or a proxy'
-  return `${address(context.server)} answered ${answer.status} instead of opening a WebSocket: ${why} in front of it does not pass WebSockets${by}`
+  const who = answer.status === 426 ? 'a proxy' : 'it is not a control endpoint, or a proxy'
+  return `${address(context.server)} answered ${answer.status} instead of opening a WebSocket: ${who} in front of it does not pass WebSockets${by}`
 }
-
-/** Codes that only a public listener sends. */
-const PUBLIC_CODES: ReadonlySet<string> = new Set([
-  'unknown-host',
-  'runtime-offline',
-  'no-route',
-  'misdirected',
-  'caller-not-allowed',
-  'upstream-refused',
-  'upstream-name',
-])
 
 function explainToken(dateMs: number | undefined, context: DialContext): string {
   const claims = readOwnClaims(context.token)
@@ -140,7 +130,8 @@ function explainToken(dateMs: number | undefined, context: DialContext): string 
   if (skew !== undefined) return skew
   if (!claims.aud.includes(context.audience)) return explainAudience(claims.aud, context.audience)
   if (claims.sub === undefined) return 'your token names no runtime (claim "sub")'
-  return `the server did not accept your token for runtime "${claims.sub}"; its log gives the reason under this request`
+  const certificate = context.clientCertificate ? ' with your client certificate' : ''
+  return `the server did not accept your token for runtime "${claims.sub}"${certificate}; its log gives the reason under this request`
 }
 
 function explainSkew(thereMs: number, nowMs: number): string | undefined {
@@ -152,15 +143,6 @@ function explainSkew(thereMs: number, nowMs: number): string | undefined {
 function explainAudience(got: readonly string[], wanted: string): string {
   if (got.length === 0) return `your token names no audience; the server expects "${wanted}"`
   return `your token is for the audience ${listed(got.map(name => `"${name}"`))}, not for "${wanted}"`
-}
-
-function explainForbidden(context: DialContext): string {
-  const runtime = readOwnClaims(context.token)?.sub
-  const whose = runtime === undefined ? 'this runtime' : `runtime "${runtime}"`
-  const certificate = context.clientCertificate
-    ? 'the client certificate'
-    : 'the missing client certificate (--tls.cert)'
-  return `the server does not admit ${whose}; check ${certificate}, and its log under this request`
 }
 
 function explainVersion(got: string | undefined, context: DialContext): string {

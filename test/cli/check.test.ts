@@ -366,6 +366,19 @@ describe('check client', () => {
     expect(found.of('round-trip')[0]!.found).toBe(`the server ended the connection (${code})`)
   })
 
+  test.each([
+    ['the server itself', { requestId: '9b1' }, 'authentication'],
+    ['something in front of it', {}, 'upgrade'],
+  ])('a 503 of %s', async (_, body, failed) => {
+    const full = createHttps(certificate)
+    full.on('upgrade', (_request, socket) => {
+      socket.end(`HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\n\r\n${JSON.stringify(body)}`)
+    })
+    const found = await client(`wss://127.0.0.1:${await serve(full)}`)
+    expectFailed(found, failed)
+    expect(found.of(failed)[0]!.found).toContain('the server accepts no clients right now')
+  })
+
   test('a proxy that refuses', async () => {
     const proxy = createHttp().on('connect', (_, socket) => socket.end('HTTP/1.1 403 Forbidden\r\n\r\n'))
     const address = `127.0.0.1:${await serve(proxy)}`

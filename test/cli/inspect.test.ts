@@ -230,6 +230,18 @@ test('a missing exchange is reported as missing', async () => {
   expect([code, notes]).toEqual([1, expect.stringContaining('there is no exchange none')])
 })
 
+test('tail says whether the token is missing or wrong, or nothing answers', async () => {
+  const tail = async (...args: string[]) => (await sallyport(['inspect', 'tail', ...args])).notes.trim()
+  expect(await tail('--admin', url)).toBe(`sallyport: ${url} requires its admin token: give --admin.token.file`)
+  writeFileSync(join(folder, 'other'), TOKEN.toUpperCase())
+  expect(await tail('--admin', url, '--admin.token.file', join(folder, 'other'))).toBe(
+    `sallyport: ${url} did not accept this admin token: give --admin.token.file`,
+  )
+  await close()
+  close = async () => {}
+  expect(await tail('--admin', url)).toContain(`sallyport: ${url} does not answer (`)
+})
+
 test('every view and action needs the token', async () => {
   for (const path of ['/inspect', `/inspect/${inspector.list()[0]!.id}`, '/inspect/events']) {
     expect([path, (await fetch(`${url}${path}`)).status]).toEqual([path, 401])

@@ -81,7 +81,7 @@ describe('a real server refuses, and the client explains', () => {
     const port = server.publicAddress?.port
     const { reason, refused } = await complaint({ url: `wss://127.0.0.1:${port}` })
     expect(reason).toBe(
-      `127.0.0.1:${port} is the public port of a server, not its control port: dial the address of --control.listen`,
+      `127.0.0.1:${port} is for callers, not for clients: dial the name of the server's --control.host, or the address of its --control.listen`,
     )
     expect(refused).toBe(false)
   })

@@ -193,7 +193,7 @@ describe('a dial that fails', () => {
   it('reports the public port', async () => {
     const refuse = 'HTTP/1.1 404 Not Found\r\nsallyport-error: unknown-host\r\ncontent-length: 0\r\n\r\n'
     const { port } = await endpoint({ refuse })
-    expect(await failure(optionsFor(port))).toContain('is the public port of a server')
+    expect(await failure(optionsFor(port))).toContain('is for callers, not for clients')
   })
 
   it('reads an endless answer no further than it must', async () => {
@@ -204,7 +204,7 @@ describe('a dial that fails', () => {
     const { socket } = requests[0]!
     socket.on('error', () => {})
     socket.write(`HTTP/1.1 403 Forbidden\r\ncontent-length: 1000000\r\n\r\n${'x'.repeat(100_000)}`)
-    expect(await failed).toContain('refused (403)')
+    expect(await failed).toContain('answered 403 instead of opening a WebSocket')
   })
 
   it.each([['chat'], [false]])('reports another subprotocol (%s)', async protocol => {

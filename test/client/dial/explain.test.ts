@@ -131,16 +131,28 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     `${refused401}the server did not accept your token for runtime "prod"; its log gives the reason under this request`,
   ],
   [
-    'a runtime that is not admitted',
-    answer(403),
-    context(),
-    'refused (403, request 7f3a): the server does not admit runtime "prod"; check the missing client certificate (--tls.cert), and its log under this request',
+    'a token without a visible fault, with a client certificate',
+    answer(401),
+    context({ clientCertificate: true }),
+    `${refused401}the server did not accept your token for runtime "prod" with your client certificate; its log gives the reason under this request`,
   ],
   [
-    'a busy server',
+    'something in front of the server that admits nobody',
+    answer(403, { ours: false, requestId: undefined, by: 'cloudflare' }),
+    context(),
+    'connect.example.com:8443 answered 403 instead of opening a WebSocket: it is not a control endpoint, or a proxy in front of it does not pass WebSockets (whatever answered calls itself "cloudflare")',
+  ],
+  [
+    'a server that is full, or cannot check tokens',
     answer(503),
     context(),
-    'refused (503, request 7f3a): the server takes no more connections right now',
+    'refused (503, request 7f3a): the server accepts no clients right now; its log gives the reason under this request',
+  ],
+  [
+    'a load balancer without a server',
+    answer(503, { ours: false, requestId: undefined }),
+    context(),
+    'refused (503): the server accepts no clients right now',
   ],
   [
     'another protocol version',
@@ -164,7 +176,13 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'the public port',
     answer(404, { code: 'unknown-host' }),
     context(),
-    'connect.example.com:8443 is the public port of a server, not its control port: dial the address of --control.listen',
+    "connect.example.com:8443 is for callers, not for clients: dial the name of the server's --control.host, or the address of its --control.listen",
+  ],
+  [
+    'the public port, where callers are checked',
+    answer(401, { code: 'not-authenticated' }),
+    context(),
+    "connect.example.com:8443 is for callers, not for clients: dial the name of the server's --control.host, or the address of its --control.listen",
   ],
   [
     'something else',
@@ -297,13 +315,13 @@ describe('explain', () => {
 
 describe('isRefusal', () => {
   it('is true if another attempt soon would be useless', () => {
-    expect([401, 403, 426].map(status => isRefusal(answer(status)))).toEqual([true, true, true])
+    expect([401, 426].map(status => isRefusal(answer(status)))).toEqual([true, true])
     expect(isRefusal({ kind: 'subprotocol', got: 'chat' })).toBe(true)
     expect(isRefusal(answer(400))).toBe(true)
   })
 
   it('is false for what may pass', () => {
-    expect([429, 500, 503].map(status => isRefusal(answer(status)))).toEqual([false, false, false])
+    expect([403, 429, 500, 503].map(status => isRefusal(answer(status)))).toEqual([false, false, false, false])
     expect(isRefusal(answer(400, { ours: false }))).toBe(false)
     expect(isRefusal(network('ECONNREFUSED'))).toBe(false)
     expect(isRefusal({ kind: 'proxy', status: 407, scheme: 'Basic' })).toBe(false)
