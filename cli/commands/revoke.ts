@@ -1,3 +1,4 @@
+import { setTimeout as pause } from 'node:timers/promises'
 import { askForAction, findById, findServer, reportMissingReplicas, view } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
@@ -30,6 +31,9 @@ export const revoke: Run = async (args, io) => {
     const done = asRows(answer.replicas).map(row => `${describe(row)}\n`)
     return `${done.join('')}${ruleText(made)}; undo it with: sallyport revocations remove ${printable(made.id)}\n`
   })
+  const issuedBefore = Number(asRow(answer.revocation).issuedBefore ?? 0)
+  // A token tells only the second of its issue. One that is issued after this command must not count as issued before.
+  await pause(Math.min(1000, Math.max(0, Math.ceil(issuedBefore) * 1000 - Date.now())))
   if (rule.until === undefined) {
     io.note('the rule never expires: it stays in the list until it is removed, unless you give --until TIME\n')
   }

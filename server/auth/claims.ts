@@ -10,7 +10,7 @@ export interface Identity {
   readonly subject: string | undefined
   readonly issuer: string | undefined
   readonly tokenId: string | undefined
-  /** Seconds since 1970. */
+  /** Seconds since 1970. Not later than when the token was verified: rules for tokens issued until now must cover it. */
   readonly issuedAt: number | undefined
   readonly expiresAt: number
   /** SHA-256 thumbprint of the client certificate that the token is bound to (RFC 8705 section 3.1), base64url. */
@@ -39,12 +39,13 @@ const ALLOW_CALLERS_CLAIM = 'sallyport_allow_callers'
 /** Checks all claims that matter and returns the identity. Throws {@link TokenRefused}, which names the failed check. */
 export function readClaims(payload: Record<string, unknown>, rules: ClaimRules, nowMs: number): Identity {
   const expiresAt = checkValidity(payload, rules, nowMs)
+  const issuedAt = numberClaim(payload, 'iat')
   return {
     runtime: runtimeOf(payload, rules.runtimeClaim),
     subject: textClaim(payload, 'sub'),
     issuer: textClaim(payload, 'iss'),
     tokenId: textClaim(payload, 'jti'),
-    issuedAt: numberClaim(payload, 'iat'),
+    issuedAt: issuedAt && Math.min(issuedAt, nowMs / 1000),
     expiresAt,
     certificateThumbprint: thumbprintOf(payload.cnf),
     allowCallers: callersOf(payload[ALLOW_CALLERS_CLAIM]),

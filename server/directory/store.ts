@@ -79,8 +79,11 @@ export interface StoreMember {
   readonly leaseMs: number
 }
 
-/** How long a record is kept: with live sessions (they are confirmed every hour), and without. */
-export const KEEP_LIVE_MS = 7 * 86_400_000
+/**
+ * How long a record is kept: with live sessions, and without. The store's clock decides, and may jump ahead by years. What a replica that
+ * crashed left behind is kept until somebody asks for it, and then like a record without sessions.
+ */
+export const KEEP_LIVE_MS = 100 * 365 * 86_400_000
 export const KEEP_EMPTY_MS = 86_400_000
 /** How long a dead replica is remembered, so that what it left behind can be found and removed. */
 export const KEEP_DEAD_MS = 3_600_000

@@ -209,16 +209,14 @@ test("a runtime's tokens are revoked up to now; revocations are listed and remov
   expect([code, notes]).toEqual([0, expect.stringContaining('the rule never expires')])
   const id = /revocations remove ([0-9a-f]{12})\n$/.exec(out)![1]!
   await until(async () => (await list(server)).length === 0)
+  // A token that is issued once the command has ended is accepted.
+  await startClient(server, 'demo')
   expect((await typeOn(server, 'revocations', 'remove', '')).notes).toBe('sallyport: there is no revocation \n')
   await type(server, 'revoke', '--runtime', 'other', '--future', '--until', '+1d')
   const shown = (await type(server, 'revocations', 'list')).split('\n')
   expect(shown).toHaveLength(4)
   expect(shown[1]).toMatch(new RegExp(`^${id} +tokens of demo issued before 20\\S+ +no end +file `))
   expect(shown[2]).toMatch(/^[0-9a-f]{12} +tokens of other, including later ones +20\S+ +file /)
-  // A token issued in a later second is accepted.
-  const revokedMs = Date.now()
-  await until(async () => Date.now() - revokedMs > 1000)
-  await startClient(server, 'demo')
   expect(await type(server, 'revocations', 'remove', id.slice(0, 8))).toMatch(/^removed on replica \S+: tokens of demo/)
   expect((await type(server, 'revocations', 'list')).split('\n')).toHaveLength(3)
   expect(readFileSync(file('revoked.json'), 'utf8')).not.toContain('demo')

@@ -256,6 +256,12 @@ describe('by hand', () => {
     expect(server!.revocations()).toHaveLength(1)
   })
 
+  test('W6: what a token says about its own time of issue does not keep its session', async () => {
+    await startRevoking({})
+    await dial(server!, { token: await token('demo', { now: Date.now() + 86_400_000 }) })
+    expect(await server!.revoke({ issuedBefore: Date.now() / 1000 + 1 })).toMatchObject({ ended: 1 })
+  })
+
   test('until a time', async () => {
     let now = Date.now()
     await startRevoking({}, () => now)
