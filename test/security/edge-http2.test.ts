@@ -117,6 +117,38 @@ describe('H1: resets', () => {
     expect(await canary()).toBe('canary')
   })
 
+  test('H1: resets of one caller do not end the request of another whose proxy sends both on one session', async () => {
+    const { handler, seen } = recorder(() => {})
+    const listener = await listen({ port: 0, handler })
+    const proxy = connectHttp2(`http://127.0.0.1:${listener.address.port}`)
+    open.push(
+      () => listener.close({ graceMs: 0 }),
+      () => proxy.destroy(),
+    )
+    const goodbyes: number[] = []
+    proxy.on('goaway', code => goodbyes.push(code))
+    proxy.on('error', () => {})
+    const ask = () => proxy.request({ ':path': '/', ':authority': 'a' }).on('error', () => {})
+    const slow = ask()
+    const status = new Promise(resolve =>
+      slow.on('response', headers => resolve(headers[':status'])).on('close', resolve),
+    )
+    await eventually(() => expect(seen).toHaveLength(1))
+    while (goodbyes.length === 0) {
+      const begun = seen.length + 20
+      const hasty = Array.from({ length: 20 }, ask)
+      await eventually(() => expect(goodbyes.length > 0 || seen.length === begun).toBe(true))
+      for (const stream of hasty) stream.close(8)
+      await eventually(() =>
+        expect(goodbyes.length > 0 || seen.slice(1).every(one => one.aborted !== undefined)).toBe(true),
+      )
+    }
+    expect(seen.length).toBeLessThan(1500)
+    ok(seen[0]!.response)
+    expect([await status, goodbyes[0]]).toEqual([200, 0])
+    await eventually(() => expect(listener.connections).toBe(0))
+  })
+
   test('H1: requests that are refused and then reset', async () => {
     const { peer, canary, seen } = await startWithPeer()
     await flood(peer, 100_000, n =>

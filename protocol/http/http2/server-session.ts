@@ -233,10 +233,11 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#ended(stream, exchange.received)
   }
 
+  /** A proxy's session carries requests of many callers. One that cancels too many must not end those of others. */
   #ended(stream: ServerHttp2Stream, received: number): void {
     this.#accounted += received
     const reset = stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR
-    if (reset && !this.#resets.take()) this.#calm('too many resets')
+    if (reset && !this.#resets.take()) this.close()
   }
 
   /** Answers a request that must not be forwarded. */
@@ -420,8 +421,9 @@ function sessionOptions(limits: HttpLimits) {
     maxSessionMemory: limits.http2SessionMemoryMb,
     maxSessionInvalidFrames: limits.http2ResetBurst,
     maxSessionRejectedStreams: limits.http2ResetBurst,
-    streamResetBurst: limits.http2ResetBurst,
-    streamResetRate: limits.http2ResetRate,
+    // Beyond that, nghttp2 says goodbye with an error, which many callers take for the end of all their streams.
+    streamResetBurst: 2 * limits.http2ResetBurst,
+    streamResetRate: 2 * limits.http2ResetRate,
     strictSingleValueFields: false,
   }
 }

@@ -328,9 +328,13 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'resets are counted',
     edits: [
-      ['protocol/http/http2/server-session.ts', "if (reset && !this.#resets.take()) this.#calm('too many resets')", ''],
-      ['protocol/http/http2/server-session.ts', 'streamResetBurst: limits.http2ResetBurst,', 'streamResetBurst: 1e9,'],
-      ['protocol/http/http2/server-session.ts', 'streamResetRate: limits.http2ResetRate,', 'streamResetRate: 1e9,'],
+      ['protocol/http/http2/server-session.ts', 'if (reset && !this.#resets.take()) this.close()', ''],
+      [
+        'protocol/http/http2/server-session.ts',
+        'streamResetBurst: 2 * limits.http2ResetBurst,',
+        'streamResetBurst: 1e9,',
+      ],
+      ['protocol/http/http2/server-session.ts', 'streamResetRate: 2 * limits.http2ResetRate,', 'streamResetRate: 1e9,'],
     ],
     tests: HTTP2,
   },
