@@ -86,6 +86,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   #attemptTimer: NodeJS.Timeout | undefined
   #trailers: HeaderList | undefined
   #signature: ReturnType<NonNullable<Rule['verifier']>['begin']> | undefined
+  /** @internal Its signature is valid. What arrives before that is known may come from anybody. */
+  isVerified = false
   /** Outcome of the attempt that began before the webhook was stored. `undefined` while there is none. */
   #outcome: Outcome | undefined
   #onOutcome: ((outcome: Outcome) => void) | undefined
@@ -138,6 +140,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   start(next: Handler): this {
     this.#signature = this.rule.verifier?.begin(this.request.headers, this.received)
+    this.isVerified = this.#signature?.isDecided === true
     if (this.#signature?.refusal !== undefined) this.#refuseSignature(this.#signature.refusal)
     else if (this.rule.mode === 'always') this.#capture('always')
     else if (this.#intake.isBusy(this)) this.#capture('behind')
@@ -159,22 +162,29 @@ export class Capture implements RequestSink, ResponseSink, Failing {
       return
     }
     this.#receivedBytes += chunk.length
-    this.#signature?.update(chunk)
     if (this.#phase !== 'answering') {
       if (this.#body.isFull) this.#keepFailed(undefined)
-      else this.#body.add(chunk)
+      else this.#keep(chunk)
     }
     this.#next?.requestData(chunk)
     this.#giveCredit()
   }
 
+  #keep(chunk: Uint8Array): void {
+    this.#signature?.update(chunk)
+    this.#body.hold(this.#signature?.heldBytes ?? 0)
+    this.#body.add(chunk)
+  }
+
   requestEnd(trailers: HeaderList): void {
     if (this.#phase === 'over') return
-    const problem = this.#phase === 'answering' ? undefined : this.#signature?.verdict()
+    const problem = this.#signature?.verdict()
     if (problem !== undefined) {
       this.#refuseSignature(problem)
       return
     }
+    this.isVerified = this.#signature !== undefined
+    this.#body.hold(0)
     this.#trailers = trailers
     this.#next?.requestEnd(trailers)
     if (this.#phase === 'capturing') this.#store()
@@ -418,6 +428,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   #release(): void {
     clearTimeout(this.#timer)
+    this.#signature = undefined
     this.#body.drop()
     if (this.#body.parts > 0) this.#intake.forget(this)
   }

@@ -170,13 +170,13 @@ export class WebhookIntake {
     capture.reservedBytes = 0
   }
 
-  #admit({ request, lane, rule }: Capture, isNew: boolean, bytes: number): void {
+  #admit({ request, lane, isVerified }: Capture, isNew: boolean, bytes: number): void {
     const runtime = request.runtime!
     const { messagesPerLane, messagesPerRuntime, bytesPerRuntime } = this.#parts.limits
     const inLane = this.#lanes.waiting(runtime, lane)
     if (isNew && inLane > messagesPerLane) throw new StoreError('full', 'the lane is full')
     const isScarce = inLane > messagesPerLane * SCARCE || this.#ledger.isScarce(runtime)
-    if (rule.verifier !== undefined || !isScarce) return
+    if (isVerified || !isScarce) return
     // A long webhook counts as several, by its share of the byte quota.
     const webhooks = Math.max(isNew ? 1 : 0, (bytes / bytesPerRuntime) * messagesPerRuntime)
     if (!this.#isWithinRate(request.caller!.address, webhooks)) {

@@ -59,6 +59,7 @@ export class KeptBody {
   #read: Uint8Array[] = []
   #owned: GatheredChunks | undefined
   #chunkBytes = 0
+  #heldBytes = 0
   /** Parts of the body that went to the store. */
   parts = 0
   bytes = 0
@@ -98,6 +99,12 @@ export class KeptBody {
     this.#owned = new GatheredChunks(MIN_SHARE)
     for (const chunk of this.#read) this.#owned.add(chunk)
     this.#read = []
+  }
+
+  /** This many bytes are in memory besides, until the signature is verified. */
+  hold(bytes: number): void {
+    this.#count(bytes - this.#heldBytes)
+    this.#heldBytes = bytes
   }
 
   #count(bytes: number): void {
@@ -159,6 +166,7 @@ export class KeptBody {
 
   drop(): void {
     this.#forget()
+    this.hold(0)
     this.#done = true
   }
 }

@@ -4,6 +4,7 @@
  * fill it.
  */
 
+import { createHmac, randomBytes } from 'node:crypto'
 import { closeSync, openSync, statSync, writeSync } from 'node:fs'
 import { request } from 'node:http'
 import { DatabaseSync } from 'node:sqlite'
@@ -246,6 +247,47 @@ test("a stranger's long webhooks leave half of the quota to others", async () =>
   expect((await ground.post(long)).status).toBe(202)
   expect(await ground.post(long)).toMatchObject({ status: 503, headers: { 'sallyport-error': 'inbox-full' } })
   expect((await ground.post('short')).status).toBe(202)
+})
+
+describe('while the signature of a webhook is not known to be valid', () => {
+  const SECRET = randomBytes(32)
+  const sign = (body: Buffer) => ({
+    'x-hub-signature-256': `sha256=${createHmac('sha256', SECRET).update(body).digest('hex')}`,
+  })
+
+  test('its parts leave half of the quota to others', async () => {
+    ground = await makeGround({ bytesPerRuntime: 4 * 1024 * 1024 })
+    const verify = { scheme: 'github' as const, secrets: [SECRET.toString('base64')] }
+    await leave(ground.server, await ground.connect([{ ...RULE, verify }]))
+    const forged = Array.from({ length: 7 }, () => upload(530_000, 600_000, sign(Buffer.from('another one'))))
+    expect(await Promise.race(forged.map(({ status }) => status))).toBe(503)
+    for (let i = 0; i < 4; i++) {
+      const signed = Buffer.alloc(400_000, i)
+      expect((await ground.post(signed, { headers: sign(signed) })).status).toBe(202)
+    }
+    await hangUp(forged)
+  })
+
+  test('what is kept for an Ed25519 signature counts, and no more once it is refused', async () => {
+    ground = await makeGround()
+    const secret = Buffer.from(`whpk_${randomBytes(32).toString('base64')}`).toString('base64')
+    const verify = { scheme: 'standard-webhooks' as const, secrets: [secret] }
+    await leave(ground.server, await ground.connect([{ ...RULE, timestamps: true, verify }]))
+    const inbox = () => ground.server.stats().inbox!
+    // Changes are written in order.
+    await ground.server.inbox!.pause('demo', false)
+    const { commits } = inbox().store
+    const { sender, status } = upload(530_000, 600_000, {
+      'webhook-id': 'id',
+      'webhook-timestamp': String(Math.floor(Date.now() / 1000)),
+      'webhook-signature': `v1a,${randomBytes(64).toString('base64')}`,
+    })
+    // Its first part is stored by then, and still in memory for the signature.
+    await until(() => inbox().store.commits > commits && inbox().bufferBytes >= 530_000)
+    sender.end(Buffer.alloc(70_000))
+    expect(await status).toBe(401)
+    expect(inbox().bufferBytes).toBe(0)
+  })
 })
 
 /** A receiver that answers 200 by itself, whatever has arrived. */
