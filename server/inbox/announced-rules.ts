@@ -1,5 +1,6 @@
 /** The rules that clients announce: which webhooks of their runtimes are stored, and for which key these are sealed. */
 import { Buffer } from 'node:buffer'
+import { createHmac } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -40,6 +41,8 @@ interface StoredRules {
   readonly key?: string
   readonly shared?: boolean
   readonly rules: InboxRule[]
+  /** See {@link digestOf}. Absent if the rules have no secrets. */
+  readonly secrets?: string
   /** The runtime's own hosts, as its token names them. */
   readonly hosts?: readonly string[]
 }
@@ -111,7 +114,7 @@ export class AnnouncedRules {
   /**
    * Sets the rules that the client of a runtime announces. An empty list withdraws earlier ones. `shared` is as in
    * {@link ClientSealer}. `hosts` are the runtime's own, as its token names them. `active` is the active instance, if that is another one.
-   * A standby changes no rules, since it may be of another version: it provides only secrets, which are not stored. False if it was ignored.
+   * A standby changes nothing, since it may be of another version. False if it was ignored.
    */
   publish(
     runtime: string,
@@ -129,10 +132,10 @@ export class AnnouncedRules {
     const known = this.#byRuntime.get(runtime)
     // While the store is not open, it may hold earlier rules that must be deleted.
     if (rules.length === 0 && known === undefined && this.#parts.store.stats().open) return true
-    const stored = { key, shared, rules: rules.map(withoutSecrets), ...(hosts.length > 0 && { hosts }) }
+    const secrets = digestOf(rules, instance)
+    const stored = { key, shared, rules: rules.map(withoutSecrets), secrets, ...(hosts.length > 0 && { hosts }) }
     const text = rules.length === 0 ? undefined : JSON.stringify(stored)
-    if (active !== undefined && (known === undefined || known.text !== text || this.#isBehind(known, active, instance)))
-      return false
+    if (active !== undefined && (text === undefined || known?.text !== text)) return false
     const made = this.#rulesOf(runtime, rules)
     const now = this.#parts.now()
     const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
@@ -143,11 +146,6 @@ export class AnnouncedRules {
     })
     if (!isFresh) this.#save(runtime, text)
     return true
-  }
-
-  /** The instance that is active, or that may be, has announced secrets here. */
-  #isBehind({ instance: last }: RuntimeRules, active: string, instance: string | undefined): boolean {
-    return active === '' ? last !== undefined && last !== instance : last === active
   }
 
   /** The runtime's client has a fresh token, which names these hosts. */
@@ -326,6 +324,16 @@ const TOO_MANY_RUNTIMES =
   'the inbox has the rules of too many runtimes: webhooks of those that were away longest are not kept'
 const UNPROVEN_RULES =
   'the stored rules of a runtime have no valid MAC: its webhooks are not kept until its client connects again'
+
+/**
+ * Stored with the rules, so that a server that has other secrets drops them once it reads this. It is no help in guessing a secret, since it
+ * is keyed with the id of the instance, which is random and not in the store.
+ */
+function digestOf(rules: readonly InboxRule[], instance = ''): string | undefined {
+  const secrets = rules.flatMap(({ verify }) => verify ?? [])
+  if (secrets.length === 0) return undefined
+  return createHmac('sha256', instance).update(JSON.stringify(secrets)).digest('base64url')
+}
 
 function withoutSecrets({ verify: _, ...rule }: InboxRule & { verify?: unknown }): InboxRule {
   return rule

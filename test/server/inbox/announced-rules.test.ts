@@ -1,7 +1,7 @@
 /** The rules of many runtimes, more than a server remembers. */
 import { generateKeyPairSync } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Logger, noLogger } from '../../../protocol/base/log.ts'
 import type { InboxRule } from '../../../protocol/wire/control.ts'
 import { AnnouncedRules } from '../../../server/inbox/announced-rules.ts'
@@ -11,12 +11,18 @@ import { EXCHANGE } from '../../support/ends.ts'
 const MAX_RUNTIMES = 10
 const DAY_MS = 86_400_000
 const RULE: InboxRule = { route: 'r', path: '/hooks', methods: ['POST'], mode: 'fallback' }
-const SECRETS = [Buffer.alloc(32, 's').toString('base64')]
 const KEY = generateKeyPairSync('x25519').publicKey.export({ format: 'jwk' }).x!
 
 function make(logger: Logger = noLogger) {
   const clock = { now: DAY_MS }
-  const store = { apply: async () => ({ status: 'done', id: '' }), stats: () => ({ open: true }) }
+  const stored = new Map<string, string>()
+  const store = {
+    apply: async ({ runtime, rules = '' }: { runtime: string; rules?: string }) => {
+      stored.set(runtime, rules)
+      return { status: 'done', id: '' }
+    },
+    stats: () => ({ open: true }),
+  }
   const rules = new AnnouncedRules({
     ...{ store: store as unknown as InboxStore, mac: undefined, maxAgeMs: 1e9, plaintext: true, logger },
     ...{ maxRuntimes: MAX_RUNTIMES, now: () => clock.now, isLive: () => true, isHere: () => true },
@@ -26,7 +32,16 @@ function make(logger: Logger = noLogger) {
     for (const runtime of runtimes) rules.publish(runtime, [RULE], KEY)
     await setImmediate()
   }
-  return { rules, clock, find, publish }
+  /** As an instance with these secrets announces it, and true if the rules apply. */
+  const announce = async (secret: string, by: { instance?: string; active?: string } = {}) => {
+    const verify = { scheme: 'github' as const, secrets: [Buffer.from(secret).toString('base64')] }
+    const applied = rules.publish('demo', [{ ...RULE, verify }], KEY, false, [], by)
+    await setImmediate()
+    return applied
+  }
+  /** What it has stored, as other servers read it. */
+  const rowsOf = () => [...stored].map(([runtime, rules]) => ({ runtime, rules, seen: clock.now }))
+  return { rules, clock, find, publish, announce, rowsOf }
 }
 
 const rowOf = (runtime: string, seen: number, key = KEY) => ({
@@ -37,13 +52,12 @@ const names = (count: number, from = 0) => Array.from({ length: count }, (_, i) 
 
 test('a client that is connected keeps its rules and their secrets, however many others there are', async () => {
   const lines: string[] = []
-  const { rules, clock, find } = make({ ...noLogger, warn: (_fields, message) => lines.push(message) })
-  rules.publish('here', [{ ...RULE, verify: { scheme: 'github', secrets: SECRETS } }], KEY)
-  await setImmediate()
-  const stored = [...names(3 * MAX_RUNTIMES).map((name, i) => rowOf(name, i)), rowOf('here', clock.now)]
+  const { rules, find, announce, rowsOf } = make({ ...noLogger, warn: (_fields, message) => lines.push(message) })
+  await announce('a secret')
+  const stored = [...names(3 * MAX_RUNTIMES).map((name, i) => rowOf(name, i)), ...rowsOf()]
   for (let i = 0; i < 3; i++) {
     rules.adopt(stored)
-    expect(find('here')?.rule.verifier).toBeDefined()
+    expect(find('demo')?.rule.verifier).toBeDefined()
     const found = stored.filter(({ runtime }) => find(runtime) !== undefined)
     expect(found).toEqual(stored.slice(-MAX_RUNTIMES))
   }
@@ -72,21 +86,53 @@ test('a stored key is checked when a webhook comes, since that takes long', () =
   expect(errors).toEqual(['the stored rules of a runtime cannot be read'])
 })
 
-test.each([
-  ['the store', undefined, true],
-  ['the same instance', 'a', true],
-  ['another instance', 'b', false],
-])(
-  'while it is not known which instance is active, secrets are taken beside those of %s: %s',
-  (_, instance, expected) => {
-    const { rules } = make()
-    const announce = (by: { instance?: string; active?: string }) =>
-      rules.publish('demo', [{ ...RULE, verify: { scheme: 'github', secrets: SECRETS } }], KEY, false, [], by)
-    if (instance === undefined) rules.adopt([rowOf('demo', 1)])
-    else announce({ instance })
-    expect(announce({ instance: 'a', active: '' })).toBe(expected)
-  },
-)
+describe('servers that share a store', () => {
+  /** Two servers, of which the other one reads what the first stores. */
+  function two() {
+    const [here, there] = [make(), make()]
+    return { here, there, tell: () => there.rules.adopt(here.rowsOf()) }
+  }
+  const secretsAt = ({ find }: ReturnType<typeof make>) => find('demo')!.rule.verifier !== undefined
+
+  test.each([
+    ['with the same id, after a reload', 'a'],
+    ['with another id, after a restart', 'b'],
+  ])('those that do not hear of new secrets of a client %s drop the old ones', async (_, instance) => {
+    const { here, there, tell } = two()
+    await here.announce('old', { instance: 'a' })
+    await there.announce('old', { instance: 'a' })
+    tell()
+    expect(secretsAt(there)).toBe(true)
+    await here.announce('new', { instance })
+    tell()
+    expect(secretsAt(there)).toBe(false)
+    await there.announce('new', { instance })
+    tell()
+    expect([secretsAt(here), secretsAt(there)]).toEqual([true, true])
+  })
+
+  test.each([
+    ['those of the instance whose rules are stored', 'a', 'same', true],
+    ['other ones of it', 'a', 'other', false],
+    ['those of another instance', 'b', 'same', false],
+  ])('while it is not known which instance is active, a server takes only its secrets: %s', async (...example) => {
+    const [, instance, secret, expected] = example
+    const { here, there, tell } = two()
+    await here.announce('same', { instance: 'a' })
+    tell()
+    expect(await there.announce(secret, { instance, active: '' })).toBe(expected)
+    expect(secretsAt(there)).toBe(expected)
+  })
+
+  test('the store holds nothing by which a secret could be guessed', async () => {
+    const [one, other] = [make(), make()]
+    await one.announce('guess me', { instance: 'a' })
+    await other.announce('guess me', { instance: 'b' })
+    const [text] = one.rowsOf()
+    expect(text!.rules).not.toContain(Buffer.from('guess me').toString('base64'))
+    expect(text!.rules).not.toBe(other.rowsOf()[0]!.rules)
+  })
+})
 
 test('rules that differ are ignored while it is not known which instance is active', () => {
   const { rules } = make()
