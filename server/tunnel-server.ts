@@ -421,7 +421,8 @@ export class TunnelServer implements Server {
   }
 
   async #close(graceMs: number): Promise<void> {
-    await Promise.race([this.drain({ graceMs }), once(this.#over.signal, 'abort')])
+    const drained = this.drain({ graceMs }).then(() => this.#inbox?.finish())
+    await Promise.race([drained, once(this.#over.signal, 'abort')])
     this.#over.abort()
     for (const unmount of this.#mounts) unmount()
     this.#hold.close()

@@ -226,10 +226,15 @@ export class Inbox {
     }
   }
 
-  /** Attempts under way may finish. Stored webhooks stay stored. */
+  /** Begins no more attempts, and waits for those under way. */
+  async finish(): Promise<void> {
+    await this.#lanes.close()
+  }
+
+  /** Outcomes of attempts that are still under way are lost. Stored webhooks stay stored. */
   async close(): Promise<void> {
     clearInterval(this.#sweepTimer)
-    this.#lanes.close()
+    detached(this.#parts.logger, 'closing the lanes of the inbox failed', this.#lanes.close())
     this.#parts.mac?.close()
     await this.#store.close()
   }

@@ -57,6 +57,8 @@ export class Lanes {
   /** Runtimes that accepted nothing a moment ago, and when their lanes may try again. */
   readonly #parked = new Map<string, number>()
   readonly #guard
+  /** Work on lanes, and attempts that began before their messages were stored. */
+  readonly #underWay = new Set<Promise<void>>()
   #unsure = false
   #closed = false
 
@@ -152,7 +154,7 @@ export class Lanes {
       lane.waiting++
       lane.arrivals++
       if (underWay === undefined) this.#begin(lane)
-      else detached(this.#options.logger, 'a lane of the inbox failed', this.#follow(lane, stored, underWay))
+      else this.#run(this.#follow(lane, stored, underWay))
     }
   }
 
@@ -263,7 +265,7 @@ export class Lanes {
 
   /** If servers share the store, another one may own the lane from now on. */
   #release({ runtime, key, waiting }: Lane): void {
-    this.#options.store.shared?.release(runtime, key, waiting === 0)
+    this.#options.store.shared?.release(runtime, key, waiting === 0 || this.#closed)
   }
 
   #schedule(lane: Lane, ms: number): void {
@@ -279,7 +281,13 @@ export class Lanes {
   #begin(lane: Lane): void {
     if (lane.working || lane.earlyAttempts > 0 || this.#closed || lane.timer !== undefined) return
     if (this.#places.isQueued(lane)) return
-    detached(this.#options.logger, 'a lane of the inbox failed', this.#work(lane))
+    this.#run(this.#work(lane))
+  }
+
+  #run(work: Promise<void>): void {
+    const over = work.finally(() => this.#underWay.delete(over))
+    this.#underWay.add(over)
+    detached(this.#options.logger, 'a lane of the inbox failed', over)
   }
 
   /** Waits for an attempt that began before the message was stored. */
@@ -317,6 +325,7 @@ export class Lanes {
       this.#failed(lane, error)
     } finally {
       lane.working = false
+      if (this.#closed) this.#release(lane)
       this.#removeIfEmpty(lane)
     }
   }
@@ -385,13 +394,18 @@ export class Lanes {
 
   #round(lane: Lane): Parameters<Attempts['testBehind']>[1] {
     return {
-      isPaused: () => this.#paused.has(lane.runtime),
+      isPaused: () => this.#closed || this.#paused.has(lane.runtime),
       onLeft: messages => this.#decrement(lane, messages),
     }
   }
 
-  close(): void {
+  /** Begins nothing more. Resolves once nothing is under way. Other servers may take each lane as soon as it is idle. */
+  async close(): Promise<void> {
     this.#closed = true
-    for (const lane of this.#all()) clearTimeout(lane.timer)
+    for (const lane of this.#all()) {
+      clearTimeout(lane.timer)
+      if (!lane.working) this.#release(lane)
+    }
+    await Promise.allSettled(this.#underWay)
   }
 }
