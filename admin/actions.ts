@@ -1,9 +1,8 @@
 /** The actions of operators: POST requests with a JSON body. Each is logged. */
 import type { IncomingMessage } from 'node:http'
-import { SallyportError } from '../protocol/base/errors.ts'
 import { isRecord } from '../protocol/base/is-record.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import { isMisuse, type Page, refusalPage } from './page.ts'
+import { failurePage, type Page, refusalPage } from './page.ts'
 
 /** Members of the JSON body. */
 export type Body = Readonly<Record<string, unknown>>
@@ -50,8 +49,7 @@ export async function runAction(
     return { status: 200, contentType: 'application/json', text: `${JSON.stringify(done)}\n` }
   } catch (error) {
     logger.warn({ audit: true, action: path, ...who, body: audited(body), err: error }, `audit: ${path} failed`)
-    const known = error instanceof SallyportError ? error.status : 500
-    return refusalPage(isMisuse(error) ? 400 : known, (error as Error).message)
+    return failurePage(error)
   }
 }
 

@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http'
+import { SallyportError } from '../protocol/base/errors.ts'
 import type { Actions } from './actions.ts'
 import { type EventSource, eventPage } from './events.ts'
 import type { InspectedSource } from './inspected.ts'
@@ -48,9 +49,11 @@ export function refusalPage(status: number, text: string): Page {
   return { status, contentType: TEXT, text: `${text}\n` }
 }
 
-/** Whether the caller gave something wrong, and may be told what. */
-export function isMisuse(error: unknown): error is Error {
-  return error instanceof TypeError || error instanceof RangeError
+/** Tells a caller with the token why there is no result. */
+export function failurePage(error: unknown): Page {
+  const isMisuse = error instanceof TypeError || error instanceof RangeError
+  const status = error instanceof SallyportError ? error.status : 500
+  return refusalPage(isMisuse ? 400 : status, (error as Error).message)
 }
 
 export const NOT_FOUND: Page = { status: 404, contentType: TEXT, text: 'not found\n' }
@@ -97,7 +100,6 @@ export async function protectedPage(
     if (value === undefined) return undefined
     return { status: 200, contentType: 'application/json', text: `${JSON.stringify(value, undefined, 2)}\n` }
   } catch (error) {
-    if (isMisuse(error)) return refusalPage(400, error.message)
-    throw error
+    return failurePage(error)
   }
 }

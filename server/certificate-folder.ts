@@ -125,8 +125,9 @@ export class CertificateFolder {
     })
   }
 
+  /** A reload that is under way may still replace what is watched. */
   close(): void {
-    this.#watch.close()
+    this.#queue = this.#queue.finally(() => this.#watch.close())
   }
 }
 

@@ -75,6 +75,8 @@ const FAILED = "managing the hosts of runtimes' own failed"
 export class OwnHosts implements DirectoryListener {
   readonly #options: OwnHostsOptions
   readonly #directory: Directory
+  /** Guarded, since an embedder's directory may throw. */
+  readonly #gone: (host: string, runtime: string) => void
   /** By host, then by runtime in order of arrival. */
   readonly #claims = new Map<string, Map<string, Claim>>()
   readonly #ofClaimant = new Map<Claimant, readonly string[]>()
@@ -92,6 +94,7 @@ export class OwnHosts implements DirectoryListener {
   constructor(options: OwnHostsOptions) {
     this.#options = options
     this.#directory = options.directory
+    this.#gone = this.#guard((host: string, runtime: string) => this.#directory.gone(host, runtime))
     const alone = oneAtATime(() => this.#recheckUnheld())
     const due = starting(options.logger, FAILED, alone)
     this.#recheckSoon = due
@@ -241,7 +244,7 @@ export class OwnHosts implements DirectoryListener {
     }
     if (status === 'held') this.#options.logger.info({ host, runtime }, 'a host is given up')
     if (!registered) return
-    this.#directory.gone(host, runtime)
+    this.#gone(host, runtime)
     if (taken && status === 'held') this.#withdraw(host, runtime, epoch)
   }
 
@@ -266,7 +269,7 @@ export class OwnHosts implements DirectoryListener {
     const host = state.runtime
     for (const [runtime, { replicas }] of state.instances) {
       const isClaimed = this.#claims.get(host)?.get(runtime)?.registered === true
-      if (!isClaimed && replicas.includes(this.#directory.replica)) this.#directory.gone(host, runtime)
+      if (!isClaimed && replicas.includes(this.#directory.replica)) this.#gone(host, runtime)
     }
     this.#settle(host)
   }

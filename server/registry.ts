@@ -27,7 +27,7 @@ export interface RegisteredSession {
   readonly overdue: boolean
   /** Whether its token names this host as its runtime's own. */
   claims(host: string): boolean
-  /** Called when its instance is granted an epoch, or becomes active or a standby. */
+  /** Called when its instance is granted an epoch, or becomes active or a standby, whether or not the session takes exchanges. */
   granted(grant: Grant): void
 }
 
@@ -359,7 +359,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     if (grant.active && !before.active) {
       this.#options.logger.info({ runtime, instance: instance.id, epoch: grant.epoch }, 'instance is active')
     }
-    for (const member of instance.live) member.granted(grant)
+    for (const member of instance.all) member.granted(grant)
   }
 
   /** Corrects what the directory knows about our sessions, which may be wrong after it lost data. */

@@ -60,7 +60,7 @@ export class Sessions {
   readonly #context: RuntimeSessionContext
   /** Every session that has a WebSocket, whether or not it has sent `hello`. */
   readonly #all = new Set<RuntimeSession>()
-  /** With an inbox: what they announced. */
+  /** Those that announced what only the active instance decides. */
   readonly #hellos = new WeakMap<RuntimeSession, Hello>()
   /** Those whose inbox rules were ignored, since another instance was active or may have been. */
   readonly #unpublished = new WeakSet<RuntimeSession>()
@@ -184,15 +184,12 @@ export class Sessions {
   }
 
   #hello(session: RuntimeSession, hello: Hello): void {
-    const { registry, policies, settings, events } = this.#options
+    const { registry, settings, events } = this.#options
     registry.add(session)
     session.epoch = registry.epochOf(session)
-    if (hello.cors !== undefined) {
-      policies.publish(
-        session.runtime,
-        hello.cors.map(({ path, ...policy }) => ({ path, policy })),
-      )
-    }
+    if (hello.cors !== undefined || this.#options.inbox !== undefined) this.#hellos.set(session, hello)
+    // A standby may be of another version, and connect last.
+    if (registry.activeBeside(session, false) === undefined) this.#publishCors(session, hello)
     this.#publishRules(session, hello)
     const info = describeSession(session, settings.replica, this.#options.hosts)
     settings.logger.info(
@@ -208,11 +205,15 @@ export class Sessions {
     events.emit('session', info)
   }
 
+  #publishCors({ runtime }: RuntimeSession, { cors }: Hello): void {
+    const policies = cors?.map(({ path, ...policy }) => ({ path, policy }))
+    if (policies !== undefined) this.#options.policies.publish(runtime, policies)
+  }
+
   #publishRules(session: RuntimeSession, hello: Hello): void {
     const { inbox } = this.#options
     if (inbox === undefined) return
     const active = this.#activeBeside(session, inbox)
-    this.#hellos.set(session, hello)
     const shared = hello.features?.includes(FEATURE.sharedSeals)
     const { runtime, instance, identity } = session
     const by = { instance, active }
@@ -226,11 +227,12 @@ export class Sessions {
     return session.active ? undefined : this.#options.registry.activeBeside(session, operations.shared)
   }
 
-  /** An instance that becomes active again after another one has left has said nothing of its rules since. */
+  /** An instance that becomes active again after another one has left has announced nothing since. */
   #active(session: RuntimeSession): void {
     const hello = this.#hellos.get(session)
     if (hello === undefined) return
-    const isLast = this.#options.inbox!.rules.publisherOf(session.runtime) === session.instance
+    this.#publishCors(session, hello)
+    const isLast = this.#options.inbox?.rules.publisherOf(session.runtime) === session.instance
     if (!isLast || this.#unpublished.has(session)) this.#publishRules(session, hello)
   }
 

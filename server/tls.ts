@@ -144,7 +144,8 @@ export class TlsKeeper {
     return watchFiles(files, this.#logger, () => this.#changed())
   }
 
+  /** A reload that is under way may still replace what is watched. */
   close(): void {
-    this.#watch.close()
+    this.#queue = this.#queue.finally(() => this.#watch.close())
   }
 }

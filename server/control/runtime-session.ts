@@ -373,16 +373,21 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   }
 
   #becomeReady(): void {
-    if (this.#isReady && this.#state === 'open') this.#context.onReady(this)
+    if (this.#isServing) this.#context.onReady(this)
   }
 
   get #isReady(): boolean {
     return this.#clientReady && this.#echoed && this.#state !== 'closed'
   }
 
+  get #isServing(): boolean {
+    return this.#isReady && this.#state === 'open'
+  }
+
   granted(grant: Grant): void {
     this.epoch = grant.epoch
     this.active = grant.active
+    if (!this.#isServing) return
     this.#say({ type: 'ready', epoch: grant.epoch, active: grant.active })
     if (grant.active) this.#context.onActive(this)
   }

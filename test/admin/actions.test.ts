@@ -22,7 +22,7 @@ beforeEach(async () => {
     ready: () => true,
     status: () => ({}),
     metrics: async () => ({ contentType: 'text/plain', text: '' }),
-    views: { '/sessions': () => ({ sessions: [] }) },
+    views: { '/sessions': () => ({ sessions: [] }), '/broken': () => Promise.reject(new Error('no luck')) },
     actions: {
       '/sessions/drain': (body: object) => {
         done.push(body)
@@ -103,6 +103,12 @@ describe('A3: an action', () => {
     expect(await post('/misused', JSON_OF_OPERATOR)).toEqual({ status: 400, text: 'give a session\n' })
     expect(await post('/broken', JSON_OF_OPERATOR)).toEqual({ status: 500, text: 'no luck\n' })
     expect(audit.map(({ message }) => message)).toEqual(['audit: /misused failed', 'audit: /broken failed'])
+  })
+
+  test('and a view that failed says why', async () => {
+    const { port } = admin.address
+    const answer = await fetch(`http://127.0.0.1:${port}/broken`, { headers: { authorization: `Bearer ${TOKEN}` } })
+    expect([answer.status, await answer.text()]).toEqual([500, 'no luck\n'])
   })
 
   test('by an operator whose name would control a terminal is logged as by an unknown one', async () => {

@@ -108,6 +108,28 @@ describe('CORS on our own errors', () => {
     expect((await call(server, HOST, '/', preflight)).status).toBe(503)
   })
 
+  test('is that of the active instance, whichever connected last', async () => {
+    await startEdge()
+    const join = (instance: string, lastEpoch = 0) =>
+      dial(server, {
+        hello: { instance, lastEpoch, cors: [{ path: '/', origins: [`https://${instance}.example.com`] }] },
+      })
+    const tooLong = `/${'x'.repeat(9000)}`
+    const allowed = async () => {
+      const answers = ['old', 'new'].map(name =>
+        call(server, HOST, tooLong, { headers: { origin: `https://${name}.example.com` } }),
+      )
+      return (await Promise.all(answers)).map(({ headers }) => headers['access-control-allow-origin'])
+    }
+    await leave(server, await join('old'))
+    const active = await join('new')
+    const standby = await join('old', 1)
+    expect(await allowed()).toEqual([undefined, 'https://new.example.com'])
+    await leave(server, active)
+    expect(await standby.message('ready')).toMatchObject({ active: true })
+    expect(await allowed()).toEqual(['https://old.example.com', undefined])
+  })
+
   test('is forgotten when its time is over', async () => {
     await startEdge({ limits: { corsKeepMs: 1000 } })
     await leave(server, await dial(server, { hello: { cors: [{ path: '/', origins: [ORIGIN] }] } }))
@@ -441,6 +463,27 @@ describe('several sessions', () => {
     two.session.close('gone')
     expect(await one.message('ready')).toMatchObject({ active: true, epoch: 3 })
     expect((await call(server, HOST)).text).toBe('one')
+  })
+
+  test('a session that drains is shown as active only while its instance is', async () => {
+    await startEdge()
+    const one = await dial(server, { handler: always('one'), hello: { instance: 'one' } })
+    const held = hanging()
+    const two = await dial(server, { handler: held.handler, hello: { instance: 'two' } })
+    const open = call(server, HOST).catch(() => undefined)
+    await held.begun
+    two.session.control({ type: 'drain', reason: 'test', afterMs: 0, deadlineMs: 5000 })
+    await two.message('drained')
+    expect((await call(server, HOST)).text).toBe('one')
+    expect(server.sessions().map(({ instance, state, active }) => [instance, state, active])).toEqual([
+      ['one', 'open', true],
+      ['two', 'draining', false],
+    ])
+    // As before, a session that has begun to leave is told nothing more.
+    expect(two.messages.filter(({ type }) => type === 'ready')).toHaveLength(1)
+    two.ws.terminate()
+    await open
+    one.ws.terminate()
   })
 
   test('another runtime gets none of it', async () => {

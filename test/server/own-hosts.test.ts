@@ -206,6 +206,17 @@ describe('a host of its own', () => {
     expect(await whose(server)).toBe('b')
   })
 
+  test('does not keep a session whose token is revoked, although the directory throws when it is given up', async () => {
+    const directory = new MemoryDirectory()
+    directory.gone = () => {
+      throw new Error('thrown on purpose')
+    }
+    const server = await start({ directory })
+    const clients = [await join(server, 'a'), await join(server, 'a', [])]
+    expect(await server.revoke({ runtime: 'a' })).toEqual({ ended: 2, kept: false })
+    for (const client of clients) expect((await client.closed).code).toBe(4401)
+  })
+
   test('leads to the runtime while its session drains and another one takes over', async () => {
     const server = await start()
     const old = await join(server, 'a', [HOST], 'old')

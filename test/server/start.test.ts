@@ -111,6 +111,19 @@ describe('a start', () => {
     spy.mockRestore()
   })
 
+  test('that is followed by a reload from other files and a close at once leaves no watch', async () => {
+    const { server: ours } = await makeWorld()
+    const filesOf = async (name: string) => {
+      const [cert, key] = [join(folder, `${name}.pem`), join(folder, `${name}-key.pem`)]
+      await Promise.all([writeFile(cert, ours.certificate), writeFile(key, ours.key)])
+      return { cert: { file: cert }, key: { file: key } }
+    }
+    const server = await createServer({ ...options, public: { port: 0, tls: await filesOf('one') } })
+    const reloading = server.reload({ publicTls: await filesOf('two') })
+    await server.close({ graceMs: 0 })
+    expect(await reloading).toBe(true)
+  })
+
   test('that was aborted before it began opens nothing', async () => {
     await expect(createServer({ ...options, signal: AbortSignal.abort(new Error('stop')) })).rejects.toThrow('stop')
   })
