@@ -37,6 +37,8 @@ import { describeSession } from './stats.ts'
  */
 const TOKEN_CHECK_MS = 1000
 const REVOCATION_CHECK_MS = 5000
+/** How long exchanges go on after the certificate of their session's client is needed anew. */
+const RENEWAL_MS = 30_000
 const POOLED_BUFFERS = 256
 /** Most instances of a runtime that are asked about their targets at once. */
 const MAX_INSTANCES = 16
@@ -296,6 +298,16 @@ export class Sessions {
     this.#options.settings.logger.warn({ session: session.id, runtime: session.runtime }, 'the token is revoked')
     this.#options.hosts?.revoked(session)
     session.end('the token is revoked', CLOSE.refused)
+  }
+
+  /** An authority was dropped, so the clients that showed a certificate have to show a valid one. */
+  renewCertificates(): void {
+    const { drainSpreadMs } = this.#options.settings
+    for (const session of this.#all) {
+      const afterMs = Math.floor(Math.random() * drainSpreadMs)
+      if (session.thumbprint !== undefined)
+        session.drain("the authorities of clients' certificates have changed", afterMs, afterMs + RENEWAL_MS)
+    }
   }
 
   *of(runtime: string): IterableIterator<RuntimeSession> {

@@ -193,6 +193,7 @@ export class TunnelServer implements Server {
       gate: (identity, address) => this.#sessions.gate(identity, address),
       onArrival: arrival => this.#sessions.arrive(arrival),
       onRefused: refusal => this.#onRefused(refusal),
+      onAuthorityDropped: () => this.#sessions.renewCertificates(),
     })
   }
 

@@ -194,6 +194,11 @@ export class AcceptQueue {
   close(): void {
     for (const socket of this.#sockets) socket.destroy()
     // Handshakes on an embedder's server are not among our sockets, and would go on without a deadline.
+    this.endPending()
+  }
+
+  /** Ends the handshakes under way. Their clients try again. */
+  endPending(): void {
     for (const pending of [...this.#pending.values()]) pending.end()
   }
 }

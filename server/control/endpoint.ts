@@ -14,6 +14,7 @@ import { createServer as createHttpsServer, type Server as HttpsServer } from 'n
 import { createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
+import { dropsAny } from '../../protocol/base/certificates.ts'
 import { messageOf } from '../../protocol/base/errors.ts'
 import { endFor, type Guard, guardWith, ignore, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -55,6 +56,8 @@ export interface EndpointOptions {
   readonly gate: (identity: Identity, address: string) => RefusalReason | undefined
   readonly onArrival: (arrival: ControlUpgrade) => void
   readonly onRefused: (refusal: HandshakeRefusal) => void
+  /** An authority of clients' certificates no longer counts. */
+  readonly onAuthorityDropped: () => void
 }
 
 const MAX_HEAD_BYTES = 16 * 1024
@@ -65,10 +68,12 @@ export class ControlEndpoint {
   readonly #ws: WebSocketServer
   readonly #intake: AcceptQueue
   #listener: NetServer | undefined
+  #authorities: TlsPair['ca']
   readonly #guard: Guard
 
   constructor(options: EndpointOptions) {
     this.#options = options
+    this.#authorities = options.tls?.ca
     this.#guard = logGuard(options.logger, 'the control endpoint failed')
     this.#intake = new AcceptQueue({
       limits: options.limits,
@@ -134,9 +139,14 @@ export class ControlEndpoint {
     return pair.ca === undefined ? base : { ...base, ...ASKING, rejectUnauthorized: true }
   }
 
-  /** Sets the certificate for new connections. */
+  /** Sets the certificate for new connections. If an authority was dropped, handshakes that began under it end. */
   setTls(pair: TlsPair): void {
     if ('setSecureContext' in this.#http) this.#http.setSecureContext(this.#tlsOptions(pair))
+    const before = this.#authorities
+    this.#authorities = pair.ca
+    if (!dropsAny(before, pair.ca)) return
+    this.#intake.endPending()
+    this.#options.onAuthorityDropped()
   }
 
   /** Listens on an address of its own. */

@@ -60,6 +60,7 @@ test('client authorities are loaded again when their file changes, and a bad fil
   ;(await openWebSocket(server, theirs)).terminate()
   await expect(openWebSocket(server, mine)).rejects.toThrow()
   expect(before.session.closed).toBe(false)
+  expect((await before.message('drain')).deadlineMs).toBe(30_000)
   for (const fresh of [tls, { ...tls, ca: undefined }]) {
     await server.reload({ controlTls: fresh })
     ;(await openWebSocket(server, theirs)).terminate()
