@@ -49,8 +49,7 @@ export class Hold {
   readonly #now: () => number
   readonly #startedAt: number
   readonly #room: HoldRoom
-  /** Nobody may wait any more. */
-  closed = false
+  #closed = false
 
   /** `now` must be monotonic. */
   constructor(limits: HoldLimits, now: () => number = () => performance.now()) {
@@ -82,6 +81,13 @@ export class Hold {
     if (now - endedAt < this.limits.forgetMs) return true
     this.#known.delete(runtime)
     return false
+  }
+
+  /** Whether requests may wait at all, with or without a body. */
+  admits(hasBody: boolean): boolean {
+    const { requests, requestsPerRuntime, bytes, bytesPerRuntime } = this.limits
+    const isOff = requests === 0 || requestsPerRuntime === 0 || (hasBody && (bytes === 0 || bytesPerRuntime === 0))
+    return !this.#closed && !isOff
   }
 
   /** Queues up for at most `forMs`. `undefined` if there is no room. `address` is as in {@link Occupant}. */
@@ -143,7 +149,7 @@ export class Hold {
 
   /** No session will come. */
   close(): void {
-    this.closed = true
+    this.#closed = true
     for (const { tickets } of [...this.#queues.values()]) for (const ticket of [...tickets]) expire(ticket)
   }
 

@@ -50,7 +50,8 @@ export class Waiting implements Waiter {
     if (asks === 'refused') return new SallyportError('too-many-requests')
     const patienceMs = this.#patienceMs(asks)
     const forMs = Math.min(patienceMs, leftMs)
-    if (this.#hold.closed || forMs <= 0 || !this.#carriers.isExpected(request.runtime!)) return reason
+    const mayWait = forMs > 0 && this.#hold.admits(request.bodyBytes !== 0)
+    if (!mayWait || !this.#carriers.isExpected(request.runtime!)) return reason
     this.#ticket = this.#hold.enter(request.runtime!, request.caller?.address ?? '', this, bytes, forMs)
     if (this.#ticket === undefined) return new SallyportError('overloaded')
     this.#reason = reason

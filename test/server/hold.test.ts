@@ -273,6 +273,18 @@ describe('a request does not wait', () => {
     expect(server.stats()).toMatchObject({ held: 0, heldOutcomes: { expired: 1 } })
   })
 
+  const WITH_BODY = { headers: { 'content-length': '1' }, body: 'x', method: 'POST' }
+  test.each<[limit: keyof typeof DEFAULT_HOLD, options: object]>([
+    ['requests', {}],
+    ['requestsPerRuntime', {}],
+    ['bytes', WITH_BODY],
+    ['bytesPerRuntime', WITH_BODY],
+  ])('if %s is 0: then the runtime is offline', async (limit, options) => {
+    await startHolding({ hold: { ...HOLD, [limit]: 0 } })
+    expect((await call(server, HOST, '/', options)).headers['sallyport-error']).toBe('runtime-offline')
+    expect(server.stats()).toMatchObject({ held: 0, heldOutcomes: { refused: 0 } })
+  })
+
   test('longer than its answer may take', async () => {
     await startHolding({ limits: { responseHeadMs: 50 } })
     expect((await call(server, HOST)).headers['sallyport-error']).toBe('runtime-offline')
