@@ -73,7 +73,7 @@ const CHECK_FLAGS: Readonly<Record<ComponentName, Flags>> = {
   router: {},
   server: {
     outside: flag('', 'Also calls the public name, while listening in place of the server, which must not be running.'),
-    'outside.ca': flag('FILE', 'Authorities (PEM) to check the public name with. Default: those of the system.'),
+    'outside.ca': flag('FILE', "Authorities (PEM) to check the public name with. Default: Node's own."),
     deep: flag('', 'With --outside: also runs the checks that take a minute.'),
   },
 }

@@ -38,7 +38,7 @@ export const WEBHOOK: Command = {
     'hmac.prefix': flag('TEXT', 'For hmac: prefix of the digest, such as sha256=.'),
     'hmac.encoding': flag('hex|base64', 'For hmac: encoding of the digest; default hex.'),
     'hmac.hash': flag('sha256|sha512', 'For hmac: hash function; default sha256.'),
-    ca: flag('FILE', 'Authorities (PEM) to check the URL with. Default: those of the system.'),
+    ca: flag('FILE', "Authorities (PEM) to check the URL with. Default: Node's own."),
     ...json,
   },
   load: async () => (await import('../commands/webhook.ts')).webhookSend,
@@ -69,7 +69,7 @@ export const TOOLS: readonly Command[] = [
     flags: {
       direct: flag('URL', 'The same upstream without the tunnel, measured alternately with it.'),
       header: listFlag('"NAME: VALUE"', 'A header field of each request; may repeat.'),
-      ca: flag('FILE', 'Authorities (PEM) to check the URLs with. Default: those of the system.'),
+      ca: flag('FILE', "Authorities (PEM) to check the URLs with. Default: Node's own."),
       connections: flag('N', 'Connections; default 10.'),
       rate: flag('N|max', 'Requests per second over all connections; default 50. max: closed loops with autocannon.'),
       duration: flag('TIME', 'Duration of each scenario on each URL; default 30s.'),

@@ -52,7 +52,7 @@ const STEPS = {
 type Code = keyof typeof STEPS
 
 interface OutsideOptions {
-  /** Authorities (PEM) to trust besides those of the system. */
+  /** Authorities (PEM) to trust instead of Node's own. */
   readonly ca: string | undefined
   /** Also runs the checks that take long. */
   readonly deep: boolean

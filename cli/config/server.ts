@@ -72,7 +72,7 @@ export const serverSettings = {
   ),
   'auth.jwks.file': optional(kinds.file, 'Key set (JWKS) that verifies tokens. Reloaded when the file changes.'),
   'auth.jwks.url': optional(kinds.url(['https:']), 'URL of the key set (JWKS), instead of a file.'),
-  'auth.jwks.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),
+  'auth.jwks.ca': optional(kinds.file, "Authorities (PEM) for that URL. Default: Node's own."),
   'auth.issuer': optional(kinds.text('ISSUER'), 'The `iss` claim that tokens must have.'),
   'auth.audience': setting(kinds.text('AUDIENCE'), 'sallyport', 'The `aud` claim that tokens must have.'),
   'auth.runtime-claim': setting(kinds.text('CLAIM'), 'sub', 'The claim that names the runtime.'),
@@ -86,7 +86,7 @@ export const serverSettings = {
     'List of revoked tokens. The file must exist, but may be empty. Reloaded when it changes; `sallyport revoke` adds to it.',
   ),
   'auth.revocations.url': optional(kinds.url(['https:']), 'URL of another list of revoked tokens, fetched every 5 s.'),
-  'auth.revocations.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),
+  'auth.revocations.ca': optional(kinds.file, "Authorities (PEM) for that URL. Default: Node's own."),
   'trusted-proxies': optional(
     kinds.list(kinds.cidr),
     'Proxies whose X-Forwarded-For, -Proto, -Host and X-Request-Id the server trusts.',
@@ -96,7 +96,7 @@ export const serverSettings = {
     'Key set (JWKS) that verifies the tokens (JWT) of callers. If set, callers must send one as `Authorization: Bearer`. Reloaded when the file changes.',
   ),
   'access.jwt.jwks.url': optional(kinds.url(['https:']), 'URL of that key set, instead of a file.'),
-  'access.jwt.jwks.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),
+  'access.jwt.jwks.ca': optional(kinds.file, "Authorities (PEM) for that URL. Default: Node's own."),
   'access.jwt.issuer': optional(kinds.text('ISSUER'), 'The `iss` claim that tokens of callers must have.'),
   'access.jwt.audience': optional(
     kinds.text('AUDIENCE'),
@@ -111,7 +111,7 @@ export const serverSettings = {
     kinds.url(['http:', 'https:']),
     'URL of a service that decides who may call. It receives a GET with the head of each request. 2xx allows the call; any other answer refuses it.',
   ),
-  'access.forward-auth.ca': optional(kinds.file, 'Authorities (PEM) for that URL. Default: those of the system.'),
+  'access.forward-auth.ca': optional(kinds.file, "Authorities (PEM) for that URL. Default: Node's own."),
   'access.forward-auth.headers': optional(
     kinds.list(kinds.text('NAME')),
     'Header fields to copy from its answer into the request. Fields with these names from the caller are removed.',
@@ -147,7 +147,7 @@ export const serverSettings = {
   ),
   'directory.tls.ca': optional(
     kinds.file,
-    'Authorities (PEM) for `rediss://` and `rediss+sentinel://`. Default: those of the system.',
+    "Authorities (PEM) for `rediss://` and `rediss+sentinel://`. Default: Node's own.",
   ),
   ...limitSettings(LEASE),
   'directory.prefix': setting(kinds.text('NAME'), 'sallyport', 'Prefix of the keys and the channel in Redis.'),
@@ -174,7 +174,7 @@ export const serverSettings = {
     'Where to keep webhooks that cannot be delivered at once, for the routes that ask for it: a file in an existing folder, or PostgreSQL (14 or newer), which several servers can share.',
   ),
   'inbox.password.file': optional(kinds.file, 'File with the password for PostgreSQL. Read at each connection.'),
-  'inbox.tls.ca': optional(kinds.file, 'Authorities (PEM) for PostgreSQL. Default: those of the system.'),
+  'inbox.tls.ca': optional(kinds.file, "Authorities (PEM) for PostgreSQL. Default: Node's own."),
   'inbox.mac.file': optional(
     kinds.file,
     'File with secrets, one per line, each at least 32 bytes as hex or base64. The server then trusts only contents of the store that carry a MAC made with one of them. New MACs are made with the first. All servers that share an inbox need the same file. Reloaded when the file changes.',

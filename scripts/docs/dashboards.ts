@@ -137,7 +137,8 @@ export const DASHBOARDS: Readonly<Record<string, readonly Panel[]>> = {
     {
       title: 'Webhooks by state',
       unit: 'none',
-      queries: { [`sum by (state) (sallyport_inbox_messages{${JOB}})`]: '{{state}}' },
+      // Each server of a shared inbox reports the whole inbox.
+      queries: { [`sallyport_inbox_messages{${JOB}}`]: '{{instance}} {{state}}' },
     },
     {
       title: 'Age of the oldest webhook',

@@ -7,7 +7,7 @@ const DEADLINE_MS = 5000
 
 interface DownloadOptions {
   readonly url: string
-  /** Authorities for this URL only, in place of the system's. */
+  /** Authorities for this URL only, in place of Node's own. */
   readonly ca?: string | string[] | undefined
   readonly accept: string
   readonly maxBytes: number

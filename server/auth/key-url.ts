@@ -8,7 +8,7 @@ const RETRY_MS = 5000
 
 interface UrlKeysOptions {
   readonly url: string
-  /** Authorities for this URL only, in place of the system's. */
+  /** Authorities for this URL only, in place of Node's own. */
   readonly ca?: string | string[] | undefined
   /** After a fetch, tokens with an unknown key or an invalid signature cause no other fetch for this long. Default 30,000. */
   readonly coolDownMs?: number | undefined

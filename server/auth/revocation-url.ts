@@ -10,7 +10,7 @@ const REFRESH_MS = 5000
 
 export interface UrlRevocationsOptions {
   readonly url: string
-  /** Authorities for this URL only, in place of the system's. */
+  /** Authorities for this URL only, in place of Node's own. */
   readonly ca?: string | string[] | undefined
 }
 

@@ -10,6 +10,7 @@ import type { HeaderList } from '../../protocol/exchange.ts'
 import { SCHEMES, type SchemeName } from '../../protocol/webhook/scheme.ts'
 import { readSecret } from '../../protocol/webhook/secret.ts'
 import { createVerifier } from '../../protocol/webhook/verify.ts'
+import { Running } from './process.ts'
 import { sallyport } from './run.ts'
 
 interface Seen {
@@ -166,6 +167,26 @@ test('an authority that is not trusted is named as the reason', async () => {
       notes: `sallyport: the certificate of ${url} is not trusted here: give its authority with --ca FILE\n`,
     })
     expect(await send('--ca', join(folder, 'ca.pem'))).toMatchObject({ code: 0 })
+  } finally {
+    secure.close()
+  }
+})
+
+test.runIf(process.platform === 'linux')('authorities of the system count if NODE_USE_SYSTEM_CA is set', async () => {
+  expect((await sallyport(['certs', 'init', '--out', join(folder, 'system'), '--host', 'localhost'])).code).toBe(0)
+  const pem = (name: string) => readFileSync(join(folder, 'system', name))
+  const secure = createSecureServer({ cert: pem('server.pem'), key: pem('server-key.pem') }, (_, response) => {
+    response.end()
+  })
+  await new Promise<void>(resolve => secure.listen(0, '127.0.0.1', resolve))
+  try {
+    const url = `https://localhost:${(secure.address() as AddressInfo).port}`
+    const send = async (use: string) => {
+      const environment = { SSL_CERT_FILE: join(folder, 'system/ca.pem'), NODE_USE_SYSTEM_CA: use }
+      const sent = new Running(['webhook', 'send', '--secret-file', file('secret', 's3cret'), url], environment)
+      return await sent.end()
+    }
+    expect([await send('0'), await send('1')]).toEqual([1, 0])
   } finally {
     secure.close()
   }

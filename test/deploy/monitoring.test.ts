@@ -42,6 +42,16 @@ describe('texts', () => {
     expect(rule.annotations?.runbook).toBe(`docs/runbooks.md#${alert.toLowerCase()}`)
   })
 
+  test('no query adds up what each server of a shared inbox reports', () => {
+    const queries = [
+      ...rules.map(({ expr }) => expr),
+      ...DASHBOARDS.inbox!.flatMap(panel => Object.keys(panel.queries)),
+    ]
+    const shared = queries.filter(query => /sallyport_inbox_(?:messages|bytes|oldest_age_seconds)/.test(query))
+    expect(shared).toHaveLength(4)
+    expect(shared.filter(query => /\b(?:sum|avg|count)\b/.test(query))).toEqual([])
+  })
+
   test('each alert is named by a Prometheus test', () => {
     const tests = readFileSync('deploy/monitoring/rules.test.yaml', 'utf8')
     const fired = [...tests.matchAll(/alertname="(\w+)"/g)].map(([, name]) => name)
