@@ -54,26 +54,12 @@ class UrlKeys implements KeySource {
     this.#download = new Download({ url: options.url, ca: options.ca, accept, maxBytes: MAX_KEY_SET_BYTES })
   }
 
+  /** Fetches the set now, and from then on regularly; sooner after a failure, since a key may have been removed from the set. */
   async start(): Promise<void> {
-    await this.#fetch()
-    this.#schedule()
-  }
-
-  /** Without a set, nobody can connect, so it is fetched more often. */
-  #schedule(): void {
-    const afterMs = this.current === undefined ? RETRY_MS : this.#refreshMs
+    const afterMs = (await this.#fetch()) ? this.#refreshMs : RETRY_MS
     if (afterMs === 0 || this.#closed) return
-    const due = starting(this.#logger, 'refreshing the key set failed', () => this.#again())
+    const due = starting(this.#logger, 'refreshing the key set failed', () => this.start())
     this.#timer = setTimeout(due, afterMs).unref()
-  }
-
-  /** Whatever goes wrong, the next fetch is scheduled. */
-  async #again(): Promise<void> {
-    try {
-      await this.#fetch()
-    } finally {
-      this.#schedule()
-    }
   }
 
   async refresh(): Promise<boolean> {

@@ -9,6 +9,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import { noLogger } from '../../protocol/base/log.ts'
 import { DEFAULT_ALGORITHMS } from '../../protocol/base/token-algorithms.ts'
 import { readClaims } from '../../server/auth/claims.ts'
+import { Download } from '../../server/auth/download.ts'
 import { fileKeys } from '../../server/auth/key-file.ts'
 import { buildKeySet, givenKeys, type KeySource, parseKeySet } from '../../server/auth/key-source.ts'
 import { urlKeys } from '../../server/auth/key-url.ts'
@@ -249,6 +250,18 @@ describe('J2, J3 key sets from a URL', () => {
     vi.advanceTimersByTime(5000)
     vi.useRealTimers()
     await eventually(() => expect(keys.current).toBeDefined())
+  })
+
+  test('the same while there is a set: a key may have been removed from it', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const get = vi.spyOn(Download.prototype, 'get').mockResolvedValue(good().body)
+    source = await urlKeys({ url, ca }, noLogger, () => 0)
+    const first = source.current
+    get.mockRejectedValueOnce(new Error('down'))
+    await vi.advanceTimersByTimeAsync(600_000)
+    expect(source.current).toBe(first)
+    await vi.advanceTimersByTimeAsync(5000)
+    expect(source.current).not.toBe(first)
   })
 
   test('the last good set is kept', async () => {
