@@ -199,7 +199,8 @@ class FunctionExchange implements RequestSink {
       if (length >= 0 && sent > length)
         throw new TypeError('the body of the Response is longer than its content-length')
       this.#unconsumed += value.length
-      this.#response.responseData(value)
+      // A copy, since the function may reuse or transfer the chunk's memory.
+      this.#response.responseData(new Uint8Array(value))
       if (this.#unconsumed >= UNCONSUMED_BYTES) await this.#room()
     }
     if (length >= 0 && sent < length) throw new TypeError('the body of the Response is shorter than its content-length')

@@ -347,6 +347,25 @@ describe('a target function', () => {
     expect(slab.length).toBe(64 * KIB)
   })
 
+  it('may reuse and transfer the memory of what it has answered', async () => {
+    const made = new Uint8Array(8 * KIB).fill(1)
+    const given: Uint8Array[] = []
+    const ended = Promise.withResolvers<void>()
+    const responseEnd = () => ended.resolve()
+    const handler = functionTarget(() => {
+      const start = (controller: ReadableStreamDefaultController) => controller.enqueue(made)
+      const pull = (controller: ReadableStreamDefaultController) => {
+        made.fill(2)
+        structuredClone(made.buffer, { transfer: [made.buffer] })
+        controller.close()
+      }
+      return new Response(new ReadableStream({ start, pull }, { highWaterMark: 0 }))
+    })
+    handler(REQUEST, { ...DEAF, responseData: chunk => given.push(chunk), responseEnd }).requestEnd([])
+    await ended.promise
+    expect(given).toEqual([new Uint8Array(8 * KIB).fill(1)])
+  })
+
   it('that fails becomes a 502 that reveals nothing of the inside', async () => {
     const session = await serve(() => {
       throw new Error('secret')
