@@ -19,10 +19,12 @@ interface AdmissionOptions {
   readonly guard: Guard
 }
 
-/** An accepted connection that waits. It is idle until its first bytes arrive, and `destroy` removes it. */
+/** An accepted connection that waits. It is idle until its first bytes arrive, and `destroy` and `end` remove it. */
 export interface Candidate extends SlotHolder {
   /** Begins the handshake. */
   admit(): void
+  /** Ends it, although there is room. */
+  end(): void
 }
 
 /** Unused budget accumulates up to this, for a burst after a quiet time. */
@@ -85,7 +87,7 @@ export class Admission {
   close(): void {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    for (const candidate of [...this.#places]) candidate.destroy()
+    for (const candidate of [...this.#places] as Candidate[]) candidate.end()
   }
 
   #run(): void {

@@ -94,9 +94,13 @@ export class WaitingSocket implements Candidate {
     this.#options.onAdmitted()
   }
 
-  destroy(): void {
+  end(): void {
     this.#leave()
     this.#socket.destroy()
+  }
+
+  destroy(): void {
+    this.end()
     this.#options.onRefused()
   }
 }

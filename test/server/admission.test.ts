@@ -10,10 +10,12 @@ const guard = guardWith(error => {
 let now = 0
 let admitted: string[]
 let refused: string[]
+let ended: string[]
 beforeEach(() => {
   now = 0
   admitted = []
   refused = []
+  ended = []
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
 })
 afterEach(() => {
@@ -32,6 +34,10 @@ function candidate(admission: Admission, name: string, address = name[0]!): Test
     address,
     idle: true,
     admit: () => admitted.push(name),
+    end: () => {
+      admission.remove(one)
+      ended.push(name)
+    },
     destroy: () => {
       admission.remove(one)
       refused.push(name)
@@ -158,14 +164,14 @@ describe('the queue', () => {
     expect(admission.waiting).toBe(4)
   })
 
-  test('one that leaves makes room, and closing refuses all', () => {
+  test('one that leaves makes room, and closing ends all and refuses none', () => {
     const admission = create({ maxPerAddress: 1 })
     fill(admission)
     admission.remove(come(admission, 'a0')!)
     enter(admission, 'a1')
     expect(refused).toEqual([])
     admission.close()
-    expect(refused).toEqual(['a1'])
+    expect([ended, refused]).toEqual([['a1'], []])
     expect(admission.waiting).toBe(0)
   })
 })

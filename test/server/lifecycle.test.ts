@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { createServer as createHttpServer } from 'node:http'
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
@@ -313,6 +314,18 @@ describe('the life of a session', () => {
 })
 
 describe('the end of a server', () => {
+  test('ends connections that wait for their handshake, which then count as refused for no full queue', async () => {
+    const running = await startServer()
+    server = running
+    const { host, port } = running.controlAddress!
+    const waiting = [connect({ host, port }), connect({ host, port })]
+    const ended = waiting.map(socket => once(socket, 'close'))
+    await eventually(() => expect(running.stats().handshakesWaiting).toBe(2))
+    await running.close({ graceMs: 1000 })
+    await Promise.all(ended)
+    expect(running.stats()).toMatchObject({ handshakesWaiting: 0, handshakesRefused: {} })
+  })
+
   test('waits for exchanges, tells clients, and answers the callers', async () => {
     server = await startServer()
     const { handler, begun } = hanging()
