@@ -7,6 +7,7 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { keepProbing } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
+import { DEFAULT_HTTP_LIMITS } from '../limits.ts'
 
 export interface Mounted {
   serves(request: IncomingMessage): boolean
@@ -47,13 +48,22 @@ export function addMount(server: HttpServer, mounted: Mounted): () => void {
  */
 function endBefore(request: IncomingMessage, response: ServerResponse): void {
   const { socket } = request
+  ignoreRest(socket)
   response.once('socket', () => socket.destroySoon())
   request.resume()
-  ignoreRest(socket)
 }
 
-/** Node reads on, so that it notices a caller that leaves, but emits no further request of the connection. */
+/**
+ * Node reads on, so that it notices a caller that leaves, but emits no further request of the connection. It ends the connection with
+ * `destroySoon`, which would reset a caller that still sends, and the caller could lose the end of its answer. So only our half is closed,
+ * until the caller is silent.
+ */
 function ignoreRest(socket: Socket & { readonly parser?: NodeParser | null }): void {
+  socket.destroySoon = () => {
+    // A stream that the embedder has injected has no such method.
+    ;(socket as Partial<Socket>).setTimeout?.(DEFAULT_HTTP_LIMITS.drainMs)
+    socket.end()
+  }
   if (socket.parser) socket.parser.onIncoming = ignoreRequest
   else socket.destroy()
 }

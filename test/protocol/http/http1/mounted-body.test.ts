@@ -357,6 +357,25 @@ describe('the requests of a pipeline', () => {
     expect(seen).toEqual(['/1', '/1 whole'])
   })
 
+  test.each([
+    ['behind another, over TCP', get('/1') + get('/2'), undefined],
+    ['behind another, over TLS', get('/1') + get('/2'), makeSecrets],
+    ['behind an upgrade offer', get('/1').replace('Host', 'Connection: upgrade\r\nUpgrade: h2c\r\nHost'), undefined],
+  ])('%s: are discarded until their caller has read the answer before them', async (_, text, secrets) => {
+    const { caller, accepted, responses, heard } = await send(text, await secrets?.())
+    // More than the caller's kernel takes, and less than ours.
+    const body = Buffer.alloc(300_000)
+    caller.pause()
+    responses[0]!.responseHead({ status: 200, headers: [], bodyBytes: body.length })
+    responses[0]!.responseData(body)
+    responses[0]!.responseEnd([])
+    await once(accepted, 'finish')
+    await new Promise(resolve => caller.write(get('/3'), resolve))
+    caller.resume()
+    await once(caller, 'close')
+    expect(heard().length).toBeGreaterThan(body.length)
+  })
+
   test('do not begin behind a response that is cut', async () => {
     const { accepted, seen, responses } = await send(get('/1') + get('/2'))
     responses[0]!.responseHead({ status: 200, headers: [], bodyBytes: 3 })
