@@ -132,13 +132,13 @@ class Mounts {
 
   #onRequest(event: Event, request: IncomingMessage, response: ServerResponse): unknown {
     const one = this.#serving(request)
-    if (one === undefined) return this.#pass(event, request, response)
-    if (response.socket === null) return endBefore(request, response)
-    if (request.headers.upgrade !== undefined) {
+    if (one !== undefined && response.socket === null) return endBefore(request, response)
+    if (request.headers.upgrade !== undefined && this.#mounted.some(mounted => mounted.upgrades(request))) {
       // Node discards what it has read behind an offer that is refused, so the next request could begin in the middle of another.
       response.shouldKeepAlive = false
       ignoreRest(request.socket)
     }
+    if (one === undefined) return this.#pass(event, request, response)
     this.#probe(request.socket)
     try {
       if (event === 'checkContinue') response.writeContinue()

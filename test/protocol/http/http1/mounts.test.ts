@@ -229,6 +229,7 @@ describe('expectations and offers', () => {
   test.runIf(canDecline).each([
     ['of another kind', 'ours', '', ['connection: upgrade', 'upgrade: h2c']],
     ['with a body', 'ours', 'hello', ['connection: upgrade', 'upgrade: websocket', 'content-length: 5']],
+    ["on a host of the embedder's", 'theirs', '', ['connection: upgrade', 'upgrade: h2c']],
   ])('E5: nothing is handled behind an offer that we refuse: %s', async (_, to, body, fields) => {
     const offered: ServerResponse[] = []
     const request = (asked: IncomingMessage, response: ServerResponse) => {
