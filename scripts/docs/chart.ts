@@ -167,7 +167,10 @@ export const VALUES: Readonly<Record<string, Value>> = {
       ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7'],
       'Addresses of PostgreSQL.',
     ),
-    'directory.redis': flag(false, 'Install a Redis, for several servers. If it and all servers stop at once, revocations are lost.'),
+    'directory.redis': flag(
+      false,
+      'Install a Redis, for several servers. If it and all servers stop at once, revocations are lost.',
+    ),
     'directory.image': value(TEXT, 'redis:7.4', 'Image of that Redis.'),
     'directory.url': value(WITHOUT_PASSWORD, '', 'Your own Redis instead, `rediss://...`.'),
     'directory.ports': some(PORT, [6379], 'Ports of your own Redis.'),
