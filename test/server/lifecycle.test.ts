@@ -323,7 +323,7 @@ describe('the end of a server', () => {
     await eventually(() => expect(running.stats().handshakesWaiting).toBe(2))
     await running.close({ graceMs: 1000 })
     await Promise.all(ended)
-    expect(running.stats()).toMatchObject({ handshakesWaiting: 0, handshakesRefused: {} })
+    expect(running.stats().handshakesRefused).toEqual({})
   })
 
   test('waits for exchanges, tells clients, and answers the callers', async () => {
