@@ -60,6 +60,8 @@ export interface HopFinder<H> {
   pick(state: RuntimeState, instance: string, not: unknown): H | undefined
   /** Set by the registry. Called when a replica that refused an exchange of the runtime may be tried again. */
   onAgain: ((runtime: string) => void) | undefined
+  /** The same, when an exchange of the runtime is over at a replica that has refused one, so that there may be room for another. */
+  onRoom: ((runtime: string) => void) | undefined
 }
 
 class Instance<M extends RegisteredSession> {
@@ -95,6 +97,8 @@ interface RegistryOptions<H> {
   readonly onLive?: (runtime: string | undefined) => void
   /** Called when a replica that refused an exchange of the runtime may be tried again. */
   readonly onAgain?: (runtime: string) => void
+  /** Called when such a replica may have room for another exchange of the runtime. */
+  readonly onRoom?: (runtime: string) => void
   readonly record?: Recorder | undefined
 }
 
@@ -117,7 +121,10 @@ export class Registry<M extends RegisteredSession, H = never> {
     this.#random = options.random ?? Math.random
     const guard = logGuard(options.logger, 'telling the directory failed')
     this.#gone = guard((runtime: string, instance: string) => this.#directory.gone(runtime, instance))
-    if (options.hops !== undefined) options.hops.onAgain = options.onAgain
+    if (options.hops !== undefined) {
+      options.hops.onAgain = options.onAgain
+      options.hops.onRoom = options.onRoom
+    }
     const { hosts } = options
     options.directory.listen({
       changed: state => (isHost(state) ? hosts?.changed(state) : this.#apply(state)),

@@ -148,6 +148,7 @@ export class TunnelServer implements Server {
         hold.tryFew(runtime)
         this.#inbox?.wake(runtime)
       },
+      onRoom: runtime => hold.tryFew(runtime),
     })
     const carriers = new Carriers(this.#registry, hold)
     this.#inbox = keeping && this.#openInbox(keeping, carriers)

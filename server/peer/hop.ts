@@ -6,7 +6,8 @@ import type { PeerLink } from './link.ts'
 
 /** The creator of hops, which keeps track of them. */
 export interface HopOwner {
-  opened(): void
+  opened(link: PeerLink, state: RuntimeState): void
+  released(link: PeerLink, state: RuntimeState): void
   gave(hop: Hop, span: Span): void
   refused(link: PeerLink, state: RuntimeState): void
 }
@@ -58,7 +59,7 @@ export class Hop implements Carrier {
 
   open(): Stream {
     const stream = this.link.open()
-    this.#owner.opened()
+    this.#owner.opened(this.link, this.#state)
     return stream
   }
 
@@ -68,6 +69,7 @@ export class Hop implements Carrier {
 
   released(): void {
     this.link.exchanges--
+    this.#owner.released(this.link, this.#state)
   }
 }
 

@@ -84,6 +84,7 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
   readonly #cooldowns: Cooldowns
   readonly #timer: NodeJS.Timeout
   onAgain: ((runtime: string) => void) | undefined
+  onRoom: ((runtime: string) => void) | undefined
   /** Receives spans that clients return. Set by the server. */
   returned: ReturnedSpans | undefined
   #tls: PeerTls
@@ -103,7 +104,12 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     this.#tls = options.tls
     this.#budget = createBufferBudget(options.bufferBytes)
     this.#runtimeCeilings = new RuntimeCeilings(options.bufferBytesPerRuntime)
-    this.#cooldowns = new Cooldowns(this.#now, options.logger, runtime => this.onAgain?.(runtime))
+    this.#cooldowns = new Cooldowns(
+      this.#now,
+      options.logger,
+      runtime => this.onAgain?.(runtime),
+      runtime => this.onRoom?.(runtime),
+    )
     this.#listener = new PeerListener({
       replica: options.replica,
       tls: options.tls,
@@ -165,8 +171,13 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     return best && new Hop(this, best, state, instance)
   }
 
-  opened(): void {
+  opened({ name }: PeerLink, { runtime }: RuntimeState): void {
     this.#sent++
+    this.#cooldowns.opened(name, runtime)
+  }
+
+  released({ name }: PeerLink, { runtime }: RuntimeState): void {
+    this.#cooldowns.released(name, runtime)
   }
 
   gave(hop: Hop, span: Span): void {

@@ -1,5 +1,6 @@
-/** Size of each buffer in a pool: the largest frame that we send, with its header and some control frames. */
 import { Buffer } from 'node:buffer'
+
+/** Size of each buffer in a pool: the largest frame that we send, with its header and some control frames. */
 export const POOL_BUFFER_BYTES = 65 * 1024
 
 /** Reuses outgoing buffers, since a fresh one per write would keep the garbage collector busy. */

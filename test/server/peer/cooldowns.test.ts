@@ -4,13 +4,16 @@ import { Cooldowns } from '../../../server/peer/cooldowns.ts'
 
 let cooldowns: Cooldowns
 let over: string[]
+let room: string[]
 beforeEach(() => {
   vi.useFakeTimers()
   over = []
+  room = []
   cooldowns = new Cooldowns(
     () => performance.now(),
     noLogger,
     runtime => over.push(runtime),
+    runtime => room.push(runtime),
   )
 })
 afterEach(() => {
@@ -53,4 +56,27 @@ test('their number is bounded; the oldest ends early, and those who wait for it 
   expect([cooldowns.has('r1', 'runtime-0', 1), cooldowns.has('r1', 'runtime-1', 1)]).toEqual([false, true])
   await Promise.resolve()
   expect(over).toEqual(['runtime-0'])
+})
+
+test('one with exchanges of the runtime gets as many as it had when it refused, and those who wait are told of room', async () => {
+  for (let i = 0; i < 3; i++) cooldowns.opened('r1', 'demo')
+  cooldowns.opened('r1', 'other')
+  // The third one is refused.
+  cooldowns.released('r1', 'demo')
+  cooldowns.begin('r1', 'demo', 3)
+  await Promise.resolve()
+  expect([cooldowns.has('r1', 'demo', 3), room]).toEqual([true, []])
+  cooldowns.released('r1', 'other')
+  cooldowns.released('r1', 'demo')
+  await Promise.resolve()
+  expect([cooldowns.has('r1', 'demo', 3), room]).toEqual([false, ['demo']])
+  cooldowns.opened('r1', 'demo')
+  expect(cooldowns.has('r1', 'demo', 3)).toBe(true)
+  // That was too many.
+  cooldowns.released('r1', 'demo')
+  cooldowns.begin('r1', 'demo', 3)
+  await Promise.resolve()
+  expect([cooldowns.has('r1', 'demo', 3), room, over]).toEqual([true, ['demo'], []])
+  vi.advanceTimersByTime(250)
+  expect([cooldowns.has('r1', 'demo', 3), over]).toEqual([false, ['demo']])
 })

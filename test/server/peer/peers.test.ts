@@ -29,9 +29,9 @@ afterEach(async () => {
   await Promise.all(closing.splice(0).map(close => close()))
 })
 
-async function start(replica: string): Promise<Peers> {
+async function start(replica: string, now?: () => number): Promise<Peers> {
   const bytes = { bufferBytes: 1_000_000, bufferBytesPerRuntime: 1_000_000, maxWindowBytes: 1_000_000 }
-  const peers = new Peers({ replica, tls, leaseMs: LEASE_MS, logger: noLogger, pick: () => undefined, ...bytes })
+  const peers = new Peers({ replica, tls, leaseMs: LEASE_MS, logger: noLogger, now, pick: () => undefined, ...bytes })
   peers.listen({ heard() {}, reached() {}, changed() {}, states: () => [], find: () => undefined })
   await peers.bind({ host: '127.0.0.1', port: 0 }, undefined)
   closing.push(() => peers.close())
@@ -89,6 +89,34 @@ describe('a replica whose lease ended', () => {
     await until(() => other.calls() >= 16)
     expect([near.stats().known, other.calls() < 100]).toEqual([1, true])
   })
+})
+
+test('one that has no room gets another exchange when one of its own is over, without waiting for the cooldown', async () => {
+  // No cooldown ends.
+  const [near, far] = [await start('near', () => 0), await start('far')]
+  near.confirmed(0, [{ name: 'far', leftMs: LEASE_MS, address: far.address }])
+  await until(() => near.stats().connected === 1)
+  const room: string[] = []
+  near.onRoom = runtime => room.push(runtime)
+  const instances = new Map([['one', { epoch: 1, replicas: ['far'] }]])
+  const state: RuntimeState = { runtime: 'demo', epoch: 1, active: 'one', version: 1, instances, changedMs: 0 }
+  const pick = () => near.pick(state, 'one', undefined)
+  const open = () => {
+    const hop = pick()!
+    hop.open()
+    hop.exchanges++
+    return hop
+  }
+  const [first, second] = [open(), open()]
+  second.released()
+  second.refused()
+  await Promise.resolve()
+  expect([pick(), room]).toEqual([undefined, []])
+  first.released()
+  await Promise.resolve()
+  expect([pick() !== undefined, room]).toEqual([true, ['demo']])
+  open()
+  expect(pick()).toBe(undefined)
 })
 
 test("a replica at a predecessor's address keeps no connection to itself", async () => {
