@@ -37,8 +37,9 @@ import { describeSession } from './stats.ts'
  */
 const TOKEN_CHECK_MS = 1000
 const REVOCATION_CHECK_MS = 5000
-/** How long exchanges go on after the certificate of their session's client is needed anew. */
+/** How long exchanges go on once their client is to show its certificate anew, and the time between two clients: handshakes take time. */
 const RENEWAL_MS = 30_000
+const RENEWAL_PACE_MS = 20
 const POOLED_BUFFERS = 256
 /** Most instances of a runtime that are asked about their targets at once. */
 const MAX_INSTANCES = 16
@@ -300,13 +301,13 @@ export class Sessions {
     session.end('the token is revoked', CLOSE.refused)
   }
 
-  /** An authority was dropped, so the clients that showed a certificate have to show a valid one. */
+  /** An authority was dropped, so the clients that showed a certificate have to show a valid one, one after the other. */
   renewCertificates(): void {
-    const { drainSpreadMs } = this.#options.settings
+    let afterMs = 0
     for (const session of this.#all) {
-      const afterMs = Math.floor(Math.random() * drainSpreadMs)
-      if (session.thumbprint !== undefined)
-        session.drain("the authorities of clients' certificates have changed", afterMs, afterMs + RENEWAL_MS)
+      if (session.thumbprint === undefined) continue
+      session.drain("the authorities of clients' certificates have changed", afterMs, afterMs + RENEWAL_MS)
+      afterMs += RENEWAL_PACE_MS
     }
   }
 
