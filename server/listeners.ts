@@ -5,6 +5,7 @@ import { ignore, logGuard } from '../protocol/base/guard.ts'
 import { formatAddress } from '../protocol/base/host-port.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import type { Handler } from '../protocol/exchange.ts'
+import { patienceOf } from '../protocol/http/connection-set.ts'
 import { type ListenAddress, listenOn, stopListening } from '../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen, type TlsMaterial } from '../protocol/http/listener.ts'
 import { CertificateFolder } from './certificate-folder.ts'
@@ -164,6 +165,8 @@ export class Listeners {
     const { promise: closed, resolve } = Promise.withResolvers<void>()
     const onStop = async () => {
       if (this.#front !== undefined) await stopListening(this.#front, { fd: this.#settings.public?.fd })
+      // Requests may be on their way.
+      await this.#sniFront?.emptied(patienceOf(graceMs))
       this.control?.stop()
       resolve()
     }

@@ -6,6 +6,7 @@ import type { Socket } from 'node:net'
 import { ConnectionSlots } from '../protocol/base/connection-slots.ts'
 import { ignore } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { within } from './pause.ts'
 import { MAX_CLIENT_HELLO_BYTES, readServerName } from './socket/client-hello.ts'
 import { lookAtFirstBytes } from './socket/first-bytes.ts'
 
@@ -51,6 +52,11 @@ export class SniFront {
         else this.#options.edge(socket)
       },
     })
+  }
+
+  /** Resolves when all ClientHellos have arrived, at the latest after `ms`. */
+  emptied(ms: number): Promise<void> {
+    return within(ms, this.#pending.emptied())
   }
 
   /** Ends the connections whose ClientHello has not arrived. */

@@ -21,6 +21,7 @@ export class ConnectionSlots {
   /** Holders by network, in order of arrival. */
   readonly #networks = new Map<string, Set<SlotHolder>>()
   #size = 0
+  readonly #whenEmpty = new Set<() => void>()
 
   constructor(total: number, perNetwork = total) {
     this.#total = total
@@ -60,6 +61,16 @@ export class ConnectionSlots {
     if (holders?.delete(holder) !== true) return
     this.#size--
     if (holders.size === 0) this.#networks.delete(network)
+    if (this.#size === 0) for (const resolve of this.#whenEmpty) resolve()
+  }
+
+  /** Resolves once no slot is taken. */
+  async emptied(): Promise<void> {
+    if (this.#size === 0) return
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#whenEmpty.add(resolve)
+    await promise
+    this.#whenEmpty.delete(resolve)
   }
 
   #evict(holder: SlotHolder | undefined): boolean {

@@ -121,6 +121,31 @@ describe('one address for the edge and the control endpoint', () => {
     raw.destroy()
   })
 
+  test('a caller that connected before the server stops is answered, although its first bytes come later', async () => {
+    const accepted = vi.spyOn(SniFront.prototype, 'accept')
+    await startShared()
+    await dial(server, { handler: always('late') })
+    const { host, port } = server.publicAddress!
+    const before = accepted.mock.calls.length
+    const raw = connectTcp({ host, port })
+    await until(() => accepted.mock.calls.length === before + 1)
+    accepted.mockRestore()
+    const stopped = vi.spyOn(SniFront.prototype, 'emptied')
+    const closing = server.close({ graceMs: 60_000 })
+    await until(() => stopped.mock.calls.length === 1)
+    stopped.mockRestore()
+    const { authority } = await makeWorld()
+    const socket = connectTls({ socket: raw, ca: authority.certificate, servername: EDGE_NAME })
+    const text = new Promise<string>((resolve, reject) => {
+      socket.once('data', data => resolve(data.toString()))
+      raw.once('close', reject)
+    })
+    socket.write(`GET / HTTP/1.1\r\nhost: ${EDGE_NAME}\r\n\r\n`)
+    expect(await text).toMatch(/^HTTP\/1\.1 200 /)
+    socket.destroy()
+    await closing
+  })
+
   test('anything but TLS is closed', async () => {
     await startShared()
     const { host, port } = server.publicAddress!

@@ -59,3 +59,12 @@ test('one that leaves makes room, and leaving twice changes nothing', () => {
   expect([...places]).toHaveLength(1)
   expect(left).toEqual([])
 })
+
+test('whoever waits until no slot is taken is told when the last one is free', async () => {
+  const places = new ConnectionSlots(4)
+  await places.emptied()
+  const guests = ['a0', 'b0'].map(name => come(places, name, '192.0.2.1')!)
+  const both = Promise.all([places.emptied(), places.emptied()])
+  for (const guest of guests) places.delete(guest)
+  await both
+})
