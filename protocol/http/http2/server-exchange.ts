@@ -25,7 +25,7 @@ import { StreamReader, StreamWriter } from './stream-body.ts'
 const { NGHTTP2_NO_ERROR } = constants
 
 /** The most that frames and encoding add to the bytes of a head. */
-export const HEAD_OVERHEAD_BYTES = 4 * 1024
+const HEAD_OVERHEAD_BYTES = 4 * 1024
 /** The most overhead that frames a piece of a body: header and padding. */
 const FRAME_BYTES = 9 + 256
 
@@ -122,10 +122,9 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   /** Bytes on the wire that this exchange accounts for: its head, its body, and their framing. */
   get received(): number {
-    // Bytes that wait unread in the session, or are dropped with the stream, never reach the reader.
-    const { headBytes, http2WindowBytes } = this.#limits
-    const unread = this.request.bodyBytes === 0 && !this.request.upgrade ? 0 : 3 * http2WindowBytes
-    return headBytes + HEAD_OVERHEAD_BYTES + unread + this.#reader.bytes + this.#reader.frames * FRAME_BYTES
+    const { bodyBytes, upgrade } = this.request
+    const unread = unreadBytes(this.#limits, bodyBytes === 0 && !upgrade)
+    return unread + this.#reader.bytes + this.#reader.frames * FRAME_BYTES
   }
 
   // Request
@@ -457,6 +456,11 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     cancelStream(this.#stream)
     return Number.POSITIVE_INFINITY
   }
+}
+
+/** The most bytes of a request that no reader sees: its head, and what waits in the session or is dropped with the stream. */
+export function unreadBytes({ headBytes, http2WindowBytes }: HttpLimits, bodiless: boolean): number {
+  return headBytes + HEAD_OVERHEAD_BYTES + (bodiless ? 0 : 3 * http2WindowBytes)
 }
 
 function namesOf(fields: HeaderList): string[] {

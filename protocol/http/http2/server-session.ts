@@ -18,7 +18,7 @@ import { unreadRequest } from '../unread-request.ts'
 import { Faults } from './faults.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { breakStream } from './reset.ts'
-import { HEAD_OVERHEAD_BYTES, Http2ServerExchange, type Http2SessionContext } from './server-exchange.ts'
+import { Http2ServerExchange, type Http2SessionContext, unreadBytes } from './server-exchange.ts'
 import { SharedStrings } from './shared-strings.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
@@ -168,8 +168,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
   }
 
   #take(arrival: Arrival): void {
-    if (arrival.stream.closed) this.#dropped(arrival.stream)
-    else if (this.#context.unsentBytes > MAX_UNSENT_BYTES) this.#turnAway(arrival.stream)
+    if (arrival.stream.closed) this.#dropped(arrival)
+    else if (this.#context.unsentBytes > MAX_UNSENT_BYTES) this.#turnAway(arrival)
     else this.#begin(arrival)
   }
 
@@ -183,15 +183,15 @@ class Http2ServerSession implements ManagedConnection, Failing {
   }
 
   /** The request was not started and may be sent again (RFC 9113, section 8.7). */
-  #turnAway(stream: ServerHttp2Stream): void {
-    stream.close(NGHTTP2_REFUSED_STREAM)
-    this.#dropped(stream)
+  #turnAway(arrival: Arrival): void {
+    arrival.stream.close(NGHTTP2_REFUSED_STREAM)
+    this.#dropped(arrival)
   }
 
   /** The stream ended before its request was started. */
-  #dropped(stream: ServerHttp2Stream): void {
+  #dropped({ stream, ended }: Arrival): void {
     stream.resume()
-    if (!this.#closed) this.#ended(stream, this.#limits.headBytes + HEAD_OVERHEAD_BYTES)
+    if (!this.#closed) this.#ended(stream, unreadBytes(this.#limits, ended))
   }
 
   #begin(arrival: Arrival): void {

@@ -184,6 +184,22 @@ test('large heads within the limit are no flood', async () => {
   expect(goaway).toBeUndefined()
 })
 
+test('uploads that are cancelled at once are no flood', async () => {
+  const { handler, seen } = recorder(() => {})
+  const listener = await serve(handler)
+  const peer = await request(listener)
+  await until(() => seen.length === 1)
+  const upload = (id: number) => [
+    frame(TYPE.headers, END_HEADERS, id, head('POST')),
+    ...Array.from({ length: 4 }, () => frame(TYPE.data, 0, id, Buffer.alloc(15_000))),
+    frame(TYPE.reset, 0, id, uint32(8)),
+  ]
+  for (let id = 3; id < 40; id += 2) peer.send(Buffer.concat(upload(id)))
+  // Long enough for a check of the session's control bytes.
+  await new Promise(resolve => setTimeout(resolve, 2500))
+  expect([peer.ended, peer.closed, seen[0]!.aborted]).toEqual([false, false, undefined])
+})
+
 describe('an upstream that breaks off behind its answer', () => {
   test.each([
     ['the head of HEAD', 'HEAD', 200, '', 0],
