@@ -25,7 +25,7 @@ const LINK_LOCAL = /^(?:fe80:|169\.254\.)/i
 export class NetworkWatch {
   readonly #options: NetworkWatchOptions
   readonly #timer: NodeJS.Timeout
-  #addresses: ReadonlySet<string>
+  #addresses: ReadonlySet<string> = new Set()
   #lookedMs: number
 
   constructor(options: NetworkWatchOptions) {
@@ -65,8 +65,8 @@ export class NetworkWatch {
       const all = Object.values((this.#options.interfaces ?? networkInterfaces)()).flatMap(list => list ?? [])
       return new Set(all.map(({ address }) => address).filter(address => !LINK_LOCAL.test(address)))
     } catch {
-      // A sandbox may forbid this (AF_NETLINK). Then only sleep is noticed.
-      return new Set()
+      // A sandbox may forbid this (AF_NETLINK), or no file descriptor is left. Then only sleep is noticed.
+      return this.#addresses
     }
   }
 }
