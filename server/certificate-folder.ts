@@ -69,9 +69,9 @@ export class CertificateFolder {
     return entry?.context
   }
 
-  /** When the first of them expires, in ms since 1970. `undefined` if there are none. */
+  /** When the first of those in use expires, in ms since 1970. `undefined` if there are none. */
   get expiresAt(): number | undefined {
-    const ends = [...this.#found.entries.values()].map(({ expiresAt }) => expiresAt)
+    const ends = [...this.#byName.values()].map(({ expiresAt }) => expiresAt)
     return ends.length === 0 ? undefined : Math.min(...ends)
   }
 

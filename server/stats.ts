@@ -64,8 +64,8 @@ export interface ServerStats {
   /** Absent if there are no connections to other replicas. */
   readonly peers: PeerStats | undefined
   /**
-   * When each certificate in force expires, in ms since 1970: `public`, `control`, `peer`, and `hosts`, which is the first of the
-   * folder to expire.
+   * When each certificate in force expires, in ms since 1970: `public`, `control`, `peer`, and `hosts`, the first of those of the
+   * folder that are in use.
    */
   readonly certificates: Readonly<Record<string, number>>
   /** Hosts of runtimes' own. Absent if they are off. */

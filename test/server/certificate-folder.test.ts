@@ -1,6 +1,7 @@
 /** Certificates by server name, from a folder: over real TLS, with files that appear, change, break and disappear. */
+import { X509Certificate } from 'node:crypto'
 import { once } from 'node:events'
-import { mkdir, mkdtemp, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls'
@@ -149,11 +150,13 @@ test('C4 a folder that cannot be listed for a while keeps the pair that was in i
   await until(async () => (await shown('hooks.customer.example')).includes(DOMAIN))
 })
 
-test('of two certificates for one name, the one that expires later is shown', async () => {
+test('of two certificates for one name, the one that expires later is shown, and nobody is warned about the other', async () => {
   await put('a', ['hooks.customer.example', 'later.example'], 60)
   await put('b', ['hooks.customer.example'], 30)
   await start()
   expect(await shown('hooks.customer.example')).toContain('later.example')
+  const { validToDate } = new X509Certificate(await readFile(join(folder, 'a.crt')))
+  expect(server.stats().certificates.hosts).toBe(validToDate.getTime())
 })
 
 test('a server starts with a broken certificate and logs it; without the folder it does not start', async () => {
