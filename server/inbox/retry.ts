@@ -18,7 +18,7 @@ export interface Outcome {
 }
 
 /**
- * `offline`: nobody was there to deliver to, so it does not count as an attempt. `gone`: the receiver will never accept it.
+ * `offline`: nobody was there to deliver to, so it does not count as an attempt. `gone`: it will never be accepted.
  * `damaged`: what the store holds is unusable.
  */
 export type OutcomeKind = 'delivered' | 'refused' | 'gone' | 'failed' | 'offline' | 'damaged'
@@ -39,6 +39,11 @@ export const TESTS_MS = 10_000
 /** Statuses that say nothing about the message itself. */
 const PASSING: ReadonlySet<number> = new Set([408, 425, 429])
 const GONE: ReadonlySet<number> = new Set([410, 413])
+/** Our own error codes that mean that its sender may not send it. If it were retried, strangers could hold up a lane with forgeries. */
+const FORBIDDEN: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>([
+  'webhook-signature',
+  'caller-not-allowed',
+])
 /** Our own error codes that mean that the request never reached the receiver. */
 const NOT_TRIED: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>([
   'runtime-offline',
@@ -57,7 +62,7 @@ export function outcomeOf(status: number, code: ErrorCode | undefined, retryAfte
   if (status >= 200 && status < 300) return { kind: 'delivered', reason }
   if (NOT_TRIED.has(code)) return { kind: 'offline', reason }
   if (!isForSender(status)) return { kind: 'failed', reason, retryAfterMs }
-  return { kind: GONE.has(status) ? 'gone' : 'refused', reason }
+  return { kind: GONE.has(status) || FORBIDDEN.has(code) ? 'gone' : 'refused', reason }
 }
 
 /** What becomes of a message after an attempt. `random` is between 0 and 1. */

@@ -88,6 +88,9 @@ describe('what an answer means', () => {
     [503, 'overloaded', 'offline', false],
     [502, 'session-lost', 'failed', false],
     [404, 'no-route', 'refused', true],
+    [401, undefined, 'refused', true],
+    [401, 'webhook-signature', 'gone', true],
+    [403, 'caller-not-allowed', 'gone', true],
   ] as const)('%d %s: %s, for the sender: %s', (status, code, kind, forSender) => {
     expect(outcomeOf(status, code).kind).toBe(kind)
     expect(isForSender(status)).toBe(forSender)

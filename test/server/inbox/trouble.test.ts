@@ -16,7 +16,7 @@ import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../prot
 import { needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
 import { eventually, until } from '../../support/until.ts'
-import { answer, DOMAIN, dial, leave, token } from '../fixture.ts'
+import { answer, DOMAIN, dial, leave, reading, token } from '../fixture.ts'
 import { type Ground, makeGround, RULE } from './fixture.ts'
 
 let ground: Ground
@@ -324,6 +324,23 @@ test("a stranger's short webhooks leave half of a lane to others", async () => {
   for (let i = 0; i < 10; i++) stranger.push(await post('192.0.2.1'))
   expect(stranger).toEqual([...Array(6).fill(202), ...Array(4).fill(503)])
   expect(await post('192.0.2.2')).toBe(202)
+})
+
+test.each(['webhook-signature', 'caller-not-allowed'] as const)('%s: forgeries hold up no lane', async code => {
+  await startOffline()
+  for (const body of ['forged', 'forged', 'forged', 'good']) expect((await ground.post(body)).status).toBe(202)
+  await dial(ground.server, {
+    hello: { inbox: [RULE] },
+    handler: (_preamble, _request, response) =>
+      reading(response, body => {
+        const { status } = new SallyportError(code)
+        const isForged = String(body) === 'forged'
+        response.responseHead({ status: isForged ? status : 200, headers: ['sallyport-error', code], bodyBytes: 0 })
+        response.responseEnd([])
+      }),
+  })
+  await until(async () => (await ground.messages('delivered')).length === 1)
+  expect(await ground.messages('dead')).toMatchObject(Array(3).fill({ reason: `refused: ${code}` }))
 })
 
 test('webhooks that are still arriving take no room in a lane, and nobody queues behind them', async () => {
