@@ -4,7 +4,7 @@ import { defaultsOf, type LimitOptions, type Limits, type LimitValues } from '..
 const OFF = 'no limit'
 
 export const HTTP_LIMITS = {
-  headBytes: { kind: 'bytes', default: '16KiB', about: 'Most bytes of a head (decoded, for HTTP/2).' },
+  headBytes: { kind: 'bytes', default: '16KiB', most: '1GiB', about: 'Most bytes of a head (decoded, for HTTP/2).' },
   headFields: { kind: 'count', default: '100', about: 'Most fields of a head.' },
   uriBytes: { kind: 'bytes', default: '8KiB', about: 'Most bytes of the request target.' },
   headMs: {
@@ -58,7 +58,12 @@ export const HTTP_LIMITS = {
     default: '64KiB',
     about: 'Most bytes of one body that may wait for their receiver before we stop reading.',
   },
-  informational: { kind: 'count', default: '32', zero: 'none', about: 'Most informational responses of one exchange.' },
+  informational: {
+    kind: 'count',
+    default: '32',
+    zero: 'none',
+    about: 'Most informational responses of one exchange, without the 100.',
+  },
   expectMs: {
     kind: 'duration',
     default: '1s',

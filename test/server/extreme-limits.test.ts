@@ -1,4 +1,6 @@
 /** A server starts with any limit at either end of its range, and serves with all of them at their maximum. */
+import { once } from 'node:events'
+import { connect as connectHttp2 } from 'node:http2'
 import { afterEach, describe, expect, test } from 'vitest'
 import { connect, type Tunnel } from '../../client/index.ts'
 import { CLIENT_SESSION_LIMITS, CONNECT_LIMITS } from '../../client/limits.ts'
@@ -7,7 +9,7 @@ import { HTTP_LIMITS } from '../../protocol/http/limits.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, SERVER_LIMITS } from '../../server/limits.ts'
 import type { Server } from '../../server/server.ts'
 import { until } from '../support/until.ts'
-import { startServer, token } from './fixture.ts'
+import { HOST, startServer, token } from './fixture.ts'
 
 let server: Server | undefined
 let tunnel: Tunnel | undefined
@@ -48,6 +50,10 @@ test('all at their maximum', async () => {
   const body = 'x'.repeat(100_000)
   const answer = await server.fetch('demo', new Request('https://demo.invalid/', { method: 'POST', body }))
   expect([answer.status, await answer.text()]).toEqual([200, body])
+  const session = connectHttp2(`http://127.0.0.1:${server.publicAddress!.port}`)
+  const [headers] = await once(session.request({ ':authority': HOST, ':method': 'HEAD' }), 'response')
+  expect(headers[':status']).toBe(200)
+  session.destroy()
 })
 
 describe.each(['least', 'most'] as const)('one limit alone at its %s', end => {

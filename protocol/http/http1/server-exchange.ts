@@ -65,11 +65,10 @@ export class ServerExchange implements ResponseSink, BodyOwner {
 
   responseInformational(status: number, headers: HeaderList): void {
     if (this.ended || this.headSent || this.asked.http10 || status < 100 || status > 199 || status === 101) return
-    if (++this.#informational > this.#maxInformational) return
     if (status === 100) {
       if (!this.awaitsContinue) return
       this.awaitsContinue = false
-    }
+    } else if (++this.#informational > this.#maxInformational) return
     try {
       this.#wire.text(`${statusLine(status)}${fieldLines(headers, FRAMING.forbidden, 0)}\r\n\r\n`)
     } catch (error) {

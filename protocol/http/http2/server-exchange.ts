@@ -195,11 +195,10 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   responseInformational(status: number, headers: HeaderList): void {
     if (this.#headSent || this.#mute) return
     if (status < 100 || status > 199 || status === 101) return
-    if (++this.#informational > this.#limits.informational) return
     if (status === 100) {
       if (!this.#awaitsContinue) return
       this.#awaitsContinue = false
-    }
+    } else if (++this.#informational > this.#limits.informational) return
     try {
       this.#stream.additionalHeaders(asObject(outgoingBlock([':status', String(status)], headers)))
     } catch (error) {

@@ -402,12 +402,15 @@ describe('E8: expectations', () => {
     expect(await caller.saying('ok')).not.toContain('close')
   })
 
-  test('if the upstream says nothing, a 100 is sent for it', async () => {
-    const { handler } = recorder(() => {})
-    const { caller } = await serve(handler, { expectMs: 20 })
-    caller.send(post)
-    expect(await caller.saying('\r\n\r\n')).toBe('HTTP/1.1 100 Continue\r\n\r\n')
-  })
+  test.each([32, 0])(
+    'if the upstream says nothing, a 100 is sent for it, even if it may say %d',
+    async informational => {
+      const { handler } = recorder(() => {})
+      const { caller } = await serve(handler, { expectMs: 20, informational })
+      caller.send(post)
+      expect(await caller.saying('\r\n\r\n')).toBe('HTTP/1.1 100 Continue\r\n\r\n')
+    },
+  )
 
   test('after a final answer the body is not requested, and the connection closes', async () => {
     const { handler } = recorder(({ response }) => response.responseAbort(new SallyportError('caller-not-allowed')))
