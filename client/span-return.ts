@@ -93,12 +93,15 @@ export class SpanReturn implements Tracer {
   }
 }
 
+/** The kinds that a server reads. It ends a session that sends another, and an embedder's layer may give its spans any. */
+const KINDS: ReadonlySet<SpanKind> = new Set(['internal', 'server', 'client'])
+
 /** Times are microseconds since the request arrived here, because neither end trusts the clock of the other. */
 function returned(span: FinishedSpan, fromMs: number): ReturnedSpan {
   const { spanId, parentId, name, kind, startMs, endMs, attributes, failed } = span
   const kept = Object.entries(attributes).filter(([name, value]) => isReturned(name, value))
   return {
-    ...{ id: spanId, parent: parentId!, name: plain(name), kind },
+    ...{ id: spanId, parent: parentId!, name: plain(name) || 'unnamed', kind: KINDS.has(kind) ? kind : 'internal' },
     at: micros(startMs - fromMs),
     took: micros(endMs - startMs),
     attributes: Object.fromEntries(

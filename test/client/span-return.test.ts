@@ -64,6 +64,20 @@ test('only what the edge cannot know is sent, and nothing that a caller chose br
   expect(sent!.name).toMatch(/^GET \/\?\?\?x{248}$/)
 })
 
+test('a span of an embedder without a name, or of a kind that a server does not read, does not break the session', () => {
+  const { tracer, requests } = start()
+  const whole = tracer.start('GET', 'server', PARENT)
+  whole.child('', 'producer').end()
+  whole.child('take', 'consumer').end()
+  whole.end()
+  vi.advanceTimersByTime(1000)
+  expect(requests()[0]!.spans.map(({ name, kind }) => [name, kind])).toEqual([
+    ['unnamed', 'internal'],
+    ['take', 'internal'],
+    ['GET', 'server'],
+  ])
+})
+
 describe('bounds', () => {
   const traceRequest = (tracer: SpanReturn, parts = 0) => {
     const whole = tracer.start('GET', 'server', PARENT)
