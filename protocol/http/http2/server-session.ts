@@ -37,6 +37,9 @@ const REQUESTS_PER_TURN = 16
 /** While the caller has not taken this much of cheap answers, no request is started. */
 const MAX_UNSENT_BYTES = 192 * 1024
 
+/** How long requests that are on their way may take to arrive after too many resets. */
+const PATIENCE_MS = 2000
+
 /** A stream without an exchange so far. */
 interface Arrival {
   readonly stream: ServerHttp2Stream
@@ -65,8 +68,11 @@ class Http2ServerSession implements ManagedConnection, Failing {
   readonly #arrivals: Arrival[] = []
   readonly #context: Http2SessionContext
   readonly #watch: DeadlineWatch
-  /** Counts streams that ended before their response, and frames that ask for an answer. */
+  /** Counts streams that ended before their response. Those beyond count once more, after a warning. */
   readonly #resets: TokenBucket
+  readonly #lateResets: TokenBucket
+  #isWarned = false
+  /** Counts frames that ask for an answer. */
   readonly #answers: TokenBucket
   readonly #socket: Socket | TLSSocket
   #idleSince = performance.now()
@@ -98,8 +104,10 @@ class Http2ServerSession implements ManagedConnection, Failing {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
     }
-    this.#resets = new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
-    this.#answers = new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
+    const bucket = () => new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
+    this.#resets = bucket()
+    this.#lateResets = bucket()
+    this.#answers = bucket()
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
     socket.setNoDelay(true)
     // A caller that closes its half of the connection no longer wants the session, whatever still waits for it.
@@ -233,11 +241,17 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#ended(stream, exchange.received)
   }
 
-  /** A proxy's session carries requests of many callers. One that cancels too many must not end those of others. */
+  /**
+   * A session may be a proxy's, with requests of many callers. One who cancels too many must not end those of others: they are
+   * completed, and so are those that are on their way.
+   */
   #ended(stream: ServerHttp2Stream, received: number): void {
     this.#accounted += received
     const reset = stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR
-    if (reset && !this.#resets.take()) this.close()
+    if (!reset || this.#resets.take()) return
+    if (!this.#isWarned) this.close(PATIENCE_MS)
+    this.#isWarned = true
+    if (!this.#lateResets.take()) this.close()
   }
 
   /** Answers a request that must not be forwarded. */
