@@ -6,23 +6,28 @@ import { getHeader } from '../../protocol/http/headers.ts'
 /** Senders that retry by themselves do so within this time. */
 const REPEATED_MS = 10 * 60_000
 
-/** Fields in which senders identify a delivery. Retries have the same value. */
-const ID_FIELDS: readonly (readonly [name: string, dedupeMs: number])[] = [
+/**
+ * Fields in which senders identify a delivery, and sign its body. Retries have the same values. Once the secret was changed, they are signed
+ * differently, and the earlier one may be refused for its signature.
+ */
+const ID_FIELDS: readonly (readonly [name: string, dedupeMs: number, signature?: string])[] = [
   // GitHub never retries by itself. A second one comes from a person who wants it delivered.
-  ['x-github-delivery', 0],
-  ['x-forgejo-delivery', 0],
-  ['x-gitea-delivery', 0],
+  ['x-github-delivery', 0, 'x-hub-signature-256'],
+  ['x-forgejo-delivery', 0, 'x-forgejo-signature'],
+  ['x-gitea-delivery', 0, 'x-gitea-signature'],
+  // Signatures of these cover the time, so each retry has another one.
   ['webhook-id', REPEATED_MS],
   ['svix-id', REPEATED_MS],
-  ['idempotency-key', REPEATED_MS],
-  ['x-request-uuid', REPEATED_MS],
+  ['idempotency-key', REPEATED_MS, 'x-gitlab-token'],
+  ['x-request-uuid', REPEATED_MS, 'x-hub-signature'],
 ]
 
 /** The sender's id, and how long after the delivery duplicates are still recognised. `undefined` if there is no id. */
 export function senderId(headers: HeaderList): { readonly id: string; readonly dedupeMs: number } | undefined {
-  for (const [name, dedupeMs] of ID_FIELDS) {
+  for (const [name, dedupeMs, signature = ''] of ID_FIELDS) {
     const value = getHeader(headers, name)
-    if (value !== undefined && value !== '') return { id: `${name}:${value}`, dedupeMs }
+    if (value !== undefined && value !== '')
+      return { id: `${name}:${value} ${getHeader(headers, signature) ?? ''}`, dedupeMs }
   }
   return undefined
 }
