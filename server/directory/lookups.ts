@@ -10,7 +10,7 @@ type Found = RuntimeState | 'unknown' | undefined
 interface LookupOwner {
   /** Whether the store can be asked. */
   isOpen(): boolean
-  /** Asks the store, and learns its answer. Rejects if the link breaks. */
+  /** Asks the store, and learns its answer. Rejects if it cannot say. */
   look(runtime: string): Promise<void>
   /** What may be acted on now. */
   find(runtime: string): Found
@@ -58,7 +58,7 @@ export class Lookups {
     try {
       if (owner.isOpen()) await owner.look(runtime)
     } catch {
-      // The link broke. We go on with what is known.
+      // The link broke, or the store may have forgotten it. We go on with what is known.
     }
     const isMiss = owner.find(runtime) === 'unknown' && (await this.#isNowhere(runtime))
     if (owner.find(runtime) === 'unknown') await this.later()

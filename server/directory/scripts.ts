@@ -62,8 +62,8 @@ end
 `
 
 /**
- * Reads or changes one runtime's record by the rules of `record.ts`, publishes it if it changed, and returns it, or nothing if there
- * is none.
+ * Reads or changes one runtime's record by the rules of `record.ts`, publishes it if it changed, and returns it. Returns nothing if there
+ * is none, or an empty text if a young directory is asked, which may have forgotten it.
  *
  * KEYS: the record, the replicas. ARGV: enter, leave or look; runtime, instance, replica; epoch presented, epoch seen and
  * who held it; leaseMs, how long records are kept with and without live sessions, the most instances; channel.
@@ -113,7 +113,7 @@ for i = 1, #stored, 2 do
 end
 local stamp = now * 1000 + time[2] % 1000
 if version > stamp + 1000000000 then version = 0 end
-if operation ~= 'enter' and #stored == 0 then return false end
+if operation ~= 'enter' and #stored == 0 then return operation == 'look' and young and '' end
 
 local function grant(name)
   if young then return end

@@ -161,10 +161,11 @@ export class SharedDirectory implements Directory {
   async #look(runtime: string): Promise<void> {
     this.#known.expect(runtime)
     const before = this.#known.last(runtime)
+    // Rejects if a young store does not know the runtime. Whether it is young is not known here before the next renewal.
     const state = await this.#change('look', runtime, '', 0)
     // Somebody may have come while the answer was on its way.
     const isLatest = before === this.#known.last(runtime)
-    if (state === undefined && isLatest && !this.young) this.#known.missing(runtime)
+    if (state === undefined && isLatest) this.#known.missing(runtime)
   }
 
   /**

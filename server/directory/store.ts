@@ -37,7 +37,8 @@ export interface StoreListener {
 export interface StoreLink {
   /**
    * Changes a runtime's record atomically, by the rules of `record.ts`, and notifies all replicas if that changed anything. Resolves to
-   * the runtime's state, for `parseRuntimeState`, or to `null` if there is no record.
+   * the runtime's state, for `parseRuntimeState`, or to `null` if there is no record. If a young store is asked (`look`), and may have
+   * forgotten the record, to an empty text.
    */
   change(change: DirectoryChange): Promise<string | null>
   /**

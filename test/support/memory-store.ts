@@ -84,13 +84,13 @@ export class MemoryStore {
   #change({ replica, leaseMs }: StoreMember, change: DirectoryChange): string | null {
     const { operation, runtime } = change
     const known = this.#records.get(runtime)
-    if (known === undefined && operation !== 'enter') return null
-    const record = known ?? newRecord()
-    this.#records.set(runtime, record)
-    const before = shapeOf(record)
     const nowMs = this.#now(leaseMs)
     const isAlive = (name: string) => (this.#leases.get(name)?.endsMs ?? Number.NEGATIVE_INFINITY) >= nowMs
     const young = nowMs - (this.#bornMs ?? nowMs) < leaseMs
+    if (known === undefined && operation !== 'enter') return operation === 'look' && young ? '' : null
+    const record = known ?? newRecord()
+    this.#records.set(runtime, record)
+    const before = shapeOf(record)
     applyChange(record, change, replica, isAlive, { nowMs, leaseMs, young })
     const isChanged = known === undefined || shapeOf(record) !== before
     if (isChanged) record.version = ++this.#latest

@@ -388,6 +388,13 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     expect([left > 0, left <= 86_400_000]).toEqual([true, true])
   })
 
+  test('emptied between two renewals: who asks for a runtime just then does not take it for unknown', async () => {
+    const [a, b] = [await open('a'), await open('b')]
+    await a.join('one')
+    await redis.command('FLUSHALL')
+    expect(await b.directory.refresh('demo')).toBeDefined()
+  })
+
   test('a replica that closes is gone at once', async () => {
     const [a, b] = [await open('a'), await open('b')]
     await a.until(() => a.directory.stats().replicas === 2)
