@@ -257,6 +257,8 @@ function stepOf(error: unknown, seen: ReadonlyMap<Step, Probe>): Step {
       return 'proxy'
     case 'network':
     case 'timeout':
+      // With TLS 1.3, a server that wants a client certificate says so only once the client counts the handshake as done.
+      if (failure.phase === 'upgrade' && 'code' in failure && failure.code?.startsWith('ERR_SSL_')) return 'tls'
       return failure.phase === 'connect' && !seen.has('name') ? 'name' : STEP_OF[failure.phase]
     default:
       return seen.has('name') ? 'tcp' : 'name'

@@ -366,6 +366,13 @@ describe('check client', () => {
     expect(found.of('round-trip')[0]!.found).toBe(`the server ended the connection (${code})`)
   })
 
+  test('a server that wants a client certificate', async () => {
+    const strict = createHttps({ ...certificate, ca: certificate.cert, requestCert: true, rejectUnauthorized: true })
+    const found = await client(`wss://127.0.0.1:${await serve(strict)}`)
+    expectFailed(found, 'tls')
+    expect(found.of('tls')[0]!.found).toContain('wants a client certificate: give --tls.cert and --tls.key')
+  })
+
   test.each([
     ['the server itself', { requestId: '9b1' }, 'authentication'],
     ['something in front of it', {}, 'upgrade'],
