@@ -33,7 +33,8 @@ function derived(
   port: number | undefined,
   runtime: string,
 ): string | undefined {
-  if (options === undefined || domain === undefined || port === undefined) return undefined
+  // 0 becomes a port when it listens.
+  if (options === undefined || domain === undefined || port === undefined || port === 0) return undefined
   // A proxy in front terminates TLS.
   if (options.plaintext === true) return `https://${runtime}.${domain}`
   const [scheme, usual] = options.tls === undefined ? ['http', 80] : ['https', 443]
