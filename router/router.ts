@@ -74,7 +74,7 @@ export interface Router extends AsyncDisposable {
   /**
    * Serves requests of `httpServer` before its own listeners see them. With `serves`, the router takes only requests for hosts
    * that it accepts, and the server keeps the rest. Without it, the router takes all. A pipeline is answered up to the first request of
-   * ours that would have to wait, and then the connection ends. Returns a function that detaches the router.
+   * ours that has to wait, and then the connection ends. Returns a function that detaches the router.
    *
    * @example
    * const server = http.createServer()

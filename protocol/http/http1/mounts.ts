@@ -4,6 +4,7 @@
  */
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import { keepProbing } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
@@ -42,15 +43,27 @@ export function addMount(server: HttpServer, mounted: Mounted): () => void {
   return () => mounts.delete(mounted)
 }
 
+/** A caller may have all of an answer a little before it has ended, and then send its next request. */
+const MOMENT_MS = 1000
+
 /**
- * Ends the connection in place of a response that has to wait for another. Node emits all requests of a pipeline at once, so one
- * connection could otherwise begin any number of exchanges. The caller repeats what was not answered (RFC 9112, section 9.3.2).
+ * Begins a request when its response is the next to be sent. Node emits all requests of a pipeline at once, so one connection could
+ * otherwise begin any number of exchanges. If that takes longer, the connection ends in place of the answer, and the caller has to repeat
+ * the request (RFC 9112, section 9.3.2).
  */
-function endBefore(request: IncomingMessage, response: ServerResponse): void {
+function atTurn(request: IncomingMessage, response: ServerResponse, begin: () => void): void {
   const { socket } = request
-  ignoreRest(socket)
-  response.once('socket', () => socket.destroySoon())
-  request.resume()
+  let next = begin
+  const wait = setTimeout(() => {
+    next = () => socket.destroySoon()
+    // While its body is not read, Node would not notice a caller that leaves.
+    request.resume()
+  }, MOMENT_MS).unref()
+  response.once('socket', () => {
+    clearTimeout(wait)
+    // Node sends a 100 first.
+    process.nextTick(() => socket.destroyed || next())
+  })
 }
 
 /**
@@ -132,21 +145,24 @@ class Mounts {
 
   #onRequest(event: Event, request: IncomingMessage, response: ServerResponse): unknown {
     const one = this.#serving(request)
-    if (one !== undefined && response.socket === null) return endBefore(request, response)
-    if (request.headers.upgrade !== undefined && this.#mounted.some(mounted => mounted.upgrades(request))) {
-      // Node discards what it has read behind an offer that is refused, so the next request could begin in the middle of another.
+    const waits = one !== undefined && response.socket === null
+    // Node discards what it has read behind an offer that is refused, so the next request could begin in the middle of another.
+    if (waits || (request.headers.upgrade !== undefined && this.#mounted.some(each => each.upgrades(request)))) {
       response.shouldKeepAlive = false
       ignoreRest(request.socket)
     }
     if (one === undefined) return this.#pass(event, request, response)
     this.#probe(request.socket)
-    try {
-      if (event === 'checkContinue') response.writeContinue()
-      return one.request(request, response)
-    } catch (error) {
-      response.destroy()
-      return one.failed(error)
+    const begin = () => {
+      try {
+        if (event === 'checkContinue') response.writeContinue()
+        one.request(request, response)
+      } catch (error) {
+        response.destroy()
+        one.failed(error)
+      }
     }
+    return waits ? atTurn(request, response, begin) : begin()
   }
 
   #probe(socket: Duplex): void {

@@ -289,15 +289,33 @@ describe('the requests of a pipeline', () => {
     response!.responseEnd([])
   }
 
-  test('E15: do not begin while another is being answered, and the connection ends in their place', async () => {
+  test('E15: do not begin while another is being answered, and the connection ends with the first that waited', async () => {
     const { caller, seen, responses, heard } = await send(get('/1') + post('/2', 100_000) + get('/3'))
-    answer(responses[0])
-    await once(caller, 'close')
-    expect(heard().match(/\r\n\r\nabc/g)).toHaveLength(1)
     expect(seen).toEqual(['/1', '/1 whole'])
+    answer(responses[0])
+    await eventually(() => expect(seen.slice(2)).toEqual(['/2', '/2 whole']))
+    answer(responses[1])
+    await once(caller, 'close')
+    expect(heard()).toMatch(/^HTTP[\s\S]+\r\n\r\nabcHTTP[\s\S]+connection: close[\s\S]*\r\n\r\nabc$/i)
+    expect(seen).toHaveLength(4)
   })
 
-  test.each(['TCP', 'TLS'])('E15: that wait take nothing, however many they are, over %s', async over => {
+  test.each(['TCP', 'TLS'])('begin although an answer that their caller has read has not ended, over %s', async over => {
+    const secrets = over === 'TLS' ? await makeSecrets() : undefined
+    const { caller, accepted, responses, heard } = await send(get('/1'), secrets)
+    responses[0]!.responseHead({ status: 200, headers: [], bodyBytes: ABC.length })
+    responses[0]!.responseData(ABC)
+    await eventually(() => expect(heard()).toMatch(/abc$/))
+    caller.write(post('/2', 3))
+    await eventually(() => expect(accepted.bytesRead).toBe(get('/1').length + post('/2', 3).length))
+    responses[0]!.responseEnd([])
+    await eventually(() => expect(responses).toHaveLength(2))
+    answer(responses[1])
+    await once(caller, 'close')
+    expect(heard().match(/\r\n\r\nabc/g)).toHaveLength(2)
+  })
+
+  test.each(['TCP', 'TLS'])('E15: that wait for long take nothing, however many they are, over %s', async over => {
     const secrets = over === 'TLS' ? await makeSecrets() : undefined
     let made = 0
     class Counted<R extends IncomingMessage> extends ServerResponse<R> {
@@ -307,7 +325,7 @@ describe('the requests of a pipeline', () => {
       }
     }
     const { caller, accepted, responses, heard } = await send(get('/1'), secrets, { ServerResponse: Counted })
-    const rest = get('/2').repeat(5000) + post('/3', 1_000_000) + get('/4')
+    const rest = post('/2', 1_000_000) + get('/3').repeat(5000) + post('/4', 1_000_000)
     await new Promise(resolve => caller.write(rest, resolve))
     await eventually(() => expect(accepted.bytesRead).toBeGreaterThan(rest.length))
     answer(responses[0])
@@ -338,8 +356,8 @@ describe('the requests of a pipeline', () => {
       one('ours', '/1') + one('theirs', '/2') + one('theirs', '/3') + one('ours', '/4') + one('theirs', '/5'),
     )
     await once(caller, 'close')
-    expect(heard.match(/\r\n\r\n(?:abc|p+)/g)?.map(body => body.length - 4)).toEqual([3, page.length, page.length])
-    expect(seen).toEqual(['/1'])
+    expect(heard.match(/\r\n\r\n(?:abc|p+)/g)?.map(body => body.length - 4)).toEqual([3, page.length, page.length, 3])
+    expect(seen).toEqual(['/1', '/4'])
   })
 
   test.each([
@@ -352,23 +370,30 @@ describe('the requests of a pipeline', () => {
       `${get('/1')}${get('/1')}${method} HTTP/1.1\r\nHost: a\r\n${fields}\r\nabc${get('/3')}`,
     )
     answer(responses[0])
+    await eventually(() => expect(responses).toHaveLength(2))
+    answer(responses[1])
     await once(caller, 'close')
-    expect(heard().match(/HTTP\/1.1 /g)).toHaveLength(1)
-    expect(seen).toEqual(['/1', '/1 whole'])
+    expect(heard().match(/HTTP\/1.1 /g)).toHaveLength(2)
+    expect(seen).toEqual(['/1', '/1 whole', '/1', '/1 whole'])
   })
 
   test.each([
-    ['behind another, over TCP', get('/1') + get('/2'), undefined],
-    ['behind another, over TLS', get('/1') + get('/2'), makeSecrets],
+    ['behind one that waited, over TCP', get('/1') + get('/2'), undefined],
+    ['behind one that waited, over TLS', get('/1') + get('/2'), makeSecrets],
     ['behind an upgrade offer', get('/1').replace('Host', 'Connection: upgrade\r\nUpgrade: h2c\r\nHost'), undefined],
   ])('%s: are discarded until their caller has read the answer before them', async (_, text, secrets) => {
     const { caller, accepted, responses, heard } = await send(text, await secrets?.())
+    if (text.includes('/2')) {
+      answer(responses[0])
+      await eventually(() => expect(responses).toHaveLength(2))
+    }
     // More than the caller's kernel takes, and less than ours.
     const body = Buffer.alloc(300_000)
     caller.pause()
-    responses[0]!.responseHead({ status: 200, headers: [], bodyBytes: body.length })
-    responses[0]!.responseData(body)
-    responses[0]!.responseEnd([])
+    const last = responses.at(-1)!
+    last.responseHead({ status: 200, headers: [], bodyBytes: body.length })
+    last.responseData(body)
+    last.responseEnd([])
     await once(accepted, 'finish')
     await new Promise(resolve => caller.write(get('/3'), resolve))
     caller.resume()
