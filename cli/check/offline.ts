@@ -18,10 +18,12 @@ export async function filesWithRoutes(config: ClientConfig | RouterConfig): Prom
 }
 
 export async function serverFiles(config: ServerConfig): Promise<Probe[]> {
-  const { 'control.host': host, domain = [], 'public.tls.folder': folder } = config
+  const { 'control.host': host, domain = [], 'public.tls.folder': folder, 'control.tls.cert': control } = config
+  const hosts = host === undefined ? [] : [host]
   const names = {
-    'public.tls.cert': domain.map(name => `*.${name}`),
-    'control.tls.cert': host === undefined ? [] : [host],
+    // Without a certificate of its own, the control endpoint has this one.
+    'public.tls.cert': [...domain.map(name => `*.${name}`), ...(control === undefined ? hosts : [])],
+    'control.tls.cert': hosts,
     'peer.tls.cert': [PEER_NAME],
   }
   const pairs = folder === undefined ? [] : (await findPairs(folder)).pairs

@@ -520,6 +520,13 @@ describe('check server and router', () => {
     const other = await server({ domain: 'tunnels.example.com' })
     expect(other.of('certificate').map(({ status }) => status)).toEqual(['fail', 'ok'])
     expect(other.of('certificate')[0]!.hint).toContain('*.tunnels.example.com')
+    // Without a certificate of its own, the control endpoint has that of callers.
+    const shared = { domain: 'tunnels.localhost', 'auth.jwks.file': file('jwks.json'), 'public.listen': '127.0.0.1:0' }
+    const pair = { 'public.tls.cert': file('server.pem'), 'public.tls.key': file('server-key.pem') }
+    const named = await check('server', ...words({ ...shared, ...pair, 'control.host': 'connect.example.com' }))
+    expect(named.of('certificate')).toMatchObject([
+      { status: 'fail', hint: 'Get one that is also for connect.example.com.' },
+    ])
     const taken = await server({ 'control.listen': `127.0.0.1:${port}` })
     expect(taken.of('listen').map(({ status }) => status)).toEqual(['ok', 'warn'])
     writeFileSync(file('bad.json'), '{}')
