@@ -23,7 +23,6 @@ import { SharedStrings } from './shared-strings.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
 
-const MAX_STREAM_ID = 2 ** 31 - 1
 /** For each KB that we send, a caller may send a window update of 13 bytes for the connection and another for the stream. */
 const WINDOW_SHARE = 40
 /** For each piece of an answer, however small, a caller may send a ping of 17 bytes and two window updates of 13. */
@@ -36,9 +35,6 @@ const RECEIVED_HEAD_FACTOR = 2
 const REQUESTS_PER_TURN = 16
 /** While the caller has not taken this much of cheap answers, no request is started. */
 const MAX_UNSENT_BYTES = 192 * 1024
-
-/** How long requests that are on their way may take to arrive after too many resets. */
-const PATIENCE_MS = 2000
 
 /** A stream without an exchange so far. */
 interface Arrival {
@@ -68,11 +64,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
   readonly #arrivals: Arrival[] = []
   readonly #context: Http2SessionContext
   readonly #watch: DeadlineWatch
-  /** Counts streams that ended before their response. Those beyond count once more, after a warning. */
+  /** Counts streams that ended before their response, and frames that ask for an answer. */
   readonly #resets: TokenBucket
-  readonly #lateResets: TokenBucket
-  #isWarned = false
-  /** Counts frames that ask for an answer. */
   readonly #answers: TokenBucket
   readonly #socket: Socket | TLSSocket
   #idleSince = performance.now()
@@ -91,7 +84,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
   #closed = false
   /** A request has arrived. */
   #used = false
-  /** The session announces its end with the next request. */
+  /** The session ends with its first requests. */
   #leaving = false
 
   constructor(socket: Socket | TLSSocket, options: Http2ServerOptions) {
@@ -104,10 +97,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
     }
-    const bucket = () => new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
-    this.#resets = bucket()
-    this.#lateResets = bucket()
-    this.#answers = bucket()
+    this.#resets = new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
+    this.#answers = new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
     socket.setNoDelay(true)
     // A caller that closes its half of the connection no longer wants the session, whatever still waits for it.
@@ -147,7 +138,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
   /** A request starts once everything that was read has been handled. So a stream that was reset in the same read costs no exchange. */
   #onStream(stream: ServerHttp2Stream, flags: number, raw: string[]): void {
     this.#used = true
-    if (this.#leaving) this.#tellLeaving()
+    if (this.#leaving) setImmediate(Http2ServerSession.#closeDue, this)
     const ended = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
     const arrival: Arrival = { stream, ended, raw, trailers: undefined, exchange: undefined }
     stream.on('error', ignore)
@@ -241,17 +232,11 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#ended(stream, exchange.received)
   }
 
-  /**
-   * A session may be a proxy's, with requests of many callers. One who cancels too many must not end those of others: they are
-   * completed, and so are those that are on their way.
-   */
+  /** A proxy's session carries requests of many callers. One that cancels too many must not end those of others. */
   #ended(stream: ServerHttp2Stream, received: number): void {
     this.#accounted += received
     const reset = stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR
-    if (!reset || this.#resets.take()) return
-    if (!this.#isWarned) this.close(PATIENCE_MS)
-    this.#isWarned = true
-    if (!this.#lateResets.take()) this.close()
+    if (reset && !this.#resets.take()) this.close()
   }
 
   /** Answers a request that must not be forwarded. */
@@ -297,23 +282,15 @@ class Http2ServerSession implements ManagedConnection, Failing {
   }
 
   /**
-   * The first go-away says that the session ends, and a later one which streams were accepted (RFC 9113, section 6.8). A caller that
-   * has just connected may send its request first, since many do not reconnect if they could send nothing.
+   * nghttp2 begins no request after a go-away, whatever it says. So the only one says which requests were begun, and callers can send
+   * the others again at once. A caller that has just connected may send its request first, since many do not reconnect if they could
+   * send nothing.
    */
   close(patienceMs = 0): void {
     if (this.#session.destroyed) return
-    if (patienceMs === 0) {
-      this.#session.close()
-      return
-    }
-    if (this.#used) this.#tellLeaving()
-    else this.#leaving = true
-    setTimeout(Http2ServerSession.#closeDue, patienceMs, this).unref()
-  }
-
-  #tellLeaving(): void {
-    this.#leaving = false
-    this.#session.goaway(NGHTTP2_NO_ERROR, MAX_STREAM_ID)
+    this.#leaving = patienceMs > 0 && !this.#used
+    if (this.#leaving) setTimeout(Http2ServerSession.#closeDue, patienceMs, this).unref()
+    else this.#session.close()
   }
 
   destroy(): void {

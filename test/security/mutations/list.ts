@@ -328,7 +328,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'resets are counted',
     edits: [
-      ['protocol/http/http2/server-session.ts', 'if (!reset || this.#resets.take()) return', ''],
+      ['protocol/http/http2/server-session.ts', 'if (reset && !this.#resets.take()) this.close()', ''],
       [
         'protocol/http/http2/server-session.ts',
         'streamResetBurst: 2 * limits.http2ResetBurst,',

@@ -424,14 +424,14 @@ describe('H4: what must not be forwarded', () => {
 })
 
 describe('ends', () => {
-  test('a graceful close: GOAWAY, and what is in progress ends', async () => {
+  test('a graceful close: GOAWAY says at once what is in progress, and that ends', async () => {
     const { handler, seen } = recorder(() => {})
     const { session, listener } = await serve(handler)
     const result = answer(ask(session, {}))
     await until(() => seen.length === 1)
     const goaway = once(session, 'goaway')
     const closed = listener.close({ graceMs: 10_000 })
-    await goaway
+    expect((await goaway).slice(0, 2)).toEqual([0, 1])
     ok(seen[0]!.response)
     expect(await result).toMatchObject({ status: 200, body: 'ok' })
     await closed
@@ -446,7 +446,7 @@ describe('ends', () => {
     expect(session.closed).toBe(false)
     const goaway = once(session, 'goaway')
     expect(await answer(ask(session, {}))).toMatchObject({ status: 200, body: 'ok' })
-    await goaway
+    expect((await goaway).slice(0, 2)).toEqual([0, 1])
     await closed
   })
 
