@@ -1,6 +1,8 @@
 /** The URL at which callers reach a runtime, as far as the server can know it. */
 
 interface PublicPlace {
+  readonly port?: number
+  readonly fd?: number | undefined
   readonly url?: string | undefined
   readonly plaintext?: boolean | undefined
   readonly tls?: object | undefined
@@ -14,29 +16,31 @@ const MAX_URL = 256
 
 /**
  * `options.url` with the runtime's name in place of `*`. Without it, built from the first domain and the port of the public
- * listener, or with no port if a proxy is in front. `undefined` if it cannot be known.
+ * listener, or with no port if a proxy is in front. `undefined` if it cannot be known. `listening` is the port, once there is one.
  */
 export function publicUrl(
   options: PublicPlace | undefined,
   domains: readonly string[],
-  port: number | undefined,
+  listening: number | undefined,
   runtime: string,
 ): string | undefined {
   const given = options?.url
-  const url = given === undefined ? derived(options, domains[0], port, runtime) : given.replace('*', () => runtime)
+  const url = given === undefined ? derived(options, domains[0], listening, runtime) : given.replace('*', () => runtime)
   return url === undefined || url.length > MAX_URL ? undefined : url
 }
 
 function derived(
   options: PublicPlace | undefined,
   domain: string | undefined,
-  port: number | undefined,
+  listening: number | undefined,
   runtime: string,
 ): string | undefined {
-  // 0 becomes a port when it listens.
-  if (options === undefined || domain === undefined || port === undefined || port === 0) return undefined
+  if (options === undefined || domain === undefined) return undefined
   // A proxy in front terminates TLS.
   if (options.plaintext === true) return `https://${runtime}.${domain}`
+  // Clients may connect before callers can. A socket that was given has a port of its own, and 0 becomes one.
+  const port = listening ?? (options.fd === undefined ? options.port : 0)
+  if (port === undefined || port === 0) return undefined
   const [scheme, usual] = options.tls === undefined ? ['http', 80] : ['https', 443]
   return `${scheme}://${runtime}.${domain}${port === usual ? '' : `:${port}`}`
 }

@@ -162,9 +162,7 @@ export class TunnelServer implements Server {
       inbox: this.#inbox,
       hosts: this.#ownHosts,
       events: this.#events,
-      // Clients may connect before callers can.
-      urlOf: runtime =>
-        publicUrl(settings.public, settings.domains, this.publicAddress?.port ?? settings.public?.port, runtime),
+      urlOf: runtime => publicUrl(settings.public, settings.domains, this.publicAddress?.port, runtime),
     })
     if (replicas.peers !== undefined) replicas.peers.returned = this.#sessions.returned
     revocations.onChange = () => this.#sessions.endRevoked()

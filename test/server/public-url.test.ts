@@ -22,7 +22,14 @@ test('from the listener: scheme, domain and any port that is not the default', (
   expect(of({ tls: {} }, 443)).toBe('https://demo.a.example')
   expect(of({}, 8080)).toBe('http://demo.a.example:8080')
   expect(of({ plaintext: true }, 8080)).toBe('https://demo.a.example')
-  expect([of(undefined, 80), of({}, undefined), of({}, 0), of({}, 80, '')]).toEqual(Array(4).fill(undefined))
+  expect([of(undefined, 80), of({}, undefined), of({}, 80, '')]).toEqual([undefined, undefined, undefined])
+})
+
+test('before the listener has a port: from the one that it will have, if that is known', () => {
+  expect(of({ port: 8080 })).toBe('http://demo.a.example:8080')
+  expect(of({ port: 8080 }, 8081)).toBe('http://demo.a.example:8081')
+  expect(of({ port: 8080, fd: 3, plaintext: true })).toBe('https://demo.a.example')
+  expect([of({ port: 0 }), of({ port: 8080, fd: 3 })]).toEqual([undefined, undefined])
 })
 
 test('as given; one that does not fit into a welcome is left out', () => {
