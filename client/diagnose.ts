@@ -250,7 +250,7 @@ function stepOf(error: unknown, seen: ReadonlyMap<Step, Probe>): Step {
     case 'certificate':
       return 'tls'
     case 'answer':
-      return failure.ours && [401, 503].includes(failure.status) ? 'authentication' : 'upgrade'
+      return failure.ours && [401, 500, 503].includes(failure.status) ? 'authentication' : 'upgrade'
     case 'subprotocol':
       return 'upgrade'
     case 'proxy':

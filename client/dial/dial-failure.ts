@@ -58,14 +58,15 @@ function issuerOf(leaf: PeerCertificate): string {
 
 export function answerFailure(response: IncomingMessage, body: string): AnswerFailure {
   const { headers } = response
+  const code = text(headers['sallyport-error']) ?? memberOf(body, 'code')
   return {
     kind: 'answer',
     status: response.statusCode ?? 0,
     requestId: text(headers['x-request-id']) ?? memberOf(body, 'requestId'),
-    code: text(headers['sallyport-error']) ?? memberOf(body, 'code'),
+    code,
     dateMs: dateOf(response),
     versions: text(headers['sec-websocket-protocol']),
-    ours: memberOf(body, 'requestId') !== undefined,
+    ours: code === undefined && memberOf(body, 'requestId') !== undefined,
     by: text(headers.via) ?? text(headers.server),
   }
 }

@@ -42,7 +42,7 @@ export interface AnswerFailure {
   readonly dateMs: number | undefined
   /** Header `sec-websocket-protocol`, in which a server lists the versions that it supports. */
   readonly versions: string | undefined
-  /** Whether it came from a Sallyport server: the body is a problem document with a request id. */
+  /** Whether it came from a control endpoint: the body is a problem document with a request id, and there is no code. */
   readonly ours: boolean
   /** The name that the answering software gives itself, in `via` or `server`. */
   readonly by?: string | undefined
@@ -95,7 +95,6 @@ function isOtherVersion(answer: AnswerFailure): boolean {
 
 function explainAnswer(answer: AnswerFailure, context: DialContext): string {
   if (isOtherVersion(answer)) return explainVersion(answer.versions, context)
-  // No control endpoint has these codes.
   if (answer.code !== undefined && Object.hasOwn(ERRORS, answer.code)) {
     return `${address(context.server)} is for callers, not for clients: dial the name of the server's --control.host, or the address of its --control.listen`
   }
@@ -103,7 +102,8 @@ function explainAnswer(answer: AnswerFailure, context: DialContext): string {
   const refused = `refused (${answer.status}${request})`
   const why = answer.requestId === undefined ? '' : '; its log gives the reason under this request'
   if (answer.status === 401) return `${refused}: ${explainToken(answer.dateMs, context)}`
-  if (answer.status === 429 || answer.status === 503) return `${refused}: the server accepts no clients right now${why}`
+  const isClosed = [429, 503].includes(answer.status) || (answer.ours && answer.status === 500)
+  if (isClosed) return `${refused}: the server accepts no clients right now${why}`
   const by = answer.by === undefined ? '' : ` (whatever answered calls itself "${answer.by}")`
   // A server answers 426 only if the request no longer asked for a WebSocket when it arrived.
   const who = answer.status === 426 ? 'a proxy' : 'it is not a control endpoint, or a proxy'

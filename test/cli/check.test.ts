@@ -374,16 +374,31 @@ describe('check client', () => {
   })
 
   test.each([
-    ['the server itself', { requestId: '9b1' }, 'authentication'],
-    ['something in front of it', {}, 'upgrade'],
-  ])('a 503 of %s', async (_, body, failed) => {
+    [503, 'the server itself', { requestId: '9b1' }, 'authentication'],
+    [500, 'the server itself', { requestId: '9b1' }, 'authentication'],
+    [503, 'something in front of it', {}, 'upgrade'],
+  ])('a %d of %s', async (status, _, body, failed) => {
     const full = createHttps(certificate)
     full.on('upgrade', (_request, socket) => {
-      socket.end(`HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\n\r\n${JSON.stringify(body)}`)
+      socket.end(`HTTP/1.1 ${status} No\r\nconnection: close\r\n\r\n${JSON.stringify(body)}`)
     })
     const found = await client(`wss://127.0.0.1:${await serve(full)}`)
     expectFailed(found, failed)
     expect(found.of(failed)[0]!.found).toContain('the server accepts no clients right now')
+  })
+
+  test.each([
+    ['401 Unauthorized', 'not-authenticated'],
+    ['503 Service Unavailable', 'runtime-offline'],
+  ])('the public name of a server, which answers %s', async (status, code) => {
+    const edge = createHttps(certificate)
+    edge.on('upgrade', (_request, socket) => {
+      const body = JSON.stringify({ code, requestId: '9b1' })
+      socket.end(`HTTP/1.1 ${status}\r\nconnection: close\r\nsallyport-error: ${code}\r\n\r\n${body}`)
+    })
+    const found = await client(`wss://127.0.0.1:${await serve(edge)}`)
+    expectFailed(found, 'upgrade')
+    expect(found.of('upgrade')[0]!.found).toContain('is for callers, not for clients')
   })
 
   test('a proxy that refuses', async () => {

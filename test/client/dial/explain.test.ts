@@ -149,6 +149,18 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'refused (503, request 7f3a): the server accepts no clients right now; its log gives the reason under this request',
   ],
   [
+    'a server whose revocation hook fails',
+    answer(500),
+    context(),
+    'refused (500, request 7f3a): the server accepts no clients right now; its log gives the reason under this request',
+  ],
+  [
+    'something in front of the server that fails',
+    answer(500, { ours: false, requestId: undefined }),
+    context(),
+    'connect.example.com:8443 answered 500 instead of opening a WebSocket: it is not a control endpoint, or a proxy in front of it does not pass WebSockets',
+  ],
+  [
     'a load balancer without a server',
     answer(503, { ours: false, requestId: undefined }),
     context(),
