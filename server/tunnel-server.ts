@@ -145,10 +145,10 @@ export class TunnelServer implements Server {
         this.#inbox?.wake(runtime)
       },
       onAgain: runtime => {
-        hold.tryFew(runtime)
+        hold.tryFew(runtime, carriers)
         this.#inbox?.wake(runtime)
       },
-      onRoom: runtime => hold.tryFew(runtime),
+      onRoom: runtime => hold.tryFew(runtime, carriers),
     })
     const carriers = new Carriers(this.#registry, hold)
     this.#inbox = keeping && this.#openInbox(keeping, carriers)

@@ -323,7 +323,8 @@ export class DeliveredExchange implements RequestSink {
     if (this.#turn === undefined) return
     clearTimeout(this.#turn)
     this.#turn = undefined
-    this.#options.hold.tryFew(this.request.runtime!)
+    const { carriers, hold } = this.#options
+    hold.tryFew(this.request.runtime!, carriers)
   }
 
   // The end.

@@ -6,6 +6,7 @@ import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { AgedMap } from '../aged-map.ts'
 import type { HoldLimits } from '../limits.ts'
 import type { Carrier } from '../registry.ts'
+import type { CarrierSource } from './carriers.ts'
 import { HoldRoom, type Occupant } from './hold-room.ts'
 
 /** A request that can wait. */
@@ -125,11 +126,15 @@ export class Hold {
 
   /**
    * Another replica may have room, but only an attempt can tell. The two requests that have waited longest are sent there, and each wakes
-   * two more once it is accepted. If all were sent each time, that would be hundreds of attempts a second.
+   * two more once it is accepted. If all were sent each time, that would be hundreds of attempts a second. Once there is no carrier, the
+   * rest are not looked at.
    */
-  tryFew(runtime: string): void {
+  tryFew(runtime: string, carriers: Pick<CarrierSource, 'pick'>): void {
     let left = 2
-    for (const ticket of this.#inOrder(runtime)) if (ticket.wake() && --left === 0) return
+    for (const ticket of this.#inOrder(runtime)) {
+      if (carriers.pick(runtime) === undefined) return
+      if (ticket.wake() && --left === 0) return
+    }
   }
 
   /** Those that wait for a runtime, longest first. One that proceeds may make others leave, and may queue up again. */

@@ -1,6 +1,6 @@
 /**
  * Replicas that refused an exchange of a runtime although the directory says that they have sessions of it. They may not know yet, may
- * not be allowed to act on what they know, or have no room. Until the state has changed, or a moment has passed, they get no more
+ * not be allowed to act on what they know, or have no room. Until the state has changed, or a moment has passed, they get fewer
  * exchanges of the runtime at a time than they had when they refused.
  */
 import { type Guard, logGuard } from '../../protocol/base/guard.ts'
@@ -9,6 +9,8 @@ import { Tally } from '../../protocol/base/tally.ts'
 import { AgedMap } from '../aged-map.ts'
 
 const COOLDOWN_MS = 250
+/** How much a replica that has no room keeps of what it had, so that it stays busy, and other servers get some of its room. */
+const KEPT = 3 / 4
 /** If there are more, the oldest ones end early. */
 const MAX_COOLDOWNS = 10_000
 
@@ -16,7 +18,7 @@ interface Cooldown {
   readonly runtime: string
   readonly version: number
   readonly untilMs: number
-  /** How many exchanges of the runtime the replica had from us. */
+  /** How many exchanges of the runtime it may have from us at a time. */
   readonly most: number
 }
 
@@ -44,7 +46,8 @@ export class Cooldowns {
     const key = keyOf(replica, runtime)
     this.#cooldowns.delete(key)
     if (this.#cooldowns.size >= MAX_COOLDOWNS) this.#endOldest()
-    this.#cooldowns.put(key, { runtime, version, untilMs: this.#now() + COOLDOWN_MS, most: this.#open.of(key) })
+    const most = Math.floor(this.#open.of(key) * KEPT)
+    this.#cooldowns.put(key, { runtime, version, untilMs: this.#now() + COOLDOWN_MS, most })
     this.#timer ??= this.#later(COOLDOWN_MS)
   }
 

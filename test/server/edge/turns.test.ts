@@ -8,6 +8,7 @@ import { answerProblem } from '../../../protocol/http/problem.ts'
 import { acceptExchange } from '../../../protocol/wire/exchange/accept.ts'
 import { memoryPair } from '../../../protocol/wire/transport-memory.ts'
 import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'
+import type { CarrierSource } from '../../../server/edge/carriers.ts'
 import { deliver } from '../../../server/edge/deliver.ts'
 import { Hold } from '../../../server/edge/hold.ts'
 import { ReplayBudget } from '../../../server/edge/replay.ts'
@@ -32,6 +33,7 @@ const settled = async () => {
 async function start() {
   let behaviour: 'refuses' | 'accepts' | 'is silent' = 'refuses'
   let cools = false
+  let picks = 0
   /** The paths of requests that the other replica was given. */
   const tried: string[] = []
   const [here, there] = memoryPair()
@@ -64,13 +66,22 @@ async function start() {
     },
     released() {},
   }
+  const carriers: CarrierSource = {
+    isExpected: () => true,
+    isFull: () => false,
+    ask: () => false,
+    pick() {
+      picks++
+      return cools ? undefined : hop
+    },
+  }
   const hold = new Hold(DEFAULT_HOLD)
   const handle = deliver({
     replayBudget: new ReplayBudget(20_000, 1_000_000),
     hold,
     responseHeadMs: 0,
     tracing: undefined,
-    carriers: { isExpected: () => true, isFull: () => false, ask: () => false, pick: () => (cools ? undefined : hop) },
+    carriers,
     corsOf: () => undefined,
     refuse(refused, response, error) {
       answerProblem(response, refused, error)
@@ -94,9 +105,15 @@ async function start() {
       tried.length = 0
       behaviour = next
       cools = false
-      hold.tryFew('demo')
+      hold.tryFew('demo', carriers)
       await settled()
       return tried
+    },
+    /** How often a carrier is looked for when others may try, but it refuses. */
+    picks() {
+      picks = 0
+      hold.tryFew('demo', carriers)
+      return picks
     },
     cooled() {
       cools = false
@@ -113,6 +130,12 @@ test('while it refuses, the two that have waited longest try each time', async (
   vi.advanceTimersByTime(250)
   await settled()
   expect(tried).toEqual(['/0', '/1'])
+  end()
+})
+
+test('while it rests, not everybody who waits is looked at', async () => {
+  const { picks, end } = await start()
+  expect(picks()).toBe(1)
   end()
 })
 

@@ -58,15 +58,17 @@ test('their number is bounded; the oldest ends early, and those who wait for it 
   expect(over).toEqual(['runtime-0'])
 })
 
-test('one with exchanges of the runtime gets as many as it had when it refused, and those who wait are told of room', async () => {
-  for (let i = 0; i < 3; i++) cooldowns.opened('r1', 'demo')
+test('one with exchanges of the runtime gets three quarters as many, and those who wait are told of room', async () => {
+  for (let i = 0; i < 9; i++) cooldowns.opened('r1', 'demo')
   cooldowns.opened('r1', 'other')
-  // The third one is refused.
+  // The ninth one is refused.
   cooldowns.released('r1', 'demo')
   cooldowns.begin('r1', 'demo', 3)
+  cooldowns.released('r1', 'other')
+  // Other servers get the room of two.
+  for (let i = 0; i < 2; i++) cooldowns.released('r1', 'demo')
   await Promise.resolve()
   expect([cooldowns.has('r1', 'demo', 3), room]).toEqual([true, []])
-  cooldowns.released('r1', 'other')
   cooldowns.released('r1', 'demo')
   await Promise.resolve()
   expect([cooldowns.has('r1', 'demo', 3), room]).toEqual([false, ['demo']])
@@ -79,4 +81,11 @@ test('one with exchanges of the runtime gets as many as it had when it refused, 
   expect([cooldowns.has('r1', 'demo', 3), room, over]).toEqual([true, ['demo'], []])
   vi.advanceTimersByTime(250)
   expect([cooldowns.has('r1', 'demo', 3), over]).toEqual([false, ['demo']])
+})
+
+test('one with a single exchange rests, so that no server keeps its only place', () => {
+  cooldowns.opened('r1', 'demo')
+  cooldowns.begin('r1', 'demo', 3)
+  cooldowns.released('r1', 'demo')
+  expect(cooldowns.has('r1', 'demo', 3)).toBe(true)
 })

@@ -107,12 +107,13 @@ test('one that has no room gets another exchange when one of its own is over, wi
     hop.exchanges++
     return hop
   }
-  const [first, second] = [open(), open()]
-  second.released()
-  second.refused()
+  const [first, second, third] = [open(), open(), open()]
+  third.released()
+  third.refused()
+  first.released()
   await Promise.resolve()
   expect([pick(), room]).toEqual([undefined, []])
-  first.released()
+  second.released()
   await Promise.resolve()
   expect([pick() !== undefined, room]).toEqual([true, ['demo']])
   open()
