@@ -176,7 +176,8 @@ export class RedisRevocations implements SharedRevocations {
     const link = await this.#connected()
     const seen = this.#stale ? '' : this.#version
     this.#stale = false
-    const bounds = [MAX_REVOCATIONS, MAX_LIST_BYTES, MAX_READ, MAX_READ_BYTES, KEEP_OVER_S].map(String)
+    const nowS = Math.floor(this.#options.now() / 1000)
+    const bounds = [MAX_REVOCATIONS, MAX_LIST_BYTES, MAX_READ, MAX_READ_BYTES, KEEP_OVER_S, nowS].map(String)
     const args = [this.#channel, ...bounds, seen, mode, ...entries]
     const [version = '', kind, , ...there] = await link.runForBytes(REVOKE, this.#keys, args)
     if (String(kind) === 'same') return this.#known

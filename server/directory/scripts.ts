@@ -258,16 +258,17 @@ return cjson.encode(said)
  * removals are forgotten.
  *
  * KEYS: the revocations, their version. ARGV: channel; the most rules, and bytes of their texts, which are also the limits for removed
- * ones; the most entries and bytes that are read; how long entries are kept after their time; the version that the caller has seen;
- * `set`, `fill` for rules that may have been removed meanwhile, or `clear` to replace a list that is too long; then the text and value
- * of each entry.
+ * ones; the most entries and bytes that are read; how long entries are kept after their time; the caller's time, since Redis's clock may
+ * have jumped ahead; the version that the caller has seen; `set`, `fill` for rules that may have been removed meanwhile, or `clear` to
+ * replace a list that is too long; then the text and value of each entry.
  */
 export const REVOKE = script(`${READ}
 local most, mostBytes, mostRead, mostReadBytes = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local keep, seen, mode = tonumber(ARGV[6]), ARGV[7], ARGV[8]
+local keep, theirs, seen, mode = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9]
+local ours = tonumber(time[1])
 local shown = redis.pcall('HGET', KEYS[2], 'version')
 local version = type(shown) == 'string' and number(shown) or 0
-if #ARGV == 8 and mode ~= 'clear' and version > 0 and seen == text(version) then return { seen, 'same' } end
+if #ARGV == 9 and mode ~= 'clear' and version > 0 and seen == text(version) then return { seen, 'same' } end
 local there, full, changed = {}, 0, false
 -- A key of another type: the list is lost, and nobody may be let in until an operator has written it anew.
 local all = mode == 'set' and pairsOf(KEYS[1]) or redis.pcall('HGETALL', KEYS[1])
@@ -283,12 +284,12 @@ local function put(text, value, times)
   room.bytes = room.bytes + times * (#text + 2)
   there[text] = times > 0 and value or nil
 end
-local function isOver(value)
+local function isOver(value, at)
   local ends = endOf(value)
-  return ends and ends + keep <= tonumber(time[1])
+  return ends and ends + keep <= at
 end
 for i = 1, #all, 2 do
-  if isOver(all[i + 1]) then redis.call('HDEL', KEYS[1], all[i])
+  if isOver(all[i + 1], math.min(ours, theirs)) then redis.call('HDEL', KEYS[1], all[i])
   else put(all[i], all[i + 1], 1) end
 end
 local function isLong()
@@ -299,12 +300,12 @@ if mode == 'clear' and isLong() then
   there, rules, gone, changed = {}, { count = 0, bytes = 0 }, { count = 0, bytes = 0 }, true
 end
 if mode == 'clear' then mode = 'fill' end
-for i = 9, #ARGV, 2 do
+for i = 10, #ARGV, 2 do
   local text, value = ARGV[i], ARGV[i + 1]
   local old = there[text]
   local same = old and (mode == 'fill' or old == value or (isRemoved(old) and isRemoved(value)))
   -- Else a replica whose clock is behind would write it back each time it is removed, and tell all others, who do the same.
-  same = same or (mode == 'fill' and isOver(value))
+  same = same or (mode == 'fill' and isOver(value, ours))
   local isNew = not isRemoved(value) and (not old or isRemoved(old))
   if not same and isNew and (rules.count >= most or rules.bytes + #text + 2 > mostBytes) then full = full + 1
   elseif not same then
