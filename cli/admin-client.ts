@@ -47,6 +47,18 @@ export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['
   return found.map(file => ({ url: file.url, component: file.component, token: () => given ?? ownToken(file) }))
 }
 
+/** Prints the answers of the components that give one. Fails if one does not. */
+export async function printAll<T>(asked: Promise<T>[], io: Io, print: (answers: T[]) => void): Promise<number> {
+  const results = await Promise.allSettled(asked)
+  const answers = results.flatMap(one => (one.status === 'fulfilled' ? [one.value] : []))
+  const failures = results.flatMap(one => (one.status === 'rejected' ? [one.reason as Error] : []))
+  if (answers.length > 0) print(answers)
+  const last = failures.pop()
+  for (const { message } of failures) io.note(`sallyport: ${message}`)
+  if (last !== undefined) throw last
+  return EXIT.ok
+}
+
 /** The server of `--admin`, or the only one on this machine. */
 export function findServer(args: Arguments, io: Io): Endpoint {
   return findOne(args, io, 'server')

@@ -85,6 +85,15 @@ describe('of several components', () => {
     ])
   })
 
+  test('ui links to those that answer, and names those that do not', async () => {
+    const strange = await found(1, '<html>')
+    const url = await found(2, JSON.stringify({ code: 'x'.repeat(22), component: 'server', replica: 'eu-1' }))
+    const { code, out, notes } = await sallyport(['ui'], { environment: { RUNTIME_DIRECTORY: folder } })
+    expect(out.trim().split(/ +/)).toEqual(['server', 'eu-1', `${url}/#${'x'.repeat(22)}`])
+    expect(notes).toContain(`${strange} does not answer with JSON`)
+    expect(code).toBe(1)
+  })
+
   test('diag says that it asks no more than 16', async () => {
     for (let number = 1; number <= 17; number++) await found(number, GOOD)
     const diag = () =>
