@@ -300,20 +300,23 @@ describe('the requests of a pipeline', () => {
     expect(seen).toHaveLength(4)
   })
 
-  test.each(['TCP', 'TLS'])('begin although an answer that their caller has read has not ended, over %s', async over => {
-    const secrets = over === 'TLS' ? await makeSecrets() : undefined
-    const { caller, accepted, responses, heard } = await send(get('/1'), secrets)
-    responses[0]!.responseHead({ status: 200, headers: [], bodyBytes: ABC.length })
-    responses[0]!.responseData(ABC)
-    await eventually(() => expect(heard()).toMatch(/abc$/))
-    caller.write(post('/2', 3))
-    await eventually(() => expect(accepted.bytesRead).toBe(get('/1').length + post('/2', 3).length))
-    responses[0]!.responseEnd([])
-    await eventually(() => expect(responses).toHaveLength(2))
-    answer(responses[1])
-    await once(caller, 'close')
-    expect(heard().match(/\r\n\r\nabc/g)).toHaveLength(2)
-  })
+  test.each(['TCP', 'TLS'])(
+    'begin although an answer that their caller has read has not ended, over %s',
+    async over => {
+      const secrets = over === 'TLS' ? await makeSecrets() : undefined
+      const { caller, accepted, responses, heard } = await send(get('/1'), secrets)
+      responses[0]!.responseHead({ status: 200, headers: [], bodyBytes: ABC.length })
+      responses[0]!.responseData(ABC)
+      await eventually(() => expect(heard()).toMatch(/abc$/))
+      caller.write(post('/2', 3))
+      await eventually(() => expect(accepted.bytesRead).toBe(get('/1').length + post('/2', 3).length))
+      responses[0]!.responseEnd([])
+      await eventually(() => expect(responses).toHaveLength(2))
+      answer(responses[1])
+      await once(caller, 'close')
+      expect(heard().match(/\r\n\r\nabc/g)).toHaveLength(2)
+    },
+  )
 
   test.each(['TCP', 'TLS'])('E15: that wait for long take nothing, however many they are, over %s', async over => {
     const secrets = over === 'TLS' ? await makeSecrets() : undefined
