@@ -39,8 +39,10 @@ export const TESTS_MS = 10_000
 /** Statuses that say nothing about the message itself. */
 const PASSING: ReadonlySet<number> = new Set([408, 425, 429])
 const GONE: ReadonlySet<number> = new Set([410, 413])
-/** Our own error codes that mean that its sender may not send it. If it were retried, strangers could hold up a lane with forgeries. */
+/** Our own error codes of what a router refuses, whatever its receiver does. If it were retried, strangers could hold up a lane with forgeries. */
 const FORBIDDEN: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>([
+  'bad-request',
+  'no-route',
   'webhook-signature',
   'caller-not-allowed',
 ])

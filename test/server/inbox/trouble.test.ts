@@ -326,7 +326,8 @@ test("a stranger's short webhooks leave half of a lane to others", async () => {
   expect(await post('192.0.2.2')).toBe(202)
 })
 
-test.each(['webhook-signature', 'caller-not-allowed'] as const)('%s: forgeries hold up no lane', async code => {
+const REFUSALS = ['webhook-signature', 'caller-not-allowed', 'no-route', 'bad-request'] as const
+test.each(REFUSALS)('%s: forgeries hold up no lane', async code => {
   await startOffline()
   for (const body of ['forged', 'forged', 'forged', 'good']) expect((await ground.post(body)).status).toBe(202)
   await dial(ground.server, {
