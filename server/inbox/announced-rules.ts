@@ -67,6 +67,8 @@ interface RuntimeRules {
   readonly announced: boolean
   /** The instance of that client. */
   readonly instance?: string | undefined
+  /** The last rules that were announced here, which have their secrets, and what of them is stored. */
+  readonly own?: { readonly rules: Rules; readonly text: string } | undefined
   /** When they were written. 0 until then. */
   savedAt: number
 }
@@ -136,12 +138,11 @@ export class AnnouncedRules {
     const stored = { key, shared, rules: rules.map(withoutSecrets), secrets, ...(hosts.length > 0 && { hosts }) }
     const text = rules.length === 0 ? undefined : JSON.stringify(stored)
     if (active !== undefined && (text === undefined || known?.text !== text)) return false
-    const made = this.#rulesOf(runtime, rules)
+    const own = { rules: this.#rulesOf(runtime, rules), text: textOf(stored) }
     const now = this.#parts.now()
     const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
     this.#byRuntime.putWithin(this.#maxRuntimes, runtime, {
-      ...{ rules: made, hosts, sealer: () => sealer, text, announced: true },
-      instance,
+      ...{ rules: own.rules, hosts, sealer: () => sealer, text, announced: true, instance, own },
       savedAt: isFresh ? known.savedAt : 0,
     })
     if (!isFresh) this.#save(runtime, text)
@@ -198,11 +199,14 @@ export class AnnouncedRules {
   /** Unreadable rules are skipped: the runtime's next session announces them again. */
   #load(runtime: string, text: string, savedAt: number): void {
     try {
-      const { key, shared = false, rules: announced, hosts = [] } = JSON.parse(text) as StoredRules
+      const stored = JSON.parse(text) as StoredRules
+      const { key, shared = false, hosts = [] } = stored
       if (key === undefined && !this.#parts.plaintext) return
-      const rules = new Rules(announced, this.#parts.maxAgeMs)
+      const own = this.#byRuntime.get(runtime)?.own
+      const rules = own?.text === textOf(stored) ? own.rules : new Rules(stored.rules, this.#parts.maxAgeMs)
       const sealer = memoized(() => sealerOf(key, shared))
-      this.#byRuntime.putWithin(this.#maxRuntimes, runtime, { rules, hosts, sealer, text, announced: false, savedAt })
+      const loaded = { rules, hosts, sealer, text, announced: false, own, savedAt }
+      this.#byRuntime.putWithin(this.#maxRuntimes, runtime, loaded)
     } catch (error) {
       this.#logUnreadable(runtime, error)
     }
@@ -333,6 +337,11 @@ function digestOf(rules: readonly InboxRule[], instance = ''): string | undefine
   const secrets = rules.flatMap(({ verify }) => verify ?? [])
   if (secrets.length === 0) return undefined
   return createHmac('sha256', instance).update(JSON.stringify(secrets)).digest('base64url')
+}
+
+/** As long as this is the same, the secrets are. */
+function textOf({ rules, secrets }: Pick<StoredRules, 'rules'> & { secrets?: string | undefined }): string {
+  return JSON.stringify([rules, secrets])
 }
 
 function withoutSecrets({ verify: _, ...rule }: InboxRule & { verify?: unknown }): InboxRule {

@@ -111,6 +111,21 @@ describe('servers that share a store', () => {
     expect([secretsAt(here), secretsAt(there)]).toEqual([true, true])
   })
 
+  test('one whose secrets are those of the stored rules keeps them, whoever has written these', async () => {
+    const { here, there, tell } = two()
+    await here.announce('old', { instance: 'a' })
+    await there.announce('old', { instance: 'a' })
+    here.rules.renewed('demo', ['shop.example.com'])
+    await setImmediate()
+    tell()
+    expect(secretsAt(there)).toBe(true)
+    await here.announce('new', { instance: 'b' })
+    tell()
+    await here.announce('old', { instance: 'a' })
+    tell()
+    expect(secretsAt(there)).toBe(true)
+  })
+
   test.each([
     ['those of the instance whose rules are stored', 'a', 'same', true],
     ['other ones of it', 'a', 'other', false],
