@@ -374,7 +374,8 @@ class MountedResponse implements ResponseSink, Failing {
       if (isBroken(this.#request.socket)) this.#request.socket.destroy()
       return LOOK_MS
     }
-    const left = timeLeft(this.#readAt, this.#limits.bodyIdleMs, now)
+    // Once the answer has begun, both directions may be quiet, as on a WebSocket.
+    const left = this.#response.headersSent ? LOOK_MS : timeLeft(this.#readAt, this.#limits.bodyIdleMs, now)
     if (left > 0) return Math.min(left, LOOK_MS)
     const error = new SallyportError('request-timeout')
     const sink = this.#sink

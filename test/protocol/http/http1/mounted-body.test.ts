@@ -80,6 +80,43 @@ describe("a body on an embedder's server", () => {
     expect(text).toMatch(/^HTTP\/1\.1 408 [\s\S]*\r\nconnection: close\r\n[\s\S]*request-timeout/i)
     expect(heard.aborted?.reason).toBe('request-timeout')
   })
+
+  test('a body that stops behind the begin of its answer is waited for', async () => {
+    const seen = new Map<string, { response: ResponseSink; body: string; aborted?: SallyportError }>()
+    const handler: Handler = ({ path }, response) => {
+      const one = { response, body: '' } as NonNullable<ReturnType<typeof seen.get>>
+      seen.set(path, one)
+      if (path === '/both') response.responseHead({ status: 200, headers: [], bodyBytes: 5 })
+      return {
+        requestData(chunk) {
+          one.body += chunk
+          response.requestConsumed(chunk.length)
+        },
+        requestEnd: () => response.responseEnd([]),
+        requestAbort: error => {
+          one.aborted = error
+        },
+        responseConsumed() {},
+      }
+    }
+    const server = createServer()
+    mount(server, { handler, serves: () => true, limits: { bodyIdleMs: 50 }, logger: noLogger })
+    const caller = await call(server)
+    let text = ''
+    caller.on('data', chunk => (text += chunk))
+    const head = (path: string) => `POST ${path} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx`
+    caller.write(head('/both'))
+    await eventually(() => expect(seen.get('/both')?.body).toBe('x'))
+    const later = connect((server.address() as AddressInfo).port, '127.0.0.1')
+    later.on('error', () => {}).write(head('/'))
+    await once(later.resume(), 'end')
+    expect(seen.get('/')!.aborted?.reason).toBe('request-timeout')
+    expect(seen.get('/both')!.aborted).toBeUndefined()
+    seen.get('/both')!.response.responseData(Buffer.from('still'))
+    caller.write('y')
+    await eventually(() => expect(text).toMatch(/still$/))
+    expect(seen.get('/both')!.body).toBe('xy')
+  })
 })
 
 describe('the rest of a body whose upstream fails is discarded, and the connection goes on', () => {
