@@ -6,9 +6,9 @@
  *
  * A body that fits into the tail waits in full, so the upstream sees nothing of a forgery. Of a larger forgery it sees the
  * beginning but never the end: its request is cut with bytes missing, or without the last chunk. An early answer waits for the
- * verdict, too, so that a forger never reads it. After the verdict it goes out as fast as the sender reads, and counts against
- * the room until then. Over HTTP/2 every body waits in full, because many servers, including Node's, tell their handlers that a
- * reset body has ended.
+ * verdict, too, so that a forger never reads it. So does a failure of the upstream, since an inbox would store and retry the
+ * forgery. After the verdict, an answer goes out as fast as the sender reads, and counts against the room until then. Over HTTP/2
+ * every body waits in full, because many servers, including Node's, tell their handlers that a reset body has ended.
  */
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks, MOST_ROOM_BYTES } from '../../protocol/base/gathered.ts'
@@ -75,6 +75,8 @@ class VerifiedExchange extends PassThrough {
   /** Held answer bytes that were passed on and that the caller has not consumed yet. */
   #untaken = 0
   #trailers: HeaderList | undefined
+  /** Why the upstream failed before the verdict. */
+  #failure: SallyportError | undefined
 
   constructor(
     verification: Verification,
@@ -94,9 +96,10 @@ class VerifiedExchange extends PassThrough {
 
   override requestData(chunk: Uint8Array): void {
     this.#received += chunk.length
+    if (this.#failure !== undefined) this.#taken = this.#received
     this.#credit()
     this.#verification.update(chunk)
-    this.#tail.add(chunk)
+    if (this.#failure === undefined) this.#tail.add(chunk)
     if (!this.#waitsWhole) this.#release(TAIL_BYTES)
     else if (this.#received > MAX_BODY_BYTES) {
       this.#refuse(new SallyportError('body-too-large', `more than ${MAX_BODY_BYTES} bytes to verify`))
@@ -122,6 +125,10 @@ class VerifiedExchange extends PassThrough {
     const reason = this.#verification.verdict()
     if (reason !== undefined) {
       this.#refuse(new SallyportError('webhook-signature', reason))
+      return
+    }
+    if (this.#failure !== undefined) {
+      super.responseAbort(this.#failure)
       return
     }
     this.#share.markVerified()
@@ -181,7 +188,14 @@ class VerifiedExchange extends PassThrough {
 
   override responseAbort(error: SallyportError): void {
     this.#drop()
-    super.responseAbort(error)
+    if (this.#share.isVerified || this.isOver || !error.reason.startsWith('upstream-')) {
+      super.responseAbort(error)
+      return
+    }
+    this.#failure = error
+    this.detach()
+    this.#taken = this.#received
+    this.#credit()
   }
 
   override requestConsumed(bytes: number): void {
@@ -232,13 +246,13 @@ class VerifiedExchange extends PassThrough {
     this.#drop()
     if (this.#begun) super.requestAbort(error)
     this.detach()
-    this.responseAbort(error)
+    super.responseAbort(error)
   }
 
   #release(least: number): void {
     for (let chunk = this.#tail.shift(least); chunk !== undefined; chunk = this.#tail.shift(least)) {
       this.#begin()
-      super.requestData(chunk)
+      if (this.#failure === undefined) super.requestData(chunk)
     }
   }
 

@@ -489,12 +489,12 @@ describe('as a layer', () => {
         let answeredBytes = 0
         let left = false
         for (const { kind, bytes } of steps) {
-          if (left || answered === 'fail') break
+          if (left) break
           const passed = sum(both, 'requestData')
           if (kind === 'chunk') {
             at += bytes
             sink.requestData(body.subarray(at - bytes, at))
-          } else if (kind === 'taken' && passed > taken) {
+          } else if (kind === 'taken' && passed > taken && answered !== 'fail') {
             const some = Math.min(bytes, passed - taken)
             taken += some
             both.response.requestConsumed(some)
@@ -518,15 +518,18 @@ describe('as a layer', () => {
             expect(sum(both, 'responseConsumed')).toBe(answeredBytes)
           }
           const credit = sum(both, 'requestConsumed')
-          expect(credit).toBe(Math.min(at, 68 * KIB + taken))
+          expect(credit).toBe(answered === 'fail' ? at : Math.min(at, 68 * KIB + taken))
           expect(at - sum(both, 'requestData')).toBeGreaterThanOrEqual(Math.min(at, 64 * KIB))
         }
-        const isWhole = at === body.length && !left && answered !== 'fail'
-        if (isWhole) sink.requestEnd([])
+        const hasEnded = at === body.length && !left
+        if (hasEnded) sink.requestEnd([])
         const count = (event: string) => events.filter(one => one === event).length
+        const isWhole = hasEnded && answered !== 'fail'
         expect(count('requestEnd')).toBe(isWhole && good ? 1 : 0)
-        const isRefused = isWhole && !good
-        expect(count('requestAbort webhook-signature')).toBe(isRefused && sum(both, 'requestData') > 0 ? 1 : 0)
+        const isRefused = hasEnded && !good
+        const isEnded = isRefused && sum(both, 'requestData') > 0 && answered !== 'fail'
+        expect(count('requestAbort webhook-signature')).toBe(isEnded ? 1 : 0)
+        expect(count('responseAbort upstream-broken')).toBe(hasEnded && good && answered === 'fail' ? 1 : 0)
         expect(count('responseAbort webhook-signature')).toBe(isRefused ? 1 : 0)
         const isPassedOn = isWhole && good
         expect(events.filter(event => event.startsWith('head'))).toEqual(
@@ -635,6 +638,34 @@ describe('as a layer', () => {
       expect(both.events.at(-1)).toBe('responseEnd')
     }
     expect(isFree(room)).toBe(true)
+  })
+
+  it.each([
+    ['at once, good', 0, true, 'upstream-refused'],
+    ['at once, forged', 0, false, 'webhook-signature'],
+    ['later, good', 1, true, 'upstream-refused'],
+    ['later, forged', 1, false, 'webhook-signature'],
+  ])('a failure of the upstream waits for the verdict: %s', (_, afterChunks, good, expected) => {
+    const body = Buffer.alloc(400_000)
+    const both = ends()
+    const fail = () => both.response.responseAbort(new SallyportError('upstream-refused'))
+    const next: typeof both.next = (request, response) => {
+      const sink = both.next(request, response)
+      if (afterChunks === 0) fail()
+      return sink
+    }
+    const headers = ['x-hub-signature-256', sign(good ? body : Buffer.from('another'))]
+    const request = { ...EXCHANGE, method: 'POST', bodyBytes: BODY_UNKNOWN, headers }
+    const sink = verifying(verifier, false, new BodyRoom(), next)(request, both.front)
+    for (let at = 0; at < body.length; at += 100_000) {
+      sink.requestData(body.subarray(at, at + 100_000))
+      if (at === afterChunks * 100_000 && at > 0) fail()
+    }
+    const aborts = () => both.events.filter(event => event.startsWith('responseAbort'))
+    expect(aborts()).toEqual([])
+    expect(sum(both, 'requestConsumed')).toBe(body.length)
+    sink.requestEnd([])
+    expect(aborts()).toEqual([`responseAbort ${expected}`])
   })
 
   it('after a failure of the upstream, the rest of a webhook takes no room', () => {
