@@ -308,7 +308,7 @@ export class SessionKeeper {
         pending!.onReady(session)
         pending = undefined
         this.#owner.onConnected(session, this.index)
-        this.#moveLater(session)
+        if (this.current === session) this.#moveLater(session)
       },
       onLeave: session => {
         mustLeave = true

@@ -101,21 +101,24 @@ function explainAnswer(answer: AnswerFailure, context: DialContext): string {
   const request = answer.requestId === undefined ? '' : `, request ${answer.requestId}`
   const refused = `refused (${answer.status}${request})`
   const why = answer.requestId === undefined ? '' : '; its log gives the reason under this request'
-  if (answer.status === 401) return `${refused}: ${explainToken(answer.dateMs, context)}`
+  if (answer.status === 401) return `${refused}: ${explainToken(answer, context)}`
   const isClosed = [429, 503].includes(answer.status) || (answer.ours && answer.status === 500)
   if (isClosed) return `${refused}: the server accepts no clients right now${why}`
-  const by = answer.by === undefined ? '' : ` (whatever answered calls itself "${answer.by}")`
   // A server answers 426 only if the request no longer asked for a WebSocket when it arrived.
   const who = answer.status === 426 ? 'a proxy' : 'it is not a control endpoint, or a proxy'
-  return `${address(context.server)} answered ${answer.status} instead of opening a WebSocket: ${who} in front of it does not pass WebSockets${by}`
+  return `${address(context.server)} answered ${answer.status} instead of opening a WebSocket: ${who} in front of it does not pass WebSockets${named(answer)}`
 }
 
-function explainToken(dateMs: number | undefined, context: DialContext): string {
+function named({ by }: AnswerFailure): string {
+  return by === undefined ? '' : ` (whatever answered calls itself "${by}")`
+}
+
+function explainToken(answer: AnswerFailure, context: DialContext): string {
   const claims = readOwnClaims(context.token)
   if (claims === undefined) return 'the token that you gave is not a JWT'
   const { exp, nbf } = claims
   if (exp === undefined) return 'your token has no expiry (claim "exp"), which the server requires'
-  const thereMs = dateMs ?? context.nowMs
+  const thereMs = answer.dateMs ?? context.nowMs
   const skew = explainSkew(thereMs, context.nowMs)
   const leftMs = exp * 1000 - thereMs
   if (leftMs <= 0) {
@@ -131,7 +134,10 @@ function explainToken(dateMs: number | undefined, context: DialContext): string 
   if (!claims.aud.includes(context.audience)) return explainAudience(claims.aud, context.audience)
   if (claims.sub === undefined) return 'your token names no runtime (claim "sub")'
   const certificate = context.clientCertificate ? ' with your client certificate' : ''
-  return `the server did not accept your token for runtime "${claims.sub}"${certificate}; its log gives the reason under this request`
+  const token = `your token for runtime "${claims.sub}"${certificate}`
+  return answer.requestId === undefined
+    ? `the server, or a proxy in front of it, did not accept ${token}${named(answer)}`
+    : `the server did not accept ${token}; its log gives the reason under this request`
 }
 
 function explainSkew(thereMs: number, nowMs: number): string | undefined {

@@ -526,6 +526,27 @@ describe('changed rules of the target', () => {
     expect(new Set(fresh.map(({ hello }) => hello?.connection)).size).toBe(2)
   })
 
+  it('reach it although a replacement that is not needed any more becomes ready meanwhile', async () => {
+    const server = await fake()
+    const router = createRouter({ routes: table('first') })
+    const tunnel = startTunnel(optionsFor(server, { target: router, backoff: { ...quick, moveMs: 500 } }))
+    const lost = await server.serve()
+    await tunnel.connected()
+    router.reload(table('second'))
+    tunnel.republish()
+    const late = await server.next()
+    await late.welcome()
+    await late.receive('ready')
+    lost.webSocket.terminate()
+    const current = await server.serve()
+    await until(() => tunnel.stats().sessions.some(({ session, state }) => session === current.id && state === 'ready'))
+    router.reload(table('third'))
+    tunnel.republish()
+    late.send({ type: 'ready', epoch: 1, active: true })
+    await late.receive('drain')
+    expect((await server.serve()).hello?.inbox).toMatchObject([{ route: 'third' }])
+  })
+
   it('leave nothing behind of the sessions that were replaced', async () => {
     const server = await fake()
     const router = createRouter({ routes: table('first') })

@@ -137,6 +137,12 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     `${refused401}the server did not accept your token for runtime "prod" with your client certificate; its log gives the reason under this request`,
   ],
   [
+    'something in front of the server that admits only whom it knows',
+    answer(401, { ours: false, requestId: undefined, by: 'nginx' }),
+    context(),
+    'refused (401): the server, or a proxy in front of it, did not accept your token for runtime "prod" (whatever answered calls itself "nginx")',
+  ],
+  [
     'something in front of the server that admits nobody',
     answer(403, { ours: false, requestId: undefined, by: 'cloudflare' }),
     context(),
