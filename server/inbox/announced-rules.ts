@@ -203,7 +203,8 @@ export class AnnouncedRules {
       const { key, shared = false, hosts = [] } = stored
       if (key === undefined && !this.#parts.plaintext) return
       const own = this.#byRuntime.get(runtime)?.own
-      const rules = own?.text === textOf(stored) ? own.rules : new Rules(stored.rules, this.#parts.maxAgeMs)
+      const isOwn = own !== undefined && own.text === textOf(stored)
+      const rules = isOwn ? own.rules : new Rules(stored.rules, this.#parts.maxAgeMs)
       const sealer = memoized(() => sealerOf(key, shared))
       const loaded = { rules, hosts, sealer, text, announced: false, own, savedAt }
       this.#byRuntime.putWithin(this.#maxRuntimes, runtime, loaded)
