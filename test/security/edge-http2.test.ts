@@ -150,6 +150,25 @@ describe('H1: resets', () => {
     await eventually(() => expect(listener.connections).toBe(0))
   })
 
+  test('H1, E16: after too many resets, a caller that has gone is noticed, too', async () => {
+    const { peer, canary, seen } = await startWithPeer(() => {}, {
+      http2ResetBurst: 8,
+      http2PingMs: 100,
+      stalledMs: 300,
+    })
+    peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
+    await eventually(() => expect(seen).toHaveLength(2))
+    const ids = Array.from({ length: 12 }, (_, n) => 2 * n + 3)
+    peer.send(
+      Buffer.concat(
+        ids.flatMap(id => [frame(TYPE.headers, END_HEADERS, id, head()), frame(TYPE.reset, 0, id, cancel)]),
+      ),
+    )
+    // It sends no more, not even answers.
+    await eventually(() => expect(seen[1]!.aborted).toBe('cancelled'))
+    expect(await canary()).toBe('canary')
+  })
+
   test('H1: requests that are refused and then reset', async () => {
     const { peer, canary, seen } = await startWithPeer()
     await flood(peer, 100_000, n =>

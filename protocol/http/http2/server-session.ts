@@ -386,7 +386,9 @@ class Http2ServerSession implements ManagedConnection, Failing {
       return Number.POSITIVE_INFINITY
     }
     this.#pingAt = now
-    this.#pinging = this.#session.ping(this.#onPong)
+    this.#pinging = this.#session.closed || this.#session.ping(this.#onPong)
+    // After a go-away, Node sends no pings. Settings are answered, too.
+    if (this.#session.closed) this.#session.settings({}, this.#onPong)
     return http2PingMs
   }
 
