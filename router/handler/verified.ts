@@ -195,6 +195,8 @@ class VerifiedExchange extends PassThrough {
     this.#failure = error
     this.detach()
     this.#taken = this.#received
+    this.#advanced = 0
+    this.#share.hold(this.#heldBytes)
     this.#credit()
   }
 
