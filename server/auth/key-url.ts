@@ -44,6 +44,7 @@ class UrlKeys implements KeySource {
   #fetchedAt = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
   #closed = false
+  #failed = false
 
   constructor(options: UrlKeysOptions, logger: Logger, now: () => number) {
     this.#coolDownMs = options.coolDownMs ?? 30_000
@@ -79,10 +80,12 @@ class UrlKeys implements KeySource {
     try {
       const text = await this.#download.get()
       if (text !== undefined) this.current = parseKeySet(text)
+      this.#failed = false
       return true
     } catch (error) {
-      if (this.#closed) return false
       this.#download.forget()
+      if (this.#failed || this.#closed) return false
+      this.#failed = true
       const kept = this.current === undefined ? 'there is none yet' : 'the last good one stays'
       this.#logger.error({ url: this.#download.place, err: error }, `the key set could not be fetched; ${kept}`)
       return false

@@ -264,6 +264,23 @@ describe('J2, J3 key sets from a URL', () => {
     expect(source.current).not.toBe(first)
   })
 
+  test('an outage of the URL is logged once', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const answers = [false, false, true, false]
+    vi.spyOn(Download.prototype, 'get').mockImplementation(async () => {
+      if (answers.shift() !== true) throw new Error('down')
+      return good().body
+    })
+    const error = vi.fn()
+    source = await urlKeys({ url, ca, refreshMs: 5000 }, { ...noLogger, error }, () => 0)
+    expect(error).toHaveBeenCalledTimes(1)
+    await vi.advanceTimersByTimeAsync(5000)
+    expect(error).toHaveBeenCalledTimes(1)
+    await vi.advanceTimersByTimeAsync(10_000)
+    expect(answers).toEqual([])
+    expect(error).toHaveBeenCalledTimes(2)
+  })
+
   test('the last good set is kept', async () => {
     let now = 0
     reply = good
