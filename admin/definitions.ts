@@ -80,7 +80,7 @@ const EXCHANGES: readonly Metric[] = [
   onAll(
     'sallyport_exchanges_cut_total',
     counts('{exchange}'),
-    'Responses that were cut off after they had begun.',
+    'Responses that were cut off after they had begun, other than by their callers.',
     'Do callers see broken connections?',
     ({ exchanges }) => exchanges.cut,
   ),
@@ -94,14 +94,14 @@ const EXCHANGES: readonly Metric[] = [
   onAll(
     'sallyport_request_bytes_total',
     counts('By'),
-    'Bytes of request bodies.',
+    'Bytes of request bodies, counted when an exchange is over.',
     'How much comes in?',
     ({ exchanges }) => exchanges.bytesIn,
   ),
   onAll(
     'sallyport_response_bytes_total',
     counts('By'),
-    'Bytes of response bodies.',
+    'Bytes of response bodies, counted when an exchange is over.',
     'How much goes out?',
     ({ exchanges }) => exchanges.bytesOut,
   ),

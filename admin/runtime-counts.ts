@@ -26,7 +26,7 @@ class Counts {
 
   add(exchange: ExchangeRecord): void {
     this.classes[statusClass(exchange.status)]!++
-    if (exchange.code !== undefined) this.failures++
+    if (exchange.code !== undefined && exchange.code !== 'cancelled') this.failures++
     if (!exchange.upgrade) this.seconds += exchange.durationMs / 1000
     this.bytesIn += exchange.bytesIn
     this.bytesOut += exchange.bytesOut

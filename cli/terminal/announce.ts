@@ -69,11 +69,12 @@ export function announceServer(terminal: Terminal, server: Server, config: Serve
   const options = { url: config['public.url'], plaintext: config['public.plaintext'], tls }
   const url = publicUrl(options, config.domain ?? [], publicAddress?.port, '<runtime>')
   terminal.banner('callers', `${url} at ${formatAddress(publicAddress!)}`)
-  if (controlAddress !== undefined)
-    terminal.banner(
-      'clients',
-      `${config['control.plaintext'] ? 'ws' : 'wss'}://${config['control.host'] ?? formatAddress(controlAddress)}`,
-    )
+  if (controlAddress !== undefined) {
+    const [scheme, usual] = config['control.plaintext'] ? ['ws', 80] : ['wss', 443]
+    const host = config['control.host']
+    const port = controlAddress.port === usual ? '' : `:${controlAddress.port}`
+    terminal.banner('clients', `${scheme}://${host === undefined ? formatAddress(controlAddress) : host + port}`)
+  }
   server.on('ready', ({ runtime }) => terminal.note(`${runtime} is connected`))
   server.on('sessionEnded', ({ runtime, reason }) => terminal.note(`a session of ${runtime} ended: ${reason}`))
 }

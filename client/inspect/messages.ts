@@ -199,7 +199,8 @@ export class EventStreamMessages implements MessageReader {
     const content = this.#event.take()
     this.#event = new MessageContent()
     const text = content.toString('latin1').trim()
-    if (text !== '') this.#onMessage('event', Buffer.from(text, 'latin1'), bytes, undefined)
+    const isWhole = content.length === bytes
+    if (text !== '') this.#onMessage('event', Buffer.from(text, 'latin1'), isWhole ? text.length : bytes, undefined)
   }
 }
 

@@ -29,6 +29,8 @@ test('of 1,000 runtimes, 200 have rows and the rest is other; nothing is lost', 
   state.sessions = Array.from({ length: 1000 }, (_, i) => ({ runtime: `r${i}`, streams: 2, bufferedBytes: 10 }))
   const lost = { code: 'session-lost', status: 502, durationMs: 500 }
   for (let i = 0; i < 1000; i++) metrics.record(exchange({ runtime: `r${i}`, ...lost }))
+  // A caller that leaves is no failure of ours.
+  metrics.record(exchange({ runtime: 'r1', code: 'cancelled' }))
   for (const name of ['exchanges_total', 'failures_total', 'sessions', 'streams', 'buffered_bytes']) {
     const rows = await read(name)
     expect(rows.size, name).toBe(201)

@@ -62,6 +62,14 @@ describe('traffic of the last 15 minutes', () => {
     expect(seen()).toBe(0)
   })
 
+  test('a caller that leaves is no failure', () => {
+    const { traffic, wait } = clocked()
+    for (const status of [0, 200, 499]) traffic.note(exchange({ status, code: 'cancelled' }))
+    wait(5000)
+    expect(traffic.history(1)).toMatchObject([{ byClass: [1, 0, 1, 0, 1, 0], failed: 0 }])
+    expect(traffic.failed).toEqual([])
+  })
+
   test('the last 50 failures are kept, newest first, with their texts cut', () => {
     const { traffic } = clocked()
     for (let i = 0; i < 60; i++) {

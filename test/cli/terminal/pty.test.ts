@@ -174,6 +174,17 @@ describe.runIf(needs('script'))('at a terminal', () => {
     expect(await typed.interrupt()).toBe(0)
   })
 
+  test('server: where clients dial at a shared address', async () => {
+    const tls = ['--public.tls.cert', file('server.pem'), '--public.tls.key', file('server-key.pem')]
+    const rest = ['--domain', 'tunnels.localhost', '--auth.jwks.file', file('jwks.json')]
+    const shared = ['--public.listen', '127.0.0.1:0', ...tls, '--control.host', 'connect.localhost']
+    const typed = new Typed(['server', ...shared, ...rest])
+    await typed.says(
+      /callers {3}https:\/\/<runtime>\.tunnels\.localhost:(\d+) .*\r\n.*clients {3}wss:\/\/connect\.localhost:\1\r\n/,
+    )
+    expect(await typed.interrupt()).toBe(0)
+  })
+
   test('a terminal stopped with Ctrl-S stops a server neither from serving nor from exiting', async () => {
     const typed = new Typed(serverArgs())
     await typed.says(/callers .*:\d+\r\n/)

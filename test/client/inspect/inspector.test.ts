@@ -399,6 +399,13 @@ describe('the ring', () => {
       'data: 49',
     ])
     expect(detail.bytesOut).toBe(body.length)
+    expect(detail.messages.filter(({ truncated }) => truncated)).toEqual([])
+  })
+
+  it('marks an event of which only the beginning is kept', () => {
+    const body = `data: ${'x'.repeat(100_000)}\n\n`
+    const detail = ground('bodies', { headers: ['content-type', 'text/event-stream'], body }).send()
+    expect(detail.messages).toMatchObject([{ truncated: true, bytes: body.length - 1 }])
   })
 
   it('keeps no bodies or messages if it keeps heads only', () => {
