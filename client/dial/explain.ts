@@ -100,10 +100,12 @@ function explainAnswer(answer: AnswerFailure, context: DialContext): string {
   }
   const request = answer.requestId === undefined ? '' : `, request ${answer.requestId}`
   const refused = `refused (${answer.status}${request})`
-  const why = answer.requestId === undefined ? '' : '; its log gives the reason under this request'
   if (answer.status === 401) return `${refused}: ${explainToken(answer, context)}`
   const isClosed = [429, 503].includes(answer.status) || (answer.ours && answer.status === 500)
-  if (isClosed) return `${refused}: the server accepts no clients right now${why}`
+  if (isClosed && answer.requestId === undefined)
+    return `${refused}: the server, or a proxy in front of it, accepts no clients right now${named(answer)}`
+  if (isClosed)
+    return `${refused}: the server accepts no clients right now; its log gives the reason under this request`
   // A server answers 426 only if the request no longer asked for a WebSocket when it arrived.
   const who = answer.status === 426 ? 'a proxy' : 'it is not a control endpoint, or a proxy'
   return `${address(context.server)} answered ${answer.status} instead of opening a WebSocket: ${who} in front of it does not pass WebSockets${named(answer)}`
@@ -217,7 +219,9 @@ function explainNetwork(phase: DialPhase, code: string | undefined, message: str
     case 'ERR_SSL_WRONG_VERSION_NUMBER':
     case 'ERR_SSL_PACKET_LENGTH_TOO_LONG':
     case 'ERR_SSL_HTTP_REQUEST':
-      return `${where} does not speak TLS: it may be a public port without TLS; dial the control port of the server`
+      return proxied
+        ? `${where} does not speak TLS: write http:// in front of it instead of https://`
+        : `${where} does not speak TLS: it may be a public port without TLS; dial the control port of the server`
     case 'ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION':
     case 'ERR_SSL_UNSUPPORTED_PROTOCOL':
       return `${where} does not speak TLS 1.3`

@@ -374,17 +374,17 @@ describe('check client', () => {
   })
 
   test.each([
-    [503, 'the server itself', { requestId: '9b1' }, 'authentication'],
-    [500, 'the server itself', { requestId: '9b1' }, 'authentication'],
-    [503, 'something in front of it', {}, 'upgrade'],
-  ])('a %d of %s', async (status, _, body, failed) => {
+    [503, 'the server itself', { requestId: '9b1' }, 'authentication', 'the server accepts'],
+    [500, 'the server itself', { requestId: '9b1' }, 'authentication', 'the server accepts'],
+    [503, 'something in front of it', {}, 'upgrade', 'the server, or a proxy in front of it, accepts'],
+  ])('a %d of %s', async (status, _, body, failed, who) => {
     const full = createHttps(certificate)
     full.on('upgrade', (_request, socket) => {
       socket.end(`HTTP/1.1 ${status} No\r\nconnection: close\r\n\r\n${JSON.stringify(body)}`)
     })
     const found = await client(`wss://127.0.0.1:${await serve(full)}`)
     expectFailed(found, failed)
-    expect(found.of(failed)[0]!.found).toContain('the server accepts no clients right now')
+    expect(found.of(failed)[0]!.found).toContain(`${who} no clients right now`)
   })
 
   test.each([

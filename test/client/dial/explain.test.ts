@@ -170,7 +170,7 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'a load balancer without a server',
     answer(503, { ours: false, requestId: undefined }),
     context(),
-    'refused (503): the server accepts no clients right now',
+    'refused (503): the server, or a proxy in front of it, accepts no clients right now',
   ],
   [
     'another protocol version',
@@ -238,6 +238,12 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     network('ERR_SSL_WRONG_VERSION_NUMBER', 'tls'),
     context(),
     'connect.example.com:8443 does not speak TLS: it may be a public port without TLS; dial the control port of the server',
+  ],
+  [
+    'a proxy without TLS',
+    network('ERR_SSL_WRONG_VERSION_NUMBER', 'proxy'),
+    context({ proxy }),
+    'the proxy proxy.corp:3128 does not speak TLS: write http:// in front of it instead of https://',
   ],
   [
     'old TLS',
