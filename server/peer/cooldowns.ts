@@ -70,19 +70,19 @@ export class Cooldowns {
     this.#open.add(key, -1)
     if (!this.#cooldowns.has(key)) return
     // In a microtask, since `begin` comes later if it was refused.
-    const told = this.#guard(() => {
-      const cooldown = this.#cooldowns.get(key)
-      if (cooldown !== undefined && this.#open.of(key) < cooldown.most) this.#onRoom(runtime)
-    })
-    queueMicrotask(told)
+    queueMicrotask(
+      this.#guard(() => {
+        const cooldown = this.#cooldowns.get(key)
+        if (cooldown !== undefined && this.#open.of(key) < cooldown.most) this.#onRoom(runtime)
+      }),
+    )
   }
 
   #endOldest(): void {
     const { key, value } = this.#cooldowns.oldest!
     this.#cooldowns.delete(key)
     // In a microtask, since the callback may begin a cooldown.
-    const told = this.#guard(() => this.#onOver(value.runtime))
-    queueMicrotask(told)
+    queueMicrotask(this.#guard(() => this.#onOver(value.runtime)))
   }
 
   #later(ms: number): NodeJS.Timeout {
