@@ -80,7 +80,7 @@ const EXCHANGES: readonly Metric[] = [
   onAll(
     'sallyport_exchanges_cut_total',
     counts('{exchange}'),
-    'Responses that were cut off after they had begun, other than by their callers.',
+    'Responses that were cut off after they had begun.',
     'Do callers see broken connections?',
     ({ exchanges }) => exchanges.cut,
   ),

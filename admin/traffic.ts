@@ -85,7 +85,7 @@ export class Traffic {
     if (!exchange.upgrade) step.durations[bucketOf(exchange.durationMs)]!++
     step.bytesIn += exchange.bytesIn
     step.bytesOut += exchange.bytesOut
-    // A caller that leaves is no failure, and an event stream ends in no other way.
+    // A caller that leaves is no failure: most event streams end like that.
     if (exchange.code === 'cancelled') return
     if (exchange.code === undefined && exchange.status < 500 && !exchange.cut) return
     step.failed++

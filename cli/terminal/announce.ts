@@ -72,7 +72,9 @@ export function announceServer(terminal: Terminal, server: Server, config: Serve
   if (controlAddress !== undefined) {
     const [scheme, usual] = config['control.plaintext'] ? ['ws', 80] : ['wss', 443]
     const host = config['control.host']
-    const port = controlAddress.port === usual ? '' : `:${controlAddress.port}`
+    // With a URL of its own, something in front of the server has another port.
+    const isUsual = config['public.url'] !== undefined || controlAddress.port === usual
+    const port = isUsual ? '' : `:${controlAddress.port}`
     terminal.banner('clients', `${scheme}://${host === undefined ? formatAddress(controlAddress) : host + port}`)
   }
   server.on('ready', ({ runtime }) => terminal.note(`${runtime} is connected`))

@@ -69,7 +69,7 @@ class Recorded extends PassThrough implements ExchangeNotes {
       caller: request.caller?.address ?? request.peerAddress,
       status: this.status,
       code: error?.reason ?? this.#code,
-      cut: cut && error?.reason !== 'cancelled',
+      cut,
       durationMs: performance.now() - this.#startedAt,
       bytesIn: this.#bytesIn,
       bytesOut: this.#bytesOut,

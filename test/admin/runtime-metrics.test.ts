@@ -38,6 +38,7 @@ test('of 1,000 runtimes, 200 have rows and the rest is other; nothing is lost', 
     expect(rows.get('r0'), name).toBe(each)
     expect(rows.get('other'), name).toBe(800 * each)
   }
+  expect((await read('failures_total')).get('r1')).toBe(1)
   expect((await read('exchange_seconds_total')).get('r0')).toBe(0.5)
   expect((await metrics.exposeRuntimes()).text.length).toBeLessThan(200_000)
 })
