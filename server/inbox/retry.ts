@@ -39,8 +39,8 @@ export const TESTS_MS = 10_000
 /** Statuses that say nothing about the message itself. */
 const PASSING: ReadonlySet<number> = new Set([408, 425, 429])
 const GONE: ReadonlySet<number> = new Set([410, 413])
-/** Our own error codes of what a router refuses, whatever its receiver does. If it were retried, strangers could hold up a lane with forgeries. */
-const FORBIDDEN: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>([
+/** Our own error codes of what a router refuses, whatever its receiver does. Retries would let strangers hold up a lane with forgeries. */
+const REFUSED_FOR_GOOD: ReadonlySet<ErrorCode | undefined> = new Set<ErrorCode | undefined>([
   'bad-request',
   'no-route',
   'webhook-signature',
@@ -64,7 +64,7 @@ export function outcomeOf(status: number, code: ErrorCode | undefined, retryAfte
   if (status >= 200 && status < 300) return { kind: 'delivered', reason }
   if (NOT_TRIED.has(code)) return { kind: 'offline', reason }
   if (!isForSender(status)) return { kind: 'failed', reason, retryAfterMs }
-  return { kind: GONE.has(status) || FORBIDDEN.has(code) ? 'gone' : 'refused', reason }
+  return { kind: GONE.has(status) || REFUSED_FOR_GOOD.has(code) ? 'gone' : 'refused', reason }
 }
 
 /** What becomes of a message after an attempt. `random` is between 0 and 1. */
