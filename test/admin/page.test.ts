@@ -229,7 +229,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     await page.until(`document.getElementById('state').innerText === 'ready'`)
   })
 
-  test('a component that is stuck, or out of reach, is shown as lost, and comes back', async () => {
+  test('a component that is stuck, or out of reach, is shown as lost, and comes back', { tags: ['slow'] }, async () => {
     const way = createServer(caller => {
       const component = connect(admin.address.port, '127.0.0.1')
       for (const socket of [caller, component]) socket.on('error', () => {})

@@ -68,7 +68,7 @@ function expectBelow(grown: Record<string, number>, bytes: number): void {
 }
 
 describe.runIf(process.platform === 'linux')('resident memory', () => {
-  it(`${BODY_BYTES / MIB} MiB down: every process grows by less than 64 MiB`, async () => {
+  it(`${BODY_BYTES / MIB} MiB down: every process grows by less than 64 MiB`, { tags: ['slow'] }, async () => {
     const before = await idle()
     const path = upstream.on('down', async request => {
       await request.write(`HTTP/1.1 200 OK\r\ncontent-length: ${BODY_BYTES}\r\n\r\n`)

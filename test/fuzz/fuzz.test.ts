@@ -1,4 +1,4 @@
-/** The fuzzer itself, and its run: 60 s, 8 s in a short run, or as long as `TEST_FUZZ_SECONDS` says. */
+/** The fuzzer itself, and its run: 60 s, 5 s in a short run, or as long as `TEST_FUZZ_SECONDS` says. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -14,7 +14,7 @@ import { readRegressions, writeRegression } from './regressions.ts'
 import type { FuzzTarget } from './target.ts'
 import { TARGETS } from './targets/index.ts'
 
-const SECONDS = Number(process.env.TEST_FUZZ_SECONDS ?? (short ? 8 : 60))
+const SECONDS = Number(process.env.TEST_FUZZ_SECONDS ?? (short ? 5 : 60))
 
 const folders: string[] = []
 afterEach(() => {

@@ -1,5 +1,4 @@
-import { short } from '../support/needs.ts'
+// @module-tag slow
 import { testRows } from './row.ts'
 
-testRows('server-update')
-if (!short) testRows('server-restart', 'server-restart-kept', 'kill')
+testRows('server-update', 'server-restart', 'server-restart-kept', 'kill')

@@ -117,7 +117,9 @@ describe('H1: resets', () => {
     expect(await canary()).toBe('canary')
   })
 
-  test('H1: resets of one caller do not end the request of another whose proxy sends both on one session', async () => {
+  test('H1: resets of one caller do not end the request of another whose proxy sends both on one session', {
+    tags: ['slow'],
+  }, async () => {
     const { handler, seen } = recorder(() => {})
     const listener = await listen({ port: 0, handler })
     const proxy = connectHttp2(`http://127.0.0.1:${listener.address.port}`)

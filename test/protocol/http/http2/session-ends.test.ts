@@ -118,7 +118,7 @@ describe('a caller that reads slowly', () => {
     expect(text.split('z').length - 1).toBe(BYTES)
   })
 
-  test('gets all of its answer while it tells its progress, however long that takes', async () => {
+  test('gets all of its answer while it tells its progress, however long that takes', { tags: ['slow'] }, async () => {
     const answers = giver(BYTES)
     const listener = await serve(answers.handler, { drainMs: 700, keepAliveMs: 1500 })
     const peer = await request(listener)
