@@ -202,7 +202,7 @@ export class TunnelServer implements Server {
     const { inbox, logger, clock, tracing } = this.#settings
     return new Inbox({
       ...{ ...keeping, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock, tracing },
-      isLive: runtime => carriers.pick(runtime) !== undefined,
+      isLive: runtime => carriers.pick(runtime) !== undefined || carriers.isFull(runtime),
       isHere: runtime => carriers.isOnline(runtime),
       look: runtime => {
         carriers.ask(runtime, undefined, undefined)

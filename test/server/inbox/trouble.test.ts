@@ -583,3 +583,16 @@ test('an answer whose end never arrives ends with its deadline', async () => {
   await until(() => aborted.length === 1)
   await until(() => ground.server.sessions()[0]!.exchanges === 0)
 })
+
+test('a webhook that was stored while the session was full is delivered once there is room', async () => {
+  ground = await makeGround()
+  const { handler } = ground.receiver
+  ground.receiver.says = (_, index) => (index === 0 ? undefined : 200)
+  await dial(ground.server, { handler, hello: { inbox: [RULE], limits: { streams: 1 } } })
+  const first = ground.post('takes all of it', { path: '/other' })
+  await until(() => ground.receiver.got.length === 1)
+  expect((await ground.post('kept')).status).toBe(202)
+  answer(ground.receiver.got[0]!.response, 200, 'done')
+  expect((await first).status).toBe(200)
+  await until(() => ground.receiver.bodies.includes('kept'))
+})
