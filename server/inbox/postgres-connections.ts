@@ -101,7 +101,8 @@ export class Connections {
 /** Rejects with an {@link UnusableError} if the password cannot be read. */
 export async function configOf(pg: Package, login: PostgresLogin, queryMs: number): Promise<ClientConfig> {
   const { host, port, database, user, tls, ca, passwordFile } = login
-  const password = passwordFile === undefined ? undefined : await readPassword(passwordFile)
+  const password = passwordFile === undefined ? undefined : () => readPassword(passwordFile)
+  await password?.()
   return {
     ...{ host, port, database, user, password, ssl: tls && { ca } },
     ...{ query_timeout: queryMs, connectionTimeoutMillis: queryMs },

@@ -638,4 +638,18 @@ describe.runIf(needs('postgres'))('with TLS and a password', () => {
     await other.close()
     expect(logged.join('\n')).not.toContain(PASSWORD)
   })
+
+  test('a password that changes while a server runs is read again at each connection', async () => {
+    const passwordFile = join(postgres.folder, 'changed')
+    writeFileSync(passwordFile, PASSWORD)
+    const store = await start({ passwordFile })
+    await append(store, message('b', { lane: 'other' }))
+    await postgres.query(`ALTER ROLE sallyport PASSWORD 'another'`)
+    writeFileSync(passwordFile, 'another')
+    // Those that read are closed when they have been idle for a while.
+    await postgres.query(`SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE query LIKE '%FROM paused%'
+      AND pid <> pg_backend_pid()`)
+    expect(await store.next('demo', 'other', 1)).toMatchObject([{ id: 'b' }])
+    await store.close()
+  })
 })
