@@ -16,8 +16,9 @@ import { type LaneCount, type LaneEvent, type Message, StoreError } from './stor
 
 /** After an outage, lanes start at random times within this span, so that they do not all start at once. */
 const JITTER_MS = 1000
-/** After an outage, a lane delivers at most one message per this time. */
+/** After an outage, a lane delivers at most one message per this time, and this many that way. With more, it could fall behind for good. */
 const PACE_MS = 50
+const PACED = 100
 /** How long a lane waits before it tries again after the store failed, or the runtime was offline. */
 const STORE_RETRY_MS = 1000
 /** How often a lane that another server owns is tried again, unless that server releases it sooner. */
@@ -35,8 +36,8 @@ interface Lane {
   working: boolean
   /** Attempts under way that began before their messages were stored. */
   earlyAttempts: number
-  /** It waited for a session, so it delivers at a limited pace until it is empty. */
-  paced: boolean
+  /** How many messages it still delivers at a limited pace, because it waited for a session. */
+  paced: number
   timer: NodeJS.Timeout | undefined
 }
 
@@ -128,7 +129,7 @@ export class Lanes {
     this.#runtimes.set(runtime, lanes)
     const lane = lanes.get(key) ?? {
       ...{ runtime, key, waiting: 0, incoming: 0, arrivals: 0 },
-      ...{ working: false, earlyAttempts: 0, paced: false, timer: undefined },
+      ...{ working: false, earlyAttempts: 0, paced: 0, timer: undefined },
     }
     lanes.set(key, lane)
     return lane
@@ -163,7 +164,7 @@ export class Lanes {
     const lane = this.#lane(runtime, key)
     lane.waiting += messages
     lane.arrivals += messages
-    lane.paced = true
+    lane.paced = PACED
     this.#begin(lane)
   }
 
@@ -180,8 +181,8 @@ export class Lanes {
     // The attempt under way may be of a removed message, and subtracts it again.
     if (lane.working || lane.earlyAttempts > 0) this.doubt()
     this.#decrement(lane, messages)
-    if (this.#options.store.shared === undefined) this.#removeIfEmpty(lane)
-    else this.retryNow(runtime, key)
+    this.#removeIfEmpty(lane)
+    this.retryNow(runtime, key)
   }
 
   /** Another server stored a message in a lane, or released the lane. */
@@ -195,7 +196,7 @@ export class Lanes {
     if (lane !== undefined || what === 'free') return
     const made = this.#lane(runtime, key)
     made.waiting = 1
-    made.paced = true
+    made.paced = PACED
     // The server that stored the message is about to try it.
     this.#schedule(made, JITTER_MS * (1 + this.#options.random()))
   }
@@ -237,7 +238,7 @@ export class Lanes {
     for (const each of woken) {
       this.#parked.delete(each)
       for (const lane of this.#runtimes.get(each)?.values() ?? []) {
-        if (lane.paced && !lane.working) this.#schedule(lane, JITTER_MS * this.#options.random())
+        if (lane.paced > 0 && !lane.working) this.#schedule(lane, JITTER_MS * this.#options.random())
       }
     }
   }
@@ -333,13 +334,13 @@ export class Lanes {
   #mayWork(lane: Lane): boolean {
     const { runtime } = lane
     if (this.#paused.has(runtime) || !this.#options.isLive(runtime)) {
-      lane.paced = true
+      lane.paced = PACED
       this.#release(lane)
       return false
     }
     const parkedMs = (this.#parked.get(runtime) ?? 0) - performance.now()
     if (parkedMs > 0) {
-      lane.paced = true
+      lane.paced = PACED
       this.#schedule(lane, parkedMs + JITTER_MS * this.#options.random())
       return false
     }
@@ -380,14 +381,15 @@ export class Lanes {
     else if (second !== undefined && isSuspect(tried, now())) await this.#attempts.testBehind(first, this.#round(lane))
     if (progress.state === 'delivered' && second !== undefined && second.failedSince > 0)
       await this.#attempts.forgetTests(first)
-    if (lane.paced && lane.waiting > 0 && lane.timer === undefined)
-      this.#schedule(lane, PACE_MS - Math.min(PACE_MS, Math.max(0, now() - startedMs)))
-    if (lane.waiting === 0) lane.paced = false
+    if (lane.waiting === 0) lane.paced = 0
+    if (lane.paced === 0 || lane.timer !== undefined) return
+    lane.paced--
+    this.#schedule(lane, PACE_MS - Math.min(PACE_MS, Math.max(0, now() - startedMs)))
   }
 
   /** The runtime is offline or overloaded, so an attempt of any of its lanes would fail the same way. */
   #park(lane: Lane): void {
-    lane.paced = true
+    lane.paced = PACED
     this.#parked.set(lane.runtime, performance.now() + STORE_RETRY_MS)
     this.#schedule(lane, STORE_RETRY_MS)
   }

@@ -89,11 +89,10 @@ export class StoredWebhooks implements InboxOperations {
       if (message.state === 'dead') {
         ledger.move('dead', 'waiting')
         lanes.add(message.runtime, message.lane, 1)
-      } else {
-        // It may have become a dead letter after it was listed.
-        lanes.doubt()
-        lanes.retryNow(message.runtime, message.lane)
       }
+      // It may have become a dead letter after it was listed.
+      else lanes.doubt()
+      lanes.retryNow(message.runtime, message.lane)
       logger.info({ runtime: message.runtime, inboxId: message.id }, 'webhook replayed by an operator')
       done.push(message.id)
     })

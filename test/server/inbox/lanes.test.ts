@@ -2,6 +2,8 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { Lanes } from '../../../server/inbox/lanes.ts'
+import { Ledger } from '../../../server/inbox/ledger.ts'
+import { StoredWebhooks } from '../../../server/inbox/operations.ts'
 import type { Outcome } from '../../../server/inbox/retry.ts'
 import {
   type Change,
@@ -133,6 +135,45 @@ describe('lanes', () => {
     expect(tried).toHaveLength(5)
     await pass(1000)
     expect(tried).toEqual(Array.from({ length: 10 }, (_, i) => `m${i}`))
+  })
+
+  test('after an outage, a lane keeps up with its arrivals again', async () => {
+    const { add, lanes, ground } = make(() => OK)
+    ground.live = false
+    for (let i = 0; i < 100; i++) add(`before${i}`)
+    await pass(1000)
+    ground.live = true
+    lanes.wake('demo')
+    for (let i = 0; i < 2000 && lanes.size > 0; i++) {
+      add(`after${i}`)
+      await pass(25)
+    }
+    expect(lanes.size).toBe(0)
+  })
+
+  test('a lane whose first message was dropped does not wait until that one was due', async () => {
+    const { add, lanes, store, state } = make(({ id }) => (id === 'down' ? DOWN : OK))
+    for (const id of ['down', 'next']) add(id)
+    await pass(30 * 60_000)
+    const { next } = state('down')!
+    expect(next - Date.now()).toBeGreaterThan(60_000)
+    store.messages.shift()
+    lanes.remove('demo', 'l', 1)
+    await pass(JITTER_MS)
+    expect(state('next')).toMatchObject({ state: 'delivered' })
+  })
+
+  test('a dead letter that is replayed does not wait for the one that blocks its lane', async () => {
+    const { add, lanes, store, state } = make(({ id }) => (id === 'down' ? DOWN : OK))
+    store.messages.push(messageOf('dead', 'l', { state: 'dead' }))
+    add('down')
+    await pass(30 * 60_000)
+    const listed = Object.assign(store, { list: () => Promise.resolve([state('dead')!]) }) as unknown as InboxStore
+    const ledger = new Ledger({ messagesPerRuntime: 9, bytesPerRuntime: 9, bytes: 9 })
+    const parts = { store: listed, mac: undefined, ledger, lanes, logger: noLogger, now: Date.now }
+    expect(await new StoredWebhooks(parts).replay({ limit: 1 })).toEqual(['dead'])
+    await pass(JITTER_MS)
+    expect(state('dead')).toMatchObject({ state: 'delivered' })
   })
 
   test('an overloaded runtime is tried with a few of its lanes, and with all once it reconnects', async () => {
