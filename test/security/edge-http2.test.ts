@@ -152,6 +152,33 @@ describe('H1: resets', () => {
     await eventually(() => expect(listener.connections).toBe(0))
   })
 
+  test.each([
+    ['NO_ERROR', 0],
+    ['CANCEL', 8],
+  ])(
+    "H1: resets of one caller's streams that have been answered do not end the request of another: %s",
+    async (_, code) => {
+      const refuse = ({ request, response }: Seen) => {
+        if (request.method !== 'POST') return
+        response.responseHead({ status: 401, headers: [], bodyBytes: 0 })
+        response.responseEnd([])
+      }
+      const { peer, canary, seen } = await startWithPeer(refuse, { http2ResetBurst: 8, http2ResetRate: 1 })
+      peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
+      const answers = () => framesOf(Buffer.from(peer.text, 'latin1')).filter(({ type }) => type === TYPE.headers)
+      for (let id = 3; id < 100; id += 2) {
+        // A proxy resets an upload if its answer comes first.
+        peer.send(frame(TYPE.headers, END_HEADERS, id, head('POST')))
+        await eventually(() => expect(answers().some(({ stream }) => stream === id)).toBe(true))
+        peer.send(frame(TYPE.reset, 0, id, uint32(code)))
+      }
+      expect(await canary()).toBe('canary')
+      const slow = seen.find(({ request }) => request.path === '/attack' && request.method === 'GET')!
+      ok(slow.response)
+      await eventually(() => expect(answers().some(({ stream }) => stream === 1)).toBe(true))
+    },
+  )
+
   test('H1, E16: after too many resets, a caller that has gone is noticed, too', async () => {
     const { peer, canary, seen } = await startWithPeer(() => {}, {
       http2ResetBurst: 8,
@@ -199,6 +226,11 @@ describe('H2: floods that cost the peer little', () => {
     [
       'empty CONTINUATION',
       (n: number) => (n === 0 ? frame(TYPE.headers, 0, 1, head()) : frame(TYPE.continuation, 0, 1)),
+    ],
+    [
+      'RST_STREAM of a stream that is over',
+      (n: number) =>
+        n === 0 ? frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()) : frame(TYPE.reset, 0, 1, uint32(8)),
     ],
     ['unknown frames', () => frame(0xee, 0, 0, Buffer.alloc(8))],
     ['PRIORITY', (n: number) => frame(TYPE.priority, 0, 1001 + 2 * n, Buffer.from([0, 0, 0, 0, 1]))],

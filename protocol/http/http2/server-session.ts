@@ -36,7 +36,9 @@ const REQUESTS_PER_TURN = 16
 /** While the caller has not taken this much of cheap answers, no request is started. */
 const MAX_UNSENT_BYTES = 192 * 1024
 
-/** A stream without an exchange so far. */
+const NO_LIMIT = 2 ** 32 - 1
+
+/** A stream, and its exchange once that has begun. */
 interface Arrival {
   readonly stream: ServerHttp2Stream
   /** The request has a head and nothing else. */
@@ -142,6 +144,13 @@ class Http2ServerSession implements ManagedConnection, Failing {
     const ended = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
     const arrival: Arrival = { stream, ended, raw, trailers: undefined, exchange: undefined }
     stream.on('error', ignore)
+    stream.once('close', () => {
+      try {
+        this.#left(arrival)
+      } catch (error) {
+        this.threw(error)
+      }
+    })
     if (!ended) {
       stream.once('trailers', (_object: unknown, _flags: number, trailers: string[] = []) => {
         try {
@@ -167,8 +176,10 @@ class Http2ServerSession implements ManagedConnection, Failing {
   }
 
   #take(arrival: Arrival): void {
-    if (arrival.stream.closed) this.#dropped(arrival)
-    else if (this.#context.unsentBytes > MAX_UNSENT_BYTES) this.#turnAway(arrival)
+    const { stream } = arrival
+    // The request was not started and may be sent again (RFC 9113, section 8.7).
+    if (this.#context.unsentBytes > MAX_UNSENT_BYTES) stream.close(NGHTTP2_REFUSED_STREAM)
+    if (stream.closed) stream.resume()
     else this.#begin(arrival)
   }
 
@@ -181,72 +192,48 @@ class Http2ServerSession implements ManagedConnection, Failing {
     }
   }
 
-  /** The request was not started and may be sent again (RFC 9113, section 8.7). */
-  #turnAway(arrival: Arrival): void {
-    arrival.stream.close(NGHTTP2_REFUSED_STREAM)
-    this.#dropped(arrival)
-  }
-
-  /** The stream ended before its request was started. */
-  #dropped({ stream, ended }: Arrival): void {
-    stream.resume()
-    if (!this.#closed) this.#ended(stream, unreadBytes(this.#limits, ended))
-  }
-
   #begin(arrival: Arrival): void {
-    const { stream, ended, raw, trailers } = arrival
-    // If trailers may follow, the arrival lives as long as its stream.
+    const { ended, raw, trailers } = arrival
+    // The arrival lives as long as its stream.
     arrival.raw = NOTHING
     let request: HttpRequest
     try {
       request = http2Request(this.#context.strings.share(raw), ended, this.#limits, this.#peer)
     } catch (error) {
-      this.#refuse(stream, raw, toSallyportError(error))
+      this.#refuse(arrival, raw, toSallyportError(error))
       return
     }
-    const exchange = new Http2ServerExchange(stream, request, this.#context)
-    arrival.exchange = exchange
+    const exchange = this.#track(arrival, request)
     if (trailers !== undefined) exchange.trailers(trailers)
-    this.#track(stream, exchange)
     exchange.start(this.#options.handler)
   }
 
-  #track(stream: ServerHttp2Stream, exchange: Http2ServerExchange): void {
+  #track(arrival: Arrival, request: HttpRequest): Http2ServerExchange {
+    const exchange = new Http2ServerExchange(arrival.stream, request, this.#context)
+    arrival.exchange = exchange
     if (this.#exchanges.size === 0) this.#pingAt = performance.now()
     this.#exchanges.add(exchange)
-    stream.once('close', () => {
-      try {
-        this.#left(stream, exchange)
-      } catch (error) {
-        this.threw(error)
-      }
-    })
     const { bodyIdleMs, expectMs, http2PingMs } = this.#limits
     this.#watch.within(Math.min(bodyIdleMs || LOOK_MS, http2PingMs || LOOK_MS))
-    if (expectsContinue(exchange.request)) this.#watch.within(expectMs || LOOK_MS)
-  }
-
-  #left(stream: ServerHttp2Stream, exchange: Http2ServerExchange): void {
-    this.#exchanges.delete(exchange)
-    if (this.#exchanges.size === 0) this.#idleSince = performance.now()
-    this.#ended(stream, exchange.received)
+    if (expectsContinue(request)) this.#watch.within(expectMs || LOOK_MS)
+    return exchange
   }
 
   /** A proxy's session carries requests of many callers. One that cancels too many must not end those of others. */
-  #ended(stream: ServerHttp2Stream, received: number): void {
-    this.#accounted += received
+  #left({ stream, ended, exchange }: Arrival): void {
+    if (exchange !== undefined) this.#exchanges.delete(exchange)
+    if (this.#exchanges.size === 0) this.#idleSince = performance.now()
+    this.#accounted += exchange?.received ?? unreadBytes(this.#limits, ended)
     const reset = stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR
     if (reset && !this.#resets.take()) this.close()
   }
 
   /** Answers a request that must not be forwarded. */
-  #refuse(stream: ServerHttp2Stream, raw: string[], error: SallyportError): void {
+  #refuse(arrival: Arrival, raw: string[], error: SallyportError): void {
     this.#options.onBadRequest?.(error, this.#peer.address)
     this.#log(error)
-    const exchange = new Http2ServerExchange(stream, refusedRequest(raw), this.#context)
-    this.#track(stream, exchange)
-    exchange.responseAbort(error)
-    stream.resume()
+    this.#track(arrival, refusedRequest(raw)).responseAbort(error)
+    arrival.stream.resume()
   }
 
   /** Go's gRPC measures its path with a ping for each piece of an answer. One ping costs no more than the piece. */
@@ -414,9 +401,9 @@ function sessionOptions(limits: HttpLimits) {
     maxSessionMemory: limits.http2SessionMemoryMb,
     maxSessionInvalidFrames: limits.http2ResetBurst,
     maxSessionRejectedStreams: limits.http2ResetBurst,
-    // Beyond that, nghttp2 says goodbye with an error, which many callers take for the end of all their streams.
-    streamResetBurst: 2 * limits.http2ResetBurst,
-    streamResetRate: 2 * limits.http2ResetRate,
+    // We count resets. nghttp2 also counts those of streams that have ended, and then ends all others.
+    streamResetBurst: NO_LIMIT,
+    streamResetRate: NO_LIMIT,
     strictSingleValueFields: false,
   }
 }
