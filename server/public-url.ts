@@ -9,7 +9,7 @@ interface PublicPlace {
 }
 
 /** `https://*.tunnels.example.com` */
-export const PUBLIC_URL = /^https?:\/\/\*\.[a-z0-9.-]+(?::\d{1,5})?$/i
+export const PUBLIC_URL = /^https?:\/\/\*\.[a-z0-9._-]+(?::\d{1,5})?$/i
 
 /** The longest URL that `welcome` can carry. */
 const MAX_URL = 256

@@ -37,6 +37,12 @@ export const OF_TEMPLATES: Readonly<Record<ComponentName, readonly string[]>> = 
   router: ['listen', 'tls.cert', 'tls.key', 'routes', 'health.listen'],
 }
 
+/** What the chart says of a setting whose default its templates give. */
+const ABOUT_HERE: Readonly<Record<string, string>> = {
+  'public.url':
+    "URL at which callers reach runtimes, with `*` for the name. Each client is told its own URL. Default: the first domain, with the Service's port.",
+}
+
 const value = (schema: Schema, fallback: unknown, about: string): Value => ({ schema, default: fallback, about })
 const flag = (fallback: boolean, about: string) => value({ type: 'boolean' }, fallback, about)
 const text = (fallback: string, about: string) => value({ type: 'string' }, fallback, about)
@@ -270,7 +276,7 @@ function settingsSchema(name: ComponentName): Schema {
   const own = Object.entries(settings).filter(([setting]) => !OF_TEMPLATES[name].includes(setting))
   const properties = own.map(([setting, { kind, about }]) => [
     setting,
-    { description: about, ...withoutFalse(kind.schema) },
+    { description: ABOUT_HERE[setting] ?? about, ...withoutFalse(kind.schema) },
   ])
   return { type: 'object', additionalProperties: false, properties: Object.fromEntries(properties) }
 }

@@ -11,6 +11,7 @@ import { parse, parseAllDocuments } from 'yaml'
 import { COMPONENTS, type ComponentName } from '../../cli/config/components.ts'
 import { environmentName, type Settings } from '../../cli/config/setting.ts'
 import { CHART, OF_TEMPLATES, VALUES } from '../../scripts/docs/chart.ts'
+import { PUBLIC_URL } from '../../server/public-url.ts'
 import { GO_BUILD_MS, goBuild } from '../support/go.ts'
 import { long, needs, program } from '../support/needs.ts'
 
@@ -333,9 +334,22 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       expect(map!.data).toEqual({
         SALLYPORT_DOMAIN: 'a.example.com,b.example.com',
         SALLYPORT_CONTROL_HOST: 'c.example.net',
+        SALLYPORT_PUBLIC_URL: 'https://*.a.example.com',
         SALLYPORT_INBOX_BYTES: '4294967296',
         SALLYPORT_HOLD_TIME: '5s',
       })
+    })
+
+    test.each<[given: { service?: object; config?: object }, url: string]>([
+      [{}, 'https://*.a.example.com'],
+      [{ service: { port: 9443 } }, 'https://*.a.example.com:9443'],
+      [{ config: { domain: 'my_zone.example.com., b.example.com' } }, 'https://*.my_zone.example.com'],
+      [{ service: { port: 9443 }, config: { 'public.url': 'https://*.b.example.com' } }, 'https://*.b.example.com'],
+    ])("clients are told the Service's port, not the container's: %j", (given, url) => {
+      const server = { ...SERVER, ...given, config: { ...SERVER.config, ...given.config } }
+      const manifests = read(render(name, { server }))
+      expect(manifests.find(({ kind }) => kind === 'ConfigMap')!.data!.SALLYPORT_PUBLIC_URL).toBe(url)
+      expect(url).toMatch(PUBLIC_URL)
     })
 
     test('a key set from a URL needs no Secret, and its port is allowed', () => {
@@ -462,8 +476,10 @@ describe.runIf(long && needs('new-go', 'helm'))('Kubernetes', () => {
   ] as const)('gets the same from the chart as from deploy/kubernetes/%s', (name, values) => {
     const [component] = Object.keys(values) as [ComponentName]
     const file = join(folder, 'rendered.yaml')
+    // The chart has this one by default.
+    const { 'public.url': _, ...config } = configOf(component)
+    const given = { ...Object.values(values)[0], config }
     // Only the chart has what `helm test` creates.
-    const given = { ...Object.values(values)[0], config: configOf(component) }
     writeFileSync(file, render('helm', { [component]: given }, '--skip-tests'))
     expect(objects(file)).toEqual(objects(`deploy/kubernetes/${name}`))
   })

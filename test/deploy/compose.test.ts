@@ -3,7 +3,7 @@
  * an answer.
  */
 import { execFile, execFileSync } from 'node:child_process'
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
@@ -11,6 +11,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { COMPONENTS } from '../../cli/config/components.ts'
 import { environmentName, type Settings } from '../../cli/config/setting.ts'
+import { PUBLIC_URL } from '../../server/public-url.ts'
 import { GO_BUILD_MS, goBuild } from '../support/go.ts'
 import { needs } from '../support/needs.ts'
 
@@ -95,6 +96,8 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
 
   beforeAll(async () => {
     cpSync('deploy', join(folder, 'deploy'), { recursive: true })
+    mkdirSync(join(folder, 'fake'))
+    writeFileSync(join(folder, 'fake/node'), '#!/bin/sh\necho "$SALLYPORT_PUBLIC_URL"\n', { mode: 0o755 })
     await goBuild(resolve('test/deploy/compose'), join(folder, 'load'))
   }, GO_BUILD_MS)
 
@@ -106,6 +109,23 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
     expect(Object.keys(loaded).sort()).toEqual(services.map(([name]) => name).sort())
     for (const [, { build, user }] of Object.entries(loaded)) expect(user).toBe(build ? '1000:1000' : undefined)
     expect(loaded['sallyport-server']).toMatchObject({ ports: [{ target: 8443, published: '443' }] })
+  })
+
+  test.each([
+    [{}, 'https://*.tunnels.localhost:8443'],
+    [{ SALLYPORT_DOMAIN: 'a.example.com', SALLYPORT_PUBLISH: '443' }, 'https://*.a.example.com'],
+    [
+      { SALLYPORT_DOMAIN: 'a.example.com,b.example.com', SALLYPORT_PUBLISH: '[::]:9443' },
+      'https://*.a.example.com:9443',
+    ],
+    [{ SALLYPORT_PUBLISH: '127.0.0.1:443' }, 'https://*.tunnels.localhost'],
+    [{ SALLYPORT_PUBLISH: '9443', SALLYPORT_PUBLIC_URL: 'https://*.b.example.com' }, 'https://*.b.example.com'],
+  ])('clients are told the URL that callers use: %j', (env, url) => {
+    const server = load({ SALLYPORT_USER: '1000:1000', ...env }).services['sallyport-server']!
+    const [shell, ...words] = [...server.entrypoint!, ...server.command].map(word => word.replaceAll('$$', '$'))
+    const PATH = `${join(folder, 'fake')}:${process.env.PATH}`
+    expect(execFileSync(shell!, words, { env: { ...server.environment, PATH }, encoding: 'utf8' })).toBe(`${url}\n`)
+    expect(url).toMatch(PUBLIC_URL)
   })
 
   // Each service as a process, at its own address in a network that nobody else is in.

@@ -34,6 +34,7 @@ test('before the listener has a port: from the one that it will have, if that is
 
 test('as given; one that does not fit into a welcome is left out', () => {
   expect(of({ url: 'https://*.b.example:444' })).toBe('https://demo.b.example:444')
+  checkPublicUrl('https://*.my_zone.example:444')
   const label = 'x'.repeat(62)
   expect(of({ tls: {} }, 443, `${label}.${label}.${label}.${label}.example`)).toBeUndefined()
   for (const bad of ['https://b.example', 'https://*.b.example/x', 'ftp://*.b', 'https://*.b@c', 'https://*.b\n'])

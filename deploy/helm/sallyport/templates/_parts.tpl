@@ -15,6 +15,12 @@ SALLYPORT_{{ $name | upper | replace "." "_" | replace "-" "_" }}: {{ if kindIs 
 {{- end }}
 {{- end }}
 
+{{/* The URL that clients are told, with `*` for the runtime. Callers use the Service's port, not the container's. Takes the server's values. */}}
+{{- define "sallyport.publicUrl" -}}
+{{- $domain := index .config "domain" | join "," | nospace | splitList "," | first | trimSuffix "." }}
+{{- index .config "public.url" | default (print "https://*." $domain ":" .service.port | trimSuffix ":443") }}
+{{- end }}
+
 {{/* The ports of all URLs in a component's settings, whatever the address. */}}
 {{- define "sallyport.fetches" -}}
 {{- $ports := list }}
