@@ -76,7 +76,7 @@ export function answerProblem(
   cors?: CorsPolicy | undefined,
   extra?: HeaderList,
 ): void {
-  const fields = cors === undefined ? (extra ?? []) : [...(extra ?? []), ...corsHeaders(cors, originOf(request))]
+  const fields = [...(extra ?? []), ...corsFields(request, cors)]
   // An exchange that broke before its caller was determined has no id yet.
   const id = request.requestId === '' ? randomUUID() : request.requestId
   const { head, body } = problem(error, id, fields, getHeader(request.headers, 'accept'))
@@ -118,8 +118,10 @@ function corsAllows(cors: CorsPolicy, origin: string | undefined): origin is str
   return origin !== undefined && (cors.origins.includes(origin) || cors.origins.includes('*'))
 }
 
-/** CORS fields of an answer to a page of `origin`. They always include `vary`, since the answer depends on the origin. */
-function corsHeaders(cors: CorsPolicy, origin: string | undefined): HeaderList {
+/** CORS fields of an answer that is not an upstream's. They always include `vary`, since the answer depends on the origin. */
+export function corsFields(request: AnsweredRequest, cors: CorsPolicy | undefined): HeaderList {
+  if (cors === undefined) return []
+  const origin = originOf(request)
   const headers: HeaderList = ['vary', 'origin']
   if (!corsAllows(cors, origin)) return headers
   headers.push('access-control-allow-origin', origin)
@@ -136,10 +138,9 @@ function corsHeaders(cors: CorsPolicy, origin: string | undefined): HeaderList {
  */
 export function answerPreflight(response: ResponseSink, request: AnsweredRequest, cors: CorsPolicy): boolean {
   if (request.method !== 'OPTIONS') return false
-  const origin = originOf(request)
   const method = getHeader(request.headers, 'access-control-request-method')
-  if (method === undefined || !corsAllows(cors, origin)) return false
-  const headers = corsHeaders(cors, origin)
+  if (method === undefined || !corsAllows(cors, originOf(request))) return false
+  const headers = corsFields(request, cors)
   headers.push('access-control-allow-methods', (cors.methods ?? ['GET', 'HEAD', 'POST']).join(','))
   if (cors.headers !== undefined && cors.headers.length > 0) {
     headers.push('access-control-allow-headers', cors.headers.join(','))

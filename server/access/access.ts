@@ -12,6 +12,7 @@ import type { Opened } from '../opened.ts'
 import type { ResolvedServerOptions } from '../options.ts'
 import { BearerCheck } from './bearer.ts'
 import { type Denied, ForwardAuthCheck } from './forward-auth.ts'
+import type { AccessOptions } from './options.ts'
 import { type AccessStats, CallerRules } from './rules.ts'
 
 type CorsOf = (request: HttpRequest) => CorsPolicy | undefined
@@ -21,15 +22,15 @@ export async function openAccess(settings: ResolvedServerOptions, opened: Opened
   const { access, auth, clock, logger } = settings
   if (access.length === 0) return undefined
   const stats = { passed: 0, refused: 0, failed: 0 }
-  const rules: CallerRules[] = []
-  for (const one of access) {
+  const open = async (one: AccessOptions) => {
     const { jwt, forwardAuth } = one
     const keys = jwt && (await openKeys(jwt.jwks, logger, opened))
     const bearer = jwt && keys && new BearerCheck(jwt, keys, auth.clockToleranceS, clock)
     const asked = forwardAuth && opened.add(new ForwardAuthCheck(forwardAuth))
-    rules.push(new CallerRules(one, { keys, bearer, asked }, stats, logger))
+    return new CallerRules(one, { keys, bearer, asked }, stats, logger)
   }
-  return new Access(rules, stats)
+  // Together, since each key set may take as long as its server does not answer.
+  return new Access(await Promise.all(access.map(open)), stats)
 }
 
 /** The rules of all runtimes. */
@@ -124,10 +125,11 @@ function deny(
   request: HttpRequest,
   response: ResponseSink,
 ): RequestSink {
-  if (!(verdict instanceof SallyportError)) verdict.answer(request, response)
+  const cors = corsOf(request)
+  if (!(verdict instanceof SallyportError)) verdict.answer(request, response, cors)
   else {
     const extra = verdict.reason === 'not-authenticated' ? ['www-authenticate', 'Bearer'] : []
-    answerProblem(response, request, verdict, corsOf(request), extra)
+    answerProblem(response, request, verdict, cors, extra)
   }
   return discarding(response)
 }

@@ -5,6 +5,7 @@ import { readAtMost } from '../../protocol/base/read-at-most.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
+import { type CorsPolicy, corsFields } from '../../protocol/http/problem.ts'
 import { isOverride } from './open-path.ts'
 import { FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
 import { Turns } from './turns.ts'
@@ -33,8 +34,10 @@ export class Denied {
     this.#body = body
   }
 
-  answer(request: HttpRequest, response: ResponseSink): void {
+  /** `cors`: which pages may read it. */
+  answer(request: HttpRequest, response: ResponseSink, cors: CorsPolicy | undefined): void {
     const headers = [...this.#headers, 'content-length', String(this.#body.length), 'x-request-id', request.requestId]
+    headers.push(...corsFields(request, cors))
     const isBare = request.method === 'HEAD'
     response.responseHead({ status: this.#status, headers, bodyBytes: isBare ? 0 : this.#body.length })
     if (!isBare && this.#body.length > 0) response.responseData(this.#body)
@@ -74,7 +77,11 @@ export class ForwardAuthCheck {
 
   async #ask(request: HttpRequest, sent: HeaderList, signal: AbortSignal): Promise<Denied | undefined> {
     const options = { dispatcher: this.#ending.agent, headers: this.#headOf(request, sent), signal }
-    const { statusCode, headers, body } = await ask(this.#url, options)
+    const { statusCode, headers, body } = await ask(this.#url, options).catch(error => {
+      // The service may close an idle connection just as it gets the next question.
+      if (!isClosed(error)) throw error
+      return ask(this.#url, options)
+    })
     // A destroyed body emits an error, and nobody else listens for it.
     body.on('error', () => {})
     if (statusCode >= 200 && statusCode < 300) {
@@ -116,6 +123,10 @@ export class ForwardAuthCheck {
 }
 
 type Answered = Readonly<Record<string, string | string[] | undefined>>
+
+function isClosed({ code }: { readonly code?: string }): boolean {
+  return code === 'UND_ERR_SOCKET' || code === 'ECONNRESET' || code === 'EPIPE'
+}
 
 function isNo(status: number): boolean {
   return status === 401 || status === 403 || [301, 302, 303, 307, 308].includes(status)

@@ -16,6 +16,7 @@ import { connect as connectHttp2, createSecureServer } from 'node:http2'
 import { type AddressInfo, connect as connectTcp, createServer as createTcpServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { importJWK, SignJWT } from 'jose'
@@ -317,6 +318,30 @@ describe('E18 a forward-auth service', () => {
     const head = await ask('/', {}, { method: 'HEAD' })
     expect([head.status, head.text]).toEqual([expected, ''])
     expect(seen).toEqual([])
+  })
+
+  test('refuses in a way that pages can read, if the policy of the runtime lets them read refusals', async () => {
+    const { url } = await judge(says(401, {}, 'log in'))
+    await start({ forwardAuth: { url } })
+    const cors = [{ path: '/', origins: ['https://ui.example'], credentials: true }]
+    await dial(server, { runtime: 'ui', handler: witness, hello: { cors } })
+    const refusal = async (origin: string) => {
+      const { status, headers } = await ask('/', { origin }, {}, 'ui')
+      return [status, headers['access-control-allow-origin'], headers['access-control-allow-credentials'], headers.vary]
+    }
+    expect(await refusal('https://ui.example')).toEqual([401, 'https://ui.example', 'true', 'origin'])
+    expect(await refusal('https://evil.example')).toEqual([401, undefined, undefined, 'origin'])
+  })
+
+  test('is asked again over another connection if it closes an idle one just then', async () => {
+    const used = new WeakSet<Socket>()
+    const { url, asked } = await judge(({ socket }, response) => {
+      if (used.has(socket)) socket.destroy()
+      used.add(socket)
+      response.writeHead(403).end()
+    })
+    await start({ forwardAuth: { url } })
+    expect([(await ask()).status, (await ask()).status, asked.length]).toEqual([403, 403, 3])
   })
 
   test.each<[string, RequestListener]>([
@@ -633,6 +658,29 @@ describe('E18 separate rules for some runtimes', () => {
     expect([own.asked.length, rest.asked.length]).toEqual([3, 3])
     expect(JSON.stringify(seen)).not.toContain('root')
     expect(server.stats().access).toEqual({ passed: 4, refused: 4, failed: 0 })
+  })
+
+  test('fetch their key sets together at the start, so that one that does not answer keeps no other waiting', async () => {
+    let [opened, closed] = [0, 0]
+    const silent = createTcpServer(socket => {
+      opened++
+      socket
+        .resume()
+        .on('close', () => closed++)
+        .on('error', () => {})
+    }).listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    const url = `https://127.0.0.1:${(silent.address() as AddressInfo).port}/`
+    const rules = ['demo', 'other'].map(name => ({ jwt: { jwks: { url }, audience: 'callers' }, runtimes: [name] }))
+    const stopping = new AbortController()
+    const starting = startServer({ access: rules, signal: stopping.signal })
+    await until(() => opened === 2)
+    // The second has not just taken the place of the first.
+    for (let turn = 0; turn < 10; turn++) await nextTurn()
+    expect(closed).toBe(0)
+    stopping.abort(new Error('enough'))
+    await expect(starting).rejects.toThrow('enough')
+    silent.close()
   })
 
   test('leave all others open where there are no rules for the rest', async () => {
