@@ -175,6 +175,8 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
       const page = await answer(request, path, () => {
         visitor.idle = false
       }).catch(() => FAILED)
+      // If its caller has left meanwhile, nothing would end a stream.
+      if (response.destroyed) return
       // A stream is an answer until it closes. It needs a login.
       if (page.stream !== undefined) visitor.idle = false
       request.resume()

@@ -24,7 +24,8 @@ type Listener = Awaited<ReturnType<typeof listenAdmin>>
 
 let admin: Listener
 let acted: number
-let token: string
+let token: string | Promise<string>
+let tokenReads: number
 const sockets: Socket[] = []
 
 const source = {
@@ -48,7 +49,12 @@ const source = {
 beforeEach(async () => {
   acted = 0
   token = TOKEN
-  admin = await listenAdmin({ host: '127.0.0.1', port: 0, source, token: () => token, logger: noLogger })
+  tokenReads = 0
+  const readToken = () => {
+    tokenReads++
+    return token
+  }
+  admin = await listenAdmin({ host: '127.0.0.1', port: 0, source, token: readToken, logger: noLogger })
 })
 afterEach(async () => {
   for (const socket of sockets.splice(0)) socket.destroy()
@@ -242,9 +248,10 @@ describe('A4: the login', () => {
 
 describe('the events', () => {
   const open = async (cookie: string): Promise<Socket> => {
-    const socket = connect(admin.address.port, '127.0.0.1')
+    const { port } = admin.address
+    const socket = connect(port, '127.0.0.1')
     sockets.push(socket)
-    socket.write(`GET /ui/events HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: ${cookie}\r\n\r\n`)
+    socket.write(`GET /ui/events HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nCookie: ${cookie}\r\n\r\n`)
     return socket
   }
 
@@ -265,6 +272,23 @@ describe('the events', () => {
     expect(await ninth()).toBe(503)
     readers[0]!.destroy()
     await until(async () => (await ninth()) === 200)
+  })
+
+  test('a page that leaves before its first snapshot takes no place', async () => {
+    const { cookie } = await logIn()
+    for (let i = 0; i < 8; i++) {
+      const reading = Promise.withResolvers<string>()
+      const before = tokenReads
+      token = reading.promise
+      const page = await open(cookie)
+      await until(() => tokenReads > before)
+      page.resetAndDestroy()
+      await once(page, 'close')
+      await ask('/livez')
+      reading.resolve(TOKEN)
+    }
+    token = TOKEN
+    expect((await ask('/ui/events', { headers: { cookie } })).status).toBe(200)
   })
 
   test('a page that stops reading loses its place when its time is over', async () => {
