@@ -67,16 +67,17 @@ function atTurn(request: IncomingMessage, response: ServerResponse, begin: () =>
 }
 
 /**
- * Node reads on, so that it notices a caller that leaves, but emits no further request of the connection. It ends the connection with
- * `destroySoon`, which would reset a caller that still sends, and the caller could lose the end of its answer. So only our half is closed,
- * until the caller is silent.
+ * Node ends a connection with `destroySoon`, which would reset a caller that still sends, and the caller could lose the end of its answer.
+ * So only our half is closed, until the caller is silent.
  */
+function endSoftly(this: Partial<Socket> & Duplex): void {
+  // A stream that the embedder has injected has no such method.
+  this.setTimeout?.(DEFAULT_HTTP_LIMITS.drainMs)
+  this.end()
+}
+
+/** Node reads on, so that it notices a caller that leaves, but emits no further request of the connection. */
 function ignoreRest(socket: Socket & { readonly parser?: NodeParser | null }): void {
-  socket.destroySoon = () => {
-    // A stream that the embedder has injected has no such method.
-    ;(socket as Partial<Socket>).setTimeout?.(DEFAULT_HTTP_LIMITS.drainMs)
-    socket.end()
-  }
   if (socket.parser) socket.parser.onIncoming = ignoreRequest
   else socket.destroy()
 }
@@ -144,15 +145,18 @@ class Mounts {
   }
 
   #onRequest(event: Event, request: IncomingMessage, response: ServerResponse): unknown {
+    const { socket } = request
     const one = this.#serving(request)
     const waits = one !== undefined && response.socket === null
+    const isRefused = request.headers.upgrade !== undefined && this.#mounted.some(each => each.upgrades(request))
+    if (one !== undefined || isRefused) socket.destroySoon = endSoftly
     // Node discards what it has read behind an offer that is refused, so the next request could begin in the middle of another.
-    if (waits || (request.headers.upgrade !== undefined && this.#mounted.some(each => each.upgrades(request)))) {
+    if (waits || isRefused) {
       response.shouldKeepAlive = false
-      ignoreRest(request.socket)
+      ignoreRest(socket)
     }
     if (one === undefined) return this.#pass(event, request, response)
-    this.#probe(request.socket)
+    this.#probe(socket)
     const begin = () => {
       try {
         if (event === 'checkContinue') response.writeContinue()

@@ -157,6 +157,33 @@ describe('the rest of a body whose upstream fails is discarded, and the connecti
   })
 })
 
+test.each([
+  ['TCP', 'HTTP/1.1\r\nConnection: close', undefined],
+  ['TCP', 'HTTP/1.0', undefined],
+  ['TLS', 'HTTP/1.1\r\nConnection: close', makeSecrets],
+])(
+  'E4: over %s, a caller that still sends reads an early answer before its connection ends: %j',
+  async (_, version, secrets) => {
+    const handler: Handler = (_request, response) => {
+      response.responseHead({ status: 413, headers: [], bodyBytes: 3 })
+      response.responseData(ABC)
+      response.responseEnd([])
+      return discarding(response)
+    }
+    const made = await secrets?.()
+    const server = made === undefined ? createServer() : createHttpsServer(made.server)
+    mount(server, { handler, serves: () => true, logger: noLogger })
+    const caller = await call(server, made)
+    let text = ''
+    caller.on('data', chunk => (text += chunk))
+    const ended = once(caller, 'close')
+    caller.end(`POST / ${version}\r\nHost: a\r\nContent-Length: 8000000\r\n\r\n${'x'.repeat(8_000_000)}`)
+    await ended
+    expect(text).toMatch(/^HTTP\/1.1 413 .*\r\n\r\nabc$/s)
+    expect(caller.bytesWritten).toBeGreaterThan(8_000_000)
+  },
+)
+
 test.each([199, 600, Number.NaN])('an answer of status %d becomes 502, and the upstream is told why', async status => {
   const told: string[] = []
   const handler: Handler = (_request, response) => {
