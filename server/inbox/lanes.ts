@@ -16,8 +16,9 @@ import { type LaneCount, type LaneEvent, type Message, StoreError } from './stor
 
 /** After an outage, lanes start at random times within this span, so that they do not all start at once. */
 const JITTER_MS = 1000
-/** After an outage, a lane delivers at most one message per this time, and this many that way. With more, it could fall behind for good. */
+/** After an outage, a lane delivers at most one message per this time. */
 const PACE_MS = 50
+/** How many are delivered that way. If it were all, a lane to which more are sent would never catch up. */
 const PACED = 100
 /** How long a lane waits before it tries again after the store failed, or the runtime was offline. */
 const STORE_RETRY_MS = 1000
@@ -357,7 +358,8 @@ export class Lanes {
       return
     }
     const [first, second] = heads
-    if (first === undefined) {
+    // An attempt of it may have begun before it was stored.
+    if (first === undefined || lane.earlyAttempts > 0) {
       if (lane.arrivals === arrivals) lane.waiting = 0
       return
     }

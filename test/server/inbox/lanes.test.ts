@@ -569,6 +569,27 @@ test('a message that expires during an attempt is counted once, and the lane goe
   expect(tried).toEqual(['a', 'b', 'c'])
 })
 
+test('a webhook whose attempt began before it was stored is not tried again beside it', async () => {
+  const { add, lanes, store, tried, state } = make(() => OK)
+  const { promise: underWay, resolve } = Promise.withResolvers<Outcome>()
+  const next = store.next.bind(store)
+  store.next = (...asked) => {
+    if (tried.length === 1 && store.messages.length === 1) {
+      const late = messageOf('late')
+      lanes.expect('demo', 'l')
+      store.messages.push(late)
+      lanes.arrived('demo', 'l', late, underWay)
+    }
+    return next(...asked)
+  }
+  add('first')
+  await until(() => store.messages.length === 2)
+  resolve(OK)
+  await until(() => lanes.size === 0)
+  expect(state('late')).toMatchObject({ state: 'delivered' })
+  expect(tried).toEqual(['first'])
+})
+
 test('a store of one server is asked what waits once a webhook ends while an attempt is under way', async () => {
   const { lanes, add, ground } = make(() => OK, 50)
   for (const id of ['a', 'b', 'c']) add(id)
