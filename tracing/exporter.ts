@@ -7,6 +7,7 @@ import { type EndingAgent, endingAgent } from '../protocol/base/ending-agent.ts'
 import { detached, type Guard, logGuard, safeLogger } from '../protocol/base/guard.ts'
 import { type LimitOptions, type Limits, type LimitValues, resolveLimits } from '../protocol/base/limit.ts'
 import type { Logger } from '../protocol/base/log.ts'
+import { urlForLogs } from '../protocol/base/path.ts'
 import { readAtMost } from '../protocol/base/read-at-most.ts'
 import { isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { readRetryAfter } from '../protocol/http/retry-after.ts'
@@ -46,6 +47,8 @@ export type DropReason = 'queue-full' | 'refused' | 'away' | 'closed'
 export interface Exporter {
   readonly add: (span: FinishedSpan) => void
   stats(): ExporterStats
+  /** Sends one request without spans. Rejects with an error that says why the receiver does not accept it. */
+  check(): Promise<void>
   /** Sends what is queued, for at most `graceMs` (default 5,000). The rest is dropped. */
   close(options?: { readonly graceMs?: number | undefined }): Promise<void>
 }
@@ -114,6 +117,11 @@ class OtlpExporter implements Exporter {
     return { queued: this.#queue.length + this.#sending, exported: this.#exported, dropped: { ...this.#dropped } }
   }
 
+  async check(): Promise<void> {
+    const { status, cause } = await this.#post(encodeSpans([], this.#resource))
+    if (!isAccepted(status)) throw Object.assign(new Error(cause ?? `it answered ${status}`), { code: cause })
+  }
+
   #add(span: FinishedSpan): void {
     if (this.#closing !== undefined) this.#dropped.closed++
     else if (this.#queue.length + this.#sending >= this.#limits.queuedSpans) this.#dropped['queue-full']++
@@ -159,19 +167,14 @@ class OtlpExporter implements Exporter {
     for (const stepMs of [...RETRY_STEPS_MS, undefined]) {
       if (this.#stop.signal.aborted) break
       const { status, afterMs, rejected = 0, cause } = await this.#post(body)
-      if (status >= 200 && status < 300) return { rejected: Math.min(rejected, count), reason: 'refused' }
-      this.#logger.warn({ url: this.#place, status, reason: cause }, 'the receiver did not accept spans')
+      if (isAccepted(status)) return { rejected: Math.min(rejected, count), reason: 'refused' }
+      this.#logger.warn({ url: urlForLogs(this.#url), status, reason: cause }, 'the receiver did not accept spans')
       if (status !== 0 && !RETRYABLE.has(status)) return { rejected: count, reason: 'refused' }
       if (this.#closing !== undefined) break
       if (stepMs === undefined) return { rejected: count, reason: 'away' }
       await this.#pause(afterMs ?? stepMs * (1 + Math.random()))
     }
     return { rejected: count, reason: 'closed' }
-  }
-
-  /** The URL for logs, without its query, which may contain a secret. */
-  get #place(): string {
-    return `${this.#url.origin}${this.#url.pathname}`
   }
 
   /** Status 0 means that there was no answer. */
@@ -231,6 +234,10 @@ interface Answer {
   readonly rejected?: number
 }
 
+function isAccepted(status: number): boolean {
+  return status >= 200 && status < 300
+}
+
 function rejectedIn(text: string): number {
   try {
     const { partialSuccess } = JSON.parse(text) as { partialSuccess?: { rejectedSpans?: unknown } }
@@ -244,7 +251,8 @@ function rejectedIn(text: string): number {
 /** A code such as `ECONNREFUSED`, since an error message might quote what was sent. */
 function codeOf(error: unknown): string {
   const { code, name } = error as { code?: unknown; name?: unknown }
-  return String(code ?? name ?? 'failed')
+  // A deadline's error has a number.
+  return typeof code === 'string' ? code : String(name ?? 'failed')
 }
 
 function checkUrl(given: string | URL): URL {

@@ -1,4 +1,5 @@
 import { X509Certificate } from 'node:crypto'
+import { certificatesIn } from '../../protocol/base/certificates.ts'
 import { formatDuration } from '../../protocol/base/durations.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
@@ -18,4 +19,24 @@ export async function probeCertificate(flag: string, file: string, hosts: readon
   if (leaf.validFromDate.getTime() > Date.now()) return probe('fail', 'It is not valid yet. Is the clock right?')
   if (missing.length > 0) return probe('fail', `Get one that is also for ${missing.join(' and ')}.`)
   return leftMs < SOON_MS ? probe('warn', 'It expires soon: renew it.') : probe('ok', '')
+}
+
+/** Checks that one of the authorities in a file is valid now. Those whose certificates it issued are refused otherwise. */
+export async function probeAuthorities(flag: string, file: string): Promise<Probe> {
+  const about = { code: 'certificate', what: `--${flag} ${file}`, expected: 'an authority that is valid' }
+  const all = certificatesIn(await readPlain(file)).map(pem => new X509Certificate(pem))
+  const leftMs = all.filter(isAuthority).map(({ validToDate }) => validToDate.getTime() - Date.now())
+  if (leftMs.length === 0) {
+    const hint = 'Give the certificate of the authority, not one that it issued.'
+    return { ...about, status: 'fail', found: 'no authority', hint }
+  }
+  const longestMs = Math.max(...leftMs)
+  const status = longestMs <= 0 ? 'fail' : longestMs < SOON_MS ? 'warn' : 'ok'
+  const found = `expires in ${formatDuration(longestMs)}`
+  return { ...about, status, found, hint: status === 'ok' ? '' : 'It has expired, or expires soon: renew it.' }
+}
+
+/** A certificate that signed itself may be used like one of an authority. */
+function isAuthority(certificate: X509Certificate): boolean {
+  return certificate.ca || certificate.checkIssued(certificate)
 }

@@ -2,25 +2,30 @@
 import { diagnose } from '../../client/diagnose.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
+import { DEFAULT_ALGORITHMS } from '../../protocol/base/token-algorithms.ts'
 import type { Io } from '../command.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { ComponentName } from '../config/components.ts'
 import type { Loaded } from '../config/load.ts'
 import type { RouterConfig } from '../config/router.ts'
-import { controlAddress, type ServerConfig } from '../config/server.ts'
+import { type AccessConfig, controlAddress, type ServerConfig } from '../config/server.ts'
 import type { Settings } from '../config/setting.ts'
 import { EXIT, Failure } from '../failure.ts'
-import { readInput } from '../options.ts'
+import { readAccess } from '../service/access-files.ts'
 import { loadTrust } from '../service/client-trust.ts'
 import { loadRoutes } from '../service/routes.ts'
+import { serverOptions } from '../service/server-options.ts'
 import { openTokenSource } from '../service/token-source.ts'
 import { tunnelOptions } from '../service/tunnel-options.ts'
+import { probeCallers } from './callers.ts'
+import { probeAuthorities } from './certificates.ts'
 import { probeDirectory } from './directory.ts'
+import { probeKeySet, probeRevocations } from './documents.ts'
 import { probeInbox } from './inbox.ts'
-import { probeKeySet } from './key-set.ts'
 import { type AddressesBySetting, probeListeners } from './listeners.ts'
 import { filesWithRoutes, serverFiles } from './offline.ts'
 import { refuseClient, refuseRouter, refuseServer } from './refusals.ts'
+import { probeTracing } from './tracing.ts'
 import { probeUpstreams } from './upstreams.ts'
 
 interface CheckOptions {
@@ -42,10 +47,19 @@ export async function checkComponent(
     const { values, origins, warnings } = await load()
     const isGiven = origins.get('admin.listen')?.source !== 'default'
     await REFUSALS[component](values as never, environment, origins)
-    const probes = await PROBES[component](values as never, operatorListeners(values as ServerConfig, isGiven), deep)
+    const operators = operatorListeners(values as ServerConfig, isGiven)
+    const [probes, tracing] = await Promise.all([
+      PROBES[component](values as never, operators, deep),
+      probeTracing(component, values as ServerConfig, environment),
+    ])
     const found = warnings.join('; ') || 'valid'
     const others = await more(values as never)
-    return [{ ...about, status: warnings.length > 0 ? 'warn' : 'ok', found, hint: '' }, ...probes, ...others]
+    return [
+      { ...about, status: warnings.length > 0 ? 'warn' : 'ok', found, hint: '' },
+      ...probes,
+      ...tracing,
+      ...others,
+    ]
   } catch (error) {
     const isBad = error instanceof TypeError || (error instanceof Failure && error.exitCode !== EXIT.usage)
     if (!isBad) throw error
@@ -110,8 +124,24 @@ async function checkServer(config: ServerConfig, operators: AddressesBySetting):
     'peer.listen': config['peer.listen'],
     ...operators,
   })
-  const { 'auth.jwks.url': url, 'auth.jwks.ca': ca } = config
-  const keys = url === undefined ? [] : [await probeKeySet(url, ca && readInput(ca, 'the authorities of the key set'))]
-  const [directory, inbox] = await Promise.all([probeDirectory(config), probeInbox(config)])
-  return [...(await serverFiles(config)), ...listeners, ...keys, ...directory, ...inbox]
+  const sets = await readAccess(config)
+  const { auth, inbox } = serverOptions(config, sets, new Map())
+  const services = await Promise.all([
+    probeKeySet('--auth.jwks', auth.jwks, auth.algorithms ?? DEFAULT_ALGORITHMS, 'clients'),
+    probeRevocations('--auth.revocations', auth.revocations),
+    probeCallers(config, sets),
+    probeDirectory(config),
+    probeInbox(inbox),
+  ])
+  return [...(await serverFiles(config)), ...(await authorities(config, sets)), ...listeners, ...services.flat()]
+}
+
+/** Those of certificates that others show to the server. */
+async function authorities(config: ServerConfig, sets: readonly AccessConfig[]): Promise<Probe[]> {
+  const named = (['control.tls.client-ca', 'peer.tls.ca'] as const).map(flag => [flag, config[flag]] as const)
+  const callers = sets.map(set => ['access.client-ca', set['access.client-ca']] as const)
+  const probes = [...named, ...callers].map(async ([flag, file]) => {
+    return file === undefined ? [] : [await probeAuthorities(flag, file)]
+  })
+  return (await Promise.all(probes)).flat()
 }

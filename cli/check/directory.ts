@@ -39,7 +39,12 @@ export async function probeDirectory(config: ServerConfig): Promise<Probe[]> {
     const { message: found } = error as Error
     if (error instanceof NoRight) return [{ ...rights, status: 'fail', found, hint }]
     return [
-      { ...reached, status: 'fail', found, hint: 'Check that Redis is running there, and its user and password.' },
+      {
+        ...reached,
+        status: 'fail',
+        found,
+        hint: 'Check that Redis is running there, with TLS if the URL says rediss, and its user and password.',
+      },
       { ...rights, status: 'skip', found: 'not reached', hint: '' },
     ]
   } finally {

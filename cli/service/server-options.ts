@@ -55,7 +55,7 @@ export function serverOptions(
       algorithms: config['auth.algorithms'],
       clockToleranceS: config['auth.clock-tolerance'] / 1000,
     },
-    access: callers.flatMap(access),
+    access: callers.flatMap(one => accessOptions(one) ?? []),
     trustedProxies: config['trusted-proxies'],
     cors: config['public.cors.origins'] && { origins: config['public.cors.origins'] },
     limits: limitOptions(SERVER_LIMITS, config),
@@ -70,10 +70,11 @@ export function serverOptions(
   }
 }
 
-function access(config: AccessConfig): AccessOptions | [] {
+/** Undefined if nothing is checked. */
+export function accessOptions(config: AccessConfig): AccessOptions | undefined {
   const [audience, clientCa] = [config['access.jwt.audience'], config['access.client-ca']]
   const url = config['access.forward-auth.url']
-  if (audience === undefined && url === undefined && clientCa === undefined) return []
+  if (audience === undefined && url === undefined && clientCa === undefined) return undefined
   return {
     jwt: audience === undefined ? undefined : callerTokens(config, audience),
     forwardAuth: url === undefined ? undefined : forwardAuth(config, url),

@@ -1,5 +1,6 @@
 /** Configures where the spans of a component go, from its settings and the OpenTelemetry variables. */
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
+import { urlForLogs } from '../../protocol/base/path.ts'
 import { packageVersion } from '../../protocol/base/version.ts'
 import type { TracingOptions } from '../../protocol/trace/sampling.ts'
 import { createTracer } from '../../protocol/trace/tracer.ts'
@@ -7,14 +8,14 @@ import type { ExporterStats } from '../../tracing/index.ts'
 import { ofMisuse } from '../failure.ts'
 import type { RecentTraces } from './recent-traces.ts'
 
-interface TracingConfig {
+export interface TracingConfig {
   readonly tracing: string
   readonly 'tracing.endpoint': string | undefined
   /** Not for clients. */
   readonly 'tracing.ratio'?: number
 }
 
-interface TracingContext {
+export interface TracingContext {
   readonly component: string
   readonly logger: Logger
   readonly environment: Readonly<Record<string, string | undefined>>
@@ -30,11 +31,21 @@ interface OpenTracing {
   close(): Promise<void>
 }
 
+interface ExportedTracing extends OpenTracing {
+  /** The receiver, for logs. */
+  readonly place: string
+  /** Rejects if the receiver does not accept a request without spans. */
+  check(): Promise<void>
+}
+
 /** Where collectors listen by default. */
 const DEFAULT_URL = 'http://127.0.0.1:4318/v1/traces'
 
 /** Undefined if tracing is off. Throws TypeError. */
-export async function openTracing(config: TracingConfig, context: TracingContext): Promise<OpenTracing | undefined> {
+export async function openTracing(
+  config: TracingConfig,
+  context: TracingContext,
+): Promise<ExportedTracing | undefined> {
   if (config.tracing !== 'otlp') return undefined
   const { createExporter, readOtelEnvironment } = await import('../../tracing/index.ts')
   const { tracesUrl } = await import('../../tracing/environment.ts')
@@ -45,8 +56,9 @@ export async function openTracing(config: TracingConfig, context: TracingContext
     return undefined
   }
   const endpoint = config['tracing.endpoint']
+  const receiver = endpoint === undefined ? (url ?? DEFAULT_URL) : tracesUrl(endpoint)
   const exporter = createExporter({
-    url: endpoint === undefined ? (url ?? DEFAULT_URL) : tracesUrl(endpoint),
+    url: receiver,
     // These headers belong to the endpoint of the same variables, and may be secret.
     headers: endpoint === undefined ? headers : {},
     timeoutMs,
@@ -58,6 +70,8 @@ export async function openTracing(config: TracingConfig, context: TracingContext
   const sampling = context.isGiven('tracing.ratio') ? own : (sampler ?? own)
   return {
     options: { tracer: createTracer(exporter.add, logger), ...sampling },
+    place: urlForLogs(receiver),
+    check: () => exporter.check(),
     stats: () => exporter.stats(),
     close: () => exporter.close(),
   }

@@ -24,12 +24,12 @@ const OF_BODY = new Set(['content-length', 'content-type', 'content-encoding', '
 
 /** The service's answer, which the caller gets instead of the runtime's. */
 export class Denied {
-  readonly #status: number
+  readonly status: number
   readonly #headers: HeaderList
   readonly #body: Buffer
 
   constructor(status: number, headers: HeaderList, body: Buffer) {
-    this.#status = status
+    this.status = status
     this.#headers = headers
     this.#body = body
   }
@@ -39,7 +39,7 @@ export class Denied {
     const headers = [...this.#headers, 'content-length', String(this.#body.length), 'x-request-id', request.requestId]
     headers.push(...corsFields(request, cors))
     const isBare = request.method === 'HEAD'
-    response.responseHead({ status: this.#status, headers, bodyBytes: isBare ? 0 : this.#body.length })
+    response.responseHead({ status: this.status, headers, bodyBytes: isBare ? 0 : this.#body.length })
     if (!isBare && this.#body.length > 0) response.responseData(this.#body)
     response.responseEnd([])
   }

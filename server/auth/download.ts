@@ -1,24 +1,28 @@
 /** Downloads a small document from an https URL, without redirects, and bounded in bytes and time. */
 import { request } from 'undici'
 import { type EndingAgent, endingAgent } from '../../protocol/base/ending-agent.ts'
+import { urlForLogs } from '../../protocol/base/path.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
 
 const DEADLINE_MS = 5000
 
-interface DownloadOptions {
+interface DownloadOptions<Document> {
   readonly url: string
   /** Authorities for this URL only, in place of Node's own. */
   readonly ca?: string | string[] | undefined
   readonly accept: string
   readonly maxBytes: number
+  /** Throws an Error that says what is wrong with the text. */
+  readonly parse: (text: string) => Document
 }
 
-export class Download {
-  readonly #options: DownloadOptions
+export class Download<Document> {
+  readonly #options: DownloadOptions<Document>
   readonly #ending: EndingAgent
+  /** Tag of the last document, if it was valid: only then may the server answer with "unchanged". */
   #tag: string | undefined
 
-  constructor(options: DownloadOptions) {
+  constructor(options: DownloadOptions<Document>) {
     this.#options = options
     this.#ending = endingAgent({
       connect: { timeout: DEADLINE_MS, ...(options.ca === undefined ? {} : { ca: options.ca }) },
@@ -28,40 +32,37 @@ export class Download {
     })
   }
 
-  /** The URL for logs, without its query, which may contain a secret. */
+  /** The URL for logs. */
   get place(): string {
-    const { origin, pathname } = new URL(this.#options.url)
-    return `${origin}${pathname}`
+    return urlForLogs(this.#options.url)
   }
 
-  /** The document's text. `undefined` if the server says that it has not changed. */
-  async get(): Promise<string | undefined> {
-    const { url, accept } = this.#options
+  /** `undefined` if the server says that the document has not changed. */
+  async get(): Promise<Document | undefined> {
+    const { url, accept, maxBytes, parse } = this.#options
+    const tag = this.#tag
+    this.#tag = undefined
     const { statusCode, headers, body } = await request(url, {
       dispatcher: this.#ending.agent,
-      headers: { accept, ...(this.#tag === undefined ? {} : { 'if-none-match': this.#tag }) },
+      headers: { accept, ...(tag === undefined ? {} : { 'if-none-match': tag }) },
       signal: AbortSignal.timeout(DEADLINE_MS),
     })
     // A destroyed body emits an error, and nobody else listens for it.
     body.on('error', () => {})
-    if (statusCode === 304 && this.#tag !== undefined) {
+    if (statusCode === 304 && tag !== undefined) {
       await body.dump()
+      this.#tag = tag
       return undefined
     }
     if (statusCode !== 200) {
       body.destroy()
       throw new Error(`the server answered ${statusCode}`)
     }
-    const { maxBytes } = this.#options
     const bytes = await readAtMost(body, maxBytes)
     if (bytes === undefined) throw new Error(`the document is over ${maxBytes} bytes`)
+    const document = parse(bytes.toString('utf8'))
     this.#tag = typeof headers.etag === 'string' ? headers.etag : undefined
-    return bytes.toString('utf8')
-  }
-
-  /** The last document was invalid: the next download must not be answered with "unchanged". */
-  forget(): void {
-    this.#tag = undefined
+    return document
   }
 
   close(): void {

@@ -33,13 +33,18 @@ export async function urlKeys(
   return source
 }
 
+export function keySetDownload({ url, ca }: Pick<UrlKeysOptions, 'url' | 'ca'>): Download<KeySet> {
+  const accept = 'application/jwk-set+json, application/json'
+  return new Download({ url, ca, accept, maxBytes: MAX_KEY_SET_BYTES, parse: parseKeySet })
+}
+
 class UrlKeys implements KeySource {
   current: KeySet | undefined
   readonly #coolDownMs: number
   readonly #refreshMs: number
   readonly #logger: Logger
   readonly #now: () => number
-  readonly #download: Download
+  readonly #download: Download<KeySet>
   #fetching: Promise<boolean> | undefined
   #fetchedAt = Number.NEGATIVE_INFINITY
   #timer: NodeJS.Timeout | undefined
@@ -51,8 +56,7 @@ class UrlKeys implements KeySource {
     this.#refreshMs = options.refreshMs ?? 600_000
     this.#logger = logger
     this.#now = now
-    const accept = 'application/jwk-set+json, application/json'
-    this.#download = new Download({ url: options.url, ca: options.ca, accept, maxBytes: MAX_KEY_SET_BYTES })
+    this.#download = keySetDownload(options)
   }
 
   /** Fetches the set now, and from then on regularly; sooner after a failure, since a key may have been removed from the set. */
@@ -78,12 +82,10 @@ class UrlKeys implements KeySource {
 
   async #fetchOnce(): Promise<boolean> {
     try {
-      const text = await this.#download.get()
-      if (text !== undefined) this.current = parseKeySet(text)
+      this.current = (await this.#download.get()) ?? this.current
       this.#failed = false
       return true
     } catch (error) {
-      this.#download.forget()
       if (this.#failed || this.#closed) return false
       this.#failed = true
       const kept = this.current === undefined ? 'there is none yet' : 'the last good one stays'

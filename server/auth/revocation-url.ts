@@ -14,8 +14,18 @@ export interface UrlRevocationsOptions {
   readonly ca?: string | string[] | undefined
 }
 
+export function revocationsDownload({ url, ca }: UrlRevocationsOptions): Download<readonly Revocation[]> {
+  return new Download({ url, ca, accept: 'application/json', maxBytes: MAX_LIST_BYTES, parse: parseDocument })
+}
+
+/** Only a file may be empty. */
+function parseDocument(text: string): readonly Revocation[] {
+  if (text.trim() === '') throw new Error('the document is empty')
+  return parseRevocations(text)
+}
+
 export class RevocationUrl {
-  readonly #download: Download
+  readonly #download: Download<readonly Revocation[]>
   readonly #logger: Logger
   readonly #onList: (rules: readonly Revocation[]) => void
   #timer: NodeJS.Timeout | undefined
@@ -27,7 +37,7 @@ export class RevocationUrl {
   constructor(options: UrlRevocationsOptions, logger: Logger, onList: (rules: readonly Revocation[]) => void) {
     this.#logger = logger
     this.#onList = onList
-    this.#download = new Download({ ...options, accept: 'application/json', maxBytes: MAX_LIST_BYTES })
+    this.#download = revocationsDownload(options)
   }
 
   /** Fetches the list. If that fails, goes on without one; until there is one, every handshake gets 503. */
@@ -40,13 +50,11 @@ export class RevocationUrl {
 
   async #refresh(): Promise<void> {
     try {
-      const text = await this.#download.get()
-      if (text?.trim() === '') throw new Error('the document is empty')
-      if (text !== undefined && !this.#closed) this.#onList(parseRevocations(text))
+      const rules = await this.#download.get()
+      if (rules !== undefined && !this.#closed) this.#onList(rules)
       this.ready = true
       this.#failed = false
     } catch (error) {
-      this.#download.forget()
       if (this.#failed || this.#closed) return
       this.#failed = true
       const kept = this.ready ? 'the last good ones stay' : 'there are none yet'

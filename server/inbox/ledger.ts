@@ -67,6 +67,13 @@ export class Ledger {
     return true
   }
 
+  /** Whether anything more can be stored for a runtime. */
+  hasRoom(runtime: string): boolean {
+    const isReserved = this.reserve(runtime, 1, 1)
+    if (isReserved) this.release(runtime, 1, 1)
+    return isReserved
+  }
+
   release(runtime: string, messages: number, bytes: number): void {
     change(this.#reserved, runtime, -messages, -bytes)
     this.#reservedBytes -= bytes

@@ -4,7 +4,7 @@ import type { Guard } from '../../protocol/base/guard.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { within } from '../pause.ts'
 import { UnusableError } from './grouped-store.ts'
-import { examine, prepare, sessionOf } from './postgres-schema.ts'
+import { examine, prepare, rehearse, sessionOf } from './postgres-schema.ts'
 import { CHANNEL, NOTIFY, PROBE } from './postgres-sql.ts'
 import type { PostgresLocation } from './postgres-url.ts'
 
@@ -62,11 +62,21 @@ export class Connections {
 
   /** Connects. Rejects with an {@link UnusableError} if webhooks cannot be kept there. */
   async open(server: string): Promise<void> {
+    await this.#connect(server)
+    await prepare(this.listener)
+  }
+
+  /** Does the same, and resolves to what `look` finds, but changes nothing. */
+  async rehearse<Found>(server: string, look: (client: Client) => Promise<Found>): Promise<Found> {
+    await this.#connect(server)
+    return await rehearse(this.listener, () => look(this.listener))
+  }
+
+  async #connect(server: string): Promise<void> {
     await Promise.all([this.writer.connect(), this.listener.connect()])
     await examine(this.listener)
     await this.#listen(server)
     await Promise.all([this.writer.query(this.#session), this.listener.query(this.#session)])
-    await prepare(this.listener)
   }
 
   /** Checks that notifications arrive. With a pooler that pools by transaction, neither they nor session settings work. */

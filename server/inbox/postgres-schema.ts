@@ -68,6 +68,33 @@ export async function examine(client: Client): Promise<void> {
 
 /** Creates the tables if they do not exist. Rejects with an {@link UnusableError} if they cannot be used. */
 export async function prepare(client: Client): Promise<void> {
+  await inTransaction(client, 'COMMIT', () => makeUsable(client))
+  await client.query(
+    "DELETE FROM parts WHERE came < now() - interval '1 day' AND NOT EXISTS (SELECT FROM messages WHERE messages.id = parts.id)",
+  )
+}
+
+/** Does the same, and resolves to what `look` finds. Then takes everything back, so that nothing has changed. */
+export async function rehearse<Found>(client: Client, look: () => Promise<Found>): Promise<Found> {
+  return await inTransaction(client, 'ROLLBACK', async () => {
+    await makeUsable(client)
+    return await look()
+  })
+}
+
+/** If `work` fails, the connection must be closed, which takes its changes back. */
+async function inTransaction<Done>(
+  client: Client,
+  end: 'COMMIT' | 'ROLLBACK',
+  work: () => Promise<Done>,
+): Promise<Done> {
+  await client.query('BEGIN')
+  const done = await work()
+  await client.query(end)
+  return done
+}
+
+async function makeUsable(client: Client): Promise<void> {
   await create(client)
   const { rows } = await client.query<{ version: number }>('SELECT version FROM version')
   const version = rows[0]?.version ?? 0
@@ -81,22 +108,12 @@ export async function prepare(client: Client): Promise<void> {
   )
   const [lack] = lacking.rows
   if (lack !== undefined) throw new UnusableError(`its user may not ${lack.need} in ${SCHEMA}.${lack.name}`)
-  await client.query(
-    "DELETE FROM parts WHERE came < now() - interval '1 day' AND NOT EXISTS (SELECT FROM messages WHERE messages.id = parts.id)",
-  )
 }
 
 async function create(client: Client): Promise<void> {
   if (await schemaExists(client)) return
-  await client.query('BEGIN')
-  try {
-    await client.query('SELECT pg_advisory_xact_lock($1)', [LOCK])
-    if (!(await schemaExists(client))) await client.query(TABLES)
-    await client.query('COMMIT')
-  } catch (error) {
-    await client.query('ROLLBACK')
-    throw error
-  }
+  await client.query('SELECT pg_advisory_xact_lock($1)', [LOCK])
+  if (!(await schemaExists(client))) await client.query(TABLES)
 }
 
 async function schemaExists(client: Client): Promise<boolean> {

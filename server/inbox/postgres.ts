@@ -41,7 +41,7 @@ export interface PostgresOptions extends PostgresLogin {
 
 /** Long enough to survive one renewal that runs into the query timeout, and the one after it. */
 const LEASE_MS = 30_000
-const QUERY_MS = 8000
+export const QUERY_MS = 8000
 /** For changes that are retried one by one after their group failed. They wait for locks only briefly: others wait behind them. */
 const BEGIN_SINGLE = 'BEGIN; SET LOCAL lock_timeout = 100'
 /** How long `close` waits for PostgreSQL. */

@@ -254,7 +254,7 @@ describe('J2, J3 key sets from a URL', () => {
 
   test('the same while there is a set: a key may have been removed from it', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-    const get = vi.spyOn(Download.prototype, 'get').mockResolvedValue(good().body)
+    const get = vi.spyOn(Download.prototype, 'get').mockImplementation(async () => parseKeySet(good().body))
     source = await urlKeys({ url, ca }, noLogger, () => 0)
     const first = source.current
     get.mockRejectedValueOnce(new Error('down'))
@@ -269,7 +269,7 @@ describe('J2, J3 key sets from a URL', () => {
     const answers = [false, false, true, false]
     vi.spyOn(Download.prototype, 'get').mockImplementation(async () => {
       if (answers.shift() !== true) throw new Error('down')
-      return good().body
+      return parseKeySet(good().body)
     })
     const error = vi.fn()
     source = await urlKeys({ url, ca, refreshMs: 5000 }, { ...noLogger, error }, () => 0)

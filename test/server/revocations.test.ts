@@ -346,7 +346,7 @@ describe('a URL', () => {
     [404, 'text', 'the server answered 404'],
   ])('that answers %i reports what is wrong with it', async (status, body, reason) => {
     const { url, ca } = await serve((_request, response) => response.writeHead(status).end(body))
-    const download = new Download({ url, ca, accept: '*/*', maxBytes: 100 })
+    const download = new Download({ url, ca, accept: '*/*', maxBytes: 100, parse: String })
     await expect(download.get()).rejects.toThrow(new Error(reason))
     download.close()
   })
