@@ -27,6 +27,8 @@ export type FailedExchange = Pick<
 const STEP_MS = 5000
 const STEPS = 180
 const MAX_FAILED = 50
+/** Of one runtime and code, among so many that some must go. Strangers can cause any number of some. */
+const MAX_ALIKE = 10
 /** Longest text of a field that callers choose. */
 const MAX_TEXT = 256
 const CLASSES = 6
@@ -85,10 +87,11 @@ export class Traffic {
     if (!exchange.upgrade) step.durations[bucketOf(exchange.durationMs)]!++
     step.bytesIn += exchange.bytesIn
     step.bytesOut += exchange.bytesOut
-    // A caller that leaves is no failure: most event streams end like that.
-    if (exchange.code === 'cancelled') return
+    // A caller that leaves is no failure: most event streams end like that. But it may have waited too long for an answer.
+    const isLeft = exchange.code === 'cancelled'
+    if (isLeft && exchange.status !== 0) return
     if (exchange.code === undefined && exchange.status < 500 && !exchange.cut) return
-    step.failed++
+    if (!isLeft) step.failed++
     const { requestId, runtime, route, inboxId, status, code, cut, durationMs } = exchange
     const [method, host, path] = [exchange.method, exchange.host, exchange.path].map(text => text.slice(0, MAX_TEXT))
     const at = Date.now()
@@ -96,10 +99,12 @@ export class Traffic {
       ...{ at, requestId, runtime, route, inboxId, status, code, cut, durationMs },
       ...{ method: method!, host: host!, path: path! },
     })
-    if (this.#failed.length > MAX_FAILED) this.#failed.pop()
+    if (this.#failed.length <= MAX_FAILED) return
+    const alike = this.#failed.filter(one => one.runtime === runtime && one.code === code)
+    this.#failed.splice(alike.length > MAX_ALIKE ? this.#failed.lastIndexOf(alike.at(-1)!) : -1, 1)
   }
 
-  /** The last failures, newest first. */
+  /** The last failures, and callers that left before an answer, newest first. */
   get failed(): readonly FailedExchange[] {
     return this.#failed
   }

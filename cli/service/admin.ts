@@ -9,7 +9,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { packageVersion } from '../../protocol/base/version.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { checkAdminConfig } from '../config/rules.ts'
-import { ADVICE } from '../terminal/advice.ts'
+import { PAGE_ADVICE } from '../terminal/advice.ts'
 import { readAdminTokenFile } from './admin-token.ts'
 import type { GivenSockets } from './given-sockets.ts'
 import { explainListenError } from './listen-error.ts'
@@ -85,7 +85,7 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
       ...asObject(view?.status()),
     }),
     traffic: new Traffic(),
-    advice: ADVICE,
+    advice: PAGE_ADVICE,
     metrics: accept => metrics.expose(accept),
     runtimeMetrics: config.component === 'server' ? accept => metrics.exposeRuntimes(accept) : undefined,
     get views() {

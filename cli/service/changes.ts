@@ -23,6 +23,10 @@ export class Changes {
   /** `event` must come from a fixed set, since it becomes the label of a metric. */
   note(event: string, more: Omit<Change, 'at' | 'event'> = {}): void {
     this.#counts[event] = (this.#counts[event] ?? 0) + 1
+    const isSame = (one: Change) => one.event === event && one.runtime === more.runtime && one.reason === more.reason
+    // Anybody can be refused again and again. That pushes nothing else out of the list.
+    const again = more.session === undefined ? this.#recent.findIndex(isSame) : -1
+    if (again >= 0) this.#recent.splice(again, 1)
     this.#recent.unshift({ at: new Date(this.#now()).toISOString(), event, ...more })
     if (this.#recent.length > MAX_RECENT) this.#recent.pop()
   }
@@ -32,7 +36,7 @@ export class Changes {
     return this.#counts
   }
 
-  /** Newest first. */
+  /** Newest first. An event without a session that repeats is listed once, with its latest time. */
   get recent(): readonly Change[] {
     return this.#recent
   }

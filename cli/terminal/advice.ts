@@ -34,3 +34,10 @@ export const ADVICE: Readonly<Record<Exclude<ErrorCode, 'cancelled'>, string>> =
   misdirected: 'The caller used a connection to one name for a request to another.',
   'loop-detected': 'The target leads back to this tunnel: give another one.',
 }
+
+/** The page also lists callers that left before an answer. */
+export const PAGE_ADVICE: Readonly<Record<ErrorCode, string>> = {
+  ...ADVICE,
+  cancelled:
+    'It left before an answer began. Senders of webhooks often wait for only 10 s: a slow target should answer first, and then work.',
+}

@@ -19,7 +19,7 @@ export const PAGE_HEADERS: readonly string[] = [
 
 const WHERE: Readonly<Record<ErrorSource, string>> = {
   downstream: 'The request itself is the cause, or may not pass here.',
-  tunnel: 'The tunnel to the service is the cause. The service itself was not reached.',
+  tunnel: 'The tunnel to the service is the cause.',
   upstream: 'The service behind the tunnel is the cause. The tunnel itself works.',
   internal: 'The tunnel is the cause.',
 }

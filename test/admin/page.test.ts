@@ -249,6 +249,58 @@ describe.runIf(needs('chromium'))('the page', () => {
     way.close()
   })
 
+  test('goes on after a button was clicked', async () => {
+    await openPage()
+    await page.press('4')
+    await page.click('.command button')
+    await page.until(`document.querySelector('.command button').innerText !== 'Copy'`)
+    status = { ...server(), inbox: { messages: { waiting: 0, dead: 0, delivered: 15 }, bytes: 0, paused: [] } }
+    await page.until(`${text}.includes('none waits')`)
+  })
+
+  test('what happened most recently does not change which event is open', async () => {
+    await openPage()
+    await page.press('5')
+    await page.press('j')
+    await page.press('Enter')
+    const shown = `document.querySelector('.detail').innerText`
+    const before = await page.value(shown)
+    const newer = { at: new Date(Date.now() + 1000).toISOString(), event: 'session ended', session: 'abc', reason: 'x' }
+    status = { ...server(), recent: [newer, ...(status.recent as object[])] }
+    await page.until(`document.querySelectorAll('tbody tr').length === 2`)
+    expect(await page.value(shown)).toBe(before)
+  })
+
+  test('an open request shows what it has sent since, and its body can be saved by keyboard', async () => {
+    inspector = new RingInspector('bodies', noLogger, standing)
+    const { front, next } = ends()
+    let send = (_: string) => {}
+    const handler = inspector.layer((request, response) => {
+      const head = { status: 200, headers: ['content-type', 'text/event-stream'], bodyBytes: BODY_UNKNOWN }
+      response.responseHead(head)
+      send = data => response.responseData(Buffer.from(`data: ${data}\n\n`))
+      return next(request, response)
+    })
+    const sink = handler({ ...EXCHANGE, method: 'POST', path: '/events', bodyBytes: 4 }, front)
+    sink.requestData(Buffer.from('body'))
+    sink.requestEnd([])
+    await openPage()
+    await page.press('3')
+    await page.press('j')
+    await page.press('Enter')
+    const shown = `document.querySelector('.detail').innerText`
+    await page.until(`${shown}.includes('Save the body')`)
+    await page.value(`addEventListener('keydown', event => { window.prevented = event.defaultPrevented })`)
+    await page.value(`document.querySelector('.detail a').focus()`)
+    await page.press('Enter')
+    expect(await page.value('window.prevented')).toBe(false)
+    await page.value(`document.activeElement.blur()`)
+    send('one')
+    await page.until(`${shown}.includes('one')`)
+    send('two')
+    await page.until(`${shown}.includes('two')`)
+  })
+
   test('a delivery from the inbox is named by its route and its webhook', async () => {
     traffic.note(
       exchange({ ...REFUSED, method: 'POST', route: 'hooks', inboxId: '0166e9d5-1111-4222-8333-444455556666' }),

@@ -62,12 +62,21 @@ describe('traffic of the last 15 minutes', () => {
     expect(seen()).toBe(0)
   })
 
-  test('a caller that leaves is no failure', () => {
+  test('a caller that leaves is no failure, but is listed if it had no answer yet', () => {
     const { traffic, wait } = clocked()
     for (const status of [0, 200, 499]) traffic.note(exchange({ status, code: 'cancelled' }))
     wait(5000)
     expect(traffic.history(1)).toMatchObject([{ byClass: [1, 0, 1, 0, 1, 0], failed: 0 }])
-    expect(traffic.failed).toEqual([])
+    expect(traffic.failed).toMatchObject([{ status: 0, code: 'cancelled' }])
+  })
+
+  test('failures that strangers cause push no others off the page', () => {
+    const { traffic } = clocked()
+    traffic.note(exchange({ requestId: 'ours', status: 502, code: 'upstream-refused' }))
+    for (let i = 0; i < 60; i++)
+      traffic.note(exchange({ requestId: `r${i}`, runtime: undefined, status: 404, code: 'unknown-host' }))
+    expect(traffic.failed.at(-1)?.requestId).toBe('ours')
+    expect(traffic.failed[0]?.requestId).toBe('r59')
   })
 
   test('the last 50 failures are kept, newest first, with their texts cut', () => {

@@ -124,6 +124,22 @@ describe.runIf(needs('chromium'))('the page shows why a webhook fails', () => {
     expect(line).toContain('The target is slow or hangs. Its own log may say why.')
   })
 
+  test('the upstream is slower than its sender waits', async () => {
+    const all = ['--log.access', 'all']
+    await startServer(...all)
+    const client = await startClient('--target', slowUrl(), ...all)
+    await connected(client)
+    const [host, port] = (await server.address('public')).split(':')
+    const sent = request({ host, port, path: '/hooks', method: 'POST', headers: { host: 'demo.tunnels.localhost' } })
+    sent.on('error', () => {}).end('{}')
+    await once(slow, 'request')
+    sent.socket!.resetAndDestroy()
+    for (const [name, component] of Object.entries({ client, server })) {
+      await component.line(({ msg }) => msg === 'exchange')
+      expect(await firstFailure(name)).toContain('It left before an answer began.')
+    }
+  })
+
   test('the token has expired', async () => {
     await startServer('--auth.clock-tolerance', '0s')
     await machine.writeToken('token', { runtime: 'demo', ttl: '1s' })

@@ -160,6 +160,15 @@ export class BrowserPage {
     }
   }
 
+  /** Clicks the middle of the first element that matches. */
+  async click(selector: string): Promise<void> {
+    const middle = '({ x, y, width, height }) => ({ x: x + width / 2, y: y + height / 2 })'
+    const box = `document.querySelector(${JSON.stringify(selector)}).getBoundingClientRect()`
+    const at = await this.value<Json>(`(${middle})(${box})`)
+    for (const type of ['mousePressed', 'mouseReleased'])
+      await this.send('Input.dispatchMouseEvent', { type, ...at, button: 'left', clickCount: 1 })
+  }
+
   /** PNG. */
   async screenshot(): Promise<Buffer> {
     const { data } = await this.send('Page.captureScreenshot', { format: 'png' })

@@ -187,8 +187,8 @@ function help() {
 
 document.addEventListener('keydown', event => {
   if (event.ctrlKey || event.metaKey || event.altKey || dialog.open) return
-  const inButton = event.target instanceof HTMLButtonElement && !event.target.matches('[role=tab]')
-  if (inButton && (event.key === 'Enter' || event.key === ' ')) return
+  const isUsing = event.target instanceof Element && event.target.matches('a, button:not([role=tab])')
+  if (isUsing && (event.key === 'Enter' || event.key === ' ')) return
   const number = Number(event.key)
   const act = KEYS.find(([keys]) => keys.includes(event.key))?.[2]
   const named = Number.isInteger(number) && number > 0 ? views()[number - 1] : undefined
@@ -215,7 +215,7 @@ function take(text) {
   // Steps are 5 s apart, and their ends are accurate to a few ms.
   const added = (fresh.history ?? []).filter(({ at: end }) => end > last + 2500)
   const steps = fresh.history?.length > 2 ? fresh.history : [...(snapshot?.history ?? []), ...added]
-  const key = keyOf(rows()[chosen])
+  const key = chosen < 0 ? undefined : keyOf(rows()[chosen])
   const { status, failed = [], inspected } = fresh
   setClock(fresh.now)
   snapshot = { status, failed, inspected, history: steps.slice(-MAX_STEPS) }
@@ -227,17 +227,19 @@ function take(text) {
   else draw()
 }
 
-/** @param {Row | undefined} row */
+/** Tells a row from the others of its view. @param {Row | undefined} row */
 function keyOf(row) {
-  return row?.id ?? row?.requestId
+  const { id, at, event, requestId, session, connection } = row ?? {}
+  return [id, at, event, requestId, session, connection].join()
 }
 
-/** Whether text is selected or a button has the focus, which a redraw would undo. */
+/**
+ * Whether text is selected, or a button or link is pressed or has the keyboard's focus, which a redraw would undo. One that was
+ * clicked keeps a focus that nobody sees.
+ */
 function isBusy() {
   const selects = getSelection()?.isCollapsed === false
-  const used = document.activeElement
-  const isUsed = used instanceof HTMLButtonElement || used instanceof HTMLAnchorElement
-  return selects || (isUsed && view.contains(used))
+  return selects || view.querySelector(':is(a, button):is(:focus-visible, :active)') !== null
 }
 
 async function follow() {

@@ -12,7 +12,7 @@ export const REQUESTS = {
   empty: 'There has been no request since this process started.',
   columns: [
     ['when', row => ago(row.started)],
-    ['status', row => String(row.status || '…')],
+    ['status', row => String(row.status || (row.state === 'open' ? '…' : '—'))],
     ['code', row => plain(row.code ?? (row.cut ? 'cut' : ''))],
     ['method', row => plain(row.method)],
     ['host and path', row => plain(`${row.host}${row.path}`), true],
@@ -24,11 +24,12 @@ export const REQUESTS = {
   ],
   detail: row => {
     const box = element('section', { class: 'detail', 'aria-label': 'Request' })
-    if (last?.id === row.id && last?.state === row.state) box.append(...detail(/** @type {Row} */ (last)))
-    else
+    const known = last?.id === row.id ? last : undefined
+    if (known !== undefined) box.append(...detail(known))
+    if (known?.state !== 'done')
       read(row.id).then(
-        found => box.append(...detail(found)),
-        () => box.append('It is no longer kept.'),
+        found => box.replaceChildren(...detail(found)),
+        () => box.replaceChildren('It is no longer kept.'),
       )
     return box
   },
@@ -72,8 +73,8 @@ function detail(row) {
 function part(title, message, path) {
   if (message === undefined) return []
   const { body } = message
-  const said =
-    body && [size(body.bytes), body.truncated && 'only its beginning was kept', body.omitted].filter(Boolean).join(', ')
+  const why = body?.omitted ?? (body?.truncated ? 'only its beginning was kept' : undefined)
+  const said = body && [size(body.bytes), why].filter(Boolean).join(', ')
   const link = body?.saved ? element('a', { href: `/ui/inspect/${path}`, download: '' }, 'Save the body') : undefined
   return [
     element('h2', {}, title),

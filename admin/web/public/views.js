@@ -57,7 +57,7 @@ export const VIEWS = [
       ['out', row => (row.bytesOut === undefined ? '' : size(row.bytesOut))],
       ['token ends', row => ago(row.tokenEnds)],
       ['from', row => plain(row.address ?? row.peer)],
-      ['last error', row => plain(row.lastError), true],
+      ['last error', row => [ago(row.lastErrorAt), plain(row.lastError)].filter(Boolean).join(': '), true],
     ],
     detail: row => members('Session', row, row.id && `sallyport sessions show --session ${plain(row.id).slice(0, 8)}`),
   },
@@ -88,7 +88,7 @@ function overview({ status, history, failed }) {
   const sum = (/** @type {Row} */ step) =>
     step.byClass.reduce((/** @type {number} */ a, /** @type {number} */ b) => a + b, 0)
   const rates = history.map(step => sum(step) / STEP_S)
-  const latest = failed[0]
+  const latest = failed.find(({ code }) => code !== 'cancelled')
   return [
     facts(status),
     away(status),

@@ -15,6 +15,8 @@ test.each(Object.keys(ERRORS) as ErrorCode[])(
     expect(text).toContain(ERRORS[reason].title)
     expect(text).toContain(`<code>${reason}</code>`)
     expect(text).toContain('id&#60;script&#62;&#34;1')
+    // A request whose session was lost may have arrived.
+    expect(text).not.toContain('was not reached')
     expect(text).not.toMatch(/<script|secret|javascript:|http:|https:|\son\w+=/i)
     expect(text).toContain('prefers-color-scheme:dark')
     expect(getHeader(head.headers, 'content-type')).toBe('text/html; charset=utf-8')
