@@ -94,16 +94,16 @@ const EXCHANGES: readonly Metric[] = [
   onAll(
     'sallyport_request_bytes_total',
     counts('By'),
-    'Bytes of request bodies, counted when an exchange is over.',
+    'Bytes of request bodies, as they pass.',
     'How much comes in?',
-    ({ exchanges }) => exchanges.bytesIn,
+    ({ snapshot }) => snapshot.bodyBytesIn ?? 0,
   ),
   onAll(
     'sallyport_response_bytes_total',
     counts('By'),
-    'Bytes of response bodies, counted when an exchange is over.',
+    'Bytes of response bodies, as they pass.',
     'How much goes out?',
-    ({ exchanges }) => exchanges.bytesOut,
+    ({ snapshot }) => snapshot.bodyBytesOut ?? 0,
   ),
 ]
 
@@ -509,10 +509,10 @@ export const RUNTIME_METRICS: readonly Definition<RuntimeCounts>[] = [
     'Whose requests are slow?',
     from => from.counted('seconds'),
   ),
-  runtimes('request_bytes_total', counts('By'), 'Bytes of request bodies.', 'Who sends a lot?', from =>
+  runtimes('request_bytes_total', counts('By'), 'Bytes of request bodies, once their exchange is over.', 'Who sends a lot?', from =>
     from.counted('bytesIn'),
   ),
-  runtimes('response_bytes_total', counts('By'), 'Bytes of response bodies.', 'Who receives a lot?', from =>
+  runtimes('response_bytes_total', counts('By'), 'Bytes of response bodies, once their exchange is over.', 'Who receives a lot?', from =>
     from.counted('bytesOut'),
   ),
   runtimes('sessions', shows('{session}'), 'Live sessions at this replica.', 'Whose client is offline?', from =>

@@ -77,8 +77,6 @@ export class ExchangeCounts {
   ])
   cut = 0
   upgrades = 0
-  bytesIn = 0
-  bytesOut = 0
 
   /** `byRoute`: whether this component has routes, so that they become a label. */
   constructor(byRoute: boolean) {
@@ -96,8 +94,6 @@ export class ExchangeCounts {
     if (upgrade) this.upgrades++
     else counts.durationsOf(statusClass(status)).add(exchange.durationMs / 1000, exchange.traceId)
     if (exchange.cut) this.cut++
-    this.bytesIn += exchange.bytesIn
-    this.bytesOut += exchange.bytesOut
   }
 
   #countsOf(route: string | undefined): RouteCounts {

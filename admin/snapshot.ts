@@ -33,6 +33,9 @@ export interface Snapshot {
   tokenExpiresAt?: number
   /** When each certificate in force expires, in ms since 1970, by its use. */
   certificates?: Readonly<Record<string, number>>
+  /** Bytes of bodies, also of open exchanges. Only grow. */
+  bodyBytesIn?: number
+  bodyBytesOut?: number
   /** Bytes over all sessions. Only grow. */
   sessionBytesIn?: number
   sessionBytesOut?: number

@@ -1,4 +1,5 @@
 import type { ExchangeRecord } from '../protocol/exchange.ts'
+import type { Snapshot } from './snapshot.ts'
 
 /** One step of {@link Traffic.history}, a point in the page's charts. */
 interface TrafficStep {
@@ -11,6 +12,7 @@ interface TrafficStep {
   /** Durations in ms, without upgraded exchanges. Absent if no exchange ended. Accurate to within a quarter. */
   readonly p50: number | undefined
   readonly p95: number | undefined
+  /** Bytes of bodies that passed in it. */
   readonly bytesIn: number
   readonly bytesOut: number
 }
@@ -72,6 +74,9 @@ class Step {
 export class Traffic {
   readonly #steps = Array.from({ length: STEPS }, () => new Step())
   readonly #failed: FailedExchange[] = []
+  /** Bytes that have been counted. */
+  #bytesIn = 0
+  #bytesOut = 0
   readonly #now: () => number
 
   constructor(now: () => number = () => performance.now()) {
@@ -85,8 +90,6 @@ export class Traffic {
     step.byClass[kind < CLASSES ? kind : 0]!++
     // The lifetime of a WebSocket says nothing about speed.
     if (!exchange.upgrade) step.durations[bucketOf(exchange.durationMs)]!++
-    step.bytesIn += exchange.bytesIn
-    step.bytesOut += exchange.bytesOut
     // A caller that leaves is no failure: most event streams end like that. But it may have waited too long for an answer.
     const isLeft = exchange.code === 'cancelled'
     if (isLeft && exchange.status !== 0) return
@@ -102,6 +105,15 @@ export class Traffic {
     if (this.#failed.length <= MAX_FAILED) return
     const alike = this.#failed.filter(one => one.runtime === runtime && one.code === code)
     this.#failed.splice(alike.length > MAX_ALIKE ? this.#failed.lastIndexOf(alike.at(-1)!) : -1, 1)
+  }
+
+  /** Counts the bytes that have passed since the last call. Called every second or so. */
+  count({ bodyBytesIn = 0, bodyBytesOut = 0 }: Snapshot): void {
+    const step = this.#step()
+    step.bytesIn += bodyBytesIn - this.#bytesIn
+    step.bytesOut += bodyBytesOut - this.#bytesOut
+    this.#bytesIn = bodyBytesIn
+    this.#bytesOut = bodyBytesOut
   }
 
   /** The last failures, and callers that left before an answer, newest first. */

@@ -19,7 +19,7 @@ import type {
 } from '../protocol/exchange.ts'
 import { isSafe } from '../protocol/http/methods.ts'
 import { answerProblem, isUnder } from '../protocol/http/problem.ts'
-import { record } from '../protocol/http/record.ts'
+import { BodyBytes, record } from '../protocol/http/record.ts'
 import { compose, type Layer, PassThrough } from '../protocol/layer.ts'
 import type { InboxKeys } from '../protocol/sealing/sealed-webhook.ts'
 import { shielded } from '../protocol/shield.ts'
@@ -72,6 +72,7 @@ export class Exchanges {
   webSockets = 0
   /** Exchanges since the start. */
   total = 0
+  readonly bodyBytes = new BodyBytes()
   /** Exchanges in progress whose session has died. */
   readonly #orphans = new Set<LiveExchange>()
 
@@ -86,7 +87,7 @@ export class Exchanges {
     })
     const live: Layer = next => (request, response) => new LiveExchange(this, request, response).pass(next, request)
     const { inspect = next => next } = options
-    this.#handler = compose([unseal, record(options.onExchange), live, inspect], inward)
+    this.#handler = compose([unseal, record(options.onExchange, this.bodyBytes), live, inspect], inward)
   }
 
   /** Takes a stream that the server opened. `isTooMany`: its exchange is refused. */

@@ -62,6 +62,9 @@ export interface TunnelStats {
   /** Sessions that came into service after their connection had lost one, not those that the client left another one for. */
   readonly reconnects: number
   readonly exchanges: { readonly live: number; readonly total: number }
+  /** Bytes of the bodies of requests and responses since the start, also of open ones. Counted only with `onExchange`. */
+  readonly bodyBytesIn: number
+  readonly bodyBytesOut: number
   /** When the current token expires, ms since 1970. */
   readonly tokenExpiresMs: number | undefined
 }

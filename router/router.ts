@@ -8,7 +8,7 @@ import { parseCidrs, withListenerLayers } from '../protocol/http/forwarded.ts'
 import { mount } from '../protocol/http/http1/mount.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
-import { record } from '../protocol/http/record.ts'
+import { BodyBytes, record } from '../protocol/http/record.ts'
 import { compose } from '../protocol/layer.ts'
 import type { InboxRule } from '../protocol/wire/control.ts'
 import { type CheckedTargets, checkTargets } from './check.ts'
@@ -51,6 +51,9 @@ export interface RouterStats {
   total: number
   routes: number
   upstreams: UpstreamsStats
+  /** Bytes of the bodies of requests and responses since the start, also of open ones. Counted only with `onExchange`. */
+  bodyBytesIn: number
+  bodyBytesOut: number
 }
 
 /** A running router. */
@@ -118,7 +121,8 @@ export function createRouter(options: RouterOptions): Router {
     await hooks.whenIdle(checkDuration('graceMs', graceMs))
     upstreams.close()
   }
-  const recorded = record(hook('onExchange', options.onExchange, logger))
+  const bodyBytes = new BodyBytes()
+  const recorded = record(hook('onExchange', options.onExchange, logger), bodyBytes)
   const handler = compose(
     [recorded],
     routeHandler(() => table, upstreams, hooks),
@@ -137,6 +141,7 @@ export function createRouter(options: RouterOptions): Router {
       total: hooks.total,
       routes: table.routes.length,
       upstreams: upstreams.stats(),
+      ...bodyBytes,
     }),
     attach: (httpServer, { trustedProxies = [], serves = () => true } = {}) =>
       mount(httpServer, {

@@ -53,6 +53,9 @@ export interface ServerStats {
   readonly heldBytes: number
   /** What became of requests that waited, since the start. */
   readonly heldOutcomes: Readonly<HoldOutcomes>
+  /** Bytes of the bodies of requests and responses since the start, also of open ones. Counted only with `onExchange`. */
+  readonly bodyBytesIn: number
+  readonly bodyBytesOut: number
   readonly sessionBytesIn: number
   readonly sessionBytesOut: number
   readonly roundTripsMs: readonly number[]

@@ -9,7 +9,7 @@ import { demand } from '../protocol/base/limit.ts'
 import { patienceOf } from '../protocol/http/connection-set.ts'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { mount } from '../protocol/http/http1/mount.ts'
-import { recordOfBadRequest } from '../protocol/http/record.ts'
+import { BodyBytes, recordOfBadRequest } from '../protocol/http/record.ts'
 import { CONNECT_PATH } from '../protocol/wire/control.ts'
 import { CLOSE } from '../protocol/wire/transport.ts'
 import { type Access, openAccess } from './access/access.ts'
@@ -68,6 +68,7 @@ export class TunnelServer implements Server {
   readonly #replayBudget: ReplayBudget
   readonly #inbox: Inbox | undefined
   readonly #refused: Record<string, number> = {}
+  readonly #bodyBytes = new BodyBytes()
   readonly #listeners: Listeners
   readonly #mounts = new Set<() => void>()
   #draining: Promise<void> | undefined
@@ -181,6 +182,7 @@ export class TunnelServer implements Server {
       inbox: this.#inbox,
       responseHeadMs: limits.responseHeadMs,
       onExchange: settings.onExchange,
+      bodyBytes: this.#bodyBytes,
       tracing: settings.tracing,
       layers: settings.layers,
       logger,
@@ -306,6 +308,7 @@ export class TunnelServer implements Server {
       held: this.#hold.requests,
       heldBytes: this.#hold.bytes,
       heldOutcomes: { ...this.#hold.outcomes },
+      ...this.#bodyBytes,
       sessionBytesIn: this.#sessions.pastBytesIn + totals.bytesIn,
       sessionBytesOut: this.#sessions.pastBytesOut + totals.bytesOut,
       roundTripsMs: totals.roundTripsMs,

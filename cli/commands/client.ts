@@ -130,7 +130,7 @@ function followSessions(tunnel: Tunnel, changes: Changes): void {
 }
 
 function snapshot(tunnel: Tunnel) {
-  const { sessions, reconnects, tokenExpiresMs, active } = tunnel.stats()
+  const { sessions, reconnects, tokenExpiresMs, active, bodyBytesIn, bodyBytesOut } = tunnel.stats()
   const sum = (value: (session: (typeof sessions)[number]) => number) =>
     sessions.reduce((total, session) => total + value(session), 0)
   return {
@@ -139,6 +139,7 @@ function snapshot(tunnel: Tunnel) {
     bufferedBytes: sum(session => session.bufferedBytes),
     roundTripsMs: sessions.map(session => session.rttMs),
     reconnects,
+    ...{ bodyBytesIn, bodyBytesOut },
     active: active ? 1 : 0,
     ...(tokenExpiresMs === undefined ? {} : { tokenExpiresAt: tokenExpiresMs }),
   }

@@ -36,10 +36,14 @@ async function start(config: RouterConfig, context: ServiceContext): Promise<Ser
   return {
     ready: () => isOpen,
     status: () => ({ ...service.stats(), address: formatAddress(service.address) }),
-    snapshot: () => ({
-      ...(certificate === undefined ? {} : { certificates: { router: certificate.expiresAt } }),
-      spans: tracing?.stats(),
-    }),
+    snapshot: () => {
+      const { bodyBytesIn, bodyBytesOut } = service.stats()
+      return {
+        ...{ bodyBytesIn, bodyBytesOut },
+        ...(certificate === undefined ? {} : { certificates: { router: certificate.expiresAt } }),
+        spans: tracing?.stats(),
+      }
+    },
     async close(options) {
       isOpen = false
       certificate?.close()

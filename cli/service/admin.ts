@@ -3,6 +3,7 @@ import type { AdminListener } from '../../admin/listener.ts'
 import type { MetricsOptions } from '../../admin/metrics.ts'
 import type { AdminSource } from '../../admin/page.ts'
 import type { Snapshot } from '../../admin/snapshot.ts'
+import { logGuard } from '../../protocol/base/guard.ts'
 import type { HostPort } from '../../protocol/base/host-port.ts'
 import { formatAddress } from '../../protocol/base/host-port.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -13,6 +14,9 @@ import { PAGE_ADVICE } from '../terminal/advice.ts'
 import { readAdminTokenFile } from './admin-token.ts'
 import type { GivenSockets } from './given-sockets.ts'
 import { explainListenError } from './listen-error.ts'
+
+/** How often bytes are counted for the page. */
+const COUNT_MS = 1000
 
 interface AdminConfig {
   component: 'server' | 'client' | 'router'
@@ -63,6 +67,7 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
     sessions: () => view?.sessions?.() ?? [],
   })
   const startedAt = new Date().toISOString()
+  const traffic = new Traffic()
   let diagnosis: Promise<object> | undefined
   /** Concurrent requests share one diagnosis. */
   const diagnose = (query: URLSearchParams) => {
@@ -84,7 +89,7 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
       ready: source.ready(),
       ...asObject(view?.status()),
     }),
-    traffic: new Traffic(),
+    traffic,
     advice: PAGE_ADVICE,
     metrics: accept => metrics.expose(accept),
     runtimeMetrics: config.component === 'server' ? accept => metrics.exposeRuntimes(accept) : undefined,
@@ -103,11 +108,13 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
   }
   const health = config.health === 'off' ? undefined : await startHealth(config.health)
   const admin = config.admin === 'off' ? undefined : await startListener(config, config.admin, source)
-  const { traffic } = source
+  const guard = logGuard(config.logger, 'the bytes for the page could not be counted')
+  const count = guard(() => traffic.count(view?.snapshot() ?? {}))
+  const counting = admin && setInterval(count, COUNT_MS).unref()
   return {
     record(exchange) {
       metrics.record(exchange)
-      if (admin !== undefined) traffic?.note(exchange)
+      if (admin !== undefined) traffic.note(exchange)
     },
     link: () => admin && `${admin.url}/#${admin.listener.code()}`,
     show: shown => {
@@ -118,6 +125,7 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
     },
     async close() {
       metrics.close()
+      clearInterval(counting)
       if (admin?.runtimeFile !== undefined) removeRuntimeFile(admin.runtimeFile)
       await Promise.all([admin?.listener.close(), health?.close()])
     },

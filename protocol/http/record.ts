@@ -7,10 +7,19 @@ import { type Layer, PassThrough } from '../layer.ts'
 import { sampledTraceId } from '../trace/context.ts'
 import { reportedError } from './problem.ts'
 
-/** Without a listener, the layer does nothing. */
-export function record(onExchange: ((record: ExchangeRecord) => void) | undefined): Layer {
+/** Bytes of the bodies of all exchanges so far, as they pass. */
+export class BodyBytes {
+  bodyBytesIn = 0
+  bodyBytesOut = 0
+}
+
+/** Adds to `bytes`. Without a listener, the layer does nothing. */
+export function record(
+  onExchange: ((record: ExchangeRecord) => void) | undefined,
+  bytes: BodyBytes = new BodyBytes(),
+): Layer {
   if (onExchange === undefined) return next => next
-  return next => (request, response) => new Recorded(onExchange, request, response).pass(next, request)
+  return next => (request, response) => new Recorded(onExchange, bytes, request, response).pass(next, request)
 }
 
 class Recorded extends PassThrough implements ExchangeNotes {
@@ -18,6 +27,7 @@ class Recorded extends PassThrough implements ExchangeNotes {
   session: string | undefined
   inboxId: string | undefined
   readonly #onExchange: (record: ExchangeRecord) => void
+  readonly #bytes: BodyBytes
   readonly #request: HttpRequest
   /** Where notes are written. A router behind a client shares the client's notes. */
   readonly #notes: ExchangeNotes
@@ -30,9 +40,15 @@ class Recorded extends PassThrough implements ExchangeNotes {
   #bytesIn = 0
   #bytesOut = 0
 
-  constructor(onExchange: (record: ExchangeRecord) => void, request: HttpRequest, response: ResponseSink) {
+  constructor(
+    onExchange: (record: ExchangeRecord) => void,
+    bytes: BodyBytes,
+    request: HttpRequest,
+    response: ResponseSink,
+  ) {
     super(response)
     this.#onExchange = onExchange
+    this.#bytes = bytes
     this.#request = request
     this.#method = request.method
     this.#host = request.authority
@@ -42,6 +58,8 @@ class Recorded extends PassThrough implements ExchangeNotes {
   }
 
   override requestData(chunk: Uint8Array): void {
+    // What is discarded after the end is in no record.
+    if (!this.isOver) this.#bytes.bodyBytesIn += chunk.length
     this.#bytesIn += chunk.length
     super.requestData(chunk)
   }
@@ -52,6 +70,7 @@ class Recorded extends PassThrough implements ExchangeNotes {
   }
 
   override responseData(chunk: Uint8Array): void {
+    if (!this.isOver) this.#bytes.bodyBytesOut += chunk.length
     this.#bytesOut += chunk.length
     super.responseData(chunk)
   }

@@ -3,7 +3,7 @@ import type { ExchangeRecord, Handler, HttpRequest } from '../../protocol/exchan
 import { type Cidrs, callers } from '../../protocol/http/forwarded.ts'
 import { loopGuard } from '../../protocol/http/loop-guard.ts'
 import { type CorsPolicy, refusing } from '../../protocol/http/problem.ts'
-import { record } from '../../protocol/http/record.ts'
+import { type BodyBytes, record } from '../../protocol/http/record.ts'
 import { compose, type Layer } from '../../protocol/layer.ts'
 import { shielded } from '../../protocol/shield.ts'
 import { type Access, access } from '../access/access.ts'
@@ -30,6 +30,7 @@ interface EdgeOptions extends Omit<DeliverOptions, 'refuse' | 'corsOf'> {
   readonly access: Access | undefined
   readonly inbox: Inbox | undefined
   readonly onExchange: ((record: ExchangeRecord) => void) | undefined
+  readonly bodyBytes: BodyBytes
   /** The embedder's own layers, in front of the sessions. */
   readonly layers: readonly Layer[]
 }
@@ -50,7 +51,7 @@ export function createEdge(options: EdgeOptions): Edge {
     return policies.find(runtime, request.path, runtime !== undefined && carriers.isOnline(runtime))
   }
   const refuse = refusing(corsOf)
-  const recorded = record(options.onExchange)
+  const recorded = record(options.onExchange, options.bodyBytes)
   const inward = shielded(options.layers, deliver({ ...options, refuse, corsOf }), options.logger)
   const embedded = compose([recorded, trace(tracing, () => true), quota(quotas, refuse)], inward)
   options.inbox?.start(embedded, refuse)

@@ -25,7 +25,7 @@ async function scrape(metrics: Metrics): Promise<Map<string, number>> {
 }
 
 test('exchanges by status and code, bytes, duration', async () => {
-  const metrics = create()
+  const metrics = create({ snapshot: () => ({ bodyBytesIn: 9, bodyBytesOut: 15 }) })
   metrics.record(exchange())
   metrics.record(exchange({ status: 502, code: 'session-lost', cut: true }))
   metrics.record(exchange({ status: 101, upgrade: true, durationMs: 3_600_000 }))

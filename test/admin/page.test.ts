@@ -133,9 +133,12 @@ describe.runIf(needs('chromium'))('the page', () => {
   }
 
   function load(): void {
-    const one = exchange({ ...WEBHOOK, route: 'app', bytesIn: 900, bytesOut: 40_000 })
-    for (let step = 0; step < 170; step++) {
-      for (let count = 0; count < 20 + (step % 40); count++) traffic.note(one)
+    const one = exchange({ ...WEBHOOK, route: 'app' })
+    for (let step = 0, all = 0; step < 170; step++) {
+      const requests = 20 + (step % 40)
+      for (let count = 0; count < requests; count++) traffic.note(one)
+      all += requests
+      traffic.count({ bodyBytesIn: all * 900, bodyBytesOut: all * 40_000 })
       now += 5000
     }
   }

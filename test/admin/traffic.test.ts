@@ -15,10 +15,25 @@ describe('traffic of the last 15 minutes', () => {
   test('a step has what ended in it, once it is over', () => {
     const { traffic, wait } = clocked()
     for (const status of [200, 204, 404, 502, 0])
-      traffic.note(exchange({ status, code: status === 0 ? 'x' : undefined, bytesIn: 1, bytesOut: 2 }))
+      traffic.note(exchange({ status, code: status === 0 ? 'x' : undefined }))
+    traffic.count({ bodyBytesIn: 5, bodyBytesOut: 10 })
     expect(traffic.history(1)[0]).toMatchObject({ byClass: [0, 0, 0, 0, 0, 0] })
     wait(5000)
     expect(traffic.history(1)).toMatchObject([{ byClass: [1, 0, 2, 0, 1, 1], failed: 2, bytesIn: 5, bytesOut: 10 }])
+  })
+
+  test('bytes are those that passed in a step, whether or not their exchange is over', () => {
+    const { traffic, wait } = clocked()
+    for (const bodyBytesOut of [1000, 3000, 3000, 3500]) {
+      traffic.count({ bodyBytesIn: bodyBytesOut / 1000, bodyBytesOut })
+      wait(5000)
+    }
+    expect(traffic.history(4).map(({ bytesIn, bytesOut }) => [bytesIn, bytesOut])).toEqual([
+      [1, 1000],
+      [2, 2000],
+      [0, 0],
+      [0.5, 500],
+    ])
   })
 
   test.each([0, 0.1, 0.25, 1, 9.7, 250, 60_000, 3_600_000, Number.MAX_VALUE])('a duration of %d ms', durationMs => {

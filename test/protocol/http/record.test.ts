@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../../../protocol/exchange.ts'
 import { answerProblem } from '../../../protocol/http/problem.ts'
-import { record } from '../../../protocol/http/record.ts'
+import { BodyBytes, record } from '../../../protocol/http/record.ts'
 import { EXCHANGE, ends } from '../../support/ends.ts'
 
 function begin() {
@@ -45,6 +45,27 @@ test('an exchange is reported once, when it is over, as it arrived, with the not
       upgrade: false,
     },
   ])
+})
+
+test('bytes are counted as they pass, until the exchange is over', () => {
+  const bytes = new BodyBytes()
+  const records: ExchangeRecord[] = []
+  const both = ends()
+  const handler = record(one => void records.push(one), bytes)(both.next)
+  const sink = handler({ ...EXCHANGE }, both.front)
+  const { response } = both
+  const other = handler({ ...EXCHANGE }, both.front)
+  sink.requestData(chunk(3))
+  other.requestData(chunk(4))
+  response.responseHead({ status: 413, headers: [], bodyBytes: 7 })
+  expect(bytes).toEqual({ bodyBytesIn: 7, bodyBytesOut: 0 })
+  response.responseData(chunk(7))
+  expect(bytes).toEqual({ bodyBytesIn: 7, bodyBytesOut: 7 })
+  response.responseEnd([])
+  sink.requestData(chunk(100))
+  other.requestAbort(new SallyportError('cancelled'))
+  const sum = (of: 'bytesIn' | 'bytesOut') => records.reduce((all, one) => all + one[of], 0)
+  expect(bytes).toEqual({ bodyBytesIn: sum('bytesIn'), bodyBytesOut: sum('bytesOut') })
 })
 
 test.each([
