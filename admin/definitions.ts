@@ -509,11 +509,19 @@ export const RUNTIME_METRICS: readonly Definition<RuntimeCounts>[] = [
     'Whose requests are slow?',
     from => from.counted('seconds'),
   ),
-  runtimes('request_bytes_total', counts('By'), 'Bytes of request bodies, once their exchange is over.', 'Who sends a lot?', from =>
-    from.counted('bytesIn'),
+  runtimes(
+    'request_bytes_total',
+    counts('By'),
+    'Bytes of request bodies, once their exchange is over.',
+    'Who sends a lot?',
+    from => from.counted('bytesIn'),
   ),
-  runtimes('response_bytes_total', counts('By'), 'Bytes of response bodies, once their exchange is over.', 'Who receives a lot?', from =>
-    from.counted('bytesOut'),
+  runtimes(
+    'response_bytes_total',
+    counts('By'),
+    'Bytes of response bodies, once their exchange is over.',
+    'Who receives a lot?',
+    from => from.counted('bytesOut'),
   ),
   runtimes('sessions', shows('{session}'), 'Live sessions at this replica.', 'Whose client is offline?', from =>
     from.load('sessions'),

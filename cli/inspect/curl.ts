@@ -10,9 +10,11 @@ export function curlOf({ method, scheme, host, path, request }: InspectedDetail)
   const isBinary = body?.base64 !== undefined
   const data = isBinary ? ['--data-binary @-'] : body?.text === undefined ? [] : [`--data-raw ${quoted(body.text)}`]
   const fields = headers.filter(([name]) => !OWN.has(name) && !/^(?:sallyport|x-forwarded)-/.test(name))
+  // With `-X HEAD`, curl would wait for a body.
+  const how = method === 'HEAD' && data.length === 0 ? '--head' : `-X ${quoted(method)}`
   const words = [
     // Keeps curl from interpreting anything in the path.
-    `curl --globoff --path-as-is -X ${quoted(method)} ${quoted(`${scheme}://${host}${path}`)}`,
+    `curl --globoff --path-as-is ${how} ${quoted(`${scheme}://${host}${path}`)}`,
     ...fields.map(([name, value]) => `-H ${quoted(value === '' ? `${name};` : `${name}: ${value}`)}`),
     ...data,
   ]

@@ -345,6 +345,12 @@ test('the line for curl is one command, whatever the exchange contains', async (
   expect(words[words.indexOf('--data-raw') + 1]).toContain(JSON.stringify(EVIL))
 })
 
+test('the line for curl of a HEAD request waits for no body', async () => {
+  handler({ ...requestTo('/head'), method: 'HEAD' }, DEAF).requestEnd([])
+  const { out } = await inspect('curl', inspector.list().at(-1)!.id)
+  expect(out).toMatch(/^curl --globoff --path-as-is --head 'http/)
+})
+
 test('the router cannot reach an admin listener of its own process, by whatever name', async () => {
   const port = new URL(url).port
   const status = (host: string) =>
