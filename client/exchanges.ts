@@ -85,9 +85,10 @@ export class Exchanges {
     const unseal = unsealing(options.inboxKeys, logger, ({ upgrade, exchangeId }) => {
       this.#ended(upgrade, exchangeId!)
     })
+    const recorded = record(options.onExchange, this.bodyBytes)
     const live: Layer = next => (request, response) => new LiveExchange(this, request, response).pass(next, request)
     const { inspect = next => next } = options
-    this.#handler = compose([unseal, record(options.onExchange, this.bodyBytes), live, inspect], inward)
+    this.#handler = compose([unseal, recorded, live, inspect], inward)
   }
 
   /** Takes a stream that the server opened. `isTooMany`: its exchange is refused. */
