@@ -328,6 +328,13 @@ const INBOX: readonly Metric[] = [
     { reason: ['expired', 'poison', 'refused', 'damaged', 'bad-mac'] },
   ),
   onServer(
+    'sallyport_inbox_evicted_total',
+    counts('{webhook}'),
+    'Refused dead letters that were deleted early, because they took half of a quota.',
+    'Does somebody fill the inbox with forgeries?',
+    ({ snapshot }) => snapshot.inbox?.evicted,
+  ),
+  onServer(
     'sallyport_inbox_refused_total',
     counts('{webhook}'),
     'Webhooks that could not be stored and got 503.',

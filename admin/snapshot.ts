@@ -60,6 +60,8 @@ interface InboxSnapshot {
   readonly oldestSeconds: number
   /** Number of runtimes. */
   readonly unprovenRules: number
+  /** Only grows. */
+  readonly evicted: number
   /** Only grow. Each has a fixed set of names. */
   readonly accepted: Readonly<Record<string, number>>
   readonly attempts: Readonly<Record<string, number>>

@@ -296,7 +296,8 @@ export const INBOX = {
     default: '30d',
     least: '1s',
     most: '365d',
-    about: 'How long dead letters are kept. They count against the quota of their runtime.',
+    about:
+      'How long dead letters are kept. They count against the quota of their runtime. Refused ones are deleted earlier if they take half of it.',
   },
   deliveredMs: {
     kind: 'duration',

@@ -11,7 +11,7 @@ import {
   TESTS_MS,
   tookReceiverDown,
 } from './retry.ts'
-import { type InboxStore, type Message, type Progress, StoreError } from './store.ts'
+import { type InboxStore, type Message, type Progress, REFUSED, StoreError } from './store.ts'
 
 export interface AttemptsOptions {
   readonly store: InboxStore
@@ -85,7 +85,7 @@ export class Attempts {
       }
       if (progress.state === 'dead') continue
       if (outcome.kind === 'offline' || !isSuspectOfTest(tried, outcome, now())) return
-      suspects.push([tried, outcome.kind === 'refused' ? `refused: ${outcome.reason}` : 'poison'])
+      suspects.push([tried, outcome.kind === 'refused' ? REFUSED + outcome.reason : 'poison'])
     }
   }
 

@@ -17,8 +17,17 @@ import { Ledger } from './ledger.ts'
 import type { InboxMac } from './mac.ts'
 import { type InboxOperations, StoredWebhooks } from './operations.ts'
 import { deliverMessage } from './outgoing.ts'
+import { RefusedLetters } from './refused-letters.ts'
 import type { Outcome, OutcomeKind } from './retry.ts'
-import type { Contents, InboxStore, Message, Progress, StoreState, StoreStats } from './store.ts'
+import {
+  type Contents,
+  type InboxStore,
+  type Message,
+  type Progress,
+  REFUSED,
+  type StoreState,
+  type StoreStats,
+} from './store.ts'
 
 interface InboxParts {
   readonly store: InboxStore
@@ -53,6 +62,8 @@ export interface InboxStats {
   readonly accepted: Readonly<Record<CaptureReason | 'duplicate', number>>
   readonly attempts: Readonly<Record<OutcomeKind, number>>
   readonly dead: Readonly<Record<string, number>>
+  /** Dead letters that were deleted early, because they were refused and took too much room. */
+  readonly evicted: number
   /** Runtimes whose stored rules are ignored, because they have no valid MAC. */
   readonly unprovenRules: number
   readonly refused: Readonly<Record<string, number>>
@@ -71,6 +82,7 @@ export class Inbox {
   readonly #ledger: Ledger
   readonly #lanes: Lanes
   readonly #intake: WebhookIntake
+  readonly #refused: RefusedLetters
   readonly #sweepTimer: NodeJS.Timeout
   readonly #attempts: Record<OutcomeKind, number> = {
     delivered: 0,
@@ -102,6 +114,7 @@ export class Inbox {
     })
     const shared = { store, mac, logger, now, ledger: this.#ledger, lanes: this.#lanes }
     this.#intake = new WebhookIntake({ ...shared, limits })
+    this.#refused = new RefusedLetters({ ...shared, limits })
     this.operations = new StoredWebhooks(shared)
     this.rules = new AnnouncedRules({
       ...{ store, mac, logger, now, isLive, isHere, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
@@ -180,11 +193,13 @@ export class Inbox {
     else this.#parts.logger.info(fields, 'webhook not delivered yet')
   }
 
-  #recordDeath({ id, runtime, attempts, route }: Message, reason: string): void {
+  #recordDeath(message: Message, reason: string): void {
+    const { id, runtime, attempts, route } = message
     const [kind = ''] = reason.split(':')
     this.#dead[kind] = (this.#dead[kind] ?? 0) + 1
     this.#ledger.move('waiting', 'dead')
     this.#parts.logger.error({ runtime, inboxId: id, route, attempt: attempts, reason }, 'webhook is a dead letter')
+    if (reason.startsWith(REFUSED)) this.#refused.add(message)
   }
 
   async #sweep(): Promise<void> {
@@ -206,6 +221,7 @@ export class Inbox {
     }
     for (const runtime of this.#lanes.runtimes) if (!this.#parts.isLive(runtime)) this.#parts.look(runtime)
     this.rules.refresh()
+    await this.#refused.trimAll()
   }
 
   stats(): InboxStats {
@@ -221,6 +237,7 @@ export class Inbox {
       accepted: { ...this.#intake.accepted },
       attempts: { ...this.#attempts },
       dead: { ...this.#dead },
+      evicted: this.#refused.deleted,
       unprovenRules: this.rules.unproven,
       refused: { ...this.#intake.refused },
     }

@@ -7,18 +7,24 @@ interface LedgerLimits {
   readonly bytes: number
 }
 
-interface Account {
+export interface Account {
   messages: number
   bytes: number
 }
 
 /** From this share of a runtime's or a lane's quota on, unverified webhooks are rate-limited. */
 export const SCARCE = 1 / 2
+/** Refused dead letters may take less than this share of a runtime's quota. */
+const REFUSED_SHARE = 1 / 2
+/** They are deleted by this share of the quota at a time, since all of them are listed each time. */
+const LOT = 1 / 16
 
 export class Ledger {
   readonly #limits: LedgerLimits
   /** Waiting and dead webhooks, by runtime. Delivered ones do not count, since their bytes are deleted. */
   readonly #accounts = new Map<string, Account>()
+  /** The part of them that are dead letters which were refused. */
+  readonly #refused = new Map<string, Account>()
   /** Room reserved for webhooks that are being stored. */
   readonly #reserved = new Map<string, Account>()
   #reservedBytes = 0
@@ -35,11 +41,13 @@ export class Ledger {
   load(counts: readonly Count[]): void {
     this.#counts = counts
     this.#accounts.clear()
+    this.#refused.clear()
     this.#bytes = 0
     for (const state of ['waiting', 'dead', 'delivered'] as const) this.messages[state] = 0
-    for (const { runtime, state, messages, bytes } of counts) {
+    for (const { runtime, state, messages, bytes, refused, refusedBytes } of counts) {
       this.messages[state] += messages
       if (state !== 'delivered') this.add(runtime, messages, bytes)
+      if (state === 'dead' && refused > 0) this.addRefused(runtime, refused, refusedBytes)
     }
   }
 
@@ -47,6 +55,16 @@ export class Ledger {
   add(runtime: string, messages: number, bytes: number): void {
     change(this.#accounts, runtime, messages, bytes)
     this.#bytes += bytes
+  }
+
+  /** The same for dead letters that were refused. They are in both. */
+  addRefused(runtime: string, messages: number, bytes: number): void {
+    change(this.#refused, runtime, messages, bytes)
+  }
+
+  setRefused(runtime: string, messages: number, bytes: number): void {
+    this.#refused.delete(runtime)
+    this.addRefused(runtime, messages, bytes)
   }
 
   /** Records a change of state. `from` is `undefined` for a new message, `to` for a deleted one. */
@@ -88,6 +106,20 @@ export class Ledger {
     const messages = this.#accounts.get(runtime)?.messages ?? 0
     const { messagesPerRuntime, bytesPerRuntime } = this.#limits
     return messages >= messagesPerRuntime * SCARCE || this.#bytesOf(runtime) >= bytesPerRuntime * SCARCE
+  }
+
+  /** Runtimes that have dead letters which were refused. */
+  get withRefused(): readonly string[] {
+    return [...this.#refused.keys()]
+  }
+
+  /** What the refused dead letters of a runtime must be reduced to. `undefined` as long as they may stay as they are. */
+  roomForRefused(runtime: string): Readonly<Account> | undefined {
+    const { messagesPerRuntime, bytesPerRuntime } = this.#limits
+    const { messages, bytes } = this.#refused.get(runtime) ?? { messages: 0, bytes: 0 }
+    if (messages < messagesPerRuntime * REFUSED_SHARE && bytes < bytesPerRuntime * REFUSED_SHARE) return undefined
+    const share = REFUSED_SHARE - LOT
+    return { messages: messagesPerRuntime * share, bytes: bytesPerRuntime * share }
   }
 
   get bytes(): number {

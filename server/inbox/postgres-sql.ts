@@ -2,7 +2,7 @@
 import { Buffer } from 'node:buffer'
 import { COLUMNS, SETTABLE } from './columns.ts'
 import { binaryArray } from './postgres-array.ts'
-import type { Change, ChangeResult, LaneEvent, NewMessage } from './store.ts'
+import { type Change, type ChangeResult, type LaneEvent, type NewMessage, REFUSED } from './store.ts'
 
 /** A statement with a `name` is prepared once per connection. */
 export interface Statement {
@@ -171,6 +171,9 @@ function wholeFrom(changes: readonly PostgresChange[], from: number): Append[] {
 const FORGET_PARTS =
   'DELETE FROM parts WHERE id = $1 AND NOT EXISTS (SELECT FROM messages WHERE messages.id = $1) RETURNING id'
 
+const DROP = `WITH dropped AS (DELETE FROM messages WHERE id = $1 AND ($2::text IS NULL OR state = $2) RETURNING id),
+  gone AS (DELETE FROM parts WHERE id IN (SELECT id FROM dropped)) SELECT id FROM dropped`
+
 function statementOf(change: PostgresChange, { server, graceMs }: Self): Statement {
   switch (change.op) {
     case 'append': {
@@ -191,11 +194,7 @@ function statementOf(change: PostgresChange, { server, graceMs }: Self): Stateme
     case 'update':
       return update(change, server)
     case 'drop':
-      return statement(
-        'drop',
-        'WITH gone AS (DELETE FROM parts WHERE id = $1) DELETE FROM messages WHERE id = $1 RETURNING id',
-        change.id,
-      )
+      return statement('drop', DROP, change.id, change.state)
     case 'rules':
       if (change.rules === undefined)
         return statement('unruled', 'DELETE FROM rules WHERE runtime = $1', change.runtime)
@@ -335,13 +334,15 @@ export const NEXT = `SELECT ${NAMES}, owner NOT IN ('', $4) AND ${isAlive('owner
   WHERE runtime = $1 AND lane = $2 AND state = 'waiting' ORDER BY seq LIMIT $3`
 
 export const LIST = `SELECT ${NAMES} FROM messages WHERE ($1::text IS NULL OR runtime = $1) AND ($2::text IS NULL OR lane = $2)
-  AND ($3::text IS NULL OR state = $3) AND received >= $4 AND starts_with(id, $5)
-  AND seq < coalesce((SELECT min(seq) FROM messages WHERE id = ANY($6::text[])), 9e18::bigint) ORDER BY seq DESC LIMIT $7`
+  AND ($3::text IS NULL OR state = $3) AND received >= $4 AND starts_with(id, $5) AND starts_with(reason, $6)
+  AND seq < coalesce((SELECT min(seq) FROM messages WHERE id = ANY($7::text[])), 9e18::bigint) ORDER BY seq DESC LIMIT $8`
 
 export const LANES = `SELECT runtime, lane, count(*) AS messages FROM messages WHERE state = 'waiting' GROUP BY runtime, lane`
 
-export const COUNTS = `SELECT runtime, state, count(*) AS messages, sum(bytes)::bigint AS bytes, min(received) AS oldest
-  FROM messages GROUP BY runtime, state`
+const IS_REFUSED = `reason LIKE '${REFUSED}%'`
+export const COUNTS = `SELECT runtime, state, count(*) AS messages, sum(bytes)::bigint AS bytes, min(received) AS oldest,
+  count(*) FILTER (WHERE ${IS_REFUSED}) AS refused,
+  coalesce(sum(bytes) FILTER (WHERE ${IS_REFUSED}), 0)::bigint AS "refusedBytes" FROM messages GROUP BY runtime, state`
 
 /** Most messages of each kind that one sweep handles. */
 export const SWEEP_BATCH = 1000

@@ -331,8 +331,9 @@ export class PostgresStore extends GroupedStore {
     return rows[0]?.bytes
   }
 
-  async list({ runtime, lane, state, since = 0, id = '', before = [], limit }: Filter): Promise<readonly Message[]> {
-    return await this.#ask(sql.LIST, [runtime, lane, state, since, id, before, limit])
+  async list(filter: Filter): Promise<readonly Message[]> {
+    const { runtime, lane, state, since = 0, id = '', reason = '', before = [], limit } = filter
+    return await this.#ask(sql.LIST, [runtime, lane, state, since, id, reason, before, limit])
   }
 
   /** What has expired is reported even if the rest of the sweep fails. */

@@ -7,7 +7,7 @@
  *       └─────────────┘
  */
 import type { ErrorCode } from '../../protocol/base/errors.ts'
-import type { Message, Progress } from './store.ts'
+import { type Message, type Progress, REFUSED } from './store.ts'
 
 /** The outcome of an attempt. */
 export interface Outcome {
@@ -73,11 +73,11 @@ export function progressOf(message: Message, outcome: Outcome, now: number, rand
   if (kind === 'delivered') return { state: 'delivered', reason }
   if (kind === 'offline') return { attempts: Math.max(0, message.attempts - 1), next: now, reason }
   if (kind === 'damaged') return { state: 'dead', reason }
-  if (kind === 'gone') return { state: 'dead', reason: `refused: ${reason}` }
+  if (kind === 'gone') return { state: 'dead', reason: REFUSED + reason }
   const failedSince = message.failedSince === 0 ? now : message.failedSince
   if (kind === 'refused') {
     const refusals = message.refusals + 1
-    if (refusals >= MAX_REFUSALS) return { refusals, failedSince, state: 'dead', reason: `refused: ${reason}` }
+    if (refusals >= MAX_REFUSALS) return { refusals, failedSince, state: 'dead', reason: REFUSED + reason }
     return { refusals, failedSince, reason, next: now + spread(REFUSED_STEPS_MS[refusals - 1]!, random) }
   }
   const failures = message.failures + 1

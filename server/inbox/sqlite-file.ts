@@ -3,16 +3,17 @@ import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statfsS
 import { dirname } from 'node:path'
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import { COLUMNS, SETTABLE } from './columns.ts'
-import type {
-  Change,
-  ChangeResult,
-  Contents,
-  Count,
-  Filter,
-  LaneCount,
-  Message,
-  Retention,
-  SweepResult,
+import {
+  type Change,
+  type ChangeResult,
+  type Contents,
+  type Count,
+  type Filter,
+  type LaneCount,
+  type Message,
+  REFUSED,
+  type Retention,
+  type SweepResult,
 } from './store.ts'
 
 /** `Sinb`, in the header of the file. */
@@ -41,6 +42,7 @@ CREATE TABLE rules (runtime TEXT PRIMARY KEY, rules TEXT NOT NULL, seen INTEGER 
 CREATE TABLE paused (runtime TEXT PRIMARY KEY) STRICT;
 `
 const NAMES = COLUMNS.join(', ')
+const IS_REFUSED = `reason LIKE '${REFUSED}%'`
 /** A message whose commit was reported as failed may be stored all the same. Then its parts stay. */
 const FORGET = 'DELETE FROM parts WHERE id = ? AND NOT EXISTS (SELECT 1 FROM messages WHERE id = ?)'
 
@@ -238,8 +240,7 @@ export class SqliteFile {
       case 'update':
         return this.#update(change)
       case 'drop':
-        this.#run('DELETE FROM parts WHERE id = ?', change.id)
-        return done(change.id, this.#run('DELETE FROM messages WHERE id = ?', change.id))
+        return this.#drop(change)
       case 'rules':
         return this.#setRules(change)
       case 'pause':
@@ -302,6 +303,12 @@ export class SqliteFile {
     return done(id, changes)
   }
 
+  #drop({ id, state }: Extract<Change, { op: 'drop' }>): ChangeResult {
+    const dropped = this.#run('DELETE FROM messages WHERE id = ?1 AND (?2 IS NULL OR state = ?2)', id, state ?? null)
+    if (dropped > 0) this.#run('DELETE FROM parts WHERE id = ?', id)
+    return done(id, dropped)
+  }
+
   #setRules({ runtime, rules, at }: Extract<Change, { op: 'rules' }>): ChangeResult {
     if (rules === undefined) this.#run('DELETE FROM rules WHERE runtime = ?', runtime)
     else this.#run('INSERT OR REPLACE INTO rules VALUES (?, ?, ?)', runtime, rules, at)
@@ -319,13 +326,15 @@ export class SqliteFile {
     return this.#all<{ bytes: Uint8Array }>('SELECT bytes FROM parts WHERE id = ? AND n = ?', id, n)[0]?.bytes
   }
 
-  list({ runtime, lane, state, since, id, before = [], limit }: Filter): Message[] {
+  list({ runtime, lane, state, since, id, reason, before = [], limit }: Filter): Message[] {
     return this.#all(
       `SELECT ${NAMES} FROM messages WHERE (?1 IS NULL OR runtime = ?1) AND (?2 IS NULL OR lane = ?2)
        AND (?3 IS NULL OR state = ?3) AND received >= ?4 AND substr(id, 1, length(?5)) = ?5
-       AND seq < coalesce((SELECT min(seq) FROM messages WHERE id IN (SELECT value FROM json_each(?6))), 9e18)
-       ORDER BY seq DESC LIMIT ?7`,
-      ...[runtime ?? null, lane ?? null, state ?? null, since ?? 0, id ?? '', JSON.stringify(before), limit],
+       AND substr(reason, 1, length(?6)) = ?6
+       AND seq < coalesce((SELECT min(seq) FROM messages WHERE id IN (SELECT value FROM json_each(?7))), 9e18)
+       ORDER BY seq DESC LIMIT ?8`,
+      ...[runtime ?? null, lane ?? null, state ?? null, since ?? 0, id ?? '', reason ?? ''],
+      ...[JSON.stringify(before), limit],
     )
   }
 
@@ -346,7 +355,9 @@ export class SqliteFile {
 
   counts(): Count[] {
     return this.#all(
-      'SELECT runtime, state, count(*) AS messages, sum(bytes) AS bytes, min(received) AS oldest FROM messages GROUP BY runtime, state',
+      `SELECT runtime, state, count(*) AS messages, sum(bytes) AS bytes, min(received) AS oldest,
+       count(*) FILTER (WHERE ${IS_REFUSED}) AS refused, coalesce(sum(bytes) FILTER (WHERE ${IS_REFUSED}), 0) AS refusedBytes
+       FROM messages GROUP BY runtime, state`,
     )
   }
 

@@ -43,6 +43,9 @@ export interface Message {
 
 export type MessageState = 'waiting' | 'dead' | 'delivered'
 
+/** How the reason of a dead letter begins that its receiver refused, or a router in front of it. */
+export const REFUSED = 'refused: '
+
 /** A message to append. */
 export interface NewMessage extends Omit<Message, 'state' | 'changed'> {
   /** Digest of the sender's id, the target and the body. Empty if the sender gave no id. */
@@ -74,8 +77,8 @@ export type Change =
       readonly at: number
       readonly owned?: boolean
     }
-  /** Deletes a message. */
-  | { readonly op: 'drop'; readonly id: string }
+  /** Deletes a message. With `state`, `absent` unless it is in this state. */
+  | { readonly op: 'drop'; readonly id: string; readonly state?: MessageState }
   /** Sets the rules of a runtime; `undefined` deletes them. */
   | { readonly op: 'rules'; readonly runtime: string; readonly rules: string | undefined; readonly at: number }
   | { readonly op: 'pause'; readonly runtime: string; readonly paused: boolean }
@@ -92,6 +95,8 @@ export interface Filter {
   readonly since?: number | undefined
   /** Ids that begin with this. */
   readonly id?: string | undefined
+  /** Reasons that begin with this. */
+  readonly reason?: string | undefined
   /** Only messages stored before all of these ids. The store need not have them any more. */
   readonly before?: readonly string[] | undefined
   readonly limit: number
@@ -105,6 +110,9 @@ export interface Count {
   readonly bytes: number
   /** When the oldest of them was received. */
   readonly oldest: number
+  /** How many of them have a reason that begins with {@link REFUSED}, and their bytes. */
+  readonly refused: number
+  readonly refusedBytes: number
 }
 
 export interface LaneCount {

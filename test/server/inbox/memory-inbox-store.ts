@@ -9,6 +9,7 @@ import {
   type LaneCount,
   type Message,
   type NewMessage,
+  REFUSED,
   type SharedStore,
   StoreError,
   type SweepResult,
@@ -26,10 +27,17 @@ export class MemoryDisk {
 
   counts(): Count[] {
     const counts = new Map<string, { -readonly [K in keyof Count]: Count[K] }>()
-    for (const { runtime, state, bytes, received } of this.messages) {
+    for (const { runtime, state, bytes, received, reason } of this.messages) {
       const key = `${runtime} ${state}`
-      const count = counts.get(key) ?? { runtime, state, messages: 0, bytes: 0, oldest: received }
-      counts.set(key, { ...count, messages: count.messages + 1, bytes: count.bytes + bytes })
+      const none = { messages: 0, bytes: 0, refused: 0, refusedBytes: 0 }
+      const count = counts.get(key) ?? { runtime, state, oldest: received, ...none }
+      count.messages++
+      count.bytes += bytes
+      if (reason.startsWith(REFUSED)) {
+        count.refused++
+        count.refusedBytes += bytes
+      }
+      counts.set(key, count)
     }
     return [...counts.values()]
   }
@@ -55,6 +63,11 @@ export class MemoryDisk {
         const at = this.messages.findIndex(({ id }) => id === change.id)
         if (at >= 0) this.messages[at] = { ...this.messages[at]!, ...change.set }
         return { status: 'done', id: change.id }
+      }
+      case 'drop': {
+        const at = this.messages.findIndex(({ id, state }) => id === change.id && state === (change.state ?? state))
+        if (at >= 0) this.messages.splice(at, 1)
+        return { status: at >= 0 ? 'done' : 'absent', id: change.id }
       }
       case 'rules':
         if (change.rules !== undefined) this.rules.set(change.runtime, { rules: change.rules, seen: change.at })
@@ -131,8 +144,9 @@ export class MemoryInboxStore implements InboxStore {
     return this.#work(() => this.#disk.parts.get(`${id} ${n}`))
   }
 
-  list({ id = '', limit }: Filter): Promise<Message[]> {
-    return this.#work(() => this.#disk.messages.filter(one => one.id.startsWith(id)).slice(0, limit))
+  list({ id = '', reason = '', limit }: Filter): Promise<Message[]> {
+    const fits = (one: Message) => one.id.startsWith(id) && one.reason.startsWith(reason)
+    return this.#work(() => this.#disk.messages.filter(fits).slice(0, limit))
   }
 
   sweep(): Promise<SweepResult> {

@@ -71,7 +71,9 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await again.part('c', 1)).toBeUndefined()
     expect(contentsOf(again)).toMatchObject({
       lanes: [{ runtime: 'demo', lane: 'l', messages: 3 }],
-      counts: expect.arrayContaining([{ runtime: 'demo', state: 'waiting', messages: 3, bytes: 36, oldest: NOW }]),
+      counts: expect.arrayContaining([
+        { runtime: 'demo', state: 'waiting', messages: 3, bytes: 36, oldest: NOW, refused: 0, refusedBytes: 0 },
+      ]),
     })
     const [first] = (await again.next('demo', 'l', 1))!
     const { dedupe: _, dedupeMs: __, ...kept } = message('long', { parts: 3 })
@@ -170,6 +172,37 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     await append(store, message('a'))
     expect(await store.apply({ op: 'drop', id: 'a' })).toEqual({ status: 'done', id: 'a' })
     expect(await store.part('a', 0)).toBeUndefined()
+  })
+
+  test.runIf(run)('a webhook that changed its state is not dropped for the one that it had', async () => {
+    const store = await start()
+    for (const id of ['a', 'b']) await append(store, message(id))
+    await store.apply({ op: 'update', id: 'b', set: { state: 'dead' }, at: NOW })
+    expect(await store.apply({ op: 'drop', id: 'a', state: 'dead' })).toMatchObject({ status: 'absent' })
+    expect(await store.part('a', 0)).toBeDefined()
+    expect(await store.apply({ op: 'drop', id: 'b', state: 'dead' })).toMatchObject({ status: 'done' })
+    expect(await store.part('b', 0)).toBeUndefined()
+    expect(await ids(store)).toEqual(['a'])
+  })
+
+  test.runIf(run)('counts and lists the dead letters that were refused', async () => {
+    const store = await start()
+    const reasons = ['refused: 404', 'refused: no-route', 'refusedly', 'expired']
+    for (const id of reasons) {
+      await append(store, message(id))
+      await store.apply({ op: 'update', id, set: { state: 'dead', reason: id }, at: NOW })
+    }
+    await append(store, message('waits'))
+    const one = { runtime: 'demo', oldest: NOW }
+    expect(await store.counts()).toEqual(
+      expect.arrayContaining([
+        { ...one, state: 'waiting', messages: 1, bytes: 12, refused: 0, refusedBytes: 0 },
+        { ...one, state: 'dead', messages: 4, bytes: 48, refused: 2, refusedBytes: 24 },
+      ]),
+    )
+    const listed = await store.list({ state: 'dead', reason: 'refused: ', limit: 9 })
+    expect(listed.map(({ id }) => id)).toEqual(['refused: no-route', 'refused: 404'])
+    expect(await store.list({ reason: '%', limit: 9 })).toEqual([])
   })
 
   test.runIf(run)('a sweep ends what is too old, and forgets what ended long ago', async () => {

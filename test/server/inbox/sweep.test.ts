@@ -10,7 +10,7 @@ import {
   StoreError,
   type SweepResult,
 } from '../../../server/inbox/store.ts'
-import { INBOX } from '../../../server/limits.ts'
+import { INBOX, type InboxLimits } from '../../../server/limits.ts'
 import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
 import { append, message } from './messages.ts'
 
@@ -62,11 +62,11 @@ class Watched extends MemoryInboxStore {
 }
 
 /** A store in which two webhooks wait, in one lane, for a runtime without a session. */
-async function start({ isShared = false } = {}) {
+async function start({ isShared = false, limits = {} as Partial<InboxLimits> } = {}) {
   const store = new Watched(new MemoryDisk(), isShared)
   for (const id of ['a', 'b']) await append(store, message(id))
   const inbox = new Inbox({
-    ...{ store, limits: defaultsOf(INBOX), plaintext: true, logger: noLogger, now: Date.now },
+    ...{ store, limits: { ...defaultsOf(INBOX), ...limits }, plaintext: true, logger: noLogger, now: Date.now },
     ...{ isLive: () => false, isHere: () => false, look: () => {} },
   })
   inbox.start(
@@ -128,6 +128,15 @@ test('a webhook behind one that an operator drops while it ends waits on from th
   expect(inbox.stats().lanes).toBe(0)
   await sweeps(1)
   expect(inbox.stats().lanes).toBe(1)
+})
+
+test('refused dead letters of other servers make room', async () => {
+  const { store, inbox, sweeps } = await start({ isShared: true, limits: { messagesPerRuntime: 2 } })
+  const set = { state: 'dead', reason: 'refused: no-route' } as const
+  await store.apply({ op: 'update', id: 'a', set, at: Date.now() })
+  await sweeps(1)
+  expect((await store.found({ limit: 9 })).map(({ id }) => id)).toEqual(['b'])
+  expect(inbox.stats()).toMatchObject({ evicted: 1, messages: { waiting: 1, dead: 0 } })
 })
 
 test('a sweep that takes long is not joined by another', async () => {

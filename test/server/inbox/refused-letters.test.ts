@@ -1,0 +1,189 @@
+/** Forgeries that a receiver refused: however many, they keep out no other webhooks, and push out no other dead letters. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { SallyportError } from '../../../protocol/base/errors.ts'
+import { defaultsOf } from '../../../protocol/base/limit.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
+import { Ledger } from '../../../server/inbox/ledger.ts'
+import { openPostgres } from '../../../server/inbox/postgres.ts'
+import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
+import { RefusedLetters } from '../../../server/inbox/refused-letters.ts'
+import { openSqlite } from '../../../server/inbox/sqlite.ts'
+import type { InboxStore, NewMessage } from '../../../server/inbox/store.ts'
+import { INBOX, type InboxLimits } from '../../../server/limits.ts'
+import { needs } from '../../support/needs.ts'
+import { Postgres } from '../../support/postgres.ts'
+import { until } from '../../support/until.ts'
+import { dial, leave, reading } from '../fixture.ts'
+import { type Ground, makeGround, RULE } from './fixture.ts'
+import { append, message, NOW } from './messages.ts'
+
+const FORGED = 'webhook-signature'
+const STRANGER = '192.0.2.1'
+const SENDER = '198.51.100.1'
+
+describe.each(['sqlite', 'postgres'] as const)('%s', name => {
+  const run = name === 'sqlite' || needs('postgres')
+  const it = (title: string, body: () => Promise<void>) =>
+    test.runIf(run)(title, name === 'sqlite' ? {} : { tags: ['slow'] }, body)
+  let postgres: Postgres | undefined
+  let folder: string
+  let store: InboxStore
+  let ground: Ground | undefined
+
+  beforeAll(async () => {
+    if (name === 'postgres' && run) postgres = await Postgres.start()
+  })
+  afterAll(async () => await postgres?.stop())
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'sallyport-inbox-'))
+  })
+  afterEach(async () => {
+    await ground?.close()
+    await store?.close()
+    ground = undefined
+    rmSync(folder, { recursive: true, force: true })
+    await postgres?.clear()
+  })
+
+  const open = async (): Promise<InboxStore> => {
+    const place = postgres && { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined }
+    store = await (place === undefined
+      ? openSqlite({ path: join(folder, 'inbox.db'), minFreeBytes: 0, logger: noLogger }, Date.now)
+      : openPostgres({ ...place, logger: noLogger }, Date.now))
+    return store
+  }
+
+  const from = (address: string): Partial<NewMessage> => ({
+    caller: JSON.stringify({ address, scheme: 'https', host: 'demo.example.com' }),
+  })
+  /** Dead letters, the oldest first. */
+  const die = async (ids: readonly string[], more: Partial<NewMessage>, reason = `refused: ${FORGED}`) => {
+    await Promise.all(ids.map(id => append(store, message(id, more))))
+    await Promise.all(ids.map(id => store.apply({ op: 'update', id, set: { state: 'dead', reason }, at: NOW })))
+  }
+  const names = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}${i}`)
+  /** As a sweep does it. */
+  const trim = async (limits: Partial<InboxLimits>) => {
+    const all = { ...defaultsOf(INBOX), ...limits }
+    const ledger = new Ledger(all)
+    ledger.load(await store.counts())
+    const letters = new RefusedLetters({ store, limits: all, ledger, logger: noLogger })
+    await letters.trimAll()
+    return { ledger, letters }
+  }
+  const left = async () => (await store.list({ limit: 9999 })).map(({ id }) => id).toReversed()
+
+  it('the oldest go, so that half of the quota is left to others', async () => {
+    await open()
+    await die(names('m', 20), from(STRANGER))
+    const { ledger, letters } = await trim({ messagesPerRuntime: 32 })
+    expect(await left()).toEqual(names('m', 20).slice(6))
+    expect(letters.deleted).toBe(6)
+    expect(ledger.messages.dead).toBe(14)
+    ledger.load(await store.counts())
+    expect(ledger.roomForRefused('demo')).toBeUndefined()
+  })
+
+  it('those that wait or have expired stay, and push out nothing', async () => {
+    await open()
+    await die(names('refused', 14), from(STRANGER))
+    await die(names('expired', 20), from(STRANGER), 'expired')
+    for (const id of names('waits', 20)) await append(store, message(id, from(STRANGER)))
+    await trim({ messagesPerRuntime: 32 })
+    expect(await left()).toHaveLength(54)
+  })
+
+  it('their bytes count as well, and those of other runtimes do not', async () => {
+    await open()
+    await die(['old', 'new'], { ...from(STRANGER), bytes: 400_000 })
+    await die(['other'], { ...from(STRANGER), bytes: 400_000, runtime: 'other' })
+    await trim({ bytesPerRuntime: 1_000_000 })
+    expect(await left()).toEqual(['new', 'other'])
+  })
+
+  it('a network that floods loses its own, whichever of its addresses sent them', async () => {
+    await open()
+    await die(names('sender', 5), from(SENDER))
+    await Promise.all(names('forged', 40).map((id, i) => append(store, message(id, from(`2001:db8::${i + 1}`)))))
+    await Promise.all(
+      names('forged', 40).map(id =>
+        store.apply({ op: 'update', id, set: { state: 'dead', reason: 'refused: 401' }, at: NOW }),
+      ),
+    )
+    await trim({ messagesPerRuntime: 32 })
+    const kept = await left()
+    expect(kept.slice(0, 5)).toEqual(names('sender', 5))
+    expect(kept).toHaveLength(14)
+  })
+
+  it('thousands are deleted in pages, even if somebody changed their callers', async () => {
+    await open()
+    await die(names('m', 2050), { caller: 'no JSON' })
+    const { letters } = await trim({ messagesPerRuntime: 1600 })
+    expect(letters.deleted).toBe(2050 - 700)
+    expect(await left()).toEqual(names('m', 2050).slice(-700))
+  })
+
+  it('one that is replayed at that moment stays', async () => {
+    await open()
+    await die(names('m', 20), from(STRANGER))
+    const { list } = store
+    store.list = async filter => {
+      const found = await list.call(store, filter)
+      await store.apply({ op: 'update', id: 'm0', set: { state: 'waiting', reason: 'replayed' }, at: NOW })
+      return found
+    }
+    const { letters } = await trim({ messagesPerRuntime: 32 })
+    store.list = list
+    expect(letters.deleted).toBe(5)
+    expect(await left()).toEqual(['m0', ...names('m', 20).slice(6)])
+  })
+
+  it('a stranger who sends any number of forgeries keeps out nobody, and what was refused can be replayed', async () => {
+    ground = await makeGround(
+      { messagesPerRuntime: 32, unverifiedPerMinute: 0, ...(postgres && { url: postgres.url }) },
+      { trustedProxies: ['127.0.0.0/8'] },
+    )
+    const inbox = () => ground!.server.stats().inbox!
+    let accepts = false
+    const got: string[] = []
+    const connect = () =>
+      dial(ground!.server, {
+        hello: { inbox: [{ ...RULE, mode: 'always' }] },
+        handler: (_preamble, _request, response) =>
+          reading(response, body => {
+            got.push(String(body))
+            const { status } = new SallyportError(FORGED)
+            if (accepts) response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
+            else response.responseHead({ status, headers: ['sallyport-error', FORGED], bodyBytes: 0 })
+            response.responseEnd([])
+          }),
+      })
+    const client = await connect()
+    const post = async (body: string, address: string) => {
+      const headers = { 'x-forwarded-for': address }
+      expect((await ground!.post(body, { headers })).status).toBe(202)
+    }
+    // The operator's secret is wrong.
+    for (const body of names('signed', 5)) await post(body, SENDER)
+    for (let i = 0; i < 6; i++) {
+      for (const body of names('forged', 8)) await post(body, STRANGER)
+      await until(() => inbox().messages.waiting === 0 && inbox().messages.dead < 16)
+    }
+    expect(inbox().evicted).toBeGreaterThan(5 + 6 * 8 - 16)
+    expect(inbox().dead.refused).toBe(5 + 6 * 8)
+    await leave(ground.server, client)
+    for (const body of names('later', 16)) await post(body, SENDER)
+    got.length = 0
+    accepts = true
+    await connect()
+    await until(() => inbox().messages.waiting === 0)
+    expect(got).toEqual(names('later', 16))
+    await ground.server.inbox!.replay({ runtime: 'demo', state: 'dead', limit: 99 })
+    await until(() => inbox().messages.dead === 0 && inbox().messages.waiting === 0)
+    expect(got.filter(body => body.startsWith('signed')).toSorted()).toEqual(names('signed', 5))
+  })
+})
