@@ -3,7 +3,6 @@
  * may take half of the quota of their runtime. Beyond that, the network that has most of it loses its oldest ones, so that nobody can
  * push out what others sent.
  */
-import { setImmediate } from 'node:timers/promises'
 import { networkOf } from '../../protocol/base/address.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -83,8 +82,8 @@ export class RefusedLetters {
         letters.push({ id: message.id, bytes: message.bytes, share })
       }
       if (page.length < PAGE) return letters
-      before = [page.at(-1)!.id]
-      await setImmediate()
+      // All of them, since another server may delete the last ones.
+      before = page.map(({ id }) => id)
     }
   }
 

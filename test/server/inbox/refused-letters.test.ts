@@ -11,7 +11,7 @@ import { openPostgres } from '../../../server/inbox/postgres.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
 import { RefusedLetters } from '../../../server/inbox/refused-letters.ts'
 import { openSqlite } from '../../../server/inbox/sqlite.ts'
-import type { InboxStore, NewMessage } from '../../../server/inbox/store.ts'
+import type { Change, InboxStore, NewMessage } from '../../../server/inbox/store.ts'
 import { INBOX, type InboxLimits } from '../../../server/limits.ts'
 import { needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
@@ -127,19 +127,35 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await left()).toEqual(names('m', 2050).slice(-700))
   })
 
+  /** Trims, and does this once the first page is listed. */
+  const trimDuring = async (limits: Partial<InboxLimits>, change: Change) => {
+    const { list } = store
+    let isListed = false
+    store.list = async filter => {
+      const found = await list.call(store, filter)
+      if (!isListed) await store.apply(change)
+      isListed = true
+      return found
+    }
+    const { letters } = await trim(limits)
+    store.list = list
+    return letters.deleted
+  }
+
   it('one that is replayed at that moment stays', async () => {
     await open()
     await die(names('m', 20), from(STRANGER))
-    const { list } = store
-    store.list = async filter => {
-      const found = await list.call(store, filter)
-      await store.apply({ op: 'update', id: 'm0', set: { state: 'waiting', reason: 'replayed' }, at: NOW })
-      return found
-    }
-    const { letters } = await trim({ messagesPerRuntime: 32 })
-    store.list = list
-    expect(letters.deleted).toBe(5)
+    const set = { state: 'waiting', reason: 'replayed' } as const
+    const deleted = await trimDuring({ messagesPerRuntime: 32 }, { op: 'update', id: 'm0', set, at: NOW })
+    expect(deleted).toBe(5)
     expect(await left()).toEqual(['m0', ...names('m', 20).slice(6)])
+  })
+
+  it('none is counted twice if another server deletes the last one of a page', async () => {
+    await open()
+    await die(names('m', 1500), from(STRANGER))
+    await trimDuring({ messagesPerRuntime: 2000 }, { op: 'drop', id: 'm500' })
+    expect(await left()).toEqual(names('m', 1500).slice(-875))
   })
 
   it('a stranger who sends any number of forgeries keeps out nobody, and what was refused can be replayed', async () => {
