@@ -24,6 +24,7 @@ import { probeKeySet, probeRevocations } from './documents.ts'
 import { probeInbox } from './inbox.ts'
 import { type AddressesBySetting, probeListeners } from './listeners.ts'
 import { filesWithRoutes, serverFiles } from './offline.ts'
+import { probePublicUrl } from './public-url.ts'
 import { refuseClient, refuseRouter, refuseServer } from './refusals.ts'
 import { probeTracing } from './tracing.ts'
 import { probeUpstreams } from './upstreams.ts'
@@ -133,7 +134,8 @@ async function checkServer(config: ServerConfig, operators: AddressesBySetting):
     probeDirectory(config),
     probeInbox(inbox),
   ])
-  return [...(await serverFiles(config)), ...(await authorities(config, sets)), ...listeners, ...services.flat()]
+  const files = [...(await serverFiles(config)), ...(await authorities(config, sets))]
+  return [...files, ...probePublicUrl(config), ...listeners, ...services.flat()]
 }
 
 /** Those of certificates that others show to the server. */

@@ -24,7 +24,7 @@ export async function probeKeySet(
     const keys = await readKeys(origin)
     const usable = await usableOf(keys, algorithms)
     if (usable.length > 0) return { found: `it has keys for ${usable.join(', ')}` }
-    const hint = 'Every token is refused. Add such a key, or correct --auth.algorithms.'
+    const hint = `Every token is refused: add such a key${flag === '--auth.jwks' ? ', or correct --auth.algorithms' : ''}.`
     return { status: 'fail', found: `it has no key for ${algorithms.join(', ')}`, hint }
   })
   return [await probe]

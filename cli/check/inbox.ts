@@ -17,6 +17,8 @@ const WRITE_BYTES = 4096
 const PATIENCE_MS = 4000
 /** Senders wait for the disk. Many webhooks share one write. */
 const SLOW_MS = 100
+/** PostgreSQL: "insufficient privilege". */
+const MAY_NOT = '42501'
 /** Most runtimes that are named. */
 const MAX_NAMED = 5
 
@@ -52,20 +54,19 @@ const POSTGRES = {
 async function probePostgres(what: string, login: PostgresLogin, limits: InboxLimits): Promise<Probe[]> {
   const about = { code: 'inbox-database', what, expected: 'a PostgreSQL in which an inbox can be kept' }
   const room = { code: 'inbox-room', what, expected: 'room in the quotas' }
-  let trial: PostgresTrial | undefined
+  const trial = new PostgresTrial(login)
   let counts: readonly Count[] = []
   try {
     const database = await attempt(about, POSTGRES, async () => {
-      trial = await PostgresTrial.make(login)
       counts = await trial.open()
       return { found: 'reached; its user has all rights' }
     })
     if (database.status === 'fail') return [database, notReached(writesOf(what)), notReached(room)]
     const slow = 'PostgreSQL needs a faster disk, or a standby that confirms sooner (synchronous_standby_names).'
-    const disk = await probeWrites(what, 'commit', { ...POSTGRES, slow }, () => p99Of(() => trial!.commit(WRITE_BYTES)))
+    const disk = await probeWrites(what, 'commit', { ...POSTGRES, slow }, () => p99Of(() => trial.commit(WRITE_BYTES)))
     return [database, disk, { ...room, ...roomIn(counts, limits) }]
   } finally {
-    trial?.close()
+    trial.close()
   }
 }
 
@@ -80,7 +81,11 @@ async function probeWrites(
   p99: () => Promise<number>,
 ): Promise<Probe> {
   return await attempt(writesOf(what), advice, async () => {
-    const ms = await p99()
+    const ms = await p99().catch((error: Error & { readonly code?: string }) => {
+      if (error.code !== MAY_NOT) throw error
+    })
+    // Servers need no right to write to the log alone.
+    if (ms === undefined) return { status: 'skip', found: 'its user may not run pg_logical_emit_message' }
     const found = `${ms.toFixed(1)} ms to ${verb} 4 KiB (p99)`
     return ms > SLOW_MS ? { found, status: 'warn', hint: slow } : { found }
   })

@@ -10,32 +10,33 @@ import type { Count } from './store.ts'
 const COMMIT = "SELECT pg_logical_emit_message(true, 'sallyport-check', $1::bytea)"
 
 export class PostgresTrial {
-  readonly #connections: Connections
+  readonly #login: PostgresLogin
+  #connections: Connections | undefined
+  #isClosed = false
 
-  static async make(login: PostgresLogin): Promise<PostgresTrial> {
-    const pg = await loadPackage()
-    const config = await configOf(pg, login, QUERY_MS)
-    // A connection that breaks also fails whatever was asked of it.
-    const owner = { guard: guardWith(() => {}), broken() {}, heard() {} }
-    return new PostgresTrial(new Connections(pg, config, QUERY_MS, owner))
-  }
-
-  private constructor(connections: Connections) {
-    this.#connections = connections
+  constructor(login: PostgresLogin) {
+    this.#login = login
   }
 
   /** Resolves to what an inbox has there. Rejects if the store could not be opened. */
   async open(): Promise<readonly Count[]> {
+    const pg = await loadPackage()
+    const config = await configOf(pg, this.#login, QUERY_MS)
+    if (this.#isClosed) return []
+    // A connection that breaks also fails whatever was asked of it.
+    const owner = { guard: guardWith(() => {}), broken() {}, heard() {} }
+    this.#connections = new Connections(pg, config, QUERY_MS, owner)
     const { rows } = await this.#connections.rehearse(randomUUID(), client => client.query<Count>(COUNTS))
     return rows
   }
 
   /** Resolves once so many bytes are durable. */
   async commit(bytes: number): Promise<void> {
-    await this.#connections.writer.query(COMMIT, [randomBytes(bytes)])
+    await this.#connections!.writer.query(COMMIT, [randomBytes(bytes)])
   }
 
   close(): void {
-    this.#connections.destroy()
+    this.#isClosed = true
+    this.#connections?.destroy()
   }
 }

@@ -113,6 +113,20 @@ describe.runIf(needs('postgres'))('PostgreSQL', () => {
     expect(isWell).toContainEqual((await check(guest)).statuses)
   })
 
+  test('whose user may not write to its log alone, which servers need not: how long that takes is not known', async () => {
+    const emits = "SELECT oid::regprocedure AS name FROM pg_proc WHERE proname = 'pg_logical_emit_message'"
+    const names = (await postgres.query(emits, 'sallyport')).map(({ name }) => String(name)).join(', ')
+    await postgres.query('GRANT CREATE ON DATABASE sallyport TO guest')
+    await postgres.query(`REVOKE EXECUTE ON FUNCTION ${names} FROM PUBLIC`, 'sallyport')
+    try {
+      const { code, statuses } = await check(postgres.url.replace('sallyport@', 'guest@'))
+      expect([code, statuses]).toEqual([0, ['ok', 'skip', 'ok']])
+    } finally {
+      await postgres.query(`GRANT EXECUTE ON FUNCTION ${names} TO PUBLIC`, 'sallyport')
+      await postgres.query('REVOKE CREATE ON DATABASE sallyport FROM guest')
+    }
+  })
+
   test('that is too old, without the database, or of a newer schema', async () => {
     // What PostgreSQL says of itself comes from a function, which a schema that is searched first replaces.
     const lie = "SELECT CASE name WHEN 'server_version_num' THEN '130022' ELSE pg_catalog.current_setting(name) END"

@@ -160,6 +160,14 @@ test('a key set in a file, without a key for --auth.algorithms', async () => {
   expect(code).toBe(5)
 })
 
+test.each([
+  ['https://*.tunnels.localhost:8443', 'ok'],
+  ['https://*.TUNNELS.localhost', 'ok'],
+  ['https://*.tunnel.localhost', 'warn'],
+])('the URL that clients are told: %s', async (url, status) => {
+  expect((await server(['--public.url', url])).of('public-url')).toMatchObject([{ status }])
+})
+
 test('authorities of clients: one that issues nothing, one that has expired, and the right one', async () => {
   const look = async (name: string) => {
     const { of } = await server(['--control.tls.client-ca', file(name)])
