@@ -12,6 +12,7 @@ import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { removeHeader } from '../../protocol/http/headers.ts'
 import { Http1ClientConnection, KEEP_ALIVE_MARGIN_MS } from '../../protocol/http/http1/client-connection.ts'
 import type { Head } from '../../protocol/http/http1/head-parser.ts'
+import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import { PassThrough } from '../../protocol/layer.ts'
 import type { OpenTarget } from './index.ts'
 import { asSocket } from './memory-socket.ts'
@@ -72,6 +73,7 @@ class Connections {
     endTogether(ours, theirs, this.#logger)
     endWhenThrown(theirs, this.#logger)
     const connection = new Http1ClientConnection(ours, {
+      limits: INNER_LIMITS,
       heads: this.#heads,
       onIdle: idle => this.#keep(idle),
       onClose: gone => this.#drop(gone),

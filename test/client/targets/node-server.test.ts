@@ -45,6 +45,15 @@ describe('a node:http server that never listens', () => {
     expect(target.listening).toBe(false)
   })
 
+  it('may answer with a head as large as one from a URL', async () => {
+    const fields = Array.from({ length: 120 }, (_, n) => [`x-${n}`, 'x'.repeat(200)] as const)
+    const target = createServer((_request, response) => response.setHeaders(new Map(fields)).end())
+    const session = await serve(target)
+    const { status, headers } = await session.exchange({ path: '/' }).answer()
+    expect(status).toBe(200)
+    expect(headers.filter(text => text === 'x'.repeat(200))).toHaveLength(120)
+  })
+
   it.each([
     ['as its answers say', () => {}],
     ['if its answers do not say', (response: ServerResponse) => void response.setHeader('connection', 'keep-alive')],
