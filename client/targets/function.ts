@@ -12,7 +12,14 @@ import {
   type ResponseSink,
 } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { isFieldValue, listTokens, removeHeader, stripHopByHop } from '../../protocol/http/headers.ts'
+import {
+  getHeader,
+  isFieldValue,
+  listTokens,
+  plainNumber,
+  removeHeader,
+  stripHopByHop,
+} from '../../protocol/http/headers.ts'
 import { answerProblem } from '../../protocol/http/problem.ts'
 
 /** A target in the same process: a function from a web `Request` to a `Response`. */
@@ -254,7 +261,7 @@ function wasDecoded(answer: Response): boolean {
   return codings !== null && listTokens(codings).every(coding => FETCH_DECODES.has(coding))
 }
 
+/** Without a valid `content-length` it is BODY_UNKNOWN. */
 function lengthOf(headers: HeaderList): number {
-  const at = headers.indexOf('content-length')
-  return at >= 0 && at % 2 === 0 && /^\d{1,15}$/.test(headers[at + 1]!) ? Number(headers[at + 1]) : BODY_UNKNOWN
+  return plainNumber(getHeader(headers, 'content-length') ?? '')
 }
