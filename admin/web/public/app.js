@@ -229,8 +229,8 @@ function take(text) {
 
 /** Tells a row from the others of its view. @param {Row | undefined} row */
 function keyOf(row) {
-  const { id, at, event, requestId, session, connection } = row ?? {}
-  return [id, at, event, requestId, session, connection].join()
+  const { id, connection, at, event, session, requestId } = row ?? {}
+  return at === undefined ? String(id ?? connection) : [at, event, session, requestId].join()
 }
 
 /**
