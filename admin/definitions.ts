@@ -80,7 +80,7 @@ const EXCHANGES: readonly Metric[] = [
   onAll(
     'sallyport_exchanges_cut_total',
     counts('{exchange}'),
-    'Responses that were cut off after they had begun.',
+    'Responses that Sallyport or the upstream cut off after they had begun. A caller that leaves is not counted.',
     'Do callers see broken connections?',
     ({ exchanges }) => exchanges.cut,
   ),

@@ -1,4 +1,5 @@
 /** Counters of each runtime at a server, for operators only: the busiest ones by name, all others as one. */
+import { isFailure } from '../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import { OTHER, type Sample, STATUS_CLASSES, statusClass } from './exchange-counts.ts'
 
@@ -26,7 +27,7 @@ class Counts {
 
   add(exchange: ExchangeRecord): void {
     this.classes[statusClass(exchange.status)]!++
-    if (exchange.code !== undefined && exchange.code !== 'cancelled') this.failures++
+    if (isFailure(exchange.code)) this.failures++
     if (!exchange.upgrade) this.seconds += exchange.durationMs / 1000
     this.bytesIn += exchange.bytesIn
     this.bytesOut += exchange.bytesOut

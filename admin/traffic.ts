@@ -1,3 +1,4 @@
+import { isFailure } from '../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../protocol/exchange.ts'
 import type { Snapshot } from './snapshot.ts'
 
@@ -90,11 +91,10 @@ export class Traffic {
     step.byClass[kind < CLASSES ? kind : 0]!++
     // The lifetime of a WebSocket says nothing about speed.
     if (!exchange.upgrade) step.durations[bucketOf(exchange.durationMs)]!++
-    // A caller that leaves is no failure: most event streams end like that. But it may have waited too long for an answer.
-    const isLeft = exchange.code === 'cancelled'
-    if (isLeft && exchange.status !== 0) return
-    if (exchange.code === undefined && exchange.status < 500 && !exchange.cut) return
-    if (!isLeft) step.failed++
+    const isFailed = isFailure(exchange.code) || exchange.status >= 500 || exchange.cut
+    // A caller that leaves before an answer may have waited too long for it.
+    if (!isFailed && (exchange.code === undefined || exchange.status !== 0)) return
+    if (isFailed) step.failed++
     const { requestId, runtime, route, inboxId, status, code, cut, durationMs } = exchange
     const [method, host, path] = [exchange.method, exchange.host, exchange.path].map(text => text.slice(0, MAX_TEXT))
     const at = Date.now()

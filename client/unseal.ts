@@ -198,7 +198,7 @@ class Unsealed extends PassThrough {
     const isAnswered = this.status !== 0
     const sealed = new SallyportError('inbox-sealed')
     if (this.#head === undefined) this.#leave()
-    else super.requestAbort(new SallyportError('cancelled'))
+    else super.requestAbort(sealed)
     this.#over = true
     this.#part.clear()
     this.#open = 0

@@ -205,7 +205,7 @@ export interface ExchangeRecord {
   status: number
   /** Error code, if the exchange failed. */
   code: string | undefined
-  /** Whether a response that had begun was cut. */
+  /** Whether a response that had begun was cut, by us or by the upstream. A caller that leaves cuts nothing. */
   cut: boolean
   durationMs: number
   /** Bytes of the request body and of the response body. */

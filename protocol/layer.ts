@@ -3,7 +3,7 @@
  * in. A layer answers a request itself, passes the exchange on unchanged, or puts an object of its own between the ends. That
  * object extends {@link PassThrough} if it only watches or changes a part.
  */
-import type { SallyportError } from './base/errors.ts'
+import { isFailure, type SallyportError } from './base/errors.ts'
 import { discarding } from './base/guard.ts'
 import { Early } from './early.ts'
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseHead, ResponseSink } from './exchange.ts'
@@ -95,15 +95,15 @@ export class PassThrough implements RequestSink, ResponseSink {
   }
 
   /**
-   * The exchange has ended. `error` says why it failed, with `cancelled` if the caller left. `cut`: a response had begun but
-   * is not complete.
+   * The exchange has ended. `error` says why it failed, with `cancelled` if the caller left. `cut`: we or the upstream ended a
+   * response that had begun and was not complete.
    */
   protected over(_error: SallyportError | undefined, _cut: boolean): void {}
 
   #end(error: SallyportError | undefined, cut: boolean): void {
     if (this.#over) return
     this.#over = true
-    this.over(error, cut)
+    this.over(error, cut && isFailure(error?.reason))
   }
 
   requestData(chunk: Uint8Array): void {

@@ -13,6 +13,7 @@ export const ADVICE: Readonly<Record<Exclude<ErrorCode, 'cancelled'>, string>> =
   'upstream-broken': 'The target closed the connection or did not speak HTTP. Its own log may say why.',
   'upstream-timeout': 'The target is slow or hangs. Its own log may say why.',
   'session-lost': 'The client lost its session meanwhile. Its own log says why.',
+  'shutting-down': 'It outlasted --grace of a server or router that was stopping.',
   overloaded: 'A limit has been reached (--limits.*, --hold.*): `sallyport status` shows what is in use.',
   'webhook-signature': 'The secrets of the route and the sender differ. Test one with `sallyport webhook send`.',
   'inbox-full': '`sallyport inbox list` shows what fills the inbox.',
@@ -24,7 +25,7 @@ export const ADVICE: Readonly<Record<Exclude<ErrorCode, 'cancelled'>, string>> =
   'head-too-large': 'The caller must send fewer or shorter header fields. Cookies often are the reason.',
   'body-too-large':
     'The route limits bodies with limits.bodyBytes. A webhook whose signature is checked may have at most 25 MiB.',
-  'request-timeout': 'The caller was too slow to send its request.',
+  'request-timeout': 'The caller, or the network to it, was too slow to send the request or to read the response.',
   'not-authenticated': 'The caller lacks a valid credential for --access.* of the server.',
   'access-unavailable': "Neither allowed nor refused: the server's log says why callers cannot be checked.",
   'too-many-requests':

@@ -1,4 +1,5 @@
 /** Lines for a terminal, made of coloured pieces. They are cut to its width and have no control characters. */
+import { isFailure } from '../../protocol/base/errors.ts'
 import type { ExchangeRecord } from '../../protocol/exchange.ts'
 import { plainText } from '../plain-text.ts'
 import { milliseconds, shortId, size } from '../table.ts'
@@ -28,12 +29,12 @@ export function exchangeLine(exchange: ExchangeRecord, time: string, columns: nu
   const words = [code?.replaceAll('-', ' '), cut ? 'cut' : undefined].filter(word => word !== undefined).join(', ')
   return [
     [`${time}  `, 'dim'],
-    [status === 0 ? '---' : String(status), statusColour(status, cut)],
+    [status === 0 ? '---' : String(status), statusColour(exchange)],
     [` ${column(exchange.method || '-', 7)} `, 'bold'],
     [column(requested(exchange), width), 'plain'],
     [` ${(milliseconds(exchange.durationMs) ?? '0 ms').padStart(7)} ${size(exchange.bytesOut)!.padStart(8)}`, 'dim'],
     ...(times === 1 ? [] : ([[` x${times}`, 'bold']] as const)),
-    ...(words === '' ? [] : ([[`  ${words}`, 'red']] as const)),
+    ...(words === '' ? [] : ([[`  ${words}`, cut || isFailure(code) ? 'red' : 'dim']] as const)),
   ]
 }
 
@@ -42,8 +43,9 @@ export function requested({ path, route, inboxId }: ExchangeRecord): string {
   return inboxId === undefined ? path || '-' : `inbox ${route} ${shortId(inboxId)}`
 }
 
-function statusColour(status: number, cut: boolean): Colour {
-  if (cut || status >= 500 || status === 0) return 'red'
+function statusColour({ status, code, cut }: ExchangeRecord): Colour {
+  if (cut || status >= 500) return 'red'
+  if (status === 0) return isFailure(code) ? 'red' : 'dim'
   if (status >= 400) return 'yellow'
   return status >= 300 ? 'cyan' : 'green'
 }

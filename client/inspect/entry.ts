@@ -1,7 +1,7 @@
 /** One exchange in the ring. What anyone may see is redacted as it arrives; what a replay needs is kept apart. */
 import { Buffer } from 'node:buffer'
 import { performance } from 'node:perf_hooks'
-import type { ErrorCode, SallyportError } from '../../protocol/base/errors.ts'
+import { type ErrorCode, isFailure, type SallyportError } from '../../protocol/base/errors.ts'
 import type { ExchangeNotes, HeaderList, HttpRequest, ResponseHead } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { reportedError } from '../../protocol/http/problem.ts'
@@ -158,7 +158,7 @@ export class Entry implements RingMember {
     if (this.#ended !== undefined) return
     this.#ended = performance.now()
     this.#code = error?.reason ?? this.#code
-    if (error !== undefined && this.#status === 0 && error.reason !== 'cancelled') this.#status = error.status
+    if (this.#status === 0 && isFailure(error?.reason)) this.#status = error!.status
     this.#cut = cut
     this.#endRequest()
     this.#responseBody = this.#endBody(

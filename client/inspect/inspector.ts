@@ -122,7 +122,7 @@ export class RingInspector implements Inspector, EntryOwner {
 
   /** Ends the replays, and forgets everything. */
   close(): void {
-    for (const replay of this.#replays) replay.end(new SallyportError('cancelled', 'the client is closing'))
+    for (const replay of this.#replays) replay.end(new SallyportError('shutting-down', 'the client is closing'))
     this.#listeners.clear()
     this.ring.clear()
   }

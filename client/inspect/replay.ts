@@ -67,7 +67,7 @@ function editedFields(headers: HeaderList, edits: NonNullable<ReplayEdits['heade
   return edited
 }
 
-const late = stepOf<ReplayRun>(replay => replay.end(new SallyportError('cancelled', 'the replay took too long')))
+const late = stepOf<ReplayRun>(replay => replay.end(new SallyportError('upstream-timeout', 'the replay took too long')))
 
 /** The downstream end of a replay. It consumes everything and keeps nothing, since the inspector records the exchange. */
 export class ReplayRun implements ResponseSink {

@@ -4,6 +4,7 @@
  * lock others out.
  */
 import { networkOf } from './address.ts'
+import type { ErrorCode } from './errors.ts'
 
 /** A connection that has a slot. */
 export interface SlotHolder {
@@ -11,8 +12,8 @@ export interface SlotHolder {
   readonly address: string
   /** Whether nothing is lost if it ends: it has sent nothing yet, or waits for its next request. */
   readonly idle: boolean
-  /** Called when its slot is needed for another connection. */
-  destroy(): void
+  /** Called with `overloaded` when its slot is needed for another connection. */
+  destroy(why?: ErrorCode): void
 }
 
 export class ConnectionSlots {
@@ -76,7 +77,7 @@ export class ConnectionSlots {
   #evict(holder: SlotHolder | undefined): boolean {
     if (holder === undefined) return false
     this.delete(holder)
-    holder.destroy()
+    holder.destroy('overloaded')
     return true
   }
 

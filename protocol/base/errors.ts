@@ -66,6 +66,12 @@ export const ERRORS = {
     retryable: false,
     title: 'The connection to the runtime was lost before it answered.',
   },
+  'shutting-down': {
+    status: 503,
+    source: 'tunnel',
+    retryable: false,
+    title: 'The tunnel was stopped before the response was complete.',
+  },
   overloaded: {
     status: 503,
     source: 'tunnel',
@@ -104,7 +110,7 @@ export const ERRORS = {
     status: 408,
     source: 'downstream',
     retryable: false,
-    title: 'The request did not arrive in time.',
+    title: 'The caller took too long to send its request or to read the response.',
   },
   'webhook-signature': {
     status: 401,
@@ -154,6 +160,11 @@ export const ERRORS = {
 
 /** A code of {@link ERRORS}; callers see it in the header `sallyport-error`. */
 export type ErrorCode = keyof typeof ERRORS
+
+/** Whether an exchange that ended with `code` failed. A caller that leaves is no failure: most event streams end like that. */
+export function isFailure(code: string | undefined): code is string {
+  return code !== undefined && code !== 'cancelled'
+}
 
 const CODES = Object.fromEntries(
   Object.keys(ERRORS).map(reason => [reason, `ERR_SALLYPORT_${reason.toUpperCase().replaceAll('-', '_')}`]),

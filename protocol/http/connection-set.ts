@@ -1,6 +1,7 @@
 /** The connections of one listener, whatever their protocol: limits and graceful end. */
 
 import { ConnectionSlots, type SlotHolder } from '../base/connection-slots.ts'
+import type { ErrorCode } from '../base/errors.ts'
 import { guardWith, ignore } from '../base/guard.ts'
 
 /** A connection, as its set sees it. It is idle while no exchange is in progress. */
@@ -10,6 +11,8 @@ export interface ManagedConnection extends SlotHolder {
    * way. Answers from now on announce that the connection ends.
    */
   close(patienceMs: number): void
+  /** Ends at once. Exchanges in progress end with `why`. */
+  destroy(why: ErrorCode): void
 }
 
 /** Callers that send now and then should learn of the end of their connection from an answer, not instead of one. */
@@ -28,7 +31,7 @@ const QUIET_MS = 1000
 /** An error in ending one connection must not keep the others. */
 const guard = guardWith(ignore)
 const close = guard((connection: ManagedConnection, patienceMs: number) => connection.close(patienceMs))
-const destroy = guard((connection: ManagedConnection) => connection.destroy())
+const destroy = guard((connection: ManagedConnection) => connection.destroy('shutting-down'))
 const destroyAll = guard((set: ConnectionSet) => set.destroyAll())
 
 export class ConnectionSet {

@@ -1,5 +1,5 @@
 /** An exchange whose span is recorded, as seen by the end that receives the request. */
-import type { SallyportError } from '../base/errors.ts'
+import { isFailure, type SallyportError } from '../base/errors.ts'
 import { withoutQuery } from '../base/path.ts'
 import type { HttpRequest, ResponseHead, ResponseSink } from '../exchange.ts'
 import { getHeader } from '../http/headers.ts'
@@ -33,14 +33,14 @@ export class TracedExchange extends PassThrough {
     if (notes?.session !== undefined) span.set('sallyport.session', notes.session)
     if (this.status !== 0) span.set('http.response.status_code', this.status)
     if (cut) span.set('sallyport.cut', true)
-    span.end(failure(this.status, error?.reason ?? this.#code))
+    span.end(failure(this.status, error?.reason ?? this.#code, cut))
   }
 }
 
 /** For a server's span, a caller's mistake is not a failure, and neither is a caller that leaves. */
-function failure(status: number, code: string | undefined): string | undefined {
-  if (code === 'cancelled') return undefined
-  return status >= 500 || status === 0 ? (code ?? String(status)) : undefined
+function failure(status: number, code: string | undefined, cut: boolean): string | undefined {
+  if (!cut && status > 0 && status < 500) return undefined
+  return code === undefined ? String(status) : isFailure(code) ? code : undefined
 }
 
 function describe(span: Span, request: HttpRequest): void {

@@ -1,5 +1,5 @@
 /** Records a span for a call to an upstream. */
-import type { SallyportError } from '../../protocol/base/errors.ts'
+import { isFailure, type SallyportError } from '../../protocol/base/errors.ts'
 import { withoutQuery } from '../../protocol/base/path.ts'
 import type { Handler, ResponseSink } from '../../protocol/exchange.ts'
 import { PassThrough } from '../../protocol/layer.ts'
@@ -29,12 +29,13 @@ class TracedCall extends PassThrough {
     this.#span = span
   }
 
-  /** For a client span, both 4xx and 5xx are failures. */
+  /** For a client span, both 4xx and 5xx are failures. A caller that leaves is none. */
   protected override over(error: SallyportError | undefined, cut: boolean): void {
     const { status } = this
     // If no head arrived, this is the status of our own answer.
-    const isTheirs = error === undefined || cut
+    const isTheirs = cut || !isFailure(error?.reason)
     if (isTheirs && status !== 0) this.#span.set('http.response.status_code', status)
-    this.#span.end(error?.reason ?? (status >= 400 ? String(status) : undefined))
+    const code = error?.reason ?? (status >= 400 ? String(status) : undefined)
+    this.#span.end(isFailure(code) ? code : undefined)
   }
 }

@@ -22,7 +22,7 @@ const EXCHANGES: readonly Panel[] = [
     title: "Sallyport's own failures by code",
     unit: 'reqps',
     queries: {
-      [`sum by (error_type) (rate(sallyport_exchanges_total{${JOB}, error_type!=""}[$__rate_interval]))`]:
+      [`sum by (error_type) (rate(sallyport_exchanges_total{${JOB}, error_type!~"|cancelled"}[$__rate_interval]))`]:
         '{{error_type}}',
     },
   },

@@ -326,9 +326,10 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   /** @internal */
   giveUp(): void {
-    this.#next?.requestAbort(new SallyportError('cancelled'))
+    const error = new SallyportError('upstream-timeout')
+    this.#next?.requestAbort(error)
     this.#next = undefined
-    this.#attemptEnded(outcomeOfError(new SallyportError('upstream-timeout')))
+    this.#attemptEnded(outcomeOfError(error))
   }
 
   threw(error: unknown): void {

@@ -165,12 +165,16 @@ class Outgoing implements ResponseSink, Failing {
   #broken(error: unknown): void {
     if (error instanceof StoreError) this.#promise.reject(error)
     else logDefect(this.#options.logger, 'a delivery from the inbox failed', error)
-    this.#giveUp(outcomeOfError(toSallyportError(error)))
+    this.#fail(toSallyportError(error))
   }
 
-  #giveUp(outcome: Outcome): void {
+  #fail(error: SallyportError): void {
+    this.#giveUp(outcomeOfError(error), error)
+  }
+
+  #giveUp(outcome: Outcome, why = new SallyportError('cancelled')): void {
     this.#finish()
-    this.#sink?.requestAbort(new SallyportError('cancelled'))
+    this.#sink?.requestAbort(why)
     this.#promise.resolve(outcome)
   }
 
@@ -183,7 +187,7 @@ class Outgoing implements ResponseSink, Failing {
 
   /** @internal The head, or the rest of the answer, did not come in time. */
   late(): void {
-    this.#giveUp(outcomeOfError(new SallyportError('upstream-timeout')))
+    this.#fail(new SallyportError('upstream-timeout'))
   }
 
   threw(error: unknown): void {

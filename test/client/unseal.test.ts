@@ -202,7 +202,7 @@ test('an answer that began before a webhook turned out to be incomplete is cut',
     response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
   const { events } = deliver({ parts: 2, bodyBytes: 8 }, ['body'], { answered })
   expect(events.filter(event => event.includes('Abort'))).toEqual([
-    'requestAbort cancelled',
+    'requestAbort inbox-sealed',
     'responseAbort inbox-sealed',
   ])
 })

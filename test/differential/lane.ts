@@ -55,7 +55,7 @@ export class Lane {
       await turn()
       await turn()
     }
-    connection.destroy()
+    connection.destroy('shutting-down')
     return passing.map(one => one.result)
   }
 

@@ -50,7 +50,7 @@ function outcome(status: number, names: readonly Name[]): string | undefined {
   const ended = { request: false, response: false }
   for (const name of names) {
     if (name === 'head') head = status
-    if (name === 'requestAbort') return `cancelled${head > 0 && !ended.response ? ' cut' : ''} ${head}`
+    if (name === 'requestAbort') return `cancelled ${head}`
     if (name === 'responseAbort') return head > 0 ? `upstream-broken cut ${head}` : `upstream-broken ${BROKEN.status}`
     if (name === 'unwanted') return `whole ${head}`
     if (name === 'requestEnd') ended.request = true

@@ -14,7 +14,7 @@ import {
   createServerCertificate,
 } from '../../certs/index.ts'
 import { discarding } from '../../protocol/base/guard.ts'
-import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type HttpRequest, type RequestSink, type ResponseSink } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { createTracer } from '../../protocol/trace/tracer.ts'
 import { acceptExchange, type ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
@@ -242,6 +242,23 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect(await gone.promise).toBe('cancelled')
     expect(await calling).toBe('AbortError')
     await until(() => far.sessions()[0]!.exchanges === 0)
+  })
+
+  test('is aborted at the client with the reason, if the replica that its caller reached ends it', async () => {
+    await start()
+    const gone = Promise.withResolvers<string>()
+    await dial(far, {
+      handler: (_preamble, _request, response) => {
+        response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+        return { ...discarding(response), requestAbort: error => gone.resolve(error.reason) }
+      },
+    })
+    const caller = connect(near.publicAddress!.port, '127.0.0.1')
+    caller.write(`POST / HTTP/1.1\r\nHost: ${HOST}\r\nTransfer-Encoding: chunked\r\n\r\n`)
+    await once(caller, 'data')
+    caller.write('no chunk\r\n')
+    expect(await gone.promise).toBe('bad-request')
+    caller.destroy()
   })
 
   test('goes to another session of the instance, wherever it is, when its session dies', async () => {

@@ -313,7 +313,7 @@ describe('ends', () => {
     await once(socket, 'data')
     socket.resetAndDestroy()
     await up.until(() => up.sockets[0]?.destroyed === true)
-    expect(await record).toMatchObject({ code: 'cancelled', cut: true })
+    expect(await record).toMatchObject({ code: 'cancelled', cut: false })
     expect(router.stats()).toMatchObject({ active: 0, upstreams: { connections: 0 } })
   })
 

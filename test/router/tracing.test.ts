@@ -47,6 +47,34 @@ test("a trusted proxy's trace is joined and passed on to the upstream", async ()
   expect(received).toEqual([`00-${TRACE}-${spanId}-01`])
 })
 
+test('a caller that leaves an event stream is no failure, of the upstream neither', async () => {
+  const upstream = createServer((_request, response) => response.write('data: 1\n\n')).listen(0, '127.0.0.1')
+  await once(upstream, 'listening')
+  open.push(() => upstream.close())
+  const spans = new Spans()
+  const service = await serveRouter({
+    ...{ port: 0, tracing: { tracer: spans.tracer, ratio: 1 } },
+    routes: {
+      routes: [
+        { name: 'all', match: { path: '/' }, target: `http://127.0.0.1:${(upstream.address() as AddressInfo).port}` },
+      ],
+    },
+  })
+  open.push(() => service.close({ graceMs: 0 }))
+  const caller = get(`http://127.0.0.1:${service.address.port}`, { agent: false })
+  const [response] = await once(caller, 'response')
+  await once(
+    response.on('error', () => {}),
+    'data',
+  )
+  caller.destroy()
+  await spans.named('GET /')
+  expect(waterfall(spans.finished, 'http.response.status_code', 'error.type', 'sallyport.cut')).toEqual([
+    'GET / server http.response.status_code=200',
+    '  GET client http.response.status_code=200',
+  ])
+})
+
 test("a stranger's trace is not passed on", async () => {
   const { spans, received } = await ask([])
   expect([received, spans.finished]).toEqual([[undefined], []])

@@ -79,7 +79,7 @@ describe.each([
     if (row.hears !== undefined) await caller.saying(row.hears)
     await atUpstream(edge)
     leave(caller)
-    await eventually(() => expect(records).toMatchObject([{ code: 'cancelled' }]))
+    await eventually(() => expect(records).toMatchObject([{ code: 'cancelled', cut: false }]))
     // The other end has heard of it, too.
     edge.upstream.peers[0]!.socket.resume()
     const peer = edge.upstream.peers[0]!

@@ -194,7 +194,7 @@ describe('H1: resets', () => {
       ),
     )
     // It sends no more, not even answers.
-    await eventually(() => expect(seen[1]!.aborted).toBe('cancelled'))
+    await eventually(() => expect(seen[1]!.aborted).toBe('request-timeout'))
     expect(await canary()).toBe('canary')
   })
 
@@ -347,6 +347,6 @@ describe('H3: header bytes', () => {
     const { peer, seen } = await startWithPeer(() => {}, { http2PingMs: unhurried(300), stalledMs: 60 })
     peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
     await peer.end()
-    await eventually(() => expect(seen.some(({ aborted }) => aborted === 'cancelled')).toBe(true))
+    await eventually(() => expect(seen.some(({ aborted }) => aborted === 'request-timeout')).toBe(true))
   })
 })

@@ -475,7 +475,7 @@ describe("on the embedder's own http.Server", () => {
     const left = call(server, HOST, '/', { ...tls, onResponse: () => leaving.abort(), signal: leaving.signal })
     await expect(left).rejects.toThrow()
     await eventually(() => expect(records.map(record => record.code)).toEqual(['upstream-broken', 'cancelled']))
-    expect(records.map(record => record.cut)).toEqual([true, true])
+    expect(records.map(record => record.cut)).toEqual([true, false])
     expect((await call(server, HOST, 'https://other.example/', tls)).status).toBe(400)
   })
 

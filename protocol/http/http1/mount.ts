@@ -7,7 +7,7 @@ import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
-import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
 import { callHandler, endFor, type Failing, guardWith, logDefect } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
 import { withoutQuery } from '../../base/path.ts'
@@ -156,6 +156,8 @@ class MountedResponse implements ResponseSink, Failing {
   /** The upstream end takes no more of the request, and gives no credit for it. */
   #refused = false
   #failure: SallyportError | undefined
+  /** Why it ends with its connection: `cancelled`, since its caller left, unless we end it. */
+  #why: ErrorCode = 'cancelled'
 
   constructor(request: IncomingMessage, response: ServerResponse, { logger, limits }: MountOptions) {
     this.#logger = logger
@@ -202,7 +204,7 @@ class MountedResponse implements ResponseSink, Failing {
     this.#over = true
     this.#watch.stop()
     if (wasOver) this.#leaves(this.#waiting)
-    else this.#sink?.requestAbort(new SallyportError('cancelled'))
+    else this.#sink?.requestAbort(new SallyportError(this.#why))
   }
 
   responseInformational(status: number, headers: HeaderList): void {
@@ -396,6 +398,7 @@ class MountedResponse implements ResponseSink, Failing {
 
   readonly #onStalled = (): void => {
     this.#logger.debug({}, 'the caller stopped reading')
+    this.#why = 'request-timeout'
     resetSocket(this.#request.socket)
   }
 }

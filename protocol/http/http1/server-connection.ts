@@ -18,7 +18,7 @@ import process from 'node:process'
 import type { TLSSocket } from 'node:tls'
 import { canonicalAddress } from '../../base/address.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
-import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
 import { callHandler, endFor, type Failing, guardWith, stepOf } from '../../base/guard.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
@@ -108,6 +108,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #patienceMs = 0
   #closingSince = 0
   #halfClosed = false
+  /** Why the exchange in progress ends with the connection: `cancelled`, since its caller left, unless we end it. */
+  #why: ErrorCode = 'cancelled'
   /** How many characters of the status line were sent, each to find out whether the caller is still there. */
   #asked = 0
   /** Bytes written for the answers before this one. */
@@ -176,7 +178,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       case 'upgrade': {
         const exchange = this.#exchange!
         if (exchange.headSent) {
-          this.destroy()
+          this.destroy('cancelled')
           return
         }
         // Answers to earlier requests are still being sent.
@@ -474,7 +476,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#writer.flush()
     // To a caller that reads until the close, a plain close would look like a proper end.
     if ((untilClose || this.#state === 'raw') && !('encrypted' in this.#socket)) resetSocket(this.#socket)
-    this.destroy()
+    this.destroy('upstream-broken')
   }
 
   /** Whether earlier answers still wait, and only little of the cut answer waits after them. */
@@ -484,7 +486,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     return earlier > 0 && held - earlier <= this.#limits.bufferBytes
   }
 
-  drop(): void {
+  drop(why: ErrorCode): void {
+    this.#why = why
     resetSocket(this.#socket)
     this.#gone()
   }
@@ -532,7 +535,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#connections?.delete(this)
     if (exchange === undefined || wasDraining || (exchange.ended && this.#halfClosed)) return
     exchange.ended = true
-    exchange.takeSink()?.requestAbort(new SallyportError('cancelled'))
+    exchange.failure = new SallyportError(this.#why)
+    exchange.takeSink()?.requestAbort(exchange.failure)
   }
 
   get idle(): boolean {
@@ -548,20 +552,21 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     else if (this.#state === 'readHead' && this.#intake.bytes === undefined) this.#linger()
   }
 
-  destroy(): void {
+  destroy(why: ErrorCode): void {
+    this.#why = why
     this.#socket.destroy()
     this.#gone()
   }
 
   /** An error in an event handler or a timer ends this connection and no other. */
   threw(error: unknown): void {
-    endFor(error, this.#logger, 'a connection of a caller failed', () => this.destroy())
+    endFor(error, this.#logger, 'a connection of a caller failed', () => this.destroy('internal'))
   }
 
   /** Acts on deadlines that have passed. Returns the time until the next one. */
   #check(now: number): number {
     const unheard = this.#intake.paused || this.#halfClosed
-    if (unheard && isBroken(this.#socket)) this.destroy()
+    if (unheard && isBroken(this.#socket)) this.destroy('cancelled')
     const next = Math.min(this.#checkRead(now), this.#checkWrite(now), unheard ? LOOK_MS : Number.POSITIVE_INFINITY)
     return this.#state === 'closed' ? Number.POSITIVE_INFINITY : next
   }
@@ -637,13 +642,13 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   readonly #onHeadTimeout = (): void => {
-    if (this.#intake.bytes === undefined) this.destroy()
+    if (this.#intake.bytes === undefined) this.destroy('request-timeout')
     else this.#refuse(new SallyportError('request-timeout'))
   }
 
   readonly #onIdle = (): void => this.#linger()
 
-  readonly #onGone = (): void => this.destroy()
+  readonly #onGone = (): void => this.destroy('cancelled')
 
   readonly #onExpectDue = (): void => this.#exchange?.responseInformational(100, [])
 
@@ -651,7 +656,6 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   readonly #onStalled = (): void => {
     this.#logger.debug({ peer: this.address }, 'the caller stopped reading')
-    resetSocket(this.#socket)
-    this.#gone()
+    this.drop('request-timeout')
   }
 }

@@ -1,5 +1,5 @@
 /** One request on a downstream connection, as the upstream end sees it. It writes the response. */
-import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
 import {
   BODY_UNKNOWN,
   type HeaderList,
@@ -31,8 +31,8 @@ export interface ServerWire {
   unwanted(exchange: ServerExchange): void
   /** Cuts the response off so that the caller cannot mistake it for complete. `untilClose`: only the close would end it. */
   cut(exchange: ServerExchange, untilClose: boolean): void
-  /** Drops everything that waits to be written, and the connection with it. */
-  drop(): void
+  /** Drops everything that waits to be written, and the connection with it. An exchange behind this one ends with `why`. */
+  drop(why: ErrorCode): void
 }
 
 export class ServerExchange implements ResponseSink, BodyOwner {
@@ -41,7 +41,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   headSent = false
   ended = false
   keepAlive = false
-  /** Set if our own end found a fault in the response. */
+  /** Set if it has failed at our own end. The handler may not have returned yet. */
   failure: SallyportError | undefined
   /** An error is being answered. Another error during that answer cuts the connection. */
   #failed = false
@@ -175,7 +175,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
 
   responseAbort(error: SallyportError): void {
     if (this.ended) {
-      if (this.#unsent > 0) this.#wire.drop()
+      if (this.#unsent > 0) this.#wire.drop(error.reason)
       return
     }
     if (this.#whole && error.reason !== 'cancelled') {

@@ -6,6 +6,12 @@ import type { Http2Session } from 'node:http2'
 
 const NGHTTP2_ERR_PROTO = -505
 
+/** Whether `error` is nghttp2's, so that we end the session. Node reports a go-away of the peer with another code. */
+export function isViolation(error: Error | undefined): boolean {
+  const { code } = (error ?? {}) as NodeJS.ErrnoException
+  return code === 'ERR_HTTP2_ERROR' || code === 'ERR_HTTP2_TOO_MANY_INVALID_FRAMES'
+}
+
 export class Faults {
   readonly #session: Http2Session
   readonly #most: number

@@ -1,7 +1,7 @@
 /** One stream of a downstream HTTP/2 session: reads the request, writes the response. */
 import { constants, type ServerHttp2Stream } from 'node:http2'
 import { timeLeft } from '../../base/deadline-watch.ts'
-import { SallyportError, toSallyportError } from '../../base/errors.ts'
+import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
 import { callHandler, endFor, type Failing, stepOf } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
 import {
@@ -34,6 +34,8 @@ const STREAM_BYTES = 6 * 1024
 
 /** State that the exchanges of a session share. */
 export interface Http2SessionContext {
+  /** Why exchanges end with their streams: `cancelled`, since their caller left, unless we end the session. */
+  why: ErrorCode
   /** Bytes of cheap answers (errors, and others that are given at once) that the caller has not taken yet. */
   unsentBytes: number
   /** How many pieces of answer bodies have left. */
@@ -107,7 +109,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
       return
     }
     this.#sink = sink
-    if (this.#over) this.#tell(new SallyportError('cancelled'))
+    if (this.#over) this.#tell(new SallyportError(this.#context.why))
     else if (request.upgrade) return
     else if (request.bodyBytes === 0) this.#endEmpty(sink)
     else if (this.#responseEnded) this.#reader.discard()
@@ -388,16 +390,17 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#requestEnded = true
     this.#context.unsentBytes -= this.#unsentBytes
     this.#writer.drop()
-    if (!whole) this.#tell(new SallyportError('cancelled'))
+    if (!whole) this.#tell(new SallyportError(this.#context.why))
     // After RST_STREAM(NO_ERROR), the stream lives until everything that arrived has been read.
     if (!this.#stream.destroyed) this.#reader.discard()
   }
 
   /** An error in an event handler or a timer resets this stream and no other. */
   threw(error: unknown): void {
-    const broken = () => breakStream(this.#stream)
     const told = () => this.#tell(toSallyportError(error))
-    endFor(error, this.#context.logger, 'an exchange over HTTP/2 failed', broken, told)
+    const broken = () => breakStream(this.#stream)
+    // In this order: the end of the stream would tell the upstream that the caller left.
+    endFor(error, this.#context.logger, 'an exchange over HTTP/2 failed', told, broken)
   }
 
   /** Acts on deadlines that have passed. Returns the time until the next one. */
@@ -452,6 +455,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (this.#writer.waiting === 0 && !endWaits) return stalledMs || Number.POSITIVE_INFINITY
     const left = timeLeft(Math.max(this.#writer.progressAt, this.#responseEndedAt), stalledMs, now)
     if (left > 0) return left
+    this.#tell(new SallyportError('request-timeout'))
     cancelStream(this.#stream)
     return Number.POSITIVE_INFINITY
   }

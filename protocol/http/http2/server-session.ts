@@ -4,7 +4,7 @@ import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import { canonicalAddress } from '../../base/address.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
-import { type SallyportError, toSallyportError } from '../../base/errors.ts'
+import { type ErrorCode, type SallyportError, toSallyportError } from '../../base/errors.ts'
 import { endFor, type Failing, guardWith, logDefect, stepOf } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
@@ -15,7 +15,7 @@ import type { Http1ServerOptions } from '../http1/server-connection.ts'
 import { queuedInHandle } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { unreadRequest } from '../unread-request.ts'
-import { Faults } from './faults.ts'
+import { Faults, isViolation } from './faults.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { breakStream } from './reset.ts'
 import { Http2ServerExchange, type Http2SessionContext, unreadBytes } from './server-exchange.ts'
@@ -94,7 +94,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#options = options
     this.#limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
     const { corsOf, logger = noLogger } = options
-    this.#context = { limits: this.#limits, strings: new SharedStrings(), logger, corsOf, unsentBytes: 0, pieces: 0 }
+    const strings = new SharedStrings()
+    this.#context = { why: 'cancelled', limits: this.#limits, strings, logger, corsOf, unsentBytes: 0, pieces: 0 }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
@@ -113,7 +114,9 @@ class Http2ServerSession implements ManagedConnection, Failing {
     const destroy = session.destroy.bind(session)
     const faults = new Faults(session, this.#limits.http2ResetBurst)
     session.destroy = guard((error?: Error, code?: number) => {
-      if (!faults.spares(error)) destroy(error, code)
+      if (faults.spares(error)) return
+      if (isViolation(error)) this.#context.why = 'bad-request'
+      destroy(error, code)
     })
     session.on('stream', (stream, _headers, flags, raw: string[]) => {
       try {
@@ -250,6 +253,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
   #calm(why: string): void {
     if (this.#closed || this.#session.destroyed) return
     this.#log({ message: why })
+    this.#context.why = 'too-many-requests'
     this.#session.goaway(NGHTTP2_ENHANCE_YOUR_CALM)
     this.#session.destroy(undefined, NGHTTP2_ENHANCE_YOUR_CALM)
   }
@@ -280,8 +284,9 @@ class Http2ServerSession implements ManagedConnection, Failing {
     else this.#session.close()
   }
 
-  destroy(): void {
+  destroy(why: ErrorCode): void {
     if (this.#closed) return
+    this.#context.why = why
     this.#socket.destroy()
     this.#session.destroy()
   }
@@ -295,6 +300,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
 
   /** An error in an event handler or a timer of the session ends this session and no other. */
   threw(error: unknown): void {
+    this.#context.why = 'internal'
     const cut = () => resetSocket(this.#socket)
     endFor(error, this.#context.logger, 'a session over HTTP/2 failed', () => this.#session.destroy(), cut)
   }
@@ -368,8 +374,9 @@ class Http2ServerSession implements ManagedConnection, Failing {
     if (left > 0) return left
     if (this.#pinging) {
       this.#log({ message: 'the caller does not answer pings' })
+      this.#context.why = 'request-timeout'
       resetSocket(this.#socket)
-      this.destroy()
+      this.#session.destroy()
       return Number.POSITIVE_INFINITY
     }
     this.#pingAt = now

@@ -8,7 +8,10 @@ export function resetCodeOf(error: SallyportError): ResetCode {
       return 'cancelled'
     case 'upstream-timeout':
     case 'request-timeout':
+    case 'shutting-down':
       return 'timeout'
+    case 'bad-request':
+      return 'protocol'
     case 'overloaded':
     case 'body-too-large':
     case 'head-too-large':
@@ -37,14 +40,14 @@ export function errorOfResetResponse(code: ResetCode): SallyportError {
 const ANSWERER: Record<ResetCode, ErrorCode> = {
   cancelled: 'cancelled',
   refused: 'cancelled',
-  'upstream-broken': 'cancelled',
+  'upstream-broken': 'upstream-broken',
   timeout: 'request-timeout',
   limit: 'overloaded',
   'session-lost': 'session-lost',
-  protocol: 'cancelled',
+  protocol: 'bad-request',
 }
 
-/** A reset by the peer, as an error at the end that answers the stream: the caller has gone. */
+/** A reset by the peer, as an error at the end that answers the stream: the caller has gone, or the peer gave its request up. */
 export function errorOfResetRequest(code: ResetCode): SallyportError {
   return new SallyportError(ANSWERER[code], `the stream was reset: ${code}`)
 }

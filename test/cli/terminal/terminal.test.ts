@@ -63,6 +63,16 @@ test('one aligned line per request, and for a failure its code in words and what
   ])
 })
 
+test('a caller that leaves is not red, and one that we cut is', () => {
+  const { screen, terminal } = open({ colours: true })
+  terminal.exchange(record({ code: 'cancelled' }))
+  terminal.exchange(record({ code: 'cancelled', status: 0 }))
+  expect(screen.text).not.toContain('\x1b[31m')
+  expect(screen.text).toContain('\x1b[32m200')
+  terminal.exchange(record({ code: 'request-timeout', cut: true }))
+  expect(screen.text).toContain('\x1b[31m200')
+})
+
 test('a delivery from the inbox is named by its route and its webhook', () => {
   const { screen, terminal } = open()
   for (const inboxId of ['5d41402a-1111-4222-8333-444455556666', '7d793037-1111-4222-8333-444455556666']) {

@@ -60,7 +60,7 @@ export async function serve(
   })
   await socket.bring(pieces)
   await turn()
-  connection.destroy()
+  connection.destroy('shutting-down')
   await turn()
   const answer = socket.text.replace(/date: [^\r]+/g, 'date: x')
   return { seen, answer, refused }

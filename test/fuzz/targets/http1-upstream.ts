@@ -112,7 +112,7 @@ async function roundTrip(heard: Heard, method: string): Promise<void> {
   })
   await socket.bring([Buffer.from(`${method} / HTTP/1.1\r\nhost: demo.test\r\n\r\n`)])
   await turn()
-  connection.destroy()
+  connection.destroy('shutting-down')
   const again = await ask([Buffer.concat(socket.sent)], method === 'HEAD' ? ASKED[1] : ASKED[0])
   same(framed(again), framed(heard), 'what we pass on is the same answer')
 }

@@ -91,7 +91,7 @@ describe('TLS', () => {
     const broken = once(socket, 'error')
     socket.pause()
     socket.write(GET)
-    await until(() => seen[0]?.aborted === 'cancelled')
+    await until(() => seen[0]?.aborted === 'request-timeout')
     socket.resume()
     expect(await broken).toMatchObject([{ code: 'ECONNRESET' }])
   })

@@ -228,7 +228,13 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a reset is noticed while we do not read',
-    edits: [['protocol/http/http1/server-connection.ts', 'if (unheard && isBroken(this.#socket)) this.destroy()', '']],
+    edits: [
+      [
+        'protocol/http/http1/server-connection.ts',
+        "if (unheard && isBroken(this.#socket)) this.destroy('cancelled')",
+        '',
+      ],
+    ],
     tests: ['test/security/edge-callers.test.ts'],
   },
   {

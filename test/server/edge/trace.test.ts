@@ -1,7 +1,7 @@
 /** Which trace a request is part of, and what later hops see of it. */
 import { describe, expect, test } from 'vitest'
-import { SallyportError } from '../../../protocol/base/errors.ts'
-import type { HttpRequest } from '../../../protocol/exchange.ts'
+import { type ErrorCode, SallyportError } from '../../../protocol/base/errors.ts'
+import { BODY_UNKNOWN, type HttpRequest } from '../../../protocol/exchange.ts'
 import { callers, parseCidrs } from '../../../protocol/http/forwarded.ts'
 import { compose } from '../../../protocol/layer.ts'
 import { resolveTracing } from '../../../protocol/trace/sampling.ts'
@@ -96,6 +96,11 @@ describe('what a span contains', () => {
     end(sent.both)
     return sent.spans.finished[0]!
   }
+  const cutWith = (code: ErrorCode) =>
+    over({}, both => {
+      both.response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      both.response.responseAbort(new SallyportError(code))
+    })
   const answer = (status: number, headers: string[] = []) =>
     over({}, ({ response }) => {
       response.responseHead({ status, headers, bodyBytes: 0 })
@@ -127,6 +132,8 @@ describe('what a span contains', () => {
       () => over({}, ({ response }) => response.responseAbort(new SallyportError('session-lost'))),
       ['FAILED', 'error.type=session-lost'],
     ],
+    ['a cut', () => cutWith('session-lost'), ['FAILED', 'error.type=session-lost']],
+    ['a caller that leaves during the answer', () => cutWith('cancelled'), []],
   ])('%s', (_name, run, expected) => {
     expect(waterfall([run()], 'error.type')).toEqual([['GET', 'server', ...expected].join(' ')])
   })

@@ -581,6 +581,7 @@ test('an answer whose end never arrives ends with its deadline', async () => {
   }
   expect((await ground.post('a')).status).toBe(202)
   await until(() => aborted.length === 1)
+  expect(aborted).toMatchObject([{ reason: 'request-timeout' }])
   await until(() => ground.server.sessions()[0]!.exchanges === 0)
 })
 

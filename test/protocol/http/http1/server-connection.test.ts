@@ -607,7 +607,7 @@ describe('ends', () => {
     await until(() => seen.length === 1)
     await listener.close({ graceMs: 10 })
     await caller.end()
-    expect(seen[0]!.aborted).toBe('cancelled')
+    expect(seen[0]!.aborted).toBe('shutting-down')
   })
 })
 
@@ -683,7 +683,7 @@ describe('deadlines', () => {
     caller.socket.pause()
     caller.send(get())
     await until(() => seen[0]?.aborted !== undefined)
-    expect(seen[0]!.aborted).toBe('cancelled')
+    expect(seen[0]!.aborted).toBe('request-timeout')
     caller.socket.resume()
     expect(await broken).toMatchObject([{ code: 'ECONNRESET' }])
   })

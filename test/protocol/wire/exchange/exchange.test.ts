@@ -253,6 +253,26 @@ describe('an exchange that breaks off', () => {
   })
 
   test.each([
+    ['request-timeout', 'request-timeout'],
+    ['shutting-down', 'request-timeout'],
+    ['overloaded', 'overloaded'],
+    ['too-many-requests', 'overloaded'],
+    ['bad-request', 'bad-request'],
+    ['upstream-broken', 'upstream-broken'],
+    ['internal', 'upstream-broken'],
+  ] as const)('its caller was cut (%s): the upstream end hears that it did not leave (%s)', async (given, heard) => {
+    const { handler, next } = upstreams()
+    const { server } = tunnel(handler)
+    const caller = send(server)
+    const upstream = await next()
+    upstream.response.responseHead(ok())
+    await caller.until(self => self.status === 200)
+    caller.sink.requestAbort(new SallyportError(given))
+    await upstream.until(self => self.error !== undefined)
+    expect(upstream.error?.reason).toBe(heard)
+  })
+
+  test.each([
     ['upstream-broken', 'upstream-broken'],
     ['upstream-timeout', 'upstream-timeout'],
     ['overloaded', 'overloaded'],
