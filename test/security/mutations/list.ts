@@ -209,8 +209,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/http1/server-connection.ts',
-        "'the caller stopped reading')\n    resetSocket(this.#socket)",
-        "'the caller stopped reading')",
+        "'the caller stopped reading')\n    this.drop(",
+        "'the caller stopped reading')\n    this.destroy(",
       ],
     ],
     tests: ['test/protocol/http/listener.test.ts'],
