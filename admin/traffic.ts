@@ -93,7 +93,8 @@ export class Traffic {
     if (!exchange.upgrade) step.durations[bucketOf(exchange.durationMs)]!++
     const isFailed = isFailure(exchange.code) || exchange.status >= 500 || exchange.cut
     // A caller that leaves before an answer may have waited too long for it.
-    if (!isFailed && (exchange.code === undefined || exchange.status !== 0)) return
+    const hasGivenUp = exchange.code === 'cancelled' && exchange.status === 0
+    if (!isFailed && !hasGivenUp) return
     if (isFailed) step.failed++
     const { requestId, runtime, route, inboxId, status, code, cut, durationMs } = exchange
     const [method, host, path] = [exchange.method, exchange.host, exchange.path].map(text => text.slice(0, MAX_TEXT))

@@ -44,7 +44,7 @@ export interface InspectedExchange {
   readonly status: number
   /** Error code, if the answer did not come from the target. */
   readonly code: ErrorCode | undefined
-  /** The response began but was not complete. */
+  /** The response began and was cut off, by us or by the target. A caller that leaves cuts nothing. */
   readonly cut: boolean
   /** Bytes of the bodies, or of an upgraded connection: in from the caller, out to it. */
   readonly bytesIn: number
