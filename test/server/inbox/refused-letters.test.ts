@@ -1,4 +1,4 @@
-/** Forgeries that a receiver refused: however many, they keep out no other webhooks, and push out no other dead letters. */
+/** Forgeries that a receiver refused: however many, they keep out no other webhooks, and leave room for the dead letters of others. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
