@@ -18,7 +18,7 @@ import { needs } from '../support/needs.ts'
 interface Service {
   readonly build?: object
   readonly command: readonly string[]
-  readonly entrypoint: readonly string[] | null
+  readonly entrypoint?: readonly string[]
   readonly environment?: Readonly<Record<string, string>>
   readonly network_mode?: string
   readonly networks?: readonly string[]
@@ -92,12 +92,14 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
         encoding: 'utf8',
         stdio: 'pipe',
       }),
+      // A container does not get a variable without a value.
+      (_name, value) => value ?? undefined,
     )
 
   beforeAll(async () => {
     cpSync('deploy', join(folder, 'deploy'), { recursive: true })
     mkdirSync(join(folder, 'fake'))
-    writeFileSync(join(folder, 'fake/node'), '#!/bin/sh\necho "$SALLYPORT_PUBLIC_URL"\n', { mode: 0o755 })
+    writeFileSync(join(folder, 'fake/node'), '#!/bin/sh\necho "$SALLYPORT_PUBLIC_URL $*"\n', { mode: 0o755 })
     await goBuild(resolve('test/deploy/compose'), join(folder, 'load'))
   }, GO_BUILD_MS)
 
@@ -124,7 +126,9 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
     const server = load({ SALLYPORT_USER: '1000:1000', ...env }).services['sallyport-server']!
     const [shell, ...words] = [...server.entrypoint!, ...server.command].map(word => word.replaceAll('$$', '$'))
     const PATH = `${join(folder, 'fake')}:${process.env.PATH}`
-    expect(execFileSync(shell!, words, { env: { ...server.environment, PATH }, encoding: 'utf8' })).toBe(`${url}\n`)
+    expect(execFileSync(shell!, words, { env: { ...server.environment, PATH }, encoding: 'utf8' })).toBe(
+      `${url} /app/bin/sallyport.js server\n`,
+    )
     expect(url).toMatch(PUBLIC_URL)
   })
 
