@@ -69,7 +69,8 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
           await cluster.run(helm, [...words, '--namespace', space, '--kubeconfig', join(cluster.folder, 'kubeconfig')]),
         )
 
-      await run('install', 'tunnel', CHART, '--values', values)
+      const installed = await run('install', 'tunnel', CHART, '--values', values)
+      expect(installed.out).toContain('callers reach https://RUNTIME.a.example.com\n')
       await allReady(space)
       expect(await level()).toBeUndefined()
       const first = await servers()

@@ -44,8 +44,8 @@ export async function buildPrograms(): Promise<string> {
   return folder
 }
 
-/** Folder of a module of `go.mod`. */
+/** Folder of a module of `go.mod`, which the programs above need not have fetched. */
 export async function moduleFolder(name: string): Promise<string> {
-  const { stdout } = await promisify(execFile)(program('go'), ['list', '-m', '-f', '{{.Dir}}', name], { cwd: OURS })
-  return stdout.trim()
+  const { stdout } = await promisify(execFile)(program('go'), ['mod', 'download', '-json', name], { cwd: OURS })
+  return JSON.parse(stdout).Dir
 }
