@@ -181,7 +181,7 @@ const SESSIONS: readonly Metric[] = [
   onClient(
     'sallyport_token_expiry_timestamp_seconds',
     shows('s'),
-    'When the token expires, since 1970.',
+    'When the token in force expires, since 1970. A fresh one that the server refuses is not in force.',
     'Is the token renewed in time?',
     ({ snapshot: { tokenExpiresAt } }) => (tokenExpiresAt === undefined ? undefined : tokenExpiresAt / 1000),
   ),

@@ -212,7 +212,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
       reconnects: this.#reconnects,
       exchanges: { live: this.#exchanges.live, total: this.#exchanges.total },
       ...this.#exchanges.bodyBytes,
-      tokenExpiresMs: this.#tokens.expiresMs,
+      tokenExpiresMs: this.#tokens.inForceMs,
     }
   }
 

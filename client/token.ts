@@ -39,6 +39,8 @@ export class TokenKeeper {
   #token: string | undefined
   #seenMs = 0
   #refused = false
+  /** The latest other token that the server had not refused. */
+  #earlier: string | undefined
   #fetching: Promise<string> | undefined
   #timer: NodeJS.Timeout | undefined
   #warned = false
@@ -54,8 +56,12 @@ export class TokenKeeper {
 
   /** When the token expires, ms since 1970; `undefined` if there is no token yet or it does not say. */
   get expiresMs(): number | undefined {
-    const exp = this.#token === undefined ? undefined : readOwnClaims(this.#token)?.exp
-    return exp === undefined ? undefined : exp * 1000
+    return expiryOf(this.#token)
+  }
+
+  /** The same, of the token in force: the earlier one, if the server has refused the latest. */
+  get inForceMs(): number | undefined {
+    return expiryOf((this.#refused ? this.#earlier : undefined) ?? this.#token)
   }
 
   /** The latest token; `undefined` before the first. A secret. */
@@ -141,6 +147,7 @@ export class TokenKeeper {
   #take(token: string): void {
     if (token === this.#token || this.#closed) return
     const first = this.#token === undefined
+    if (!this.#refused) this.#earlier = this.#token
     this.#token = token
     this.#seenMs = this.#nowMs()
     this.#refused = false
@@ -215,6 +222,11 @@ export class TokenKeeper {
     const when = leftMs > 0 ? `expires in ${formatDuration(leftMs)}` : `expired ${formatDuration(-leftMs)} ago`
     this.#logger.warn({ leftMs }, `the token ${when} and was not renewed`)
   }
+}
+
+function expiryOf(token: string | undefined): number | undefined {
+  const exp = token === undefined ? undefined : readOwnClaims(token)?.exp
+  return exp === undefined ? undefined : exp * 1000
 }
 
 /** Retries get more frequent towards the expiry. After it, each dial asks as well. */

@@ -65,7 +65,7 @@ export interface TunnelStats {
   /** Bytes of the bodies of requests and responses since the start, also of open ones. Counted only with `onExchange`. */
   readonly bodyBytesIn: number
   readonly bodyBytesOut: number
-  /** When the current token expires, ms since 1970. */
+  /** When the token in force expires, ms since 1970: the earlier one, if the server has refused the latest. */
   readonly tokenExpiresMs: number | undefined
 }
 

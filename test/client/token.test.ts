@@ -178,6 +178,20 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
+  it('tells the end of the token in force, whatever fresh ones the server refuses', async () => {
+    const [old, bad, worse, good] = [100, 5000, 9000, 7000].map(lifeS => fresh(lifeS)) as [string, string, string, string]
+    const { keeper } = keep(old)
+    await keeper.get()
+    for (const refused of [bad, worse]) {
+      keeper.set(refused)
+      keeper.refused(refused)
+      expect(keeper.inForceMs).toBe(START_MS + 100_000)
+    }
+    keeper.set(good)
+    expect(keeper.inForceMs).toBe(START_MS + 7_000_000)
+    keeper.close()
+  })
+
   it('keeps the current token when an earlier one is refused', async () => {
     const source = vi.fn(async () => fresh(300))
     const { keeper } = keep(source)
