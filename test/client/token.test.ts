@@ -179,7 +179,12 @@ describe('TokenKeeper', () => {
   })
 
   it('tells the end of the token in force, whatever fresh ones the server refuses', async () => {
-    const [old, bad, worse, good] = [100, 5000, 9000, 7000].map(lifeS => fresh(lifeS)) as [string, string, string, string]
+    const [old, bad, worse, good] = [100, 5000, 9000, 7000].map(lifeS => fresh(lifeS)) as [
+      string,
+      string,
+      string,
+      string,
+    ]
     const { keeper } = keep(old)
     await keeper.get()
     for (const refused of [bad, worse]) {
