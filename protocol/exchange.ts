@@ -88,7 +88,7 @@ export interface HttpRequest {
   certified?: boolean | undefined
   /** Set by `resolveCaller` at a listener, or from the preamble. Undefined only before that. */
   caller: Caller | undefined
-  /** Whether the peer is a trusted proxy. Set together with `caller` at a listener. */
+  /** Whether the peer is a trusted proxy. Set together with `caller` at a listener, and by an embedder that names the caller. */
   fromTrustedProxy?: boolean | undefined
   /** Value of `x-request-id`. From our first listener on, it is also in `headers`. */
   requestId: string

@@ -87,9 +87,10 @@ export class Waiting implements Waiter {
     return true
   }
 
+  /** Callers are counted, since they can make names up. An embedder that names no caller is not. */
   #ask(failed: Carrier | undefined): boolean | 'refused' {
-    const { runtime, caller } = this.#owner.request
-    return this.#carriers.ask(runtime!, failed, caller?.address)
+    const { runtime, caller, fromTrustedProxy } = this.#owner.request
+    return this.#carriers.ask(runtime!, failed, fromTrustedProxy === undefined ? undefined : caller?.address)
   }
 
   /** How much longer it may wait. */

@@ -15,7 +15,10 @@ import {
 
 /** How `server.fetch` and `server.dispatcher` call into a runtime. */
 export interface CallOptions {
-  /** The caller's address, as the runtime sees it and `allow.callers` checks it. Default `127.0.0.1`. */
+  /**
+   * The caller's address, as the runtime sees it and `allow.callers` checks it. If strangers choose the runtime, give theirs: each may ask
+   * for only so many runtimes that nobody serves. Default `127.0.0.1`, without that limit.
+   */
   readonly caller?: string | undefined
 }
 
@@ -53,6 +56,7 @@ export function buildRequest(
     peerAddress: address,
     encrypted: scheme === 'https',
     caller: { address, scheme, host: authority },
+    fromTrustedProxy: options.caller === undefined ? undefined : true,
     requestId,
     exchangeId: undefined,
   }

@@ -53,6 +53,20 @@ describe.runIf(needs('redis'))('D9: made-up names', () => {
     expect((await call(near, host, '/', { headers: { host, 'x-forwarded-for': '192.0.2.1' } })).text).toBe('real')
   })
 
+  test('those that an embedder calls count against the caller that it names, and otherwise against nobody', async () => {
+    await start()
+    await dial(far, { runtime: 'real', handler: always('real') })
+    const fetched = async (caller?: string) => {
+      const statuses = new Set<number>()
+      const ask = async () => statuses.add((await near.fetch(`made-up-${made++}`, '/', { caller })).status)
+      for (let i = 0; i < 10; i++) await Promise.all(Array.from({ length: 50 }, ask))
+      return [...statuses]
+    }
+    expect(await fetched()).toEqual([503])
+    expect((await near.fetch('real', '/')).status).toBe(200)
+    expect(await fetched('192.0.2.1')).toEqual([503, 429])
+  })
+
   test('the addresses of one IPv6 /64 count as one', async () => {
     await start()
     // Each address asks for fewer than it may. What is asked while the directory is offline does not count.
