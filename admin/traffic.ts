@@ -30,7 +30,7 @@ export type FailedExchange = Pick<
 const STEP_MS = 5000
 const STEPS = 180
 const MAX_FAILED = 50
-/** Of one runtime and code, among so many that some must go. Strangers can cause any number of some. */
+/** Of one code, among so many that some must go. Strangers can cause any number of some, for every runtime that they know. */
 const MAX_ALIKE = 10
 /** Longest text of a field that callers choose. */
 const MAX_TEXT = 256
@@ -104,8 +104,10 @@ export class Traffic {
       ...{ method: method!, host: host!, path: path! },
     })
     if (this.#failed.length <= MAX_FAILED) return
-    const alike = this.#failed.filter(one => one.runtime === runtime && one.code === code)
-    this.#failed.splice(alike.length > MAX_ALIKE ? this.#failed.lastIndexOf(alike.at(-1)!) : -1, 1)
+    const alike = this.#failed.filter(one => one.code === code)
+    const own = alike.filter(one => one.runtime === runtime)
+    const group = alike.length <= MAX_ALIKE ? this.#failed : own.length > 1 ? own : alike
+    this.#failed.splice(this.#failed.lastIndexOf(group.at(-1)!), 1)
   }
 
   /** Counts the bytes that have passed since the last call. Called every second or so. */

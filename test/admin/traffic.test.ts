@@ -85,13 +85,27 @@ describe('traffic of the last 15 minutes', () => {
     expect(traffic.failed).toMatchObject([{ status: 0, code: 'cancelled' }])
   })
 
-  test('failures that strangers cause push no others off the page', () => {
+  test.each([
+    ['unknown-host', () => undefined],
+    ['not-authenticated', i => `r${i % 12}`],
+    ['cancelled', i => `r${i % 12}`],
+  ] satisfies [string, (i: number) => string | undefined][])(
+    'those that strangers cause (%s) push no others off',
+    (code, runtimeOf) => {
+      const { traffic } = clocked()
+      traffic.note(exchange({ requestId: 'ours', status: 502, code: 'upstream-refused' }))
+      for (let i = 0; i < 150; i++)
+        traffic.note(exchange({ requestId: `r${i}`, runtime: runtimeOf(i), status: 0, code }))
+      expect(traffic.failed.at(-1)?.requestId).toBe('ours')
+      expect(traffic.failed[0]?.requestId).toBe('r149')
+    },
+  )
+
+  test('a runtime that fails all the time pushes off no failure of another', () => {
     const { traffic } = clocked()
     traffic.note(exchange({ requestId: 'ours', status: 502, code: 'upstream-refused' }))
-    for (let i = 0; i < 60; i++)
-      traffic.note(exchange({ requestId: `r${i}`, runtime: undefined, status: 404, code: 'unknown-host' }))
+    for (let i = 0; i < 150; i++) traffic.note(exchange({ runtime: 'other', status: 502, code: 'upstream-refused' }))
     expect(traffic.failed.at(-1)?.requestId).toBe('ours')
-    expect(traffic.failed[0]?.requestId).toBe('r59')
   })
 
   test('the last 50 failures are kept, newest first, with their texts cut', () => {
