@@ -26,7 +26,7 @@ export class CertifiedConnections {
   #timer: NodeJS.Timeout | undefined
 
   add(connection: ManagedConnection, socket: Socket, { validToDate }: X509Certificate): void {
-    const guard = guardWith(() => connection.destroy('internal'))
+    const guard = guardWith(() => socket.destroy())
     const certified = { endsAt: validToDate.getTime(), end: guard(() => connection.close(PATIENCE_MS)) }
     const gone = guard(() => this.#forget(certified))
     this.#all.add(certified)
