@@ -116,9 +116,10 @@ async function create(client: Client): Promise<void> {
   if (!(await schemaExists(client))) await client.query(TABLES)
 }
 
+/** Reads the table: `to_regnamespace` may remember, until the transaction ends, that there was no schema before we had the lock. */
 async function schemaExists(client: Client): Promise<boolean> {
-  const { rows } = await client.query<{ there: boolean }>(`SELECT to_regnamespace('${SCHEMA}') IS NOT NULL AS there`)
-  return rows[0]!.there
+  const { rowCount } = await client.query(`SELECT FROM pg_namespace WHERE nspname = '${SCHEMA}'`)
+  return rowCount !== 0
 }
 
 /** A lock may take a quarter of the query timeout, so that a row that somebody holds does not hold up everybody else. */

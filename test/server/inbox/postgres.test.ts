@@ -101,6 +101,11 @@ describe.runIf(needs('postgres'))('a real one', () => {
     logged.length = 0
   })
 
+  test('that is empty gets its tables once, although several servers start together', async () => {
+    for (const store of await Promise.all([1, 2, 3, 4, 5].map(() => start()))) expect(store.stats().open).toBe(true)
+    expect(await postgres.query('SELECT version FROM sallyport_inbox.version', 'sallyport')).toEqual([{ version: 1 }])
+  })
+
   describe('that cannot be used stops the start', () => {
     test('without the right to create the tables, or to use existing ones', async () => {
       await postgres.query('CREATE ROLE guest LOGIN')
