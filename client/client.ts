@@ -383,6 +383,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     requestId: string | undefined,
   ): void {
     if (accepted) {
+      this.#tokens.accepted(token)
       this.logger.info({ session: session.id, expiresMs: this.#tokens.expiresMs }, 'the session has a fresh token')
       return
     }

@@ -39,8 +39,8 @@ export class TokenKeeper {
   #token: string | undefined
   #seenMs = 0
   #refused = false
-  /** The latest other token that the server had not refused. */
-  #earlier: string | undefined
+  /** The token that a server accepted last. */
+  #accepted: string | undefined
   #fetching: Promise<string> | undefined
   #timer: NodeJS.Timeout | undefined
   #warned = false
@@ -59,9 +59,9 @@ export class TokenKeeper {
     return expiryOf(this.#token)
   }
 
-  /** The same, of the token in force: the earlier one, if the server has refused the latest. */
+  /** The same, of the token in force: the one that was accepted last, if the latest is refused. */
   get inForceMs(): number | undefined {
-    return expiryOf((this.#refused ? this.#earlier : undefined) ?? this.#token)
+    return expiryOf((this.#refused ? this.#accepted : undefined) ?? this.#token)
   }
 
   /** The latest token; `undefined` before the first. A secret. */
@@ -97,6 +97,11 @@ export class TokenKeeper {
   /** Asks the source for a token now. */
   async refresh(): Promise<void> {
     await this.#fetch()
+  }
+
+  /** A server accepted this token. */
+  accepted(token: string): void {
+    this.#accepted = token
   }
 
   /** A server did not accept this token. Ignored unless it is the current one. */
@@ -147,7 +152,6 @@ export class TokenKeeper {
   #take(token: string): void {
     if (token === this.#token || this.#closed) return
     const first = this.#token === undefined
-    if (!this.#refused) this.#earlier = this.#token
     this.#token = token
     this.#seenMs = this.#nowMs()
     this.#refused = false

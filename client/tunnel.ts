@@ -65,7 +65,7 @@ export interface TunnelStats {
   /** Bytes of the bodies of requests and responses since the start, also of open ones. Counted only with `onExchange`. */
   readonly bodyBytesIn: number
   readonly bodyBytesOut: number
-  /** When the token in force expires, ms since 1970: the earlier one, if the server has refused the latest. */
+  /** When the token in force expires, ms since 1970: the one that was accepted last, if the latest is refused. */
   readonly tokenExpiresMs: number | undefined
 }
 

@@ -74,6 +74,7 @@ export class Dialler {
         signal,
         ...more,
       })
+      this.#tokens.accepted(token)
       // A refusal does not count: any machine on the path may send one, and its clock would affect the tokens of all sessions.
       if (dialled.dateMs !== undefined) this.#tokens.serverTime(dialled.dateMs)
       return dialled

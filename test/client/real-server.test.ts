@@ -1,8 +1,10 @@
+import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createKeys, createToken } from '../../certs/index.ts'
 import { type ClientOptions, connect, createTunnel, type TunnelEvents } from '../../client/index.ts'
 import { createServer, type Server } from '../../server/index.ts'
 import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
+import { until } from '../support/until.ts'
 
 let secrets: Secrets
 let server: Server
@@ -117,6 +119,19 @@ describe('a pair', () => {
     expect(server.sessions().map(({ id }) => id)).toEqual([before?.id])
     await tunnel.close({ graceMs: 1000 })
     expect(tunnel.ready()).toBe(false)
+  })
+
+  it('tells when its token ends, also once that is revoked', async () => {
+    const refused = Promise.withResolvers<void>()
+    const on = { refused: ({ status }: TunnelEvents['refused']) => void (status === 401 && refused.resolve()) }
+    await using tunnel = await connect(optionsFor({ connections: 1, token: await token({ ttl: '2m' }), on }))
+    const id = randomUUID()
+    const renewed = await createToken({ key: keys.privateJwk, runtime: 'demo', ttl: '1h', id })
+    tunnel.setToken(renewed.token)
+    await until(() => server.sessions()[0]!.tokenEndsAt >= renewed.expiresAt)
+    await server.revoke({ tokenId: id })
+    await refused.promise
+    expect(tunnel.stats().tokenExpiresMs).toBe(renewed.expiresAt)
   })
 
   it('loses nothing while one instance takes over from another, again and again', async () => {

@@ -186,13 +186,16 @@ describe('TokenKeeper', () => {
       string,
     ]
     const { keeper } = keep(old)
-    await keeper.get()
+    keeper.accepted(await keeper.get())
     for (const refused of [bad, worse]) {
       keeper.set(refused)
       keeper.refused(refused)
       expect(keeper.inForceMs).toBe(START_MS + 100_000)
     }
     keeper.set(good)
+    expect(keeper.inForceMs).toBe(START_MS + 7_000_000)
+    keeper.accepted(good)
+    keeper.refused(good)
     expect(keeper.inForceMs).toBe(START_MS + 7_000_000)
     keeper.close()
   })
