@@ -24,8 +24,8 @@ interface ConnectionsOwner {
   heard(payload: string): void
 }
 
-/** A notification takes milliseconds, if it comes at all. */
-const NOTIFY_MS = 5000
+/** A notification takes milliseconds, if it comes at all. Shorter than what `sallyport check` waits for everything. */
+const NOTIFY_MS = 3000
 const MAX_READERS = 4
 /** Type code of int8. We read these as numbers, since none of our times and sizes is too large for one. */
 const INT8 = 20

@@ -8,6 +8,7 @@ import { openPostgres, type PostgresStore } from '../../server/inbox/postgres.ts
 import { readPostgresUrl } from '../../server/inbox/postgres-url.ts'
 import { append, message } from '../server/inbox/messages.ts'
 import { needs } from '../support/needs.ts'
+import { PgBouncer } from '../support/pgbouncer.ts'
 import { PASSWORD, Postgres } from '../support/postgres.ts'
 import { makeSecrets, type Secrets } from '../support/secrets.ts'
 import { until } from '../support/until.ts'
@@ -124,6 +125,16 @@ describe.runIf(needs('postgres'))('PostgreSQL', () => {
     } finally {
       await postgres.query(`GRANT EXECUTE ON FUNCTION ${names} TO PUBLIC`, 'sallyport')
       await postgres.query('REVOKE CREATE ON DATABASE sallyport FROM guest')
+    }
+  })
+
+  test.runIf(needs('pgbouncer'))('behind a pooler that does not keep sessions', async () => {
+    const pooler = await PgBouncer.start(postgres, ['pool_mode = transaction'])
+    try {
+      const { statuses, database } = await check(`postgres://sallyport@127.0.0.1:${pooler.port}/sallyport`)
+      expect([statuses, database.found]).toEqual([NONE_REACHED, expect.stringContaining('pool_mode = session')])
+    } finally {
+      await pooler.stop()
     }
   })
 
