@@ -382,7 +382,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     }
   }
 
-  #gone(): void {
+  #gone(why = this.#context.why): void {
     if (this.#over) return
     this.#over = true
     const whole = this.#responseEnded && this.#requestEnded
@@ -390,7 +390,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#requestEnded = true
     this.#context.unsentBytes -= this.#unsentBytes
     this.#writer.drop()
-    if (!whole) this.#tell(new SallyportError(this.#context.why))
+    if (!whole) this.#tell(new SallyportError(why))
     // After RST_STREAM(NO_ERROR), the stream lives until everything that arrived has been read.
     if (!this.#stream.destroyed) this.#reader.discard()
   }
@@ -455,7 +455,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (this.#writer.waiting === 0 && !endWaits) return stalledMs || Number.POSITIVE_INFINITY
     const left = timeLeft(Math.max(this.#writer.progressAt, this.#responseEndedAt), stalledMs, now)
     if (left > 0) return left
-    this.#tell(new SallyportError('request-timeout'))
+    this.#gone('request-timeout')
     cancelStream(this.#stream)
     return Number.POSITIVE_INFINITY
   }
