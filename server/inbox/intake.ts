@@ -127,7 +127,7 @@ export class WebhookIntake {
     const { request, lane } = capture
     const runtime = request.runtime!
     let arrived: Message | undefined
-    this.#lanes.expect(runtime, lane)
+    this.#lanes.expect(runtime, lane, underWay !== undefined)
     try {
       const { head, rest } = sealedParts(capture, captured)
       const bytes = head.length + captured.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * captured.parts)

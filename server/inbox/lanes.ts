@@ -136,9 +136,11 @@ export class Lanes {
     return lane
   }
 
-  /** A webhook is about to be stored. Later ones wait behind it. */
-  expect(runtime: string, key: string): void {
-    this.#lane(runtime, key).incoming++
+  /** A webhook is about to be stored, perhaps while an attempt of it is under way. Later ones wait behind it. */
+  expect(runtime: string, key: string, isUnderWay = false): void {
+    const lane = this.#lane(runtime, key)
+    lane.incoming++
+    if (isUnderWay) lane.earlyAttempts++
   }
 
   /**
@@ -149,6 +151,7 @@ export class Lanes {
     const lane = this.#lane(runtime, key)
     lane.incoming--
     if (stored === undefined) {
+      if (underWay !== undefined) lane.earlyAttempts--
       // Another server may have stored one meanwhile.
       this.#begin(lane)
       this.#removeIfEmpty(lane)
@@ -294,7 +297,6 @@ export class Lanes {
 
   /** Waits for an attempt that began before the message was stored. */
   async #follow(lane: Lane, message: Message, underWay: Promise<Outcome>): Promise<void> {
-    lane.earlyAttempts++
     try {
       const { state } = await this.#attempts.record(message, await underWay)
       if (state !== undefined) this.#decrement(lane, 1)
@@ -358,8 +360,9 @@ export class Lanes {
       return
     }
     const [first, second] = heads
-    // An attempt of it may have begun before it was stored.
-    if (first === undefined || lane.earlyAttempts > 0) {
+    // The store may return a webhook before we know that it is stored, while its first attempt is under way.
+    if (lane.earlyAttempts > 0) return
+    if (first === undefined) {
       if (lane.arrivals === arrivals) lane.waiting = 0
       return
     }

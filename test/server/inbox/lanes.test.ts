@@ -480,7 +480,7 @@ describe('lanes', () => {
     const underWay = new Promise<Outcome>(resolve => (answered = resolve))
     const message = { ...WAITING, id: 'slow', runtime: 'demo', lane: 'l', attempts: 1 } as Message
     store.messages.push(message)
-    lanes.expect('demo', 'l')
+    lanes.expect('demo', 'l', true)
     lanes.arrived('demo', 'l', message, underWay)
     add('behind')
     await pass(60_000)
@@ -572,22 +572,35 @@ test('a message that expires during an attempt is counted once, and the lane goe
 test('a webhook whose attempt began before it was stored is not tried again beside it', async () => {
   const { add, lanes, store, tried, state } = make(() => OK)
   const { promise: underWay, resolve } = Promise.withResolvers<Outcome>()
+  const { promise: confirmed, resolve: confirm } = Promise.withResolvers<void>()
+  const late = messageOf('late')
   const next = store.next.bind(store)
   store.next = (...asked) => {
     if (tried.length === 1 && store.messages.length === 1) {
-      const late = messageOf('late')
-      lanes.expect('demo', 'l')
+      lanes.expect('demo', 'l', true)
       store.messages.push(late)
-      lanes.arrived('demo', 'l', late, underWay)
     }
     return next(...asked)
   }
   add('first')
   await until(() => store.messages.length === 2)
+  // What the store returns may overtake its confirmation.
+  setImmediate(confirm)
+  await confirmed
+  lanes.arrived('demo', 'l', late, underWay)
   resolve(OK)
   await until(() => lanes.size === 0)
   expect(state('late')).toMatchObject({ state: 'delivered' })
   expect(tried).toEqual(['first'])
+})
+
+test('a webhook whose attempt began before it could not be stored holds up nothing', async () => {
+  const { add, lanes, tried } = make(() => OK)
+  lanes.expect('demo', 'l', true)
+  add('behind')
+  lanes.arrived('demo', 'l', undefined, Promise.resolve(OK))
+  await until(() => lanes.size === 0)
+  expect(tried).toEqual(['behind'])
 })
 
 test('a store of one server is asked what waits once a webhook ends while an attempt is under way', async () => {
