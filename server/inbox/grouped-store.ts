@@ -97,7 +97,7 @@ export abstract class GroupedStore implements InboxStore {
   /** A new listener is called with the current state at once. */
   set onState(listener: ((state: StoreState) => void) | undefined) {
     this.#onState = listener
-    listener?.(this.#state)
+    this.tell(this.#state)
   }
 
   /** Rejects with a TypeError if the store cannot be used. */

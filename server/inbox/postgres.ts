@@ -28,6 +28,7 @@ import {
   type Retention,
   type SharedStore,
   StoreError,
+  type StoreState,
   type SweepResult,
 } from './store.ts'
 
@@ -182,6 +183,12 @@ export class PostgresStore extends GroupedStore {
   }
 
   // Notifications.
+
+  /** Changes of the rules since they were read were notified to nobody, so they are read again. */
+  protected override tell(state: StoreState): void {
+    super.tell(state)
+    if (this.isOpen && this.onState !== undefined) this.#reload(this.#connections!)
+  }
 
   #handleNotification(payload: string): void {
     const [server, what, lane = '', runtime = ''] = payload.split(' ')

@@ -585,6 +585,36 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await other.end()
     })
 
+    test.each(['while it opens its store', 'after that'])(
+      'rules that others change %s are known to a server that starts',
+      async when => {
+        const a = await start()
+        const change = () => a.apply({ op: 'rules', runtime: 'demo', rules: 'rules', at: NOW })
+        const other = await another()
+        // Rules are read before pauses. So b has read the rules, and waits.
+        await other.query('BEGIN; LOCK TABLE sallyport_inbox.paused')
+        const opening = start({ queryMs: 240_000 })
+        const waits = `SELECT FROM pg_stat_activity WHERE query = 'SELECT runtime FROM paused' AND wait_event_type = 'Lock'`
+        await until(async () => (await postgres.query(waits)).length === 1)
+        if (when === 'while it opens its store') await change()
+        await other.end()
+        const b = await opening
+        if (when === 'after that') {
+          await change()
+          const marked = new Promise<void>(resolve => (b.shared.onLane = () => resolve()))
+          await append(a, message('marker'))
+          await marked
+          // Long enough to have read the rules.
+          for (let i = 0; i < 5; i++) await b.list({ limit: 1 })
+        }
+        const known: string[] = []
+        b.onState = () => {}
+        b.shared.onRules = ({ rules }) => known.push(...rules.map(({ runtime }) => runtime))
+        await until(() => known.length > 0)
+        expect(known).toEqual(['demo'])
+      },
+    )
+
     test('what one was told about a runtime, the other knows', async () => {
       const [a, b] = [await start(), await start()]
       const told: unknown[] = []
