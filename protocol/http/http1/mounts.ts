@@ -3,7 +3,6 @@
  * can be removed in any order.
  */
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
-import type { Socket } from 'node:net'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import { keepProbing } from '../../base/tcp.ts'
@@ -66,18 +65,24 @@ function atTurn(request: IncomingMessage, response: ServerResponse, begin: () =>
   })
 }
 
+interface NodeSocket extends Duplex {
+  /** A stream that the embedder has injected has no such method. */
+  setTimeout?(ms: number): unknown
+  readonly parser?: NodeParser | null
+}
+
 /**
  * Node ends a connection with `destroySoon`, which would reset a caller that still sends, and the caller could lose the end of its answer.
- * So only our half is closed, until the caller is silent.
+ * So only our half is closed, until the caller is silent. A request after that could not be answered.
  */
-function endSoftly(this: Partial<Socket> & Duplex): void {
-  // A stream that the embedder has injected has no such method.
+function endSoftly(this: NodeSocket): void {
   this.setTimeout?.(DEFAULT_HTTP_LIMITS.drainMs)
   this.end()
+  if (this.parser) ignoreRest(this)
 }
 
 /** Node reads on, so that it notices a caller that leaves, but emits no further request of the connection. */
-function ignoreRest(socket: Socket & { readonly parser?: NodeParser | null }): void {
+function ignoreRest(socket: NodeSocket): void {
   if (socket.parser) socket.parser.onIncoming = ignoreRequest
   else socket.destroy()
 }

@@ -184,6 +184,35 @@ test.each([
   },
 )
 
+test.each([
+  ['a request of ours', 'Host: a'],
+  ["a request of the embedder's", 'Host: b'],
+  ["an upgrade of the embedder's", 'Host: b\r\nConnection: upgrade\r\nUpgrade: other'],
+])('E4: behind a response that ends the connection, %s does not begin', async (_, fields) => {
+  const begun: unknown[] = []
+  const handler: Handler = ({ path }, response) => {
+    begun.push(path)
+    response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+    response.responseEnd([])
+    return discarding(response)
+  }
+  const server = createServer(({ url }) => begun.push(url))
+  server.on('upgrade', ({ url }, socket) => {
+    begun.push(url)
+    socket.destroy()
+  })
+  mount(server, { handler, serves: host => host === 'a', logger: noLogger })
+  const connected = once(server, 'connection')
+  const caller = await call(server)
+  caller.allowHalfOpen = true
+  caller.resume().write('GET /first HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n')
+  await once(caller, 'end')
+  caller.end(`GET /second HTTP/1.1\r\n${fields}\r\n\r\n`)
+  const [socket] = await connected
+  if (!socket.destroyed) await once(socket, 'close')
+  expect(begun).toEqual(['/first'])
+})
+
 test.each([199, 600, Number.NaN])('an answer of status %d becomes 502, and the upstream is told why', async status => {
   const told: string[] = []
   const handler: Handler = (_request, response) => {
