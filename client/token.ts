@@ -188,19 +188,17 @@ export class TokenKeeper {
   /** Sets the single timer for the next event: renewal, the warning, or a retry. */
   #schedule(): void {
     clearTimeout(this.#timer)
-    const expiresMs = this.expiresMs
-    if (this.#closed || expiresMs === undefined) return
     const nowMs = this.#nowMs()
-    const waits: number[] = []
-    if (!this.#warned) waits.push(this.#warnMs() - nowMs)
+    const waits = this.#warned ? [] : [this.#warnMs() - nowMs]
     if (typeof this.#source === 'function') {
       const untilMs = this.#refused ? 0 : this.#renewMs() - nowMs
-      waits.push(untilMs > 0 ? untilMs : retryMs(expiresMs - nowMs))
+      // A refused token may be anything, and may name no expiry. What counts is when the one in force expires.
+      waits.push(untilMs > 0 ? untilMs : retryMs((this.inForceMs ?? Number.POSITIVE_INFINITY) - nowMs))
     }
-    if (waits.length === 0) return
-    const delayMs = Math.min(MAX_TIMER_MS, Math.max(0, Math.min(...waits)))
+    const waitMs = Math.min(...waits)
+    if (this.#closed || waitMs === Number.POSITIVE_INFINITY) return
     const due = this.#guard(() => this.#due())
-    this.#timer = setTimeout(due, delayMs)
+    this.#timer = setTimeout(due, Math.min(MAX_TIMER_MS, Math.max(0, waitMs)))
     this.#timer.unref()
   }
 

@@ -200,6 +200,19 @@ describe('TokenKeeper', () => {
     keeper.close()
   })
 
+  it('asks again while the token in force lasts if what it got instead was refused and names no expiry', async () => {
+    const [first, next] = [fresh(300), jwt(START_MS / 1000, 900)]
+    const given = [first, '{"error":"unavailable"}']
+    const { keeper, sent } = keep(async () => given.shift() ?? next)
+    await keeper.get()
+    await vi.advanceTimersByTimeAsync(201_000)
+    expect(sent).toEqual(['{"error":"unavailable"}'])
+    keeper.refused(sent[0]!)
+    await vi.advanceTimersByTimeAsync(60_000)
+    expect(sent.slice(1)).toEqual([next])
+    keeper.close()
+  })
+
   it('keeps the current token when an earlier one is refused', async () => {
     const source = vi.fn(async () => fresh(300))
     const { keeper } = keep(source)
