@@ -156,8 +156,8 @@ class MountedResponse implements ResponseSink, Failing {
   /** The upstream end takes no more of the request, and gives no credit for it. */
   #refused = false
   #failure: SallyportError | undefined
-  /** Why it ends with its connection: `cancelled`, since its caller left, unless we end it. */
-  #why: ErrorCode = 'cancelled'
+  /** Why we end its connection, if we do. */
+  #why: ErrorCode | undefined
 
   constructor(request: IncomingMessage, response: ServerResponse, { logger, limits }: MountOptions) {
     this.#logger = logger
@@ -204,7 +204,7 @@ class MountedResponse implements ResponseSink, Failing {
     this.#over = true
     this.#watch.stop()
     if (wasOver) this.#leaves(this.#waiting)
-    else this.#sink?.requestAbort(new SallyportError(this.#why))
+    else this.#sink?.requestAbort(new SallyportError(this.#why ?? endOf(this.#request.socket)))
   }
 
   responseInformational(status: number, headers: HeaderList): void {
@@ -401,6 +401,14 @@ class MountedResponse implements ResponseSink, Failing {
     this.#why = 'request-timeout'
     resetSocket(this.#request.socket)
   }
+}
+
+/** Why a connection that we did not end has ended: its caller left, unless Node says otherwise. */
+function endOf({ errored }: Socket): ErrorCode {
+  const { code = '' } = (errored ?? {}) as NodeJS.ErrnoException
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 'request-timeout'
+  // A caller that leaves in the middle of its body is an error of the parser, too.
+  return code.startsWith('HPE_') && code !== 'HPE_INVALID_EOF_STATE' ? 'bad-request' : 'cancelled'
 }
 
 function toRecord(headers: HeaderList): Record<string, string | string[]> {

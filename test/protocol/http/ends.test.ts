@@ -3,7 +3,7 @@
  * leaves is `cancelled`, and cuts nothing.
  */
 import { once } from 'node:events'
-import { createServer } from 'node:http'
+import { createServer, type ServerOptions } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
@@ -49,6 +49,8 @@ interface Setting {
   readonly maxConnections?: number
   /** Bytes of the answer. */
   readonly bytes?: number
+  /** Of an embedder's server. */
+  readonly server?: ServerOptions
 }
 
 interface Exchange {
@@ -112,9 +114,9 @@ async function startListener(begin: Begin, { limits, maxConnections, bytes = 10 
   return { records, listener, another, peer: await another() }
 }
 
-async function startAttached(begin: Begin, { limits, bytes = 10 }: Setting) {
+async function startAttached(begin: Begin, { limits, bytes = 10, server: options = {} }: Setting) {
   const { records, handler } = recorded(bytes)
-  const server = createServer()
+  const server = createServer(options)
   mount(server, { handler, serves: () => true, limits, logger: noLogger })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -229,11 +231,15 @@ describe('a listener', () => {
 })
 
 describe("an embedder's server", () => {
-  const body = ({ peer }: Pick<Exchange, 'peer'>) => peer.send('1\r\na\r\n')
+  const send = (text: string) => (exchange: Pick<Exchange, 'peer'>) => exchange.peer.send(text)
+  const half = ({ peer }: Pick<Exchange, 'peer'>) => peer.socket.end()
+  const hasty = { requestTimeout: 100, headersTimeout: 100, connectionsCheckingInterval: 20 }
   const close = ({ peer }: Pick<Exchange, 'peer'>) => peer.socket.destroy()
   test.each([
     ['the caller takes nothing', GET, pause, 'request-timeout', UNREAD],
-    ['our own code fails', POST, body, 'internal', {}],
+    ['our own code fails', POST, send('1\r\na\r\n'), 'internal', {}],
+    ["the request's body is malformed", POST, send('zz\r\n'), 'bad-request', {}],
+    ['the request takes Node too long', POST, () => {}, 'request-timeout', { server: hasty }],
     ['the caller takes nothing, of a WebSocket', WEBSOCKET, pause, 'request-timeout', UNREAD],
   ] as const)('cuts: %s', async (_what, begin, end, code, setting) => {
     const exchange = await startAttached(begin, setting)
@@ -244,6 +250,8 @@ describe("an embedder's server", () => {
   test.each([
     ['FIN', GET, close],
     ['RST', GET, reset],
+    ['FIN in the body', POST, half],
+    ['RST in the body', POST, reset],
     ['RST of a WebSocket', WEBSOCKET, reset],
   ] as const)('is left: %s', async (_what, begin, leave) => {
     const exchange = await startAttached(begin, {})
