@@ -330,7 +330,7 @@ const INBOX: readonly Metric[] = [
   onServer(
     'sallyport_inbox_evicted_total',
     counts('{webhook}'),
-    'Refused dead letters that were deleted early, because they took half of a quota.',
+    'Refused dead letters that were deleted early, because others needed their room.',
     'Does somebody fill the inbox with forgeries?',
     ({ snapshot }) => snapshot.inbox?.evicted,
   ),

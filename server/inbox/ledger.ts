@@ -14,10 +14,13 @@ export interface Account {
 
 /** From this share of a runtime's or a lane's quota on, unverified webhooks are rate-limited. */
 export const SCARCE = 1 / 2
-/** Refused dead letters may take less than this share of a runtime's quota. */
-const REFUSED_SHARE = 1 / 2
+/** Refused dead letters may take this share of a runtime's quota. They may take more as long as nobody else needs it. */
+const REFUSED_SHARE = 7 / 16
+/** Once this share of a quota is used, some of them are deleted. */
+const FULL = 15 / 16
 /** They are deleted by this share of the quota at a time, since all of them are listed each time. */
 const LOT = 1 / 16
+const NOTHING: Readonly<Account> = { messages: 0, bytes: 0 }
 
 export class Ledger {
   readonly #limits: LedgerLimits
@@ -75,10 +78,9 @@ export class Ledger {
 
   /** False if there is no room. Give the room back with {@link release}. */
   reserve(runtime: string, messages: number, bytes: number): boolean {
-    const [kept, coming] = [this.#accounts.get(runtime), this.#reserved.get(runtime)]
     const { messagesPerRuntime, bytesPerRuntime } = this.#limits
-    if ((kept?.messages ?? 0) + (coming?.messages ?? 0) + messages > messagesPerRuntime) return false
-    if (this.#bytesOf(runtime) + bytes > bytesPerRuntime) return false
+    const taken = this.#takenBy(runtime)
+    if (taken.messages + messages > messagesPerRuntime || taken.bytes + bytes > bytesPerRuntime) return false
     if (this.#bytes + this.#reservedBytes + bytes > this.#limits.bytes) return false
     change(this.#reserved, runtime, messages, bytes)
     this.#reservedBytes += bytes
@@ -97,15 +99,23 @@ export class Ledger {
     this.#reservedBytes -= bytes
   }
 
-  #bytesOf(runtime: string): number {
-    return (this.#accounts.get(runtime)?.bytes ?? 0) + (this.#reserved.get(runtime)?.bytes ?? 0)
+  /** What a runtime has used of its quota, reserved room included, without what is deleted once somebody needs it. */
+  #takenBy(runtime: string): Account {
+    const { messagesPerRuntime, bytesPerRuntime } = this.#limits
+    const kept = this.#accounts.get(runtime) ?? NOTHING
+    const coming = this.#reserved.get(runtime) ?? NOTHING
+    const refused = this.#refused.get(runtime) ?? NOTHING
+    return {
+      messages: kept.messages + coming.messages - Math.max(0, refused.messages - messagesPerRuntime * REFUSED_SHARE),
+      bytes: kept.bytes + coming.bytes - Math.max(0, refused.bytes - bytesPerRuntime * REFUSED_SHARE),
+    }
   }
 
   /** Whether a runtime has used so much of its quota that unverified webhooks are rate-limited. */
   isScarce(runtime: string): boolean {
-    const messages = this.#accounts.get(runtime)?.messages ?? 0
     const { messagesPerRuntime, bytesPerRuntime } = this.#limits
-    return messages >= messagesPerRuntime * SCARCE || this.#bytesOf(runtime) >= bytesPerRuntime * SCARCE
+    const { messages, bytes } = this.#takenBy(runtime)
+    return messages >= messagesPerRuntime * SCARCE || bytes >= bytesPerRuntime * SCARCE
   }
 
   /** Runtimes that have dead letters which were refused. */
@@ -115,11 +125,15 @@ export class Ledger {
 
   /** What the refused dead letters of a runtime must be reduced to. `undefined` as long as they may stay as they are. */
   roomForRefused(runtime: string): Readonly<Account> | undefined {
-    const { messagesPerRuntime, bytesPerRuntime } = this.#limits
-    const { messages, bytes } = this.#refused.get(runtime) ?? { messages: 0, bytes: 0 }
-    if (messages < messagesPerRuntime * REFUSED_SHARE && bytes < bytesPerRuntime * REFUSED_SHARE) return undefined
-    const share = REFUSED_SHARE - LOT
-    return { messages: messagesPerRuntime * share, bytes: bytesPerRuntime * share }
+    const { messagesPerRuntime, bytesPerRuntime, bytes } = this.#limits
+    const kept = this.#accounts.get(runtime) ?? NOTHING
+    const refused = this.#refused.get(runtime) ?? NOTHING
+    const isFull = this.#bytes >= bytes * FULL
+    const room = {
+      messages: roomOf(refused.messages, kept.messages, messagesPerRuntime, isFull),
+      bytes: roomOf(refused.bytes, kept.bytes, bytesPerRuntime, isFull),
+    }
+    return room.messages < refused.messages || room.bytes < refused.bytes ? room : undefined
   }
 
   get bytes(): number {
@@ -130,6 +144,13 @@ export class Ledger {
   get counts(): readonly Count[] {
     return this.#counts
   }
+}
+
+/** `refused` is a part of `kept`. `isFull`: other runtimes need room, too. */
+function roomOf(refused: number, kept: number, quota: number, isFull: boolean): number {
+  if (isFull) return quota * REFUSED_SHARE
+  if (kept < quota * FULL) return Number.POSITIVE_INFINITY
+  return Math.max(quota * REFUSED_SHARE, quota * (FULL - LOT) - (kept - refused))
 }
 
 function change(accounts: Map<string, Account>, runtime: string, messages: number, bytes: number): void {

@@ -1,7 +1,7 @@
 /**
- * Dead letters that their receiver refused, or a router in front of it. Strangers can make any number of them with forgeries. So they
- * may take half of the quota of their runtime. Beyond that, the network that has most of it loses its oldest ones, so that a stranger
- * cannot keep more of them than another sender.
+ * Dead letters that their receiver refused, or a router in front of it. Strangers can make any number of them with forgeries. So they keep
+ * no other webhook out: once a quota is nearly used up, some are deleted. The network that has most of them loses its oldest ones, so that a
+ * stranger cannot keep more of them than another sender.
  */
 import { networkOf } from '../../protocol/base/address.ts'
 import { detached } from '../../protocol/base/guard.ts'

@@ -76,30 +76,50 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
   }
   const left = async () => (await store.list({ limit: 9999 })).map(({ id }) => id).toReversed()
 
-  it('the oldest go, so that half of the quota is left to others', async () => {
+  it('all stay as long as there is room, and take none of it from others', async () => {
     await open()
-    await die(names('m', 20), from(STRANGER))
+    await die(names('m', 29), from(STRANGER))
+    const { ledger } = await trim({ messagesPerRuntime: 32 })
+    expect(await left()).toHaveLength(29)
+    expect(ledger.isScarce('demo')).toBe(false)
+    expect(ledger.reserve('demo', 32 - 14, 1)).toBe(true)
+    expect(ledger.reserve('demo', 1, 1)).toBe(false)
+  })
+
+  it('the oldest go once the quota is nearly used up', async () => {
+    await open()
+    await die(names('m', 30), from(STRANGER))
     const { ledger, letters } = await trim({ messagesPerRuntime: 32 })
-    expect(await left()).toEqual(names('m', 20).slice(6))
-    expect(letters.deleted).toBe(6)
-    expect(ledger.messages.dead).toBe(14)
+    expect(await left()).toEqual(names('m', 30).slice(2))
+    expect(letters.deleted).toBe(2)
+    expect(ledger.messages.dead).toBe(28)
     ledger.load(await store.counts())
     expect(ledger.roomForRefused('demo')).toBeUndefined()
   })
 
-  it('those that wait or have expired stay, and push out nothing', async () => {
+  it('others need the room: those that wait or have expired stay, and so do seven sixteenths of a quota', async () => {
     await open()
-    await die(names('refused', 14), from(STRANGER))
+    await die(names('refused', 20), from(STRANGER))
     await die(names('expired', 20), from(STRANGER), 'expired')
     for (const id of names('waits', 20)) await append(store, message(id, from(STRANGER)))
     await trim({ messagesPerRuntime: 32 })
-    expect(await left()).toHaveLength(54)
+    expect(await left()).toEqual([...names('refused', 20).slice(6), ...names('expired', 20), ...names('waits', 20)])
+  })
+
+  it('other runtimes need the room', async () => {
+    await open()
+    await die(names('m', 20), { ...from(STRANGER), bytes: 1000 })
+    await append(store, message('other', { runtime: 'other', bytes: 80_000 }))
+    await trim({ messagesPerRuntime: 32, bytes: 107_000 })
+    expect(await left()).toHaveLength(21)
+    await trim({ messagesPerRuntime: 32, bytes: 106_000 })
+    expect(await left()).toEqual([...names('m', 20).slice(6), 'other'])
   })
 
   it('their bytes count as well, and those of other runtimes do not', async () => {
     await open()
-    await die(['old', 'new'], { ...from(STRANGER), bytes: 400_000 })
-    await die(['other'], { ...from(STRANGER), bytes: 400_000, runtime: 'other' })
+    await die(['old', 'new'], { ...from(STRANGER), bytes: 480_000 })
+    await die(['other'], { ...from(STRANGER), bytes: 480_000, runtime: 'other' })
     await trim({ bytesPerRuntime: 1_000_000 })
     expect(await left()).toEqual(['new', 'other'])
   })
@@ -113,18 +133,19 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
         store.apply({ op: 'update', id, set: { state: 'dead', reason: 'refused: 401' }, at: NOW }),
       ),
     )
+    for (const id of names('waits', 20)) await append(store, message(id, from(STRANGER)))
     await trim({ messagesPerRuntime: 32 })
     const kept = await left()
     expect(kept.slice(0, 5)).toEqual(names('sender', 5))
-    expect(kept).toHaveLength(14)
+    expect(kept).toHaveLength(14 + 20)
   })
 
   it('thousands are deleted in pages, even if somebody changed their callers', async () => {
     await open()
     await die(names('m', 2050), { caller: 'no JSON' })
     const { letters } = await trim({ messagesPerRuntime: 1600 })
-    expect(letters.deleted).toBe(2050 - 700)
-    expect(await left()).toEqual(names('m', 2050).slice(-700))
+    expect(letters.deleted).toBe(2050 - 1400)
+    expect(await left()).toEqual(names('m', 2050).slice(-1400))
   })
 
   /** Trims, and does this once the first page is listed. */
@@ -144,18 +165,19 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
 
   it('one that is replayed at that moment stays', async () => {
     await open()
-    await die(names('m', 20), from(STRANGER))
+    await die(names('m', 30), from(STRANGER))
     const set = { state: 'waiting', reason: 'replayed' } as const
     const deleted = await trimDuring({ messagesPerRuntime: 32 }, { op: 'update', id: 'm0', set, at: NOW })
-    expect(deleted).toBe(5)
-    expect(await left()).toEqual(['m0', ...names('m', 20).slice(6)])
+    expect(deleted).toBe(1)
+    expect(await left()).toEqual(['m0', ...names('m', 30).slice(2)])
   })
 
   it('none is counted twice if another server deletes the last one of a page', async () => {
     await open()
     await die(names('m', 1500), from(STRANGER))
-    await trimDuring({ messagesPerRuntime: 2000 }, { op: 'drop', id: 'm500' })
-    expect(await left()).toEqual(names('m', 1500).slice(-875))
+    await trimDuring({ messagesPerRuntime: 1600 }, { op: 'drop', id: 'm500' })
+    const kept = names('m', 1500).slice(-1400)
+    expect(await left()).toEqual(kept.filter(id => id !== 'm500'))
   })
 
   it('a stranger who sends any number of forgeries keeps out nobody, and what was refused can be replayed', async () => {
@@ -187,9 +209,9 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     for (const body of names('signed', 5)) await post(body, SENDER)
     for (let i = 0; i < 6; i++) {
       for (const body of names('forged', 8)) await post(body, STRANGER)
-      await until(() => inbox().messages.waiting === 0 && inbox().messages.dead < 16)
+      await until(() => inbox().messages.waiting === 0 && inbox().messages.dead < 30)
     }
-    expect(inbox().evicted).toBeGreaterThan(5 + 6 * 8 - 16)
+    expect(inbox().evicted).toBeGreaterThan(5 + 6 * 8 - 30)
     expect(inbox().dead.refused).toBe(5 + 6 * 8)
     await leave(ground.server, client)
     for (const body of names('later', 16)) await post(body, SENDER)
