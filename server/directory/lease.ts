@@ -20,8 +20,7 @@ export class Lease {
   /** When the last successful renewal was sent, and until when it is valid. */
   #contactMs = Number.NEGATIVE_INFINITY
   #contactUntilMs = Number.NEGATIVE_INFINITY
-  /** When the store began to remember. A young store may not know all sessions yet. */
-  #bornMs = Number.POSITIVE_INFINITY
+  #young = true
   readonly #absence: Absence
   #replicas: readonly ReplicaLease[] = []
 
@@ -38,9 +37,12 @@ export class Lease {
     return now < this.#presumedUntilMs() ? 'presumed' : 'lost'
   }
 
-  /** The store is new, or lost its data, less than a lease ago. Replicas may not have written their live sessions back yet. */
+  /**
+   * The store is new, or lost its data, less than a lease ago, by its last answer. Replicas may not have written their live sessions
+   * back yet.
+   */
   get young(): boolean {
-    return this.#now() - this.#bornMs < this.#leaseMs
+    return this.#young
   }
 
   /** If changes are missed from now on, what is known stays valid until then. */
@@ -68,15 +70,14 @@ export class Lease {
    * `isWhole`: everything that is known was learned on this connection. Until then, others must tell what changed before it.
    */
   renewed({ ageMs, replicas }: Renewal, sentMs: number, isWhole: boolean): boolean {
-    const isYoung = ageMs < this.#leaseMs
-    if (!isYoung) {
+    this.#young = ageMs < this.#leaseMs
+    if (!this.#young) {
       this.#contactMs = sentMs
       this.#contactUntilMs = sentMs + this.#leaseMs
     }
-    this.#bornMs = this.#now() - ageMs
     this.#replicas = replicas
-    this.#witnesses.confirmed(isYoung || !isWhole ? undefined : sentMs, replicas)
-    return !isYoung
+    this.#witnesses.confirmed(this.#young || !isWhole ? undefined : sentMs, replicas)
+    return !this.#young
   }
 
   /**

@@ -4,7 +4,8 @@
  * Redis.
  */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import type { RuntimeState } from '../../../server/directory/directory.ts'
+import type { Logger } from '../../../protocol/base/log.ts'
+import type { DirectoryState, RuntimeState } from '../../../server/directory/directory.ts'
 import type { Script } from '../../../server/directory/scripts.ts'
 import { NoWitnesses, type WitnessListener } from '../../../server/directory/witnesses.ts'
 import { needs } from '../../support/needs.ts'
@@ -332,6 +333,44 @@ describe.each([['in memory', inMemory], ...(needs('redis') ? [['in Redis', inRed
       await until(() => c.state === undefined)
       c.path.flaps = false
       await until(() => c.active === 'one 1' && !isWatched)
+      c.path.cut()
+      await done(c.directory.close())
+    })
+
+    test('that is new or forgot everything is never said to be unreachable', async () => {
+      const lines: string[] = []
+      const note = (level: string) => (_fields: object, text: string) => void lines.push(`${level} ${text}`)
+      const logger: Logger = { debug: note('debug'), info: note('info'), warn: note('warn'), error: note('error') }
+      const witnesses = new NoWitnesses('c')
+      let listener: WitnessListener | undefined
+      let vouch = false
+      await ground.forget()
+      const c = new Replica(ground, 'c', {
+        logger,
+        witnesses: Object.assign(witnesses, {
+          listen: (one: WitnessListener) => {
+            listener = one
+          },
+          vouchedUntilMs: () => (vouch ? performance.now() + ground.leaseMs : Number.NEGATIVE_INFINITY),
+        }),
+      })
+      /** The other replicas come and go all the time. */
+      const isIn = (state: DirectoryState) => () => {
+        listener!.changed()
+        return c.directory.state === state
+      }
+      await done(c.directory.open())
+      await until(isIn('connected'))
+      vouch = true
+      await ground.forget()
+      await until(isIn('presumed'))
+      await until(isIn('connected'))
+      expect(lines).toEqual([
+        'info the directory is new, was emptied or lost writes; nothing is routed until it is as old as a lease',
+        'info the directory is reachable',
+        'warn the directory was emptied or lost writes; what was last known stays in force, and no new instance becomes active until it is as old as a lease',
+        'info the directory is reachable',
+      ])
       c.path.cut()
       await done(c.directory.close())
     })
