@@ -77,7 +77,7 @@ async function keep(redis: Redis): Promise<() => Promise<void>> {
   }
 }
 
-type ReplicaOptions = Pick<SharedDirectoryOptions, 'logger' | 'record' | 'witnesses'>
+type ReplicaOptions = Partial<Pick<SharedDirectoryOptions, 'logger' | 'record' | 'witnesses'>>
 
 /**
  * A directory on a path that fails, with a stand-in for its registry that remembers what it was told, and what is live.
