@@ -1,7 +1,7 @@
 /** A target that is a function from a web Request to a Response. Both bodies stream, with back-pressure. */
 import { messageOf, SallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
-import { detached } from '../../protocol/base/guard.ts'
+import { detached, logDefect } from '../../protocol/base/guard.ts'
 import { type Logger, noLogger } from '../../protocol/base/log.ts'
 import {
   BODY_UNKNOWN,
@@ -22,7 +22,10 @@ import {
 } from '../../protocol/http/headers.ts'
 import { answerProblem } from '../../protocol/http/problem.ts'
 
-/** A target in the same process: a function from a web `Request` to a `Response`. */
+/**
+ * A target in the same process: a function from a web `Request` to a `Response`. If it fails, the caller gets 502 `upstream-broken`,
+ * and `logger` the reason.
+ */
 export type FetchHandler = (request: Request) => Response | Promise<Response>
 
 /** Reading of the response body pauses while this many of its bytes wait to be consumed. */
@@ -39,7 +42,7 @@ if (major > 7 || (major === 7 && minor >= 11)) FETCH_DECODES.add('zstd')
 /** An upgrade reaches the function as a plain GET, so its answer declines the upgrade. */
 export function functionTarget(fetch: FetchHandler, logger: Logger = noLogger): Handler {
   return (request, response) => {
-    const exchange = new FunctionExchange(request, response)
+    const exchange = new FunctionExchange(request, response, logger)
     if (FORBIDDEN.has(request.method.toUpperCase())) {
       answerProblem(response, request, new SallyportError('method-not-allowed'))
       exchange.discard()
@@ -53,6 +56,7 @@ export function functionTarget(fetch: FetchHandler, logger: Logger = noLogger): 
 class FunctionExchange implements RequestSink {
   readonly #request: HttpRequest
   readonly #response: ResponseSink
+  readonly #logger: Logger
   readonly #gone = new AbortController()
   readonly #chunks = new GatheredChunks()
   #onArrival: (() => void) | undefined
@@ -66,9 +70,10 @@ class FunctionExchange implements RequestSink {
   /** Kept until the end: the function may hold on to nothing but its signal, which would fall silent if the Request were collected. */
   #requestGiven: Request | undefined
 
-  constructor(request: HttpRequest, response: ResponseSink) {
+  constructor(request: HttpRequest, response: ResponseSink, logger: Logger) {
     this.#request = request
     this.#response = response
+    this.#logger = logger
   }
 
   // Called from the caller's side.
@@ -109,8 +114,10 @@ class FunctionExchange implements RequestSink {
       if (!(answer instanceof Response)) throw new TypeError('the target function returned no Response')
       await this.#send(answer)
     } catch (cause) {
-      if (!this.#gone.signal.aborted)
+      if (!this.#gone.signal.aborted) {
+        logDefect(this.#logger, 'a target function failed', cause)
         this.#response.responseAbort(new SallyportError('upstream-broken', messageOf(cause), { cause }))
+      }
       this.#giveUpAnswer(cause)
     } finally {
       this.#finish()

@@ -10,6 +10,7 @@ import { createTunnel, type FetchHandler, type Tunnel } from '../../../client/in
 import { functionTarget } from '../../../client/targets/function.ts'
 import { collectGarbage as collectAllGarbage } from '../../../load-tests/lib/garbage.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
 import { BODY_UNKNOWN, type HttpRequest, type ResponseSink } from '../../../protocol/exchange.ts'
 import { DEAF, EXCHANGE, ends } from '../../support/ends.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
@@ -187,7 +188,9 @@ describe('a target function', () => {
       () => new Response('hello', { headers: { 'content-length': '9' } }),
       'the body of the Response is shorter than its content-length',
     ],
-  ])('that answers with %s is refused with the reason', async (_made, answer, problem) => {
+  ])('that answers with %s is refused with the reason, which is logged', async (_made, answer, problem) => {
+    const lines: unknown[] = []
+    const logger = { ...noLogger, error: (fields: object, text: string) => void lines.push([fields, text]) }
     const error = await new Promise<SallyportError>((abort, reject) => {
       const end = () => reject(new Error('it ended'))
       const response = {
@@ -195,9 +198,10 @@ describe('a target function', () => {
         responseEnd: end,
         responseAbort: abort,
       }
-      functionTarget(answer as FetchHandler)(REQUEST, response)
+      functionTarget(answer as FetchHandler, logger)(REQUEST, response)
     })
     expect([error.reason, error.message]).toEqual(['upstream-broken', problem])
+    expect(lines).toEqual([[{ err: expect.objectContaining({ message: problem }) }, 'a target function failed']])
   })
 
   it('streams: each chunk goes out as it is produced', async () => {
