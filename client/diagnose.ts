@@ -41,7 +41,7 @@ const STEPS = {
   ],
   upgrade: [
     'a WebSocket of this protocol',
-    'Dial the control endpoint. A proxy or load balancer on the path must pass Upgrade and Connection.',
+    'Dial the control endpoint: the public name of a runtime that is offline answers late. If the server has TLS, dial wss://. A proxy or load balancer on the path must pass Upgrade and Connection.',
   ],
   authentication: ['the server accepts the token', 'Its log says why it did not, under the request id.'],
   clock: ['within 30 s of the clock of the server', 'Set the clock of this machine (NTP).'],

@@ -401,6 +401,23 @@ describe('check client', () => {
     expect(found.of('upgrade')[0]!.found).toContain('is for callers, not for clients')
   })
 
+  test('the public name of a runtime that is offline, which answers only after the hold', async () => {
+    const edge = createHttps(certificate).on('upgrade', () => {})
+    const found = await client(`wss://127.0.0.1:${await serve(edge)}`)
+    expectFailed(found, 'upgrade')
+    expect(found.of('upgrade')[0]).toMatchObject({
+      found: expect.stringMatching(/^no answer from .* within 5/) as unknown,
+      hint: expect.stringContaining(
+        'Dial the control endpoint: the public name of a runtime that is offline',
+      ) as unknown,
+    })
+  })
+
+  test('a control endpoint with TLS, dialled without', async () => {
+    const { of } = await client(`ws://127.0.0.1:${port}`)
+    expect(of('upgrade')[0]!.hint).toContain('If the server has TLS, dial wss://.')
+  })
+
   test('a proxy that refuses', async () => {
     const proxy = createHttp().on('connect', (_, socket) => socket.end('HTTP/1.1 403 Forbidden\r\n\r\n'))
     const address = `127.0.0.1:${await serve(proxy)}`
