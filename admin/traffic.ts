@@ -30,8 +30,6 @@ export type FailedExchange = Pick<
 const STEP_MS = 5000
 const STEPS = 180
 const MAX_FAILED = 50
-/** Of one code, among so many that some must go. Strangers can cause any number of some, for every runtime that they know. */
-const MAX_ALIKE = 10
 /** Longest text of a field that callers choose. */
 const MAX_TEXT = 256
 const CLASSES = 6
@@ -104,10 +102,10 @@ export class Traffic {
       ...{ method: method!, host: host!, path: path! },
     })
     if (this.#failed.length <= MAX_FAILED) return
-    const alike = this.#failed.filter(one => one.code === code)
-    const own = alike.filter(one => one.runtime === runtime)
-    const group = alike.length <= MAX_ALIKE ? this.#failed : own.length > 1 ? own : alike
-    this.#failed.splice(this.#failed.lastIndexOf(group.at(-1)!), 1)
+    // Strangers can cause any number of some codes, for every runtime that they know.
+    const alike = largest(this.#failed, one => one.code)
+    const oldest = largest(alike, one => one.runtime).at(-1)!
+    this.#failed.splice(this.#failed.lastIndexOf(oldest), 1)
   }
 
   /** Counts the bytes that have passed since the last call. Called every second or so. */
@@ -148,6 +146,12 @@ export class Traffic {
 function bucketOf(durationMs: number): number {
   const bucket = Math.ceil(Math.log(durationMs / SHORTEST_MS) / RATIO)
   return Math.min(Math.max(bucket, 0), BUCKETS - 1)
+}
+
+/** The largest group of those with the same key. Of several, the one that has been there longest. */
+function largest<T>(newestFirst: readonly T[], key: (one: T) => unknown): readonly T[] {
+  const groups = [...Map.groupBy(newestFirst, key).values()]
+  return groups.reduce((most, group) => (group.length >= most.length ? group : most))
 }
 
 const EMPTY = new Step()

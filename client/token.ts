@@ -59,9 +59,9 @@ export class TokenKeeper {
     return expiryOf(this.#token)
   }
 
-  /** The same, of the token in force: the one that was accepted last, if the latest is refused. */
+  /** The same, of the token in force: the one that a server accepted last, or else the latest. */
   get inForceMs(): number | undefined {
-    return expiryOf((this.#refused ? this.#accepted : undefined) ?? this.#token)
+    return expiryOf(this.#accepted ?? this.#token)
   }
 
   /** The latest token; `undefined` before the first. A secret. */

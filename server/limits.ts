@@ -297,7 +297,7 @@ export const INBOX = {
     least: '1s',
     most: '365d',
     about:
-      'How long dead letters are kept. They count against the quota of their runtime. Refused ones are deleted earlier if they take half of it.',
+      'How long dead letters are kept. They count against the quota of their runtime. Refused ones may be deleted earlier, once that is nearly used up.',
   },
   deliveredMs: {
     kind: 'duration',

@@ -16,8 +16,8 @@ import {
 /** How `server.fetch` and `server.dispatcher` call into a runtime. */
 export interface CallOptions {
   /**
-   * The caller's address, as the runtime sees it and `allow.callers` checks it. If strangers choose the runtime, give theirs: each may ask
-   * for only so many runtimes that nobody serves. Default `127.0.0.1`, without that limit.
+   * The caller's address, as the runtime sees it and `allow.callers` checks it. If strangers choose the runtime, pass their
+   * address: each address may ask for a limited number of runtimes that nobody serves. Default `127.0.0.1`, without that limit.
    */
   readonly caller?: string | undefined
 }

@@ -18,7 +18,7 @@ export const SCARCE = 1 / 2
 const REFUSED_SHARE = 7 / 16
 /** Once this share of a quota is used, some of them are deleted. */
 const FULL = 15 / 16
-/** They are deleted by this share of the quota at a time, since all of them are listed each time. */
+/** They are deleted by at least this share of the quota at a time, since all of them are listed each time. */
 const LOT = 1 / 16
 const NOTHING: Readonly<Account> = { messages: 0, bytes: 0 }
 
@@ -133,7 +133,10 @@ export class Ledger {
       messages: roomOf(refused.messages, kept.messages, messagesPerRuntime, isFull),
       bytes: roomOf(refused.bytes, kept.bytes, bytesPerRuntime, isFull),
     }
-    return room.messages < refused.messages || room.bytes < refused.bytes ? room : undefined
+    const isWorthIt =
+      refused.messages - room.messages >= messagesPerRuntime * LOT ||
+      refused.bytes - room.bytes >= bytesPerRuntime * LOT
+    return isWorthIt ? room : undefined
   }
 
   get bytes(): number {

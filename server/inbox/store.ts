@@ -46,6 +46,10 @@ export type MessageState = 'waiting' | 'dead' | 'delivered'
 /** How the reason of a dead letter begins that its receiver refused, or a router in front of it. */
 export const REFUSED = 'refused: '
 
+export function isRefused({ state, reason }: Pick<Message, 'state' | 'reason'>): boolean {
+  return state === 'dead' && reason.startsWith(REFUSED)
+}
+
 /** A message to append. */
 export interface NewMessage extends Omit<Message, 'state' | 'changed'> {
   /** Digest of the sender's id, the target and the body. Empty if the sender gave no id. */

@@ -101,6 +101,14 @@ describe('traffic of the last 15 minutes', () => {
     },
   )
 
+  test('nor do those with many codes', () => {
+    const { traffic } = clocked()
+    const codes = ['unknown-host', 'bad-request', 'uri-too-long', 'head-too-large', 'not-authenticated'] as const
+    traffic.note(exchange({ requestId: 'ours', status: 502, code: 'upstream-refused' }))
+    for (let i = 0; i < 150; i++) traffic.note(exchange({ status: 0, code: codes[i % codes.length] }))
+    expect(traffic.failed.at(-1)?.requestId).toBe('ours')
+  })
+
   test('a runtime that fails all the time pushes off no failure of another', () => {
     const { traffic } = clocked()
     traffic.note(exchange({ requestId: 'ours', status: 502, code: 'upstream-refused' }))

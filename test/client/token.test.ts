@@ -193,7 +193,7 @@ describe('TokenKeeper', () => {
       expect(keeper.inForceMs).toBe(START_MS + 100_000)
     }
     keeper.set(good)
-    expect(keeper.inForceMs).toBe(START_MS + 7_000_000)
+    expect(keeper.inForceMs).toBe(START_MS + 100_000)
     keeper.accepted(good)
     keeper.refused(good)
     expect(keeper.inForceMs).toBe(START_MS + 7_000_000)

@@ -6,7 +6,9 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
+import type { Lanes } from '../../../server/inbox/lanes.ts'
 import { Ledger } from '../../../server/inbox/ledger.ts'
+import { StoredWebhooks } from '../../../server/inbox/operations.ts'
 import { openPostgres } from '../../../server/inbox/postgres.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
 import { RefusedLetters } from '../../../server/inbox/refused-letters.ts'
@@ -178,6 +180,18 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     await trimDuring({ messagesPerRuntime: 1600 }, { op: 'drop', id: 'm500' })
     const kept = names('m', 1500).slice(-1400)
     expect(await left()).toEqual(kept.filter(id => id !== 'm500'))
+  })
+
+  it('they are no longer counted once an operator has replayed or dropped them', async () => {
+    await open()
+    await die(names('m', 28), from(STRANGER))
+    const { ledger } = await trim({ messagesPerRuntime: 32 })
+    const lanes = new Proxy({} as Lanes, { get: () => () => {} })
+    const operations = new StoredWebhooks({ store, mac: undefined, ledger, lanes, logger: noLogger, now: Date.now })
+    await operations.replay({ limit: 14 })
+    await operations.drop({ state: 'dead', limit: 14 })
+    expect(ledger.reserve('demo', 32 - 14 + 1, 1)).toBe(false)
+    expect(ledger.reserve('demo', 32 - 14, 1)).toBe(true)
   })
 
   it('a stranger who sends any number of forgeries keeps out nobody, and what was refused can be replayed', async () => {
