@@ -62,7 +62,7 @@ export interface InboxStats {
   readonly accepted: Readonly<Record<CaptureReason | 'duplicate', number>>
   readonly attempts: Readonly<Record<OutcomeKind, number>>
   readonly dead: Readonly<Record<string, number>>
-  /** Dead letters that were deleted early, because they were refused and took too much room. */
+  /** Dead letters that were deleted early, because they were refused and others needed the room. */
   readonly evicted: number
   /** Runtimes whose stored rules are ignored, because they have no valid MAC. */
   readonly unprovenRules: number

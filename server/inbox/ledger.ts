@@ -130,13 +130,12 @@ export class Ledger {
     const refused = this.#refused.get(runtime) ?? NOTHING
     const isFull = this.#bytes >= bytes * FULL
     const room = {
-      messages: roomOf(refused.messages, kept.messages, messagesPerRuntime, isFull),
-      bytes: roomOf(refused.bytes, kept.bytes, bytesPerRuntime, isFull),
+      messages: roomOf(refused.messages, kept.messages, messagesPerRuntime),
+      bytes: isFull
+        ? roomOf(refused.bytes, Number.POSITIVE_INFINITY, Math.min(bytesPerRuntime, bytes / this.#refused.size))
+        : roomOf(refused.bytes, kept.bytes, bytesPerRuntime),
     }
-    const isWorthIt =
-      refused.messages - room.messages >= messagesPerRuntime * LOT ||
-      refused.bytes - room.bytes >= bytesPerRuntime * LOT
-    return isWorthIt ? room : undefined
+    return room.messages < refused.messages || room.bytes < refused.bytes ? room : undefined
   }
 
   get bytes(): number {
@@ -149,11 +148,10 @@ export class Ledger {
   }
 }
 
-/** `refused` is a part of `kept`. `isFull`: other runtimes need room, too. */
-function roomOf(refused: number, kept: number, quota: number, isFull: boolean): number {
-  if (isFull) return quota * REFUSED_SHARE
-  if (kept < quota * FULL) return Number.POSITIVE_INFINITY
-  return Math.max(quota * REFUSED_SHARE, quota * (FULL - LOT) - (kept - refused))
+/** `refused` is a part of `kept`. Infinite if less than a lot would have to go. */
+function roomOf(refused: number, kept: number, quota: number): number {
+  const room = Math.max(quota * REFUSED_SHARE, quota * (FULL - LOT) - (kept - refused))
+  return refused - room < quota * LOT ? Number.POSITIVE_INFINITY : room
 }
 
 function change(accounts: Map<string, Account>, runtime: string, messages: number, bytes: number): void {

@@ -100,7 +100,7 @@ export class RefusedLetters {
     })
     this.deleted += messages
     if (messages > 0)
-      logger.warn({ runtime, messages }, 'refused dead letters were deleted, since they took too much room')
+      logger.warn({ runtime, messages }, 'refused dead letters were deleted, since others need the room')
   }
 }
 

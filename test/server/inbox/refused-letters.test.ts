@@ -108,14 +108,24 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await left()).toEqual([...names('refused', 20).slice(6), ...names('expired', 20), ...names('waits', 20)])
   })
 
-  it('other runtimes need the room', async () => {
+  it('other runtimes need the room: each keeps seven sixteenths of an equal share of the limit for all', async () => {
     await open()
-    await die(names('m', 20), { ...from(STRANGER), bytes: 1000 })
-    await append(store, message('other', { runtime: 'other', bytes: 80_000 }))
-    await trim({ messagesPerRuntime: 32, bytes: 107_000 })
-    expect(await left()).toHaveLength(21)
-    await trim({ messagesPerRuntime: 32, bytes: 106_000 })
-    expect(await left()).toEqual([...names('m', 20).slice(6), 'other'])
+    await die(names('m', 20), { ...from(STRANGER), bytes: 4000 })
+    await die(names('n', 5), { ...from(STRANGER), bytes: 1000, runtime: 'n' })
+    await append(store, message('other', { runtime: 'other', bytes: 15_000 }))
+    await trim({ bytes: 107_000 })
+    expect(await left()).toHaveLength(26)
+    await trim({ bytes: 106_000 })
+    expect(await left()).toEqual([...names('m', 20).slice(-5), ...names('n', 5), 'other'])
+  })
+
+  it('as long as others leave it no more than its share, a lot is collected before any are deleted', async () => {
+    await open()
+    for (const id of names('waits', 20)) await append(store, message(id, from(SENDER)))
+    await die(names('m', 15), from(STRANGER))
+    expect((await trim({ messagesPerRuntime: 32 })).letters.deleted).toBe(0)
+    await die(['more'], from(STRANGER))
+    expect((await trim({ messagesPerRuntime: 32 })).letters.deleted).toBe(2)
   })
 
   it('their bytes count as well, and those of other runtimes do not', async () => {
