@@ -41,6 +41,8 @@ export class TokenKeeper {
   #refused = false
   /** The token that a server accepted last. */
   #accepted: string | undefined
+  /** Since then, one was refused. */
+  #disputed = false
   #fetching: Promise<string> | undefined
   #timer: NodeJS.Timeout | undefined
   #warned = false
@@ -59,9 +61,9 @@ export class TokenKeeper {
     return expiryOf(this.#token)
   }
 
-  /** The same, of the token in force: the one that a server accepted last, or else the latest. */
+  /** The same, of the token in force: the one that was accepted last, if the latest is refused. */
   get inForceMs(): number | undefined {
-    return expiryOf(this.#accepted ?? this.#token)
+    return expiryOf((this.#disputed ? this.#accepted : undefined) ?? this.#token)
   }
 
   /** The latest token; `undefined` before the first. A secret. */
@@ -102,12 +104,14 @@ export class TokenKeeper {
   /** A server accepted this token. */
   accepted(token: string): void {
     this.#accepted = token
+    this.#disputed = false
   }
 
   /** A server did not accept this token. Ignored unless it is the current one. */
   refused(token: string): void {
     if (token !== this.#token) return
     this.#refused = true
+    this.#disputed = true
     this.#schedule()
   }
 

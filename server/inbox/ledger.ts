@@ -28,6 +28,8 @@ export class Ledger {
   readonly #accounts = new Map<string, Account>()
   /** The part of them that are dead letters which were refused. */
   readonly #refused = new Map<string, Account>()
+  /** The result of {@link #fairQuota}, until they change. */
+  #quota: number | undefined
   /** Room reserved for webhooks that are being stored. */
   readonly #reserved = new Map<string, Account>()
   #reservedBytes = 0
@@ -45,6 +47,7 @@ export class Ledger {
     this.#counts = counts
     this.#accounts.clear()
     this.#refused.clear()
+    this.#quota = undefined
     this.#bytes = 0
     for (const state of ['waiting', 'dead', 'delivered'] as const) this.messages[state] = 0
     for (const { runtime, state, messages, bytes, refused, refusedBytes } of counts) {
@@ -62,6 +65,7 @@ export class Ledger {
 
   /** The same for dead letters that were refused. They are in both. */
   addRefused(runtime: string, messages: number, bytes: number): void {
+    this.#quota = undefined
     change(this.#refused, runtime, messages, bytes)
   }
 
@@ -118,9 +122,9 @@ export class Ledger {
     return messages >= messagesPerRuntime * SCARCE || bytes >= bytesPerRuntime * SCARCE
   }
 
-  /** Runtimes that have dead letters which were refused. */
+  /** Runtimes that have dead letters which were refused, first those that have most. */
   get withRefused(): readonly string[] {
-    return [...this.#refused.keys()]
+    return [...this.#refused].toSorted(([, a], [, b]) => b.bytes - a.bytes).map(([runtime]) => runtime)
   }
 
   /** What the refused dead letters of a runtime must be reduced to. `undefined` as long as they may stay as they are. */
@@ -132,10 +136,24 @@ export class Ledger {
     const room = {
       messages: roomOf(refused.messages, kept.messages, messagesPerRuntime),
       bytes: isFull
-        ? roomOf(refused.bytes, Number.POSITIVE_INFINITY, Math.min(bytesPerRuntime, bytes / this.#refused.size))
+        ? roomOf(refused.bytes, Number.POSITIVE_INFINITY, Math.min(bytesPerRuntime, this.#fairQuota()))
         : roomOf(refused.bytes, kept.bytes, bytesPerRuntime),
     }
     return room.messages < refused.messages || room.bytes < refused.bytes ? room : undefined
+  }
+
+  /** With this quota in bytes for each runtime, their refused dead letters would keep to the limit for all. Small ones leave room to large ones. */
+  #fairQuota(): number {
+    if (this.#quota !== undefined) return this.#quota
+    const all = [...this.#refused.values()].map(({ bytes }) => bytes / REFUSED_SHARE).toSorted((a, b) => a - b)
+    let left = this.#limits.bytes
+    const at = all.findIndex((quota, i) => {
+      const isOver = quota > left / (all.length - i)
+      if (!isOver) left -= quota
+      return isOver
+    })
+    this.#quota = at < 0 ? Number.POSITIVE_INFINITY : left / (all.length - at)
+    return this.#quota
   }
 
   get bytes(): number {

@@ -187,6 +187,9 @@ describe('TokenKeeper', () => {
     ]
     const { keeper } = keep(old)
     keeper.accepted(await keeper.get())
+    // No server may be reachable.
+    keeper.set(good)
+    expect(keeper.inForceMs).toBe(START_MS + 7_000_000)
     for (const refused of [bad, worse]) {
       keeper.set(refused)
       keeper.refused(refused)
@@ -195,6 +198,7 @@ describe('TokenKeeper', () => {
     keeper.set(good)
     expect(keeper.inForceMs).toBe(START_MS + 100_000)
     keeper.accepted(good)
+    expect(keeper.inForceMs).toBe(START_MS + 7_000_000)
     keeper.refused(good)
     expect(keeper.inForceMs).toBe(START_MS + 7_000_000)
     keeper.close()

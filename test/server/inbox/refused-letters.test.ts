@@ -108,15 +108,22 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     expect(await left()).toEqual([...names('refused', 20).slice(6), ...names('expired', 20), ...names('waits', 20)])
   })
 
-  it('other runtimes need the room: each keeps seven sixteenths of an equal share of the limit for all', async () => {
+  it('other runtimes need the room: all together keep seven sixteenths of the limit for all, and only the largest lose some', async () => {
     await open()
-    await die(names('m', 20), { ...from(STRANGER), bytes: 4000 })
-    await die(names('n', 5), { ...from(STRANGER), bytes: 1000, runtime: 'n' })
-    await append(store, message('other', { runtime: 'other', bytes: 15_000 }))
+    for (const runtime of ['a', 'c']) await die([`small ${runtime}`], { ...from(STRANGER), bytes: 1000, runtime })
+    await die(names('large', 20), { ...from(STRANGER), bytes: 4000, runtime: 'b' })
+    await append(store, message('other', { runtime: 'other', bytes: 18_000 }))
     await trim({ bytes: 107_000 })
-    expect(await left()).toHaveLength(26)
+    expect(await left()).toHaveLength(23)
     await trim({ bytes: 106_000 })
-    expect(await left()).toEqual([...names('m', 20).slice(-5), ...names('n', 5), 'other'])
+    // 7/16 of 106,000 are 46,375.
+    const kept = ['small a', 'small c', ...names('large', 20).slice(-11), 'other']
+    expect(await left()).toEqual(kept)
+    // Others wait, and there are few refused ones.
+    await trim({ bytes: 64_000 * 2 })
+    await append(store, message('more', { runtime: 'other', bytes: 60_000 }))
+    await trim({ bytes: 64_000 * 2 })
+    expect(await left()).toEqual([...kept, 'more'])
   })
 
   it('as long as others leave it no more than its share, a lot is collected before any are deleted', async () => {
