@@ -219,7 +219,10 @@ export class Inbox {
       const reconcile = this.#lanes.reconciling()
       reconcile(await this.#store.lanes())
     }
-    for (const runtime of this.#lanes.runtimes) if (!this.#parts.isLive(runtime)) this.#parts.look(runtime)
+    for (const runtime of this.#lanes.runtimes) {
+      if (this.#parts.isLive(runtime)) this.#lanes.resume(runtime)
+      else this.#parts.look(runtime)
+    }
     this.rules.refresh()
     await this.#refused.trimAll()
   }

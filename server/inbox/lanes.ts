@@ -247,6 +247,11 @@ export class Lanes {
     }
   }
 
+  /** The runtime has a session. Lanes that wait for one begin, in case nobody woke them. */
+  resume(runtime: string): void {
+    for (const lane of this.#runtimes.get(runtime)?.values() ?? []) this.#begin(lane)
+  }
+
   /**
    * While a lane works on a message, that message may be dropped or expire; and other servers may add to a shared lane. In these
    * cases the count stays at least 1 until the store says that the lane is empty, so that no new webhook overtakes those that are left.

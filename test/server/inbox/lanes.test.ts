@@ -137,6 +137,21 @@ describe('lanes', () => {
     expect(tried).toEqual(Array.from({ length: 10 }, (_, i) => `m${i}`))
   })
 
+  test('a lane that nobody woke begins once it is known that there is a session', async () => {
+    const { add, lanes, ground, tried } = make(() => OK)
+    ground.live = false
+    add('m')
+    await pass(1000)
+    ground.live = true
+    await pass(1000)
+    expect(tried).toEqual([])
+    lanes.resume('demo')
+    await pass(1)
+    expect(tried).toEqual(['m'])
+    await pass(50)
+    expect(lanes.size).toBe(0)
+  })
+
   test('after an outage, a lane keeps up with its arrivals again', async () => {
     const { add, lanes, ground } = make(() => OK)
     ground.live = false

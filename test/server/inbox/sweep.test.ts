@@ -62,12 +62,12 @@ class Watched extends MemoryInboxStore {
 }
 
 /** A store in which two webhooks wait, in one lane, for a runtime without a session. */
-async function start({ isShared = false, limits = {} as Partial<InboxLimits> } = {}) {
+async function start({ isShared = false, limits = {} as Partial<InboxLimits>, isLive = (): boolean => false } = {}) {
   const store = new Watched(new MemoryDisk(), isShared)
   for (const id of ['a', 'b']) await append(store, message(id))
   const inbox = new Inbox({
     ...{ store, limits: { ...defaultsOf(INBOX), ...limits }, plaintext: true, logger: noLogger, now: Date.now },
-    ...{ isLive: () => false, isHere: () => false, look: () => {} },
+    ...{ isLive, isHere: () => false, look: () => {} },
   })
   inbox.start(
     () => expect.unreachable(),
@@ -89,6 +89,18 @@ test('a shared store is asked for its lanes', async () => {
   const { store, sweeps } = await start({ isShared: true })
   await sweeps(2)
   expect(store.asked).toEqual(['sweep', 'counts', 'lanes', 'sweep', 'counts', 'lanes'])
+})
+
+test('webhooks are tried once their runtime has a session, even if nobody says so', async () => {
+  let isLive = false
+  const { inbox, sweeps } = await start({ isLive: () => isLive })
+  await sweeps(1)
+  isLive = true
+  await vi.advanceTimersByTimeAsync(SWEEP_MS - 1)
+  expect(inbox.stats().messages.waiting).toBe(2)
+  await sweeps(1)
+  // What is stored here is no request.
+  expect(inbox.stats().dead).toMatchObject({ damaged: 2 })
 })
 
 test('a webhook that an operator replays while it becomes a dead letter waits again from the next sweep on', async () => {
