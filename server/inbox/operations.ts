@@ -5,7 +5,7 @@ import { inBatches } from '../batches.ts'
 import type { Lanes } from './lanes.ts'
 import type { Ledger } from './ledger.ts'
 import type { InboxMac } from './mac.ts'
-import { type Filter, type InboxStore, isRefused, type Message, type Progress } from './store.ts'
+import { type Filter, type InboxStore, isRefusedLetter, type Message, type Progress } from './store.ts'
 
 /** What operators can do with the webhooks that a server keeps. */
 export interface InboxOperations {
@@ -87,7 +87,7 @@ export class StoredWebhooks implements InboxOperations {
       // It was delivered or dropped after it was listed.
       if (status === 'absent') return
       if (message.state === 'dead') {
-        if (isRefused(message)) ledger.addRefused(message.runtime, -1, -message.bytes)
+        if (isRefusedLetter(message)) ledger.addRefused(message.runtime, -1, -message.bytes)
         ledger.move('dead', 'waiting')
         lanes.add(message.runtime, message.lane, 1)
       }
@@ -112,7 +112,7 @@ export class StoredWebhooks implements InboxOperations {
         lanes.doubt()
         lanes.remove(runtime, lane, 1)
       }
-      if (isRefused(message)) ledger.addRefused(runtime, -1, -bytes)
+      if (isRefusedLetter(message)) ledger.addRefused(runtime, -1, -bytes)
       if (state !== 'delivered') ledger.add(runtime, -1, -bytes)
       ledger.move(state, undefined)
       logger.warn({ runtime, inboxId: id, reason: state }, 'webhook dropped by an operator')

@@ -46,7 +46,7 @@ export type MessageState = 'waiting' | 'dead' | 'delivered'
 /** How the reason of a dead letter begins that its receiver refused, or a router in front of it. */
 export const REFUSED = 'refused: '
 
-export function isRefused({ state, reason }: Pick<Message, 'state' | 'reason'>): boolean {
+export function isRefusedLetter({ state, reason }: Pick<Message, 'state' | 'reason'>): boolean {
   return state === 'dead' && reason.startsWith(REFUSED)
 }
 
