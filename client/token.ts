@@ -41,7 +41,7 @@ export class TokenKeeper {
   #refused = false
   /** The token that a server accepted last. */
   #accepted: string | undefined
-  /** Since then, one was refused. */
+  /** A token was refused, and the latest has not been accepted since. */
   #disputed = false
   #fetching: Promise<string> | undefined
   #timer: NodeJS.Timeout | undefined
@@ -104,7 +104,7 @@ export class TokenKeeper {
   /** A server accepted this token. */
   accepted(token: string): void {
     this.#accepted = token
-    this.#disputed = false
+    if (token === this.#token) this.#disputed = false
   }
 
   /** A server did not accept this token. Ignored unless it is the current one. */

@@ -193,6 +193,8 @@ describe('TokenKeeper', () => {
     for (const refused of [bad, worse]) {
       keeper.set(refused)
       keeper.refused(refused)
+      // A dial that began before may end now.
+      keeper.accepted(old)
       expect(keeper.inForceMs).toBe(START_MS + 100_000)
     }
     keeper.set(good)
