@@ -57,11 +57,9 @@ async function probeForwardAuth(flag: (name: string) => string, options: Forward
 function requestTo(host: string, headers: string[]): HttpRequest {
   return {
     ...{ method: 'GET', authority: host, path: '/', headers, bodyBytes: 0, upgrade: false, exchangeId: undefined },
-    ...{
-      peerAddress: STRANGER,
-      encrypted: true,
-      caller: { address: STRANGER, scheme: 'https', host },
-      requestId: CHECK,
-    },
+    peerAddress: STRANGER,
+    encrypted: true,
+    caller: { address: STRANGER, scheme: 'https', host },
+    requestId: CHECK,
   }
 }

@@ -4,6 +4,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { noLogger } from '../../protocol/base/log.ts'
+import type { Probe } from '../../protocol/base/probe.ts'
 import { openPostgres, type PostgresStore } from '../../server/inbox/postgres.ts'
 import { readPostgresUrl } from '../../server/inbox/postgres-url.ts'
 import { append, message } from '../server/inbox/messages.ts'
@@ -15,14 +16,6 @@ import { until } from '../support/until.ts'
 import { useMachine } from './machine.ts'
 import { sallyport } from './run.ts'
 
-interface Found {
-  code: string
-  status: string
-  what: string
-  found: string
-  hint: string
-}
-
 const machine = useMachine()
 
 /** The probes of the inbox. */
@@ -31,7 +24,7 @@ async function check(url: string, ...more: string[]) {
     ...['check', 'server', '--json', ...machine.serverArgs('--inbox', url, ...more).slice(1)],
   ])
   expect(out + notes).not.toContain(PASSWORD)
-  const probes = (JSON.parse(out) as { probes: Found[] }).probes.filter(probe => probe.code.startsWith('inbox'))
+  const probes = (JSON.parse(out) as { probes: Probe[] }).probes.filter(probe => probe.code.startsWith('inbox'))
   const [database, disk, room] = probes
   return { code, database: database!, disk: disk!, room: room!, statuses: probes.map(({ status }) => status) }
 }

@@ -5,18 +5,11 @@ import { createServer as createHttps } from 'node:https'
 import { type AddressInfo, createServer as createTcp, type Server, type Socket } from 'node:net'
 import { afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { createAuthority, createServerCertificate } from '../../certs/index.ts'
+import type { Probe } from '../../protocol/base/probe.ts'
 import { oddCertificate } from '../support/odd-certificates.ts'
 import { OtlpReceiver } from '../support/otlp-receiver.ts'
 import { useMachine } from './machine.ts'
 import { sallyport } from './run.ts'
-
-interface Found {
-  code: string
-  status: string
-  what: string
-  found: string
-  hint: string
-}
 
 const SECRET = 'a-secret-of-this-test'
 const machine = useMachine()
@@ -40,7 +33,7 @@ beforeAll(async () => {
 async function check(component: string, args: readonly string[], environment: Record<string, string> = {}) {
   const { code, out, notes } = await sallyport(['check', component, '--json', ...args], { environment })
   expect(out + notes).not.toContain(SECRET)
-  const { probes } = JSON.parse(out) as { probes: Found[] }
+  const { probes } = JSON.parse(out) as { probes: Probe[] }
   return { code, probes, of: (name: string) => probes.filter(probe => probe.code === name) }
 }
 
