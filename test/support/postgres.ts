@@ -1,6 +1,7 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, chownSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Client } from 'pg'
@@ -132,6 +133,8 @@ export class Postgres {
     child.kill('SIGSTOP')
     this.#signal('SIGKILL')
     await gone
+    // What it had started may hold its port for a moment longer.
+    await until(() => isRefused(this.port), 'PostgreSQL is gone')
   }
 
   /** It answers nothing, but keeps its connections. */
@@ -146,6 +149,18 @@ export class Postgres {
   async stop(): Promise<void> {
     await this.kill()
     rmSync(this.folder, { recursive: true, force: true })
+  }
+}
+
+async function isRefused(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1')
+  try {
+    await once(socket, 'connect')
+    return false
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'ECONNREFUSED'
+  } finally {
+    socket.destroy()
   }
 }
 
