@@ -26,7 +26,8 @@
  *   once. The receiver ignores later calls, so that races need no bookkeeping at the sender.
  * - `requestAbort` ends the whole exchange: the caller has gone and holds no more bytes, and the response sink must not be
  *   called any more. A downstream end that still holds bytes of a response that ended before the request calls
- *   `responseConsumed` for them instead of aborting.
+ *   `responseConsumed` for them instead of aborting. If the request broke the rules and has no response yet, the downstream end
+ *   answers with the error by itself, and says so.
  * - `responseAbort` after `responseEnd` drops the bytes of a response that wait because the caller does not read them.
  *   Otherwise it ends the whole exchange: the downstream end answers with the error if it has sent no head yet. If it has, it
  *   cuts the response, so that it never looks complete.
@@ -145,8 +146,8 @@ export interface RequestSink {
   requestData(chunk: Uint8Array): void
   /** The request is complete. `trailers` may be empty. */
   requestEnd(trailers: HeaderList): void
-  /** The caller has gone. See the rules above. */
-  requestAbort(error: SallyportError): void
+  /** The caller has gone, or is `answered` with the error. See the rules above. */
+  requestAbort(error: SallyportError, answered?: boolean): void
   /** The downstream end has consumed this many bytes of the response body. */
   responseConsumed(bytes: number): void
 }

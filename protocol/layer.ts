@@ -116,9 +116,11 @@ export class PassThrough implements RequestSink, ResponseSink {
     if (this.#responseEnded) this.#end(undefined, false)
   }
 
-  requestAbort(error: SallyportError): void {
-    this.#end(error, this.#status !== 0 && !this.#responseEnded)
-    this.#next.requestAbort(error)
+  requestAbort(error: SallyportError, answered = false): void {
+    const cut = this.#status !== 0 && !this.#responseEnded
+    if (answered) this.#status = error.status
+    this.#end(error, cut)
+    this.#next.requestAbort(error, answered)
   }
 
   responseConsumed(bytes: number): void {

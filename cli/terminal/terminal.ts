@@ -95,7 +95,7 @@ export class Terminal {
   exchange(exchange: ExchangeRecord): void {
     const { method, status, code } = exchange
     const key = `${status} ${method} ${requested(exchange)} ${code ?? ''}`
-    if (key !== this.#last.key) {
+    if (!this.#isRepeat(key)) {
       if (!this.#lines.take(performance.now())) {
         this.#unshown++
         this.#flushSoon()
@@ -147,7 +147,7 @@ export class Terminal {
   }
 
   #show(key: string, render: (times: number) => string[]): void {
-    const isRepeat = key !== '' && key === this.#last.key && this.#canRewrite()
+    const isRepeat = this.#isRepeat(key)
     if (!isRepeat) this.#flush()
     const times = isRepeat ? this.#last.times + 1 : 1
     const rows = render(times)
@@ -162,9 +162,10 @@ export class Terminal {
   }
 
   /** Whether the last rows can be replaced: the window was not resized, and no character may be wide, so the row count is right. */
-  #canRewrite(): boolean {
+  #isRepeat(key: string): boolean {
     const { rows, columns } = this.#last
-    return this.#unshown === 0 && columns === this.#screen.columns && !rows.some(hasWide)
+    if (key === '' || key !== this.#last.key || this.#unshown > 0) return false
+    return columns === this.#screen.columns && !rows.some(hasWide)
   }
 
   #flushSoon(): void {

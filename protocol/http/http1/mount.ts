@@ -384,7 +384,7 @@ class MountedResponse implements ResponseSink, Failing {
     this.#reading = false
     this.#response.shouldKeepAlive = false
     this.responseAbort(error)
-    sink?.requestAbort(error)
+    sink?.requestAbort(error, true)
     return Number.POSITIVE_INFINITY
   }
 

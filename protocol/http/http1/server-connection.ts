@@ -445,11 +445,10 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const { bytes } = this.#intake
     this.#intake.clear()
     this.#body.stop()
-    this.#onBadRequest?.(error, this.address)
     this.#logger.debug({ peer: this.address, code: error.reason, err: error }, 'request refused')
     const exchange = this.#exchange
     if (exchange !== undefined && !exchange.ended) {
-      exchange.takeSink()?.requestAbort(error)
+      exchange.takeSink()?.requestAbort(error, !exchange.headSent)
       exchange.keepAlive = false
       this.#closing = true
       exchange.responseAbort(error)
@@ -460,6 +459,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       this.#linger()
       return
     }
+    this.#onBadRequest?.(error, this.address)
     this.#closing = true
     this.#state = 'await'
     this.#exchange = new ServerExchange(this, unreadHead(bytes), 0)

@@ -180,7 +180,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   /** The caller broke the rules in the middle of its body. */
   #refuse(error: SallyportError): void {
-    this.#tell(error)
+    this.#tell(error, !this.#headSent)
     this.responseAbort(error)
   }
 
@@ -365,10 +365,10 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   /** The last call to the upstream end. */
-  #tell(error: SallyportError): void {
+  #tell(error: SallyportError, answered = false): void {
     const sink = this.#sink
     this.#sink = undefined
-    sink?.requestAbort(error)
+    sink?.requestAbort(error, answered)
   }
 
   // Ends and deadlines

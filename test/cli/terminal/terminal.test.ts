@@ -135,9 +135,9 @@ test('text from callers and servers cannot move the cursor', () => {
   expect(screen.rows.join('')).not.toMatch(/[\u202e\u2028]/)
 })
 
-test('a flood of requests is counted up to its end', () => {
+test.each([1000, 2])('a flood of requests for %i paths in turn is counted up to its end', paths => {
   const { screen, terminal } = open()
-  for (let n = 0; n < 1000; n++) terminal.exchange(record({ path: `/${n}` }))
+  for (let n = 0; n < 1000; n++) terminal.exchange(record({ path: `/${n % paths}` }))
   expect(screen.rows.length).toBe(60)
   vi.advanceTimersByTime(100)
   expect(screen.rows.at(-1)).toBe('09:08:07  and 940 more')

@@ -1,3 +1,4 @@
+import type { SallyportError } from '../../../protocol/base/errors.ts'
 import {
   BODY_UNKNOWN,
   type Handler,
@@ -49,15 +50,12 @@ export async function serve(
   const socket = new FakeSocket()
   const seen: Seen[] = []
   let refused = false
-  const connection = serveHttp1(socket.asSocket, {
-    reader,
-    limits,
-    handler: recorder(seen, answers),
-    onBadRequest: error => {
-      holds(error.reason !== 'internal', `refused with a reason of the table: ${error.stack}`)
-      refused = true
-    },
-  })
+  const refuse = (error: SallyportError) => {
+    holds(error.reason !== 'internal', `refused with a reason of the table: ${error.stack}`)
+    refused = true
+  }
+  const handler = recorder(seen, answers, refuse)
+  const connection = serveHttp1(socket.asSocket, { reader, limits, handler, onBadRequest: refuse })
   await socket.bring(pieces)
   await turn()
   connection.destroy('shutting-down')
@@ -66,7 +64,7 @@ export async function serve(
   return { seen, answer, refused }
 }
 
-function recorder(all: Seen[], answers: Answers): Handler {
+function recorder(all: Seen[], answers: Answers, refuse: (error: SallyportError) => void): Handler {
   return (request, response): RequestSink => {
     const seen: Seen = { request, chunks: [], trailers: undefined, aborted: false }
     all.push(seen)
@@ -90,9 +88,10 @@ function recorder(all: Seen[], answers: Answers): Handler {
         seen.trailers = trailers
         if (answers !== 'never') answer()
       },
-      requestAbort: () => {
+      requestAbort: (error, answered) => {
         holds(!seen.aborted, 'one abort')
         seen.aborted = true
+        if (answered) refuse(error)
       },
       responseConsumed: () => {},
     }

@@ -7,12 +7,13 @@ import { createServer, type ServerOptions } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
+import { discarding } from '../../../protocol/base/guard.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { BODY_UNKNOWN, type ExchangeRecord, type Handler } from '../../../protocol/exchange.ts'
 import { mount } from '../../../protocol/http/http1/mount.ts'
 import type { HttpLimits } from '../../../protocol/http/limits.ts'
-import { type Listener, listen } from '../../../protocol/http/listener.ts'
-import { record } from '../../../protocol/http/record.ts'
+import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
+import { record, recordOfBadRequest } from '../../../protocol/http/record.ts'
 import { compose } from '../../../protocol/layer.ts'
 import { END_HEADERS, END_STREAM, frame, head, PREFACE, TYPE, uint32 } from '../../support/http2-frames.ts'
 import { makeSecrets } from '../../support/secrets.ts'
@@ -114,8 +115,13 @@ async function startListener(begin: Begin, { limits, maxConnections, bytes = 10 
   return { records, listener, another, peer: await another() }
 }
 
-async function startAttached(begin: Begin, { limits, bytes = 10, server: options = {} }: Setting) {
+async function startAttached(begin: Begin, { limits, bytes = 10, server }: Setting) {
   const { records, handler } = recorded(bytes)
+  const port = await attach(handler, limits, server)
+  return { records, peer: await started(await callFrom(port, begin)) }
+}
+
+async function attach(handler: Handler, limits: Setting['limits'], options: ServerOptions = {}): Promise<number> {
   const server = createServer(options)
   mount(server, { handler, serves: () => true, limits, logger: noLogger })
   server.listen(0, '127.0.0.1')
@@ -124,7 +130,7 @@ async function startAttached(begin: Begin, { limits, bytes = 10, server: options
     () => server.closeAllConnections(),
     () => server.close(),
   )
-  return { records, peer: await started(await callFrom((server.address() as AddressInfo).port, begin)) }
+  return (server.address() as AddressInfo).port
 }
 
 async function started(peer: RawPeer): Promise<RawPeer> {
@@ -257,5 +263,34 @@ describe("an embedder's server", () => {
     const exchange = await startAttached(begin, {})
     leave(exchange)
     await eventually(() => expect(exchange.records).toMatchObject([LEFT]))
+  })
+})
+
+describe('a request that breaks the rules before it is answered is recorded once, with its answer', () => {
+  const silent: Handler = (_request, response) => discarding(response)
+  const limits = { bodyIdleMs: 50 }
+  const start = {
+    async listener(records: ExchangeRecord[]) {
+      const handler = record(one => records.push(one))(silent)
+      const onBadRequest: ListenerOptions['onBadRequest'] = (error, peer) =>
+        records.push(recordOfBadRequest(error, peer))
+      const listener = await listen({ port: 0, host: '127.0.0.1', handler, limits, onBadRequest })
+      open.push(() => listener.close({ graceMs: 0 }))
+      return listener.address.port
+    },
+    attached: (records: ExchangeRecord[]) => attach(record(one => records.push(one))(silent), limits),
+  }
+
+  test.each([
+    ['listener', 'a malformed body', POST, 'zz\r\n', 400, 'bad-request'],
+    ['listener', 'a body that stops', POST, '', 408, 'request-timeout'],
+    ['listener', 'HTTP/2: a body that stops', POST_2, '', 408, 'request-timeout'],
+    ['attached', 'a body that stops', POST, '', 408, 'request-timeout'],
+  ] as const)('%s: %s', async (where, _what, begin, more, status, code) => {
+    const records: ExchangeRecord[] = []
+    const peer = await callFrom(await start[where](records), begin)
+    peer.send(more)
+    await peer.saying(code)
+    expect(records).toMatchObject([{ method: 'POST', status, code, cut: false }])
   })
 })
