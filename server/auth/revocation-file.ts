@@ -5,7 +5,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
 import { NextFile } from './next-file.ts'
-import { formatRevocations, MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
+import { formatRevocations, formatRule, MAX_LIST_BYTES, noRoom, parseRevocations } from './revocation-list.ts'
 import { KEEP_OVER_S, type Revocation } from './revocations.ts'
 
 const EMPTIED = 'it is empty, but had rules before; write { "revocations": [] } to remove them all'
@@ -75,7 +75,10 @@ export class RevocationFile {
   /** Adds a rule to the file, keeping changes by others. Resolves once the rule would survive a restart. */
   add(rule: Revocation): Promise<void> {
     this.#unwritten.push(rule)
-    return this.#next(() => this.#change(rules => rules))
+    return this.#next(async () => {
+      await this.#change(rules => rules)
+      if (this.#unwritten.includes(rule)) throw noRoom()
+    })
   }
 
   /** Removes rules from the file, and from those that could not be written. If that fails, rejects, and the rules stay in force. */
@@ -87,7 +90,9 @@ export class RevocationFile {
     // A copy: rules that come while this is written belong to the next change.
     const unwritten = [...this.#unwritten]
     const text = (await this.#textAfter(change, unwritten)) ?? (await this.#readText())
-    this.#unwritten = this.#unwritten.filter(rule => !unwritten.includes(rule))
+    const written = new Set(parseRevocations(text).map(formatRule))
+    const left = change(unwritten).filter(rule => !written.has(formatRule(rule)))
+    this.#unwritten = this.#unwritten.filter(rule => left.includes(rule) || !unwritten.includes(rule))
     this.#apply(text)
   }
 
@@ -98,11 +103,14 @@ export class RevocationFile {
   ): Promise<string | undefined> {
     const textNow = async () => {
       const there = parseRevocations(await this.#readText())
-      const keptS = this.#now() / 1000 - KEEP_OVER_S
-      const kept = change(there).filter(({ until }) => until === undefined || until > keptS)
+      const nowS = this.#now() / 1000
+      const isOver = ({ until }: Revocation, forS: number) => until !== undefined && until + forS <= nowS
+      const kept = change(there).filter(rule => !isOver(rule, KEEP_OVER_S))
       const added = change(unwritten)
-      const isChanged = added.length > 0 || kept.length < there.length
-      return isChanged ? formatRevocations([...kept, ...added]) : undefined
+      if (added.length === 0 && kept.length === there.length) return undefined
+      const { over = [], inForce = [] } = Object.groupBy(kept, rule => (isOver(rule, 0) ? 'over' : 'inForce'))
+      // Those that are over give their place to others.
+      return formatRevocations(inForce, [...added, ...over])
     }
     // If nothing changes, the folder need not be writable.
     if ((await textNow()) === undefined) return undefined

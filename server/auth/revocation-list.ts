@@ -11,6 +11,8 @@ import { isRecord } from '../../protocol/base/is-record.ts'
 import { checkRevocation, MAX_REVOCATIONS, type Revocation } from './revocations.ts'
 
 export const MAX_LIST_BYTES = 2 * 1024 * 1024
+/** What surrounds the rules, less the comma and the line end that the last one does not have. */
+const FRAME_BYTES = 22
 
 const MEMBERS: ReadonlySet<string> = new Set(['jti', 'runtime', 'issuedBefore', 'until'])
 
@@ -28,12 +30,29 @@ export function parseRevocations(text: string): Revocation[] {
   return value.revocations.map(readRule)
 }
 
-/** Formats the rules without duplicates. Throws a RangeError if the list would be too long to be read back. */
-export function formatRevocations(rules: readonly Revocation[]): string {
-  const texts = [...new Set(rules.map(formatRule))]
-  const text = `{ "revocations": [\n${texts.join(',\n')}\n] }\n`
-  if (texts.length <= MAX_REVOCATIONS && Buffer.byteLength(text) <= MAX_LIST_BYTES) return text
-  throw new RangeError(`a list can hold ${MAX_REVOCATIONS} revocations and ${MAX_LIST_BYTES} bytes: remove some`)
+/**
+ * Formats the rules without duplicates, and as many of `others` as there is room for. Throws a RangeError if the list would be too long
+ * to be read back without them.
+ */
+export function formatRevocations(rules: readonly Revocation[], others: readonly Revocation[] = []): string {
+  const texts = new Set<string>()
+  let bytes = 0
+  const put = (rule: Revocation) => {
+    const text = formatRule(rule)
+    if (texts.has(text)) return true
+    const length = Buffer.byteLength(text) + 2
+    if (texts.size >= MAX_REVOCATIONS || bytes + length > MAX_LIST_BYTES - FRAME_BYTES) return false
+    texts.add(text)
+    bytes += length
+    return true
+  }
+  if (!rules.every(put)) throw noRoom()
+  others.forEach(put)
+  return `{ "revocations": [\n${[...texts].join(',\n')}\n] }\n`
+}
+
+export function noRoom(): RangeError {
+  return new RangeError(`a list can hold ${MAX_REVOCATIONS} revocations and ${MAX_LIST_BYTES} bytes: remove some`)
 }
 
 /** The same text for equal rules. */

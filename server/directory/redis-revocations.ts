@@ -187,7 +187,11 @@ export class RedisRevocations implements SharedRevocations {
       return new Map()
     }
     const { rules, odd, removed } = this.#read(there)
-    const lost = [...this.#known].filter(([text, rule]) => !rules.has(text) && !removed.has(text) && this.#isKept(rule))
+    // The second time, Redis has declined rules that are over, since others need their room.
+    const keptS = nowS - (again ? KEEP_OVER_S : 0)
+    const isLost = (text: string, { until }: Revocation) =>
+      !rules.has(text) && !removed.has(text) && (until === undefined || until > keptS)
+    const lost = [...this.#known].filter(([text, rule]) => isLost(text, rule))
     this.#adopt(new Map([...rules, ...lost]), odd)
     if (lost.length > 0 && again) await this.#exchange('fill', entriesOf(lost), false)
     return rules
@@ -234,10 +238,6 @@ export class RedisRevocations implements SharedRevocations {
     if (isSame(rules, this.#reported)) return
     this.#reported = rules
     this.onList([...rules.values()])
-  }
-
-  #isKept({ until }: Revocation): boolean {
-    return until === undefined || until + KEEP_OVER_S > this.#options.now() / 1000
   }
 
   async #connected(): Promise<RedisLink> {

@@ -284,13 +284,27 @@ local function put(text, value, times)
   room.bytes = room.bytes + times * (#text + 2)
   there[text] = times > 0 and value or nil
 end
-local function isOver(value, at)
+local now = math.min(ours, theirs)
+local function isOver(value, at, kept)
   local ends = endOf(value)
-  return ends and ends + keep <= at
+  return ends and ends + kept <= at
 end
 for i = 1, #all, 2 do
-  if isOver(all[i + 1], math.min(ours, theirs)) then redis.call('HDEL', KEYS[1], all[i])
+  if isOver(all[i + 1], now, keep) then redis.call('HDEL', KEYS[1], all[i])
   else put(all[i], all[i + 1], 1) end
+end
+local function isFull(text, share)
+  return rules.count >= most * share or rules.bytes + #text + 2 > mostBytes * share
+end
+-- Once, when there is no more room.
+local function forgetOver()
+  for text, value in pairs(there) do
+    if not isRemoved(value) and isOver(value, now, 0) then
+      redis.call('HDEL', KEYS[1], text)
+      put(text, value, -1)
+    end
+  end
+  forgetOver = function() end
 end
 local function isLong()
   return rules.count + gone.count > mostRead or rules.bytes + gone.bytes > mostReadBytes
@@ -305,9 +319,12 @@ for i = 10, #ARGV, 2 do
   local old = there[text]
   local same = old and (mode == 'fill' or old == value or (isRemoved(old) and isRemoved(value)))
   -- Else a replica whose clock is behind would write it back each time it is removed, and tell all others, who do the same.
-  same = same or (mode == 'fill' and isOver(value, ours))
+  same = same or (mode == 'fill' and isOver(value, ours, keep))
+  -- Nor are rules that are over written back where others may soon need their room.
+  same = same or (mode == 'fill' and isOver(value, now, 0) and isFull(text, 0.5))
   local isNew = not isRemoved(value) and (not old or isRemoved(old))
-  if not same and isNew and (rules.count >= most or rules.bytes + #text + 2 > mostBytes) then full = full + 1
+  if not same and isNew and isFull(text, 1) then forgetOver() end
+  if not same and isNew and isFull(text, 1) then full = full + 1
   elseif not same then
     if old then put(text, old, -1) end
     put(text, value, 1)

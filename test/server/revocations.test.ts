@@ -171,6 +171,32 @@ describe('a file', () => {
     expect(await listed()).toHaveLength(10_000)
   })
 
+  test('D7: rules that are over make room for others', async () => {
+    const until = Math.floor(Date.now() / 1000) - 60
+    await writeFile(file, listOf(...Array.from({ length: 10_000 }, (_, i) => ({ jti: `t${i}`, until }))))
+    await startRevoking({ file })
+    for (const tokenId of ['one', 'another']) {
+      expect(await server!.revoke({ tokenId })).toEqual({ ended: 0, kept: true })
+    }
+    const rules = await listed()
+    expect([rules.length, ...rules.slice(0, 2)]).toEqual([10_000, 'one', 'another'])
+  })
+
+  test('A9: rules that there is no room for keep none from being written or removed', async () => {
+    const rules = Array.from({ length: 9_157 }, (_, i) => ({ jti: `${i}`.padEnd(217, 'x') }))
+    await writeFile(file, listOf(...rules))
+    await startRevoking({ file })
+    for (const text of ['y', 'z']) {
+      const long = { tokenId: text.repeat(256), runtime: text.repeat(256) }
+      await expect(server!.revoke(long)).rejects.toThrow('2097152 bytes: remove some')
+    }
+    expect(await server!.revoke({ tokenId: 'short' })).toEqual({ ended: 0, kept: true })
+    const idOf = (start: string) => server!.revocations().find(({ tokenId }) => tokenId?.startsWith(start))!.id
+    for (const start of ['0x', 'y', 'short']) expect(await server!.removeRevocation(idOf(start))).toBe(true)
+    expect(await listed()).toHaveLength(9_156)
+    expect(server!.revocations().at(-1)).toMatchObject({ tokenId: 'z'.repeat(256), from: ['memory'] })
+  })
+
   test('a rule that could not be written applies when the file changes, and is written then', async () => {
     await writeFile(file, '')
     await startRevoking({ file })

@@ -397,6 +397,21 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     behind.close()
   })
 
+  test('D7: that are over make room for others, and what others may need is not taken up again', async () => {
+    const [one, two] = [alone(), alone()]
+    const over = Math.floor(Date.now() / 1000) - 60
+    const texts = many(10_000).map(text => text.replace('}', `,"until":${over}}`))
+    await redis.command('HSET', KEY, ...texts.flatMap(text => [text, String(over)]))
+    for (const each of [one, two]) await each.open()
+    await one.add({ tokenId: 'new' })
+    await two.add({ tokenId: 'newer' })
+    await one.open()
+    const names = (await redis.command('HKEYS', KEY)) as string[]
+    expect(names).toEqual(expect.arrayContaining(['{"jti":"new"}', '{"jti":"newer"}']))
+    expect(names.length).toBeLessThanOrEqual(5001)
+    for (const each of [one, two]) each.close()
+  })
+
   test('are removed once expired', async () => {
     const one = alone()
     await one.open()
