@@ -271,7 +271,7 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
     if (content > 0) this.#sink?.responseConsumed(content)
   }
 
-  /** The response is complete before the request. The peer should stop sending within 5 s. */
+  /** The response is complete before the request. The peer should stop sending within 5 s once the response has left. */
   #endEarly(): void {
     if (this.#requestEnded) return
     this.#earlyTimer = setTimeout(AcceptedExchange.#early, EARLY_ANSWER_MS, this)
@@ -279,9 +279,11 @@ class AcceptedExchange implements ResponseSink, StreamHandler, MessageVisitor, F
   }
 
   #stopEarly(): void {
-    if (this.#requestEnded) return
-    this.#stream.reset('cancelled')
-    this.reset('cancelled')
+    if (this.#stream.queuedBytes > 0) this.#endEarly()
+    else {
+      this.#stream.reset('cancelled')
+      this.reset('cancelled')
+    }
   }
 
   /** A failure in a timer ends the exchange. */

@@ -69,6 +69,28 @@ describe('an answer before the end of the request', () => {
     expect(server.streams).toBe(0)
   })
 
+  test('arrives whole, however long its receiver takes', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const { handler, next } = upstreams()
+    const { server, client } = tunnel(handler, { initialWindowBytes: 262_144, maxWindowBytes: 262_144 })
+    const caller = send(server, post())
+    const upstream = await next()
+    upstream.take = () => {}
+    caller.take = () => {}
+    upstream.response.responseHead(head(200))
+    upstream.response.responseData(Buffer.alloc(300_000))
+    upstream.response.responseEnd([])
+    await new Promise(done => client.ping(done))
+    vi.advanceTimersByTime(2 * EARLY_ANSWER_MS)
+    await new Promise(done => client.ping(done))
+    caller.sink.responseConsumed(caller.bytes)
+    await caller.over()
+    expect(caller.events).toEqual(['head 200', 'data', 'end'])
+    expect(caller.bytes).toBe(300_000)
+    await upstream.until(self => self.error !== undefined)
+    expect(upstream.error?.reason).toBe('cancelled')
+  })
+
   test('no timer remains when the request has ended or was reset', async () => {
     const set = vi.spyOn(globalThis, 'setTimeout')
     const clear = vi.spyOn(globalThis, 'clearTimeout')
