@@ -5,6 +5,7 @@ import type { Handler } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
+import { recordOfBadRequest } from '../protocol/http/record.ts'
 import { followTrace } from '../protocol/trace/follow.ts'
 import { resolveTracing, type Tracing, type TracingOptions } from '../protocol/trace/sampling.ts'
 import { compileTable } from './compile.ts'
@@ -72,13 +73,14 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
   const router = createRouter({ ...options, routes: table })
   const { host = '127.0.0.1', port = 8081, fd, tls, http2, limits, maxConnections } = options
   const handler = traced(router.handler, resolveTracing(options.tracing))
-  const rest = {
+  const rest: ListenerOptions = {
     http2,
     limits: { ...INNER_LIMITS, ...limits },
     maxConnections,
     logger,
     handler,
     trustedProxies: trusted,
+    onBadRequest: (error, caller) => options.onExchange?.(recordOfBadRequest(error, caller)),
   }
   const onTable = (table: RouteTable): void => take(router, table)
   const watcher =

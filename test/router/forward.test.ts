@@ -350,6 +350,12 @@ describe('ends', () => {
     socket.destroy()
   })
 
+  it('a request whose head is refused is recorded, too', async () => {
+    const { port, records } = await service('http://127.0.0.1:1')
+    expect(await get(port, '/', `cookie: ${'x'.repeat(50_000)}`)).toMatch(/^HTTP\/1\.1 431 /)
+    expect(records).toMatchObject([{ status: 431, code: 'head-too-large', caller: '127.0.0.1' }])
+  })
+
   it('an invalid upstream response becomes 502, and its connection is not used again', async () => {
     const bad = [
       'HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab',
