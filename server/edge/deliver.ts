@@ -312,6 +312,10 @@ export class DeliveredExchange implements RequestSink {
     }
     this.#waiting!.leave('resumed')
     this.#spans?.waited()
+    if (this.request.isBehind?.() === true) {
+      this.fail(new SallyportError('runtime-offline'))
+      return false
+    }
     this.#policy.waited()
     if (carrier.hops > 0) this.#turn = setTimeout(passTurn, TURN_MS, this)
     this.#try(carrier)
