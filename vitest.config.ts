@@ -4,10 +4,13 @@ import { defineConfig } from 'vitest/config'
 // No test runs by the settings of the shell that started it, nor does a process that it starts.
 for (const name of Object.keys(process.env)) if (name.startsWith('SALLYPORT_')) delete process.env[name]
 
-/** Suites that load, fuzz or break things: one at a time and after the others, so that they disturb nobody. */
+/** Suites that load, fuzz or break things: after the others, so that they disturb nobody. */
 const HEAVY = ['abuse', 'chaos', 'differential', 'fuzz', 'lifecycle', 'load-tests', 'replicas', 'suites', 'walk'].map(
   folder => `test/${folder}/**/*.test.ts`,
 )
+
+/** In their full sizes they would disturb each other as well. */
+const heavyWorkers = process.env.TEST_SHORT === '1' ? 2 : 1
 
 /** Ends what hangs, on a machine ten times slower than ours as well: a test has a limit of its own only where it needs more. */
 const LIMIT_MS = 300_000
@@ -19,7 +22,7 @@ export default defineConfig({
         extends: true,
         test: { name: 'light', include: ['test/**/*.test.ts'], exclude: HEAVY, sequence: { groupOrder: 0 } },
       },
-      { extends: true, test: { name: 'heavy', include: HEAVY, maxWorkers: 1, sequence: { groupOrder: 1 } } },
+      { extends: true, test: { name: 'heavy', include: HEAVY, maxWorkers: heavyWorkers, sequence: { groupOrder: 1 } } },
     ],
     tags: [{ name: 'slow', description: 'takes seconds: left to `npm test -- --all`, CI=true, and a run of its file' }],
     setupFiles: 'test/support/strict-subset.ts',
