@@ -63,8 +63,6 @@ export type SessionState = 'hello' | 'welcome' | 'ready' | 'draining' | 'closed'
 const HELLO_MS = 10_000
 /** Time for the server to take the session into service. */
 const READY_MS = 10_000
-/** Time for the server to answer our `drain`. */
-const DRAINED_MS = 5000
 /** Time for a ping to be answered after the network has changed. */
 const TEST_MS = 5000
 /** If a server has not ended a session this long after its own deadline, it never will, so we end it. */
@@ -106,7 +104,7 @@ export class ClientSession implements SessionView {
   #nextToken: string | undefined
   /** Resolves when the server has answered our drain, or the session has ended. */
   readonly #drained = Promise.withResolvers<void>()
-  /** Resolves when no stream is open and none will be opened. Set by the first drain. */
+  /** Resolves when no stream is open, none will be opened, and all answers have arrived. Set by the first drain. */
   #empty: PromiseWithResolvers<void> | undefined
   #timer: NodeJS.Timeout | undefined
   #leaveTimer: NodeJS.Timeout | undefined
@@ -126,7 +124,7 @@ export class ClientSession implements SessionView {
       onStream: stream => owner.accept(stream, this),
       onControl: text => this.#control(text),
       onGoAway: () => this.#leave('the server opens no more streams'),
-      onIdle: () => this.#empty?.resolve(),
+      onIdle: () => this.#idle(),
       onClose: (_error, reason) => this.#closed(reason),
     })
     this.#timer = setTimeout(
@@ -236,15 +234,12 @@ export class ClientSession implements SessionView {
     this.#state = 'draining'
     const over = Promise.withResolvers<void>()
     const grace = setTimeout(over.resolve, graceMs)
-    const late = setTimeout(this.#drained.resolve, Math.min(DRAINED_MS, graceMs))
     this.#session.control({ type: 'drain', reason, afterMs: 0, deadlineMs: graceMs })
-    try {
-      await Promise.race([over.promise, this.#drained.promise])
-      await Promise.race([over.promise, this.#emptied()])
-    } finally {
-      clearTimeout(grace)
-      clearTimeout(late)
-    }
+    // A server answers the drain before this, or never.
+    this.#session.ping(() => this.#drained.resolve())
+    await Promise.race([over.promise, this.#drained.promise])
+    await Promise.race([over.promise, this.#emptied()])
+    clearTimeout(grace)
     this.end(reason)
   }
 
@@ -263,8 +258,18 @@ export class ClientSession implements SessionView {
 
   #emptied(): Promise<void> {
     this.#empty ??= Promise.withResolvers<void>()
-    if (this.#session.streams === 0 || this.#session.closed) this.#empty.resolve()
+    if (this.#session.closed) this.#empty.resolve()
+    else if (this.#session.streams === 0) this.#idle()
     return this.#empty.promise
+  }
+
+  /** The end of the last response may still be on its way, until the server answers a ping that follows it. */
+  #idle(): void {
+    const empty = this.#empty
+    if (empty === undefined) return
+    this.#session.ping(() => {
+      if (this.#session.streams === 0) empty.resolve()
+    })
   }
 
   #control(text: string): void {

@@ -146,7 +146,7 @@ class Splice implements StreamHandler, Failing {
       },
       reset: code => {
         if (this.#answered) this.#stopFrom()
-        else this.#breakOff(code)
+        else this.#breakOff(this.#to!.unsent ? 'refused' : code)
       },
       shed: () => this.#breakOff('limit'),
       consumed: bytes => from.consumed(bytes),

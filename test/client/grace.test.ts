@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { WebSocketServer } from 'ws'
 import { Http1Caller } from '../support/caller-http1.ts'
 import { type Pair, startPair } from '../support/pair.ts'
+import { Relay } from '../support/relay.ts'
 
 /** What the client reports while it ends. */
 const lines: { fields: Record<string, unknown>; message: string }[] = []
@@ -60,4 +61,20 @@ test('a client that ends finishes what it can; what outlasts its grace is ended 
   })
   const over = lines.filter(({ message }) => message.startsWith('the grace is over'))
   expect(over.map(({ fields }) => fields)).toEqual([{ exchanges: 1, webSockets: 1 }])
+})
+
+test('a client that ends stays until the server has its last response, over a slow path', {
+  timeout: 30_000,
+}, async () => {
+  const relay = await Relay.start({ port: pair.server.controlAddress!.port, bytesPerSecond: 40_000 })
+  const body = Buffer.alloc(280_000, 'x')
+  const slow = await pair.connect('slow', () => new Response(body), {
+    url: `wss://127.0.0.1:${relay.port}`,
+    connections: 1,
+  })
+  const response = await pair.server.fetch('slow', `https://${pair.placeOf('slow').authority}/`)
+  const closing = slow.close({ graceMs: 20_000 })
+  expect((await response.arrayBuffer()).byteLength).toBe(body.length)
+  await closing
+  await relay.stop()
 })

@@ -286,8 +286,8 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
       this.#response.unwanted?.()
       return
     }
-    const refused = code === 'refused' && unanswered
-    this.#response.responseAbort(refused ? new RefusedError('overloaded') : errorOfResetResponse(code))
+    const refused = code === 'refused' && unanswered ? 'overloaded' : this.#stream.unsent ? 'not-here' : undefined
+    this.#response.responseAbort(refused === undefined ? errorOfResetResponse(code) : new RefusedError(refused))
   }
 
   /** Drops the response of a caller that does not read it, to make room for others. */

@@ -73,6 +73,10 @@ export class YamuxStream implements Stream {
     return this.queue.bytes
   }
 
+  get unsent(): boolean {
+    return this.synDue
+  }
+
   get unreadBytes(): number {
     return this.receive.unreadBytes + this.keptBytes
   }

@@ -3,6 +3,7 @@
  * end nothing is counted at the link or the session, and nothing is open.
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import { SallyportError } from '../../../protocol/base/errors.ts'
 import { parseCidrs } from '../../../protocol/http/forwarded.ts'
 import { REFUSALS } from '../../../protocol/wire/exchange/refusal.ts'
 import { type Preamble, preambleText } from '../../../protocol/wire/preamble.ts'
@@ -189,6 +190,19 @@ describe('D3 an exchange that is not for this replica is refused, and nothing of
     expect([spliced.clients.length, spliced.link.streams, spliced.link.bufferedBytes]).toEqual([before, 0, 0])
     expect(spliced.exchanges.exchanges).toBe(0)
   })
+})
+
+test('an exchange whose session is lost before any of it was sent is refused', async () => {
+  let session: Session | undefined
+  const lost = () => {
+    const stream = session!.open()
+    queueMicrotask(() => session!.destroy(new SallyportError('session-lost')))
+    return stream
+  }
+  const spliced = startSplice({ owner: { open: lost } })
+  session = spliced.session
+  await until(() => spliced.near.resetWith !== undefined)
+  expect([spliced.near.resetWith, spliced.clients, spliced.exchanges.exchanges]).toEqual(['refused', [], 0])
 })
 
 describe('B1 the bytes of an exchange that was handed over', () => {

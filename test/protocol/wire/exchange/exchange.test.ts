@@ -299,6 +299,16 @@ describe('an exchange that breaks off', () => {
     expect([caller.error?.reason, upstream.error?.reason]).toEqual(['session-lost', 'session-lost'])
   })
 
+  test('the session is lost before any of it was sent: nothing was forwarded', async () => {
+    const { handler } = upstreams()
+    const { server, accepted } = tunnel(handler)
+    const caller = send(server, post())
+    server.destroy(new SallyportError('session-lost'))
+    await caller.over()
+    expect(caller.error).toBeInstanceOf(RefusedError)
+    expect([caller.error?.reason, accepted]).toEqual(['runtime-offline', []])
+  })
+
   test('a response head over the limits of the wire becomes 502, and the upstream end is stopped', async () => {
     const { handler, next } = upstreams()
     const { server } = tunnel(handler)

@@ -1,0 +1,41 @@
+/** A path that swallows everything fills up, and what the server then cannot send was not forwarded: another instance gets it. */
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Pair, startPair } from '../support/pair.ts'
+import { Relay } from '../support/relay.ts'
+
+const POSTS = 240
+const BODY = Buffer.alloc(6000)
+/** What two sessions may have on their way, and some more. */
+const MOST_SENT = Math.ceil((2 * 320 * 1024) / BODY.length)
+
+let pair: Pair
+let relay: Relay
+
+beforeAll(async () => {
+  pair = await startPair({
+    target: async request => new Response(`standby ${(await request.arrayBuffer()).byteLength}`),
+    server: { limits: { pingTimeoutMs: 2000 } },
+  })
+  relay = await Relay.start({ port: pair.server.controlAddress!.port, roundTripMs: 10 })
+})
+afterAll(async () => {
+  await pair.stop()
+  await relay.stop()
+})
+
+test('POST requests that wait for a session that is lost go to another instance', { timeout: 30_000 }, async () => {
+  const url = `wss://127.0.0.1:${relay.port}`
+  const active = await pair.connect('demo', () => new Response('active'), { url })
+  await expect.poll(() => active.stats().active).toBe(true)
+  relay.silent = true
+  const answers = await Promise.all(
+    Array.from({ length: POSTS }, async () => {
+      const request = new Request(`https://${pair.place.authority}/`, { method: 'POST', body: BODY })
+      const response = await pair.server.fetch('demo', request)
+      return `${response.status} ${response.ok ? await response.text() : response.headers.get('sallyport-error')}`
+    }),
+  )
+  const kinds = new Set(answers)
+  expect(kinds).toEqual(new Set([`200 standby ${BODY.length}`, '502 session-lost']))
+  expect(answers.filter(answer => answer.startsWith('502')).length).toBeLessThan(MOST_SENT)
+})
