@@ -95,15 +95,25 @@ export function parseCidrs(list: readonly string[]): Cidrs {
 }
 
 function parseCidr(text: string): Cidr {
+  const cidr = cidrOf(text)
+  if (cidr === undefined) throw new TypeError(`not a network: ${JSON.stringify(text)}`)
+  return cidr
+}
+
+/** Whether {@link parseCidrs} takes it. */
+export function isNetwork(value: unknown): value is string {
+  return typeof value === 'string' && cidrOf(value) !== undefined
+}
+
+function cidrOf(text: string): Cidr | undefined {
   const [address = '', prefix, more] = text.trim().split('/')
   const bytes = parseAddress(address)
-  if (bytes === undefined || more !== undefined) throw new TypeError(`not a network: ${JSON.stringify(text)}`)
+  if (bytes === undefined || more !== undefined) return undefined
   const widthGiven = address.includes(':') ? 128 : 32
   const full = bytes.length * 8
   const given = prefix === undefined ? widthGiven : /^[0-9]{1,3}$/.test(prefix) ? Number(prefix) : -1
   const bits = given - (widthGiven - full)
-  if (given < 0 || given > widthGiven || bits < 0) throw new TypeError(`not a network: ${JSON.stringify(text)}`)
-  return { bytes, bits }
+  return given < 0 || given > widthGiven || bits < 0 ? undefined : { bytes, bits }
 }
 
 /** Whether the address is in one of the networks. False for anything that is not an address. */

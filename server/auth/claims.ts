@@ -1,4 +1,5 @@
 /** Checks the claims of a token. Pure functions of the decoded payload and the time. */
+import { isNetwork } from '../../protocol/base/address.ts'
 import { isRecord } from '../../protocol/base/is-record.ts'
 import { HOSTS_CLAIM, isBelow, isHostName, isRuntimeName, MAX_CLAIMED_HOSTS } from '../../protocol/base/names.ts'
 import { TokenRefused } from './refusal.ts'
@@ -100,14 +101,14 @@ function thumbprintOf(confirmation: unknown): string | undefined {
 
 function callersOf(callers: unknown): readonly string[] | undefined {
   if (callers === undefined) return undefined
-  if (
-    !Array.isArray(callers) ||
-    callers.length > MAX_ALLOWED_CALLERS ||
-    !callers.every(one => typeof one === 'string')
-  ) {
-    throw new TokenRefused('callers', `${ALLOW_CALLERS_CLAIM} is malformed`)
+  const isList = Array.isArray(callers) && callers.length <= MAX_ALLOWED_CALLERS
+  if (!isList || !callers.every(isNetwork)) {
+    throw new TokenRefused(
+      'callers',
+      `${ALLOW_CALLERS_CLAIM} is not a list of at most ${MAX_ALLOWED_CALLERS} addresses and networks`,
+    )
   }
-  return callers as string[]
+  return callers
 }
 
 /** One host that cannot be claimed makes the whole token invalid, since its issuer must have been mistaken. */

@@ -1,8 +1,8 @@
 /** The credentials of a session: its token, fresh tokens that come in band, and the callers that they allow. */
 
+import { type Cidrs, isNetwork, parseCidrs } from '../../protocol/base/address.ts'
 import type { Guard } from '../../protocol/base/guard.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
-import { type Cidrs, parseCidrs } from '../../protocol/http/forwarded.ts'
 import type { Identity } from '../auth/claims.ts'
 
 /** How many tokens are checked in a burst, and per second in the long run. Each check verifies a signature. */
@@ -54,18 +54,15 @@ export class Credentials {
 
   /** Sets the client's list of allowed callers. The token's list overrides it. Returns false if it is malformed. */
   announce(callers: readonly string[] | undefined): boolean {
+    if (callers?.every(isNetwork) === false) return false
     this.#announced = callers
-    return this.#read(this.identity)
+    this.#read()
+    return true
   }
 
-  #read({ allowCallers }: Identity): boolean {
-    const list = allowCallers ?? this.#announced
-    try {
-      this.callers = list === undefined ? undefined : parseCidrs(list)
-      return true
-    } catch {
-      return false
-    }
+  #read(): void {
+    const list = this.identity.allowCallers ?? this.#announced
+    this.callers = list && parseCidrs(list)
   }
 
   /** A fresh token has arrived. The old one stays in force until the fresh one is verified. */
@@ -89,11 +86,8 @@ export class Credentials {
   }
 
   #renewed(identity: Identity): void {
-    if (!this.#read(identity)) {
-      this.#owner.say({ type: 'reauth-refused' })
-      return
-    }
     this.identity = identity
+    this.#read()
     this.#owner.renewed()
     this.#owner.say({ type: 'reauth-ok', expiresMs: Math.floor(identity.expiresAt * 1000) })
   }
