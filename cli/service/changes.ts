@@ -24,11 +24,13 @@ export class Changes {
   note(event: string, more: Omit<Change, 'at' | 'event'> = {}): void {
     this.#counts[event] = (this.#counts[event] ?? 0) + 1
     const isSame = (one: Change) => one.event === event && one.runtime === more.runtime && one.reason === more.reason
-    // Anybody can be refused again and again. That pushes nothing else out of the list.
     const again = more.session === undefined ? this.#recent.findIndex(isSame) : -1
     if (again >= 0) this.#recent.splice(again, 1)
     this.#recent.unshift({ at: new Date(this.#now()).toISOString(), event, ...more })
-    if (this.#recent.length > MAX_RECENT) this.#recent.pop()
+    if (this.#recent.length <= MAX_RECENT) return
+    // Anybody can be refused again and again, for many reasons. That leaves half of the list to sessions.
+    const isMostlyLoose = this.#recent.filter(({ session }) => session === undefined).length > MAX_RECENT / 2
+    this.#recent.splice(this.#recent.findLastIndex(({ session }) => (session === undefined) === isMostlyLoose), 1)
   }
 
   /** Since the start, by event. */

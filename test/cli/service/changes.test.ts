@@ -17,6 +17,17 @@ test('what strangers repeat is counted, but pushes nothing else out of the lates
   ])
 })
 
+test('neither many reasons nor many sessions push more than half out of the latest changes', () => {
+  const changes = new Changes()
+  const sessions = () => changes.recent.filter(({ session }) => session !== undefined).length
+  for (let i = 0; i < 12; i++) changes.note('session ended', { session: `s${i}` })
+  for (let i = 0; i < 12; i++) changes.note('handshake refused', { reason: `reason ${i}` })
+  expect([changes.recent.length, sessions()]).toEqual([10, 5])
+  for (let i = 0; i < 12; i++) changes.note('session ended', { session: `t${i}` })
+  expect([changes.recent.length, sessions()]).toEqual([10, 5])
+  expect(changes.recent[0]).toMatchObject({ session: 't11' })
+})
+
 test('sessions are listed one by one', () => {
   const changes = new Changes()
   for (let i = 0; i < 12; i++) changes.note('session ended', { session: `s${i}`, runtime: 'demo', reason: 'the same' })
