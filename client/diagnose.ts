@@ -37,7 +37,7 @@ const STEPS = {
   proxy: ['the proxy connects', 'Ask whoever runs the proxy to allow CONNECT to this name and port.'],
   tls: [
     'a certificate for this name, from an authority that is trusted here',
-    'If the issuer is not that of the server, something on the path intercepts TLS: trust it with --ca, or bypass it.',
+    'If the issuer is not that of the server, something on the path intercepts TLS: trust it with --ca, or bypass it. No answer: something on the path may drop large packets (MTU).',
   ],
   upgrade: [
     'a WebSocket of this protocol',

@@ -21,6 +21,7 @@ const REMEDIES: Readonly<Record<string, string>> = {
   ENOTFOUND: 'Correct the host, or create its DNS record.',
   EAI_AGAIN: 'No resolver answers on this machine.',
   ECONNREFUSED: 'Nothing is listening there: start it, or correct the address.',
+  ENOSPC: 'The disk is full.',
   TimeoutError: 'It hangs, or a firewall drops the packets.',
   ERR_SSL_WRONG_VERSION_NUMBER: 'It does not speak TLS there.',
 }
@@ -35,8 +36,7 @@ export async function attempt(
   try {
     return { ...about, status: 'ok', hint: '', ...(await Promise.race([look(), late(ms)])) }
   } catch (error) {
-    const code = codeOf(error)
-    const remedy = UNKNOWN_CA.has(code) ? `Trust its authority (${ca}).` : REMEDIES[code]
+    const remedy = remedyFor(error, ca)
     return { ...about, status: 'fail', found: reasonOf(error), hint: [remedy, hint].filter(Boolean).join(' ') }
   }
 }
@@ -46,13 +46,20 @@ async function late(ms: number): Promise<never> {
   throw new DOMException('late', 'TimeoutError')
 }
 
-/** What the server's own code throws at its deadline has the same name. */
+/** What helps. `ca` names the authorities that are trusted. */
+export function remedyFor(error: unknown, ca: string): string | undefined {
+  const code = codeOf(error)
+  return UNKNOWN_CA.has(code) ? `Trust its authority (${ca}).` : REMEDIES[code]
+}
+
+/** What the server's own code throws at its deadline has the same name. Waiting for an event throws another one. */
 function codeOf(error: unknown): string {
   const { name, code } = errorOf(error) as NodeJS.ErrnoException
+  if (name === 'AbortError') return 'TimeoutError'
   return typeof code === 'string' ? code : name
 }
 
-function reasonOf(error: unknown): string {
+export function reasonOf(error: unknown): string {
   const code = codeOf(error)
   if (code === 'TimeoutError') return 'no answer in time'
   // What OpenSSL says begins with the number of a thread, and Node adds what is only for programmers.

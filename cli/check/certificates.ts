@@ -13,7 +13,7 @@ export async function probeCertificate(flag: string, file: string, hosts: readon
   const leaf = new X509Certificate(await readPlain(file))
   const leftMs = leaf.validToDate.getTime() - Date.now()
   const missing = hosts.filter(host => leaf.checkHost(host.replace(/^\*/, 'any'), { subject: 'never' }) === undefined)
-  const found = `for ${(leaf.subjectAltName ?? 'no name').replaceAll('DNS:', '')}, expires in ${formatDuration(leftMs)}`
+  const found = `for ${(leaf.subjectAltName ?? 'no name').replaceAll('DNS:', '')}, ${endOf(leftMs)}`
   const probe = (status: Probe['status'], hint: string): Probe => ({ ...about, status, found, expected, hint })
   if (leftMs <= 0) return probe('fail', 'It has expired: renew it.')
   if (leaf.validFromDate.getTime() > Date.now()) return probe('fail', 'It is not valid yet. Is the clock right?')
@@ -32,8 +32,16 @@ export async function probeAuthorities(flag: string, file: string): Promise<Prob
   }
   const longestMs = Math.max(...leftMs)
   const status = longestMs <= 0 ? 'fail' : longestMs < SOON_MS ? 'warn' : 'ok'
-  const found = `expires in ${formatDuration(longestMs)}`
-  return { ...about, status, found, hint: status === 'ok' ? '' : 'It has expired, or expires soon: renew it.' }
+  return {
+    ...about,
+    status,
+    found: endOf(longestMs),
+    hint: status === 'ok' ? '' : 'It has expired, or expires soon: renew it.',
+  }
+}
+
+function endOf(leftMs: number): string {
+  return leftMs > 0 ? `expires in ${formatDuration(leftMs)}` : `expired ${formatDuration(-leftMs)} ago`
 }
 
 /** A certificate that signed itself may be used like one of an authority. */

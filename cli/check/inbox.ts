@@ -1,6 +1,6 @@
 /** Checks that the server could keep webhooks: whether it can write, how long a write takes to be durable, and the room left. */
 import { randomBytes } from 'node:crypto'
-import { open, rm, statfs } from 'node:fs/promises'
+import { access, constants, open, rm, statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import type { Probe } from '../../protocol/base/probe.ts'
 import { Ledger } from '../../server/inbox/ledger.ts'
@@ -32,7 +32,7 @@ export async function probeInbox(options: InboxOptions | undefined): Promise<Pro
 async function probeFile(what: string, path: string, limits: InboxLimits): Promise<Probe[]> {
   const least = limits.diskFreeBytes
   const room = { code: 'inbox-room', what: dirname(path), expected: `${size(least)} free` }
-  const folder = { hint: 'The folder must exist, and this user must be able to write there.', ca: '' }
+  const folder = { hint: 'The folder must exist, and this user must be able to write there, and to the file.', ca: '' }
   const slow = 'Use a local disk whose cache survives power loss.'
   const disk = await probeWrites(what, 'sync', { ...folder, slow }, () => syncP99(path))
   if (disk.status === 'fail') return [disk, notReached(room)]
@@ -116,6 +116,10 @@ function named(runtimes: readonly string[]): string {
 
 /** Measured on a temporary file in the same folder. */
 async function syncP99(path: string): Promise<number> {
+  // It must not be opened: to close it again would release the locks that a server in this process has on it.
+  await access(path, constants.R_OK | constants.W_OK).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'ENOENT') throw error
+  })
   const file = `${path}.check-${randomBytes(6).toString('hex')}`
   const handle = await open(file, 'wx', 0o600)
   try {

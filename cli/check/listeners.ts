@@ -1,4 +1,4 @@
-import { createServer } from 'node:net'
+import { createServer, type Server } from 'node:net'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
@@ -6,35 +6,40 @@ import type { Probe } from '../../protocol/base/probe.ts'
 /** Addresses by the setting that names them. */
 export type AddressesBySetting = Readonly<Record<string, HostPort | undefined>>
 
-/** Checks that the component could listen on each address now. */
+/** Checks that the component could listen on all addresses now. */
 export async function probeListeners(addresses: AddressesBySetting): Promise<Probe[]> {
-  const named = Object.entries(addresses).filter((entry): entry is [string, HostPort] => entry[1] !== undefined)
-  return await Promise.all(
-    named.map(async ([flag, address]) => {
-      const code = await listenOnce(address)
-      const about = { code: 'listen', what: `--${flag} ${formatAddress(address)}`, expected: 'the address is free' }
-      if (code === undefined) return { ...about, status: 'ok' as const, found: 'free', hint: '' }
-      if (code === 'EADDRINUSE') {
-        const hint = 'If that is the component itself, all is well. Otherwise stop whatever is listening there.'
-        return { ...about, status: 'warn' as const, found: 'something is already listening there', hint }
-      }
+  const held: { readonly flag: string; readonly port: number; readonly server: Server }[] = []
+  const probes: Probe[] = []
+  for (const [flag, address] of Object.entries(addresses)) {
+    if (address === undefined) continue
+    const about = { code: 'listen', what: `--${flag} ${formatAddress(address)}`, expected: 'the address is free' }
+    const found = await listen(address)
+    const twin = held.find(({ port }) => port === address.port)
+    if (typeof found !== 'string') {
+      held.push({ flag, port: address.port, server: found })
+      probes.push({ ...about, status: 'ok', found: 'free', hint: '' })
+    } else if (found !== 'EADDRINUSE') {
       const hint =
-        code === 'EACCES' ? 'Ports below 1024 need CAP_NET_BIND_SERVICE.' : 'Give an address of this machine.'
-      return { ...about, status: 'fail' as const, found: code, hint }
-    }),
-  )
+        found === 'EACCES' ? 'Ports below 1024 need CAP_NET_BIND_SERVICE.' : 'Give an address of this machine.'
+      probes.push({ ...about, status: 'fail', found, hint })
+    } else if (twin !== undefined) {
+      probes.push({ ...about, status: 'fail', found: `--${twin.flag} has the same port`, hint: 'Give another port.' })
+    } else {
+      const hint = 'If that is the component itself, all is well. Otherwise stop whatever is listening there.'
+      probes.push({ ...about, status: 'warn', found: 'something is already listening there', hint })
+    }
+  }
+  for (const { server } of held) server.close()
+  return probes
 }
 
-/** Undefined if listening worked, else the code of the error. */
-function listenOnce({ host, port }: HostPort): Promise<string | undefined> {
+/** What listens there now, or the code of the error. */
+function listen({ host, port }: HostPort): Promise<Server | string> {
   return new Promise(resolve => {
-    const server = createServer()
+    const server = createServer(socket => socket.destroy())
     const guard = guardWith(error => resolve((error as NodeJS.ErrnoException).code ?? String(error)))
     const failed = guard((error: NodeJS.ErrnoException) => resolve(error.code ?? error.message))
-    const listening = guard(() => {
-      server.close()
-      resolve(undefined)
-    })
+    const listening = guard(() => resolve(server))
     server.once('error', failed)
     server.once('listening', listening)
     server.listen({ host, port, exclusive: true })

@@ -32,7 +32,15 @@ export async function serverFiles(config: ServerConfig): Promise<Probe[]> {
     ...(await probeSecretFiles([...secretsOf(config), ...keys])),
     ...(await probeCertificates(config, names)),
     ...(await Promise.all(pairs.map(pair => probePair('public.tls.folder', pair)))),
+    ...(folder !== undefined && pairs.length === 0 ? [noPair(folder)] : []),
   ]
+}
+
+function noPair(folder: string): Probe {
+  const expected = 'NAME.crt and NAME.key, or folders with tls.crt and tls.key'
+  const about = { code: 'certificate', what: `--public.tls.folder ${folder}`, expected }
+  const hint = 'Until then, callers of every host get --public.tls.cert.'
+  return { ...about, status: 'warn', found: 'no certificate in it', hint }
 }
 
 /** Checks a certificate of the folder. One that the server would ignore fails. */

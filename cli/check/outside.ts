@@ -10,6 +10,7 @@ import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 import { publicUrl } from '../../server/public-url.ts'
 import type { ServerConfig } from '../config/server.ts'
+import { reasonOf, remedyFor } from './attempt.ts'
 import { StandIn } from './stand-in.ts'
 
 const STEP_MS = 5000
@@ -29,7 +30,7 @@ const STEPS = {
   ],
   'outside-host': [
     'Host as the caller sent it',
-    'The load balancer must pass Host (nginx: proxy_set_header Host $host).',
+    'The load balancer must pass Host (nginx: proxy_set_header Host $http_host).',
   ],
   'outside-upgrade': [
     'WebSockets, and messages both ways',
@@ -67,8 +68,8 @@ export async function probeOutside(
   const codes = (Object.keys(STEPS) as Code[]).filter(code => deep || code !== 'outside-quiet')
   const probes = new Map<Code, Probe>()
   const what = `callers at ${config['public.url'] ?? config.domain?.[0]}`
-  const note = (code: Code, status: Probe['status'], found: string) => {
-    const [expected, hint] = STEPS[code]
+  const note: Note = (code, status, found, hint = STEPS[code][1]) => {
+    const [expected] = STEPS[code]
     probes.set(code, { code, status, what, found, expected, hint: status === 'ok' ? '' : hint })
   }
   let standIn: StandIn | undefined
@@ -95,7 +96,7 @@ async function listen(config: ServerConfig, quietMs: number): Promise<StandIn> {
   return await StandIn.open({ listen: address, tls, healthPath: config['public.health-path'], quietMs })
 }
 
-type Note = (code: Code, status: Probe['status'], found: string) => void
+type Note = (code: Code, status: Probe['status'], found: string, hint?: string) => void
 
 async function probeAll(
   outside: Outside,
@@ -136,7 +137,7 @@ async function reach(outside: Outside, note: Note): Promise<string | undefined> 
     }
     note('outside-reach', 'fail', `something else answers, ${status}${by === undefined ? '' : `: "${by}"`}`)
   } catch (error) {
-    note('outside-reach', 'fail', messageOf(error))
+    note('outside-reach', 'fail', reasonOf(error), remedyFor(error, '--outside.ca'))
   }
   return undefined
 }
@@ -156,7 +157,7 @@ async function attempt(code: Code, note: Note, work: () => Promise<string>): Pro
   try {
     note(code, 'ok', await work())
   } catch (error) {
-    note(code, 'fail', messageOf(error))
+    note(code, 'fail', reasonOf(error))
   }
 }
 
@@ -231,9 +232,4 @@ function times(count: number): string {
 
 function fail(message: string): never {
   throw new Error(message)
-}
-
-function messageOf(error: unknown): string {
-  const { name, message, code } = error as NodeJS.ErrnoException
-  return name === 'AbortError' ? 'no answer in time' : message || code || 'no answer'
 }

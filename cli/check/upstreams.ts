@@ -5,6 +5,7 @@ import type { RouteTable } from '../../router/table.ts'
 
 const CONNECT_MS = 5000
 const HINT = 'Start the service, or correct the target of the route.'
+const TLS_HINT = 'Trust a private authority with tls.ca of the route, or correct its target: name, port, https://.'
 
 /** Dials, as the router would, each target whose host does not depend on the request. */
 export async function probeUpstreams(table: RouteTable): Promise<Probe[]> {
@@ -14,7 +15,8 @@ export async function probeUpstreams(table: RouteTable): Promise<Probe[]> {
 
 function probe({ route, target, ms, error }: CheckedTarget): Probe {
   const expected = target.startsWith('https:') ? 'connections, and a certificate that is trusted' : 'connections'
-  return { ...upstreamProbe(`route "${route}": ${target}`, ms, error?.message), expected }
+  const found = upstreamProbe(`route "${route}": ${target}`, ms, error?.message)
+  return { ...found, expected, ...(error?.reason === 'upstream-tls' ? { hint: TLS_HINT } : {}) }
 }
 
 /** The probe of one target. `found` says why it failed. */

@@ -107,6 +107,7 @@ const REASONS: readonly (readonly [start: string, reason: string])[] = [
   ['transport.proxyURL', 'a client only supports http:// and https:// proxies'],
   ['transport.tls.certFile', 'the token identifies a client; --tls.cert adds a client certificate'],
   ['transport.tls.keyFile', 'the token identifies a client; --tls.key goes with --tls.cert'],
+  ['transport.tls.trustedCaFile', 'it is the authority of frps; `ca` takes that of the Sallyport server'],
   ['transport.tls', 'a session is always TLS'],
   ['user', 'the token names the runtime'],
   ['webServer', 'status and metrics are on the admin listener (--admin.listen)'],
@@ -168,7 +169,8 @@ function clientOf(all: Table, server: string, notes: string[]): object {
   const [address, transport, log] = [all.text('serverAddr'), all.table('transport'), all.table('log')]
   all.text('serverPort')
   if (address !== undefined) notes.push(`serverAddr ${address} is not converted: a client dials ${server}`)
-  const [proxy, ca] = [transport.text('proxyURL'), transport.table('tls').text('trustedCaFile')]
+  transport.table('tls')
+  const proxy = transport.text('proxyURL')
   const isWeb = proxy === undefined || (/^https?:/i.test(proxy) && URL.canParse(proxy))
   // Not its value, which may hold a password.
   if (!isWeb) notes.push(...left(['transport.proxyURL']))
@@ -176,7 +178,6 @@ function clientOf(all: Table, server: string, notes: string[]): object {
   return {
     server: [server],
     ...(proxy === undefined || !isWeb ? {} : { proxy }),
-    ...(ca === undefined ? {} : { ca: [ca] }),
     ...(level === undefined ? {} : { log: { level } }),
   }
 }

@@ -3,6 +3,7 @@
 import { once } from 'node:events'
 import { mkdirSync, readFileSync } from 'node:fs'
 import { createServer as createHttp } from 'node:http'
+import { createServer as createHttps } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { probeOutside } from '../../cli/check/outside.ts'
@@ -149,11 +150,17 @@ test('as a command: while something else answers, and while the server is runnin
     const args = ['check', 'server', '--json', '--outside', ...machine.serverArgs(...more).slice(1)]
     const { code, out } = await sallyport(args)
     const probes = (JSON.parse(out) as { probes: Probe[] }).probes.filter(one => one.code.startsWith('outside-'))
-    return { code, statuses: statuses(probes), found: probes[0]!.found }
+    return { code, statuses: statuses(probes), found: probes[0]!.found, hint: probes[0]!.hint }
   }
   const skipped = { reach: 'fail', host: 'skip', upgrade: 'skip', body: 'skip', repeat: 'skip' }
   const elsewhere = await run('--public.url', `http://*.tunnels.localhost:${port}`)
-  expect(elsewhere).toEqual({ code: 5, statuses: skipped, found: 'something else answers, 404: "another"' })
+  expect(elsewhere).toMatchObject({ code: 5, statuses: skipped, found: 'something else answers, 404: "another"' })
+  const tls = { cert: readFileSync(file('server.pem')), key: readFileSync(file('server-key.pem')) }
+  const secure = createHttps(tls).listen(0, '127.0.0.1')
+  await once(secure, 'listening')
+  stops.push(() => secure.close())
+  const untrusted = await run('--public.url', `https://*.tunnels.localhost:${(secure.address() as AddressInfo).port}`)
+  expect(untrusted).toMatchObject({ statuses: skipped, hint: 'Trust its authority (--outside.ca).' })
   const args = machine.serverArgs().slice(1)
   const taken = args.map(text =>
     text === '127.0.0.1:0' && args[args.indexOf(text) - 1] === '--public.listen' ? `127.0.0.1:${port}` : text,

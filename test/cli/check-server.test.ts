@@ -158,6 +158,22 @@ describe('the inbox', () => {
     expect(none.of('inbox-disk')[0]!.found).toMatch(/ENOENT|EACCES|EPERM/)
   })
 
+  test("another user's file in a folder of ours", async context => {
+    mkdirSync(file('data'), { recursive: true })
+    const path = file('data/theirs.db')
+    writeFileSync(path, '', { mode: 0o400 })
+    if (process.getuid?.() === 0) {
+      // Root may write to any file that is not immutable.
+      if (spawnSync('chattr', ['+i', path]).status !== 0) context.skip()
+      stops.push(() => spawnSync('chattr', ['-i', path]))
+    }
+    stops.unshift(() => rmSync(path))
+    const { code, of } = await check(...inbox('data/theirs.db'))
+    expect([statuses(of(...CODES)), code]).toEqual([['inbox-disk fail', 'inbox-room skip'], 5])
+    expect(of('inbox-disk')[0]!.found).toMatch(/EACCES|EPERM/)
+    expect(readdirSync(file('data'))).toEqual(['theirs.db'])
+  })
+
   test.runIf(needs('gcc'))('on a disk that fails to sync, and on a slow one', { tags: ['slow'] }, async () => {
     mkdirSync(file('data'), { recursive: true })
     const library = file('failing-disk.so')

@@ -19,6 +19,7 @@ import { SECRET_FILE, type Settings } from '../../cli/config/setting.ts'
 import { connect, diagnose } from '../../client/index.ts'
 import { createServer, type Server } from '../../server/index.ts'
 import { needs } from '../support/needs.ts'
+import { freePort } from '../support/proxy-program.ts'
 import { Relay } from '../support/relay.ts'
 import { sallyport } from './run.ts'
 
@@ -539,6 +540,25 @@ describe('check server and router', () => {
     expect(code).toBe(5)
   })
 
+  test('two settings with one port; a folder without a pair; certificates that have expired', async () => {
+    const same = `127.0.0.1:${await freePort()}`
+    const { of, code } = await server({ 'public.listen': same, 'health.listen': same, 'public.tls.folder': folder })
+    expect(of('listen').map(({ status, found }) => [status, found])).toEqual([
+      ['ok', 'free'],
+      ['ok', 'free'],
+      ['fail', '--public.listen has the same port'],
+    ])
+    expect(of('certificate').at(-1)).toMatchObject({ status: 'warn', found: 'no certificate in it' })
+    expect(code).toBe(5)
+    const authority = await createAuthority({ now: Date.now() - 3_000_000_000, validDays: 30 })
+    writeFileSync(file('old-ca.pem'), authority.certificate)
+    const old = await server({ 'control.tls.client-ca': file('old-ca.pem') })
+    expect(old.of('certificate').at(-1)).toMatchObject({
+      status: 'fail',
+      found: expect.stringMatching(/^expired 4 d 1\d h ago$/),
+    })
+  })
+
   test('targets beyond the limit are reported as left out', async () => {
     const row = (at: number) =>
       `  - { name: r${at}, match: { path: /${at} }, target: "http://127.0.0.${at}:${port}" }\n`
@@ -588,10 +608,20 @@ describe('check server and router', () => {
     await new Promise(resolve => closed.close(resolve))
     const route = (name: string, to: string) => `  - { name: ${name}, match: { path: /${name} }, target: "${to}" }\n`
     const captured = '  - { name: c, match: { path: "/c/{x}" }, target: "http://{x}.svc.invalid" }\n'
-    const text = route('a', target) + route('b', target) + route('gone', `http://127.0.0.1:${gone}`) + captured
+    const strange = `https://127.0.0.1:${port}`
+    const text =
+      route('a', target) +
+      route('b', target) +
+      route('gone', `http://127.0.0.1:${gone}`) +
+      route('tls', strange) +
+      captured
     writeFileSync(file('routes.yaml'), `routes:\n${text}`)
     const { of, code } = await check('router', '--listen', '127.0.0.1:0', '--routes', file('routes.yaml'))
-    expect(of('upstream').map(({ status }) => status)).toEqual(['ok', 'fail'])
+    expect(of('upstream').map(({ status, hint }) => [status, hint.split(' ')[0]])).toEqual([
+      ['ok', ''],
+      ['fail', 'Start'],
+      ['fail', 'Trust'],
+    ])
     expect(code).toBe(5)
   })
 })

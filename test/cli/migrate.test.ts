@@ -78,7 +78,7 @@ describe('frp', () => {
     ])
     expect(yaml('shop.yaml')).toEqual({
       server: ['wss://connect.tunnels.example.com:443'],
-      ...{ proxy: 'http://proxy.example.com:3128', ca: ['ca.crt'], log: { level: 'debug' } },
+      ...{ proxy: 'http://proxy.example.com:3128', log: { level: 'debug' } },
       ...{ token: { file: 'shop.token' }, routes: 'shop-routes.yaml' },
     })
     const target = {
@@ -115,6 +115,7 @@ describe('frp', () => {
       'proxy secure: the server terminates TLS',
       'serverAddr frp.example.com is not converted: a client dials wss://connect.tunnels.example.com:443',
       'transport.poolCount is not converted: ',
+      'transport.tls.trustedCaFile is not converted: it is the authority of frps',
       'log.maxDays is not converted',
       'user is not converted',
       'auth is not converted: each runtime has its own token',

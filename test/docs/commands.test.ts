@@ -29,7 +29,10 @@ function mistakeIn(line: string): string | undefined {
   const flags = new Set((named.length === 0 ? group : named).flatMap(command => Object.keys(flagsOf(command))))
   const unknown = [...line.matchAll(/(?<=\s|\[)--([a-z][a-z.-]*)/g)].map(([, flag]) => flag!)
   const wrong = unknown.filter(flag => !flags.has(flag) && !EVERYWHERE.has(flag))
-  return wrong.length === 0 ? undefined : `${words[0]} has no --${wrong.join(', --')}`
+  if (wrong.length > 0) return `${words[0]} has no --${wrong.join(', --')}`
+  const client =
+    /^(?:check )?client (?=.*--server)(?!.*(?:\.\.\.|--(?:config|target|routes|preset)|\s(?:\d+|[\w.-]+:\d+)$))/
+  return client.test(line) ? 'client has no target' : undefined
 }
 
 describe('command lines in documents', () => {

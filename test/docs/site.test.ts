@@ -1,5 +1,5 @@
 /** The site's table of contents against the documents; `npm run docs:site` builds the pages and checks all links. */
-import { existsSync, globSync } from 'node:fs'
+import { existsSync, globSync, readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 
 interface Item {
@@ -27,4 +27,12 @@ test('each entry is a document', () => {
 test('each page of docs/ has an entry', () => {
   const pages = globSync('docs/*.md').map(file => file.replaceAll('\\', '/'))
   expect(pages.filter(page => !listed.map(fileOf).includes(page))).toEqual([])
+})
+
+test('the lockfile has the packages of every platform; otherwise npm ci refuses it', () => {
+  const { packages } = JSON.parse(readFileSync('tools/site/package-lock.json', 'utf8')) as {
+    packages: Record<string, { optionalDependencies?: object }>
+  }
+  const named = Object.values(packages).flatMap(({ optionalDependencies = {} }) => Object.keys(optionalDependencies))
+  expect(named.filter(name => packages[`node_modules/${name}`] === undefined)).toEqual([])
 })
