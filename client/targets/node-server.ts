@@ -17,6 +17,10 @@ import { PassThrough } from '../../protocol/layer.ts'
 import type { OpenTarget } from './index.ts'
 import { asSocket } from './memory-socket.ts'
 
+/** The server has timeouts of its own, for reading a request and for answering it. */
+const NO_DEADLINE = { headTimeoutMs: 0 }
+const LIMITS = { ...INNER_LIMITS, stalledMs: 0 }
+
 /** Most idle connections that are kept for later exchanges. */
 const MAX_IDLE = 32
 
@@ -53,7 +57,7 @@ class Connections {
     if (request.caller !== undefined) appendForwarded(headers, request.caller)
     const { method, authority, path, bodyBytes, upgrade } = request
     const outgoing = { method, authority, path, headers, bodyBytes, upgrade }
-    return new AppExchange(response).pass((_, answered) => this.#take().send(outgoing, answered), request)
+    return new AppExchange(response).pass((_, answered) => this.#take().send(outgoing, answered, NO_DEADLINE), request)
   }
 
   /** Closes idle connections. The others end with their exchange. */
@@ -73,7 +77,7 @@ class Connections {
     endTogether(ours, theirs, this.#logger)
     endWhenThrown(theirs, this.#logger)
     const connection = new Http1ClientConnection(ours, {
-      limits: INNER_LIMITS,
+      limits: LIMITS,
       heads: this.#heads,
       onIdle: idle => this.#keep(idle),
       onClose: gone => this.#drop(gone),

@@ -1,14 +1,20 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import { afterEach, describe, expect, it } from 'vitest'
+import { setImmediate as turn } from 'node:timers/promises'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { WebSocketServer } from 'ws'
 import { createTunnel, type Tunnel } from '../../../client/index.ts'
+import { nodeServerTarget } from '../../../client/targets/node-server.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
+import type { ResponseHead } from '../../../protocol/exchange.ts'
+import { DEAF, EXCHANGE } from '../../support/ends.ts'
 import { eventually } from '../../support/until.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
 
 const open: { server: FakeServer; tunnel: Tunnel }[] = []
 
 afterEach(async () => {
+  vi.restoreAllMocks()
+  vi.useRealTimers()
   for (const { server, tunnel } of open.splice(0)) {
     await tunnel.close({ graceMs: 0 })
     await server.close()
@@ -168,6 +174,28 @@ describe('a node:http server that never listens', () => {
       }),
     )
     for (let i = 0; i < 2; i++) expect(await session.exchange().answer()).toMatchObject({ status: 200, text: 'well' })
+  })
+
+  it('may take as long as it likes before it reads a request and answers', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const asked = Promise.withResolvers<() => void>()
+    const { handler } = nodeServerTarget(
+      createServer((request, response) => asked.resolve(() => void request.pipe(response))),
+    )
+    const answered = Promise.withResolvers<ResponseHead>()
+    const response = { ...DEAF, responseHead: answered.resolve, responseAbort: answered.reject }
+    const sink = handler({ ...EXCHANGE, method: 'POST', bodyBytes: 1_000_000 }, response)
+    for (let i = 0; i < 10; i++) sink.requestData(Buffer.alloc(100_000))
+    sink.requestEnd([])
+    const answer = await asked.promise
+    const now = vi.spyOn(performance, 'now')
+    for (let begun = performance.now(), ms = 0; ms < 300_000; ms += 5_000) {
+      now.mockReturnValue(begun + ms)
+      vi.advanceTimersByTime(5_000)
+      await turn()
+    }
+    answer()
+    expect(await answered.promise).toMatchObject({ status: 200 })
   })
 
   it('gets its timeout event when nothing moves', async () => {
