@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import type { AdminListener } from '../../admin/listener.ts'
 import type { MetricsOptions } from '../../admin/metrics.ts'
@@ -17,6 +18,8 @@ import { explainListenError } from './listen-error.ts'
 
 /** How often bytes are counted for the page. */
 const COUNT_MS = 1000
+/** How often the runtime file is looked for: temporary folders are cleaned after some days, and a user's goes with the last session. */
+const LOOK_MS = 60_000
 
 interface AdminConfig {
   component: 'server' | 'client' | 'router'
@@ -56,7 +59,7 @@ interface Admin {
 
 /** Starts metrics and the configured listeners. */
 export async function startAdmin(config: AdminConfig): Promise<Admin> {
-  const { createMetrics, listenHealth, removeRuntimeFile, Traffic } = await import('../../admin/index.ts')
+  const { createMetrics, listenHealth, Traffic } = await import('../../admin/index.ts')
   let view: AdminView | undefined
   let isStopping = false
   const version = packageVersion()
@@ -126,7 +129,7 @@ export async function startAdmin(config: AdminConfig): Promise<Admin> {
     async close() {
       metrics.close()
       clearInterval(counting)
-      if (admin?.runtimeFile !== undefined) removeRuntimeFile(admin.runtimeFile)
+      admin?.forget()
       await Promise.all([admin?.listener.close(), health?.close()])
     },
   }
@@ -155,7 +158,8 @@ interface Opened {
   readonly listener: PageListener
   /** URL for use on this machine. */
   readonly url: string
-  readonly runtimeFile: string | undefined
+  /** Removes the runtime file. */
+  readonly forget: () => void
 }
 
 type PageListener = AdminListener & { code(): string }
@@ -188,7 +192,7 @@ async function startListener(config: AdminConfig, address: HostPort, source: Adm
   const { host, port } = listener.address
   const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host
   const url = `http://${formatAddress({ host: reachable, port })}`
-  return { listener, url, runtimeFile: await writeFile(config, url, secret) }
+  return { listener, url, forget: await keepRuntimeFile(config, url, secret) }
 }
 
 /** If the default port is taken, uses a free one. A given port that is taken is an error. */
@@ -207,16 +211,30 @@ async function listenOrFree(
   }
 }
 
-async function writeFile(
-  config: AdminConfig,
+/** Writes the runtime file, and again whenever somebody has removed it. Returns what ends this. */
+async function keepRuntimeFile(
+  { component, environment, logger }: AdminConfig,
   url: string,
   secret: { token: string } | { tokenFile: string },
-): Promise<string | undefined> {
-  const { writeRuntimeFile } = await import('../../admin/index.ts')
-  try {
-    return writeRuntimeFile({ component: config.component, pid: process.pid, url, ...secret }, config.environment)
-  } catch (error) {
-    config.logger.warn({ err: error }, '`sallyport status` will not find this process automatically')
-    return undefined
+): Promise<() => void> {
+  const { removeRuntimeFile, writeRuntimeFile } = await import('../../admin/index.ts')
+  let path: string | undefined
+  let hasFailed = false
+  const look = () => {
+    if (path !== undefined && existsSync(path)) return
+    try {
+      path = writeRuntimeFile({ component, pid: process.pid, url, ...secret }, environment)
+      hasFailed = false
+    } catch (error) {
+      if (!hasFailed) logger.warn({ err: error }, '`sallyport status` will not find this process automatically')
+      hasFailed = true
+    }
+  }
+  look()
+  const guard = logGuard(logger, 'the runtime file could not be looked for')
+  const timer = setInterval(guard(look), LOOK_MS).unref()
+  return () => {
+    clearInterval(timer)
+    if (path !== undefined) removeRuntimeFile(path)
   }
 }
