@@ -50,7 +50,6 @@ export abstract class GroupedStore implements InboxStore {
   protected isOpen = false
   protected isClosed = false
   readonly shared: SharedStore | undefined = undefined
-  readonly #now: () => number
   /** Changes of the next commit. */
   #group: Grouped[] = []
   #groupBytes = 0
@@ -64,13 +63,12 @@ export abstract class GroupedStore implements InboxStore {
   #setAside: string | undefined
   #commits = 0
   #commitMs = 0
-  /** Longest commit of this window, and of the one before. */
-  #longest = [0, 0]
-  #windowAt = 0
+  /** Longest commit of the window, and of the one before. */
+  #longest: [number, number] = [0, 0]
+  #window = 0
 
-  constructor(logger: Logger, now: () => number) {
+  constructor(logger: Logger) {
     this.logger = logger
-    this.#now = now
     this.guard = logGuard(logger, 'the store of the inbox failed')
   }
 
@@ -220,12 +218,15 @@ export abstract class GroupedStore implements InboxStore {
   #measure(ms: number): void {
     this.#commits++
     this.#commitMs += ms
-    const now = this.#now()
-    if (now - this.#windowAt > WINDOW_MS) {
-      this.#windowAt = now
-      this.#longest = [0, this.#longest[0]!]
-    }
-    this.#longest[0] = Math.max(this.#longest[0]!, ms)
+    const [longest, before] = this.#longestNow()
+    this.#longest = [Math.max(longest, ms), before]
+  }
+
+  #longestNow(): [number, number] {
+    const window = Math.floor(performance.now() / WINDOW_MS)
+    if (window !== this.#window) this.#longest = [0, window === this.#window + 1 ? this.#longest[0] : 0]
+    this.#window = window
+    return this.#longest
   }
 
   stats(): StoreStats {
@@ -235,7 +236,7 @@ export abstract class GroupedStore implements InboxStore {
       setAside: this.#setAside,
       commits: this.#commits,
       commitSeconds: this.#commitMs / 1000,
-      commitMaxSeconds: Math.max(...this.#longest) / 1000,
+      commitMaxSeconds: Math.max(...this.#longestNow()) / 1000,
     }
   }
 

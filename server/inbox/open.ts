@@ -19,14 +19,14 @@ export async function openStore(settings: ResolvedServerOptions, opened: Opened)
 }
 
 async function openPlace(
-  { logger, clock }: ResolvedServerOptions,
+  { logger }: ResolvedServerOptions,
   { place, limits }: ResolvedInbox,
   opened: Opened,
 ): Promise<InboxStore> {
   if (place.kind === 'postgres') {
     const { openPostgres } = await import('./postgres.ts')
-    return opened.add(await openPostgres({ ...place, logger }, clock))
+    return opened.add(await openPostgres({ ...place, logger }))
   }
   const { openSqlite } = await import('./sqlite.ts')
-  return opened.add(await openSqlite({ path: place.path, minFreeBytes: limits.diskFreeBytes, logger }, clock))
+  return opened.add(await openSqlite({ path: place.path, minFreeBytes: limits.diskFreeBytes, logger }))
 }

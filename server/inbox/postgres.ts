@@ -52,8 +52,8 @@ const BEATS_PER_LEASE = 6
 const LEASE_MARGIN = 0.9
 
 /** Rejects with a TypeError if the store cannot be used and waiting will not help. If it does not answer, it is tried again. */
-export async function openPostgres(options: PostgresOptions, now: () => number): Promise<PostgresStore> {
-  const store = new PostgresStore(options, now, await loadPackage())
+export async function openPostgres(options: PostgresOptions): Promise<PostgresStore> {
+  const store = new PostgresStore(options, await loadPackage())
   await store.start()
   return store
 }
@@ -101,8 +101,8 @@ export class PostgresStore extends GroupedStore {
     },
   }
 
-  constructor(options: PostgresOptions, now: () => number, pg: Package) {
-    super(options.logger, now)
+  constructor(options: PostgresOptions, pg: Package) {
+    super(options.logger)
     this.#options = options
     this.#package = pg
     this.#leaseMs = options.leaseMs ?? LEASE_MS

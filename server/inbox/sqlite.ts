@@ -37,9 +37,9 @@ interface Pending {
 }
 
 /** Rejects with a TypeError if the file cannot be used and waiting will not help. If another server has it, it is tried again. */
-export async function openSqlite(options: SqliteOptions, now: () => number): Promise<SqliteStore> {
+export async function openSqlite(options: SqliteOptions): Promise<SqliteStore> {
   checkSqlite(options.path)
-  const store = new SqliteStore(options, now)
+  const store = new SqliteStore(options)
   await store.start()
   return store
 }
@@ -68,8 +68,8 @@ export class SqliteStore extends GroupedStore {
   #number = 0
   readonly #pending = new Map<number, Pending>()
 
-  constructor(options: SqliteOptions, now: () => number) {
-    super(options.logger, now)
+  constructor(options: SqliteOptions) {
+    super(options.logger)
     this.#options = options
   }
 

@@ -41,7 +41,7 @@ describe.runIf(needs('postgres'))('PostgreSQL', () => {
   const open: PostgresStore[] = []
   const start = async () => {
     const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined }
-    const store = await openPostgres({ ...place, logger: noLogger }, Date.now)
+    const store = await openPostgres({ ...place, logger: noLogger })
     open.push(store)
     return store
   }

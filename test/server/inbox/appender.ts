@@ -3,7 +3,7 @@ import { noLogger } from '../../../protocol/base/log.ts'
 import { openSqlite } from '../../../server/inbox/sqlite.ts'
 
 const [path = '', prefix = ''] = process.argv.slice(2)
-const store = await openSqlite({ path, minFreeBytes: 0, logger: noLogger }, Date.now)
+const store = await openSqlite({ path, minFreeBytes: 0, logger: noLogger })
 const common = {
   runtime: 'demo',
   lane: 'l',

@@ -44,7 +44,7 @@ class Held extends GroupedStore {
 }
 
 test('a store that takes long to open: the start does not wait for it, and webhooks get 503 until it is open', async () => {
-  const store = new Held(noLogger, Date.now)
+  const store = new Held(noLogger)
   const { promise, resolve } = Promise.withResolvers<void>()
   store.opens = promise
   await store.start()
@@ -61,7 +61,7 @@ test('a store that takes long to open: the start does not wait for it, and webho
 })
 
 test('a store that turns out late to be unusable is offline, and is tried again', async () => {
-  const store = new Held(noLogger, Date.now)
+  const store = new Held(noLogger)
   const { promise, reject } = Promise.withResolvers<void>()
   store.opens = promise
   await store.start()
@@ -77,7 +77,7 @@ test('a store that turns out late to be unusable is offline, and is tried again'
 
 test('a disk that hangs: whatever waits is refused within ten seconds, and new webhooks at once, until it works again', async () => {
   vi.useFakeTimers()
-  const store = new Held(noLogger, Date.now)
+  const store = new Held(noLogger)
   await store.start()
   store.held = true
   const waits = append(store, message('held')).catch((error: Error) => error.message)
@@ -97,5 +97,22 @@ test('a disk that hangs: whatever waits is refused within ten seconds, and new w
   expect(await works).toMatchObject({ status: 'stored' })
   await vi.advanceTimersByTimeAsync(20_000)
   expect(store.stats()).toMatchObject({ open: true })
+  await store.close()
+})
+
+test('a slow commit shows for a minute or two, even if no other one follows', async () => {
+  vi.useFakeTimers()
+  const store = new Held(noLogger)
+  await store.start()
+  store.held = true
+  const slow = append(store, message('slow'))
+  await vi.advanceTimersByTimeAsync(3000)
+  store.free()
+  await slow
+  expect(store.stats().commitMaxSeconds).toBeGreaterThan(2)
+  await vi.advanceTimersByTimeAsync(60_000)
+  expect(store.stats().commitMaxSeconds).toBeGreaterThan(2)
+  await vi.advanceTimersByTimeAsync(60_000)
+  expect(store.stats().commitMaxSeconds).toBe(0)
   await store.close()
 })

@@ -67,7 +67,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
 
   const start = async (more: Partial<PostgresOptions> = {}): Promise<PostgresStore> => {
     const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger }
-    const store = await openPostgres({ ...place, ...more }, Date.now)
+    const store = await openPostgres({ ...place, ...more })
     open.push(store)
     return store
   }
@@ -649,7 +649,7 @@ describe.runIf(needs('postgres'))('with TLS and a password', () => {
   const start = (more: Partial<PostgresOptions>) => {
     const url = `postgres://sallyport@localhost:${postgres.port}/sallyport?sslmode=verify-full`
     const passwordFile = join(postgres.folder, 'password')
-    return openPostgres({ ...readPostgresUrl(url), passwordFile, ca: secrets.ca, logger, ...more }, Date.now)
+    return openPostgres({ ...readPostgresUrl(url), passwordFile, ca: secrets.ca, logger, ...more })
   }
 
   test('I3: works, and a wrong password, authority or name does not; no password is ever logged', async () => {

@@ -53,8 +53,8 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
   const open = async (): Promise<InboxStore> => {
     const place = postgres && { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined }
     store = await (place === undefined
-      ? openSqlite({ path: join(folder, 'inbox.db'), minFreeBytes: 0, logger: noLogger }, Date.now)
-      : openPostgres({ ...place, logger: noLogger }, Date.now))
+      ? openSqlite({ path: join(folder, 'inbox.db'), minFreeBytes: 0, logger: noLogger })
+      : openPostgres({ ...place, logger: noLogger }))
     return store
   }
 

@@ -18,7 +18,7 @@ import { EXCHANGE } from '../../support/ends.ts'
 const [url = '', receiver = ''] = process.argv.slice(2)
 const times = { leaseMs: unhurried(3000), queryMs: unhurried(900) }
 const place = { ...readPostgresUrl(url), passwordFile: undefined, ca: undefined, logger: noLogger }
-const store = await openPostgres({ ...place, ...times }, Date.now)
+const store = await openPostgres({ ...place, ...times })
 const inbox = new Inbox({
   ...{
     store,

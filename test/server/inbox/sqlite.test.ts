@@ -42,7 +42,7 @@ afterEach(async () => {
 })
 
 async function start(at = path): Promise<SqliteStore> {
-  const store = await openSqlite({ path: at, minFreeBytes: 0, logger: noLogger }, Date.now)
+  const store = await openSqlite({ path: at, minFreeBytes: 0, logger: noLogger })
   open.push(store)
   return store
 }
@@ -205,7 +205,7 @@ test('a disk without enough free space: full for new webhooks, while stored ones
   const store = await start()
   await append(store, message('a'))
   await store.close()
-  const tight = await openSqlite({ path, minFreeBytes: 2 ** 50, logger: noLogger }, Date.now)
+  const tight = await openSqlite({ path, minFreeBytes: 2 ** 50, logger: noLogger })
   open.push(tight)
   await expect(append(tight, message('b'))).rejects.toMatchObject({ kind: 'full' })
   expect(await tight.apply({ op: 'update', id: 'a', set: { state: 'delivered' }, at: NOW })).toMatchObject({
@@ -217,7 +217,7 @@ test('a disk without enough free space: new webhooks do not block what settles o
   const store = await start()
   for (const id of ['a', 'b']) await append(store, message(id))
   await store.close()
-  const tight = await openSqlite({ path, minFreeBytes: 2 ** 50, logger: noLogger }, Date.now)
+  const tight = await openSqlite({ path, minFreeBytes: 2 ** 50, logger: noLogger })
   open.push(tight)
   const together = [
     append(tight, message('c')),

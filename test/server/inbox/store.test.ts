@@ -16,12 +16,9 @@ let folder: string
 let postgres: Postgres | undefined
 
 const STORES = {
-  sqlite: () => openSqlite({ path: join(folder, 'inbox.db'), minFreeBytes: 0, logger: noLogger }, Date.now),
+  sqlite: () => openSqlite({ path: join(folder, 'inbox.db'), minFreeBytes: 0, logger: noLogger }),
   postgres: () =>
-    openPostgres(
-      { ...readPostgresUrl(postgres!.url), passwordFile: undefined, ca: undefined, logger: noLogger },
-      Date.now,
-    ),
+    openPostgres({ ...readPostgresUrl(postgres!.url), passwordFile: undefined, ca: undefined, logger: noLogger }),
 }
 const KEEP = { deadMs: 10_000, deliveredMs: 10_000, maxDelivered: 3, rulesMs: 10_000 }
 
