@@ -113,6 +113,15 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
     expect(loaded['sallyport-server']).toMatchObject({ ports: [{ target: 8443, published: '443' }] })
   })
 
+  test.each([...README.matchAll(/`(SALLYPORT_\w+)=(\S+)`/g)].map(([, name, value]) => [name!, value!]))(
+    'the line %s=%s of .env has an effect',
+    { tags: ['slow'] },
+    (name, value) => {
+      const given = { SALLYPORT_USER: '1000:1000' }
+      expect(load({ ...given, [name]: value })).not.toEqual(load(given))
+    },
+  )
+
   test.each([
     [{}, 'https://*.tunnels.localhost:8443'],
     [{ SALLYPORT_DOMAIN: 'a.example.com', SALLYPORT_PUBLISH: '443' }, 'https://*.a.example.com'],

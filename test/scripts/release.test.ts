@@ -91,14 +91,26 @@ describe('a release', () => {
   })
 })
 
-describe('the workflow of a release', () => {
-  it('runs scripts that exist', async () => {
-    const workflow = parse(await readFile(join(ROOT, '.github/workflows/release.yml'), 'utf8')) as {
-      jobs: Record<string, { steps: { run?: string }[] }>
-    }
-    const lines = Object.values(workflow.jobs).flatMap(({ steps }) =>
-      steps.flatMap(step => step.run?.split('\n') ?? []),
-    )
+describe('the workflow of a release', async () => {
+  const { jobs } = parse(await readFile(join(ROOT, '.github/workflows/release.yml'), 'utf8')) as {
+    jobs: Record<string, { steps: { id?: string; run?: string; with?: { tags?: string } }[] }>
+  }
+
+  it('publishes the package, the image and the chart', () => {
+    expect(Object.keys(jobs)).toEqual(['check', 'package', 'image', 'chart'])
+  })
+
+  it('gives the image the tag that the chart asks for', async () => {
+    const { steps } = jobs.image!
+    expect(steps.find(step => step.with?.tags)!.with!.tags).toMatch(/:\$\{\{ steps\.tag\.outputs\.version }}$/)
+    const tag = steps.find(({ id }) => id === 'tag')!.run!.replace('"$GITHUB_OUTPUT"', '/dev/stdout')
+    const { stdout } = await run('bash', ['-ec', tag], { env: { GITHUB_REF_NAME: `v${manifest.version}` } })
+    const values = parse(await readFile(join(ROOT, 'deploy/helm/sallyport/values.yaml'), 'utf8'))
+    expect(stdout).toBe(`version=${values.image.tag}\n`)
+  })
+
+  it('runs scripts that exist', () => {
+    const lines = Object.values(jobs).flatMap(({ steps }) => steps.flatMap(step => step.run?.split('\n') ?? []))
     const scripts = lines.flatMap(line => [...line.matchAll(/npm run (\S+)/g)].map(([, name]) => name!))
     expect(scripts).toContain('release')
     expect(scripts.filter(name => !Object.hasOwn(manifest.scripts, name))).toEqual([])
