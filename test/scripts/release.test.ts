@@ -103,8 +103,8 @@ describe('the workflow of a release', async () => {
   it('gives the image the tag that the chart asks for', async () => {
     const { steps } = jobs.image!
     expect(steps.find(step => step.with?.tags)!.with!.tags).toMatch(/:\$\{\{ steps\.tag\.outputs\.version }}$/)
-    const tag = steps.find(({ id }) => id === 'tag')!.run!.replace('"$GITHUB_OUTPUT"', '/dev/stdout')
-    const { stdout } = await run('bash', ['-ec', tag], { env: { GITHUB_REF_NAME: `v${manifest.version}` } })
+    const tag = steps.find(({ id }) => id === 'tag')!.run!.replace('>> "$GITHUB_OUTPUT"', '')
+    const { stdout } = await run('sh', ['-ec', tag], { env: { GITHUB_REF_NAME: `v${manifest.version}` } })
     const values = parse(await readFile(join(ROOT, 'deploy/helm/sallyport/values.yaml'), 'utf8'))
     expect(stdout).toBe(`version=${values.image.tag}\n`)
   })
