@@ -8,7 +8,7 @@ import { parseCidrs, withListenerLayers } from '../protocol/http/forwarded.ts'
 import { mount } from '../protocol/http/http1/mount.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
-import { BodyBytes, record } from '../protocol/http/record.ts'
+import { BodyBytes, record, recordRefused } from '../protocol/http/record.ts'
 import { compose } from '../protocol/layer.ts'
 import type { InboxRule } from '../protocol/wire/control.ts'
 import { type CheckedTargets, checkTargets } from './check.ts'
@@ -122,7 +122,8 @@ export function createRouter(options: RouterOptions): Router {
     upstreams.close()
   }
   const bodyBytes = new BodyBytes()
-  const recorded = record(hook('onExchange', options.onExchange, logger), bodyBytes)
+  const onExchange = hook('onExchange', options.onExchange, logger)
+  const recorded = record(onExchange, bodyBytes)
   const handler = compose(
     [recorded],
     routeHandler(() => table, upstreams, hooks),
@@ -145,7 +146,7 @@ export function createRouter(options: RouterOptions): Router {
     }),
     attach: (httpServer, { trustedProxies = [], serves = () => true } = {}) =>
       mount(httpServer, {
-        handler: withListenerLayers(handler, parseCidrs(trustedProxies)),
+        handler: withListenerLayers(handler, parseCidrs(trustedProxies), recordRefused(onExchange)),
         serves,
         limits: INNER_LIMITS,
         logger,

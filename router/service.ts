@@ -5,7 +5,7 @@ import type { Handler } from '../protocol/exchange.ts'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
-import { recordOfBadRequest } from '../protocol/http/record.ts'
+import { recordRefused } from '../protocol/http/record.ts'
 import { followTrace } from '../protocol/trace/follow.ts'
 import { resolveTracing, type Tracing, type TracingOptions } from '../protocol/trace/sampling.ts'
 import { compileTable } from './compile.ts'
@@ -80,7 +80,7 @@ export async function serveRouter(options: RouterServiceOptions): Promise<Router
     logger,
     handler,
     trustedProxies: trusted,
-    onBadRequest: (error, caller) => options.onExchange?.(recordOfBadRequest(error, caller)),
+    onBadRequest: recordRefused(options.onExchange),
   }
   const onTable = (table: RouteTable): void => take(router, table)
   const watcher =

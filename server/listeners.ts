@@ -4,7 +4,7 @@ import type { SallyportError } from '../protocol/base/errors.ts'
 import { ignore, logGuard } from '../protocol/base/guard.ts'
 import { formatAddress } from '../protocol/base/host-port.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
-import type { Handler } from '../protocol/exchange.ts'
+import type { Handler, HttpRequest } from '../protocol/exchange.ts'
 import { patienceOf } from '../protocol/http/connection-set.ts'
 import { type ListenAddress, listenOn, stopListening } from '../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen, type TlsMaterial } from '../protocol/http/listener.ts'
@@ -24,7 +24,7 @@ interface ListenersOptions extends Omit<EndpointOptions, 'control' | 'tls' | 'li
   readonly settings: ResolvedServerOptions
   /** Handles the requests of callers. */
   readonly handler: Handler
-  readonly onBadRequest: (error: SallyportError, caller: string) => void
+  readonly onBadRequest: (error: SallyportError, request: HttpRequest) => void
   readonly corsOf: ListenerOptions['corsOf']
 }
 

@@ -9,7 +9,7 @@ import { demand } from '../protocol/base/limit.ts'
 import { patienceOf } from '../protocol/http/connection-set.ts'
 import { parseCidrs } from '../protocol/http/forwarded.ts'
 import { mount } from '../protocol/http/http1/mount.ts'
-import { BodyBytes, recordOfBadRequest } from '../protocol/http/record.ts'
+import { BodyBytes, recordRefused } from '../protocol/http/record.ts'
 import { CONNECT_PATH } from '../protocol/wire/control.ts'
 import { CLOSE } from '../protocol/wire/transport.ts'
 import { type Access, openAccess } from './access/access.ts'
@@ -190,7 +190,7 @@ export class TunnelServer implements Server {
     this.#listeners = new Listeners({
       settings,
       handler: this.#edge.handler,
-      onBadRequest: (error, caller) => settings.onExchange?.(recordOfBadRequest(error, caller)),
+      onBadRequest: recordRefused(settings.onExchange),
       corsOf: this.#edge.corsOf,
       authenticate: (token, certificate) => authenticator.authenticate(token, certificate),
       gate: (identity, address) => this.#sessions.gate(identity, address),

@@ -5,13 +5,14 @@
  * proxies pass on the caller's own one unchanged, so it proves nothing.
  */
 import { type Cidrs, canonicalAddress, cidrsContain } from '../base/address.ts'
+import type { SallyportError } from '../base/errors.ts'
 import { newRequestId } from '../base/ids.ts'
 import { memoizeLast } from '../base/memoize-last.ts'
 import type { Caller, Handler, HeaderList, HttpRequest } from '../exchange.ts'
 import { compose, type Layer } from '../layer.ts'
 import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
 import { loopGuard } from './loop-guard.ts'
-import { refusing } from './problem.ts'
+import { type Refuse, refusing } from './problem.ts'
 
 export { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from '../base/address.ts'
 
@@ -42,9 +43,21 @@ export function callers(trusted: Cidrs): Layer {
   }
 }
 
-/** Wraps `handler` in the layers that every listener other than the edge has: they determine the caller and stop loops. */
-export function withListenerLayers(handler: Handler, trusted: Cidrs): Handler {
-  return compose([callers(trusted), loopGuard(refusing(() => undefined))], handler)
+/**
+ * Wraps `handler` in the layers that every listener other than the edge has: they determine the caller and stop loops. `onRefused` is
+ * called for each request that they refuse.
+ */
+export function withListenerLayers(
+  handler: Handler,
+  trusted: Cidrs,
+  onRefused?: (error: SallyportError, request: HttpRequest) => void,
+): Handler {
+  const answer = refusing(() => undefined)
+  const refuse: Refuse = (request, response, error) => {
+    onRefused?.(error, request)
+    return answer(request, response, error)
+  }
+  return compose([callers(trusted), loopGuard(refuse)], handler)
 }
 
 /** Removes the fields that describe the caller, and returns the request id to use. */

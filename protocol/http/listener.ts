@@ -62,8 +62,8 @@ export interface ListenerOptions extends Partial<ListenAddress>, LimitOptions<ty
   logger?: Logger | undefined
   /** Called for each accepted connection. Returning false closes it at once. */
   onConnection?: ((socket: Socket) => boolean | undefined) | undefined
-  /** Called for each request that was refused before the handler got it. */
-  onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
+  /** Called for each request that was refused before the handler got it, with what could be read of it. */
+  onBadRequest?: ((error: SallyportError, request: HttpRequest) => void) | undefined
   /** Which pages may read an answer that is not the handler's. If the head was refused, the function gets what could be read of it. */
   corsOf?: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
@@ -129,9 +129,10 @@ class HttpListener implements Listener {
     this.#pending = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
     const { handler, trustedProxies } = options
-    this.#handler = trustedProxies === undefined ? handler : withListenerLayers(handler, trustedProxies)
     this.#logger = safeLogger(options.logger)
     this.#onBadRequest = hook('onBadRequest', options.onBadRequest, this.#logger)
+    this.#handler =
+      trustedProxies === undefined ? handler : withListenerLayers(handler, trustedProxies, this.#onBadRequest)
     if (!this.#http2 && options.http2 === undefined) {
       this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could end this version of Node')
     }

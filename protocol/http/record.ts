@@ -99,23 +99,26 @@ class Recorded extends PassThrough implements ExchangeNotes {
   }
 }
 
-/** The record of a request whose head could not be read. */
-export function recordOfBadRequest(error: SallyportError, caller: string): ExchangeRecord {
-  return {
-    requestId: '',
-    runtime: undefined,
-    route: undefined,
-    session: undefined,
-    method: '',
-    host: '',
-    path: '',
-    caller,
-    status: error.status,
-    code: error.reason,
-    cut: false,
-    durationMs: 0,
-    bytesIn: 0,
-    bytesOut: 0,
-    upgrade: false,
-  }
+/** Reports requests that were refused before the layer saw them. The heads of most could not be read. */
+export function recordRefused(
+  onExchange: ((record: ExchangeRecord) => void) | undefined,
+): (error: SallyportError, request: HttpRequest) => void {
+  return (error, { requestId, caller, peerAddress }) =>
+    onExchange?.({
+      requestId,
+      runtime: undefined,
+      route: undefined,
+      session: undefined,
+      method: '',
+      host: '',
+      path: '',
+      caller: caller?.address ?? peerAddress,
+      status: error.status,
+      code: error.reason,
+      cut: false,
+      durationMs: 0,
+      bytesIn: 0,
+      bytesOut: 0,
+      upgrade: false,
+    })
 }

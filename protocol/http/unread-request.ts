@@ -1,3 +1,4 @@
+import { newRequestId } from '../base/ids.ts'
 import type { HttpRequest } from '../exchange.ts'
 
 /** The parts of a refused head that determine an answer of our own, as far as they could be read. */
@@ -6,10 +7,12 @@ interface Read {
   readonly authority: string | undefined
   readonly path: string | undefined
   readonly origin: string | undefined
+  readonly peerAddress: string
 }
 
 /** Stands in for a request whose head was refused. */
-export function unreadRequest({ method, authority = '', path = '', origin }: Read, bodyBytes: number): HttpRequest {
+export function unreadRequest(read: Read, bodyBytes: number): HttpRequest {
+  const { method, authority = '', path = '', origin, peerAddress } = read
   return {
     method: method === 'HEAD' ? 'HEAD' : 'GET',
     authority,
@@ -17,10 +20,10 @@ export function unreadRequest({ method, authority = '', path = '', origin }: Rea
     headers: origin === undefined ? [] : ['origin', origin],
     bodyBytes,
     upgrade: false,
-    peerAddress: '',
+    peerAddress,
     encrypted: false,
     caller: undefined,
-    requestId: '',
+    requestId: newRequestId(),
     exchangeId: undefined,
   }
 }

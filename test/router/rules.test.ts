@@ -155,6 +155,18 @@ describe('CORS', () => {
   })
 })
 
+describe('a router', () => {
+  it('reports a head that it refuses, with the id that the caller reads', async () => {
+    const records: ExchangeRecord[] = []
+    const onExchange = (record: ExchangeRecord) => records.push(record)
+    const started = await serveRouter({ port: 0, routes: { routes: [] }, onExchange })
+    const text = await rawCall(started.address.port, 'GET / HTTP/1.1\r\nhost: h\r\nbad field\r\n\r\n')
+    await started.close()
+    const [, requestId] = /"requestId":"([^"]+)"/.exec(text)!
+    expect(records).toMatchObject([{ requestId, status: 400, code: 'bad-request', caller: '127.0.0.1' }])
+  })
+})
+
 describe('the end of a router', () => {
   it('waits for exchanges in progress, and reports each once', async () => {
     const records: ExchangeRecord[] = []

@@ -54,8 +54,8 @@ export interface Http1ServerOptions {
   oneRequest?: boolean | undefined
   /** Shared by the connections of a listener. */
   reader?: SocketReader | undefined
-  /** Called for each request that was refused before the handler got it. */
-  onBadRequest?: ((error: SallyportError, peerAddress: string) => void) | undefined
+  /** Called for each request that was refused before the handler got it, with what could be read of it. */
+  onBadRequest?: ((error: SallyportError, request: HttpRequest) => void) | undefined
   /** Which pages may read an answer that is not the handler's. If the head was refused, the function gets what could be read of it. */
   corsOf?: ((request: HttpRequest) => CorsPolicy | undefined) | undefined
 }
@@ -459,10 +459,11 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       this.#linger()
       return
     }
-    this.#onBadRequest?.(error, this.address)
+    const head = unreadHead(bytes, this.address)
+    this.#onBadRequest?.(error, head.request)
     this.#closing = true
     this.#state = 'await'
-    this.#exchange = new ServerExchange(this, unreadHead(bytes), 0)
+    this.#exchange = new ServerExchange(this, head, 0)
     this.#exchange.responseAbort(error)
   }
 

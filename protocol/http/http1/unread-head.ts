@@ -8,11 +8,12 @@ const MOST_BYTES = 32 * 1024
 const TARGET = /^(?:\r\n)?([^\s]*) ?([^\s]*)/
 
 /** Parses leniently. Nothing is forwarded based on the result, and an origin counts only if a policy names it. */
-export function unreadHead(bytes: Buffer | undefined): RequestHead {
+export function unreadHead(bytes: Buffer | undefined, peerAddress: string): RequestHead {
   const text = bytes?.toString('latin1', 0, MOST_BYTES) ?? ''
   const [, method, path] = TARGET.exec(text) ?? []
+  const read = { method, path, authority: field(text, 'host'), origin: field(text, 'origin'), peerAddress }
   return {
-    request: unreadRequest({ method, path, authority: field(text, 'host'), origin: field(text, 'origin') }, 0),
+    request: unreadRequest(read, 0),
     http10: false,
     keepAlive: false,
     expectsContinue: false,

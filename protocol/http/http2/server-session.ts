@@ -233,9 +233,10 @@ class Http2ServerSession implements ManagedConnection, Failing {
 
   /** Answers a request that must not be forwarded. */
   #refuse(arrival: Arrival, raw: string[], error: SallyportError): void {
-    this.#options.onBadRequest?.(error, this.#peer.address)
+    const request = refusedRequest(raw, this.#peer.address)
+    this.#options.onBadRequest?.(error, request)
     this.#log(error)
-    this.#track(arrival, refusedRequest(raw)).responseAbort(error)
+    this.#track(arrival, request).responseAbort(error)
     arrival.stream.resume()
   }
 
@@ -415,13 +416,13 @@ function sessionOptions(limits: HttpLimits) {
   }
 }
 
-function refusedRequest(raw: readonly string[]): HttpRequest {
+function refusedRequest(raw: readonly string[], peerAddress: string): HttpRequest {
   const read = (name: string) => {
     for (let i = 0; i < raw.length; i += 2) if (raw[i] === name) return raw[i + 1]
     return undefined
   }
   const authority = read(':authority') ?? read('host')
-  const head = { method: read(':method'), authority, path: read(':path'), origin: read('origin') }
+  const head = { method: read(':method'), authority, path: read(':path'), origin: read('origin'), peerAddress }
   // The rest of the request's body is cut off after the answer.
   return unreadRequest(head, BODY_UNKNOWN)
 }

@@ -12,8 +12,8 @@ import { noLogger } from '../../../protocol/base/log.ts'
 import { BODY_UNKNOWN, type ExchangeRecord, type Handler } from '../../../protocol/exchange.ts'
 import { mount } from '../../../protocol/http/http1/mount.ts'
 import type { HttpLimits } from '../../../protocol/http/limits.ts'
-import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
-import { record, recordOfBadRequest } from '../../../protocol/http/record.ts'
+import { type Listener, listen } from '../../../protocol/http/listener.ts'
+import { record, recordRefused } from '../../../protocol/http/record.ts'
 import { compose } from '../../../protocol/layer.ts'
 import { END_HEADERS, END_STREAM, frame, head, PREFACE, TYPE, uint32 } from '../../support/http2-frames.ts'
 import { makeSecrets } from '../../support/secrets.ts'
@@ -272,8 +272,7 @@ describe('a request that breaks the rules before it is answered is recorded once
   const start = {
     async listener(records: ExchangeRecord[]) {
       const handler = record(one => records.push(one))(silent)
-      const onBadRequest: ListenerOptions['onBadRequest'] = (error, peer) =>
-        records.push(recordOfBadRequest(error, peer))
+      const onBadRequest = recordRefused(one => records.push(one))
       const listener = await listen({ port: 0, host: '127.0.0.1', handler, limits, onBadRequest })
       open.push(() => listener.close({ graceMs: 0 }))
       return listener.address.port
@@ -292,5 +291,16 @@ describe('a request that breaks the rules before it is answered is recorded once
     peer.send(more)
     await peer.saying(code)
     expect(records).toMatchObject([{ method: 'POST', status, code, cut: false }])
+  })
+
+  test.each([
+    ['HTTP/1.1', http1('GET', 'bad field\r\n')],
+    ['HTTP/2', http2(END_STREAM, 'GET', ['host', 'b'])],
+  ])('%s: a malformed head, by the id that its caller reads', async (_name, begin) => {
+    const records: ExchangeRecord[] = []
+    const peer = await callFrom(await start.listener(records), begin)
+    const text = await peer.saying('requestId')
+    const [, id] = /"requestId":"([^"]+)"/.exec(text)!
+    expect(records).toMatchObject([{ status: 400, code: 'bad-request', requestId: id, caller: '127.0.0.1' }])
   })
 })
