@@ -5,6 +5,7 @@ import { withLimits } from './limits.ts'
 const INTRODUCTION = `# API reference
 
 Generated from the docstrings by \`npm run docs\`. [examples/](../../examples/README.md) has a small program for each entry point.
+\`await using\` in the examples needs Node 24; before, call \`close()\` at the end.
 
 | entry point | what it is |
 |---|---|
