@@ -1,5 +1,6 @@
 /** Measures the delay of the event loop. Any number of readers may ask without affecting each other. */
 import { monitorEventLoopDelay } from 'node:perf_hooks'
+import { guardWith } from '../protocol/base/guard.ts'
 
 /** Seconds. */
 export interface LoopDelays {
@@ -14,31 +15,27 @@ const WINDOW_MS = 30_000
 
 export class LoopDelay {
   readonly #monitor = monitorEventLoopDelay({ resolution: SAMPLE_MS })
-  readonly #now: () => number
-  #since: number
   #last: LoopDelays = { p50: 0, p99: 0, max: 0 }
+  readonly #timer: NodeJS.Timeout
 
-  /** `now` must be monotonic, in ms. */
-  constructor(now: () => number = () => performance.now()) {
-    this.#now = now
-    this.#since = now()
+  constructor() {
     this.#monitor.enable()
+    const guard = guardWith(() => {})
+    const turn = guard(() => {
+      this.#last = this.#measured()
+      this.#monitor.reset()
+    })
+    this.#timer = setInterval(turn, WINDOW_MS).unref()
   }
 
   /** The worse of the current window and the one before it, which covers at least the last 30 s. */
   read(): LoopDelays {
     const running = this.#measured()
-    const read = {
+    return {
       p50: Math.max(running.p50, this.#last.p50),
       p99: Math.max(running.p99, this.#last.p99),
       max: Math.max(running.max, this.#last.max),
     }
-    if (this.#now() - this.#since >= WINDOW_MS) {
-      this.#since = this.#now()
-      this.#last = running
-      this.#monitor.reset()
-    }
-    return read
   }
 
   #measured(): LoopDelays {
@@ -51,6 +48,7 @@ export class LoopDelay {
   }
 
   close(): void {
+    clearInterval(this.#timer)
     this.#monitor.disable()
   }
 }

@@ -37,7 +37,7 @@ export function createMetrics(options: MetricsOptions): Metrics {
   const { component, version, snapshot, sessions = () => [], now } = options
   const exchanges = new ExchangeCounts(component !== 'server')
   const runtimes = component === 'server' ? new RuntimeCounts(now) : undefined
-  const loop = new LoopDelay(now)
+  const loop = new LoopDelay()
   const build = { component, version, node: process.versions.node }
   const own = METRICS.filter(({ on }) => on.includes(component))
   const scrapes = new Scrapes()
