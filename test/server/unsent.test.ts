@@ -21,7 +21,7 @@ afterAll(async () => {
   await relay.stop()
 })
 
-test('POST requests that wait for a session that is lost go to another instance', { timeout: 30_000 }, async () => {
+test('POST requests that wait for a session that is lost go to another instance', async () => {
   const url = `wss://127.0.0.1:${relay.port}`
   const active = await pair.connect('demo', () => new Response('active'), { url })
   await expect.poll(() => active.stats().active).toBe(true)
