@@ -328,7 +328,7 @@ export const INBOX = {
     default: '64MiB',
     least: '1MiB',
     about:
-      'Most memory for bodies of webhooks in flight; one runtime gets at most half of it, and one address a third. Beyond that, webhooks bypass the inbox.',
+      'Most memory for bodies of webhooks in flight; one runtime gets at most half of it, and one address a third. Beyond that, webhooks bypass the inbox, and those that have to be stored get 503.',
   },
 } as const satisfies Limits
 
