@@ -15,7 +15,7 @@ export async function probeDirectory(config: ServerConfig): Promise<Probe[]> {
   if (options === undefined) return []
   const prefix = options.prefix ?? ''
   const what = `--directory ${options.url}`
-  const reached = { code: 'directory', what, expected: 'a Redis primary that admits this user' }
+  const reached = { code: 'directory', what, expected: 'a Redis primary that admits this user and accepts writes' }
   const rights = { code: 'directory-rights', what, expected: 'all commands that servers need' }
   const hint = 'Grant what docs/scaling.md lists: ACL SETUSER.'
   let link: RedisLink | undefined
@@ -34,6 +34,13 @@ export async function probeDirectory(config: ServerConfig): Promise<Probe[]> {
       ]
     }
     const granted: Probe = { ...rights, status: 'ok', found: 'all of them', hint: '' }
+    const problem = await link.checkWrites(key).then(
+      () => undefined,
+      (error: Error) => error.message,
+    )
+    if (problem !== undefined) {
+      return [{ ...reached, status: 'fail', found: problem, hint: 'It may be full, or unable to save.' }, granted]
+    }
     return [well, granted, ...(await probePeers(config, livingReplicas(await link.fields(key), Date.now())))]
   } catch (error) {
     const { message: found } = error as Error

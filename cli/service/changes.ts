@@ -30,7 +30,10 @@ export class Changes {
     if (this.#recent.length <= MAX_RECENT) return
     // Anybody can be refused again and again, for many reasons. That leaves half of the list to sessions.
     const isMostlyLoose = this.#recent.filter(({ session }) => session === undefined).length > MAX_RECENT / 2
-    this.#recent.splice(this.#recent.findLastIndex(({ session }) => (session === undefined) === isMostlyLoose), 1)
+    this.#recent.splice(
+      this.#recent.findLastIndex(({ session }) => (session === undefined) === isMostlyLoose),
+      1,
+    )
   }
 
   /** Since the start, by event. */

@@ -11,7 +11,7 @@ import { type Guard, guardWith } from '../../protocol/base/guard.ts'
 import { endClient, isClosedByRedis, makeClient, type RedisClient } from './redis-client.ts'
 import { askSentinels, movedTo } from './redis-location.ts'
 import { type RedisLocation, readPlace } from './redis-url.ts'
-import { CHANGE, RENEW, REVOKE, RIGHTS, type Script } from './scripts.ts'
+import { CHANGE, RENEW, REVOKE, RIGHTS, type Script, WRITE } from './scripts.ts'
 import { ClosedByStore, NoRight, QueueFull } from './store.ts'
 
 export interface RedisAddress {
@@ -244,6 +244,12 @@ export class RedisLink {
   /** The commands that the user may not run, with the key or channel that they need. */
   async missingRights(key: string, prefix: string): Promise<string[]> {
     return await this.run<string[]>(RIGHTS, key, [prefix]).catch(error => Promise.reject(named(error)))
+  }
+
+  /** Rejects if Redis accepts no writes beside this key. */
+  async checkWrites(key: string): Promise<void> {
+    await this.#send(['SCRIPT', 'LOAD', WRITE.text])
+    await this.run(WRITE, `${key}:check`, [])
   }
 
   /** The fields of a hash, and their values. */

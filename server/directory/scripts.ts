@@ -385,3 +385,9 @@ for _, channel in ipairs({ 'changes', 'operators', 'revocations' }) do
 end
 return missing
 `)
+
+/** Fails if Redis accepts no writes, as when it is full. Leaves nothing behind. KEYS: one that nobody uses. */
+export const WRITE = script(`
+redis.call('HSET', KEYS[1], '', '')
+redis.call('DEL', KEYS[1])
+`)

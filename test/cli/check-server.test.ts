@@ -98,6 +98,20 @@ describe.runIf(needs('redis'))('Redis', () => {
     expect(gone.of('directory')[0]!.found).toContain('ECONNREFUSED')
   })
 
+  test('that is full, and says so', async () => {
+    const redis = await Redis.start({ lines: ['maxmemory 1'] })
+    stops.push(() => redis.stop())
+    const { code, of } = await check('--directory', redis.url)
+    expect([statuses(of('directory', 'directory-rights')), code]).toEqual([
+      ['directory fail', 'directory-rights ok'],
+      5,
+    ])
+    expect(of('directory')[0]!.found).toMatch(/^OOM /)
+    await redis.command('CONFIG', 'SET', 'maxmemory', '0')
+    expect((await check('--directory', redis.url)).code).toBe(0)
+    expect(await redis.command('KEYS', '*')).toEqual([])
+  })
+
   describe('other replicas', { tags: ['slow'] }, () => {
     let redis: Redis
     beforeAll(async () => {
