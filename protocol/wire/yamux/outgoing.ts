@@ -290,6 +290,7 @@ export class Outgoing {
     const alone = this.#bulk.first === undefined && this.#fresh.first === undefined
     const bytes = queue.run(Math.min(most, alone ? ALONE_BYTES : SHARED_BYTES))
     stream.sendWindowBytes -= bytes
+    stream.unsent = false
     const flags = this.#takeFlags(stream)
     if (bytes > LARGE_CHUNK_BYTES && this.#transport.copies !== true) {
       this.#header(FrameType.data, flags, stream.id, bytes)

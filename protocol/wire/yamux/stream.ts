@@ -54,7 +54,7 @@ export interface Stream {
   readonly unreadBytes: number
   /** Whether the stream is over: reset, or ended in both directions. */
   readonly closed: boolean
-  /** Whether nothing of a stream that we opened has been sent, so that the peer cannot know of it. */
+  /** Whether nothing that was written has been sent. The peer may know of the stream, but cannot have acted on it. */
   readonly unsent: boolean
 
   /** Sets who is charged for waiting bytes of the stream when a ceiling is reached: runtime and address of the caller. */

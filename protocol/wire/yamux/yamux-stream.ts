@@ -30,6 +30,7 @@ export class YamuxStream implements Stream {
   /** Bytes that the peer allows us to send. */
   sendWindowBytes: number
   readonly queue = new SendQueue()
+  unsent = true
   readonly receive: ReceiveWindow
   /** See `keep`. */
   keptBytes = 0
@@ -71,10 +72,6 @@ export class YamuxStream implements Stream {
 
   get queuedBytes(): number {
     return this.queue.bytes
-  }
-
-  get unsent(): boolean {
-    return this.synDue
   }
 
   get unreadBytes(): number {

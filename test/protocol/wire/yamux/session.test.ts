@@ -26,6 +26,19 @@ describe('session', () => {
     expect([client.open().id, client.open().id]).toEqual([1, 3])
   })
 
+  test('a stream is unsent until its first bytes have left, even if its SYN has', async () => {
+    const { session, peer } = sessionWithRawPeer({ role: 'server' })
+    const [silent, speaking] = [session.open(), session.open()]
+    speaking.write('head')
+    expect(speaking.unsent).toBe(true)
+    await until(() => peer.frames.length === 2)
+    expect(peer.frames.map(({ id, flags }) => ({ id, flags }))).toEqual([
+      { id: silent.id, flags: Flag.syn },
+      { id: speaking.id, flags: Flag.syn },
+    ])
+    expect([silent.unsent, speaking.unsent]).toEqual([true, false])
+  })
+
   test('head, small body and FIN leave in one transport write; SYN rides on data, FIN alone', async () => {
     const { session, peer } = sessionWithRawPeer({ role: 'server' })
     const stream = session.open()
