@@ -1,4 +1,4 @@
-import { createServer, type Server } from 'node:net'
+import { createServer, type Server, type Socket } from 'node:net'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
@@ -36,8 +36,9 @@ export async function probeListeners(addresses: AddressesBySetting): Promise<Pro
 /** What listens there now, or the code of the error. */
 function listen({ host, port }: HostPort): Promise<Server | string> {
   return new Promise(resolve => {
-    const server = createServer(socket => socket.destroy())
     const guard = guardWith(error => resolve((error as NodeJS.ErrnoException).code ?? String(error)))
+    const called = guard((socket: Socket) => socket.destroy())
+    const server = createServer(called)
     const failed = guard((error: NodeJS.ErrnoException) => resolve(error.code ?? error.message))
     const listening = guard(() => resolve(server))
     server.once('error', failed)
