@@ -125,6 +125,11 @@ function printInbox(entries: readonly EntryPoint[], running: Demo): void {
 
   # The requests that came through the tunnel, secrets redacted; one of them once more
   ${COMMAND} inspect tail --no-follow
-  ${COMMAND} inspect replay ID --yes`)
+  ${COMMAND} inspect replay ID --yes
+
+  # Metrics of each part, for Prometheus`)
+  for (const { what, address } of running.listening) {
+    if (what.endsWith('(admin)')) console.log(`  curl http://${address}/metrics`)
+  }
   console.log('\nCtrl-C stops everything.')
 }

@@ -39,10 +39,10 @@ function webSocketMessage({ started }: InspectedDetail, message: InspectedDetail
   }
 }
 
-function requestOf({ method, scheme, host, path, request }: InspectedDetail): object {
+function requestOf({ method, scheme, host, path, request, upgrade, bytesIn }: InspectedDetail): object {
   const { headers, body } = request
   return {
-    ...common(headers, body, false),
+    ...common(headers, upgrade ? 0 : bytesIn),
     method,
     url: `${scheme}://${host}${path.startsWith('/') ? path : '/'}`,
     queryString: queryOf(path),
@@ -61,16 +61,16 @@ function requestOf({ method, scheme, host, path, request }: InspectedDetail): ob
   }
 }
 
-function responseOf({ response, status, upgrade, code }: InspectedDetail): object {
+function responseOf({ response, status, upgrade, code, bytesOut }: InspectedDetail): object {
   const { headers = [], body } = response ?? {}
   return {
-    ...common(headers, body, upgrade),
+    ...common(headers, upgrade ? UNKNOWN : bytesOut),
     status,
     statusText: '',
     redirectURL: fieldOf(headers, 'location'),
     content: {
       // Decoded size, or as transferred if that is not known.
-      size: body?.decodedBytes ?? body?.bytes ?? 0,
+      size: body?.decodedBytes ?? (upgrade ? 0 : bytesOut),
       ...(body?.decodedBytes === undefined ? {} : { compression: body.decodedBytes - body.bytes }),
       mimeType: fieldOf(headers, 'content-type') || 'x-unknown',
       ...(body?.text === undefined ? {} : { text: body.text }),
@@ -82,13 +82,13 @@ function responseOf({ response, status, upgrade, code }: InspectedDetail): objec
 }
 
 /** Cookies are secrets. They are in the fields, redacted. */
-function common(headers: InspectedFields, body: InspectedBody | undefined, upgrade: boolean): object {
+function common(headers: InspectedFields, bodySize: number): object {
   return {
     httpVersion: 'HTTP/1.1',
     cookies: [],
     headers: headers.map(([name, value]) => ({ name, value })),
     headersSize: UNKNOWN,
-    bodySize: upgrade ? UNKNOWN : (body?.bytes ?? 0),
+    bodySize,
   }
 }
 

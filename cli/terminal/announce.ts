@@ -41,7 +41,7 @@ function announceTarget(terminal: Terminal, config: ClientConfig): void {
     return
   }
   probeTarget(new URL(target), answers =>
-    terminal.banner('target', answers ? target : `${target}: nothing is listening there yet, start the service`),
+    terminal.banner('target', answers ? target : `${target}: it does not accept connections yet`),
   )
 }
 

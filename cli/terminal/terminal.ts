@@ -85,11 +85,15 @@ export class Terminal {
     const isVerbose = this.#screen.shows === 'all'
     const rest = isVerbose ? Object.entries(fields).map(([name, value]) => ` ${name}=${asText(value)}`) : []
     const message = `${String(msg)}${cause}`
+    // The cause of a failed request, whose own line follows. If it came each time, those lines would not fold.
+    const isOfRequest = fields.requestId !== undefined && fields.code !== undefined
+    if (isOfRequest && !isVerbose && !this.#advised.isNews(message, performance.now())) return
+    const text = `${message}${rest.join('')}`
     const head: Piece[] = [
       [`${this.#time}  `, 'dim'],
       [`${name} `, LEVEL_COLOURS[name]],
     ]
-    this.#showText(`${name} ${message}`, head, `${message}${rest.join('')}`)
+    this.#showText(`${name} ${text}`, head, text)
   }
 
   exchange(exchange: ExchangeRecord): void {

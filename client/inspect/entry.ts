@@ -285,6 +285,9 @@ export class Entry implements RingMember {
   }
 
   summary(): InspectedExchange {
+    // Times that overlap would add up to more than the total.
+    const sent =
+      (this.#sent ?? Number.POSITIVE_INFINITY) > (this.#headed ?? Number.POSITIVE_INFINITY) ? undefined : this.#sent
     return {
       id: this.id,
       started: new Date(this.#startedMs).toISOString(),
@@ -298,8 +301,8 @@ export class Entry implements RingMember {
       bytesOut: this.#responseContent.bytes + this.#messageBytes.out,
       timings: {
         hold: this.#facts.inboxId === undefined ? undefined : Math.max(0, this.#startedMs - this.#receivedMs),
-        send: since(this.#start, this.#sent),
-        wait: since(this.#sent ?? this.#start, this.#headed),
+        send: since(this.#start, sent),
+        wait: since(sent ?? this.#start, this.#headed),
         receive: since(this.#headed, this.#ended),
         total: since(this.#start, this.#ended),
       },

@@ -5,9 +5,9 @@ import type { ErrorCode } from '../../protocol/base/errors.ts'
 export interface InspectedTimings {
   /** Time in the server's inbox before this delivery. */
   readonly hold?: number | undefined
-  /** Until the request was complete. */
+  /** Until the request was complete. Absent if the response began before that, as on a WebSocket. */
   readonly send?: number | undefined
-  /** From then on until the head of the response. */
+  /** From then on, or from the beginning, until the head of the response. */
   readonly wait?: number | undefined
   /** From the head of the response until its end. */
   readonly receive?: number | undefined

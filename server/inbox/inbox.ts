@@ -228,7 +228,9 @@ export class Inbox {
   }
 
   stats(): InboxStats {
-    const oldest = this.#ledger.counts.flatMap(count => (count.state === 'waiting' ? [count.oldest] : []))
+    // The counts are those of the last sweep. Since then, all may have been delivered.
+    const mayWait = this.#ledger.messages.waiting > 0
+    const oldest = this.#ledger.counts.flatMap(({ state, oldest }) => (mayWait && state === 'waiting' ? [oldest] : []))
     return {
       store: this.#store.stats(),
       messages: { ...this.#ledger.messages },

@@ -100,6 +100,8 @@ it.runIf(needs('curl'))('the printed lines work when pasted; Ctrl-C leaves no pr
   expect(find('/graphql').map(text => JSON.parse(text).data.runtime.name)).toEqual(['demo', 'demo', 'demo'])
   for (const text of find('/events')) expect(text).toMatch(/^id: 1\ndata: /)
   expect(find('/webhooks/')).toEqual(['success', 'success', 'success'])
+  expect(find('/metrics')).toHaveLength(3)
+  for (const text of find('/metrics')) expect(text).toContain('\nsallyport_exchanges_total{')
   const kept = demo.lines.filter(line => /^ {2}(?:kill|npm run .* webhook send) /.test(line)).join('\n')
   const { stdout } = await promisify(execFile)('sh', ['-ec', kept])
   expect(stdout).toMatch(/^202 in \d+ ms, stored in the inbox as \S+\n/)

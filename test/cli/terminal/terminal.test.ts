@@ -103,6 +103,29 @@ test('a repeated line replaces the one before, with a count', () => {
   ])
 })
 
+test('the cause of failed requests is told once, so that their lines fold', () => {
+  const { screen, terminal } = open()
+  for (let n = 0; n < 12; n++) {
+    const about = { route: 'all', requestId: `id-${n}`, code: 'upstream-refused' }
+    terminal.log({ level: 'warn', msg: 'an upstream failed', err: { message: 'connecting' }, ...about })
+    terminal.exchange(record({ status: 502, code: 'upstream-refused' }))
+  }
+  terminal.close()
+  expect(screen.rows).toEqual([
+    '09:08:07  warn an upstream failed: connecting',
+    expect.stringContaining('x12  upstream refused'),
+    expect.stringContaining('Nothing'),
+  ])
+})
+
+test('with -v, no field is lost in a count', () => {
+  const { screen, terminal } = open({ shows: 'all' })
+  terminal.log({ level: 'info', msg: 'listening', name: 'admin' })
+  terminal.log({ level: 'info', msg: 'listening', name: 'health' })
+  terminal.close()
+  expect(screen.rows).toEqual(['09:08:07  info listening name=admin', '09:08:07  info listening name=health'])
+})
+
 test('no line is replaced in a resized window, or if characters may be wide', () => {
   const { screen, terminal } = open()
   terminal.exchange(record())

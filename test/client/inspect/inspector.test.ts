@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { setTimeout } from 'node:timers/promises'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { brotliCompressSync, constants, deflateRawSync, gzipSync } from 'node:zlib'
@@ -526,6 +527,24 @@ describe('the ring', () => {
     const [exchange] = inspector.list()
     expect(exchange).toMatchObject({ state: 'done', code: 'upstream-refused', status: 502, attempt: 2, inboxId: 'm1' })
     expect(exchange?.timings.hold).toBeGreaterThan(1e9)
+  })
+
+  it('whose target answers first took no longer than its times together', async () => {
+    let response: ResponseSink | undefined
+    const inspector = new RingInspector('heads', noLogger, standing)
+    const handler = inspector.layer((_, sink) => {
+      response = sink
+      return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
+    })
+    const request = handler(requestOf({ bodyBytes: 1 }), new CallerEnd())
+    response!.responseHead({ status: 200, headers: [], bodyBytes: 0 })
+    await setTimeout(5)
+    request.requestData(Buffer.from('x'))
+    request.requestEnd([])
+    response!.responseEnd([])
+    const { send, wait, receive, total } = inspector.list()[0]!.timings
+    expect(send).toBeUndefined()
+    expect(wait! + receive!).toBeCloseTo(total!, 1)
   })
 
   it.each<[keyof RequestSink, (sink: RequestSink) => void, number, boolean]>([

@@ -12,7 +12,7 @@ import {
 } from '../../../server/inbox/store.ts'
 import { INBOX, type InboxLimits } from '../../../server/limits.ts'
 import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
-import { append, message } from './messages.ts'
+import { append, message, NOW } from './messages.ts'
 
 const SWEEP_MS = 30_000
 const NOTHING: SweepResult = { expired: [], more: false }
@@ -101,6 +101,15 @@ test('webhooks are tried once their runtime has a session, even if nobody says s
   await sweeps(1)
   // What is stored here is no request.
   expect(inbox.stats().dead).toMatchObject({ damaged: 2 })
+})
+
+test('once nothing waits, nothing is old, even before the next sweep', async () => {
+  const { inbox, sweeps } = await start()
+  vi.setSystemTime(NOW)
+  await sweeps(1)
+  expect(inbox.stats().oldestSeconds).toBeGreaterThan(0)
+  await inbox.operations.drop({ limit: 2 })
+  expect(inbox.stats()).toMatchObject({ messages: { waiting: 0 }, oldestSeconds: 0 })
 })
 
 test('a webhook that an operator replays while it becomes a dead letter waits again from the next sweep on', async () => {
