@@ -67,8 +67,8 @@ function wanted(word: string | undefined, flags: Flags): string | undefined {
 }
 
 function values(placeholder: string): Continuations {
-  if (/^(FILE|DIR|PATH)\b/.test(placeholder)) return 'files'
-  const words = placeholder.split('|').filter(word => /^[a-z][\w-]*$/.test(word))
+  if (/^(FILE|FOLDER|DIR|PATH)\b/.test(placeholder)) return 'files'
+  const words = placeholder.split('|').filter(word => /^[a-z\d][\w.-]*$/.test(word))
   return words.map(word => ({ word, about: '' }))
 }
 

@@ -33,7 +33,12 @@ describe('candidates', () => {
       ['inbox', 'list', '--state', ''],
       ['waiting', 'dead', 'delivered'],
     ],
+    [
+      ['client', '--tls.min', ''],
+      ['1.3', '1.2'],
+    ],
     [['client', '--token.file', ''], 'files'],
+    [['server', '--public.tls.folder', ''], 'files'],
     [['certs', 'show', ''], 'files'],
     [['sessions', 'close', '--session', ''], []],
     [['no-such', ''], []],
