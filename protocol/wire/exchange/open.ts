@@ -286,6 +286,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
       this.#response.unwanted?.()
       return
     }
+    // The peer cannot have begun what was never sent, so that counts as refused, too.
     const refused = code === 'refused' && unanswered ? 'overloaded' : this.#stream.unsent ? 'not-here' : undefined
     this.#response.responseAbort(refused === undefined ? errorOfResetResponse(code) : new RefusedError(refused))
   }
