@@ -95,7 +95,7 @@ export interface HttpRequest {
   requestId: string
   /** Whose traffic it is, once that is known: at the edge from the host, at the client from the session. */
   runtime?: string | undefined
-  /** At the edge: whether stored webhooks must go first. Asked when a session comes for which it has waited. If so, it fails instead. */
+  /** At the edge: whether earlier webhooks that are stored must go first. Asked when a session comes for which it has waited. If so, it fails instead. */
   isBehind?: (() => boolean) | undefined
   /** At the edge: the host of the runtime's own that was requested. Only a session whose token names that host may take it. */
   ownHost?: string | undefined

@@ -146,7 +146,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     else if (this.#intake.isBusy(this)) this.#capture('behind')
     else {
       this.#attempted = true
-      this.request.isBehind = () => this.#phase !== 'answering' && this.#intake.isBusy(this)
+      this.request.isBehind = () => this.#phase !== 'answering' && this.#intake.isBusy(this, this.received)
       this.#timer = setTimeout(late, Math.min(MOMENT_MS, this.rule.answerWithinMs), this)
       const sink = next(this.request, this)
       // The handler may have answered already. If so, it gets no more of the request.

@@ -75,11 +75,12 @@ export class WebhookIntake {
     return this.#parts.limits.attemptMs
   }
 
-  isBusy(capture: Capture): boolean {
+  /** Whether it must wait behind others. `arrived` is as in {@link Lanes.isBusy}. */
+  isBusy(capture: Capture, arrived?: number): boolean {
     const runtime = capture.request.runtime!
     if (this.#lanes.isPaused(runtime)) return true
     // Usually nothing waits for the runtime, and computing the lane's digest can be skipped.
-    return this.#lanes.has(runtime) && this.#lanes.isBusy(runtime, capture.lane)
+    return this.#lanes.has(runtime) && this.#lanes.isBusy(runtime, capture.lane, arrived)
   }
 
   async part(capture: Capture, n: number, bytes: Uint8Array): Promise<void> {
@@ -127,7 +128,7 @@ export class WebhookIntake {
     const { request, lane } = capture
     const runtime = request.runtime!
     let arrived: Message | undefined
-    this.#lanes.expect(runtime, lane, underWay !== undefined)
+    this.#lanes.expect(runtime, lane, capture.received, underWay !== undefined)
     try {
       const { head, rest } = sealedParts(capture, captured)
       const bytes = head.length + captured.bodyBytes + (capture.sealing === undefined ? 0 : SEAL_BYTES * captured.parts)

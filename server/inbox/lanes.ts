@@ -32,6 +32,8 @@ interface Lane {
   waiting: number
   /** Webhooks that are being stored. */
   incoming: number
+  /** When the oldest of them arrived, in ms since 1970. 0 if that is not known. */
+  oldest: number
   /** Counts additions. If it changed since the store was asked, the store's answer is out of date. */
   arrivals: number
   working: boolean
@@ -71,9 +73,10 @@ export class Lanes {
     this.#guard = logGuard(options.logger, 'a lane of the inbox failed')
   }
 
-  /** Whether a new webhook must wait behind others. */
-  isBusy(runtime: string, key: string): boolean {
-    return this.#runtimes.get(runtime)?.has(key) === true
+  /** Whether a webhook must wait behind others: a new one, or with `arrived` one that arrived then and has waited for a session. */
+  isBusy(runtime: string, key: string, arrived: number = Number.POSITIVE_INFINITY): boolean {
+    const lane = this.#runtimes.get(runtime)?.get(key)
+    return lane !== undefined && lane.oldest < arrived
   }
 
   /** Whether anything waits for the runtime. */
@@ -125,20 +128,21 @@ export class Lanes {
     for (const lanes of this.#runtimes.values()) yield* lanes.values()
   }
 
-  #lane(runtime: string, key: string): Lane {
+  #lane(runtime: string, key: string, oldest = 0): Lane {
     const lanes = this.#runtimes.get(runtime) ?? new Map<string, Lane>()
     this.#runtimes.set(runtime, lanes)
     const lane = lanes.get(key) ?? {
-      ...{ runtime, key, waiting: 0, incoming: 0, arrivals: 0 },
+      ...{ runtime, key, waiting: 0, incoming: 0, oldest, arrivals: 0 },
       ...{ working: false, earlyAttempts: 0, paced: 0, timer: undefined },
     }
+    lane.oldest = Math.min(lane.oldest, oldest)
     lanes.set(key, lane)
     return lane
   }
 
   /** A webhook is about to be stored, perhaps while an attempt of it is under way. Later ones wait behind it. */
-  expect(runtime: string, key: string, isUnderWay = false): void {
-    const lane = this.#lane(runtime, key)
+  expect(runtime: string, key: string, arrived: number, isUnderWay = false): void {
+    const lane = this.#lane(runtime, key, arrived)
     lane.incoming++
     if (isUnderWay) lane.earlyAttempts++
   }
@@ -148,7 +152,7 @@ export class Lanes {
    * the lane waits for its outcome.
    */
   arrived(runtime: string, key: string, stored: Message | undefined, underWay?: Promise<Outcome>): void {
-    const lane = this.#lane(runtime, key)
+    const lane = this.#runtimes.get(runtime)!.get(key)!
     lane.incoming--
     if (stored === undefined) {
       if (underWay !== undefined) lane.earlyAttempts--
@@ -194,6 +198,7 @@ export class Lanes {
     const lane = this.#runtimes.get(runtime)?.get(key)
     if (lane !== undefined && what === 'free') this.retryNow(runtime, key)
     else if (lane !== undefined) {
+      lane.oldest = 0
       lane.waiting = Math.max(1, lane.waiting)
       lane.arrivals++
     }

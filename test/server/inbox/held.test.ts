@@ -1,5 +1,6 @@
 /** Webhooks that wait for a session, as any request may, while others wait in the inbox. */
 import { afterEach, expect, test } from 'vitest'
+import { unhurried } from '../../support/busy.ts'
 import { until } from '../../support/until.ts'
 import { type Answer, leave } from '../fixture.ts'
 import { type Ground, makeGround, RULE } from './fixture.ts'
@@ -7,39 +8,54 @@ import { type Ground, makeGround, RULE } from './fixture.ts'
 let ground: Ground
 afterEach(() => ground.close())
 
-const STORED = { 'x-kind': 'stored' }
-const RULES = [RULE, { ...RULE, route: 'stored', headers: ['x-kind', 'stored'], mode: 'always' as const }]
+/** One that is `soon` is stored while it waits, and one that is `stored` at once. */
+const RULES = [
+  RULE,
+  { ...RULE, route: 'soon', headers: ['x-kind', 'soon'], answerWithinMs: unhurried(1000) },
+  { ...RULE, route: 'stored', headers: ['x-kind', 'stored'], mode: 'always' as const },
+]
 
-/** The runtime has just left, and a webhook waits for it to come back. */
-async function holding(): Promise<{ held: Promise<Answer> }> {
-  ground = await makeGround({}, { hold: { holdMs: 60_000 } })
+/** The runtime has just left. Webhooks wait for it to come back. */
+async function holding(): Promise<(kind: string) => Promise<{ answer: Promise<Answer> }>> {
+  ground = await makeGround({ attemptMs: 1000 }, { hold: { holdMs: 60_000 } })
   await leave(ground.server, await ground.connect(RULES))
-  const held = ground.post('held')
-  await until(() => ground.server.stats().held === 1)
-  return { held }
+  return async kind => {
+    const { held } = ground.server.stats()
+    const answer = ground.post(kind, { headers: { 'x-kind': kind } })
+    if (kind !== 'stored') await until(() => ground.server.stats().held > held)
+    return { answer }
+  }
 }
 
-test('once another webhook waits in its lane, it goes behind that one', async () => {
-  const { held } = await holding()
-  expect((await ground.post('stored', { headers: STORED })).status).toBe(202)
+test('once an earlier webhook is stored in its lane, it goes behind that one', async () => {
+  const post = await holding()
+  const soon = await post('soon')
+  const held = await post('held')
+  expect((await soon.answer).status).toBe(202)
+  await until(() => ground.server.stats().inbox!.attempts.failed === 1)
   await ground.connect(RULES)
-  expect((await held).status).toBe(202)
+  expect((await held.answer).status).toBe(202)
   await until(() => ground.receiver.got.length === 2)
-  expect(ground.receiver.bodies).toEqual(['stored', 'held'])
+  expect(ground.receiver.bodies).toEqual(['soon', 'held'])
 })
 
-test('webhooks in other lanes are no reason to store it', async () => {
-  const { held } = await holding()
-  expect((await ground.post('stored', { path: '/webhooks/b', headers: STORED })).status).toBe(202)
+test('it does not go behind a later one that is stored', async () => {
+  const post = await holding()
+  const held = await post('held')
+  const stored = await post('stored')
+  expect((await stored.answer).status).toBe(202)
   await ground.connect(RULES)
-  expect((await held).status).toBe(200)
+  expect((await held.answer).status).toBe(200)
+  await until(() => ground.receiver.got.length === 2)
+  expect(ground.receiver.bodies).toEqual(['held', 'stored'])
 })
 
 test('once its runtime is paused, it is stored', async () => {
-  const { held } = await holding()
+  const post = await holding()
+  const held = await post('held')
   await ground.server.inbox!.pause('demo', true)
   await ground.connect(RULES)
-  expect((await held).status).toBe(202)
+  expect((await held.answer).status).toBe(202)
   expect(ground.receiver.bodies).toEqual([])
   await ground.server.inbox!.pause('demo', false)
   await until(() => ground.receiver.bodies.length === 1)

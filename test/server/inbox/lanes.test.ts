@@ -90,7 +90,7 @@ function make(says: (message: Message) => Outcome, takesMs = 0) {
   })
   const add = (id: string, lane = 'l', more: Partial<Message> = {}) => {
     const message = messageOf(id, lane, more)
-    lanes.expect('demo', lane)
+    lanes.expect('demo', lane, Date.now())
     store.messages.push(message)
     lanes.arrived('demo', lane, message)
   }
@@ -495,7 +495,7 @@ describe('lanes', () => {
     const underWay = new Promise<Outcome>(resolve => (answered = resolve))
     const message = { ...WAITING, id: 'slow', runtime: 'demo', lane: 'l', attempts: 1 } as Message
     store.messages.push(message)
-    lanes.expect('demo', 'l', true)
+    lanes.expect('demo', 'l', Date.now(), true)
     lanes.arrived('demo', 'l', message, underWay)
     add('behind')
     await pass(60_000)
@@ -547,7 +547,7 @@ test('a turn costs the same, however many lanes wait for theirs', async () => {
   }
   const lanes = lanesOver(store, { random: () => 0, deliver: () => Promise.resolve(OK) })
   for (const lane of [...waiting]) {
-    lanes.expect('demo', lane)
+    lanes.expect('demo', lane, Date.now())
     lanes.arrived('demo', lane, { id: lane } as Message)
   }
   await until(() => lanes.size === 0)
@@ -592,7 +592,7 @@ test('a webhook whose attempt began before it was stored is not tried again besi
   const next = store.next.bind(store)
   store.next = (...asked) => {
     if (tried.length === 1 && store.messages.length === 1) {
-      lanes.expect('demo', 'l', true)
+      lanes.expect('demo', 'l', Date.now(), true)
       store.messages.push(late)
     }
     return next(...asked)
@@ -611,7 +611,7 @@ test('a webhook whose attempt began before it was stored is not tried again besi
 
 test('a webhook whose attempt began before it could not be stored holds up nothing', async () => {
   const { add, lanes, tried } = make(() => OK)
-  lanes.expect('demo', 'l', true)
+  lanes.expect('demo', 'l', Date.now(), true)
   add('behind')
   lanes.arrived('demo', 'l', undefined, Promise.resolve(OK))
   await until(() => lanes.size === 0)
@@ -658,7 +658,7 @@ describe("where servers share a store, the store's contents count", () => {
   test('what another server stored is tried, although ours turned out to be a duplicate of it', async () => {
     const { lanes, store, delivered } = make(() => OK)
     Object.assign(store, { shared: { release() {} } })
-    lanes.expect('demo', 'l')
+    lanes.expect('demo', 'l', Date.now())
     store.messages.push(messageOf('theirs'))
     lanes.laneChanged('demo', 'l', 'waits')
     lanes.arrived('demo', 'l', undefined)
@@ -670,7 +670,7 @@ describe("where servers share a store, the store's contents count", () => {
     ['stored', ({ add }) => add('new')],
     ['stored elsewhere', ({ lanes }) => lanes.laneChanged('demo', 'l', 'waits')],
     ['replayed', ({ lanes }) => lanes.add('demo', 'l', 1)],
-    ['on its way', ({ lanes }) => lanes.expect('demo', 'l')],
+    ['on its way', ({ lanes }) => lanes.expect('demo', 'l', Date.now())],
   ])('what is %s while the store is queried is not forgotten', (_what, come) => {
     const made = offline()
     const reconcile = made.lanes.reconciling()
