@@ -15,15 +15,14 @@ export async function probeUpstreams(table: RouteTable): Promise<Probe[]> {
 
 function probe({ route, target, ms, error }: CheckedTarget): Probe {
   const expected = target.startsWith('https:') ? 'connections, and a certificate that is trusted' : 'connections'
-  const found = upstreamProbe(`route "${route}": ${target}`, ms, error?.message)
-  return { ...found, expected, ...(error?.reason === 'upstream-tls' ? { hint: TLS_HINT } : {}) }
+  return { ...upstreamProbe(`route "${route}": ${target}`, ms, error?.message, error?.reason), expected }
 }
 
-/** The probe of one target. `found` says why it failed. */
-export function upstreamProbe(what: string, ms: number, found: string | undefined): Probe {
+/** The probe of one target. `found` says why it failed, `code` what callers get. */
+export function upstreamProbe(what: string, ms: number, found: string | undefined, code: unknown): Probe {
   const about = { code: 'upstream', what, expected: 'connections' }
   if (found === undefined) return { ...about, status: 'ok', found: `in ${ms.toFixed(1)} ms`, hint: '' }
-  return { ...about, status: 'fail', found, hint: HINT }
+  return { ...about, status: 'fail', found, hint: code === 'upstream-tls' ? TLS_HINT : HINT }
 }
 
 /** A note about `more` targets that were not tried. */

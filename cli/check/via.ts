@@ -35,7 +35,7 @@ function probesOf(runtime: string, row: Row): Probe[] {
   const targets = asRows(row.targets)
   if (targets.length === 0) return [noTargets(who)]
   const probes = targets.map(({ route, ms, code }) => {
-    return upstreamProbe(`${who}, route "${String(route)}"`, Number(ms), reasonOf(code))
+    return upstreamProbe(`${who}, route "${String(route)}"`, Number(ms), reasonOf(code), code)
   })
   return [...probes, ...notTried(Number(row.more))]
 }

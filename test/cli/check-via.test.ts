@@ -20,6 +20,7 @@ beforeEach(async () => {
   const routes = [
     { name: 'api', match: { path: '/api' }, target: `http://127.0.0.1:${port}` },
     { name: 'dead', match: { path: '/dead' }, target: 'http://127.0.0.1:9' },
+    { name: 'tls', match: { path: '/tls' }, target: `https://127.0.0.1:${port}` },
   ]
   writeFileSync(file('routes.yaml'), JSON.stringify({ routes }))
 })
@@ -54,7 +55,8 @@ test('a table and JSON, for a runtime with two clients and one without', { tags:
   expect(out).not.toContain('127.0.0.1')
   const { probes, ...report } = JSON.parse((await via(server, 'demo', '--json')).out)
   expect(report).toEqual({ schema: 1, component: 'client' })
-  expect(probes.map((probe: { status: string }) => probe.status)).toEqual(['ok', 'fail', 'ok', 'fail'])
+  expect(probes.map((probe: { status: string }) => probe.status)).toEqual(['ok', 'fail', 'fail', 'ok', 'fail', 'fail'])
+  expect(probes.map(({ hint }: { hint: string }) => hint.split(' ')[0]).slice(0, 3)).toEqual(['', 'Start', 'Trust'])
   expect(probes[0]).toMatchObject({ code: 'upstream', expected: 'connections', docs: 'docs/check.md#upstream' })
   await client.line(({ msg }) => msg === 'the server asks which targets accept connections')
   const audit = await server.line(line => line.audit === true && line.action === '/runtimes/check')
@@ -84,7 +86,8 @@ describe.runIf(needs('redis'))('with two replicas', { tags: ['slow'] }, () => {
       await startClient(south)
       const { probes } = JSON.parse((await via(north, 'demo', '--json')).out)
       const found = probes.map(({ what, status }: Record<string, string>) => `${what!.replace(/^.*, /, '')} ${status}`)
-      expect(found.sort()).toEqual(['route "api" ok', 'route "api" ok', 'route "dead" fail', 'route "dead" fail'])
+      const each = ['route "api" ok', 'route "dead" fail', 'route "tls" fail']
+      expect(found.sort()).toEqual(each.flatMap(one => [one, one]))
       const audit = await south.line(line => line.audit === true && line.action === '/runtimes/check')
       expect(audit.from).toMatch(/^north~/)
     } finally {
