@@ -29,7 +29,12 @@ _sallyport() {
   done < <(sallyport completion words -- "\${(@)words[2,$CURRENT]}" 2>/dev/null)
   _describe sallyport found
 }
-compdef _sallyport sallyport
+# From a folder of fpath, this file is the body of the function itself.
+if [[ $funcstack[1] == _sallyport ]]; then
+  _sallyport
+else
+  compdef _sallyport sallyport
+fi
 `
 
 const FISH = `function __sallyport_words

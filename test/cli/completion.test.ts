@@ -92,12 +92,14 @@ describe('in real shells', () => {
 
   test.runIf(needs('zsh'))('zsh', async () => {
     const script = `compdef() {}; _files() { print files }; _describe() { print -l -- $found }
-      . ./completion.zsh
+      cp completion.zsh _sallyport; fpath=(.); autoload -U _sallyport
+      words=(sallyport certs s); CURRENT=3; _sallyport
+      unfunction _sallyport; . ./completion.zsh
       words=(sallyport certs s); CURRENT=3; _sallyport
       words=(sallyport certs show ''); CURRENT=4; _sallyport`
     const { stdout, stderr } = await run('zsh', script, ['-f'])
     expect(stderr).toBe('')
-    expect(stdout).toMatch(/^server:Creates another [^\n]*\nshow:Describes [^\n]*\nfiles\n$/)
+    expect(stdout).toMatch(/^(server:Creates another [^\n]*\nshow:Describes [^\n]*\n){2}files\n$/)
   })
 
   test.runIf(needs('fish'))('fish', async () => {
