@@ -9,7 +9,8 @@ export class Causes {
 
   /** Whether to log this cause now. Causes that differ only in times or ids count as the same. */
   isNews(cause: string, nowMs: number): boolean {
-    const key = cause.replaceAll(/\b(?=\w*\d)[\w-]+/g, '#')
+    // A duration may have one unit or two: 59 s, 1 min 15 s.
+    const key = cause.replaceAll(/\b(?=\w*\d)[\w-]+/g, '#').replaceAll(/(?:# (?:ms|s|min|h|d)\b ?)+/g, '# ')
     if (nowMs - (this.#loggedMs.get(key) ?? Number.NEGATIVE_INFINITY) < AGAIN_MS) return false
     this.#loggedMs.delete(key)
     this.#loggedMs.set(key, nowMs)

@@ -1,10 +1,14 @@
 import { expect, test } from 'vitest'
 import { Causes } from '../../client/causes.ts'
+import { formatDuration } from '../../protocol/base/durations.ts'
 
 test('a cause is logged at once, and once a minute while it lasts, whatever its times and ids', () => {
   const causes = new Causes()
   const isNews = Array.from({ length: 121 }, (_, second) =>
-    causes.isNews(`refused (401, request 9066e9d5-${second}): your token expired ${second} s ago`, second * 1000),
+    causes.isNews(
+      `refused (401, request 9066e9d5-${second}): your token expired ${formatDuration(second * 1000)} ago`,
+      second * 1000,
+    ),
   )
   expect(isNews.flatMap((news, second) => (news ? [second] : []))).toEqual([0, 60, 120])
 })
