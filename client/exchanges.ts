@@ -112,7 +112,10 @@ export class Exchanges {
     if (refusal !== undefined) return refusal
     request.runtime = session.runtime
     request.session = session.id
-    if (this.#options.inspect !== undefined) request.attempt = preamble.attempt
+    if (this.#options.inspect !== undefined) {
+      request.attempt = preamble.attempt
+      request.heldMs = preamble.heldMs
+    }
     this.live++
     if (request.upgrade) this.webSockets++
     this.total++

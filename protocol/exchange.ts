@@ -103,6 +103,8 @@ export interface HttpRequest {
   session?: string | undefined
   /** How often the server has tried this exchange before. Set only for an inspector. */
   attempt?: number | undefined
+  /** How long it waited for a session at the server, in ms, if it did. Set only for an inspector. */
+  heldMs?: number | undefined
   /** Set only on replays of an inspector. */
   replay?: ReplayMark | undefined
   /** Span of this exchange, if its trace is recorded. Later layers add child spans to it. */

@@ -62,6 +62,7 @@ export class Entry implements RingMember {
   readonly #startedMs = Date.now()
   readonly #start = performance.now()
   readonly #facts: Facts
+  readonly #heldMs: number | undefined
   readonly #requestFields: HeaderList
   #responseFields: HeaderList | undefined
   readonly #requestContent = new Content()
@@ -97,6 +98,7 @@ export class Entry implements RingMember {
     }
     this.#requestFields = this.#shownFields(request.headers)
     this.#facts = factsOf(request, owner)
+    this.#heldMs = request.heldMs
     // The redacted copy, and the original.
     this.heldBytes +=
       sizeOf(this.#requestFields) + sizeOf(request.headers) + this.#facts.path.length + request.path.length
@@ -300,7 +302,7 @@ export class Entry implements RingMember {
       bytesIn: this.#requestContent.bytes + this.#messageBytes.in,
       bytesOut: this.#responseContent.bytes + this.#messageBytes.out,
       timings: {
-        hold: this.#facts.inboxId === undefined ? undefined : Math.max(0, this.#startedMs - this.#receivedMs),
+        hold: this.#facts.inboxId === undefined ? this.#heldMs : Math.max(0, this.#startedMs - this.#receivedMs),
         send: since(this.#start, sent),
         wait: since(sent ?? this.#start, this.#headed),
         receive: since(this.#headed, this.#ended),

@@ -3,7 +3,7 @@ import type { ErrorCode } from '../../protocol/base/errors.ts'
 
 /** How an exchange spent its time, in ms. A member is absent if the time is not known, or not known yet. */
 export interface InspectedTimings {
-  /** Time in the server's inbox before this delivery. */
+  /** Wait at the server before this: in its inbox, or for a session. */
   readonly hold?: number | undefined
   /** Until the request was complete. Absent if the response began before that, as on a WebSocket. */
   readonly send?: number | undefined

@@ -44,7 +44,7 @@ export function replayRequest(
   const edited = Object.values(edits).some(edit => edit !== undefined) || request.replay?.edited === true
   const replayed: HttpRequest = {
     ...{ ...request, method, path, headers, requestId, bodyBytes: sent.length, exchangeId: newExchangeId() },
-    ...{ notes: undefined, attempt: 0, replay: { of: id, receivedMs, edited } },
+    ...{ notes: undefined, attempt: 0, heldMs: undefined, replay: { of: id, receivedMs, edited } },
   }
   return { request: replayed, body: sent }
 }

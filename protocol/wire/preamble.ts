@@ -32,6 +32,7 @@ export const ENTRY = {
   traced: 0x14,
   span: 0x16,
   ownHost: 0x18,
+  heldMs: 0x1a,
 } as const
 
 /** The longest list of entries that is accepted, in bytes. */
@@ -65,6 +66,8 @@ export interface Preamble {
   span?: string | undefined
   /** The host of the runtime's own that the caller asked for, only on a hop. The session's token must name it. */
   ownHost?: string | undefined
+  /** How long the exchange waited for a session at the edge, if it did. */
+  heldMs?: number | undefined
 }
 
 /** The stream is refused as `unsupported`, because its sender needs something that this end does not know. */
@@ -88,6 +91,7 @@ const TRACED = `${key(ENTRY.traced)}\x00`
 const SPAN_BYTES = 8
 const SPAN = key(ENTRY.span) + key(SPAN_BYTES)
 const OWN_HOST = key(ENTRY.ownHost)
+const HELD = key(ENTRY.heldMs)
 
 const HOP_ENTRIES = [numberEntry(HOPS, 0), numberEntry(HOPS, 1)]
 
@@ -106,7 +110,8 @@ export function preambleText(preamble: Preamble): string {
     (host === undefined ? '' : textEntry(HOST, host)) +
     (preamble.traced ? TRACED : '') +
     (preamble.span === undefined ? '' : SPAN + Buffer.from(preamble.span, 'hex').toString('latin1')) +
-    (preamble.ownHost === undefined ? '' : textEntry(OWN_HOST, preamble.ownHost))
+    (preamble.ownHost === undefined ? '' : textEntry(OWN_HOST, preamble.ownHost)) +
+    (preamble.heldMs === undefined ? '' : numberEntry(HELD, preamble.heldMs))
   return varintText(preamble.kind) + varintText(entries.length) + entries
 }
 
@@ -250,6 +255,9 @@ function decodeEntry(preamble: Preamble, type: number, bytes: Uint8Array, at: nu
       return
     case ENTRY.ownHost:
       preamble.ownHost = decodeOwnHost(bytes, at, end)
+      return
+    case ENTRY.heldMs:
+      preamble.heldMs = wholeVarint(bytes, at, end)
       return
     default:
       if (type % 2 === 1) throw new UnsupportedError(`preamble entry ${type}`)

@@ -152,6 +152,7 @@ export class DeliveredExchange implements RequestSink {
         traced: this.#options.tracing !== undefined,
         span: carrier.hops === 0 ? undefined : span?.context.spanId,
         ownHost: carrier.hops === 0 ? undefined : this.request.ownHost,
+        heldMs: this.#waiting && Math.round(this.#waiting.waitedMs),
       }
       attempt.upstream = openExchange(stream, this.request, options, attempt)
     } catch (error) {

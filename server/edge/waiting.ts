@@ -26,8 +26,8 @@ export class Waiting implements Waiter {
   #ticket: Ticket | undefined
   /** The caller's error if no session comes. */
   #reason: SallyportError | undefined
-  /** How long it has waited before, without the current wait. */
-  #waitedMs = 0
+  /** How long it has waited, in ms, without the current wait. */
+  waitedMs = 0
 
   constructor(carriers: CarrierSource, hold: Hold, owner: WaitingOwner) {
     this.#carriers = carriers
@@ -68,7 +68,7 @@ export class Waiting implements Waiter {
     const ticket = this.#ticket
     this.#ticket = undefined
     if (ticket === undefined) return
-    this.#waitedMs += ticket.waitedMs
+    this.waitedMs += ticket.waitedMs
     ticket.leave(outcome)
   }
 
@@ -96,7 +96,7 @@ export class Waiting implements Waiter {
   /** How much longer it may wait. */
   #patienceMs(asks: boolean): number {
     const { holdMs } = this.#hold.limits
-    return (asks ? Math.max(holdMs, ASK_MS) : holdMs) - this.#waitedMs
+    return (asks ? Math.max(holdMs, ASK_MS) : holdMs) - this.waitedMs
   }
 
   // Called by the hold.

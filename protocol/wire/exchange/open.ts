@@ -45,6 +45,8 @@ export interface OpenOptions {
   span?: string | undefined
   /** See {@link Preamble.ownHost}. */
   ownHost?: string | undefined
+  /** See {@link Preamble.heldMs}. */
+  heldMs?: number | undefined
 }
 
 /**
@@ -130,6 +132,7 @@ class OpenedExchange implements RequestSink, StreamHandler, MessageVisitor {
       traced: options.traced,
       span: options.span,
       ownHost: options.ownHost,
+      heldMs: options.heldMs,
     })
     const head = requestHeadText(request.method, scheme, request.authority, request.path, request.headers)
     if (head.length > MAX_HEAD_BYTES || request.headers.length > 2 * MAX_FIELDS) {

@@ -29,13 +29,15 @@ const anyPreamble: fc.Arbitrary<Preamble> = fc
     traced: fc.boolean(),
     span: fc.option(fc.stringMatching(/^[0-9a-f]{16}$/), { nil: undefined }),
     ownHost: fc.option(fc.stringMatching(/^[a-z]{1,30}\.[a-z]{2,30}$/), { nil: undefined }),
+    heldMs: fc.option(fc.nat(10_000), { nil: undefined }),
   })
-  .map(({ callerHost, traced, span, ownHost, ...rest }) => ({
+  .map(({ callerHost, traced, span, ownHost, heldMs, ...rest }) => ({
     ...rest,
     ...(callerHost === undefined ? {} : { callerHost }),
     ...(traced && { traced }),
     ...(span && { span }),
     ...(ownHost && { ownHost }),
+    ...(heldMs !== undefined && { heldMs }),
   }))
 
 const sample: Preamble = {
@@ -92,7 +94,7 @@ describe('preamble', () => {
   })
 
   test('an unknown odd entry and an unknown kind are unsupported, an unknown even entry is skipped', () => {
-    expect(decode(assemble([...entries(), '\x1a\x03abc', '\x80\x00\x10\x00\x01x']))).toEqual(sample)
+    expect(decode(assemble([...entries(), '\x1c\x03abc', '\x80\x00\x10\x00\x01x']))).toEqual(sample)
     expect(() => decode(assemble([...entries(), '\x15\x00']))).toThrow(UnsupportedError)
     expect(() => decode(assemble([...entries(), '\x80\x00\x10\x01\x00']))).toThrow(UnsupportedError)
     expect(() => decode(assemble(entries(), 4))).toThrow(UnsupportedError)
