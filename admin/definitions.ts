@@ -455,7 +455,7 @@ const PROCESS: readonly Metric[] = [
   onAll(
     'nodejs_eventloop_delay_p50_seconds',
     shows('s'),
-    'Median delay of the event loop, in the last 30 to 60 seconds.',
+    'Median delay of the event loop, in the last one to two minutes.',
     'Is the process overloaded?',
     ({ loop }) => loop.p50,
   ),

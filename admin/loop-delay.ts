@@ -11,7 +11,8 @@ export interface LoopDelays {
 
 /** Each sample wakes the process, so they should not be too frequent. */
 const SAMPLE_MS = 50
-const WINDOW_MS = 30_000
+/** Scrapers that ask once a minute miss nothing. */
+const WINDOW_MS = 60_000
 
 export class LoopDelay {
   readonly #monitor = monitorEventLoopDelay({ resolution: SAMPLE_MS })
@@ -28,7 +29,7 @@ export class LoopDelay {
     this.#timer = setInterval(turn, WINDOW_MS).unref()
   }
 
-  /** The worse of the current window and the one before it, which covers at least the last 30 s. */
+  /** The worse of the current window and the one before it, which covers at least the last minute. */
   read(): LoopDelays {
     const running = this.#measured()
     return {

@@ -160,7 +160,7 @@ test.each([
   expect(contentType.startsWith('application/openmetrics-text')).toBe(isOpen)
 })
 
-test('two scrapers see the same delay of the event loop, until it is a minute old, even if nobody has asked', async () => {
+test('two scrapers see the same delay of the event loop for a minute at least, and for two at most, even if nobody has asked', async () => {
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
   try {
     const metrics = create()
@@ -175,7 +175,7 @@ test('two scrapers see the same delay of the event loop, until it is a minute ol
       return (await longest()) > 0.8
     })
     const first = await longest()
-    for (const ms of [29_999, 1, 29_999]) {
+    for (const ms of [59_999, 1, 59_999]) {
       vi.advanceTimersByTime(ms)
       expect(await longest()).toBeGreaterThanOrEqual(first)
     }
