@@ -44,7 +44,12 @@ export function findEndpoints(args: Arguments, io: Io, component?: RuntimeFile['
   if (given !== undefined && found.some(file => file.writtenBy !== undefined)) {
     throw usageError('--admin.token.file needs --admin URL here: the address that was found belongs to another user')
   }
-  return found.map(file => ({ url: file.url, component: file.component, token: () => given ?? ownToken(file) }))
+  return found.map(file => endpointOf(file, given))
+}
+
+/** `token` is used instead of the component's own. */
+export function endpointOf(file: FoundFile, token?: string): Endpoint {
+  return { url: file.url, component: file.component, token: () => token ?? ownToken(file) }
 }
 
 /** Prints the answers of the components that give one. Fails if one does not. */

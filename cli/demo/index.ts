@@ -5,7 +5,9 @@
 
 import { extname } from 'node:path'
 import { parseArgs } from 'node:util'
+import { findRuntimeFiles } from '../../admin/runtime-file.ts'
 import { messageOf } from '../../protocol/base/errors.ts'
+import { endpointOf, issueCode } from '../admin-client.ts'
 import { usageError } from '../failure.ts'
 import { gitHubSignature } from './checks.ts'
 import { authority, type EntryPoint } from './dial.ts'
@@ -57,6 +59,8 @@ async function run(running: Demo, isCheckOnly: boolean, stopped: AbortSignal): P
   printAddresses(running)
   printCommands(entries, running.files)
   printInbox(entries, running)
+  await printViews(running)
+  console.log('\nCtrl-C stops everything.')
   await new Promise(resolve => stopped.addEventListener('abort', resolve, { once: true }))
   return 0
 }
@@ -116,20 +120,29 @@ function printInbox(entries: readonly EntryPoint[], running: Demo): void {
   ${COMMAND} webhook send --secret-file ${webhookSecret} --ca ${ca} ${url}
   ${COMMAND} inbox list`)
   }
-  console.log(`
+}
+
+/** Shows where to see what the parts do. */
+async function printViews(running: Demo): Promise<void> {
+  const admins = running.listening
+    .filter(({ what }) => what.endsWith('(admin)'))
+    .map(({ address }) => `http://${address}`)
+  const files = findRuntimeFiles(process.env).filter(({ url }) => admins.includes(url))
+  console.log(
+    '\n  # A page for each part: what runs, what failed and why, requests, 15 minutes of traffic. Each link opens it once; the command prints more',
+  )
+  for (const file of files) {
+    console.log(`  ${file.component.padEnd(6)}  ${file.url}/#${await issueCode(endpointOf(file))}`)
+  }
+  console.log(`  ${COMMAND} ui
+
   # The last requests, part by part: at the server and at the client
   ${COMMAND} traces --last 1
-
-  # A page for each part: what runs, what failed and why, requests, 15 minutes of traffic
-  ${COMMAND} ui
 
   # The requests that came through the tunnel, secrets redacted; one of them once more
   ${COMMAND} inspect tail --no-follow
   ${COMMAND} inspect replay ID --yes
 
   # Metrics of each part, for Prometheus`)
-  for (const { what, address } of running.listening) {
-    if (what.endsWith('(admin)')) console.log(`  curl http://${address}/metrics`)
-  }
-  console.log('\nCtrl-C stops everything.')
+  for (const url of admins) console.log(`  curl ${url}/metrics`)
 }

@@ -106,6 +106,13 @@ it.runIf(needs('curl'))('the printed lines work when pasted; Ctrl-C leaves no pr
   const { stdout } = await promisify(execFile)('sh', ['-ec', kept])
   expect(stdout).toMatch(/^202 in \d+ ms, stored in the inbox as \S+\n/)
   for (const text of find('/nobody-there')) expect(text).toMatch(/access-control-allow-origin: https:\/\/ui/)
+  const links = demo.lines.filter(line => /^ {2}(client|router|server) +http:/.test(line)).map(line => line.slice(10))
+  expect(links).toHaveLength(3)
+  for (const link of links) {
+    const { origin, hash } = new URL(link)
+    const login = await fetch(`${origin}/ui/login`, { method: 'POST', body: hash.slice(1) })
+    expect(login.headers.get('set-cookie')).toContain('HttpOnly')
+  }
   const folder = /--cacert (\S+)\/ca\.pem/.exec(commands[0] ?? '')?.[1] ?? ''
   expect(existsSync(folder)).toBe(true)
   demo.child.kill('SIGINT')
