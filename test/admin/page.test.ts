@@ -2,9 +2,9 @@
  * The page in a real browser: what it shows, by keyboard, in each state, and what hostile text can do there: nothing.
  */
 import { once } from 'node:events'
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { type AddressInfo, connect, createServer } from 'node:net'
-import { join, resolve } from 'node:path'
+import { resolve } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { listenAdmin, Traffic } from '../../admin/index.ts'
 import { ADVICE } from '../../cli/terminal/advice.ts'
@@ -417,18 +417,17 @@ describe.runIf(needs('chromium'))('the page', () => {
   })
 
   test.each([
-    ['light', { width: 1200, height: 800 }],
-    ['dark', { width: 1200, height: 800, dark: true }],
-    ['phone', { width: 390, height: 844, mobile: true }],
+    ['light', '1', { width: 1200, height: 800 }],
+    ['dark', '2', { width: 1200, height: 800, dark: true }],
+    ['phone', '1', { width: 390, height: 844, mobile: true }],
   ] as const)(
     'an accessibility checker finds nothing (%s), and nothing is wider than the screen',
-    async (name, screen) => {
+    async (name, kept, screen) => {
       load()
       traffic.note(exchange({ ...WEBHOOK, ...REFUSED }))
       inspector = new RingInspector('bodies', noLogger, standing)
       inspected(inspector, 'webhooks/argo-events/github')
       await openPage(screen)
-      const pictures = process.env.PICTURES
       for (const key of ['1', '2', '3', '4', '5', '6']) {
         await page.press(key)
         if (key === '2' || key === '3') await page.press('Enter')
@@ -437,9 +436,7 @@ describe.runIf(needs('chromium'))('the page', () => {
         const found = `axe.run().then(({ violations }) => violations.map(({ id, nodes }) => id + ' ' + nodes[0].html))`
         expect(await page.value(found)).toEqual([])
         expect(await page.value('document.documentElement.scrollWidth <= innerWidth')).toBe(true)
-        if (pictures === undefined) continue
-        mkdirSync(pictures, { recursive: true })
-        writeFileSync(join(pictures, `page-${name}-${key}.png`), await page.screenshot())
+        if (key === kept) await page.keepPicture(`page-${name}.png`)
       }
     },
   )

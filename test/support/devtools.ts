@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createHash, X509Certificate } from 'node:crypto'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { WebSocket } from 'ws'
@@ -68,10 +68,8 @@ export class Browser {
     const { sessionId } = await this.send('Target.attachToTarget', { targetId, flatten: true })
     this.#open.add(sessionId)
     const page = new BrowserPage(this, String(targetId), String(sessionId))
-    const { dark = false, mobile = false, ...size } = screen
     for (const domain of ['Page', 'Runtime', 'Log', 'Network']) await page.send(`${domain}.enable`)
-    await page.send('Emulation.setDeviceMetricsOverride', { ...size, deviceScaleFactor: 1, mobile })
-    await page.setColours(dark ? 'dark' : 'light')
+    await page.setScreen(screen)
     await page.go(url)
     return page
   }
@@ -133,6 +131,11 @@ export class BrowserPage {
     await this.send('Page.navigate', { url })
   }
 
+  async setScreen({ dark = false, mobile = false, ...size }: Screen): Promise<void> {
+    await this.send('Emulation.setDeviceMetricsOverride', { ...size, deviceScaleFactor: 1, mobile })
+    await this.setColours(dark ? 'dark' : 'light')
+  }
+
   async setColours(scheme: 'light' | 'dark'): Promise<void> {
     await this.send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: scheme }] })
   }
@@ -169,10 +172,15 @@ export class BrowserPage {
       await this.send('Input.dispatchMouseEvent', { type, ...at, button: 'left', clickCount: 1 })
   }
 
-  /** PNG. */
-  async screenshot(): Promise<Buffer> {
-    const { data } = await this.send('Page.captureScreenshot', { format: 'png' })
-    return Buffer.from(String(data), 'base64')
+  /** Writes the screen, or the first element that matches, as a PNG to the folder `PICTURES`, if there is one: a picture of docs/. */
+  async keepPicture(name: string, selector?: string): Promise<void> {
+    const folder = process.env.PICTURES
+    if (folder === undefined) return
+    const box = `(({ x, y, width, height }) => ({ x, y, width, height, scale: 1 }))`
+    const element = `document.querySelector(${JSON.stringify(selector)}).getBoundingClientRect()`
+    const clip = selector === undefined ? undefined : await this.value<Json>(`${box}(${element})`)
+    const { data } = await this.send('Page.captureScreenshot', { format: 'png', clip })
+    writeFileSync(join(folder, name), Buffer.from(String(data), 'base64'))
   }
 }
 

@@ -15,7 +15,7 @@ export interface Sample {
 
 /** A real Prometheus of the test's own, which scrapes each second. */
 export class Prometheus {
-  readonly #url: string
+  readonly url: string
   readonly #folder: string
   readonly #child: ChildProcess
 
@@ -34,7 +34,7 @@ export class Prometheus {
     writeFileSync(join(folder, 'prometheus.yaml'), stringify(configuration))
     const prometheus = new Prometheus(folder, await lastingPort())
     await until(() =>
-      fetch(`${prometheus.#url}/-/ready`).then(
+      fetch(`${prometheus.url}/-/ready`).then(
         ({ ok }) => ok,
         () => false,
       ),
@@ -44,14 +44,18 @@ export class Prometheus {
 
   private constructor(folder: string, port: number) {
     this.#folder = folder
-    this.#url = `http://127.0.0.1:${port}`
-    const flags = [`--config.file=${folder}/prometheus.yaml`, `--storage.tsdb.path=${folder}/data`]
-    this.#child = spawn('prometheus', [...flags, `--web.listen-address=127.0.0.1:${port}`], { stdio: 'ignore' })
+    this.url = `http://127.0.0.1:${port}`
+    const flags = [
+      '--config.file=prometheus.yaml',
+      '--storage.tsdb.path=data',
+      `--web.listen-address=127.0.0.1:${port}`,
+    ]
+    this.#child = spawn('prometheus', flags, { stdio: 'ignore', cwd: folder })
   }
 
   /** Throws with Prometheus' own words where the query is wrong. */
   async query(expression: string): Promise<Sample[]> {
-    const response = await fetch(`${this.#url}/api/v1/query`, {
+    const response = await fetch(`${this.url}/api/v1/query`, {
       method: 'POST',
       body: new URLSearchParams({ query: expression }),
     })
