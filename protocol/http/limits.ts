@@ -24,7 +24,8 @@ export const HTTP_LIMITS = {
     kind: 'duration',
     default: '60s',
     zero: OFF,
-    about: 'How long a receiver may go without taking any of the bytes that wait for it.',
+    about:
+      'How long a receiver may go without taking any of the bytes that wait for it. Linux reports what it has taken only once a third of the send buffer is free. That buffer has up to 4 MiB, so by default, a caller that reads less than 23 kB/s may be cut.',
   },
   keepAliveMs: {
     kind: 'duration',
