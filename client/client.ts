@@ -272,10 +272,10 @@ export class Client implements Tunnel, SessionKeeperOwner {
     return this.#told.get(session) !== JSON.stringify(this.#published.inbox)
   }
 
-  openSession({ socket, localAddress, token }: Dialled, connection: number, listener: SessionListener): ClientSession {
+  openSession({ socket, tcp, token }: Dialled, connection: number, listener: SessionListener): ClientSession {
     this.#sockets.add(socket)
     const hello = { ...this.#settings.hello, ...this.#publish(), lastEpoch: this.#epoch, connection }
-    const session: ClientSession = new ClientSession(webSocketTransport(socket), localAddress, hello, {
+    const session: ClientSession = new ClientSession(webSocketTransport(socket), tcp.localAddress, hello, {
       logger: this.logger,
       session: { ...this.#options.limits, processBudget: this.#budgets[connection] },
       tracing: this.#settings.tracing,

@@ -12,6 +12,7 @@ import { DialError } from './dial/dial-failure.ts'
 import { Dialler } from './dial/dialler.ts'
 import { chooseProxy } from './dial/proxy.ts'
 import { type ClientOptions, checkOptions, type ResolvedClientOptions } from './options.ts'
+import { askKernel, DIRECTION_MS, findLoss } from './path-mtu.ts'
 import { measureQuiet } from './quiet-way.ts'
 import { measureThroughput, THROUGHPUT_BYTES, THROUGHPUT_MS } from './throughput.ts'
 import { TokenKeeper } from './token.ts'
@@ -25,6 +26,8 @@ const SKEW_WARN_MS = 5000
 const SKEW_FAIL_MS = 30_000
 const SOON_MS = 5 * 60_000
 const PINGS = 5
+/** IPv6 needs it. */
+const LEAST_MTU = 1280
 const NO_TOKEN = 'none'
 
 /** What is expected of each step, and a hint in case it fails. */
@@ -48,7 +51,11 @@ const STEPS = {
   'round-trip': ['the server answers pings', 'Something on the path holds back WebSocket frames.'],
   throughput: [
     `${THROUGHPUT_BYTES / 1000} kB arrive within ${formatDuration(THROUGHPUT_MS)}`,
-    'The path is slow, or something on it limits the rate. Large bodies will take long.',
+    'The path is slow, or something on it limits the rate: large bodies will take long. Or it drops large packets: --deep tells (mtu).',
+  ],
+  mtu: [
+    'large packets pass in both directions, and the path MTU is at least 1280',
+    'Not arrived: unless the path is slow, a part of it has a smaller MTU, and a firewall drops the ICMP messages that say so. Let ICMP pass, or lower the MTU of the interface that sends. Under 1280: IPv6 does not pass; correct the MTU of the interface or tunnel.',
   ],
   quiet: [
     'the connection may be idle for 8 s',
@@ -57,6 +64,7 @@ const STEPS = {
 } as const satisfies Record<string, readonly [expected: string, hint: string]>
 
 type Step = keyof typeof STEPS
+const DEEP: readonly Step[] = ['mtu', 'quiet']
 
 const STEP_OF: Record<DialStep, Step> = {
   resolve: 'name',
@@ -68,9 +76,10 @@ const STEP_OF: Record<DialStep, Step> = {
 
 /**
  * Checks the token and the proxy, and then for each server, in this order: name, TCP, TLS, WebSocket, authentication,
- * clock, round trip and throughput. With `deep`, it also measures how long the connection may be idle, up to 8 s. Fetching
- * the token takes at most 10 s, each step at most 5 s, and each server at most 30 s. Nothing is registered: the server
- * sees a client that leaves before it sends `hello`. Throws TypeError for options that can never work.
+ * clock, round trip and throughput. With `deep`, it also tries whether large packets pass, and measures how long the
+ * connection may be idle, up to 8 s. Fetching the token takes at most 10 s, each step at most 5 s, and each server at
+ * most 30 s. Nothing is registered: the server sees a client that leaves before it sends `hello`. Throws TypeError for
+ * options that can never work.
  *
  * @example
  * ```ts
@@ -152,7 +161,7 @@ async function probeServer(check: ServerCheck, signal: AbortSignal): Promise<Pro
   const { dialler, server, turn, isProxied, hasToken, deep } = check
   const isPlain = server.protocol === 'ws:'
   const steps = (Object.keys(STEPS) as Step[]).filter(
-    step => !(step === 'proxy' && !isProxied) && !(step === 'tls' && isPlain) && !(step === 'quiet' && !deep),
+    step => !(step === 'proxy' && !isProxied) && !(step === 'tls' && isPlain) && !(DEEP.includes(step) && !deep),
   )
   const seen = new Map<Step, Probe>()
   const note = (step: Step, status: Probe['status'], found: string) => {
@@ -164,7 +173,13 @@ async function probeServer(check: ServerCheck, signal: AbortSignal): Promise<Pro
   try {
     const dialled = await dialler?.dial(turn, signal, { onStep, eachStep: true })
     if (dialled !== undefined) await probeSession(dialled, signal, note)
-    if (dialled !== undefined && deep) await probeQuiet(async () => (await dialler!.dial(turn, signal)).socket, note)
+    if (dialled !== undefined && deep) {
+      const dial = async () => await dialler!.dial(turn, signal)
+      await Promise.all([
+        probeMtu(dial, isProxied ? 'proxy' : 'server', note),
+        probeQuiet(async () => (await dial()).socket, note),
+      ])
+    }
   } catch (error) {
     const failed = stepOf(error, seen)
     if (failed === 'authentication') note('upgrade', 'ok', 'the control endpoint of a server answers')
@@ -202,6 +217,25 @@ async function probeRoundTrip(socket: WebSocket, signal: AbortSignal, note: Note
 function noteThroughput(ms: number | undefined, note: Note): void {
   if (ms === undefined) note('throughput', 'warn', 'they did not arrive in time')
   else note('throughput', 'ok', `at least ${Math.round(THROUGHPUT_BYTES / ms)} kB/s to the server`)
+}
+
+async function probeMtu(dial: () => Promise<Dialled>, peer: string, note: Note): Promise<void> {
+  try {
+    const { socket, tcp } = await dial()
+    const lost = await findLoss(socket)
+    const said = await askKernel(tcp)
+    socket.terminate()
+    const size = said
+      ? `segments of ${said.segment} bytes to the ${peer}, path MTU ${said.mtu} by the kernel`
+      : 'their size is unknown: only Linux with ss (iproute2) tells'
+    if (lost === undefined) note('mtu', said && said.mtu < LEAST_MTU ? 'warn' : 'ok', `large packets pass; ${size}`)
+    else {
+      const late = `do not arrive within ${formatDuration(DIRECTION_MS)}`
+      note('mtu', 'fail', `large packets ${lost} the server ${late}, small ones do; ${size}`)
+    }
+  } catch (error) {
+    note('mtu', 'fail', messageOf(error))
+  }
 }
 
 async function probeQuiet(dial: () => Promise<WebSocket>, note: Note): Promise<void> {

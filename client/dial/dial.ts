@@ -45,8 +45,8 @@ export interface Dialled {
   readonly dateMs: number | undefined
   /** The token that the server accepted. A secret. */
   readonly token: string
-  /** The local address. The session cannot outlive it. */
-  readonly localAddress: string | undefined
+  /** What everything is sent over. The session cannot outlive its local address. */
+  readonly tcp: Socket
 }
 
 /** Rejects with a {@link DialError}, or with the signal's reason. */
@@ -75,7 +75,7 @@ class Attempt {
   readonly #onAbort = this.#guard(() => this.#stop(this.#options.signal.reason))
   /** Aborted when the deadline has passed or the signal has aborted. */
   readonly #over = new AbortController()
-  #localAddress: string | undefined
+  #tcp: Socket | undefined
   #phase: DialPhase = 'connect'
   #reject: ((error: unknown) => void) | undefined
   #open: Duplex | undefined
@@ -122,7 +122,7 @@ class Attempt {
       this.#enter('connect')
       const socket = await connectTcp(host, port, addresses, this.#over.signal)
       this.#options.onStep?.('connect', `from ${socket.localAddress} to ${socket.remoteAddress} port ${port}`)
-      this.#localAddress = socket.localAddress
+      this.#tcp = socket
       this.#open = socket
       return socket
     } catch (error) {
@@ -201,7 +201,7 @@ class Attempt {
       })
       const opened = guard(() => {
         this.#options.onStep?.('upgrade', SUBPROTOCOL)
-        resolve({ socket: webSocket, dateMs, token, localAddress: this.#localAddress })
+        resolve({ socket: webSocket, dateMs, token, tcp: this.#tcp! })
       })
       const refused = guard((_request: unknown, response: IncomingMessage) => this.#readAnswer(response))
       const failed = guard((error: Error) => this.#fail(networkError(error, this.#phase)))
