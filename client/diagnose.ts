@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import type { WebSocket } from 'ws'
 import { formatDuration } from '../protocol/base/durations.ts'
 import { messageOf } from '../protocol/base/errors.ts'
-import { safeLogger } from '../protocol/base/guard.ts'
+import { noLogger } from '../protocol/base/log.ts'
 import type { Probe } from '../protocol/base/probe.ts'
 import { readOwnClaims } from './claims.ts'
 import type { Dialled, DialStep } from './dial/dial.ts'
@@ -91,7 +91,7 @@ const STEP_OF: Record<DialStep, Step> = {
  */
 export async function diagnose(options: ClientOptions, { deep = false }: { deep?: boolean } = {}): Promise<Probe[]> {
   const settings = { ...checkOptions(options, { cors: [] }), handshakeTimeoutMs: STEP_MS }
-  const tokens = new TokenKeeper({ source: options.token, onFresh() {}, logger: safeLogger(options.logger) })
+  const tokens = new TokenKeeper({ source: options.token, onFresh() {}, logger: noLogger })
   try {
     const token = await probeToken(tokens, settings)
     const hasToken = tokens.latest !== undefined

@@ -22,7 +22,10 @@ export function checkWhenAway(
     if (stopping.signal.aborted || tunnel.ready()) return
     const failed = probes.filter(({ status }) => status === 'fail')
     for (const { code, what, found, hint } of failed.slice(0, 1)) {
-      logger.warn({ code }, `no session for ${afterMs / 1000} s; ${code} of ${what}: ${found}. ${hint}`.trimEnd())
+      logger.warn(
+        { code, of: what },
+        `no session for ${afterMs / 1000} s; the check "${code}" fails: ${found}. ${hint}`.trimEnd(),
+      )
     }
     if (failed.length === 0)
       logger.warn({}, 'no session, although a check gets through to the server; the log of the server says more')

@@ -36,11 +36,25 @@ test('a client that cannot connect logs once which step fails, and what helps', 
   const lines = watch(dial(options), options, 100)
   await expect.poll(() => lines).toHaveLength(1)
   expect(lines[0]).toMatch(
-    /^warn no session for 0\.1 s; tcp of 127\.0\.0\.1:1: nothing is listening at .* Refused: nothing is listening/,
+    /^warn no session for 0\.1 s; the check "tcp" fails: nothing is listening at .* Refused: nothing is listening/,
   )
   // It goes on dialling, and says no more about it.
   await new Promise(resolve => setTimeout(resolve, 500))
   expect(lines).toHaveLength(1)
+})
+
+test('what is wrong with its token is told in that line only', async () => {
+  const { secrets, server, stop } = await startPair({ target: 'http://127.0.0.1:1' })
+  stops.push(stop)
+  const url = `wss://127.0.0.1:${server.controlAddress!.port}`
+  const token = await secrets.token('other', '1s')
+  await new Promise(resolve => setTimeout(resolve, 1100))
+  const { logger, lines } = recordingLogger()
+  const options = { url, token, ca: secrets.ca, target: 'http://127.0.0.1:1', proxy: '' }
+  const checking = checkWhenAway(dial(options), () => ({ ...options, logger }), logger, 100)
+  stops.push(() => checking.close())
+  await expect.poll(() => lines).not.toEqual([])
+  expect(lines).toEqual([expect.stringMatching(/^warn no session for 0\.1 s; the check "token" fails: it expired/)])
 })
 
 test('a connected client logs nothing until its server is gone', async () => {
@@ -56,7 +70,7 @@ test('a connected client logs nothing until its server is gone', async () => {
   await new Promise(resolve => setTimeout(resolve, 1500))
   expect(lines).toEqual([])
   await server.close({ graceMs: 0 })
-  await expect.poll(() => lines).toEqual([expect.stringMatching(/^warn no session for 1 s; tcp/)])
+  await expect.poll(() => lines).toEqual([expect.stringMatching(/^warn no session for 1 s; the check "tcp" fails/)])
 })
 
 test('the check uses reloaded authorities', async () => {
@@ -82,5 +96,5 @@ test('the check uses reloaded authorities', async () => {
   const checking = checkWhenAway(tunnel, () => ({ ...options, ...trust.inForce() }), logger, 100)
   stops.push(() => checking.close())
   const warnings = () => lines.filter(line => line.startsWith('warn'))
-  await expect.poll(warnings).toEqual([expect.stringMatching(/^warn .*; authentication of /)])
+  await expect.poll(warnings).toEqual([expect.stringMatching(/^warn .*; the check "authentication" fails/)])
 })
