@@ -295,6 +295,8 @@ export class RuntimeSession implements RegisteredSession, Carrier {
         this.#credentials.renew(message.token)
         return
       case 'drain':
+        // The client waits for the streams that it knows of.
+        this.#session.announce()
         this.#departing().follow(message, this.#lastStream, CLOSE.goingAway)
         return
       case 'drained':

@@ -13,6 +13,7 @@ import { eventually } from '../support/until.ts'
 import {
   always,
   answer,
+  type CallOptions,
   call,
   DOMAIN,
   dial,
@@ -243,6 +244,28 @@ describe('the life of a session', () => {
     expect((await call(server, HOST)).status).toBe(503)
     answer(response, 200, 'finished')
     expect((await calling).text).toBe('finished')
+  })
+
+  test('drained by its client, it first tells it of the exchanges that wait for a path that is full', {
+    timeout: 20_000,
+  }, async () => {
+    const running = await startServer()
+    server = running
+    const client = await dial(running, { handler: hanging().handler })
+    client.ws.pause()
+    const calls = async (count: number, options: CallOptions) => {
+      const before = running.sessions()[0]!.exchanges
+      for (let i = 0; i < count; i++) call(running, HOST, '/', options).catch(() => {})
+      await eventually(() => expect(running.sessions()[0]!.exchanges).toBe(before + count))
+    }
+    await calls(3, { method: 'POST', body: Buffer.alloc(200_000) })
+    await calls(6, { headers: { large: 'x'.repeat(12_000) } })
+    client.session.control({ type: 'drain', reason: 'leaving', afterMs: 0, deadlineMs: 20_000 })
+    await eventually(() => expect(running.sessions()[0]!.state).toBe('draining'))
+    client.ws.resume()
+    expect(await client.message('drained')).toEqual({ type: 'drained', lastStream: 18 })
+    expect(client.session.streams).toBe(9)
+    client.session.close('done')
   })
 
   test('drained by an operator, its client opens another first, and nothing is lost in between', async () => {

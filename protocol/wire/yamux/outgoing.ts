@@ -206,6 +206,13 @@ export class Outgoing {
     if (!this.#stopped) this.#handOver()
   }
 
+  /** Sends the SYN of all streams, and of each what may leave now. */
+  announce(): void {
+    this.flush()
+    this.#openOlder()
+    this.#handOver()
+  }
+
   /** Sends everything that the windows allow, ignoring the limit on bytes in flight, for a graceful end. */
   flushAll(): void {
     if (this.#stopped) return
@@ -324,7 +331,7 @@ export class Outgoing {
   }
 
   /** Ids must rise on the wire, so older streams that are still silent send their SYN alone first. */
-  #openOlder(stream: YamuxStream): void {
+  #openOlder(stream?: YamuxStream): void {
     for (;;) {
       const older = this.#unopened.shift()
       if (older === undefined || older === stream) return

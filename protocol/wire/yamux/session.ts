@@ -40,6 +40,8 @@ export interface Session {
   control(message: object): void
   /** Measures a round trip. The callback is dropped if the session ends first. */
   ping(callback: (rttMs: number) => void): void
+  /** Tells the peer of all streams that were opened, even if nothing else of them can be sent yet. */
+  announce(): void
   /** Tells the peer by yamux go-away to open no more streams. Any that it still opens are refused. */
   goAway(): void
   /** Asks the handlers of open streams to finish what could go on forever, such as an upgraded WebSocket. */

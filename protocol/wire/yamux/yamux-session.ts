@@ -172,6 +172,10 @@ export class YamuxSession implements StreamOwner {
     else this.#sendPing(this.#out.mark(false), callback)
   }
 
+  announce(): void {
+    if (this.#state === 'open') this.#out.announce()
+  }
+
   goAway(): void {
     if (this.#goAwaySent || this.#state !== 'open') return
     this.#goAwaySent = true
