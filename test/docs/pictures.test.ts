@@ -15,6 +15,7 @@ import type { Running } from '../cli/process.ts'
 import { sallyport } from '../cli/run.ts'
 import { Browser } from '../support/devtools.ts'
 import { needs } from '../support/needs.ts'
+import { lastingPort } from '../support/ports.ts'
 import { Prometheus } from '../support/prometheus.ts'
 import { until } from '../support/until.ts'
 
@@ -64,12 +65,13 @@ describe.runIf(needs('chromium', 'prometheus', 'script'))('pictures', () => {
     await once(response.resume(), 'end')
     return response.statusCode
   }
-  const routes = () => {
+  /** By default, nothing listens where the orders are. */
+  const routes = (ordersPort = 9) => {
     writeFileSync(
       file('routes.yaml'),
       `routes:
   - { name: app, match: { path: / }, target: "http://127.0.0.1:${port}" }
-  - { name: orders, match: { path: /orders }, target: "http://127.0.0.1:9" }
+  - { name: orders, match: { path: /orders }, target: "http://127.0.0.1:${ordersPort}" }
 `,
     )
     return ['--routes', file('routes.yaml')]
@@ -140,27 +142,35 @@ describe.runIf(needs('chromium', 'prometheus', 'script'))('pictures', () => {
   })
 
   test('a failing route, in Prometheus: its requests by code, and its alert', { timeout: 900_000 }, async () => {
+    // Nobody else gets this port while nothing of ours listens at it.
+    const ordersPort = await lastingPort()
+    const orders = createServer((_, response) => response.end('[]')).listen(ordersPort, '127.0.0.1')
+    await once(orders, 'listening')
     const health = ['--health.listen', '127.0.0.1:0']
     const server = startServer()
-    const client = machine.start(['client', ...routes(), ...health], await settings(server))
+    const client = machine.start(['client', ...routes(ordersPort), ...health], await settings(server))
     await client.line(({ msg }) => msg === 'connected')
     const jobs = {
       'sallyport-server': await server.address('health'),
       'sallyport-client': await client.address('health'),
     }
     const prometheus = await Prometheus.start(jobs, 'deploy/monitoring/rules.yaml')
+    const paths = ['/', '/orders', '/api/items', '/', '/orders', '/favicon.ico', '/', '/api/items', '/orders', '/']
     /** Ten requests a second, until `query` has an answer. */
-    const load = async (paths: readonly string[], query: string) => {
-      for (let sent = 0; sent % 10 !== 9 || (await prometheus.query(query)).length === 0; sent++) {
-        await ask(server, 'GET', paths[sent % paths.length]!)
-        await new Promise(resolve => setTimeout(resolve, 100))
-      }
+    const load = async (query: string) => {
+      do {
+        for (const path of paths) {
+          await ask(server, 'GET', path)
+          await new Promise(resolve => setTimeout(resolve, 100))
+        }
+      } while ((await prometheus.query(query)).length === 0)
     }
     try {
-      const served = 'sum(sallyport_exchanges_total{job="sallyport-server"})'
-      await load(['/', '/api/items', '/favicon.ico'], `${served} > ${isKept ? 600 : 10}`)
-      const firing = `ALERTS{alertname="SallyportFailures", alertstate="${isKept ? 'firing' : 'pending'}"}`
-      await load(['/', '/api/items', '/orders', '/favicon.ico'], `count(${firing}) == 2`)
+      await load(`sum(sallyport_exchanges_total{job="sallyport-server"}) > ${isKept ? 600 : 10}`)
+      orders.close()
+      orders.closeAllConnections()
+      const state = isKept ? 'firing' : 'pending'
+      await load(`count(ALERTS{alertname="SallyportFailures", alertstate="${state}"}) == 2`)
 
       const graph =
         'sum by (http_response_status_code, error_type) (rate(sallyport_exchanges_total{job="sallyport-server"}[30s]))'
@@ -182,6 +192,7 @@ describe.runIf(needs('chromium', 'prometheus', 'script'))('pictures', () => {
       await page.keepPicture('monitoring-alerts.png', '#alertsTable')
       await page.close()
     } finally {
+      orders.close()
       await prometheus.stop()
     }
   })

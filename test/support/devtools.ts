@@ -179,7 +179,7 @@ export class BrowserPage {
     const box = `(({ x, y, width, height }) => ({ x, y, width, height, scale: 1 }))`
     const element = `document.querySelector(${JSON.stringify(selector)}).getBoundingClientRect()`
     const clip = selector === undefined ? undefined : await this.value<Json>(`${box}(${element})`)
-    const { data } = await this.send('Page.captureScreenshot', { format: 'png', clip })
+    const { data } = await this.send('Page.captureScreenshot', { clip, captureBeyondViewport: clip !== undefined })
     writeFileSync(join(folder, name), Buffer.from(String(data), 'base64'))
   }
 }
