@@ -8,7 +8,6 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { createServer, request, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { useMachine } from '../cli/machine.ts'
 import type { Running } from '../cli/process.ts'
@@ -35,9 +34,10 @@ describe.runIf(needs('chromium', 'prometheus', 'script'))('pictures', () => {
       asked.resume()
       response.writeHead(asked.url === '/favicon.ico' ? 404 : 200, { 'content-type': 'application/json' })
       response.end(JSON.stringify({ ok: true, items: ['one', 'two', 'three'] }))
-    }).listen(0, '127.0.0.1')
-    await once(service, 'listening')
-    port = (service.address() as AddressInfo).port
+    })
+    // Nobody else gets this port while nothing of ours listens at it.
+    port = await lastingPort()
+    await once(service.listen(port, '127.0.0.1'), 'listening')
   })
   afterAll(async () => {
     service.close()
@@ -142,7 +142,6 @@ describe.runIf(needs('chromium', 'prometheus', 'script'))('pictures', () => {
   })
 
   test('a failing route, in Prometheus: its requests by code, and its alert', { timeout: 900_000 }, async () => {
-    // Nobody else gets this port while nothing of ours listens at it.
     const ordersPort = await lastingPort()
     const orders = createServer((_, response) => response.end('[]')).listen(ordersPort, '127.0.0.1')
     await once(orders, 'listening')
