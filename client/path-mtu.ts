@@ -1,7 +1,7 @@
 /** Measures whether large packets pass in both directions, and asks the kernel how large they are. */
 import { execFile } from 'node:child_process'
+import { on } from 'node:events'
 import type { Socket } from 'node:net'
-import { setTimeout as pause } from 'node:timers/promises'
 import type { WebSocket } from 'ws'
 import { formatAddress } from '../protocol/base/host-port.ts'
 
@@ -19,17 +19,15 @@ export async function findLoss(socket: WebSocket): Promise<'to' | 'from' | undef
 
 /** Frames of one turn share packets. The server drops pongs; its answers to pings share packets, too. */
 async function passes(socket: WebSocket, kind: 'ping' | 'pong'): Promise<boolean> {
-  const answered = new AbortController()
-  const onPong = (payload: Buffer) => {
-    if (String(payload) === kind) answered.abort()
-  }
-  socket.on('pong', onPong)
+  const pongs = on(socket, 'pong', { signal: AbortSignal.timeout(DIRECTION_MS) })
   for (let frame = 0; frame < FRAMES; frame++) socket[kind](Buffer.alloc(FRAME_BYTES))
   socket.ping(kind)
-  await pause(DIRECTION_MS, undefined, { signal: answered.signal }).catch(() => {})
-  socket.off('pong', onPong)
-  if (socket.readyState !== socket.OPEN) throw new Error('the connection ended')
-  return answered.signal.aborted
+  try {
+    for await (const [payload] of pongs) if (String(payload) === kind) return true
+  } catch {
+    if (socket.readyState !== socket.OPEN) throw new Error('the connection ended')
+  }
+  return false
 }
 
 /** What the kernel says of this connection; undefined unless it is Linux with `ss` (iproute2). */
