@@ -19,14 +19,14 @@ export async function findLoss(socket: WebSocket): Promise<'to' | 'from' | undef
 
 /** Frames of one turn share packets. The server drops pongs; its answers to pings share packets, too. */
 async function passes(socket: WebSocket, kind: 'ping' | 'pong'): Promise<boolean> {
-  const pongs = on(socket, 'pong', { signal: AbortSignal.timeout(DIRECTION_MS) })
+  // The timer of a signal keeps no process alive, and a closed socket neither.
+  const pongs = on(socket, 'pong', { signal: AbortSignal.timeout(DIRECTION_MS), close: ['close'] })
   for (let frame = 0; frame < FRAMES; frame++) socket[kind](Buffer.alloc(FRAME_BYTES))
   socket.ping(kind)
   try {
     for await (const [payload] of pongs) if (String(payload) === kind) return true
-  } catch {
-    if (socket.readyState !== socket.OPEN) throw new Error('the connection ended')
-  }
+  } catch {}
+  if (socket.readyState !== socket.OPEN) throw new Error('the connection ended')
   return false
 }
 

@@ -1,8 +1,12 @@
 // @module-tag slow
 import { execFile } from 'node:child_process'
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
+import { WebSocket, WebSocketServer } from 'ws'
+import { findLoss } from '../../client/path-mtu.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 import { needs } from '../support/needs.ts'
 
@@ -49,4 +53,19 @@ describe.runIf(needs('netns', 'iptables')).concurrent('the path MTU', () => {
     const unknown = 'large packets pass; their size is unknown: only Linux with ss (iproute2) tells'
     expect(await check(1500, { path })).toEqual(['ok', 'ok', unknown])
   })
+})
+
+test('is not waited for once the connection has ended, since its deadline keeps no process alive', async () => {
+  vi.spyOn(AbortSignal, 'timeout').mockReturnValue(new AbortController().signal)
+  const server = new WebSocketServer({ host: '127.0.0.1', port: 0 })
+  server.on('connection', socket => socket.on('pong', () => socket.terminate()))
+  await once(server, 'listening')
+  try {
+    const socket = new WebSocket(`ws://127.0.0.1:${(server.address() as AddressInfo).port}`)
+    await once(socket, 'open')
+    await expect(findLoss(socket)).rejects.toThrow('the connection ended')
+  } finally {
+    server.close()
+    vi.restoreAllMocks()
+  }
 })
