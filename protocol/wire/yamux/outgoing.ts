@@ -209,6 +209,8 @@ export class Outgoing {
   /** Sends the SYN of all streams, and of each what may leave now. */
   announce(): void {
     this.flush()
+    // A peer that reads no answers must not have them handed over again and again, beyond all limits.
+    if (this.#unopened.length === 0) return
     this.#openOlder()
     this.#handOver()
   }

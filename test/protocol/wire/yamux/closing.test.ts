@@ -26,12 +26,13 @@ function inspect(fields: object): string {
 }
 
 /** The peer asks for answers and reads none. */
-async function flood(session: Session, peer: RawPeer): Promise<void> {
+async function flood(session: Session, peer: RawPeer, meanwhile = () => {}): Promise<void> {
   peer.transport.pause()
   const pings = Buffer.concat(Array.from({ length: 2000 }, (_, i) => frame(FrameType.ping, Flag.syn, 0, i)))
   for (let i = 0; i < 60 && !session.closed; i++) {
     peer.transport.bytes(pings, () => {})
     await turns(2)
+    meanwhile()
   }
 }
 
@@ -41,6 +42,12 @@ describe('P3 answers to pings that nobody reads', () => {
     await flood(session, peer)
     expect(closings.map(({ reason }) => reason)).toEqual(['the peer causes more answers than it reads'])
     expect(said).toHaveLength(1)
+  })
+
+  test('end the session, even if streams are announced all the time', async () => {
+    const { session, peer, closings } = startLogged()
+    await flood(session, peer, () => session.announce())
+    expect(closings.map(({ reason }) => reason)).toEqual(['the peer causes more answers than it reads'])
   })
 
   test('a stream that is reset at that moment throws nothing at its caller', async () => {
