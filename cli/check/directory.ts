@@ -39,7 +39,8 @@ export async function probeDirectory(config: ServerConfig): Promise<Probe[]> {
       (error: Error) => error.message,
     )
     if (problem !== undefined) {
-      return [{ ...reached, status: 'fail', found: problem, hint: 'It may be full, or unable to save.' }, granted]
+      const why = 'It may be full, unable to save, or short of replicas.'
+      return [{ ...reached, status: 'fail', found: problem, hint: why }, granted]
     }
     return [well, granted, ...(await probePeers(config, livingReplicas(await link.fields(key), Date.now())))]
   } catch (error) {
