@@ -6,6 +6,9 @@ import type { Probe } from '../../protocol/base/probe.ts'
 /** Addresses by the setting that names them. */
 export type AddressesBySetting = Readonly<Record<string, HostPort | undefined>>
 
+const NO_RIGHT =
+  'Ports below 1024 need CAP_NET_BIND_SERVICE. If a socket unit of systemd opens the port for the component, all is well.'
+
 /** Checks that the component could listen on all addresses now. */
 export async function probeListeners(addresses: AddressesBySetting): Promise<Probe[]> {
   const held: { readonly flag: string; readonly port: number; readonly server: Server }[] = []
@@ -19,8 +22,7 @@ export async function probeListeners(addresses: AddressesBySetting): Promise<Pro
       held.push({ flag, port: address.port, server: found })
       probes.push({ ...about, status: 'ok', found: 'free', hint: '' })
     } else if (found !== 'EADDRINUSE') {
-      const hint =
-        found === 'EACCES' ? 'Ports below 1024 need CAP_NET_BIND_SERVICE.' : 'Give an address of this machine.'
+      const hint = found === 'EACCES' ? NO_RIGHT : 'Give an address of this machine.'
       probes.push({ ...about, status: 'fail', found, hint })
     } else if (twin !== undefined) {
       probes.push({ ...about, status: 'fail', found: `--${twin.flag} has the same port`, hint: 'Give another port.' })
