@@ -2,12 +2,13 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
+import { accepts } from '../accepts.ts'
 
 /** Addresses by the setting that names them. */
 export type AddressesBySetting = Readonly<Record<string, HostPort | undefined>>
 
 const NO_RIGHT =
-  'Ports below 1024 need CAP_NET_BIND_SERVICE. If a socket unit of systemd opens the port for the component, all is well.'
+  'Ports below 1024 need CAP_NET_BIND_SERVICE, or a socket unit of systemd that opens the port for the component.'
 
 /** Checks that the component could listen on all addresses now. */
 export async function probeListeners(addresses: AddressesBySetting): Promise<Probe[]> {
@@ -16,7 +17,9 @@ export async function probeListeners(addresses: AddressesBySetting): Promise<Pro
   for (const [flag, address] of Object.entries(addresses)) {
     if (address === undefined) continue
     const about = { code: 'listen', what: `--${flag} ${formatAddress(address)}`, expected: 'the address is free' }
-    const found = await listen(address)
+    const failure = await listen(address)
+    // Whoever may not listen on a port is not told that somebody else does.
+    const found = failure === 'EACCES' && (await accepts(address)) ? 'EADDRINUSE' : failure
     const twin = held.find(({ port }) => port === address.port)
     if (typeof found !== 'string') {
       held.push({ flag, port: address.port, server: found })

@@ -1,15 +1,14 @@
 /** The first lines on a terminal, which show what is running, and lines about its sessions. */
-import { connect } from 'node:net'
 import type { Tunnel } from '../../client/index.ts'
-import { guardWith } from '../../protocol/base/guard.ts'
+import { detached } from '../../protocol/base/guard.ts'
 import { addressOf, formatAddress } from '../../protocol/base/host-port.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import type { Server } from '../../server/index.ts'
 import { publicUrl } from '../../server/public-url.ts'
+import { accepts } from '../accepts.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { ServerConfig } from '../config/server.ts'
 import type { Terminal } from './terminal.ts'
-
-const PROBE_MS = 1000
 
 export function announceClient(terminal: Terminal, tunnel: Tunnel, config: ClientConfig): void {
   let seen = false
@@ -40,27 +39,10 @@ function announceTarget(terminal: Terminal, config: ClientConfig): void {
     terminal.banner('target', `routes of ${config.routes ?? `the preset ${config.preset}`}`)
     return
   }
-  probeTarget(new URL(target), answers =>
+  const told = accepts(addressOf(new URL(target))).then(answers =>
     terminal.banner('target', answers ? target : `${target}: it does not accept connections yet`),
   )
-}
-
-/** Finds out whether something accepts connections there. */
-function probeTarget(url: URL, onResult: (answers: boolean) => void): void {
-  const socket = connect({ ...addressOf(url), timeout: PROBE_MS })
-  const guard = guardWith(() => socket.destroy())
-  let isOver = false
-  const over = (answers: boolean) => {
-    socket.destroy()
-    if (isOver) return
-    isOver = true
-    onResult(answers)
-  }
-  const accepted = guard(() => over(true))
-  const failed = guard(() => over(false))
-  socket.once('connect', accepted)
-  socket.on('error', failed)
-  socket.once('timeout', failed)
+  detached(noLogger, 'the look at the target', told)
 }
 
 export function announceServer(terminal: Terminal, server: Server, config: ServerConfig): void {

@@ -51,7 +51,12 @@ test('what is wrong with its token is told in that line only', async () => {
   await new Promise(resolve => setTimeout(resolve, 1100))
   const { logger, lines } = recordingLogger()
   const options = { url, token, ca: secrets.ca, target: 'http://127.0.0.1:1', proxy: '' }
-  const checking = checkWhenAway(dial(options), () => ({ ...options, logger }), logger, 100)
+  const checking = checkWhenAway(
+    dial({ ...options, url: 'wss://127.0.0.1:1' }),
+    () => ({ ...options, logger }),
+    logger,
+    100,
+  )
   stops.push(() => checking.close())
   await expect.poll(() => lines).not.toEqual([])
   expect(lines).toEqual([expect.stringMatching(/^warn no session for 0\.1 s; the check "token" fails: it expired/)])
