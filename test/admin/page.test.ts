@@ -143,6 +143,29 @@ describe.runIf(needs('chromium'))('the page', () => {
     }
   }
 
+  test('a router, whose connections are a number, is shown in each of its views', async () => {
+    status = {
+      ...{ component: 'router', version: '0.1.0', ready: true, startedAt: new Date().toISOString() },
+      ...{ active: 0, total: 1, connections: 0, routes: 3, address: '127.0.0.1:8081' },
+    }
+    traffic.note(exchange({ ...WEBHOOK, ...REFUSED }))
+    await openPage()
+    await page.until(`/routes\\s+3/.test(${text})`)
+    await page.press('2')
+    await page.until(`${text}.includes('upstream-refused')`)
+    expect(browser.complaints).toEqual([])
+  })
+
+  test('what a view cannot show is told there, and the page goes on', async () => {
+    status = { ...server(), openSessions: [null] }
+    traffic.note(exchange({ ...WEBHOOK, ...REFUSED }))
+    await openPage()
+    await page.value(`document.querySelector('[data-name=Sessions]').click()`)
+    await page.until(`${text}.includes('This view cannot be shown')`)
+    await page.press('2')
+    await page.until(`${text}.includes('upstream-refused')`)
+  })
+
   test('shows what is running, and its code is used up and removed from the address', async () => {
     load()
     await openPage()

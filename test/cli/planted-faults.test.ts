@@ -108,6 +108,14 @@ describe.runIf(needs('chromium'))('the page shows why a webhook fails', () => {
     expect(await firstFailure('server')).toContain('upstream-refused')
   })
 
+  test('the target of a router is down', async () => {
+    const router = machine.start(['router', '--listen', '127.0.0.1:0', ...routes('http://127.0.0.1:9'), ...ADMIN])
+    const url = `http://${await router.address('router')}/webhooks/argo-events/github`
+    expect((await fetch(url, { method: 'POST' })).status).toBe(502)
+    expect(await firstFailure('router')).toContain('upstream-refused')
+    expect(browser.complaints).toEqual([])
+  })
+
   test('no route matches', async () => {
     await startServer()
     await connected(await startClient(...routes(slowUrl(), '/hooks/{name}')))

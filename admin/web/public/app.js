@@ -49,15 +49,26 @@ function draw() {
   drawTabs()
   const known = snapshot
   if (known === undefined) return view.replaceChildren(waiting())
-  const { draw: drawView, columns, empty = '' } = currentView()
-  const nodes = drawView(known).filter(node => node !== undefined)
-  if (columns !== undefined) {
-    const all = rows()
-    nodes.push(all.length === 0 ? element('p', { class: 'empty' }, empty) : table(all))
-  }
+  const nodes = nodesOf(known)
   const hadFocus = document.activeElement instanceof HTMLTableRowElement && view.contains(document.activeElement)
   view.replaceChildren(...nodes)
   if (hadFocus) focusRow()
+}
+
+/**
+ * A view that cannot show something says so, and does not end the page's updates.
+ * @param {Snapshot} known
+ */
+function nodesOf(known) {
+  const { draw: drawView, columns, empty = '' } = currentView()
+  try {
+    const nodes = drawView(known).filter(node => node !== undefined)
+    if (columns === undefined) return nodes
+    const all = rows()
+    return [...nodes, all.length === 0 ? element('p', { class: 'empty' }, empty) : table(all)]
+  } catch (error) {
+    return [element('p', { class: 'bad' }, `This view cannot be shown: ${plain(String(error))}`)]
+  }
 }
 
 function drawHead() {

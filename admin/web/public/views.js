@@ -139,6 +139,8 @@ function overview({ status, history, failed }) {
  * @param {Row} status
  */
 function away(status) {
+  // The `connections` of a router are a number.
+  if (status.component !== 'client') return undefined
   const rows = clientSessions(status)
   const failed = rows.some(serves) ? undefined : rows.find(row => row.lastError !== undefined)
   return failed && element('p', { class: 'bad' }, `Not connected: ${plain(failed.lastError)}`)
