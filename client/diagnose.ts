@@ -7,9 +7,10 @@ import { messageOf } from '../protocol/base/errors.ts'
 import { noLogger } from '../protocol/base/log.ts'
 import type { Probe } from '../protocol/base/probe.ts'
 import { readOwnClaims } from './claims.ts'
-import type { Dialled, DialStep } from './dial/dial.ts'
+import type { Dialled } from './dial/dial.ts'
 import { DialError } from './dial/dial-failure.ts'
 import { Dialler } from './dial/dialler.ts'
+import type { DialPhase } from './dial/explain.ts'
 import { chooseProxy } from './dial/proxy.ts'
 import { type ClientOptions, checkOptions, type ResolvedClientOptions } from './options.ts'
 import { askKernel, DIRECTION_MS, findLoss } from './path-mtu.ts'
@@ -32,12 +33,18 @@ const NO_TOKEN = 'none'
 
 /** What is expected of each step, and a hint in case it fails. */
 const STEPS = {
-  name: ['the name has an address', 'Create the DNS record, or give an address with --connect-to.'],
+  name: [
+    'the name has an address',
+    'Create the DNS record, or give an address with --connect-to. No answer: nothing lets DNS (port 53) through.',
+  ],
   tcp: [
     'the address accepts connections',
     'Refused: nothing is listening there. No answer: a firewall drops the packets; open TCP to that port, or give a proxy.',
   ],
-  proxy: ['the proxy connects', 'Ask whoever runs the proxy to allow CONNECT to this name and port.'],
+  proxy: [
+    'the proxy connects',
+    'Ask whoever runs the proxy to allow CONNECT to this name and port. If its certificate is not trusted, give its authority with --ca.',
+  ],
   tls: [
     'a certificate for this name, from an authority that is trusted here',
     'If the issuer is not that of the server, something on the path intercepts TLS: trust it with --ca, or bypass it. No answer: something on the path may drop large packets (MTU).',
@@ -66,7 +73,7 @@ const STEPS = {
 type Step = keyof typeof STEPS
 const DEEP: readonly Step[] = ['mtu', 'quiet']
 
-const STEP_OF: Record<DialStep, Step> = {
+const STEP_OF: Record<DialPhase, Step> = {
   resolve: 'name',
   connect: 'tcp',
   proxy: 'proxy',
@@ -169,7 +176,7 @@ async function probeServer(check: ServerCheck, signal: AbortSignal): Promise<Pro
     const probe = { code: step, status, what: server.host, found, expected }
     seen.set(step, { ...probe, hint: status === 'ok' ? '' : hint })
   }
-  const onStep = (step: DialStep, found: string) => note(STEP_OF[step], 'ok', found)
+  const onStep = (step: DialPhase, found: string) => note(STEP_OF[step], 'ok', found)
   try {
     const dialled = await dialler?.dial(turn, signal, { onStep, eachStep: true })
     if (dialled !== undefined) await probeSession(dialled, signal, note)
@@ -282,7 +289,7 @@ function stepOf(error: unknown, seen: ReadonlyMap<Step, Probe>): Step {
   const failure = error instanceof Error && error.cause instanceof DialError ? error.cause.failure : undefined
   switch (failure?.kind) {
     case 'certificate':
-      return 'tls'
+      return STEP_OF[failure.phase]
     case 'answer':
       return failure.ours && [401, 500, 503].includes(failure.status) ? 'authentication' : 'upgrade'
     case 'subprotocol':

@@ -6,13 +6,23 @@ import type { Probe } from '../../protocol/base/probe.ts'
 
 const SOON_MS = 14 * 86_400_000
 
+/** Reads the first certificate of a file. */
+export async function readLeaf(file: string): Promise<X509Certificate> {
+  return new X509Certificate(await readPlain(file))
+}
+
+/** Whether it is for this name, or for all names that a `*.` stands for. */
+export function isFor(leaf: X509Certificate, host: string): boolean {
+  return leaf.checkHost(host.replace(/^\*/, 'any'), { subject: 'never' }) !== undefined
+}
+
 /** Checks that the certificate in a file is valid now, and for these names. */
 export async function probeCertificate(flag: string, file: string, hosts: readonly string[]): Promise<Probe> {
   const about = { code: 'certificate', what: `--${flag} ${file}` }
   const expected = `valid, and for ${hosts.join(', ') || 'any name'}`
-  const leaf = new X509Certificate(await readPlain(file))
+  const leaf = await readLeaf(file)
   const leftMs = leaf.validToDate.getTime() - Date.now()
-  const missing = hosts.filter(host => leaf.checkHost(host.replace(/^\*/, 'any'), { subject: 'never' }) === undefined)
+  const missing = hosts.filter(host => !isFor(leaf, host))
   const found = `for ${(leaf.subjectAltName ?? 'no name').replaceAll('DNS:', '')}, ${endOf(leftMs)}`
   const probe = (status: Probe['status'], hint: string): Probe => ({ ...about, status, found, expected, hint })
   if (leftMs <= 0) return probe('fail', 'It has expired: renew it.')

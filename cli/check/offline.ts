@@ -8,7 +8,7 @@ import type { ClientConfig } from '../config/client.ts'
 import type { RouterConfig } from '../config/router.ts'
 import type { ServerConfig } from '../config/server.ts'
 import { SECRET_FILE } from '../config/setting.ts'
-import { probeCertificate } from './certificates.ts'
+import { isFor, probeCertificate, readLeaf } from './certificates.ts'
 import { probeSecretFiles } from './files.ts'
 
 /** Checks the files of a client or a router. */
@@ -20,13 +20,17 @@ export async function filesWithRoutes(config: ClientConfig | RouterConfig): Prom
 export async function serverFiles(config: ServerConfig): Promise<Probe[]> {
   const { 'control.host': host, domain = [], 'public.tls.folder': folder, 'control.tls.cert': control } = config
   const hosts = host === undefined ? [] : [host]
+  const pairs = folder === undefined ? [] : (await findPairs(folder)).pairs
+  // The server takes these before its own certificate.
+  const leaves = await Promise.all(pairs.map(({ cert }) => readLeaf(cert).catch(() => undefined)))
+  const isInFolder = (name: string) => leaves.some(leaf => leaf !== undefined && isFor(leaf, name))
+  const callers = domain.map(name => `*.${name}`).filter(name => !isInFolder(name))
   const names = {
     // Without a certificate of its own, the control endpoint has this one.
-    'public.tls.cert': [...domain.map(name => `*.${name}`), ...(control === undefined ? hosts : [])],
+    'public.tls.cert': [...callers, ...(control === undefined ? hosts : [])],
     'control.tls.cert': hosts,
     'peer.tls.cert': [PEER_NAME],
   }
-  const pairs = folder === undefined ? [] : (await findPairs(folder)).pairs
   const keys = pairs.map(({ key }) => ['public.tls.folder', key] as const)
   return [
     ...(await probeSecretFiles([...secretsOf(config), ...keys])),

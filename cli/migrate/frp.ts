@@ -4,6 +4,7 @@
  */
 import { isRecord } from '../../protocol/base/is-record.ts'
 import { isDnsLabel } from '../../protocol/base/names.ts'
+import { createRouter, type RouteTable } from '../../router/index.ts'
 
 /** One runtime, which one client serves. */
 interface MigratedRuntime {
@@ -194,6 +195,30 @@ function nameOf(proxy: Table): string {
   return proxy.text('name') ?? 'unnamed'
 }
 
+/** frp's names are for people. */
+function labelOf(name: string): string {
+  const label = name.replaceAll(/[^\w.-]+/g, '-').replace(/^[^a-z\d]+/i, '')
+  return label.slice(0, 60) || 'route'
+}
+
+/** `label`, or with a number if other routes have it. */
+function freeName(label: string, routes: readonly Row[]): string {
+  for (let n = 1; ; n++) {
+    const name = n === 1 ? label : `${label}-${n}`
+    if (!routes.some(route => route.name === name)) return name
+  }
+}
+
+/** Why a route table would not have this route. */
+function problemOf(route: Row): string | undefined {
+  try {
+    createRouter({ routes: { routes: [route] } as RouteTable }).close()
+    return undefined
+  } catch (error) {
+    return (error as Error).message.replaceAll('routes[0].', '')
+  }
+}
+
 /** frp serves only enabled proxies. A disabled one must not become reachable here. */
 function reasonOff(proxy: Table, started: readonly string[]): string | undefined {
   if (proxy.flag('enabled') === false) return 'it is switched off (enabled = false)'
@@ -224,6 +249,8 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
   const paths = proxy.list('locations')
   if (paths.some(path => path !== '/')) addNote('a path matches whole segments here: /a is /a and /a/..., not /ab')
   const { address, local, ...rest } = target
+  const label = labelOf(name)
+  if (label !== name) addNote(`its route is called ${label}`)
   for (const runtime of hosts) {
     const found = runtimes.get(runtime) ?? { routes: [] as Row[], leads: new Map<string, string>() }
     const before = found.leads.get(address) ?? local
@@ -233,13 +260,17 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
       )
       continue
     }
-    runtimes.set(runtime, found)
-    found.leads.set(address, local)
-    for (const [index, path] of (paths.length === 0 ? ['/'] : paths).entries()) {
-      const row = { name: index === 0 ? name : `${name}-${index + 1}`, match: { path }, ...rest }
+    for (const path of paths.length === 0 ? ['/'] : paths) {
+      const row = { name: freeName(label, found.routes), match: { path }, ...rest }
       const other = found.routes.find(({ match }) => match.path === path)
-      if (other === undefined) found.routes.push(row)
-      else addNote(`not converted: ${other.name} already has ${path} of ${runtime}.${domain}`)
+      const problem = other === undefined ? problemOf(row) : `${other.name} already has ${path} of ${runtime}.${domain}`
+      if (problem !== undefined) {
+        addNote(`not converted: ${problem}`)
+        continue
+      }
+      runtimes.set(runtime, found)
+      found.leads.set(address, local)
+      found.routes.push(row)
     }
   }
   notes.push(...left(proxy.unread).map(text => `proxy ${name}: ${text}`))

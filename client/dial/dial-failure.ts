@@ -25,10 +25,11 @@ function firstOf(error: Error): Error {
   return error instanceof AggregateError && error.errors[0] instanceof Error ? error.errors[0] : error
 }
 
-export function certificateFailure(socket: TLSSocket): CertificateFailure {
+export function certificateFailure(socket: TLSSocket, phase: DialPhase): CertificateFailure {
   const leaf = socket.getPeerCertificate(true)
   return {
     kind: 'certificate',
+    phase,
     code: String(socket.authorizationError ?? 'unknown'),
     issuer: issuerOf(leaf),
     names: (leaf.subjectaltname ?? '').split(', ').map(name => name.replace(/^(DNS|IP Address):/, '')),

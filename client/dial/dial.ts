@@ -33,10 +33,8 @@ export interface DialOptions {
   readonly resolver: Resolver
   readonly signal: AbortSignal
   /** Called for each step that succeeded, with what was found. */
-  readonly onStep?: ((step: DialStep, found: string) => void) | undefined
+  readonly onStep?: ((step: DialPhase, found: string) => void) | undefined
 }
-
-export type DialStep = 'resolve' | DialPhase
 
 export interface Dialled {
   /** Open. Nothing has been read from it yet. */
@@ -115,7 +113,7 @@ class Attempt {
   }
 
   async tcp({ host, port } = this.#to): Promise<Socket> {
-    this.#enter('connect')
+    this.#enter('resolve')
     try {
       const addresses = await this.#unlessOver(this.#options.resolver.resolve(host, this.#options.turn))
       this.#options.onStep?.('resolve', addresses.map(({ address }) => address).join(', '))
@@ -175,7 +173,7 @@ class Attempt {
       })
       const secured = this.#guard(() => {
         if (socket.authorized) resolve(socket)
-        else this.#fail(new DialError(certificateFailure(socket)))
+        else this.#fail(new DialError(certificateFailure(socket, phase)))
       })
       socket.once('secureConnect', secured)
       return socket

@@ -107,7 +107,7 @@ export class Dialler {
     if (!(error instanceof DialError)) return new Unreachable(messageOf(error), {}, { cause: error })
     const { failure } = error
     const reason = explain(failure, context)
-    const silent = failure.kind === 'timeout' && failure.phase === 'connect'
+    const silent = failure.kind === 'timeout' && (failure.phase === 'resolve' || failure.phase === 'connect')
     if (!isRefusal(failure)) return new Unreachable(reason, { silent }, { cause: error })
     const answer = failure.kind === 'answer' ? failure : { status: 101, requestId: undefined }
     if (answer.status === 401) this.#tokens.refused(context.token)

@@ -8,7 +8,7 @@ import { ERRORS } from '../../protocol/base/errors.ts'
 import { addressOf, formatAddress } from '../../protocol/base/host-port.ts'
 import { readOwnClaims } from '../claims.ts'
 
-export type DialPhase = 'connect' | 'proxy' | 'tls' | 'upgrade'
+export type DialPhase = 'resolve' | 'connect' | 'proxy' | 'tls' | 'upgrade'
 
 /** What went wrong, as {@link dial} saw it. */
 export type DialFailure =
@@ -22,6 +22,8 @@ export type DialFailure =
 
 export interface CertificateFailure {
   readonly kind: 'certificate'
+  /** `proxy`: it is the certificate of an https:// proxy. */
+  readonly phase: DialPhase
   readonly code: string
   /** Who signed the highest certificate that the server sent. */
   readonly issuer: string
@@ -159,10 +161,11 @@ function explainVersion(got: string | undefined, context: DialContext): string {
 }
 
 function explainCertificate(failure: CertificateFailure, context: DialContext): string {
-  const whose = `the certificate of ${place(context)}`
+  const proxy = failure.phase === 'proxy' ? context.proxy : undefined
+  const whose = `the certificate of ${proxy === undefined ? place(context) : `the proxy ${proxy.address}`}`
   switch (failure.code) {
     case 'ERR_TLS_CERT_ALTNAME_INVALID':
-      return `${whose} is for ${listed(failure.names)}, not for ${addressOf(context.server).host}`
+      return `${whose} is for ${listed(failure.names)}, not for ${proxy === undefined ? addressOf(context.server).host : hostPart(proxy.address)}`
     case 'CERT_HAS_EXPIRED':
       return `${whose} expired ${formatDuration(context.nowMs - failure.validToMs)} ago, or your clock is wrong`
     case 'CERT_NOT_YET_VALID':
@@ -237,6 +240,7 @@ function explainNetwork(phase: DialPhase, code: string | undefined, message: str
 }
 
 const CLOSED_WHEN: Readonly<Record<DialPhase, string>> = {
+  resolve: 'at once',
   connect: 'at once',
   proxy: 'before it answered',
   tls: 'during the TLS handshake',
@@ -244,6 +248,7 @@ const CLOSED_WHEN: Readonly<Record<DialPhase, string>> = {
 }
 
 function waitedFor(phase: DialPhase, context: DialContext): string {
+  if (phase === 'resolve') return `the resolver to the name ${hostPart(context.proxy?.address ?? dialled(context))}`
   if (context.proxy !== undefined && (phase === 'proxy' || phase === 'connect')) {
     return `the proxy ${context.proxy.address}`
   }

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { Resolver } from 'node:dns'
 import { once } from 'node:events'
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer as createHttp } from 'node:http'
 import { createServer as createHttps, request as requestHttps } from 'node:https'
 import { type AddressInfo, connect as connectTcp, createServer as createTcp, type Server as TcpServer } from 'node:net'
@@ -172,7 +172,14 @@ describe('check client', () => {
       lookup: (name, _, callback) => resolver.resolve4(name, (error, found) => callback(error, found?.[0] ?? '')),
     })
     const failed = probes.filter(({ status }) => status === 'fail')
-    expect(failed).toMatchObject([{ code: 'name', found: expect.stringMatching(/within 5/) as unknown }])
+    expect(failed).toMatchObject([
+      {
+        code: 'name',
+        found: expect.stringMatching(
+          /^no answer from the resolver to the name connect.tunnels.example.com within 5/,
+        ) as unknown,
+      },
+    ])
   })
 
   test('a slow path', { tags: ['slow'] }, async () => {
@@ -419,6 +426,15 @@ describe('check client', () => {
     expect(of('upgrade')[0]!.hint).toContain('If the server has TLS, dial wss://.')
   })
 
+  test('a proxy whose own certificate is not trusted', async () => {
+    const other = await createServerCertificate(await createAuthority({ name: 'Corp' }), { hosts: ['127.0.0.1'] })
+    const proxy = createHttps({ cert: other.certificate, key: other.key })
+    const address = `127.0.0.1:${await serve(proxy)}`
+    const { statuses, of } = await client(undefined, { proxy: `https://${address}` })
+    expect([statuses.tcp, statuses.proxy, statuses.tls]).toEqual(['ok', 'fail', 'skip'])
+    expect(of('proxy')[0]!.found).toContain(`the certificate of the proxy ${address} was issued by`)
+  })
+
   test('a proxy that refuses', async () => {
     const proxy = createHttp().on('connect', (_, socket) => socket.end('HTTP/1.1 403 Forbidden\r\n\r\n'))
     const address = `127.0.0.1:${await serve(proxy)}`
@@ -538,6 +554,23 @@ describe('check server and router', () => {
     expect(of('certificate')[2]!.hint).toContain('replica.sallyport.internal')
     expect(of('listen').map(({ status }) => status)).toEqual(['ok', 'ok', 'ok', 'ok', 'warn'])
     expect(code).toBe(5)
+  })
+
+  test('a domain whose certificate is in the folder', async () => {
+    const second = join(folder, 'second')
+    mkdirSync(second)
+    stops.push(() => rmSync(second, { recursive: true }))
+    const domains = { domain: 'tunnels.localhost,second.localhost', 'public.tls.folder': second }
+    const without = await server(domains)
+    expect(without.of('certificate')[0]).toMatchObject({
+      status: 'fail',
+      hint: expect.stringContaining('*.second.localhost'),
+    })
+    const pair = await createServerCertificate(await createAuthority(), { hosts: ['*.second.localhost'] })
+    writeFileSync(join(second, 'second.crt'), pair.certificate)
+    writeFileSync(join(second, 'second.key'), pair.key, { mode: 0o600 })
+    const found = await server(domains)
+    expect([found.of('certificate').map(({ status }) => status), found.code]).toEqual([['ok', 'ok', 'ok'], 0])
   })
 
   test('two settings with one port; a folder without a pair; certificates that have expired', async () => {

@@ -239,6 +239,33 @@ describe('frp', () => {
     expect(yaml('a-routes.yaml').routes.map(({ name }: { name: string }) => name)).toEqual(['one', 'three'])
   })
 
+  test('what the routes of a runtime cannot have costs only its own proxy', async () => {
+    const proxy = (name: string, path: string, more = {}) => ({
+      name,
+      type: 'http',
+      subdomain: 'a',
+      locations: [path],
+      ...more,
+    })
+    const host = { requestHeaders: { set: { Host: 'a' } } }
+    const proxies = [
+      proxy('My Shop', '/'),
+      proxy('网站', '/w'),
+      proxy('网络', '/x'),
+      proxy('no', '/n', host),
+      proxy('only', '/', { ...host, subdomain: 'b' }),
+    ]
+    const { code, notes } = await migrate('frpc.yaml', JSON.stringify({ proxies }))
+    expect([code, readdirSync(file('out')).sort()]).toEqual([0, ['a-routes.yaml', 'a.yaml']])
+    expect(yaml('a-routes.yaml').routes.map(({ name }: { name: string }) => name)).toEqual([
+      'My-Shop',
+      'route',
+      'route-2',
+    ])
+    expect(notes).toContain('proxy My Shop: its route is called My-Shop')
+    expect(notes).toMatch(/proxy no: not converted: headers\.set/)
+  })
+
   test.each([
     [
       'a proxy with a password, which would be open',
@@ -256,7 +283,7 @@ describe('frp', () => {
     [
       'a path that no route can have',
       '[[proxies]]\ntype="http"\nsubdomain="a"\nlocations=["~x"]',
-      'would not be valid',
+      'proxy unnamed: not converted: match.path',
     ],
     [
       'an address with a path',

@@ -3,6 +3,7 @@ import {
   type AnswerFailure,
   type DialContext,
   type DialFailure,
+  type DialPhase,
   explain,
   isRefusal,
 } from '../../../client/dial/explain.ts'
@@ -42,15 +43,16 @@ function answer(status: number, more: Partial<AnswerFailure> = {}): AnswerFailur
   }
 }
 
-const network = (code: string, phase: 'connect' | 'proxy' | 'tls' | 'upgrade' = 'connect'): DialFailure => ({
+const network = (code: string, phase: DialPhase = 'connect'): DialFailure => ({
   kind: 'network',
   phase,
   code,
   message: 'it broke',
 })
 
-const certificate = (code: string): DialFailure => ({
+const certificate = (code: string, phase: 'proxy' | 'tls' = 'tls'): DialFailure => ({
   kind: 'certificate',
+  phase,
   code,
   issuer: 'Corp Root CA',
   names: ['a.example.com', '127.0.0.1'],
@@ -275,6 +277,18 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     certificate('ERR_TLS_CERT_ALTNAME_INVALID'),
     context(),
     'the certificate of connect.example.com:8443 is for a.example.com and 127.0.0.1, not for connect.example.com',
+  ],
+  [
+    'a proxy whose certificate is for another name',
+    certificate('ERR_TLS_CERT_ALTNAME_INVALID', 'proxy'),
+    context({ proxy }),
+    'the certificate of the proxy proxy.corp:3128 is for a.example.com and 127.0.0.1, not for proxy.corp',
+  ],
+  [
+    'a resolver that does not answer',
+    { kind: 'timeout', phase: 'resolve', afterMs: 10_000 },
+    context(),
+    'no answer from the resolver to the name connect.example.com within 10 s',
   ],
   [
     'an expired certificate',
