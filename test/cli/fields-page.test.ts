@@ -34,7 +34,7 @@ test('every field of /status and of an exchange in the log has its row, and ever
   writeFileSync(file('routes.yaml'), 'routes: [{ name: all, match: { path: / }, answer: { status: 200 } }]\n')
   const admin = [...ADMIN, '--admin.token.file', file('admin')]
   const tls = ['--public.tls.cert', file('server.pem'), '--public.tls.key', file('server-key.pem')]
-  const server = machine.start(machine.serverArgs(...tls, ...admin, '--log.access', 'all'))
+  const server = machine.start(machine.serverArgs(...tls, ...admin, '--log.access', 'all', '--tracing', 'recent'))
   const listening = (name: string) => server.line(line => line.msg === 'listening' && line.name === name)
   await machine.writeToken('token', { runtime: 'demo' })
   const control = (await listening('control')).address
