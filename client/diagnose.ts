@@ -35,7 +35,7 @@ const NO_TOKEN = 'none'
 const STEPS = {
   name: [
     'the name has an address',
-    'Create the DNS record, or give an address with --connect-to. No answer: nothing lets DNS (port 53) through.',
+    'Create the DNS record, or give an address with --connect-to. No answer: something drops DNS (port 53), or the first nameserver of this machine is dead.',
   ],
   tcp: [
     'the address accepts connections',

@@ -30,7 +30,8 @@ export async function probeListeners(addresses: AddressesBySetting): Promise<Pro
     } else if (twin !== undefined) {
       probes.push({ ...about, status: 'fail', found: `--${twin.flag} has the same port`, hint: 'Give another port.' })
     } else {
-      const hint = 'If that is the component itself, all is well. Otherwise stop whatever is listening there.'
+      const right = failure === 'EACCES' ? ` ${NO_RIGHT}` : ''
+      const hint = `If that is the component itself, all is well. Otherwise stop whatever is listening there.${right}`
       probes.push({ ...about, status: 'warn', found: 'something is already listening there', hint })
     }
   }

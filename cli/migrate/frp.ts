@@ -210,12 +210,12 @@ function freeName(label: string, routes: readonly Row[]): string {
 }
 
 /** Why a route table would not have this route. */
-function problemOf(route: Row): string | undefined {
+function problemOf(route: Row, resolve: Readonly<Record<string, string>>): string | undefined {
   try {
-    createRouter({ routes: { routes: [route] } as RouteTable }).close()
+    createRouter({ routes: { routes: [route], resolve } as RouteTable }).close()
     return undefined
   } catch (error) {
-    return (error as Error).message.replaceAll('routes[0].', '')
+    return (error as Error).message.replaceAll('routes[0].', '').replaceAll('\n', '; ')
   }
 }
 
@@ -249,8 +249,7 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
   const paths = proxy.list('locations')
   if (paths.some(path => path !== '/')) addNote('a path matches whole segments here: /a is /a and /a/..., not /ab')
   const { address, local, ...rest } = target
-  const label = labelOf(name)
-  if (label !== name) addNote(`its route is called ${label}`)
+  const resolve = address === local ? {} : { [address]: local }
   for (const runtime of hosts) {
     const found = runtimes.get(runtime) ?? { routes: [] as Row[], leads: new Map<string, string>() }
     const before = found.leads.get(address) ?? local
@@ -261,9 +260,10 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
       continue
     }
     for (const path of paths.length === 0 ? ['/'] : paths) {
-      const row = { name: freeName(label, found.routes), match: { path }, ...rest }
+      const row = { name: freeName(labelOf(name), found.routes), match: { path }, ...rest }
       const other = found.routes.find(({ match }) => match.path === path)
-      const problem = other === undefined ? problemOf(row) : `${other.name} already has ${path} of ${runtime}.${domain}`
+      const problem =
+        other === undefined ? problemOf(row, resolve) : `${other.name} already has ${path} of ${runtime}.${domain}`
       if (problem !== undefined) {
         addNote(`not converted: ${problem}`)
         continue
@@ -271,6 +271,7 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
       runtimes.set(runtime, found)
       found.leads.set(address, local)
       found.routes.push(row)
+      if (!row.name.startsWith(name)) addNote(`its route is called ${row.name}`)
     }
   }
   notes.push(...left(proxy.unread).map(text => `proxy ${name}: ${text}`))

@@ -253,6 +253,7 @@ describe('frp', () => {
       proxy('网站', '/w'),
       proxy('网络', '/x'),
       proxy('no', '/n', host),
+      proxy('named', '/r', { localIP: 'localhost', localPort: 1, hostHeaderRewrite: 'app.example.com' }),
       proxy('only', '/', { ...host, subdomain: 'b' }),
     ]
     const { code, notes } = await migrate('frpc.yaml', JSON.stringify({ proxies }))
@@ -263,7 +264,9 @@ describe('frp', () => {
       'route-2',
     ])
     expect(notes).toContain('proxy My Shop: its route is called My-Shop')
+    expect(notes).toContain('proxy 网络: its route is called route-2')
     expect(notes).toMatch(/proxy no: not converted: headers\.set/)
+    expect(notes).toMatch(/proxy named: not converted: resolve\.app\.example\.com/)
   })
 
   test.each([
