@@ -14,7 +14,6 @@ const SAME_KEY_PRESS_MS = 300
  */
 export function runChild(program, args, { isAbandoned = false, ...options } = {}) {
   const isGroup = process.platform !== 'win32'
-  const child = spawn(program, args, { stdio: 'inherit', detached: isGroup, ...options })
   const last = new Map()
   const forward = signal => {
     const now = Date.now()
@@ -23,7 +22,9 @@ export function runChild(program, args, { isAbandoned = false, ...options } = {}
     if (isAbandoned && isGroup && child.pid !== undefined) kill(-child.pid, 'SIGKILL')
     else if (!isEcho && isGroup && child.pid !== undefined) kill(child.pid, signal)
   }
+  // Before the child can run: on a busy machine it may be up before the next line here.
   for (const signal of FORWARDED) process.on(signal, forward)
+  const child = spawn(program, args, { stdio: 'inherit', detached: isGroup, ...options })
   return new Promise((resolve, reject) => {
     child.once('error', error => reject(new Error(`${program} does not start: ${error.message}`)))
     child.once('exit', (code, signal) => {
