@@ -162,10 +162,14 @@ function explainVersion(got: string | undefined, context: DialContext): string {
 
 function explainCertificate(failure: CertificateFailure, context: DialContext): string {
   const proxy = failure.phase === 'proxy' ? context.proxy : undefined
-  const whose = `the certificate of ${proxy === undefined ? place(context) : `the proxy ${proxy.address}`}`
+  const [where, host] =
+    proxy === undefined
+      ? [place(context), addressOf(context.server).host]
+      : [`the proxy ${proxy.address}`, hostPart(proxy.address)]
+  const whose = `the certificate of ${where}`
   switch (failure.code) {
     case 'ERR_TLS_CERT_ALTNAME_INVALID':
-      return `${whose} is for ${listed(failure.names)}, not for ${proxy === undefined ? addressOf(context.server).host : hostPart(proxy.address)}`
+      return `${whose} is for ${listed(failure.names)}, not for ${host}`
     case 'CERT_HAS_EXPIRED':
       return `${whose} expired ${formatDuration(context.nowMs - failure.validToMs)} ago, or your clock is wrong`
     case 'CERT_NOT_YET_VALID':
