@@ -1,5 +1,5 @@
 /** Compiles a route table into a {@link CompiledTable}. It checks everything, and reports all problems at once. */
-import { parseCidrs } from '../protocol/http/forwarded.ts'
+import { parseCidrs } from '../protocol/base/address.ts'
 import { isFieldValue, isToken } from '../protocol/http/headers.ts'
 import { checkPublished, compileCors } from './compile-cors.ts'
 import { compileHeaders } from './compile-headers.ts'

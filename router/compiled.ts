@@ -1,5 +1,5 @@
 /** The compiled table, which the hot path reads. Everything that does not depend on a request is computed once per table. */
-import type { Cidrs } from '../protocol/http/forwarded.ts'
+import type { Cidrs } from '../protocol/base/address.ts'
 import type { CorsPolicy } from '../protocol/http/problem.ts'
 import type { Signer } from '../protocol/webhook/sign.ts'
 import type { Verifier } from '../protocol/webhook/verify.ts'

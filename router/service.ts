@@ -2,7 +2,7 @@
 
 import { safeLogger } from '../protocol/base/guard.ts'
 import type { Handler } from '../protocol/exchange.ts'
-import { parseCidrs } from '../protocol/http/forwarded.ts'
+import { parseCidrs } from '../protocol/base/address.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
 import { recordRefused } from '../protocol/http/record.ts'

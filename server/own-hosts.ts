@@ -6,7 +6,7 @@
  * A runtime keeps the host that it has: another runtime can get it only when nobody has it. A host is kept for a while after the
  * last session, just as a runtime stays known. It is given up at once if a fresh token no longer claims it, or the token is revoked.
  */
-import { detached, type Guard, logGuard, starting } from '../protocol/base/guard.ts'
+import { detached, type Guard, ignore, logGuard, starting } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import { oneAtATime } from '../protocol/base/one-at-a-time.ts'
 import { inBatches } from './batches.ts'
@@ -260,6 +260,7 @@ export class OwnHosts implements DirectoryListener {
       // A directory that is away or has lost its data grants nothing. This epoch is the latest there, too.
       if (state.active === runtime && !isClaimed(state)) give(Math.max(epoch, state.epoch) + 1).catch(ignore)
     })
+    // The directory itself reports if it cannot be reached.
     give(0).then(given, ignore)
   }
 
@@ -397,6 +398,3 @@ function holderOf(state: RuntimeState | undefined): string | undefined {
   const { active = '', instances } = state ?? {}
   return active !== NOBODY && (instances?.get(active)?.replicas.length ?? 0) > 0 ? active : undefined
 }
-
-/** The directory itself reports if it cannot be reached. */
-function ignore(): void {}

@@ -7,7 +7,7 @@
 
 import { ignore, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import type { Cidrs } from '../protocol/http/forwarded.ts'
+import type { Cidrs } from '../protocol/base/address.ts'
 import type { Span } from '../protocol/trace/span.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { Directory, DirectoryListener, Grant, Registration, RuntimeState } from './directory/directory.ts'

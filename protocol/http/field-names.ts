@@ -1,4 +1,5 @@
 /** Common field names as shared strings, so that parsing a head allocates none, and how the codec treats each. */
+
 /** How the codec treats a field. */
 export const FIELD_KIND = {
   plain: 0,

@@ -14,8 +14,6 @@ import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
 import { loopGuard } from './loop-guard.ts'
 import { type Refuse, refusing } from './problem.ts'
 
-export { type Cidrs, canonicalAddress, cidrsContain, parseCidrs } from '../base/address.ts'
-
 const REQUEST_ID = /^[A-Za-z0-9][A-Za-z0-9._:+/=@-]{0,127}$/
 /** More proxies than anyone has. Entries further left are ignored. */
 const MAX_HOPS = 32

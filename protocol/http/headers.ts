@@ -1,4 +1,5 @@
 /** Rules for flat header lists (see {@link HeaderList}): look-up, change, grammar, and which fields stay on one hop. */
+import { SallyportError } from '../base/errors.ts'
 import type { HeaderList } from '../exchange.ts'
 import { FIELD_KIND, kindOf } from './field-names.ts'
 import { VALUE } from './http1/bytes.ts'
@@ -215,4 +216,26 @@ export function isForwardedName(name: string): boolean {
 /** Removes every field of {@link isForwardedName}, in place. */
 export function removeForwarded(headers: HeaderList): void {
   removeWhere(headers, isForwardedName)
+}
+
+/** The error for a request whose head breaks the rules. */
+export function badHead(what: string): SallyportError {
+  return new SallyportError('bad-request', `head not valid: ${what}`)
+}
+
+/** The error for a field that no head may have. */
+export function unsendable(name: string): SallyportError {
+  return new SallyportError('upstream-broken', `field cannot be sent: ${JSON.stringify(name.slice(0, 64))}`)
+}
+
+/** As an object, with a list for each name that occurs several times. Names such as `__proto__` cannot harm it. */
+export function toRecord(headers: HeaderList): Record<string, string | string[]> {
+  const record: Record<string, string | string[]> = Object.create(null)
+  for (let i = 0; i < headers.length; i += 2) {
+    const known = record[headers[i]!]
+    if (known === undefined) record[headers[i]!] = headers[i + 1]!
+    else if (Array.isArray(known)) known.push(headers[i + 1]!)
+    else record[headers[i]!] = [known, headers[i + 1]!]
+  }
+  return record
 }

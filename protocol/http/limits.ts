@@ -93,7 +93,7 @@ export const HTTP_LIMITS = {
   http2ControlBytes: {
     kind: 'bytes',
     default: '64KiB',
-    zero: 'no limit',
+    zero: OFF,
     about: 'Most bytes per second of HTTP/2 frames that carry neither a request nor a body.',
   },
   http2PingMs: {

@@ -1,4 +1,5 @@
 /** Listens on TCP, as a promise. */
+import { once } from 'node:events'
 import type { AddressInfo, Server } from 'node:net'
 import { guardWith, ignore, logGuard } from '../base/guard.ts'
 import type { Logger } from '../base/log.ts'
@@ -27,19 +28,13 @@ export interface BoundAddress {
 export async function listenOn(server: Server, place: ListenAddress, logger: Logger): Promise<BoundAddress> {
   const { host = '127.0.0.1', port, fd, reusePort = false } = place
   const guard = logGuard(logger, 'a listener failed')
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.once('listening', resolve)
-    if (fd === undefined) server.listen({ host, port, reusePort })
-    else server.listen({ fd })
-    server.once(
-      'listening',
-      guard(() => server.off('error', reject)),
-    )
-  }).catch(error => {
-    if (fd === undefined) throw error
-    throw new TypeError(`the socket ${fd} that was given cannot be listened on`, { cause: error })
-  })
+  try {
+    server.listen(fd === undefined ? { host, port, reusePort } : { fd })
+    await once(server, 'listening')
+  } catch (cause) {
+    if (fd === undefined) throw cause
+    throw new TypeError(`the socket ${fd} that was given cannot be listened on`, { cause })
+  }
   server.on(
     'error',
     guard((error: Error) => logger.error({ err: error }, 'a listener failed')),
@@ -47,7 +42,7 @@ export async function listenOn(server: Server, place: ListenAddress, logger: Log
   const address = server.address() as AddressInfo | string | null
   if (address !== null && typeof address === 'object') return { host: address.address, port: address.port }
   server.close()
-  throw new TypeError(`the socket ${fd} that was given is none of TCP`)
+  throw new TypeError(`the socket ${fd} that was given is not one of TCP`)
 }
 
 /** How long we keep accepting connections that come faster than we can handle them. */

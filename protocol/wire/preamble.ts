@@ -280,8 +280,8 @@ function wholeVarint(bytes: Uint8Array, at: number, end: number): number {
 
 type DecodeText = (bytes: Uint8Array, at: number, end: number) => string
 
-/** Streams of a session share most of their texts. If a text equals the last one, it needs no new string and no new check. */
-function remembering(decode: DecodeText): DecodeText {
+/** Streams of a session share most of their texts. A text that equals the last one needs no new string and no new check. */
+function reusingLast(decode: DecodeText): DecodeText {
   let last: string | undefined
   return (bytes, at, end) => {
     if (last === undefined || !isSame(last, bytes, at, end)) last = decode(bytes, at, end)
@@ -295,13 +295,13 @@ function isSame(text: string, bytes: Uint8Array, at: number, end: number): boole
   return true
 }
 
-const decodeLabel = remembering((bytes, at, end) => {
+const decodeLabel = reusingLast((bytes, at, end) => {
   const label = latin1(bytes, at, end)
   if (!isRuntimeName(label)) throw new ProtocolError('malformed runtime')
   return label
 })
 
-const decodeAddress = remembering((bytes, at, end) => {
+const decodeAddress = reusingLast((bytes, at, end) => {
   const address = end - at <= 45 ? latin1(bytes, at, end) : ''
   if (isIP(address) === 0 || address.includes('%')) throw new ProtocolError('malformed caller address')
   return address
@@ -321,13 +321,13 @@ function decodeBody(bytes: Uint8Array, at: number, end: number): number {
   return form === 0 ? 0 : BODY_UNKNOWN
 }
 
-const decodeHost = remembering((bytes, at, end) => {
+const decodeHost = reusingLast((bytes, at, end) => {
   const host = end - at <= MAX_HOST_BYTES ? latin1(bytes, at, end) : ''
   if (!/^[!-~]+$/.test(host)) throw new ProtocolError('malformed caller host')
   return host
 })
 
-const decodeOwnHost = remembering((bytes, at, end) => {
+const decodeOwnHost = reusingLast((bytes, at, end) => {
   const host = latin1(bytes, at, end)
   if (!isHostName(host)) throw new ProtocolError("malformed host of the runtime's own")
   return host

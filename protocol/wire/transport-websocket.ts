@@ -5,7 +5,7 @@ import type { Duplex } from 'node:stream'
 import type { RawData, WebSocket } from 'ws'
 import * as wsModule from 'ws'
 import { errorOf } from '../base/errors.ts'
-import { guardWith } from '../base/guard.ts'
+import { guardWith, ignore } from '../base/guard.ts'
 import { ownBytes } from '../base/own-bytes.ts'
 import { resetSocket } from '../base/reset-socket.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
@@ -235,8 +235,6 @@ class WebSocketTransport implements Transport, ReaderOwner {
     this.handler?.closed(code, reason, clean ? undefined : error)
   }
 }
-
-const ignore = (): void => {}
 
 /** A close reason has at most 123 bytes of UTF-8. */
 function shorten(reason: string): string {

@@ -58,6 +58,7 @@ export function readVarint(bytes: Uint8Array, at: number): number {
   }
 }
 
-function readUint32(bytes: Uint8Array, at: number): number {
+/** Reads the unsigned 32-bit number at `at`. */
+export function readUint32(bytes: Uint8Array, at: number): number {
   return ((bytes[at]! << 24) | (bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!) >>> 0
 }

@@ -8,7 +8,7 @@ import {
   type SecureContext,
 } from 'node:tls'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
-import { guardWith, heardFirst } from '../../protocol/base/guard.ts'
+import { guardWith, heardFirst, ignore } from '../../protocol/base/guard.ts'
 import { isReserved } from '../../protocol/base/reserved-addresses.ts'
 import { leadingTo, unanswered } from '../../protocol/base/unanswered.ts'
 import type { TlsIdentity, UpstreamTarget } from '../target.ts'
@@ -82,11 +82,9 @@ export function dialUpstream(
 /** A listener of the dial would keep the first exchange alive as long as the pooled connection lives. */
 function release(socket: Socket): void {
   for (const event of ['connect', 'secureConnect', 'error']) socket.removeAllListeners(event)
+  // A late error of an abandoned socket must not end the process.
   socket.on('error', ignore)
 }
-
-/** A late error of an abandoned socket must not end the process. */
-function ignore(): void {}
 
 function openTcp(target: UpstreamTarget, lookup: LookupFunction): Socket {
   return connectTcp({

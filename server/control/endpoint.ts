@@ -20,7 +20,7 @@ import { endFor, type Guard, guardWith, ignore, logGuard } from '../../protocol/
 import type { Logger } from '../../protocol/base/log.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
 import { ASKING, INTERMEDIATE, MODERN } from '../../protocol/base/tls-profile.ts'
-import { parseCidrs } from '../../protocol/http/forwarded.ts'
+import { parseCidrs } from '../../protocol/base/address.ts'
 import { type BoundAddress, type ListenAddress, listenOn } from '../../protocol/http/listen-on.ts'
 import { SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { WEBSOCKET_OPTIONS } from '../../protocol/wire/transport.ts'

@@ -10,7 +10,7 @@ import { type Guard, guardWith, hook } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import { softwareName } from '../../protocol/base/version.ts'
-import type { Cidrs } from '../../protocol/http/forwarded.ts'
+import type { Cidrs } from '../../protocol/base/address.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import {
   type ControlMessage,

@@ -8,6 +8,7 @@
  *      │    ▼        │
  *      waiting ◀─────┘
  */
+import { cidrsContain } from '../../protocol/base/address.ts'
 import { performance } from 'node:perf_hooks'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { logDefect, stepOf } from '../../protocol/base/guard.ts'
@@ -20,7 +21,6 @@ import type {
   ResponseHead,
   ResponseSink,
 } from '../../protocol/exchange.ts'
-import { cidrsContain } from '../../protocol/http/forwarded.ts'
 import { answerPreflight, type CorsPolicy, type Refuse } from '../../protocol/http/problem.ts'
 import type { Tracing } from '../../protocol/trace/sampling.ts'
 import { openExchange } from '../../protocol/wire/exchange/open.ts'

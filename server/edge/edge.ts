@@ -1,6 +1,7 @@
 /** The path of a request through the edge, layer by layer. */
+import type { Cidrs } from '../../protocol/base/address.ts'
 import type { ExchangeRecord, Handler, HttpRequest } from '../../protocol/exchange.ts'
-import { type Cidrs, callers } from '../../protocol/http/forwarded.ts'
+import { callers } from '../../protocol/http/forwarded.ts'
 import { loopGuard } from '../../protocol/http/loop-guard.ts'
 import { type CorsPolicy, refusing } from '../../protocol/http/problem.ts'
 import { type BodyBytes, record } from '../../protocol/http/record.ts'

@@ -6,11 +6,10 @@ import { errorOf, SallyportError } from '../../protocol/base/errors.ts'
 import { followed, hook } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Handler, HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
+import { toRecord } from '../../protocol/http/headers.ts'
 import { BodyPump } from './body.ts'
 import { bodyOf, headOf } from './dispatch-options.ts'
 import { buildRequest, type CallOptions } from './request.ts'
-
-type Headers = Record<string, string | string[]>
 
 export class RuntimeDispatcher extends Dispatcher {
   readonly #into: Handler
@@ -149,7 +148,7 @@ class DispatchResponse implements ResponseSink {
   responseInformational(status: number, headers: HeaderList): void {
     if (!this.#over)
       this.#call(handler =>
-        handler.onResponseStart?.(this.#controller, status, toObject(headers), STATUS_CODES[status]),
+        handler.onResponseStart?.(this.#controller, status, toRecord(headers), STATUS_CODES[status]),
       )
   }
 
@@ -158,7 +157,7 @@ class DispatchResponse implements ResponseSink {
     this.#controller.rawHeaders = response.headers.map(text => Buffer.from(text, 'latin1'))
     const status = response.status
     this.#call(handler =>
-      handler.onResponseStart?.(this.#controller, status, toObject(response.headers), STATUS_CODES[status] ?? ''),
+      handler.onResponseStart?.(this.#controller, status, toRecord(response.headers), STATUS_CODES[status] ?? ''),
     )
   }
 
@@ -178,7 +177,7 @@ class DispatchResponse implements ResponseSink {
     this.pump.stop()
     // Everything was passed to the handler, even if it is paused.
     this.#give()
-    this.#call(handler => handler.onResponseEnd?.(this.#controller, toObject(trailers)))
+    this.#call(handler => handler.onResponseEnd?.(this.#controller, toRecord(trailers)))
   }
 
   responseAbort(error: SallyportError): void {
@@ -222,17 +221,4 @@ class Controller implements Dispatcher.DispatchController {
     this.paused = false
     this.#onResume()
   }
-}
-
-function toObject(headers: HeaderList): Headers {
-  const object: Headers = Object.create(null)
-  for (let i = 0; i < headers.length; i += 2) {
-    const name = headers[i]!
-    const value = headers[i + 1]!
-    const known = object[name]
-    if (known === undefined) object[name] = value
-    else if (Array.isArray(known)) known.push(value)
-    else object[name] = [known, value]
-  }
-  return object
 }

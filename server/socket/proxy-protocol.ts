@@ -3,7 +3,7 @@
  *
  *     signature (12) | version 2, command (1) | family, transport (1) | length (2) | addresses | TLVs
  */
-import { canonicalAddress } from '../../protocol/http/forwarded.ts'
+import { canonicalAddress } from '../../protocol/base/address.ts'
 
 const SIGNATURE = Buffer.from('0d0a0d0a000d0a515549540a', 'hex')
 const HEAD_BYTES = 16

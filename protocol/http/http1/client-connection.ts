@@ -15,7 +15,14 @@ import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } fr
 import { listTokens } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
-import { ClientExchange, type ClientWire, type OutgoingRequest } from './client-exchange.ts'
+import {
+  brokenUpstream,
+  ClientExchange,
+  type ClientWire,
+  HEAD_TIMEOUT_MS,
+  type OutgoingRequest,
+  type SendOptions,
+} from './client-exchange.ts'
 import { outliveFailedWrites } from './failed-writes.ts'
 import type { Head } from './head-parser.ts'
 import { HeadReader } from './head-reader.ts'
@@ -24,8 +31,6 @@ import { SocketReader } from './socket-reader.ts'
 import { type BodyOwner, SocketWriter, type WriterOwner } from './socket-writer.ts'
 import { webSocketAccept } from './websocket.ts'
 import { lookMs, WriteProgress } from './write-progress.ts'
-
-export type { OutgoingRequest } from './client-exchange.ts'
 
 interface Http1ClientOptions {
   limits?: Partial<HttpLimits> | undefined
@@ -39,12 +44,6 @@ interface Http1ClientOptions {
   onClose?: ((connection: Http1ClientConnection) => void) | undefined
 }
 
-export interface SendOptions {
-  /** From the last byte of the request to the head of the response. Default 60 s; 0 means no limit. */
-  headTimeoutMs?: number | undefined
-}
-
-const HEAD_TIMEOUT_MS = 60_000
 /** Allows for an upstream that closes slightly earlier than it announced. */
 export const KEEP_ALIVE_MARGIN_MS = 1_000
 
@@ -196,7 +195,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
 
   #informational({ status, headers }: Head): void {
     const exchange = this.#exchange!
-    if (++exchange.informational > this.#limits.informational) throw broken('too many informational responses')
+    if (++exchange.informational > this.#limits.informational) throw brokenUpstream('too many informational responses')
     if (status === 100) {
       // The caller did not ask for it, so it would mean nothing to the caller.
       if (!exchange.awaitsContinue) return
@@ -208,7 +207,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   /** `head` may be shared with other responses. */
   #head(head: Head): void {
     const exchange = this.#exchange!
-    if (head.status > 599) throw broken(`status ${head.status}`)
+    if (head.status > 599) throw brokenUpstream(`status ${head.status}`)
     const bodyBytes = this.#responseBody(exchange, head)
     const untilClose = bodyBytes === BODY_UNKNOWN && head.transferEncoding === undefined
     this.#keepAlive =
@@ -234,8 +233,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   #responseBody(exchange: ClientExchange, head: Head): number {
     const { status, minor, contentLength, transferEncoding } = head
     if (transferEncoding !== undefined) {
-      if (contentLength !== -1) throw broken('transfer-encoding and content-length')
-      if (transferEncoding !== 'chunked' || minor === 0) throw broken('transfer-encoding')
+      if (contentLength !== -1) throw brokenUpstream('transfer-encoding and content-length')
+      if (transferEncoding !== 'chunked' || minor === 0) throw brokenUpstream('transfer-encoding')
     }
     if (exchange.request.method === 'HEAD' || status === 204 || status === 304) return 0
     if (transferEncoding !== undefined) this.#body.startChunked()
@@ -248,11 +247,11 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   #upgrade({ upgrade, connectionUpgrade, webSocketAccept: accept, headers }: Head): void {
     const exchange = this.#exchange!
     const key = exchange.webSocketKey
-    if (key === undefined) throw broken('101 to a request that asked for no upgrade')
+    if (key === undefined) throw brokenUpstream('101 to a request that asked for no upgrade')
     if (upgrade === undefined || !connectionUpgrade || !listTokens(upgrade).includes('websocket')) {
-      throw broken('101 without upgrade: websocket')
+      throw brokenUpstream('101 without upgrade: websocket')
     }
-    if (accept !== webSocketAccept(key)) throw broken('101 with a wrong sec-websocket-accept')
+    if (accept !== webSocketAccept(key)) throw brokenUpstream('101 with a wrong sec-websocket-accept')
     exchange.headReceived = true
     exchange.raw = true
     this.#state = 'raw'
@@ -347,7 +346,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     }
     // After a reset, we cannot know whether a body without a length is complete.
     if (this.#state === 'body' && this.#writeFailed === undefined && this.#body.closed()) return
-    this.#broken(this.#writeFailed ?? broken('the upstream closed the connection'))
+    this.#broken(this.#writeFailed ?? brokenUpstream('the upstream closed the connection'))
   }
 
   /** A reset, for example by a server that answered without reading the whole body and closed. Its answer may still be in the kernel. */
@@ -371,7 +370,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   }
 
   readonly #onClose = (): void => {
-    this.#broken(broken('the connection to the upstream was lost'))
+    this.#broken(brokenUpstream('the connection to the upstream was lost'))
   }
 
   #broken(error: SallyportError): void {
@@ -397,7 +396,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.#socket.destroy()
     const exchange = this.#exchange
     this.#exchange = undefined
-    if (exchange !== undefined) this.#end(exchange, broken('the connection was ended'))
+    if (exchange !== undefined) this.#end(exchange, brokenUpstream('the connection was ended'))
     this.#options.onClose?.(this)
   }
 
@@ -433,10 +432,6 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.giveUp(exchange, new SallyportError('upstream-timeout', 'the upstream stopped reading'))
     return Number.POSITIVE_INFINITY
   }
-}
-
-function broken(message: string): SallyportError {
-  return new SallyportError('upstream-broken', message)
 }
 
 /** `timeout` of a `Keep-Alive` field, in ms. */

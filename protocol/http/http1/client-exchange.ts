@@ -16,6 +16,18 @@ export interface OutgoingRequest {
   readonly upgrade: boolean
 }
 
+export interface SendOptions {
+  /** From the last byte of the request to the head of the response. Default 60 s; 0 means no limit. */
+  readonly headTimeoutMs?: number | undefined
+}
+
+export const HEAD_TIMEOUT_MS = 60_000
+
+/** The error for an upstream that breaks off, or breaks the rules. */
+export function brokenUpstream(message: string): SallyportError {
+  return new SallyportError('upstream-broken', message)
+}
+
 /** What the exchange needs from its connection. */
 export interface ClientWire {
   text(text: string): void

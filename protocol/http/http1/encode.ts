@@ -1,9 +1,8 @@
 /** Heads and framing as text. Every field is checked once more, so that no source of headers can split a message. */
-import { SallyportError } from '../../base/errors.ts'
 import type { HeaderList, ResponseHead } from '../../exchange.ts'
 import { FIELD_KIND, kindAt, lineStartAt, slotNamed } from '../field-names.ts'
 import { HeadCache } from '../head-cache.ts'
-import { isFieldValue, isToken, plainNumber, stripTrailers } from '../headers.ts'
+import { isFieldValue, isToken, plainNumber, stripTrailers, unsendable } from '../headers.ts'
 
 const REASONS: Readonly<Record<number, string>> = {
   100: 'Continue',
@@ -110,10 +109,6 @@ export function fieldLines(headers: HeaderList, framing: number, bodyBytes: numb
   if (!lengthSaid) text += `\r\ncontent-length: ${bodyBytes}`
   else if (framing === FRAMING.chunked) text += '\r\ntransfer-encoding: chunked'
   return text
-}
-
-function unsendable(name: string): SallyportError {
-  return new SallyportError('upstream-broken', `field cannot be sent: ${JSON.stringify(name.slice(0, 64))}`)
 }
 
 /** What a response says about its connection. */

@@ -2,6 +2,7 @@
  * Mounts a handler on an embedder's own `http.Server`. Requests for our hosts, and upgrades on the control path if there is one,
  * are handled before the embedder's listeners see them. Everything else is left to those listeners.
  */
+import { canonicalAddress } from '../../base/address.ts'
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
@@ -22,8 +23,7 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../exchange.ts'
-import { canonicalAddress } from '../forwarded.ts'
-import { getHeader, removeHeader, stripHopByHop, stripTrailers } from '../headers.ts'
+import { getHeader, removeHeader, stripHopByHop, stripTrailers, toRecord } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
@@ -409,15 +409,4 @@ function endOf({ errored }: Socket): ErrorCode {
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 'request-timeout'
   // A caller that leaves in the middle of its body is an error of the parser, too.
   return code.startsWith('HPE_') && code !== 'HPE_INVALID_EOF_STATE' ? 'bad-request' : 'cancelled'
-}
-
-function toRecord(headers: HeaderList): Record<string, string | string[]> {
-  const record: Record<string, string | string[]> = Object.create(null)
-  for (let i = 0; i < headers.length; i += 2) {
-    const known = record[headers[i]!]
-    if (known === undefined) record[headers[i]!] = headers[i + 1]!
-    else if (Array.isArray(known)) known.push(headers[i + 1]!)
-    else record[headers[i]!] = [known, headers[i + 1]!]
-  }
-  return record
 }

@@ -2,7 +2,7 @@
 import type { Buffer } from 'node:buffer'
 import { SallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
-import { isAuthority, listTokens, remembering, withoutEmptyPort } from '../headers.ts'
+import { badHead, isAuthority, listTokens, remembering, withoutEmptyPort } from '../headers.ts'
 import type { Head, HeadLimits } from './head-parser.ts'
 import { HeadReader } from './head-reader.ts'
 import { isWebSocketKey } from './websocket.ts'
@@ -51,15 +51,15 @@ export function requestHead(head: Head, peerAddress: string, encrypted: boolean)
 export function parseRequest(bytes: Buffer, limits: HeadLimits, peerAddress: string, encrypted: boolean): RequestHead {
   const reader = new HeadReader(limits, false)
   const head = reader.read(bytes, 0)
-  if (head === undefined || reader.end !== bytes.length) throw bad('not one head')
+  if (head === undefined || reader.end !== bytes.length) throw badHead('not one head')
   return requestHead(head, peerAddress, encrypted)
 }
 
 /** RFC 9112 section 6.3, without its leniencies. */
 function requestBody(head: Head): number {
   if (head.transferEncoding === undefined) return head.contentLength === -1 ? 0 : head.contentLength
-  if (head.minor === 0) throw bad('transfer-encoding on HTTP/1.0')
-  if (head.contentLength !== -1) throw bad('transfer-encoding and content-length')
+  if (head.minor === 0) throw badHead('transfer-encoding on HTTP/1.0')
+  if (head.contentLength !== -1) throw badHead('transfer-encoding and content-length')
   if (head.transferEncoding !== 'chunked') throw otherCoding(head.transferEncoding)
   return BODY_UNKNOWN
 }
@@ -74,7 +74,7 @@ const UNKNOWN_CODING = /^(?:(?!chunked[ \t]*,)[!#$%&'*+\-.^_`|~0-9a-z]+[ \t]*,[ 
 function otherCoding(value: string): SallyportError {
   return UNKNOWN_CODING.test(value)
     ? new SallyportError('not-implemented', 'transfer coding')
-    : bad('transfer-encoding')
+    : badHead('transfer-encoding')
 }
 
 const isHost = remembering(isAuthority)
@@ -82,9 +82,9 @@ const isHost = remembering(isAuthority)
 /** RFC 9112 section 3.2: origin form, absolute form, and asterisk form for OPTIONS. The other forms are refused. */
 function target(head: Head, http10: boolean): { authority: string; path: string } {
   if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')
-  if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw bad('not exactly one host')
+  if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw badHead('not exactly one host')
   const host = head.host ?? ''
-  if (host === '' ? !http10 : !isHost(host)) throw bad('host')
+  if (host === '' ? !http10 : !isHost(host)) throw badHead('host')
   if (head.target.charCodeAt(0) === 0x2f) return { authority: withoutEmptyPort(host), path: head.target }
   if (head.target === '*' && head.method === 'OPTIONS') return { authority: withoutEmptyPort(host), path: '*' }
   return absoluteForm(head)
@@ -95,9 +95,9 @@ const ABSOLUTE = /^https?:\/\/([^/?]*)(.*)$/i
 /** The authority of the target takes precedence over Host (RFC 9112 section 3.2.2). */
 function absoluteForm(head: Head): { authority: string; path: string } {
   const parts = ABSOLUTE.exec(head.target)
-  if (parts === null) throw bad('request target')
+  if (parts === null) throw badHead('request target')
   const [, authority = '', rest = ''] = parts
-  if (!isAuthority(authority)) throw bad('authority')
+  if (!isAuthority(authority)) throw badHead('authority')
   const path = rest === '' && head.method === 'OPTIONS' ? '*' : rest.startsWith('/') ? rest : `/${rest}`
   return { authority: withoutEmptyPort(authority), path }
 }
@@ -114,8 +114,4 @@ function isWebSocket(head: Head, bodyBytes: number): boolean {
     isWebSocketKey(head.webSocketKey) &&
     listTokens(head.upgrade).includes('websocket')
   )
-}
-
-function bad(what: string): SallyportError {
-  return new SallyportError('bad-request', `head not valid: ${what}`)
 }

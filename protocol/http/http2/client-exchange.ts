@@ -5,7 +5,7 @@ import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { type Failing, stepOf } from '../../base/guard.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { hasHeader, stripTrailers } from '../headers.ts'
-import type { OutgoingRequest } from '../http1/client-exchange.ts'
+import { brokenUpstream, type OutgoingRequest } from '../http1/client-exchange.ts'
 import type { HttpLimits } from '../limits.ts'
 import { hasEnded, watchEnd } from './end-of-stream.ts'
 import { asObject, outgoingBlock, receivedHead, receivedTrailers } from './headers.ts'
@@ -193,7 +193,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     try {
       const head = receivedHead(raw)
       const status = Number(head.pseudo[':status'])
-      if (++this.#informational > this.#limits.informational) throw broken('too many informational responses')
+      if (++this.#informational > this.#limits.informational) throw brokenUpstream('too many informational responses')
       if (status === 100) {
         if (!this.#awaitsContinue) return
         this.#awaitsContinue = false
@@ -217,8 +217,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
     const head = receivedHead(raw)
     let status = Number(head.pseudo[':status'])
     const { headBytes, headFields } = this.#limits
-    if (head.bytes > headBytes || head.count > headFields + 1) throw broken('head too large')
-    if (!(status >= 200 && status <= 599)) throw broken(`status ${status}`)
+    if (head.bytes > headBytes || head.count > headFields + 1) throw brokenUpstream('head too large')
+    if (!(status >= 200 && status <= 599)) throw brokenUpstream(`status ${status}`)
     this.#headReceived = true
     const none = ended || this.#request.method === 'HEAD' || status === 204 || status === 304
     if (this.#request.upgrade && status === 200) {
@@ -227,7 +227,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     } else if (!none) {
       this.#responseLeft = head.contentLength
     } else if (this.#request.method !== 'HEAD' && status !== 304 && status !== 204) {
-      if (head.contentLength > 0) throw broken('content-length without a body')
+      if (head.contentLength > 0) throw brokenUpstream('content-length without a body')
       // There is no body at all (a trailers-only answer of gRPC). Every later hop can carry it as a head with length 0.
       if (head.contentLength === BODY_UNKNOWN) head.headers.push('content-length', '0')
     }
@@ -258,7 +258,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     if (this.#responseLeft !== BODY_UNKNOWN) {
       this.#responseLeft -= chunk.length
       if (this.#responseLeft < 0) {
-        this.#broken(broken('body longer than announced'))
+        this.#broken(brokenUpstream('body longer than announced'))
         return
       }
     }
@@ -272,8 +272,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
 
   #ended(): void {
     if (this.#responseDone) return
-    if (!this.#headReceived || !hasEnded(this.#stream)) this.#broken(broken('the answer broke off'))
-    else if (this.#responseLeft > 0) this.#broken(broken('body shorter than announced'))
+    if (!this.#headReceived || !hasEnded(this.#stream)) this.#broken(brokenUpstream('the answer broke off'))
+    else if (this.#responseLeft > 0) this.#broken(brokenUpstream('body shorter than announced'))
     else this.#finish()
   }
 
@@ -328,7 +328,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#owner.ended(this)
     this.#writer.drop()
     if (this.#settled) this.#ended()
-    this.#broken(this.#refused ?? broken(`the upstream reset the stream (${this.#stream.rstCode})`))
+    this.#broken(this.#refused ?? brokenUpstream(`the upstream reset the stream (${this.#stream.rstCode})`))
   }
 
   /** Node also uses this code to close the streams after the last one that a go-away names. */
@@ -438,10 +438,6 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#broken(new SallyportError('upstream-timeout', 'the upstream stopped reading'))
     return Number.POSITIVE_INFINITY
   }
-}
-
-function broken(message: string): SallyportError {
-  return new SallyportError('upstream-broken', message)
 }
 
 /** Any fault in a response is the upstream's. */

@@ -6,14 +6,13 @@ import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import type { Duplex } from 'node:stream'
 import { DeadlineWatch, timeLeft } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
-import { discarding, endFor, type Failing, guardWith } from '../../base/guard.ts'
+import { discarding, endFor, type Failing, guardWith, ignore } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { RequestSink, ResponseSink } from '../../exchange.ts'
 import { isAuthority, isPath, isToken } from '../headers.ts'
-import type { SendOptions } from '../http1/client-connection.ts'
-import type { OutgoingRequest } from '../http1/client-exchange.ts'
+import { brokenUpstream, HEAD_TIMEOUT_MS, type OutgoingRequest, type SendOptions } from '../http1/client-exchange.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { type ExchangeOwner, Http2ClientExchange, RESET_MS } from './client-exchange.ts'
 import { Faults } from './faults.ts'
@@ -22,7 +21,6 @@ import { outgoingBlock } from './headers.ts'
 /** A request may repeat fields that Node regards as single. The upstream decides what that means. */
 const LENIENT: object = { strictSingleValueFields: false }
 
-const HEAD_TIMEOUT_MS = 60_000
 /** How long an upstream may take to close a connection that we have closed. */
 const LINGER_MS = 1_000
 /**
@@ -90,7 +88,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     // If the upstream breaks the rules, Node ends the session by itself and destroys the streams one by one.
     session.destroy = guard((error?: Error, code?: number) => {
       if (faults.spares(error)) return
-      this.#settle(broken(error?.message ?? 'the session was ended'))
+      this.#settle(brokenUpstream(error?.message ?? 'the session was ended'))
       destroy(error, code)
     })
     // At a go-away, Node closes the session by itself and sends no more pings. We end the session with its last exchange.
@@ -136,7 +134,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
       return exchange
     } catch (error) {
       const ours = toSallyportError(error)
-      response.responseAbort(ours === error ? ours : broken(`the request cannot be sent: ${ours.message}`))
+      response.responseAbort(ours === error ? ours : brokenUpstream(`the request cannot be sent: ${ours.message}`))
       return discarding(response)
     }
   }
@@ -191,13 +189,13 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
 
   readonly #onGoaway = (code: number): void => {
     // Node ends the session and all its streams next.
-    if (code !== NGHTTP2_NO_ERROR) this.#settle(broken(`the upstream went away (${code})`))
+    if (code !== NGHTTP2_NO_ERROR) this.#settle(brokenUpstream(`the upstream went away (${code})`))
     this.close()
   }
 
   /** Nothing more will arrive, whether the connection is half closed or lost. */
   readonly #onLost = (): void => {
-    this.#settle(broken('the connection to the upstream was lost'))
+    this.#settle(brokenUpstream('the connection to the upstream was lost'))
     this.#end(NGHTTP2_NO_ERROR)
     this.#socket.destroy()
   }
@@ -265,10 +263,6 @@ function checked(exchange: Http2ClientExchange, now: number): number {
   }
 }
 
-function broken(message: string): SallyportError {
-  return new SallyportError('upstream-broken', message)
-}
-
 function requestBlock(request: OutgoingRequest, scheme: string): string[] {
   const { method, authority, path, headers, bodyBytes, upgrade } = request
   if (!isToken(method) || !isPath(path) || (authority !== '' && !isAuthority(authority))) {
@@ -282,5 +276,3 @@ function requestBlock(request: OutgoingRequest, scheme: string): string[] {
   if (upgrade) block.push('sec-websocket-version', '13')
   return block
 }
-
-function ignore(): void {}

@@ -1,9 +1,8 @@
 /** Translates between flat header lists and the forms that `node:http2` uses. */
 import type { OutgoingHttpHeaders } from 'node:http2'
-import { SallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../../exchange.ts'
 import { FIELD_KIND, kindOf } from '../field-names.ts'
-import { hasHeader, isFieldValue, isToken, plainNumber } from '../headers.ts'
+import { badHead, hasHeader, isFieldValue, isToken, plainNumber, unsendable } from '../headers.ts'
 
 /** Joins `pseudo` and `headers` into one flat block, without the fields of one hop. Throws SallyportError if a field cannot be sent. */
 export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = false): string[] {
@@ -25,10 +24,6 @@ export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = fa
 function travels(kind: number, name: string, value: string, keepTe: boolean): boolean {
   if (kind === FIELD_KIND.plain || kind === FIELD_KIND.expect) return true
   return keepTe && name === 'te' && value === 'trailers'
-}
-
-function unsendable(name: string): SallyportError {
-  return new SallyportError('upstream-broken', `field cannot be sent: ${JSON.stringify(name.slice(0, 64))}`)
 }
 
 /** Fields that Node allows once, and whose values may be joined as a list (RFC 9110 section 5.3). */
@@ -96,17 +91,17 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
     const value = raw[i + 1]!
     bytes += name.length + value.length
     if (name.charCodeAt(0) === 0x3a) {
-      if (pseudo[name] !== undefined) throw bad('repeated pseudo field')
+      if (pseudo[name] !== undefined) throw badHead('repeated pseudo field')
       pseudo[name] = value
       continue
     }
-    if (!isFieldValue(value)) throw bad('field value')
+    if (!isFieldValue(value)) throw badHead('field value')
     const kind = kindOf(name) ?? FIELD_KIND.plain
     if (kind === FIELD_KIND.host) hosts.push(value)
     else if (kind === FIELD_KIND.contentLength) {
       const isFirst = contentLength === BODY_UNKNOWN
       contentLength = plainNumber(value)
-      if (!isFirst || contentLength === -1) throw bad('content-length')
+      if (!isFirst || contentLength === -1) throw badHead('content-length')
       headers.push(name, value)
     } else if (kind === FIELD_KIND.webSocketVersion) {
       webSocketVersion = webSocketVersion === undefined ? value : 'several'
@@ -122,10 +117,6 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
     }
   }
   return { pseudo, headers, hosts, contentLength, bytes, count: raw.length / 2, webSocketVersion }
-}
-
-function bad(what: string): SallyportError {
-  return new SallyportError('bad-request', `head not valid: ${what}`)
 }
 
 /** Trailers as a flat list, from the raw list that Node passes along with the object. */

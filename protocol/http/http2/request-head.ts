@@ -1,7 +1,7 @@
 /** Turns a received HTTP/2 header block into an {@link HttpRequest} (RFC 9113 section 8.3, RFC 8441). */
 import { SallyportError } from '../../base/errors.ts'
 import type { HttpRequest } from '../../exchange.ts'
-import { hasHeader, isAuthority, isPath, isToken, removeHeader, withoutEmptyPort } from '../headers.ts'
+import { badHead, hasHeader, isAuthority, isPath, isToken, removeHeader, withoutEmptyPort } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
 import { type ReceivedHead, receivedHead } from './headers.ts'
 
@@ -18,10 +18,10 @@ export function http2Request(raw: readonly string[], ended: boolean, limits: Htt
   const upgrade = isWebSocket(head)
   const method = head.pseudo[':method'] ?? ''
   if (!upgrade && (method === 'CONNECT' || method === 'TRACE')) throw new SallyportError('method-not-allowed')
-  if (!isToken(method)) throw bad('method')
+  if (!isToken(method)) throw badHead('method')
   const path = head.pseudo[':path'] ?? ''
   if (path.length > limits.uriBytes) throw new SallyportError('uri-too-long')
-  if (!isPath(path) && !(path === '*' && method === 'OPTIONS')) throw bad(':path')
+  if (!isPath(path) && !(path === '*' && method === 'OPTIONS')) throw badHead(':path')
   const bodyBytes = upgrade ? 0 : bodyOf(head, ended)
   if (bodyBytes === 0) removeHeader(head.headers, 'expect')
   return {
@@ -51,13 +51,13 @@ function isWebSocket(head: ReceivedHead): boolean {
   if (head.pseudo[':method'] !== 'CONNECT' || protocol !== 'websocket' || head.webSocketVersion !== '13') {
     throw new SallyportError('method-not-allowed', `extended CONNECT ${JSON.stringify(protocol.slice(0, 32))}`)
   }
-  if (head.contentLength > 0) throw bad('content-length of a WebSocket')
+  if (head.contentLength > 0) throw badHead('content-length of a WebSocket')
   return true
 }
 
 function bodyOf(head: ReceivedHead, ended: boolean): number {
   if (!ended) return head.contentLength
-  if (head.contentLength > 0) throw bad('content-length without a body')
+  if (head.contentLength > 0) throw badHead('content-length without a body')
   return 0
 }
 
@@ -66,14 +66,10 @@ function authorityOf(head: ReceivedHead): string {
   const named = head.pseudo[':authority']
   const [host] = head.hosts
   if (head.hosts.length > 1 || (named !== undefined && host !== undefined && named !== host))
-    throw bad('two authorities')
+    throw badHead('two authorities')
   const authority = named ?? host ?? ''
-  if (!isAuthority(authority)) throw bad(':authority')
+  if (!isAuthority(authority)) throw badHead(':authority')
   return withoutEmptyPort(authority)
-}
-
-function bad(what: string): SallyportError {
-  return new SallyportError('bad-request', `head not valid: ${what}`)
 }
 
 export function expectsContinue(request: HttpRequest): boolean {

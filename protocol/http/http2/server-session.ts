@@ -5,7 +5,7 @@ import type { TLSSocket } from 'node:tls'
 import { canonicalAddress } from '../../base/address.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, type SallyportError, toSallyportError } from '../../base/errors.ts'
-import { endFor, type Failing, guardWith, logDefect, stepOf } from '../../base/guard.ts'
+import { endFor, type Failing, guardWith, ignore, logDefect, stepOf } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
@@ -146,6 +146,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     if (this.#leaving) setImmediate(Http2ServerSession.#closeDue, this)
     const ended = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
     const arrival: Arrival = { stream, ended, raw, trailers: undefined, exchange: undefined }
+    // We act when the stream closes, which follows each of its errors.
     stream.on('error', ignore)
     stream.once('close', () => {
       try {
@@ -393,9 +394,6 @@ class Http2ServerSession implements ManagedConnection, Failing {
 }
 
 const NOTHING: string[] = []
-
-/** We act when a stream closes, which follows each of its errors. */
-function ignore(): void {}
 
 function sessionOptions(limits: HttpLimits) {
   return {

@@ -1,4 +1,5 @@
-import { FrameType, HEADER_BYTES, readUint32, VERSION } from './frame.ts'
+import { readUint32 } from '../varint.ts'
+import { FrameType, HEADER_BYTES, VERSION } from './frame.ts'
 
 /** Receives what a {@link FrameDecoder} reads. */
 export interface FrameSink {

@@ -47,10 +47,3 @@ export function writeHeader(
   buffer[offset + 10] = length >>> 8
   buffer[offset + 11] = length
 }
-
-/** Reads the unsigned 32-bit number at `offset`. */
-export function readUint32(buffer: Uint8Array, offset: number): number {
-  return (
-    ((buffer[offset]! << 24) | (buffer[offset + 1]! << 16) | (buffer[offset + 2]! << 8) | buffer[offset + 3]!) >>> 0
-  )
-}

@@ -1,5 +1,6 @@
 import { FrameDecoder } from '../../../protocol/wire/yamux/decoder.ts'
-import { FrameType, HEADER_BYTES, readUint32, writeHeader } from '../../../protocol/wire/yamux/frame.ts'
+import { readUint32 } from '../../../protocol/wire/varint.ts'
+import { FrameType, HEADER_BYTES, writeHeader } from '../../../protocol/wire/yamux/frame.ts'
 import { holds, same } from '../holds.ts'
 import { cut, mutate } from '../mutate.ts'
 import { Random } from '../random.ts'

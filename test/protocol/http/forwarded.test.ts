@@ -1,12 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { HttpRequest } from '../../../protocol/exchange.ts'
-import {
-  appendForwarded,
-  canonicalAddress,
-  cidrsContain,
-  parseCidrs,
-  resolveCaller,
-} from '../../../protocol/http/forwarded.ts'
+import { canonicalAddress, cidrsContain, parseCidrs } from '../../../protocol/base/address.ts'
+import { appendForwarded, resolveCaller } from '../../../protocol/http/forwarded.ts'
 import { getAllHeaders } from '../../../protocol/http/headers.ts'
 
 function request(headers: string[], peerAddress = '10.0.0.1'): HttpRequest {

@@ -8,7 +8,7 @@ import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'n
 import { afterEach, describe, expect, test } from 'vitest'
 import { discarding } from '../../../protocol/base/guard.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
-import { parseCidrs } from '../../../protocol/http/forwarded.ts'
+import { parseCidrs } from '../../../protocol/base/address.ts'
 import { stopListening } from '../../../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
 import { makeSecrets } from '../../support/secrets.ts'
@@ -355,7 +355,7 @@ describe('plain', () => {
     const given = (net as unknown as Given)._createServerHandle(join(folder, 'socket'), -1, -1)
     open.push(() => given.close())
     const { fd } = given
-    const local = new TypeError(`the socket ${fd} that was given is none of TCP`)
+    const local = new TypeError(`the socket ${fd} that was given is not one of TCP`)
     await expect(listen({ port: 0, fd, handler })).rejects.toThrow(local)
   })
 

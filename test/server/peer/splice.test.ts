@@ -4,7 +4,7 @@
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
-import { parseCidrs } from '../../../protocol/http/forwarded.ts'
+import { parseCidrs } from '../../../protocol/base/address.ts'
 import { REFUSALS } from '../../../protocol/wire/exchange/refusal.ts'
 import { type Preamble, preambleText } from '../../../protocol/wire/preamble.ts'
 import { STREAM_KIND, type StreamKind } from '../../../protocol/wire/stream-kinds.ts'
