@@ -1,10 +1,8 @@
 /** A key set behind an https URL: fetched without redirects, at most 64 KiB in at most 5 s. The last valid set is kept. */
-import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { Download } from './download.ts'
 import { type KeySet, type KeySource, MAX_KEY_SET_BYTES, parseKeySet } from './key-source.ts'
-
-const RETRY_MS = 5000
+import { PolledDocument } from './polled-document.ts'
 
 interface UrlKeysOptions {
   readonly url: string
@@ -27,76 +25,21 @@ export async function urlKeys(
   onOpened: (source: KeySource) => void = () => {},
 ): Promise<KeySource> {
   if (new URL(options.url).protocol !== 'https:') throw new TypeError('auth.jwks.url must be an https URL')
-  const source = new UrlKeys(options, logger, now)
+  const { coolDownMs = 30_000, refreshMs = 600_000 } = options
+  const keys = new PolledDocument(keySetDownload(options), { what: 'the key set', refreshMs, logger, now })
+  const source: KeySource = {
+    get current() {
+      return keys.current
+    },
+    refresh: () => keys.refresh(coolDownMs),
+    close: () => keys.close(),
+  }
   onOpened(source)
-  await source.start()
+  await keys.start()
   return source
 }
 
 export function keySetDownload({ url, ca }: Pick<UrlKeysOptions, 'url' | 'ca'>): Download<KeySet> {
   const accept = 'application/jwk-set+json, application/json'
   return new Download({ url, ca, accept, maxBytes: MAX_KEY_SET_BYTES, parse: parseKeySet })
-}
-
-class UrlKeys implements KeySource {
-  current: KeySet | undefined
-  readonly #coolDownMs: number
-  readonly #refreshMs: number
-  readonly #logger: Logger
-  readonly #now: () => number
-  readonly #download: Download<KeySet>
-  #fetching: Promise<boolean> | undefined
-  #fetchedAt = Number.NEGATIVE_INFINITY
-  #timer: NodeJS.Timeout | undefined
-  #closed = false
-  #failed = false
-
-  constructor(options: UrlKeysOptions, logger: Logger, now: () => number) {
-    this.#coolDownMs = options.coolDownMs ?? 30_000
-    this.#refreshMs = options.refreshMs ?? 600_000
-    this.#logger = logger
-    this.#now = now
-    this.#download = keySetDownload(options)
-  }
-
-  /** Fetches the set now, and from then on regularly; sooner after a failure, since a key may have been removed from the set. */
-  async start(): Promise<void> {
-    const afterMs = (await this.#fetch()) ? this.#refreshMs : RETRY_MS
-    if (afterMs === 0 || this.#closed) return
-    const due = starting(this.#logger, 'refreshing the key set failed', () => this.start())
-    this.#timer = setTimeout(due, afterMs).unref()
-  }
-
-  async refresh(): Promise<boolean> {
-    if (this.#fetching === undefined && this.#now() - this.#fetchedAt < this.#coolDownMs) return false
-    return this.#fetch()
-  }
-
-  #fetch(): Promise<boolean> {
-    this.#fetching ??= this.#fetchOnce().finally(() => {
-      this.#fetching = undefined
-      this.#fetchedAt = this.#now()
-    })
-    return this.#fetching
-  }
-
-  async #fetchOnce(): Promise<boolean> {
-    try {
-      this.current = (await this.#download.get()) ?? this.current
-      this.#failed = false
-      return true
-    } catch (error) {
-      if (this.#failed || this.#closed) return false
-      this.#failed = true
-      const kept = this.current === undefined ? 'there is none yet' : 'the last good one stays'
-      this.#logger.error({ url: this.#download.place, err: error }, `the key set could not be fetched; ${kept}`)
-      return false
-    }
-  }
-
-  close(): void {
-    this.#closed = true
-    clearTimeout(this.#timer)
-    this.#download.close()
-  }
 }

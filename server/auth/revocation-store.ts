@@ -2,9 +2,10 @@
 import { messageOf } from '../../protocol/base/errors.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { Identity } from './claims.ts'
+import type { PolledDocument } from './polled-document.ts'
 import { RevocationFile } from './revocation-file.ts'
 import { formatRule, idOf } from './revocation-list.ts'
-import { RevocationUrl, type UrlRevocationsOptions } from './revocation-url.ts'
+import { type UrlRevocationsOptions, urlRevocations } from './revocation-url.ts'
 import { checkRevocation, type Revocation, Revocations } from './revocations.ts'
 
 /** Where revocations are read from, besides the directory and `server.revoke`. */
@@ -51,7 +52,8 @@ export class RevocationStore {
   readonly #listed: Revocations
   readonly #common: Revocations
   readonly #file: RevocationFile | undefined
-  readonly #url: RevocationUrl | undefined
+  /** Until it has a list, no token can be checked. */
+  readonly #url: PolledDocument<readonly Revocation[]> | undefined
   readonly #shared: SharedRevocations | undefined
   /** Called when rules were added or changed, so that live sessions are checked again. */
   onChange: () => void = () => {}
@@ -74,7 +76,7 @@ export class RevocationStore {
       }
     }
     if (sources.url !== undefined) {
-      this.#url = new RevocationUrl({ url: sources.url, ca: sources.ca }, logger, into(this.#listed))
+      this.#url = urlRevocations({ url: sources.url, ca: sources.ca }, logger, into(this.#listed))
     }
   }
 
@@ -92,7 +94,7 @@ export class RevocationStore {
 
   /** Whether all revocations are known. */
   get ready(): boolean {
-    return (this.#url?.ready ?? true) && (this.#shared?.readable ?? true)
+    return (this.#url === undefined || this.#url.current !== undefined) && (this.#shared?.readable ?? true)
   }
 
   /** All rules in force, without duplicates. */

@@ -1,7 +1,7 @@
 /** A list of revocations behind an https URL. It is fetched regularly, and the last valid one is kept. */
-import { starting } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { Download } from './download.ts'
+import { PolledDocument } from './polled-document.ts'
 import { MAX_LIST_BYTES, parseRevocations } from './revocation-list.ts'
 import type { Revocation } from './revocations.ts'
 
@@ -24,47 +24,11 @@ function parseDocument(text: string): readonly Revocation[] {
   return parseRevocations(text)
 }
 
-export class RevocationUrl {
-  readonly #download: Download<readonly Revocation[]>
-  readonly #logger: Logger
-  readonly #onList: (rules: readonly Revocation[]) => void
-  #timer: NodeJS.Timeout | undefined
-  #closed = false
-  #failed = false
-  /** A list has been fetched. Until then, no token can be checked. */
-  ready = false
-
-  constructor(options: UrlRevocationsOptions, logger: Logger, onList: (rules: readonly Revocation[]) => void) {
-    this.#logger = logger
-    this.#onList = onList
-    this.#download = revocationsDownload(options)
-  }
-
-  /** Fetches the list. If that fails, goes on without one; until there is one, every handshake gets 503. */
-  async start(): Promise<void> {
-    await this.#refresh()
-    if (this.#closed) return
-    const due = starting(this.#logger, 'refreshing the revocations failed', () => this.start())
-    this.#timer = setTimeout(due, REFRESH_MS).unref()
-  }
-
-  async #refresh(): Promise<void> {
-    try {
-      const rules = await this.#download.get()
-      if (rules !== undefined && !this.#closed) this.#onList(rules)
-      this.ready = true
-      this.#failed = false
-    } catch (error) {
-      if (this.#failed || this.#closed) return
-      this.#failed = true
-      const kept = this.ready ? 'the last good ones stay' : 'there are none yet'
-      this.#logger.error({ url: this.#download.place, err: error }, `revocations could not be fetched; ${kept}`)
-    }
-  }
-
-  close(): void {
-    this.#closed = true
-    clearTimeout(this.#timer)
-    this.#download.close()
-  }
+export function urlRevocations(
+  options: UrlRevocationsOptions,
+  logger: Logger,
+  onDocument: (rules: readonly Revocation[]) => void,
+): PolledDocument<readonly Revocation[]> {
+  const what = 'the list of revocations'
+  return new PolledDocument(revocationsDownload(options), { what, refreshMs: REFRESH_MS, logger, onDocument })
 }

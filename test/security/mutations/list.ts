@@ -633,7 +633,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'cool-down of the key set',
-    edits: [['server/auth/key-url.ts', '< this.#coolDownMs) return false', '< 0) return false']],
+    edits: [['server/auth/polled-document.ts', '< coolDownMs) return false', '< 0) return false']],
     tests: TOKENS,
   },
   // Certificates
