@@ -1,5 +1,8 @@
 /** The claims that a client reads from its own token. Nothing is verified here; that is up to the server. */
 
+import { MAX_DATE_S } from '../protocol/base/durations.ts'
+import { isRecord } from '../protocol/base/is-record.ts'
+
 interface Claims {
   readonly sub: string | undefined
   readonly aud: readonly string[]
@@ -11,17 +14,13 @@ interface Claims {
   readonly names: ReadonlySet<string>
 }
 
-/** The latest time that a Date can hold, in seconds. Anything later means never. */
-const MAX_TIME_S = 8_640_000_000_000
-
 /** The claims of a JWT in compact form (RFC 7519), or `undefined` if it is not a JWT. */
 export function readOwnClaims(token: string): Claims | undefined {
   const parts = token.split('.')
   if (parts.length !== 3) return undefined
   try {
-    const payload: unknown = JSON.parse(Buffer.from(parts[1]!, 'base64url').toString('utf8'))
-    if (typeof payload !== 'object' || payload === null) return undefined
-    const claims = payload as Record<string, unknown>
+    const claims: unknown = JSON.parse(Buffer.from(parts[1]!, 'base64url').toString('utf8'))
+    if (!isRecord(claims)) return undefined
     return {
       sub: typeof claims.sub === 'string' ? claims.sub : undefined,
       aud: audience(claims.aud),
@@ -42,5 +41,5 @@ function audience(aud: unknown): string[] {
 
 function seconds(value: unknown): number | undefined {
   if (typeof value !== 'number' || !Number.isFinite(value)) return undefined
-  return Math.max(-MAX_TIME_S, Math.min(MAX_TIME_S, value))
+  return Math.max(-MAX_DATE_S, Math.min(MAX_DATE_S, value))
 }

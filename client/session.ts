@@ -12,6 +12,7 @@ import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import type { Tracing } from '../protocol/trace/sampling.ts'
 import {
   type CheckAnswered,
+  CONTROL_RATE,
   type ControlMessage,
   type Drain,
   FEATURE,
@@ -67,9 +68,6 @@ const READY_MS = 10_000
 const TEST_MS = 5000
 /** If a server has not ended a session this long after its own deadline, it never will, so we end it. */
 const LATE_END_MS = 5000
-/** Limit on control messages. Stream resets are counted separately. A server sends a handful of messages per hour. */
-const CONTROL_BURST = 300
-const CONTROLS_PER_SECOND = 20
 /**
  * Epochs above this are not accepted from a server. One new instance per millisecond would take 34 years to reach it. Servers
  * accept epochs up to 2^48 from clients, so whatever one server makes us present to another leaves the other room to count.
@@ -90,7 +88,7 @@ export class ClientSession implements SessionView {
   farewell: string | undefined
   readonly #owner: SessionOwner
   readonly #session: Session
-  readonly #controls = new TokenBucket(CONTROL_BURST, CONTROLS_PER_SECOND)
+  readonly #controls = new TokenBucket(CONTROL_RATE.burst, CONTROL_RATE.perSecond)
   #state: SessionState = 'hello'
   /** The latest epoch that the server sent on this session. */
   epoch = 0

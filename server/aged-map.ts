@@ -8,7 +8,7 @@ interface Entry<Value> {
 
 /**
  * A map that knows its oldest entry. A `Map` keeps its entries in order, too, but it finds the first one by stepping over all that
- * were deleted before it. For a map that strangers keep full, that took 15 us for each new entry.
+ * were deleted before it. For a map that strangers keep full, that takes 15 us for each new entry.
  */
 export class AgedMap<Value> {
   readonly #entries = new Map<string, Entry<Value>>()

@@ -37,7 +37,7 @@ export class SniFront {
     socket.on('error', ignore)
     let name: string | undefined
     lookAtFirstBytes(socket, {
-      places: this.#pending,
+      slots: this.#pending,
       logger: this.#options.logger,
       deadlineMs: HELLO_DEADLINE_MS,
       maxBytes: MAX_CLIENT_HELLO_BYTES,

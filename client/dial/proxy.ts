@@ -1,7 +1,6 @@
 /** Chooses the outbound proxy between this host and the server, and asks it for a connection (CONNECT). */
-import { BlockList, isIP } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { isLoopback } from '../../protocol/base/address.ts'
+import { cidrsContain, isLoopback, isNetwork, parseCidrs } from '../../protocol/base/address.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
 import { addressOf, withoutBrackets } from '../../protocol/base/host-port.ts'
 
@@ -60,22 +59,11 @@ function isExcluded(server: URL, list: string): boolean {
 
 function excludes(entry: string, host: string, port: string): boolean {
   if (entry === '*') return true
-  if (entry.includes('/')) return inSubnet(entry, host)
+  if (entry.includes('/')) return isNetwork(entry) && cidrsContain(parseCidrs([entry]), host)
   const withPort = /^(\[[^\]]*\]|[^:]*):(\d+)$/.exec(entry)
   if (withPort !== null && withPort[2] !== port) return false
   const name = withoutBrackets(withPort?.[1] ?? entry).replace(/^\*?\./, '')
   return host === name || host.endsWith(`.${name}`)
-}
-
-function inSubnet(cidr: string, host: string): boolean {
-  const [network = '', bits = ''] = cidr.split('/')
-  const family = isIP(network)
-  const limit = family === 4 ? 32 : 128
-  if (family === 0 || isIP(host) !== family || !/^\d{1,3}$/.test(bits) || Number(bits) > limit) return false
-  const type = family === 4 ? 'ipv4' : 'ipv6'
-  const list = new BlockList()
-  list.addSubnet(network, Number(bits), type)
-  return list.check(host, type)
 }
 
 /** The proxy's answer to CONNECT. */

@@ -1,6 +1,8 @@
 /** Durations in ms, checked on input. Node treats a time that its timers cannot hold (31 bits) as 1 ms. */
 
 export const MAX_TIMER_MS = 2 ** 31 - 1
+/** The latest time that a Date can hold, in seconds since 1970. A token that expires later never does. */
+export const MAX_DATE_S = 8_640_000_000_000
 
 /** Returns `ms`. Throws TypeError if it is not a number from `least` to `most`. */
 export function checkDuration(name: string, ms: number, least = 0, most = MAX_TIMER_MS): number {

@@ -36,7 +36,7 @@ const destroyAll = guard((set: ConnectionSet) => set.destroyAll())
 
 export class ConnectionSet {
   readonly #all = new Set<ManagedConnection>()
-  readonly #places: ConnectionSlots
+  readonly #slots: ConnectionSlots
   #closing = false
   #patienceMs = 0
   /** Connections that were open when closing began. */
@@ -46,7 +46,7 @@ export class ConnectionSet {
 
   /** `most`: most connections at a time, enforced by {@link makeRoom}. */
   constructor(most: number) {
-    this.#places = new ConnectionSlots(most)
+    this.#slots = new ConnectionSlots(most)
   }
 
   get size(): number {
@@ -55,18 +55,18 @@ export class ConnectionSet {
 
   /** Whether one more from this address may come; see {@link ConnectionSlots.makeRoom}. */
   makeRoom(address: string): boolean {
-    return this.#places.makeRoom(address)
+    return this.#slots.makeRoom(address)
   }
 
   add(connection: ManagedConnection): void {
     this.#all.add(connection)
-    this.#places.add(connection)
+    this.#slots.add(connection)
     if (this.#closing) connection.close(this.#patienceMs)
   }
 
   delete(connection: ManagedConnection): void {
     this.#all.delete(connection)
-    this.#places.delete(connection)
+    this.#slots.delete(connection)
     this.#present.delete(connection)
     for (const waiting of this.#waiting) waiting()
   }

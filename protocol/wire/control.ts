@@ -17,6 +17,11 @@ export const CONNECT_PATH = '/tunnel/v1/connect'
 export const MINOR_VERSION = 0
 /** The longest control message, in bytes of UTF-8. A longer one ends the session. */
 export const MAX_CONTROL_BYTES = 16_384
+/**
+ * Control messages that either end accepts in a burst, and per second in the long run. A peer normally sends a handful per hour.
+ * Stream resets have their own limit.
+ */
+export const CONTROL_RATE = { burst: 300, perSecond: 20 } as const
 
 /** Limits on the CORS rules in `hello`. Checked when a table is read, since a peer could only end the session. */
 export const CORS_LIMITS = {

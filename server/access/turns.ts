@@ -30,15 +30,15 @@ export class Turns {
   readonly #limits: TurnLimits
   /** Networks that have something running or waiting. The one that had its turn last comes last. */
   readonly #networks = new Map<string, Network>()
-  readonly #places: ConnectionSlots
+  readonly #slots: ConnectionSlots
   #underWay = 0
 
   constructor(limits: TurnLimits) {
     this.#limits = limits
-    this.#places = new ConnectionSlots(limits.waiting)
+    this.#slots = new ConnectionSlots(limits.waiting)
   }
 
-  /** Runs `task` when its turn comes. Rejects with `overloaded` if it loses its place, or if `signal` is aborted while it waits. */
+  /** Runs `task` when its turn comes. Rejects with `overloaded` if it loses its slot, or if `signal` is aborted while it waits. */
   async run<T>(address: string, signal: AbortSignal, task: () => Promise<T>): Promise<T> {
     signal.throwIfAborted()
     const network = this.#networkOf(networkOf(address))
@@ -81,7 +81,7 @@ export class Turns {
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const leave = () => {
       signal.removeEventListener('abort', aborted)
-      this.#places.delete(waiter)
+      this.#slots.delete(waiter)
       network.waiting.delete(waiter)
     }
     const giveUp = (reason: unknown) => {
@@ -103,7 +103,7 @@ export class Turns {
     }
     signal.addEventListener('abort', aborted)
     network.waiting.add(waiter)
-    if (this.#places.makeRoom(address)) this.#places.add(waiter)
+    if (this.#slots.makeRoom(address)) this.#slots.add(waiter)
     else waiter.destroy()
     return promise
   }

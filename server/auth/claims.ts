@@ -1,5 +1,6 @@
 /** Checks the claims of a token. Pure functions of the decoded payload and the time. */
 import { isNetwork } from '../../protocol/base/address.ts'
+import { MAX_DATE_S } from '../../protocol/base/durations.ts'
 import { isRecord } from '../../protocol/base/is-record.ts'
 import { HOSTS_CLAIM, isBelow, isHostName, isRuntimeName, MAX_CLAIMED_HOSTS } from '../../protocol/base/names.ts'
 import { TokenRefused } from './refusal.ts'
@@ -32,8 +33,6 @@ export interface ClaimRules {
   readonly reserved: readonly string[]
 }
 
-/** The latest time that a Date and our messages can hold, in seconds. A token with a later one never expires. */
-const MAX_TIME_S = 8_640_000_000_000
 const MAX_ALLOWED_CALLERS = 128
 const ALLOW_CALLERS_CLAIM = 'sallyport_allow_callers'
 
@@ -63,7 +62,7 @@ export function checkValidity(
   const nowS = nowMs / 1000
   const exp = numberClaim(payload, 'exp')
   if (exp === undefined) throw new TokenRefused('exp', 'the token has no exp')
-  const expiresAt = Math.min(exp, MAX_TIME_S)
+  const expiresAt = Math.min(exp, MAX_DATE_S)
   if (nowS >= expiresAt + clockToleranceS) throw new TokenRefused('expired', 'the token has expired')
   const notBefore = numberClaim(payload, 'nbf')
   if (notBefore !== undefined && nowS < notBefore - clockToleranceS) {

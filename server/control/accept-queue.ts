@@ -85,7 +85,7 @@ export class AcceptQueue {
   #readProxyHeader(socket: Socket, peer: string): void {
     let address: string | undefined = peer
     lookAtFirstBytes(socket, {
-      places: this.#proxied,
+      slots: this.#proxied,
       logger: this.#options.logger,
       deadlineMs: this.#options.limits.handshakeMs,
       maxBytes: PROXY_HEADER_BYTES,

@@ -34,7 +34,7 @@ const MAX_UNCHARGED = 8
 
 export class Admission {
   readonly #options: AdmissionOptions
-  readonly #places: ConnectionSlots
+  readonly #slots: ConnectionSlots
   /** Candidates that are ready, by network. The order of the Map is the order of turns. */
   readonly #round = new Map<string, Set<Candidate>>()
   #budgetMs = BURST_MS
@@ -44,18 +44,18 @@ export class Admission {
 
   constructor(options: AdmissionOptions) {
     this.#options = options
-    this.#places = new ConnectionSlots(options.maxWaiting, options.maxPerAddress)
+    this.#slots = new ConnectionSlots(options.maxWaiting, options.maxPerAddress)
     this.#filledAt = options.now()
   }
 
   get waiting(): number {
-    return this.#places.size
+    return this.#slots.size
   }
 
   /** Adds an idle candidate, which may take another one's place. False if there is no room. */
   add(candidate: Candidate): boolean {
-    if (!this.#places.makeRoom(candidate.address)) return false
-    this.#places.add(candidate)
+    if (!this.#slots.makeRoom(candidate.address)) return false
+    this.#slots.add(candidate)
     return true
   }
 
@@ -70,7 +70,7 @@ export class Admission {
 
   /** Removes a candidate that has left, or had to. */
   remove(candidate: Candidate): void {
-    this.#places.delete(candidate)
+    this.#slots.delete(candidate)
     const network = networkOf(candidate.address)
     const ready = this.#round.get(network)
     ready?.delete(candidate)
@@ -87,7 +87,7 @@ export class Admission {
   close(): void {
     clearTimeout(this.#timer)
     this.#timer = undefined
-    for (const candidate of [...this.#places] as Candidate[]) candidate.end()
+    for (const candidate of [...this.#slots] as Candidate[]) candidate.end()
   }
 
   #run(): void {

@@ -13,6 +13,7 @@ import { softwareName } from '../../protocol/base/version.ts'
 import type { Cidrs } from '../../protocol/base/address.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import {
+  CONTROL_RATE,
   type ControlMessage,
   commonFeatures,
   FEATURE,
@@ -44,12 +45,7 @@ const REFUSAL_PAUSE_MS = 1000
 /** How many notices are logged in a burst, and per second in the long run. */
 const NOTICE_BURST = 20
 const NOTICES_PER_SECOND = 0.5
-/**
- * Control messages in a burst, and per second in the long run. Stream resets have their own limit. A normal client sends a handful
- * per hour.
- */
-const CONTROL_BURST = 300
-const CONTROLS_PER_SECOND = 20
+
 /** What a session needs from the rest of the server. */
 export interface RuntimeSessionContext {
   readonly replica: string
@@ -101,7 +97,7 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   #clientReady = false
   #echoed = false
   #notices: TokenBucket | undefined
-  readonly #controls = new TokenBucket(CONTROL_BURST, CONTROLS_PER_SECOND)
+  readonly #controls = new TokenBucket(CONTROL_RATE.burst, CONTROL_RATE.perSecond)
   #lastStream = 0
   /** `undefined` if the client returns no spans, or tracing is off. */
   #returned: ReturnedSpans | undefined

@@ -187,7 +187,7 @@ export class Hold {
 const expire = stepOf<Ticket>(ticket => ticket.expire())
 const refuse = stepOf<Ticket>(ticket => ticket.waiter.refuse())
 
-interface PlaceOptions {
+interface TicketOptions {
   readonly runtime: string
   readonly address: string
   readonly waiter: Waiter
@@ -207,7 +207,7 @@ export class Ticket implements Occupant {
   readonly #since: number
   readonly #timer: NodeJS.Timeout
 
-  constructor(hold: Hold, { runtime, address, waiter, bytes, forMs, now }: PlaceOptions) {
+  constructor(hold: Hold, { runtime, address, waiter, bytes, forMs, now }: TicketOptions) {
     this.#hold = hold
     this.#now = now
     this.#since = now()

@@ -85,15 +85,15 @@ export class RetryPolicy {
     this.#failures = 0
   }
 
-  /** Whether another attempt may follow after `route` failed. `unsent`: no stream could be opened on it. */
-  mayRetry(route: Carrier, error: SallyportError, method: string, unsent: boolean): boolean {
-    if (unsent || (error instanceof RefusedError && OF_CARRIER.has(error.refusal))) route.refused?.()
+  /** Whether another attempt may follow after `carrier` failed. `unsent`: no stream could be opened on it. */
+  mayRetry(carrier: Carrier, error: SallyportError, method: string, unsent: boolean): boolean {
+    if (unsent || (error instanceof RefusedError && OF_CARRIER.has(error.refusal))) carrier.refused?.()
     const retry = retryOf(error, method, unsent)
     if (retry === 'instance') {
-      this.#begunBy = route.instance
+      this.#begunBy = carrier.instance
       this.#begunMs = Math.min(this.#begunMs, this.#triedMs)
     }
-    this.failed = route
+    this.failed = carrier
     return retry !== 'never' && this.leftMs > 0 && ++this.#failures < MAX_ATTEMPTS
   }
 }

@@ -7,7 +7,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 
 interface FirstBytesOptions {
   /** Slots for connections whose first bytes have not arrived. */
-  readonly places: ConnectionSlots
+  readonly slots: ConnectionSlots
   readonly deadlineMs: number
   readonly maxBytes: number
   /** Called with all bytes so far whenever more arrive. Returns how many to remove, or -1 to wait for more. */
@@ -19,17 +19,17 @@ interface FirstBytesOptions {
 
 /** Shows the first bytes of a paused socket to `look`. Beyond the deadline or a limit, the socket is destroyed. */
 export function lookAtFirstBytes(socket: Socket, options: FirstBytesOptions): void {
-  const { places } = options
+  const { slots } = options
   const guest = {
     address: canonicalAddress(socket.remoteAddress ?? ''),
     idle: true,
     destroy: () => socket.destroy(),
   }
-  if (!places.makeRoom(guest.address)) {
+  if (!slots.makeRoom(guest.address)) {
     socket.destroy()
     return
   }
-  places.add(guest)
+  slots.add(guest)
   const guard = guardWith(error => {
     socket.destroy()
     logDefect(options.logger, 'a connection failed before its first bytes', error)
@@ -38,7 +38,7 @@ export function lookAtFirstBytes(socket: Socket, options: FirstBytesOptions): vo
   const end = guard(guest.destroy)
   const timer = setTimeout(end, options.deadlineMs)
   const stop = guard(() => {
-    places.delete(guest)
+    slots.delete(guest)
     clearTimeout(timer)
     socket.off('readable', onReadable)
     socket.off('close', stop)
