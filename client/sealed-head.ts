@@ -1,7 +1,7 @@
 /** Checks the head of a sealed webhook as the wire codec would, so that a malicious server cannot smuggle anything past the client by sealing it. */
 import { Buffer } from 'node:buffer'
-import type { Caller, HeaderList } from '../protocol/exchange.ts'
 import { canonicalAddress } from '../protocol/base/address.ts'
+import type { Caller, HeaderList } from '../protocol/exchange.ts'
 import { isAuthority, isFieldValue, isForwardedName, isPath, isToken, stripHopByHop } from '../protocol/http/headers.ts'
 
 interface SealedHead {

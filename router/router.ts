@@ -1,10 +1,10 @@
 /** The router as a component: a handler whose table can be replaced while it serves. */
 import type { Server as HttpServer } from 'node:http'
+import { parseCidrs } from '../protocol/base/address.ts'
 import { checkDuration } from '../protocol/base/durations.ts'
 import { hook, safeLogger } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
 import type { ExchangeRecord, Handler } from '../protocol/exchange.ts'
-import { parseCidrs } from '../protocol/base/address.ts'
 import { withListenerLayers } from '../protocol/http/forwarded.ts'
 import { mount } from '../protocol/http/http1/mount.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'

@@ -1,8 +1,8 @@
 /** The router as a service: a router with a listener and, optionally, a watched routes file. */
 
+import { parseCidrs } from '../protocol/base/address.ts'
 import { safeLogger } from '../protocol/base/guard.ts'
 import type { Handler } from '../protocol/exchange.ts'
-import { parseCidrs } from '../protocol/base/address.ts'
 import { INNER_LIMITS } from '../protocol/http/limits.ts'
 import { type Listener, type ListenerOptions, listen } from '../protocol/http/listener.ts'
 import { recordRefused } from '../protocol/http/record.ts'

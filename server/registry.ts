@@ -5,9 +5,9 @@
  * is ready. The older one keeps the streams it has, and stays as a standby until the active one drains or is gone.
  */
 
+import type { Cidrs } from '../protocol/base/address.ts'
 import { ignore, logGuard } from '../protocol/base/guard.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import type { Cidrs } from '../protocol/base/address.ts'
 import type { Span } from '../protocol/trace/span.ts'
 import type { Stream } from '../protocol/wire/yamux/stream.ts'
 import type { Directory, DirectoryListener, Grant, Registration, RuntimeState } from './directory/directory.ts'

@@ -1,7 +1,8 @@
 /** Decides what happens to a request: the route's upstream, its fixed answer, or a refusal. Pure: no socket, no clock. */
+
+import { cidrsContain } from '../../protocol/base/address.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
-import { cidrsContain } from '../../protocol/base/address.ts'
 import type { CompiledAnswer, CompiledRoute, CompiledTable } from '../compiled.ts'
 import { type Captures, capturesOf, matchRequest } from '../match.ts'
 import { rewritePath } from '../rewrite.ts'

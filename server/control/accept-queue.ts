@@ -4,10 +4,10 @@
  */
 
 import type { Socket } from 'node:net'
+import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/base/address.ts'
 import { ConnectionSlots, type SlotHolder } from '../../protocol/base/connection-slots.ts'
 import { type Guard, ignore, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
-import { type Cidrs, canonicalAddress, cidrsContain } from '../../protocol/base/address.ts'
 import { connectionKey } from '../../protocol/http/pending-connections.ts'
 import type { ResolvedLimits } from '../limits.ts'
 import { within } from '../pause.ts'

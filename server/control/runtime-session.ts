@@ -5,12 +5,12 @@
  *     hello -> open -> (draining ->) closed
  */
 import { performance } from 'node:perf_hooks'
+import type { Cidrs } from '../../protocol/base/address.ts'
 import { messageOf, SallyportError } from '../../protocol/base/errors.ts'
 import { type Guard, guardWith, hook } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import { softwareName } from '../../protocol/base/version.ts'
-import type { Cidrs } from '../../protocol/base/address.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import {
   CONTROL_RATE,

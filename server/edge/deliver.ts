@@ -8,8 +8,9 @@
  *      │    ▼        │
  *      waiting ◀─────┘
  */
-import { cidrsContain } from '../../protocol/base/address.ts'
+
 import { performance } from 'node:perf_hooks'
+import { cidrsContain } from '../../protocol/base/address.ts'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { logDefect, stepOf } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'

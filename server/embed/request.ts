@@ -1,7 +1,7 @@
 /** Converts an embedder's request to one of the data path. */
 import { randomUUID } from 'node:crypto'
-import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import { canonicalAddress } from '../../protocol/base/address.ts'
+import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
 import {
   getHeader,
   isAuthority,

@@ -5,8 +5,8 @@
  *     other replica ──stream──▶ preamble? ──stream of the session──▶ client
  */
 
-import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { type Cidrs, cidrsContain } from '../../protocol/base/address.ts'
+import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { ANSWER, EARLY_ANSWER_MS } from '../../protocol/wire/exchange/answer.ts'
 import { REFUSALS, type RefusalCode } from '../../protocol/wire/exchange/refusal.ts'
 import { decodePreamble, MAX_PREAMBLE_BYTES, type Preamble, preambleEnd } from '../../protocol/wire/preamble.ts'

@@ -2,11 +2,12 @@
  * Mounts a handler on an embedder's own `http.Server`. Requests for our hosts, and upgrades on the control path if there is one,
  * are handled before the embedder's listeners see them. Everything else is left to those listeners.
  */
-import { canonicalAddress } from '../../base/address.ts'
+
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
+import { canonicalAddress } from '../../base/address.ts'
 import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
 import { callHandler, endFor, type Failing, guardWith, logDefect } from '../../base/guard.ts'

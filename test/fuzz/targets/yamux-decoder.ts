@@ -1,5 +1,5 @@
-import { FrameDecoder } from '../../../protocol/wire/yamux/decoder.ts'
 import { readUint32 } from '../../../protocol/wire/varint.ts'
+import { FrameDecoder } from '../../../protocol/wire/yamux/decoder.ts'
 import { FrameType, HEADER_BYTES, writeHeader } from '../../../protocol/wire/yamux/frame.ts'
 import { holds, same } from '../holds.ts'
 import { cut, mutate } from '../mutate.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import type { HttpRequest } from '../../../protocol/exchange.ts'
 import { canonicalAddress, cidrsContain, parseCidrs } from '../../../protocol/base/address.ts'
+import type { HttpRequest } from '../../../protocol/exchange.ts'
 import { appendForwarded, resolveCaller } from '../../../protocol/http/forwarded.ts'
 import { getAllHeaders } from '../../../protocol/http/headers.ts'
 

@@ -20,7 +20,7 @@ export const EQUIVALENT: readonly Equivalent[] = [
   },
   {
     file: 'protocol/http/http2/client-exchange.ts',
-    text: "throw broken('content-length without a body')",
+    text: "throw brokenUpstream('content-length without a body')",
     because: BOUND,
   },
   {

@@ -291,7 +291,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/http1/client-connection.ts',
-        "if (contentLength !== -1) throw broken('transfer-encoding and content-length')",
+        "if (contentLength !== -1) throw brokenUpstream('transfer-encoding and content-length')",
         '',
       ],
     ],
@@ -325,7 +325,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/http2/request-head.ts',
-        "if (!isPath(path) && !(path === '*' && method === 'OPTIONS')) throw bad(':path')",
+        "if (!isPath(path) && !(path === '*' && method === 'OPTIONS')) throw badHead(':path')",
         '',
       ],
     ],

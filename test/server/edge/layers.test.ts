@@ -1,7 +1,7 @@
 /** The layers of the edge, each in front of a test's next one. */
 import { describe, expect, test } from 'vitest'
-import type { HttpRequest, ResponseHead } from '../../../protocol/exchange.ts'
 import { parseCidrs } from '../../../protocol/base/address.ts'
+import type { HttpRequest, ResponseHead } from '../../../protocol/exchange.ts'
 import { callers } from '../../../protocol/http/forwarded.ts'
 import { loopGuard } from '../../../protocol/http/loop-guard.ts'
 import { refusing, reportedError } from '../../../protocol/http/problem.ts'

@@ -1,8 +1,8 @@
 /** Which trace a request is part of, and what later hops see of it. */
 import { describe, expect, test } from 'vitest'
+import { parseCidrs } from '../../../protocol/base/address.ts'
 import { type ErrorCode, SallyportError } from '../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../../protocol/exchange.ts'
-import { parseCidrs } from '../../../protocol/base/address.ts'
 import { callers } from '../../../protocol/http/forwarded.ts'
 import { compose } from '../../../protocol/layer.ts'
 import { resolveTracing } from '../../../protocol/trace/sampling.ts'

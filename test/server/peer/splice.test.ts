@@ -3,8 +3,8 @@
  * end nothing is counted at the link or the session, and nothing is open.
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
-import { SallyportError } from '../../../protocol/base/errors.ts'
 import { parseCidrs } from '../../../protocol/base/address.ts'
+import { SallyportError } from '../../../protocol/base/errors.ts'
 import { REFUSALS } from '../../../protocol/wire/exchange/refusal.ts'
 import { type Preamble, preambleText } from '../../../protocol/wire/preamble.ts'
 import { STREAM_KIND, type StreamKind } from '../../../protocol/wire/stream-kinds.ts'
