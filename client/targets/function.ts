@@ -14,6 +14,7 @@ import {
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import {
   getHeader,
+  hasHeader,
   isFieldValue,
   listTokens,
   plainNumber,
@@ -62,6 +63,8 @@ class FunctionExchange implements RequestSink {
   #onArrival: (() => void) | undefined
   #body: ReadableStreamDefaultController<Uint8Array> | undefined
   #ended = false
+  /** The caller waits for a 100, which it gets when the function reads the body. */
+  #awaitsContinue = false
   #discarding = false
   #unconsumed = 0
   #onConsumed: (() => void) | undefined
@@ -143,6 +146,8 @@ class FunctionExchange implements RequestSink {
     const headers = new Headers([['host', authority]])
     const fields: HeaderList = [...this.#request.headers]
     if (caller !== undefined) appendForwarded(fields, caller)
+    this.#awaitsContinue = hasHeader(fields, 'expect')
+    removeHeader(fields, 'expect')
     for (let i = 0; i < fields.length; i += 2) headers.append(fields[i]!, fields[i + 1]!)
     const url = `${caller?.scheme ?? 'http'}://${authority}${path}`
     const init = { method, headers, signal: this.#gone.signal, redirect: 'manual' } as const
@@ -164,6 +169,7 @@ class FunctionExchange implements RequestSink {
           this.#body = controller
         },
         pull: async controller => {
+          this.#letGoOn()
           while (this.#chunks.bytes === 0 && !this.#ended && !this.#discarding) await this.#arrival()
           const chunk = this.#chunks.shift()
           if (chunk === undefined) return this.#closeBody(controller)
@@ -177,6 +183,11 @@ class FunctionExchange implements RequestSink {
       },
       { highWaterMark: 0 },
     )
+  }
+
+  #letGoOn(): void {
+    if (this.#awaitsContinue) this.#response.responseInformational(100, [])
+    this.#awaitsContinue = false
   }
 
   #closeBody(controller: ReadableStreamDefaultController<Uint8Array>): void {

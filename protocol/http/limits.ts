@@ -5,7 +5,7 @@ const OFF = 'no limit'
 
 export const HTTP_LIMITS = {
   headBytes: { kind: 'bytes', default: '16KiB', most: '1GiB', about: 'Most bytes of a head (decoded, for HTTP/2).' },
-  headFields: { kind: 'count', default: '100', about: 'Most fields of a head.' },
+  headFields: { kind: 'count', default: '100', about: 'Most fields of a head. Over HTTP/2, all cookies count as one.' },
   uriBytes: { kind: 'bytes', default: '8KiB', about: 'Most bytes of the request target.' },
   headMs: {
     kind: 'duration',

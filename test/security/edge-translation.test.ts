@@ -392,6 +392,13 @@ describe('E11 over HTTP/2: sizes', () => {
     expect(upstream.text).toContain('__proto__: a\r\nconstructor: b\r\nhasownproperty: c\r\n')
     expect(upstream.text.match(/x: y\r\n/g)).toHaveLength(90)
   })
+
+  test('E11 over HTTP/2: cookies count as the one field that they are over HTTP/1.1', async () => {
+    const { upstream, caller } = await startHttp2Edge()
+    caller.send(inPieces(1, [...pseudo(), ...cookies(150, 10), ...many(40)]))
+    expect((await outcomeOf(caller, 1)).status).toBe(200)
+    expect(upstream.text.match(/cookie: .*\r\n/g)).toHaveLength(1)
+  })
 })
 
 function cookies(count: number, bytes: number): Fields {

@@ -70,6 +70,7 @@ export interface ReceivedHead {
   readonly contentLength: number
   /** Bytes of names and values. Each cookie is counted as it arrived. */
   readonly bytes: number
+  /** All cookies count as one field. */
   readonly count: number
   readonly webSocketVersion: string | undefined
 }
@@ -85,6 +86,7 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
   let contentLength = BODY_UNKNOWN
   let cookieAt = -1
   let bytes = 0
+  let count = raw.length / 2
   let webSocketVersion: string | undefined
   for (let i = 0; i < raw.length; i += 2) {
     const name = raw[i]!
@@ -108,6 +110,7 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
     } else if (name === 'te') {
       if (value === 'trailers') headers.push(name, value)
     } else if (name === 'cookie' && cookieAt >= 0) {
+      count--
       headers[cookieAt] = [headers[cookieAt], value].filter(part => part !== '').join('; ')
     } else if (kind === FIELD_KIND.plain) {
       headers.push(name, value)
@@ -116,7 +119,7 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
       if (!hasHeader(headers, name)) headers.push(name, '100-continue')
     }
   }
-  return { pseudo, headers, hosts, contentLength, bytes, count: raw.length / 2, webSocketVersion }
+  return { pseudo, headers, hosts, contentLength, bytes, count, webSocketVersion }
 }
 
 /** Trailers as a flat list, from the raw list that Node passes along with the object. */

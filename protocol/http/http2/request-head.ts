@@ -12,8 +12,8 @@ interface Http2Peer {
 
 /** `ended`: the block ended the stream. Throws SallyportError for what must not be forwarded. */
 export function http2Request(raw: readonly string[], ended: boolean, limits: HttpLimits, peer: Http2Peer): HttpRequest {
-  if (raw.length / 2 > limits.headFields + 5) throw new SallyportError('head-too-large', 'number of fields')
   const head = receivedHead(raw)
+  if (head.count > limits.headFields + 5) throw new SallyportError('head-too-large', 'number of fields')
   if (head.bytes > limits.headBytes) throw tooLong(head, limits)
   const upgrade = isWebSocket(head)
   const method = head.pseudo[':method'] ?? ''

@@ -315,6 +315,27 @@ describe('a target function', () => {
   })
 
   it.each([
+    ['reads its request lets a caller that waits for a 100 go on', true, ['informational 100', 'requestConsumed 3']],
+    ['does not read its request sends no 100', false, ['requestConsumed 3']],
+  ])('that %s, and it sees no `expect`', async (_, reads, events) => {
+    const both = ends()
+    let expectation: string | null | undefined
+    const handler = functionTarget(async request => {
+      expectation = request.headers.get('expect')
+      if (reads) await request.text()
+      return new Response(null)
+    })
+    const headers = ['expect', '100-continue']
+    const sink = handler({ ...EXCHANGE, method: 'POST', headers, bodyBytes: 3 }, both.front)
+    await turn()
+    sink.requestData(Buffer.from('abc'))
+    sink.requestEnd([])
+    await expect.poll(() => both.events).toContain('responseEnd')
+    expect(both.events.filter(event => !/^(?:head|responseEnd)/.test(event))).toEqual(events)
+    expect(expectation).toBeNull()
+  })
+
+  it.each([
     ['has arrived in full', true],
     ['has not', false],
   ])(
