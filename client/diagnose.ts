@@ -62,7 +62,7 @@ const STEPS = {
   ],
   mtu: [
     'large packets pass in both directions, and the path MTU is at least 1280',
-    'Not arrived: unless the path is slow, a part of it has a smaller MTU, and a firewall drops the ICMP messages that say so. Let ICMP pass, or lower the MTU of the interface that sends. Under 1280: IPv6 does not pass; correct the MTU of the interface or tunnel.',
+    'If they do not arrive: unless the path is slow, a part of it has a smaller MTU, and a firewall drops the ICMP messages that say so. Let ICMP pass, or lower the MTU of the interface that sends. Under 1280: IPv6 does not pass; correct the MTU of the interface or tunnel.',
   ],
   quiet: [
     'the connection may be idle for 8 s',
