@@ -12,6 +12,8 @@ interface Claims {
   readonly iat: number | undefined
   /** Values of all claims that may name the runtime. Which claim does is up to the server. */
   readonly names: ReadonlySet<string>
+  /** SHA-256 of the certificate that the token is bound to, base64url (`cnf`, RFC 8705 section 3.1). */
+  readonly certificate: string | undefined
 }
 
 /** The claims of a JWT in compact form (RFC 7519), or `undefined` if it is not a JWT. */
@@ -28,6 +30,7 @@ export function readOwnClaims(token: string): Claims | undefined {
       nbf: seconds(claims.nbf),
       iat: seconds(claims.iat),
       names: new Set(Object.values(claims).filter(value => typeof value === 'string')),
+      certificate: thumbprint(claims.cnf),
     }
   } catch {
     return undefined
@@ -37,6 +40,11 @@ export function readOwnClaims(token: string): Claims | undefined {
 function audience(aud: unknown): string[] {
   if (typeof aud === 'string') return [aud]
   return Array.isArray(aud) ? aud.filter(entry => typeof entry === 'string') : []
+}
+
+function thumbprint(cnf: unknown): string | undefined {
+  const value = typeof cnf === 'object' && cnf !== null ? (cnf as Record<string, unknown>)['x5t#S256'] : undefined
+  return typeof value === 'string' ? value : undefined
 }
 
 function seconds(value: unknown): number | undefined {

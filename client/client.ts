@@ -77,8 +77,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   #active = false
   /** The last valid rules of the target, as sent in `hello`. */
   #published: Announcement = { cors: [] }
-  /** The inbox rules that each session published, as text. */
-  readonly #told = new WeakMap<ClientSession, string>()
+  /** What each session was opened with, and cannot be told later: inbox rules, as text, and the certificate that its token names. */
+  readonly #openedWith = new WeakMap<ClientSession, { inbox: string; certificate: string | undefined }>()
   /** By connection, the last session that came into service. */
   readonly #latest = new Map<number, ClientSession>()
   #reconnects = 0
@@ -176,6 +176,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
 
   setTrust(trust: Pick<ClientOptions, 'ca' | 'tls'>): void {
     this.#dialler.setTrust(trust)
+    this.#renew()
     this.#retry()
   }
 
@@ -264,11 +265,19 @@ export class Client implements Tunnel, SessionKeeperOwner {
 
   republish(): void {
     this.#publish()
-    for (const connection of this.#connections) connection.renew()
+    this.#renew()
   }
 
-  isOutdated(session: ClientSession): boolean {
-    return this.#told.get(session) !== JSON.stringify(this.#published.inbox)
+  outdated(session: ClientSession): string | undefined {
+    if (!this.#takes(session, this.#tokens.latest)) return 'the token is bound to another certificate'
+    const { inbox } = this.#openedWith.get(session) ?? {}
+    return inbox === JSON.stringify(this.#published.inbox) ? undefined : 'the inbox rules have changed'
+  }
+
+  /** A session keeps the certificate that it began with, so the server would refuse a token that is bound to another one. */
+  #takes(session: ClientSession, token = ''): boolean {
+    const certificate = readOwnClaims(token)?.certificate
+    return certificate === undefined || certificate === this.#openedWith.get(session)?.certificate
   }
 
   openSession({ socket, tcp, token }: Dialled, connection: number, listener: SessionListener): ClientSession {
@@ -289,7 +298,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
         listener.onReady(which)
         // A fresh token may have arrived while this session was being opened.
         const { latest } = this.#tokens
-        if (latest !== undefined && latest !== token) which.reauth(latest)
+        if (latest !== undefined && latest !== token && this.#takes(which, latest)) which.reauth(latest)
       },
       onLeave: (which, reason) => {
         this.logger.info({ session: which.id, connection, reason }, 'the server is draining the session')
@@ -301,7 +310,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
         listener.onClosed(which, reason)
       },
     })
-    this.#told.set(session, JSON.stringify(this.#published.inbox))
+    const inbox = JSON.stringify(this.#published.inbox)
+    this.#openedWith.set(session, { inbox, certificate: readOwnClaims(token)?.certificate })
     if (session.state !== 'closed') this.#sessions.set(session, connection)
     return session
   }
@@ -370,7 +380,8 @@ export class Client implements Tunnel, SessionKeeperOwner {
   // Token, network and shutdown.
 
   #freshToken(token: string): void {
-    for (const session of this.#sessions.keys()) session.reauth(token)
+    for (const session of this.#sessions.keys()) if (this.#takes(session, token)) session.reauth(token)
+    this.#renew()
     this.#retry()
   }
 
@@ -397,6 +408,11 @@ export class Client implements Tunnel, SessionKeeperOwner {
     if (this.#serverLines.take(performance.now()))
       this.logger.info({ epoch, active }, active ? 'this instance is active' : 'this instance is a standby')
     this.#events.emit('standing', { epoch, active })
+  }
+
+  /** Replaces the sessions that are outdated. */
+  #renew(): void {
+    for (const connection of this.#connections) connection.renew()
   }
 
   #retry(): void {

@@ -26,8 +26,8 @@ export interface SessionKeeperOwner {
   hasReplica(replica: string, connection: number): boolean
   /** Whether it is the only open session of its connection. */
   isAlone(session: ClientSession): boolean
-  /** Whether the inbox rules have changed since this session told the server. */
-  isOutdated(session: ClientSession): boolean
+  /** Why a new session is needed in place of this one, in words; `undefined` if it is not. */
+  outdated(session: ClientSession): string | undefined
   openSession(dialled: Dialled, connection: number, listener: SessionListener): ClientSession
   onConnected(session: ClientSession, connection: number): void
   /** A session that was in service has ended. */
@@ -91,7 +91,7 @@ export class SessionKeeper {
   /** Shortens the current wait to at most this many milliseconds. */
   #hurry: ((ms: number) => void) | undefined
   #moveTimer: NodeJS.Timeout | undefined
-  /** Whether that timer is for changed rules. One that is for another replica may be set to a much later time. */
+  /** Whether that timer is for an outdated session. One that is for another replica may be set to a much later time. */
   #renews = false
   /** Whether it dials for a session that is to replace the one in service. */
   #isDialling = false
@@ -201,14 +201,14 @@ export class SessionKeeper {
   }
 
   /**
-   * Replaces an outdated session at once, unless it has replaced another one that has not ended: if the rules keep changing, the server
-   * would get more and more sessions. One that is still being opened is replaced some time after it is ready.
+   * If the session is outdated, replaces it at once, unless it has replaced another one that has not ended: if the rules keep changing,
+   * the server would get more and more sessions. One that is still being opened is replaced some time after it is ready.
    */
   renew(): void {
     const { current } = this
-    if (current?.state !== 'ready') return
+    if (current?.state !== 'ready' || this.#owner.outdated(current) === undefined) return
     if (!this.#isDialling && this.#owner.isAlone(current)) this.#moveNow(current)
-    else if (!this.#renews && this.#owner.isOutdated(current)) this.#moveLater(current)
+    else if (!this.#renews) this.#moveLater(current)
   }
 
   /**
@@ -217,7 +217,7 @@ export class SessionKeeper {
    */
   #moveLater(session: ClientSession, again = false): void {
     clearTimeout(this.#moveTimer)
-    this.#renews = this.#owner.isOutdated(session)
+    this.#renews = this.#owner.outdated(session) !== undefined
     if (!this.#shouldMove(session)) return
     const due = this.#owner.guard(() => {
       this.#renews = false
@@ -229,7 +229,8 @@ export class SessionKeeper {
 
   #shouldMove(session: ClientSession): boolean {
     const { machines } = this.#owner
-    return this.#owner.isOutdated(session) || (machines > 1 && this.#owner.hasReplica(session.replica, this.index))
+    const isOutdated = this.#owner.outdated(session) !== undefined
+    return isOutdated || (machines > 1 && this.#owner.hasReplica(session.replica, this.index))
   }
 
   #moveNow(session: ClientSession): void {
@@ -254,11 +255,11 @@ export class SessionKeeper {
       dialled.socket.terminate()
       return
     }
-    const reason = this.#owner.isOutdated(old) ? 'the inbox rules have changed' : 'moved to another replica'
+    const reason = this.#owner.outdated(old) ?? 'moved to another replica'
     const isOther = ({ replica }: ClientSession) =>
       replica !== old.replica && !this.#owner.hasReplica(replica, this.index)
     const outcome = this.#open(dialled, {
-      accepts: session => stays() && (this.#owner.isOutdated(old) || isOther(session)),
+      accepts: session => stays() && (this.#owner.outdated(old) !== undefined || isOther(session)),
       onReady: session => {
         const left = stays() ? old : session
         if (left === old) {
@@ -274,13 +275,11 @@ export class SessionKeeper {
     if (stays()) this.#moveAgain(old, 'reason' in result ? result.reason : 'the server opened no session')
   }
 
-  /** A move has failed. The operator needs to know only if the server lacks changed rules because of it. */
+  /** A move has failed. The operator needs to know only if an outdated session stays in service because of it. */
   #moveAgain(old: ClientSession, reason: string): void {
-    if (this.#owner.isOutdated(old))
-      this.#owner.logger.warn(
-        { connection: this.index, reason },
-        `the server has not received changed rules: ${reason}`,
-      )
+    const cause = this.#owner.outdated(old)
+    if (cause !== undefined)
+      this.#owner.logger.warn({ connection: this.index, reason }, `${cause}, but no new session was opened: ${reason}`)
     this.#moveLater(old, true)
   }
 

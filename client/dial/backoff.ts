@@ -19,7 +19,7 @@ export const BACKOFF_LIMITS = {
     kind: 'duration',
     default: '20s',
     about:
-      'If two connections share a replica and there may be others, or if the inbox rules have changed: how long to wait before opening a new session, a random time between half of this and this. It doubles with each try, up to 10 min.',
+      'If two connections share a replica and there may be others, or if a session is outdated (its inbox rules have changed, or the token is bound to another certificate): how long to wait before opening a new session, a random time between half of this and this. It doubles with each try, up to 10 min.',
   },
 } as const satisfies Limits
 

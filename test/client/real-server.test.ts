@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createKeys, createToken } from '../../certs/index.ts'
+import { createClientCertificate, createKeys, createToken } from '../../certs/index.ts'
 import { type ClientOptions, connect, createTunnel, type TunnelEvents } from '../../client/index.ts'
 import { createServer, type Server } from '../../server/index.ts'
 import { DOMAIN, makeSecrets, type Secrets } from '../support/secrets.ts'
@@ -174,4 +174,55 @@ it('one process serves two runtimes, and neither is affected by the other', asyn
   expect(await Promise.all([ask('first'), ask('second')])).toEqual(['first', 'second'])
   await first.close({ graceMs: 0 })
   expect(await ask('second')).toBe('second')
+})
+
+describe('a token that is bound to a client certificate, when both are renewed', () => {
+  const renewal = async () => {
+    const { certificate, key } = await createClientCertificate(secrets.authority, { runtime: 'demo' })
+    return { tls: { cert: certificate, key }, token: await token({ certificate }) }
+  }
+
+  it.each(['the certificate', 'the token'])(
+    'moves to a new session, and loses nothing: %s comes first',
+    async first => {
+      await using bound = await createServer({
+        public: { port: 0, tls: secrets.server },
+        control: { port: 0, tls: secrets.server, clientCa: secrets.ca },
+        domains: [DOMAIN],
+        auth: { jwks: keys.jwks },
+      })
+      const begin = await renewal()
+      const answer = Promise.withResolvers<Response>()
+      const refusals: number[] = []
+      const warnings: string[] = []
+      const warn = (_fields: object, message: string) => void warnings.push(message)
+      await using tunnel = await connect(
+        optionsFor({
+          ...begin,
+          url: `wss://127.0.0.1:${bound.controlAddress?.port}`,
+          connections: 1,
+          target: () => answer.promise,
+          logger: { debug() {}, info() {}, warn, error() {} },
+          on: { refused: ({ status }) => void refusals.push(status) },
+        }),
+      )
+      const [old] = bound.sessions()
+      const open = bound.fetch('demo', `https://demo.${DOMAIN}/`)
+      await until(() => tunnel.stats().exchanges.live === 1)
+      const next = await renewal()
+      if (first === 'the token') {
+        tunnel.setToken(next.token)
+        await until(() => warnings.length > 0)
+      }
+      tunnel.setTrust({ ca: secrets.ca, tls: next.tls })
+      if (first === 'the certificate') tunnel.setToken(next.token)
+      await until(() => bound.sessions().length > 1)
+      answer.resolve(new Response('whole'))
+      expect(await (await open).text()).toBe('whole')
+      await until(() => bound.sessions().every(({ id }) => id !== old?.id))
+      expect(refusals).toEqual([])
+      const late = 'the token is bound to another certificate, but no new session was opened: refused (401, '
+      expect(warnings).toEqual(first === 'the token' ? [expect.stringContaining(late)] : [])
+    },
+  )
 })

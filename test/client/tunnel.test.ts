@@ -603,7 +603,7 @@ describe('changed rules of the target', () => {
     server.refusal = 'HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n'
     router.reload(table('second'))
     tunnel.republish()
-    const missed = 'the server has not received changed rules: '
+    const missed = 'the inbox rules have changed, but no new session was opened: '
     await until(() => warnings.some(text => text.startsWith(`${missed}refused (503)`)))
     server.refusal = undefined
     ;(await server.next()).webSocket.terminate()
