@@ -43,10 +43,14 @@ export interface Server {
   /**
    * Sends a request to a runtime: to a URL, whose host the runtime sees, or to a path (`/x`). Redirects are not followed. Our own
    * refusals are responses, too (see the header `sallyport-error`). Rejects only with a TypeError for an invalid request, if the
-   * response breaks off before its head, or if the signal is aborted.
+   * response breaks off before its head, or if the signal is aborted. The runtime learns the length of a body beforehand only if the
+   * request has `content-length`.
    */
   fetch(runtime: string, request: Request | string | URL, options?: CallOptions): Promise<Response>
-  /** An undici Dispatcher whose requests all go to `runtime`, whatever their origin. */
+  /**
+   * An undici Dispatcher whose requests all go to `runtime`, whatever their origin. It has no timeouts: `headersTimeout` and
+   * `bodyTimeout` do nothing, but a signal works.
+   */
   dispatcher(runtime: string, options?: CallOptions): Dispatcher
   /**
    * Serves our hosts on a server of the embedder's, and the control endpoint's path unless `control` is off. Everything else goes to

@@ -3,7 +3,7 @@
 import { errorOf, SallyportError } from '../../protocol/base/errors.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
-import type { RequestSink } from '../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type RequestSink } from '../../protocol/exchange.ts'
 
 const AHEAD_BYTES = 64 * 1024
 
@@ -20,23 +20,29 @@ export class BodyPump {
     this.#onBroken = onBroken
   }
 
-  run(source: BodySource, sink: RequestSink): void {
-    detached(noLogger, 'aborting a body failed', this.#feed(source, sink))
+  /** `bodyBytes`: the announced length, or BODY_UNKNOWN. */
+  run(source: BodySource, bodyBytes: number, sink: RequestSink): void {
+    detached(noLogger, 'aborting a body failed', this.#feed(source, bodyBytes, sink))
   }
 
-  async #feed(source: BodySource, sink: RequestSink): Promise<void> {
+  async #feed(source: BodySource, bodyBytes: number, sink: RequestSink): Promise<void> {
+    let bytes = 0
     try {
       for await (const piece of source) {
         if (this.#stopped) return
         const chunk = typeof piece === 'string' ? Buffer.from(piece) : piece
         if (!(chunk instanceof Uint8Array)) throw new TypeError('a body must consist of bytes or text')
         if (chunk.length === 0) continue
+        bytes += chunk.length
+        if (bodyBytes !== BODY_UNKNOWN && bytes > bodyBytes) throw otherLength()
         this.#ahead += chunk.length
         // A copy, since the source may reuse the chunk's memory.
         sink.requestData(Uint8Array.prototype.slice.call(chunk))
         while (this.#ahead > AHEAD_BYTES && !this.#stopped) await this.#room()
       }
-      if (!this.#stopped) sink.requestEnd([])
+      if (this.#stopped) return
+      if (bytes < bodyBytes) throw otherLength()
+      sink.requestEnd([])
     } catch (error) {
       if (this.#stopped) return
       this.#stopped = true
@@ -71,4 +77,8 @@ export class BodyPump {
     this.#waiting = undefined
     waiting?.()
   }
+}
+
+function otherLength(): TypeError {
+  return new TypeError('the body does not have the length that content-length announces')
 }

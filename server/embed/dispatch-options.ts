@@ -1,5 +1,6 @@
 /** Converts the headers and bodies that undici accepts to those of the data path. */
 import { Blob } from 'node:buffer'
+import { stringify } from 'node:querystring'
 import type { Dispatcher } from 'undici'
 import { BODY_UNKNOWN, type HeaderList } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
@@ -9,13 +10,15 @@ export function headOf(options: Dispatcher.DispatchOptions, body: Body | undefin
   const isPath = options.path.startsWith('/')
   // Not parsed against the origin, since a path that begins with two slashes would be taken for a host.
   const url = new URL(isPath ? '/' : options.path, options.origin ?? 'https://runtime.invalid')
-  const query = options.query === undefined || options.query === null ? '' : `?${new URLSearchParams(options.query)}`
+  const query = stringify(options.query ?? {})
   const headers = flatten(options.headers)
   if (body?.contentType !== undefined && getHeader(headers, 'content-type') === undefined) {
     headers.push('content-type', body.contentType)
   }
   const path = isPath ? options.path : url.pathname + url.search
-  return { method: options.method, url, path: path + query, headers, bodyBytes: body?.bytes ?? 0 }
+  if (query !== '' && path.includes('?')) throw new TypeError('the path has a query already')
+  const whole = query === '' ? path : `${path}?${query}`
+  return { method: options.method, url, path: whole, headers, bodyBytes: body?.bytes ?? 0 }
 }
 
 function flatten(headers: Dispatcher.DispatchOptions['headers']): HeaderList {

@@ -37,7 +37,7 @@ export class RuntimeDispatcher extends Dispatcher {
       const sink = this.#into(request, response)
       response.connect(sink)
       if (body === undefined) sink.requestEnd([])
-      else response.pump.run(body.source, sink)
+      else response.pump.run(body.source, request.bodyBytes, sink)
     } catch (error) {
       response.refuse(errorOf(error))
     }

@@ -38,7 +38,7 @@ export function fetchRuntime(
     const sink = into(call, response)
     response.connect(sink, request)
     if (request.body === null) sink.requestEnd([])
-    else response.pump.run(request.body as unknown as BodySource, sink)
+    else response.pump.run(request.body as unknown as BodySource, call.bodyBytes, sink)
   })
 }
 

@@ -1,13 +1,14 @@
 /** Converts an embedder's request to one of the data path. */
 import { randomUUID } from 'node:crypto'
 import { canonicalAddress } from '../../protocol/base/address.ts'
-import type { HeaderList, HttpRequest } from '../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type HeaderList, type HttpRequest } from '../../protocol/exchange.ts'
 import {
   getHeader,
   isAuthority,
   isFieldValue,
   isPath,
   isToken,
+  plainNumber,
   removeForwarded,
   removeHeader,
   stripHopByHop,
@@ -38,8 +39,10 @@ export function buildRequest(
       throw new TypeError(`header ${headers[i]} is not valid`)
   }
   stripHopByHop(headers)
+  const announced = plainNumber(getHeader(headers, 'content-length') ?? '') || BODY_UNKNOWN
+  const bodyBytes = head.bodyBytes === BODY_UNKNOWN ? announced : head.bodyBytes
   for (const name of ['host', 'expect', 'x-request-id', 'content-length']) removeHeader(headers, name)
-  if (head.bodyBytes > 0) headers.push('content-length', String(head.bodyBytes))
+  if (bodyBytes > 0) headers.push('content-length', String(bodyBytes))
   const requestId = randomUUID()
   const address = canonicalAddress(options.caller ?? '127.0.0.1')
   if (address === '') throw new TypeError('caller is not an IP address')
@@ -51,7 +54,7 @@ export function buildRequest(
     authority,
     path,
     headers,
-    bodyBytes: head.bodyBytes,
+    bodyBytes,
     upgrade: false,
     peerAddress: address,
     encrypted: scheme === 'https',

@@ -206,6 +206,28 @@ describe('server.fetch', () => {
     expect(server.stats().exchanges).toBe(0)
   })
 
+  test('a body has the length that `content-length` announces, also at the dispatcher', async () => {
+    await begin(mirror)
+    const dispatcher = server.dispatcher('demo')
+    const fetched = async (length: string) => {
+      const headers = { 'content-length': length }
+      return await (await server.fetch('demo', new Request(ORIGIN, { method: 'POST', body: 'text', headers }))).json()
+    }
+    const dispatched = async (length: string) => {
+      const body = Readable.from([Buffer.from('text')])
+      return await (
+        await undiciRequest(ORIGIN, { dispatcher, method: 'POST', headers: { 'content-length': length }, body })
+      ).body.json()
+    }
+    const whole = { body: 'text', bodyBytes: 4, headers: expect.arrayContaining(['content-length', '4']) }
+    for (const call of [fetched, dispatched]) {
+      expect(await call('4')).toMatchObject(whole)
+      for (const other of ['3', '5']) await expect(call(other)).rejects.toThrow('that content-length announces')
+    }
+    const made = await undiciFetch(ORIGIN, { dispatcher, method: 'POST', body: 'text' })
+    expect(await made.json()).toMatchObject(whole)
+  })
+
   test('a request body of anything but bytes or text rejects, also at the dispatcher', async () => {
     await begin()
     const body = new ReadableStream({ start: into => into.enqueue(7) })
@@ -233,13 +255,18 @@ describe('server.dispatcher', () => {
     const { statusCode, headers, body } = await undiciRequest(`${ORIGIN}/x`, {
       dispatcher: server.dispatcher('demo'),
       method: 'POST',
-      query: { a: '1 2' },
+      query: { a: '1 2', b: [3, 4] },
       headers: { 'x-two': ['1', '2'] },
       body: Readable.from([Buffer.from('one'), Buffer.from('two')]),
     })
     expect(statusCode).toBe(201)
     expect(headers['set-cookie']).toEqual(['a=1', 'b=2'])
-    expect(await body.json()).toMatchObject({ method: 'POST', path: '/x?a=1+2', body: 'onetwo', bodyBytes: -1 })
+    expect(await body.json()).toMatchObject({
+      method: 'POST',
+      path: '/x?a=1%202&b=3&b=4',
+      body: 'onetwo',
+      bodyBytes: -1,
+    })
   })
 
   test.each<[string, unknown, string, number]>([
@@ -406,6 +433,7 @@ describe('server.dispatcher', () => {
     }
     expect(await refused({ method: 'CONNECT' })).toBe('method CONNECT is not supported')
     expect(await refused({ upgrade: 'websocket' })).toMatch(/^the dispatcher does not support upgrades: /)
+    expect(await refused({ path: '/?a=1', query: { b: 2 } })).toBe('the path has a query already')
     await dispatcher.close()
     expect(await refused({})).toBe('the dispatcher is closed')
     await expect(undiciRequest(ORIGIN, { dispatcher })).rejects.toThrow('closed')

@@ -111,7 +111,8 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
       if (value === 'trailers') headers.push(name, value)
     } else if (name === 'cookie' && cookieAt >= 0) {
       count--
-      headers[cookieAt] = [headers[cookieAt], value].filter(part => part !== '').join('; ')
+      const before = headers[cookieAt]!
+      headers[cookieAt] = before === '' || value === '' ? before + value : `${before}; ${value}`
     } else if (kind === FIELD_KIND.plain) {
       headers.push(name, value)
       if (name === 'cookie') cookieAt = headers.length - 1
