@@ -160,7 +160,7 @@ interface Pair {
 }
 
 /**
- * The pairs in the folder, whether valid or not, and the folders that they are in. `unlisted` are pairs that may exist in folders
+ * The pairs in the folder, whether valid or not, and the folders that may hold any. `unlisted` are pairs that may exist in folders
  * that cannot be listed now. Rejects if the folder itself cannot be read.
  */
 export async function findPairs(folder: string) {
@@ -172,19 +172,23 @@ export async function findPairs(folder: string) {
     if (entry.name.startsWith('.')) continue
     if (entry.name.endsWith('.crt')) pairs.push({ cert: path, key: `${path.slice(0, -4)}.key` })
     else if (!entry.isFile() && !entry.name.endsWith('.key')) {
-      const below = await list(path).catch(unlessAbsent)
-      if (below?.some(({ name }) => name === 'tls.crt') === false) continue
+      const pair = { cert: join(path, 'tls.crt'), key: join(path, 'tls.key') }
+      try {
+        if ((await list(path)).some(({ name }) => name === 'tls.crt')) pairs.push(pair)
+      } catch (error) {
+        if (isAbsent(error)) continue
+        unlisted.push(pair)
+      }
       folders.push(path)
-      const found = below === undefined ? unlisted : pairs
-      found.push({ cert: join(path, 'tls.crt'), key: join(path, 'tls.key') })
     }
   }
   return { pairs, unlisted, folders }
 }
 
-/** An empty list if the folder does not exist (any more). `undefined` if its content cannot be known. */
-function unlessAbsent({ code }: NodeJS.ErrnoException): [] | undefined {
-  return code === 'ENOENT' || code === 'ENOTDIR' ? [] : undefined
+/** Whether there is no such folder (any more). */
+function isAbsent(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException
+  return code === 'ENOENT' || code === 'ENOTDIR'
 }
 
 async function list(folder: string) {

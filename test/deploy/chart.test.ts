@@ -293,6 +293,20 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
       }
     })
 
+    test.each([
+      [['a.example.com'], 'c.example.net', ['a.example.com', 'c.example.net', '*.a.example.com']],
+      [['a.example.com'], 'c.a.example.com', ['a.example.com', '*.a.example.com']],
+      [
+        'a.example.com, B.a.example.com.',
+        'd.b.a.example.com',
+        ['a.example.com', '*.a.example.com', '*.b.a.example.com'],
+      ],
+    ])('a certificate has no name that one of its wildcards covers: %j, %s', (domain, control, names) => {
+      const server = { enabled: true, config: { domain, 'control.host': control }, tls: { issuer: { name: 'acme' } } }
+      const certificate = read(render(name, { server })).find(({ kind }) => kind === 'Certificate')
+      expect(certificate!.spec).toMatchObject({ dnsNames: names })
+    })
+
     test('and each setting that it passes is one that the component knows, and not a value', () => {
       for (const { values } of Object.values(CASES)) {
         for (const manifest of read(render(name, values))) {

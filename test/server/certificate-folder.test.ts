@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { createServerCertificate } from '../../certs/index.ts'
@@ -41,8 +42,8 @@ async function put(name: string, hosts: string[], days = 30): Promise<void> {
     [`${name}.key`, key],
     [`${name}.crt`, certificate],
   ] as const) {
-    await writeFile(join(folder, 'new'), text)
-    await rename(join(folder, 'new'), join(folder, path))
+    await writeFile(join(folder, `${path}.new`), text)
+    await rename(join(folder, `${path}.new`), join(folder, path))
   }
 }
 
@@ -112,6 +113,20 @@ test('C4 files that appear, change and disappear take effect without a restart; 
   await rm(join(folder, 'one.crt'))
   await until(async () => (await shown('more.customer.example')).includes(DOMAIN))
   expect(await server.reload()).toBe(true)
+})
+
+test('C4 a pair that appears long after its subfolder takes effect, and so does its return', async () => {
+  await mkdir(join(folder, 'below'))
+  await start()
+  for (let times = 0; times < 2; times++) {
+    // So that the server reads the folder once more, without the pair.
+    await writeFile(join(folder, `${times}`), '')
+    await pause(2500)
+    await put('below/tls', ['hooks.customer.example'])
+    await until(async () => (await shown('hooks.customer.example')) === 'hooks.customer.example')
+    await rm(join(folder, 'below/tls.crt'))
+    await until(async () => (await shown('hooks.customer.example')).includes(DOMAIN))
+  }
 })
 
 test('a volume that Kubernetes swaps is read again', async () => {

@@ -15,9 +15,14 @@ SALLYPORT_{{ $name | upper | replace "." "_" | replace "-" "_" }}: {{ if kindIs 
 {{- end }}
 {{- end }}
 
+{{/* The domains, joined by commas. Takes the server's values. */}}
+{{- define "sallyport.domains" -}}
+{{ index .config "domain" | join "," | nospace | lower | replace ".," "," | trimSuffix "." }}
+{{- end }}
+
 {{/* The URL that clients are told, with `*` for the runtime. Callers use the Service's port, not the container's. Takes the server's values. */}}
 {{- define "sallyport.publicUrl" -}}
-{{- $domain := index .config "domain" | join "," | nospace | splitList "," | first | trimSuffix "." }}
+{{- $domain := include "sallyport.domains" . | splitList "," | first }}
 {{- index .config "public.url" | default (print "https://*." $domain ":" .service.port | trimSuffix ":443") }}
 {{- end }}
 
