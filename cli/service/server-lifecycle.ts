@@ -62,7 +62,7 @@ class Everywhere {
     this.#operations = operationsOf(server, logger)
     server.answerOthers(async (what, body, by) => {
       if (!Object.hasOwn(this.#operations, what)) return undefined
-      const done = await this.#here(what, body as Body)
+      const done = await this.here(what, body as Body)
       if (!VIEWS.has(what) && (DONE.some(name => name in done) || done.removed === true))
         logger.warn({ audit: true, action: what, who: 'an operator', from: by, body, done }, `audit: ${what}`)
       return done
@@ -70,14 +70,14 @@ class Everywhere {
   }
 
   async ask(what: string, body: Body = {}): Promise<Row[]> {
-    const here = await this.#here(what, body)
+    const here = await this.here(what, body)
     // Servers that share an inbox would all do the same.
     if (what.startsWith('/inbox') && this.#server.inbox?.shared === true) return [here]
     const others = await this.#server.askOthers(what, body).catch(error => [{ problem: (error as Error).message }])
     return [here, ...(others as Row[])]
   }
 
-  async #here(what: string, body: Body): Promise<Row> {
+  async here(what: string, body: Body): Promise<Row> {
     return { replica: this.#server.stats().replica, ...(await this.#operations[what]!(body)) }
   }
 }
@@ -124,10 +124,12 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
   }
 }
 
-/** Drains one replica: this one, unless another is named. If all drained at once, nobody would serve. */
+/** Drains one replica: this one, even if others have its name, or another that is named. If all drained at once, nobody would serve. */
 async function drainOne(server: Server, everywhere: Everywhere, body: Body): Promise<Row[]> {
-  const replica = textOf(body, 'replica') ?? server.stats().replica
-  const rows = await everywhere.ask('/drain', { ...body, replica })
+  const own = server.stats().replica
+  const replica = textOf(body, 'replica') ?? own
+  const named = { ...body, replica }
+  const rows = replica === own ? [await everywhere.here('/drain', named)] : await everywhere.ask('/drain', named)
   const done = rows.filter(row => 'sessions' in row)
   if (done.length === 0) throw new TypeError(`no replica ${replica} answered`)
   return done
