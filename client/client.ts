@@ -363,10 +363,11 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   onReconnecting(connection: number, inMs: number, reason: string): void {
-    const level = this.#causes.isNews(reason, performance.now()) ? 'warn' : 'debug'
+    const text = `${this.ready() ? 'a session is missing' : 'no session'}: ${reason}`
+    const level = this.#causes.isNews(text, performance.now()) ? 'warn' : 'debug'
     this.logger[level](
       { connection, inMs: Math.round(inMs), reason },
-      `no session: ${reason}; next attempt in ${formatDuration(inMs)}`,
+      `${text}; next attempt in ${formatDuration(inMs)}`,
     )
     this.#events.emit('reconnecting', { connection, inMs, reason })
   }

@@ -49,7 +49,9 @@ export class SpanReturn implements Tracer {
     const spans: FinishedSpan[] = []
     const tracer = createTracer(span => {
       spans.push(span)
-      if (parent !== undefined && span.parentId === parent.spanId) this.#add(parent.spanId, spans, span.startMs)
+      if (parent === undefined || span.parentId !== parent.spanId) return
+      // If the caller leaves, the steps of its request end right after the request.
+      queueMicrotask(this.#options.guard(() => this.#add(parent.spanId, spans, span.startMs)))
     })
     return tracer.start(name, kind, parent)
   }

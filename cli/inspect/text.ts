@@ -1,6 +1,12 @@
 /** An exchange as text for a terminal. All of it comes from others. */
 
-import type { InspectedBody, InspectedDetail, InspectedExchange, InspectedFields } from '../../client/index.ts'
+import type {
+  InspectedBody,
+  InspectedDetail,
+  InspectedExchange,
+  InspectedFields,
+  InspectedMessage,
+} from '../../client/index.ts'
 import { formatDuration } from '../../protocol/base/durations.ts'
 import { plainText } from '../plain-text.ts'
 import { type Columns, milliseconds, printable, type Row, size, table } from '../table.ts'
@@ -27,10 +33,7 @@ export function detailOf(exchange: InspectedDetail): string {
     ...(response === undefined ? [] : ['', `${response.status}`, ...fieldLines(response.headers)]),
     ...bodyLines(response?.body),
     ...(messages.length === 0 ? [] : ['']),
-    ...messages.map(
-      ({ direction, at, kind, text, base64, omitted, truncated }) =>
-        `${direction === 'in' ? '>' : '<'} ${formatDuration(at)} ${kind}  ${text ?? base64 ?? `(${omitted})`}${truncated ? ' ...' : ''}`,
-    ),
+    ...messages.flatMap(messageLines),
     ...(messagesDropped ? ['... more messages were not kept'] : []),
   ]
   return `${lines.map(plainText).join('\n')}\n`
@@ -45,6 +48,11 @@ function bodyLines(body: InspectedBody | undefined): string[] {
   const { text, base64, omitted, truncated, bytes } = body
   if (omitted !== undefined) return ['', `(${bytes} bytes, not shown: ${omitted})`]
   return ['', ...(text ?? base64 ?? '').split(/\r?\n/), ...(truncated ? [`... (${bytes} bytes in all)`] : [])]
+}
+
+function messageLines({ direction, at, kind, text, base64, omitted, truncated }: InspectedMessage): string[] {
+  const shown = `${text ?? base64 ?? `(${omitted})`}${truncated ? ' ...' : ''}`
+  return `${direction === 'in' ? '>' : '<'} ${formatDuration(at)} ${kind}  ${shown}`.split(/\r?\n/)
 }
 
 const COMPARED: Columns = {

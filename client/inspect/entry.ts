@@ -58,7 +58,7 @@ export class Entry implements RingMember {
   heldBytes = OVERHEAD_BYTES
   readonly #owner: EntryOwner
   #raw: RawRequest | undefined
-  readonly #notes: ExchangeNotes
+  #notes: ExchangeNotes
   readonly #startedMs = Date.now()
   readonly #start = performance.now()
   readonly #facts: Facts
@@ -162,6 +162,8 @@ export class Entry implements RingMember {
     this.#code = error?.reason ?? this.#code
     if (this.#status === 0 && isFailure(error?.reason)) this.#status = error!.status
     this.#cut = cut
+    // The notes themselves may belong to an object that leads to the whole session.
+    this.#notes = { ...this.#notes }
     this.#endRequest()
     this.#responseBody = this.#endBody(
       this.#responseContent,
@@ -287,9 +289,10 @@ export class Entry implements RingMember {
   }
 
   summary(): InspectedExchange {
+    const headed = this.#headed ?? this.#ended
+    const whole = this.#sent ?? this.#ended
     // Times that overlap would add up to more than the total.
-    const sent =
-      (this.#sent ?? Number.POSITIVE_INFINITY) > (this.#headed ?? Number.POSITIVE_INFINITY) ? undefined : this.#sent
+    const sent = (whole ?? Number.POSITIVE_INFINITY) > (headed ?? Number.POSITIVE_INFINITY) ? undefined : whole
     return {
       id: this.id,
       started: new Date(this.#startedMs).toISOString(),
@@ -304,7 +307,7 @@ export class Entry implements RingMember {
       timings: {
         hold: this.#facts.inboxId === undefined ? this.#heldMs : Math.max(0, this.#startedMs - this.#receivedMs),
         send: since(this.#start, sent),
-        wait: since(sent ?? this.#start, this.#headed),
+        wait: since(sent ?? this.#start, headed),
         receive: since(this.#headed, this.#ended),
         total: since(this.#start, this.#ended),
       },

@@ -5,9 +5,9 @@ import type { ErrorCode } from '../../protocol/base/errors.ts'
 export interface InspectedTimings {
   /** Wait at the server before this: in its inbox, or for a session. */
   readonly hold?: number | undefined
-  /** Until the request was complete. Absent if the response began before that, as on a WebSocket. */
+  /** Until the request was complete, or was given up. Absent if the response began before that, as on a WebSocket. */
   readonly send?: number | undefined
-  /** From then on, or from the beginning, until the head of the response. */
+  /** From then on, or from the beginning, until the head of the response, or until the end if there is none. */
   readonly wait?: number | undefined
   /** From the head of the response until its end. */
   readonly receive?: number | undefined

@@ -334,18 +334,19 @@ test('a binary body is marked as such in the file', async () => {
   expect(request.postData).toMatchObject({ text: '//6A', _encoding: 'base64' })
 })
 
-test('an event stream has its size in the file, although only its events are kept', async () => {
+test('an event stream has its size in the file, although only its events are kept, and they are shown line by line', async () => {
   const streaming = inspector.layer((_, response) => {
     response.responseHead({ status: 200, headers: ['content-type', 'text/event-stream'], bodyBytes: -1 })
-    response.responseData(Buffer.from('data: 1\n\n'))
+    response.responseData(Buffer.from('data: 1\ndata: 2\n\n'))
     response.responseEnd([])
     return { requestData() {}, requestEnd() {}, requestAbort() {}, responseConsumed() {} }
   })
   streaming(requestTo('/events'), DEAF).requestEnd([])
   const path = join(folder, 'events.har')
   await inspect('har', '--out', path)
-  const { response } = JSON.parse(readFileSync(path, 'utf8')).log.entries.at(-1)
-  expect(response).toMatchObject({ bodySize: 9, content: { size: 9 } })
+  const { response, _id: id } = JSON.parse(readFileSync(path, 'utf8')).log.entries.at(-1)
+  expect(response).toMatchObject({ bodySize: 17, content: { size: 17 } })
+  expect((await inspect('show', id)).out).toMatch(/^< .* event {2}data: 1\ndata: 2$/m)
 })
 
 test('the line for curl is one command, whatever the exchange contains', async () => {

@@ -21,7 +21,7 @@ function start() {
   return { tracer, sent, requests }
 }
 
-test("a request's spans are sent when it ends, children first", () => {
+test("a request's spans are sent when it ends, children first", async () => {
   const { tracer, requests } = start()
   const whole = tracer.start('GET', 'server', PARENT)
   const call = whole.child('GET', 'client')
@@ -30,6 +30,7 @@ test("a request's spans are sent when it ends, children first", () => {
   vi.advanceTimersByTime(1000)
   expect(requests()).toEqual([])
   whole.end()
+  await Promise.resolve()
   call.child('late', 'internal').end()
   vi.advanceTimersByTime(1000)
   const time = { at: expect.any(Number), took: expect.any(Number) }
@@ -50,27 +51,37 @@ test("a request's spans are sent when it ends, children first", () => {
   ])
 })
 
-test('only what the edge cannot know is sent, and nothing that a caller chose breaks the session', () => {
+test('the call of a request that its caller gave up is among them, although it ends after the request', async () => {
+  const { tracer, requests } = start()
+  const whole = tracer.start('GET', 'server', PARENT)
+  const call = whole.child('GET', 'client')
+  whole.end()
+  call.end()
+  await vi.advanceTimersByTimeAsync(1000)
+  expect(requests()[0]!.spans.map(({ id }) => id)).toEqual([whole.context.spanId, call.context.spanId])
+})
+
+test('only what the edge cannot know is sent, and nothing that a caller chose breaks the session', async () => {
   const { tracer, requests } = start()
   const span = tracer.start(`GET /\x85\n\ud800${'x'.repeat(500)}`, 'server', PARENT)
   span.set('user_agent.original', 's3cret')
   span.set('client.address', '192.0.2.7')
   span.set('url.full', `http://a/\x00\u2028${'y'.repeat(500)}`)
   span.end()
-  vi.advanceTimersByTime(1000)
+  await vi.advanceTimersByTimeAsync(1000)
   const [sent] = requests()[0]!.spans
   expect(Object.keys(sent!.attributes!)).toEqual(['url.full'])
   expect(sent!.attributes!['url.full']).toMatch(/^http:\/\/a\/\?\?y{245}$/)
   expect(sent!.name).toMatch(/^GET \/\?\?\?x{248}$/)
 })
 
-test('a span of an embedder without a name, or of a kind that a server does not read, does not break the session', () => {
+test('a span of an embedder without a name, or of a kind that a server does not read, does not break the session', async () => {
   const { tracer, requests } = start()
   const whole = tracer.start('GET', 'server', PARENT)
   whole.child('', 'producer').end()
   whole.child('take', 'consumer').end()
   whole.end()
-  vi.advanceTimersByTime(1000)
+  await vi.advanceTimersByTimeAsync(1000)
   expect(requests()[0]!.spans.map(({ name, kind }) => [name, kind])).toEqual([
     ['unnamed', 'internal'],
     ['take', 'internal'],
@@ -89,37 +100,38 @@ describe('bounds', () => {
     whole.end()
   }
 
-  test('a message is no longer than a control message, and there are four per second', () => {
+  test('a message is no longer than a control message, and there are four per second', async () => {
     const { tracer, sent, requests } = start()
     for (let i = 0; i < 1000; i++) traceRequest(tracer)
-    vi.advanceTimersByTime(1000)
+    await vi.advanceTimersByTimeAsync(1000)
     expect(sent).toHaveLength(4)
     for (const message of sent) expect(JSON.stringify(message).length).toBeLessThanOrEqual(MAX_CONTROL_BYTES)
-    vi.advanceTimersByTime(60_000)
+    await vi.advanceTimersByTimeAsync(60_000)
     // What did not fit was dropped.
     expect(requests().length).toBeLessThan(1000)
     expect(JSON.stringify(requests()).length).toBeLessThanOrEqual(4 * MAX_CONTROL_BYTES)
     traceRequest(tracer)
-    vi.advanceTimersByTime(250)
+    await vi.advanceTimersByTimeAsync(250)
     expect(sent.at(-1)!.requests).toHaveLength(1)
   })
 
-  test('a request has at most eight spans, including its own', () => {
+  test('a request has at most eight spans, including its own', async () => {
     const { tracer, requests } = start()
     traceRequest(tracer, 20)
-    vi.advanceTimersByTime(1000)
+    await vi.advanceTimersByTimeAsync(1000)
     expect(requests()[0]!.spans).toHaveLength(8)
     expect(requests()[0]!.spans.at(-1)).toMatchObject({ parent: PARENT.spanId })
   })
 
-  test('closing sends one last message, and nothing after it', () => {
+  test('closing sends one last message, and nothing after it', async () => {
     const { tracer, sent } = start()
     for (let i = 0; i < 1000; i++) traceRequest(tracer)
+    await Promise.resolve()
     tracer.close()
     expect(sent).toHaveLength(1)
     traceRequest(tracer)
     tracer.close()
-    vi.advanceTimersByTime(60_000)
+    await vi.advanceTimersByTimeAsync(60_000)
     expect(vi.getTimerCount()).toBe(0)
   })
 })

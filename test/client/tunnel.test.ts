@@ -622,6 +622,25 @@ describe('several replicas', () => {
     expect([first.hello?.connection, second.hello?.connection]).toEqual([0, 1])
   })
 
+  it('the log says whether any session is left', async () => {
+    const [a, b] = [await fake(), await fake()]
+    const warnings: string[] = []
+    const warn = (_fields: object, text: string) => void warnings.push(text)
+    const logger = { debug() {}, info() {}, warn, error() {} }
+    const slow = { backoff: { firstMs: 60_000 }, random: () => 0.9 }
+    const tunnel = startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2, logger, ...slow }))
+    const [first, second] = await Promise.all([a.serve(1, 'a'), b.serve(1, 'b')])
+    await until(() => tunnel.stats().sessions.filter(({ state }) => state === 'ready').length === 2)
+    first.webSocket.terminate()
+    await until(() => warnings.length === 1)
+    second.webSocket.terminate()
+    await until(() => warnings.length === 2)
+    expect(warnings).toEqual([
+      expect.stringMatching(/^a session is missing: the network cut the connection; /),
+      expect.stringMatching(/^no session: the network cut the connection; /),
+    ])
+  })
+
   it('a replica that another connection has is left for another address', async () => {
     const [a, b] = [await fake(), await fake()]
     const tunnel = startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2 }))

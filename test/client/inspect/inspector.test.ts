@@ -10,6 +10,7 @@ import { RING_BYTES, RING_EXCHANGES } from '../../../client/inspect/ring.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type { Handler, HeaderList, HttpRequest, RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
+import { record } from '../../../protocol/http/record.ts'
 import { recordingLogger } from '../../router/support.ts'
 
 const CANARY = 'c4n4ry-S3cret-value'
@@ -57,6 +58,14 @@ class CallerEnd implements ResponseSink {
 /** It keeps nothing of it. */
 class CarelessEnd extends CallerEnd {
   override responseData(): void {}
+}
+
+/** It never answers. */
+class SilentTarget implements RequestSink {
+  requestData(): void {}
+  requestEnd(): void {}
+  requestAbort(): void {}
+  responseConsumed(): void {}
 }
 
 function bytesOf(body: Uint8Array | string): Buffer {
@@ -545,6 +554,37 @@ describe('the ring', () => {
     const { send, wait, receive, total } = inspector.list()[0]!.timings
     expect(send).toBeUndefined()
     expect(wait! + receive!).toBeCloseTo(total!, 1)
+  })
+
+  it.each<[string, (sink: RequestSink) => void, 'send' | 'wait']>([
+    ['an answer', sink => sink.requestEnd([]), 'wait'],
+    ['the rest of the request', sink => sink.requestData(Buffer.from('x')), 'send'],
+  ])('whose caller leaves while it waits for %s tells where the time went', async (_name, step, long) => {
+    const inspector = new RingInspector('heads', noLogger, standing)
+    const handler = inspector.layer(() => new SilentTarget())
+    const request = handler(requestOf({ bodyBytes: 2 }), new CallerEnd())
+    step(request)
+    await setTimeout(20)
+    request.requestAbort(new SallyportError('cancelled'))
+    const { send, wait, receive, total, [long]: longest } = inspector.list()[0]!.timings
+    expect(send! + wait!).toBeCloseTo(total!, 1)
+    expect(longest).toBeGreaterThan(0)
+    expect(receive).toBeUndefined()
+  })
+
+  it('holds nothing of the session that it came on, once it is over', async () => {
+    const inspector = new RingInspector('heads', noLogger, standing)
+    const handler = record(() => {})(inspector.layer(() => new SilentTarget()))
+    const begin = (): WeakRef<object> => {
+      const caller = new CallerEnd()
+      handler(requestOf(), caller).requestAbort(new SallyportError('cancelled'))
+      return new WeakRef(caller)
+    }
+    const caller = begin()
+    await setTimeout(0)
+    collect()
+    expect(caller.deref()).toBeUndefined()
+    expect(inspector.list()).toHaveLength(1)
   })
 
   it.each<[keyof RequestSink, (sink: RequestSink) => void, number, boolean]>([
