@@ -1,5 +1,6 @@
 /** Certificates and keys, given as PEM or as files. Files are watched; if one becomes invalid, the old pair stays in force. */
 import { createPrivateKey, X509Certificate } from 'node:crypto'
+import { createSecureContext } from 'node:tls'
 import { isDeepStrictEqual } from 'node:util'
 import { certificatesIn } from '../protocol/base/certificates.ts'
 import type { Logger } from '../protocol/base/log.ts'
@@ -36,6 +37,10 @@ export async function loadTls(files: TlsFiles): Promise<TlsPair> {
   if (!new X509Certificate(cert).checkPrivateKey(privateKey)) {
     throw new Error(`the key ${nameOf(files.key)} does not match the certificate ${nameOf(files.cert)}`)
   }
+  attempt(
+    () => createSecureContext({ cert, key }),
+    `OpenSSL refuses the certificate ${nameOf(files.cert)}: its key may be too short`,
+  )
   const ca = files.ca === undefined ? {} : { ca: await readAuthorities(files.ca) }
   return { cert, key, ...ca, ...(files.ocsp === undefined ? {} : { ocsp: await readOcsp(files.ocsp) }) }
 }

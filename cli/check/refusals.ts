@@ -8,6 +8,7 @@ import { checkClientConfig, checkRouterConfig, checkServerConfig } from '../conf
 import type { ServerConfig } from '../config/server.ts'
 import { ofMisuse } from '../failure.ts'
 import { readAccess } from '../service/access-files.ts'
+import { loadTrust } from '../service/client-trust.ts'
 import { checkClientFiles, checkRouterFiles, checkServerFiles } from '../service/files.ts'
 import { serverOptions } from '../service/server-options.ts'
 import { checkTracing } from '../service/tracing.ts'
@@ -32,7 +33,7 @@ export async function refuseClient(config: ClientConfig, environment: Environmen
   const { target } = config
   if (target !== undefined) attempt(() => createForwarder(target).close())
   // The token has a check of its own, and may not exist yet.
-  const rest = { token: async () => '', target: 'http://127.0.0.1' }
+  const rest = { ...(await loadTrust(config)), token: async () => '', target: 'http://127.0.0.1' }
   attempt(() => checkOptions({ ...tunnelOptions(config), ...rest }, { cors: [] }))
 }
 

@@ -1,6 +1,7 @@
 /** The inbox key file of a client. It is created at the first start and never overwritten. */
 import { createPrivateKey, type KeyObject, randomBytes } from 'node:crypto'
 import {
+  accessSync,
   closeSync,
   constants,
   copyFileSync,
@@ -37,10 +38,10 @@ export function loadInboxKeys(path: string): readonly string[] {
 /** Throws for a file that would prevent a client from starting. Does not create one. */
 export function checkInboxKeys(path: string): void {
   try {
-    read(path)
+    if (existsSync(path)) read(path)
+    else accessSync(dirname(path), constants.W_OK)
   } catch (error) {
-    const isNew = (error as NodeJS.ErrnoException).code === 'ENOENT' && existsSync(dirname(path))
-    if (!isNew) throw explained(path, error)
+    throw explained(path, error)
   }
 }
 

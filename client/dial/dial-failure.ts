@@ -1,6 +1,6 @@
 /** Failures of a dial, as plain values that {@link explain} puts into words. */
 import type { IncomingMessage } from 'node:http'
-import type { PeerCertificate, TLSSocket } from 'node:tls'
+import type { DetailedPeerCertificate, PeerCertificate, TLSSocket } from 'node:tls'
 import type { AnswerFailure, CertificateFailure, DialFailure, DialPhase } from './explain.ts'
 
 /** A dial that failed. {@link explain} puts `failure` into words. */
@@ -27,33 +27,41 @@ function firstOf(error: Error): Error {
 
 export function certificateFailure(socket: TLSSocket, phase: DialPhase): CertificateFailure {
   const leaf = socket.getPeerCertificate(true)
+  const chain = chainOf(leaf)
+  // OpenSSL does not say whose dates are wrong.
+  const dated = chain.find(one => !isCurrent(one)) ?? leaf
   return {
     kind: 'certificate',
     phase,
     code: String(socket.authorizationError ?? 'unknown'),
-    issuer: issuerOf(leaf),
+    issuer: nameOf(chain.at(-1)!.issuer),
     names: (leaf.subjectaltname ?? '').split(', ').map(name => name.replace(/^(DNS|IP Address):/, '')),
-    validFromMs: Date.parse(leaf.valid_from),
-    validToMs: Date.parse(leaf.valid_to),
+    authority: dated === leaf ? undefined : nameOf(dated.subject),
+    validFromMs: Date.parse(dated.valid_from),
+    validToMs: Date.parse(dated.valid_to),
   }
 }
 
 /** TLS version, issuer and expiry of the certificate. */
 export function describeTls(socket: TLSSocket): string {
   const leaf = socket.getPeerCertificate(true)
-  return `${socket.getProtocol()}, issued by "${issuerOf(leaf)}", ends ${new Date(leaf.valid_to).toISOString()}`
+  return `${socket.getProtocol()}, issued by "${nameOf(chainOf(leaf).at(-1)!.issuer)}", ends ${new Date(leaf.valid_to).toISOString()}`
 }
 
-/** Issuer of the topmost certificate in the chain that was sent. */
-function issuerOf(leaf: PeerCertificate): string {
-  let top: { issuer?: PeerCertificate['issuer']; issuerCertificate?: PeerCertificate } = leaf
-  const seen = new Set<object>()
-  while (top.issuerCertificate !== undefined && !seen.has(top.issuerCertificate)) {
-    top = top.issuerCertificate
-    seen.add(top)
-  }
-  const issuer = top.issuer
-  const name = issuer?.CN ?? issuer?.O ?? issuer?.OU ?? 'an unnamed CA'
+/** A certificate and those of its authorities, as far as they were sent or are known here. */
+function chainOf(leaf: DetailedPeerCertificate): DetailedPeerCertificate[] {
+  const chain = new Set<DetailedPeerCertificate>()
+  // The last one is its own issuer.
+  for (let one = leaf; one !== undefined && !chain.has(one); one = one.issuerCertificate) chain.add(one)
+  return [...chain]
+}
+
+function isCurrent({ valid_from: from, valid_to: to }: PeerCertificate): boolean {
+  return Date.parse(from) <= Date.now() && Date.now() <= Date.parse(to)
+}
+
+function nameOf(who: PeerCertificate['subject'] | undefined): string {
+  const name = who?.CN ?? who?.O ?? who?.OU ?? 'an unnamed CA'
   return Array.isArray(name) ? name.join(', ') : name
 }
 

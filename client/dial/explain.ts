@@ -6,6 +6,7 @@
 import { formatDuration } from '../../protocol/base/durations.ts'
 import { ERRORS } from '../../protocol/base/errors.ts'
 import { addressOf, formatAddress } from '../../protocol/base/host-port.ts'
+import { SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { readOwnClaims } from '../claims.ts'
 
 export type DialPhase = 'resolve' | 'connect' | 'proxy' | 'tls' | 'upgrade'
@@ -29,6 +30,8 @@ export interface CertificateFailure {
   readonly issuer: string
   /** Names in the server's certificate. */
   readonly names: readonly string[]
+  /** The authority whose certificate has these dates. Undefined if the server's own has them. */
+  readonly authority: string | undefined
   readonly validFromMs: number
   readonly validToMs: number
 }
@@ -156,8 +159,10 @@ function explainAudience(got: readonly string[], wanted: string): string {
 }
 
 function explainVersion(got: string | undefined, context: DialContext): string {
+  if (got?.split(/[ ,]+/).includes(SUBPROTOCOL))
+    return `${address(context.server)} speaks "${SUBPROTOCOL}", as this client does, but was not asked for it: a proxy in front of it does not pass Sec-WebSocket-Protocol`
   const theirs = got === undefined ? 'another version of the protocol' : `"${got}"`
-  return `${address(context.server)} speaks ${theirs}, and this client "sallyport.v1": update the older of the two`
+  return `${address(context.server)} speaks ${theirs}, and this client "${SUBPROTOCOL}": update the older of the two`
 }
 
 function explainCertificate(failure: CertificateFailure, context: DialContext): string {
@@ -167,13 +172,15 @@ function explainCertificate(failure: CertificateFailure, context: DialContext): 
       ? [place(context), addressOf(context.server).host]
       : [`the proxy ${proxy.address}`, hostPart(proxy.address)]
   const whose = `the certificate of ${where}`
+  const dated =
+    failure.authority === undefined ? whose : `the certificate of "${failure.authority}", an authority of ${where},`
   switch (failure.code) {
     case 'ERR_TLS_CERT_ALTNAME_INVALID':
       return `${whose} is for ${listed(failure.names)}, not for ${host}`
     case 'CERT_HAS_EXPIRED':
-      return `${whose} expired ${formatDuration(context.nowMs - failure.validToMs)} ago, or your clock is wrong`
+      return `${dated} expired ${formatDuration(context.nowMs - failure.validToMs)} ago, or your clock is wrong`
     case 'CERT_NOT_YET_VALID':
-      return `${whose} is not valid for another ${formatDuration(failure.validFromMs - context.nowMs)}, or your clock is wrong`
+      return `${dated} is not valid for another ${formatDuration(failure.validFromMs - context.nowMs)}, or your clock is wrong`
     case 'CERT_REVOKED':
       return `${whose} has been revoked`
     default:
@@ -221,8 +228,12 @@ function explainNetwork(phase: DialPhase, code: string | undefined, message: str
     case 'EHOSTUNREACH':
       return `there is no route to ${where} from here (${code})`
     case 'ECONNRESET':
-    case 'EPIPE':
-      return `${where} closed the connection ${CLOSED_WHEN[phase]}`
+    case 'EPIPE': {
+      // With TLS 1.3, the client counts the handshake as done before the server has looked at its certificate.
+      const isDoubted = context.clientCertificate && (phase === 'tls' || phase === 'upgrade')
+      const doubt = isDoubted ? ': it may not accept the client certificate (--tls.cert)' : ''
+      return `${where} closed the connection ${CLOSED_WHEN[phase]}${doubt}`
+    }
     case 'ERR_SSL_WRONG_VERSION_NUMBER':
     case 'ERR_SSL_PACKET_LENGTH_TOO_LONG':
     case 'ERR_SSL_HTTP_REQUEST':
@@ -234,14 +245,17 @@ function explainNetwork(phase: DialPhase, code: string | undefined, message: str
       return `${where} does not speak TLS 1.3`
     case 'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED':
       return `${where} wants a client certificate: give --tls.cert and --tls.key`
-    case 'ERR_SSL_TLSV1_ALERT_UNKNOWN_CA':
-    case 'ERR_SSL_SSLV3_ALERT_BAD_CERTIFICATE':
-    case 'ERR_SSL_SSL/TLS_ALERT_BAD_CERTIFICATE':
-      return `${where} did not accept the client certificate (--tls.cert)`
     default:
+      if (CERTIFICATE_ALERT.test(code ?? '')) return `${where} did not accept the client certificate (--tls.cert)`
+      // What OpenSSL says begins with the number of a thread.
+      if (code?.startsWith('ERR_SSL_')) return `${where}: the TLS handshake failed (${code})`
       return `${where}: ${code === undefined || message.includes(code) ? message : `${message} (${code})`}`
   }
 }
+
+/** What a server may say of our certificate (RFC 8446, 6.2). */
+const CERTIFICATE_ALERT =
+  /_ALERT_(?:UNKNOWN_CA|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_(?:EXPIRED|REVOKED|UNKNOWN))$/
 
 const CLOSED_WHEN: Readonly<Record<DialPhase, string>> = {
   resolve: 'at once',

@@ -2,8 +2,10 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, wr
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { createAuthority } from '../../certs/index.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { fileKeys } from '../../server/auth/key-file.ts'
+import { oddCertificate } from '../support/odd-certificates.ts'
 import { sallyport } from './run.ts'
 
 let folder: string
@@ -339,6 +341,28 @@ describe('client and router', () => {
     const given = Object.fromEntries(Object.entries(more).map(([name, value]) => [name, here(value)]))
     const { code, notes } = await validate(component, { ...base, ...given })
     expect([code, notes]).toEqual([3, expect.stringContaining(here(message))])
+  })
+
+  test('a certificate that OpenSSL would not present', async () => {
+    const { certificate, key } = await oddCertificate(await createAuthority({ name: 'Old' }), { rsaBits: 1024 })
+    write('short.pem', certificate)
+    write('short-key.pem', key)
+    const { code, notes } = await validate('client', {
+      ...CLIENT(),
+      'tls.cert': file('short.pem'),
+      'tls.key': file('short-key.pem'),
+    })
+    expect([code, notes]).toEqual([3, expect.stringContaining('its key may be too short')])
+  })
+
+  test('a folder in which a client could not create its key file', async () => {
+    const key = '/proc/self/inbox-key.pem'
+    expect(await validate('client', { ...CLIENT(), 'inbox.key.file': key })).toMatchObject({ code: 3 })
+  })
+
+  test('only the given authorities are trusted', async () => {
+    const flags = Object.entries({ ...CLIENT(), ca: file('ca.pem') }).flatMap(([name, value]) => [`--${name}`, value])
+    expect((await sallyport(['config', 'validate', 'client', ...flags, '--ca-only'])).code).toBe(0)
   })
 
   test('a key file that a client would create is not created', async () => {

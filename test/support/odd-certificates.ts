@@ -11,6 +11,8 @@ export interface OddCertificate {
   /** Default `clientAuth`. */
   readonly usage?: Usage | readonly Usage[]
   readonly isAuthority?: boolean
+  /** Of an RSA key instead of one on P-256. It needs an issuer. */
+  readonly rsaBits?: number
   /** Days from now. */
   readonly from?: number
   readonly to?: number
@@ -21,9 +23,17 @@ export async function oddCertificate(
   issuer: CertificateAndKey | undefined,
   options: OddCertificate = {},
 ): Promise<CertificateAndKey> {
-  const { commonName = 'odd', names = [], usage = 'clientAuth', isAuthority = false, from = -1, to = 1 } = options
+  const {
+    commonName = 'odd',
+    names = [],
+    usage = 'clientAuth',
+    isAuthority = false,
+    rsaBits,
+    from = -1,
+    to = 1,
+  } = options
   const x509 = await loadX509()
-  const keys = await generateEcKeys()
+  const keys = rsaBits === undefined ? await generateEcKeys() : await generateRsaKeys(rsaBits)
   const subject = [{ CN: [commonName] }]
   const certificate = await x509.X509CertificateGenerator.create({
     subject,
@@ -48,6 +58,11 @@ export function forged(good: CertificateAndKey): CertificateAndKey {
   der[der.length - 1]! ^= 1
   const body = der.toString('base64').replace(/(.{64})(?=.)/g, '$1\n')
   return { certificate: `-----BEGIN CERTIFICATE-----\n${body}\n-----END CERTIFICATE-----\n`, key: good.key }
+}
+
+function generateRsaKeys(modulusLength: number) {
+  const algorithm = { name: 'RSASSA-PKCS1-v1_5', hash: 'SHA-256', publicExponent: new Uint8Array([1, 0, 1]) }
+  return crypto.subtle.generateKey({ ...algorithm, modulusLength }, true, ['sign', 'verify'])
 }
 
 function signingKey(pem: string): Promise<CryptoKey> {

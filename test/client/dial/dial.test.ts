@@ -13,6 +13,7 @@ import { parseProxy } from '../../../client/dial/proxy.ts'
 import { Resolver } from '../../../client/dial/resolve.ts'
 import { createTrust } from '../../../client/dial/trust.ts'
 import { formatAddress } from '../../../protocol/base/host-port.ts'
+import { oddCertificate } from '../../support/odd-certificates.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
 import { eventually, until } from '../../support/until.ts'
 
@@ -241,6 +242,28 @@ describe('a dial that fails', () => {
     expect(await failure(optionsFor(port))).toBe(
       `the certificate of 127.0.0.1:${port} is for a.example.com and b.example.com, not for 127.0.0.1`,
     )
+  })
+
+  it('reports an authority whose certificate has expired, or is not valid yet', async () => {
+    for (const [from, to, when] of [
+      [-9, -2, 'expired 2 d ago'],
+      [2, 9, 'is not valid for another 1 d 23 h'],
+    ] as const) {
+      const root = await createAuthority({ name: 'Root' })
+      const middle = await oddCertificate(root, {
+        commonName: 'Middle',
+        isAuthority: true,
+        usage: ['serverAuth'],
+        from,
+        to,
+      })
+      const leaf = await oddCertificate(middle, { usage: 'serverAuth', names: [{ type: 'ip', value: '127.0.0.1' }] })
+      const { port } = await endpoint({ tls: { cert: leaf.certificate + middle.certificate, key: leaf.key } })
+      const trust = createTrust({ ca: root.certificate, caOnly: true })
+      expect(await failure(optionsFor(port, { trust }))).toContain(
+        `the certificate of "Middle", an authority of 127.0.0.1:${port}, ${when}`,
+      )
+    }
   })
 
   it('sends no token to a server that it does not trust', async () => {

@@ -56,6 +56,7 @@ const certificate = (code: string, phase: 'proxy' | 'tls' = 'tls'): DialFailure 
   code,
   issuer: 'Corp Root CA',
   names: ['a.example.com', '127.0.0.1'],
+  authority: undefined,
   validFromMs: NOW_MS + 7200_000,
   validToMs: NOW_MS - 3 * 86_400_000,
 })
@@ -258,6 +259,30 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     network('ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED', 'upgrade'),
     context(),
     'connect.example.com:8443 wants a client certificate: give --tls.cert and --tls.key',
+  ],
+  [
+    'a client certificate that is not accepted, without a word',
+    network('ECONNRESET', 'upgrade'),
+    context({ clientCertificate: true }),
+    'connect.example.com:8443 closed the connection without an answer: it may not accept the client certificate (--tls.cert)',
+  ],
+  [
+    'a client certificate that is not accepted',
+    network('ERR_SSL_SSLV3_ALERT_CERTIFICATE_EXPIRED', 'upgrade'),
+    context({ clientCertificate: true }),
+    'connect.example.com:8443 did not accept the client certificate (--tls.cert)',
+  ],
+  [
+    'no TLS in common',
+    network('ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE', 'tls'),
+    context(),
+    'connect.example.com:8443: the TLS handshake failed (ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE)',
+  ],
+  [
+    'a proxy that drops the subprotocol',
+    answer(400, { versions: 'sallyport.v1' }),
+    context(),
+    'connect.example.com:8443 speaks "sallyport.v1", as this client does, but was not asked for it: a proxy in front of it does not pass Sec-WebSocket-Protocol',
   ],
   ['an unknown error', network('EPROTO', 'tls'), context(), 'connect.example.com:8443: it broke (EPROTO)'],
   [
