@@ -36,7 +36,8 @@ const servers = new WeakMap<HttpServer, Mounts>()
 
 /** Puts `mounted` before everything else on `server`. The returned function removes it, once. */
 export function addMount(server: HttpServer, mounted: Mounted): () => void {
-  const mounts = servers.get(server) ?? new Mounts(server)
+  const known = servers.get(server)
+  const mounts = known?.isAttached('request') ? known : new Mounts(server)
   servers.set(server, mounts)
   mounts.add(mounted)
   return () => mounts.delete(mounted)
@@ -121,7 +122,7 @@ class Mounts {
     this.#mounted.unshift(mounted)
     for (const [event, ours] of this.#events()) {
       const theirs = this.#theirs[event]
-      theirs.push(...(this.#server.listeners(event) as Listener[]).filter(listener => listener !== ours))
+      theirs.push(...(this.#server.rawListeners(event) as Listener[]).filter(listener => listener !== ours))
       this.#server.removeAllListeners(event)
       if (theirs.length > 0 || ALWAYS_ATTACHED.includes(event)) this.#server.on(event, ours)
     }
@@ -131,13 +132,20 @@ class Mounts {
 
   delete(mounted: Mounted): void {
     this.#mounted = this.#mounted.filter(one => one !== mounted)
-    if (this.#mounted.length > 0 || servers.get(this.#server) !== this) return
-    servers.delete(this.#server)
+    if (this.#mounted.length > 0) return
+    if (servers.get(this.#server) === this) servers.delete(this.#server)
     for (const [event, ours] of this.#events()) {
+      if (!this.isAttached(event)) continue
       this.#server.off(event, ours)
       for (const listener of this.#theirs[event]) this.#server.on(event, listener)
     }
-    if (this.#shouldUpgrade !== undefined) this.#server.shouldUpgradeCallback = this.#shouldUpgrade
+    if (this.#server.shouldUpgradeCallback === this.#isUpgrade)
+      this.#server.shouldUpgradeCallback = this.#shouldUpgrade!
+  }
+
+  /** False once somebody has put a listener in front of ours that calls it, as Socket.IO does. Then ours stays there, and passes on. */
+  isAttached(event: Event): boolean {
+    return this.#server.listeners(event).includes(this.#ours[event])
   }
 
   #events(): Array<[Event, Listener]> {

@@ -103,6 +103,37 @@ describe('mounts on one server', () => {
     second()
     expect(await ledger('a', 'b', 'x')).toEqual(['app', 'app', 'app'])
   })
+
+  /** Puts itself in front of the listeners, and calls them for what it does not serve itself. */
+  function wrap(): void {
+    const before = host.listeners('request')
+    host.removeAllListeners('request')
+    host.on('request', (request, response) => {
+      if (request.headers.host === 'wrapper') answering('wrapper')(request, response)
+      else for (const listener of before) listener.call(host, request, response)
+    })
+  }
+
+  test('each request is handled once, although something has wrapped the listeners since', async () => {
+    host.on('request', answering('app'))
+    const first = addMount(host, mounted('a'))
+    wrap()
+    expect(await ledger('a', 'wrapper', 'x')).toEqual(['a', 'wrapper', 'app'])
+    const second = addMount(host, mounted('b'))
+    expect(await ledger('a', 'b', 'wrapper', 'x')).toEqual(['a', 'b', 'wrapper', 'app'])
+    first()
+    expect(await ledger('a', 'b', 'wrapper', 'x')).toEqual(['app', 'b', 'wrapper', 'app'])
+    second()
+    expect(await ledger('a', 'b', 'wrapper', 'x')).toEqual(['app', 'app', 'wrapper', 'app'])
+  })
+
+  test('a listener for one event hears one', async () => {
+    host.once('upgrade', upgraded('app upgrade'))
+    const back = addMount(host, mounted('a'))
+    back()
+    host.emit('upgrade', {}, { end() {} }, undefined)
+    expect(host.listenerCount('upgrade')).toBe(0)
+  })
 })
 
 test('an exception in a mount ends only its connection', async () => {
