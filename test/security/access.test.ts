@@ -269,6 +269,8 @@ describe('E18 a forward-auth service', () => {
     await start({ forwardAuth: { url: `https://127.0.0.1:${port}/`, timeoutMs: 60_000 } })
     const asked = Array.from({ length: 3 }, () => ask())
     await until(() => accepted.length === 3)
+    // Each is asked once more.
+    service.on('connection', socket => socket.destroy())
     for (const socket of accepted) socket.destroy()
     for (const answered of await Promise.all(asked)) expect(outcome(answered)).toEqual([503, 'access-unavailable'])
     service.close()
