@@ -145,7 +145,8 @@ class Mounts {
 
   /** False once somebody has put a listener in front of ours that calls it, as Socket.IO does. Then ours stays there, and passes on. */
   isAttached(event: Event): boolean {
-    return this.#server.listeners(event).includes(this.#ours[event])
+    const attached: readonly unknown[] = this.#server.listeners(event)
+    return attached.includes(this.#ours[event])
   }
 
   #events(): Array<[Event, Listener]> {
