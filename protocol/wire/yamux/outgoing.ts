@@ -215,11 +215,14 @@ export class Outgoing {
     this.#handOver()
   }
 
-  /** Sends everything that the windows allow, ignoring the limit on bytes in flight, for a graceful end. */
+  /**
+   * For a graceful end: sends all that the windows allow, whatever is in flight. Streams that had no room to begin do not begin any
+   * more, since nobody would hear the peer's answer.
+   */
   flushAll(): void {
-    if (this.#stopped) return
+    this.flush()
     for (let stream = this.#take(true); stream !== undefined; stream = this.#take(true)) {
-      this.#send(stream, ALONE_BYTES)
+      if (!stream.unsent) this.#send(stream, ALONE_BYTES)
     }
     this.#acknowledge()
     this.#handOver()

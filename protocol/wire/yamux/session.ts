@@ -53,7 +53,10 @@ export interface Session {
    * side, and how many streams the peer accepts at a time, acknowledged or not.
    */
   setPeerLimits(limits: { windowBytes?: number | undefined; streams?: number | undefined }): void
-  /** Sends what is queued, then closes. Streams that are still open are lost. `code` is a WebSocket close code. */
+  /**
+   * Sends what is queued, except on streams that had no room to begin, then closes. Streams that are still open are lost. `code` is
+   * a WebSocket close code.
+   */
   close(reason: string, code?: number): void
   /** Ends at once, without telling the peer. */
   destroy(error: SallyportError): void

@@ -30,7 +30,7 @@ export class YamuxStream implements Stream {
   /** Bytes that the peer allows us to send. */
   sendWindowBytes: number
   readonly queue = new SendQueue()
-  unsent = true
+  unsent: boolean
   readonly receive: ReceiveWindow
   /** See `keep`. */
   keptBytes = 0
@@ -64,6 +64,7 @@ export class YamuxStream implements Stream {
     this.id = id
     this.sendWindowBytes = windowBytes
     this.receive = new ReceiveWindow(windowBytes)
+    this.unsent = openedByUs
     this.synDue = openedByUs
     this.ackDue = !openedByUs
     this.acknowledged = !openedByUs
