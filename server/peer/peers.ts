@@ -62,6 +62,8 @@ const LIMITS = {
   ...RESETS_OF_STRANGERS,
   pingIntervalMs: 1000,
   pingTimeoutMs: 4000,
+  /** The other replica waits for its client's acknowledgement, and knows how slow the path there is. */
+  openDeadlineMs: 60_000,
   controlBytes: MAX_PEER_MESSAGE_BYTES,
 } as const
 const PROBE_MS = 500

@@ -4,6 +4,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
 import { connect as connectTls, createServer as createTlsServer, type TLSSocket } from 'node:tls'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { WebSocket } from 'ws'
@@ -61,6 +62,21 @@ describe.runIf(needs('redis'))('a request at the wrong replica', () => {
     expect([answered.status, answered.text]).toEqual([200, 'POST /path?query a body'])
     expect([near.stats().peers!.sent, far.stats().peers!.taken]).toEqual([1, 1])
     expect(far.sessions()[0]!.exchanges).toBe(0)
+  })
+
+  test('is answered over a path on which nothing arrives for 11 s, as at the right replica', {
+    tags: ['slow'],
+    timeout: 30_000,
+  }, async () => {
+    await start()
+    const once: ExchangeHandler = (preamble, ...rest) =>
+      preamble.attempt > 0 ? 'already-begun' : always('here')(preamble, ...rest)
+    const { ws } = await dial(far, { handler: once })
+    ws.pause()
+    const asked = [near, far].map(server => call(server, HOST, '/', { method: 'POST', body: 'a body' }))
+    await setTimeout(11_000)
+    ws.resume()
+    expect((await Promise.all(asked)).map(({ status }) => status)).toEqual([200, 200])
   })
 
   test('D3 an authority of replicas counts from when it is in the file until it is dropped, without a restart', async () => {

@@ -133,9 +133,11 @@ export class Deadlines implements TimerOwner {
     if (this.#out.hasAcks) this.#out.schedule()
   }
 
+  /** On a slow path, an acknowledgement is as late as the answers to pings. It is missing only once those have arrived. */
   #expireOpens(now: number): void {
+    const heardUntil = Math.min(now, this.#pings.oldestAt)
     for (let stream = this.#unacknowledged.oldest; stream !== undefined; stream = this.#unacknowledged.oldest) {
-      if (stream.openedAt + this.#limits.openDeadlineMs > now) return
+      if (stream.openedAt + this.#limits.openDeadlineMs > heardUntil) return
       this.#owner.expired(stream)
     }
   }
@@ -161,7 +163,7 @@ export class Deadlines implements TimerOwner {
   #rearm(now: number): void {
     const opened = this.#oldestOpenAt
     const lateAt = opened + this.#lateMs
-    const openAt = lateAt > now ? lateAt : opened + this.#limits.openDeadlineMs
+    const openAt = lateAt > now ? lateAt : Math.max(opened + this.#limits.openDeadlineMs, now + LEAST_LATE_MS)
     const stalledAt = (this.#out.stalledSince ?? Number.POSITIVE_INFINITY) + this.#limits.writeDeadlineMs
     this.#timer.by(Math.min(this.#nextPingAt, openAt, this.#pings.deadline, stalledAt))
   }

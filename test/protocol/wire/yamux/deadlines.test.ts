@@ -117,6 +117,30 @@ describe('deadlines', () => {
     expect(session.streams).toBe(1)
   })
 
+  test.each([
+    ['the acknowledgement', Flag.ack, undefined],
+    ['nothing', undefined, 'session-lost'],
+  ])(
+    'on a path that takes 12 s, a stream is not reset before the peer has answered; with it comes %s',
+    async (_, flags, resetWith) => {
+      const clock = new FakeClock()
+      const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
+      peer.answersPings = false
+      const recorder = new StreamRecorder(session.open())
+      recorder.stream.write('request')
+      for (let second = 0; second < 12; second++) {
+        peer.send(frame(FrameType.ping, Flag.syn, 0, second))
+        await clock.advance(SECOND)
+      }
+      expect(recorder.resetWith).toBeUndefined()
+      const asked = peer.frames.find(({ type, flags }) => type === FrameType.ping && flags === Flag.syn)!
+      if (flags !== undefined) peer.send(frame(FrameType.windowUpdate, flags, recorder.stream.id, 0))
+      peer.send(frame(FrameType.ping, Flag.ack, 0, asked.length))
+      await clock.advance(SECOND)
+      expect([recorder.resetWith, session.closed]).toEqual([resetWith, false])
+    },
+  )
+
   test('what is late is overdue, and an unacknowledged stream is asked about with a ping at once', async () => {
     const clock = new FakeClock()
     const { session, peer } = sessionWithRawPeer({ role: 'server', clock })
