@@ -19,7 +19,7 @@ export interface Advice {
 /** What helps, by the code of a failure. */
 const REMEDIES: Readonly<Record<string, string>> = {
   ENOTFOUND: 'Correct the host, or create its DNS record.',
-  EAI_AGAIN: 'No resolver answers on this machine.',
+  EAI_AGAIN: 'The resolver of this machine fails, or does not answer.',
   ECONNREFUSED: 'Nothing is listening there: start it, or correct the address.',
   ENOSPC: 'The disk is full.',
   TimeoutError: 'It hangs, or a firewall drops the packets.',

@@ -3,7 +3,7 @@ import { EVERYWHERE, formatAddress, type HostPort, readDialled } from '../../pro
 import { configurationError } from '../failure.ts'
 import type { ClientConfig } from './client.ts'
 import type { RouterConfig } from './router.ts'
-import type { AccessConfig, ServerConfig } from './server.ts'
+import { type AccessConfig, controlAddress, type ServerConfig } from './server.ts'
 
 /** Rules between settings, per component. Each throws on the first violation; none touches a file or the network. */
 
@@ -23,6 +23,8 @@ export function checkServerConfig(config: ServerConfig): void {
     '--inbox.mac.optional needs --inbox.mac.file',
   )
   checkAdminConfig(config['admin.listen'], config['admin.token.file'])
+  const { 'public.listen': callers, 'peer.listen': peer } = config
+  checkAdminPort(config, { 'public.listen': callers, 'control.listen': controlAddress(config), 'peer.listen': peer })
 }
 
 /** `address` is the one that callers connect to. */
@@ -180,6 +182,7 @@ export function checkRouterConfig(config: RouterConfig, places: Places = new Map
   const targets = (['routes', 'preset'] as const).filter(name => config[name] !== undefined)
   checkTarget(targets, '--routes or --preset gitops-runtime', places)
   checkAdminConfig(config['admin.listen'], config['admin.token.file'])
+  checkAdminPort(config, { listen: config.listen })
 }
 
 function checkTarget(targets: readonly string[], names: string, places: Places): void {
@@ -203,6 +206,22 @@ export function checkAdminConfig(address: HostPort | 'off', tokenFile: string | 
     address === 'off' || tokenFile !== undefined || isLoopback(address.host),
     `--admin.listen ${address === 'off' ? '' : formatAddress(address)} is not loopback: give --admin.token.file`,
   )
+}
+
+/** The admin listener opens first, so that the component would find its own port taken. */
+function checkAdminPort(
+  { 'admin.listen': admin }: Pick<ServerConfig, 'admin.listen'>,
+  others: Readonly<Record<string, HostPort | undefined>>,
+): void {
+  if (admin === 'off' || admin.port === 0) return
+  for (const [name, other] of Object.entries(others)) {
+    if (other?.port !== admin.port) continue
+    const isEverywhere = [other, admin].some(({ host }) => EVERYWHERE.test(canonicalAddress(host)))
+    demand(
+      !isEverywhere && other.host !== admin.host,
+      `--${name} ${formatAddress(other)} has the port of --admin.listen (${formatAddress(admin)}): give one of them another`,
+    )
+  }
 }
 
 function demand(condition: boolean, message: string): void {

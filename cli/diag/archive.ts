@@ -1,5 +1,5 @@
 import type { Row } from '../table.ts'
-import { Cleaner, withoutSecrets } from './clean.ts'
+import { Cleaner, withoutKeys, withoutSecrets } from './clean.ts'
 import { versions } from './versions.ts'
 
 /** Most characters of a file. Longer ones are left out. */
@@ -46,7 +46,7 @@ export class Archive {
   }
 
   addLog(lines: readonly string[]): void {
-    this.#put('log.txt', lines)
+    this.#put('log.txt', withoutKeys(lines))
   }
 
   #put(path: string, value: unknown): void {

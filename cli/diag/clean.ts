@@ -17,6 +17,11 @@ export function withoutSecrets<Value>(value: Value, secrets: readonly string[]):
   return mapTexts(value, text => secrets.reduce((left, secret) => left.replaceAll(secret, GONE), text)) as Value
 }
 
+/** The lines of a log without private keys, each of which may take several lines. */
+export function withoutKeys(lines: readonly string[]): string[] {
+  return lines.join('\n').replaceAll(PRIVATE_KEY, GONE).split('\n')
+}
+
 /** Unknown secrets, recognised by their form and by the name before them. */
 export class Cleaner {
   readonly #redactor = new Redactor()
@@ -27,13 +32,11 @@ export class Cleaner {
 
   /** Cleans a log: JSON lines, or any text. */
   line(line: string): string {
-    let value: unknown
     try {
-      value = JSON.parse(line)
+      return JSON.stringify(this.value(JSON.parse(line)))
     } catch {
       return this.text(line)
     }
-    return JSON.stringify(this.value(value))
   }
 
   text(text: string): string {

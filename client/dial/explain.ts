@@ -219,7 +219,7 @@ function explainNetwork(phase: DialPhase, code: string | undefined, message: str
     case 'ENOTFOUND':
       return `the name ${name} does not resolve`
     case 'EAI_AGAIN':
-      return `the name ${name} cannot be resolved right now (the resolver does not answer)`
+      return `the name ${name} cannot be resolved right now (the resolver fails, or does not answer)`
     case 'ECONNREFUSED':
       return `nothing is listening at ${where} (connection refused)`
     case 'ETIMEDOUT':

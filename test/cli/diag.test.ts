@@ -182,6 +182,9 @@ describe.runIf(needs('unzip'))('of a component that is not running', () => {
     JSON.stringify({ msg: 'x', token: canary('member'), deep: { client_secret: canary('deep-member') } }),
     JSON.stringify({ msg: `{"password":"${canary('json-in-json')}"}` }),
     `-----BEGIN PRIVATE KEY-----\\n${canary('pem')}\\n-----END PRIVATE KEY-----`,
+    ['-----BEGIN EC PRIVATE KEY-----', canary('pem-lines'), '-----END EC PRIVATE KEY-----']
+      .map(line => `Nov 26 13:00:00 host sallyport[1]: ${line}`)
+      .join('\n'),
     `eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJkZW1vIn0.${canary('jwt')}`,
     `the store said that ${readFileSync(file('token'), 'utf8')} is no token`,
   ]
@@ -230,7 +233,8 @@ describe.runIf(needs('unzip'))('of a component that is not running', () => {
       '=',
       '://',
     ]
-    writeFileSync(file('log'), runs.map(run => run.repeat(Math.ceil(80_000 / run.length))).join('\n'))
+    const deep = '['.repeat(80_000) + ']'.repeat(80_000)
+    writeFileSync(file('log'), [deep, ...runs.map(run => run.repeat(Math.ceil(80_000 / run.length)))].join('\n'))
     const flags = ['--out', file('report.zip'), '--log.file', file('log'), '--connections', '2']
     const { code } = await sallyport(['diag', 'client', ...flags])
     expect(code).toBe(0)

@@ -45,6 +45,8 @@ describe('server', () => {
       `an authority of the directory, ${directory}`,
       { ...SERVER, directory, 'directory.tls.ca': 'ca.pem' },
     ]),
+    ['one port at two addresses', { ...SERVER, 'public.listen': '127.0.0.2:9090', 'control.listen': '127.0.0.1:0' }],
+    ['no admin listener', { ...SERVER, 'public.listen': '127.0.0.1:9090', 'admin.listen': 'off' }],
     ['health checks from anywhere', { ...SERVER, 'health.listen': '0.0.0.0:8086' }],
   ])('%s', async (_, given) => {
     await expect(server(given)).resolves.toBeUndefined()
@@ -91,6 +93,14 @@ describe('server', () => {
         'control.tls.client-ca': 'ca',
       },
       '--control.tls.client-ca needs TLS on the control endpoint',
+    ],
+    [
+      { ...SERVER, 'public.listen': '127.0.0.1:9090' },
+      '--public.listen 127.0.0.1:9090 has the port of --admin.listen (127.0.0.1:9090): give one of them another',
+    ],
+    [
+      { ...SERVER, 'control.listen': '[::]:9090' },
+      '--control.listen [::]:9090 has the port of --admin.listen (127.0.0.1:9090): give one of them another',
     ],
     [
       { ...SERVER, 'admin.listen': '0.0.0.0:9090' },

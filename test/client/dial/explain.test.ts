@@ -222,7 +222,7 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'a resolver that does not answer',
     network('EAI_AGAIN'),
     context(),
-    'the name connect.example.com cannot be resolved right now (the resolver does not answer)',
+    'the name connect.example.com cannot be resolved right now (the resolver fails, or does not answer)',
   ],
   [
     'no network',
