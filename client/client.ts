@@ -42,8 +42,8 @@ const FAREWELL_MS = 1000
 const SERVER_LINES_BURST = 20
 const SERVER_LINES_PER_SECOND = 0.5
 
-const NOT_KEPT =
-  'routes have an inbox, but there is no key to seal webhooks for (--inbox.key.file): the server does not keep them, unless it has --inbox.plaintext'
+const NOT_STORED =
+  'routes have an inbox, but there is no key to seal webhooks for (--inbox.key.file): the server does not store them, unless it has --inbox.plaintext'
 
 export class Client implements Tunnel, SessionKeeperOwner {
   readonly #options: ClientOptions
@@ -260,7 +260,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   #warnIfNotKept({ inbox = [] }: Announcement): void {
     const routes = inbox.filter(({ mode }) => mode !== 'off').map(({ route }) => route)
     if (routes.length === 0 || this.#settings.hello.inboxKey !== undefined) return
-    if (!isDeepStrictEqual(inbox, this.#published.inbox)) this.logger.warn({ routes }, NOT_KEPT)
+    if (!isDeepStrictEqual(inbox, this.#published.inbox)) this.logger.warn({ routes }, NOT_STORED)
   }
 
   republish(): void {

@@ -134,7 +134,7 @@ class HttpListener implements Listener {
     this.#handler =
       trustedProxies === undefined ? handler : withListenerLayers(handler, trustedProxies, this.#onBadRequest)
     if (!this.#http2 && options.http2 === undefined) {
-      this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could end this version of Node')
+      this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could crash this version of Node')
     }
     this.#server = options.tls === undefined ? this.#plainServer() : this.#tlsServer(options.tls)
   }

@@ -128,7 +128,7 @@ export class AnnouncedRules {
   ): boolean {
     const { sealer, problem } = this.#sealerOf(key, shared)
     if (problem !== undefined && announced.length > 0) {
-      this.#parts.logger.error({ runtime, reason: problem }, 'webhooks of a runtime are not kept')
+      this.#parts.logger.error({ runtime, reason: problem }, 'webhooks of a runtime are not stored')
     }
     const rules = problem === undefined ? announced : []
     const known = this.#byRuntime.get(runtime)
@@ -326,9 +326,9 @@ function sealerOf(key: string | undefined, shared: boolean): ClientSealer | unde
 
 const RULES_NOT_WRITTEN = 'the rules of a runtime could not be written to the inbox'
 const TOO_MANY_RUNTIMES =
-  'the inbox has the rules of too many runtimes: webhooks of those that were away longest are not kept'
+  'the inbox has the rules of too many runtimes: webhooks of those that were away longest are not stored'
 const UNPROVEN_RULES =
-  'the stored rules of a runtime have no valid MAC: its webhooks are not kept until its client connects again'
+  'the stored rules of a runtime have no valid MAC: its webhooks are not stored until its client connects again'
 
 /**
  * Stored with the rules, so that a server that has other secrets drops them once it reads this. It is no help in guessing a secret, since it

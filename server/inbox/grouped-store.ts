@@ -109,7 +109,7 @@ export abstract class GroupedStore implements InboxStore {
     }
     this.#starting = false
     if (!this.isOpen && this.#reopenTimer === undefined) {
-      this.logger.warn(this.place, 'the store of the inbox takes long to open: nothing is kept until then')
+      this.logger.warn(this.place, 'the store of the inbox takes long to open: until it is open, nothing is stored')
     }
   }
 

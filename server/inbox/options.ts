@@ -24,7 +24,7 @@ export interface InboxOptions extends LimitOptions<typeof INBOX> {
    */
   readonly mac?: { readonly file: string; readonly optional?: boolean | undefined } | undefined
   /**
-   * Also keep webhooks of clients without a key, unencrypted. Default false: their webhooks are not kept. Protect the store and
+   * Also store webhooks of clients without a key, unencrypted. Default false: their webhooks are not stored. Protect the store and
    * its backups.
    */
   readonly plaintext?: boolean | undefined
