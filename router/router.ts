@@ -78,7 +78,8 @@ export interface Router extends AsyncDisposable {
   /**
    * Serves requests of `httpServer` before its own listeners see them. With `serves`, the router takes only requests for hosts
    * that it accepts, and the server keeps the rest. Without it, the router takes all. A pipeline is answered up to the first request of
-   * ours that has to wait, and then the connection ends. Returns a function that detaches the router.
+   * ours that has to wait, and then the connection ends. Call it last: listeners that are added later get the router's requests, too.
+   * Returns a function that detaches the router.
    *
    * @example
    * const server = http.createServer()
