@@ -58,7 +58,8 @@ export class SpanReturn implements Tracer {
 
   /** Spans that have not ended by now are left out. */
   #add(of: string, spans: readonly FinishedSpan[], fromMs: number): void {
-    const request = { of, spans: spans.slice(-SPANS_LIMITS.ofRequest).map(span => returned(span, fromMs)) }
+    const kept = childrenFirst(of, spans).slice(-SPANS_LIMITS.ofRequest)
+    const request = { of, spans: kept.map(span => returned(span, fromMs)) }
     const bytes = Buffer.byteLength(JSON.stringify(request)) + 1
     if (this.#closed || bytes > MAX_CONTROL_BYTES - FRAME_BYTES || this.#bytes + bytes > MAX_WAITING_BYTES) return
     this.#waiting.push({ request, bytes })
@@ -93,6 +94,20 @@ export class SpanReturn implements Tracer {
     this.#closed = true
     this.#send()
   }
+}
+
+/** In the order that a server reads, in whatever order they ended. A span whose parent has not ended is left out. */
+function childrenFirst(of: string, spans: readonly FinishedSpan[]): FinishedSpan[] {
+  const byParent = Map.groupBy(spans, ({ parentId }) => parentId)
+  const parentsFirst: FinishedSpan[] = []
+  const ids = [of]
+  for (const id of ids) {
+    for (const span of byParent.get(id)?.toReversed() ?? []) {
+      parentsFirst.push(span)
+      ids.push(span.spanId)
+    }
+  }
+  return parentsFirst.toReversed()
 }
 
 /** The kinds that a server reads. It ends a session that sends another, and an embedder's layer may give its spans any. */

@@ -58,7 +58,7 @@ test('the call of a request that its caller gave up is among them, although it e
   whole.end()
   call.end()
   await vi.advanceTimersByTimeAsync(1000)
-  expect(requests()[0]!.spans.map(({ id }) => id)).toEqual([whole.context.spanId, call.context.spanId])
+  expect(requests()[0]!.spans.map(({ id }) => id)).toEqual([call.context.spanId, whole.context.spanId])
 })
 
 test('only what the edge cannot know is sent, and nothing that a caller chose breaks the session', async () => {

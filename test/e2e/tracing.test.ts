@@ -3,7 +3,7 @@
  * request.
  */
 
-import { once } from 'node:events'
+import { EventEmitter, once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
@@ -24,13 +24,15 @@ afterEach(async () => {
 /** An upstream, and the trace headers that it received. */
 async function startUpstream() {
   const told: unknown[] = []
+  const calls = new EventEmitter()
   const server = createServer((request, response) => {
     told.push(request.headers.traceparent)
-    response.end('ok')
+    if (request.url === '/orders/slow') calls.emit('slow')
+    else response.end('ok')
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
   open.push(() => server.close())
-  return { told, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }
+  return { told, calls, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }
 }
 
 async function traced(
@@ -50,7 +52,7 @@ async function traced(
   open.push(() => caller.close())
   const ask = (path: string, flags = '01') =>
     caller.ask({ path, fields: ['traceparent', `00-${TRACE}-${PARENT}-${flags}`] })
-  return { upstream, ask }
+  return { upstream, ask, caller }
 }
 
 const table = (target: string): RouteTable => ({
@@ -143,6 +145,23 @@ describe('the client returns its spans to the server', () => {
     expect(route.startMs).toBeGreaterThanOrEqual(attempt.startMs)
     expect(call.startMs).toBeGreaterThanOrEqual(route.startMs)
     expect(JSON.stringify(server.finished)).not.toContain('secret')
+  })
+
+  test('a caller that leaves hides nothing of what its request waited for', async () => {
+    const server = new Spans()
+    const { upstream, ask, caller } = await traced(table, server, 'server')
+    const called = once(upstream.calls, 'slow')
+    const answer = ask('/orders/slow').catch(() => undefined)
+    await called
+    caller.close()
+    await answer
+    await server.named('GET /orders/{id}')
+    expect(waterfall(server.finished, ...SHOWN, 'sallyport.reported_by')).toEqual([
+      'GET server',
+      '  tunnel client',
+      '    GET /orders/{id} server http.route=/orders/{id} sallyport.reported_by=client',
+      `      GET client url.full=${upstream.url}/orders/slow sallyport.reported_by=client`,
+    ])
   })
 
   test('a server that does not trace receives none', async () => {
