@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,6 +10,9 @@ import { noLogger } from '../../../protocol/base/log.ts'
 import { RevocationFile } from '../../../server/auth/revocation-file.ts'
 import { parseRevocations } from '../../../server/auth/revocation-list.ts'
 import type { Revocation } from '../../../server/auth/revocations.ts'
+import { needs } from '../../support/needs.ts'
+
+const GROUP = 65_532
 
 let folder: string
 let file: string
@@ -98,6 +101,26 @@ test('a file that is emptied, by a copy over it or a full disk, takes back no ru
     ['b', 'c'],
     ['b', 'c'],
   ])
+})
+
+test.runIf(needs('root')).each([
+  ['root', 0, [65_533, GROUP]],
+  ['a user of its group', 65_534, [65_534, GROUP]],
+])('A9: a file that %s writes still belongs to those who share it', async (_name, user, rights) => {
+  for (const path of [folder, file]) chownSync(path, 65_533, GROUP)
+  chmodSync(folder, 0o770)
+  const program = `
+    import { NextFile } from './server/auth/next-file.ts'
+    process.setgroups([${GROUP}])
+    process.setgid(${user})
+    process.setuid(${user})
+    const next = await NextFile.open(${JSON.stringify(file)})
+    await next.replace('{"revocations":[]}')
+    await next.close()`
+  const writer = spawn(process.execPath, ['--input-type=module-typescript', '--eval', program], { stdio: 'inherit' })
+  expect(await once(writer, 'exit')).toEqual([0, null])
+  const { uid, gid, mode } = statSync(file)
+  expect([[uid, gid], mode & 0o777]).toEqual([rights, 0o640])
 })
 
 test("a server that is slow to write does not mistake another server's write for its own", {
