@@ -22,6 +22,8 @@ const PACE_MS = 50
 const PACED = 100
 /** How long a lane waits before it tries again after the store failed, or the runtime was offline. */
 const STORE_RETRY_MS = 1000
+/** How often the log says that stored webhooks wait because the disk is full. */
+const SAY_FULL_MS = 60_000
 /** How often a lane that another server owns is tried again, unless that server releases it sooner. */
 const OWNED_ELSEWHERE_MS = 5000
 
@@ -65,6 +67,7 @@ export class Lanes {
   readonly #underWay = new Set<Promise<void>>()
   #unsure = false
   #closed = false
+  #saidFullMs = Number.NEGATIVE_INFINITY
 
   constructor(options: LanesOptions) {
     this.#options = options
@@ -322,6 +325,15 @@ export class Lanes {
   #failed(lane: Lane, error: unknown): void {
     this.#schedule(lane, STORE_RETRY_MS)
     if (!(error instanceof StoreError)) throw error
+    if (error.kind === 'full') this.#sayFull(error)
+  }
+
+  /** The store stays open then, so nobody else says why nothing is delivered. */
+  #sayFull({ message }: StoreError): void {
+    const nowMs = performance.now()
+    if (nowMs - this.#saidFullMs < SAY_FULL_MS) return
+    this.#saidFullMs = nowMs
+    this.#options.logger.error({ err: { message } }, 'stored webhooks cannot be delivered until the disk has room')
   }
 
   async #work(lane: Lane): Promise<void> {

@@ -478,6 +478,26 @@ describe('lanes', () => {
     expect(lanes.waiting('demo', 'l')).toBe(4)
   })
 
+  test('a full disk: the log says why nothing is delivered, once a minute', async () => {
+    const store = new Memory()
+    const error = vi.fn()
+    const lanes = lanesOver(store, { logger: { ...noLogger, error }, deliver: () => Promise.resolve(OK) })
+    store.full = true
+    for (const lane of ['a', 'b']) {
+      store.messages.push(messageOf(`${lane}1`, lane))
+      lanes.add('demo', lane, 1)
+    }
+    await pass(59_000)
+    const said = [{ err: { message: 'full' } }, 'stored webhooks cannot be delivered until the disk has room']
+    expect(error.mock.calls).toEqual([said])
+    await pass(60_000)
+    expect(error.mock.calls).toEqual([said, said])
+    store.full = false
+    await pass(3_600_000)
+    expect(error.mock.calls).toEqual([said, said])
+    expect(lanes.size).toBe(0)
+  })
+
   test('paused: nothing is tried until it is resumed', async () => {
     const { add, lanes, tried } = make(() => OK)
     lanes.pause('demo', true)
