@@ -37,7 +37,7 @@ const servers = new WeakMap<HttpServer, Mounts>()
 /** Puts `mounted` before everything else on `server`. The returned function removes it, once. */
 export function addMount(server: HttpServer, mounted: Mounted): () => void {
   const known = servers.get(server)
-  const mounts = known?.isAttached('request') ? known : new Mounts(server)
+  const mounts = known?.isAttached() ? known : new Mounts(server)
   servers.set(server, mounts)
   mounts.add(mounted)
   return () => mounts.delete(mounted)
@@ -135,7 +135,7 @@ class Mounts {
     if (this.#mounted.length > 0) return
     if (servers.get(this.#server) === this) servers.delete(this.#server)
     for (const [event, ours] of this.#events()) {
-      if (!this.isAttached(event)) continue
+      if (!this.#has(event)) continue
       this.#server.off(event, ours)
       for (const listener of this.#theirs[event]) this.#server.on(event, listener)
     }
@@ -144,7 +144,11 @@ class Mounts {
   }
 
   /** False once somebody has put a listener in front of ours that calls it, as Socket.IO does. Then ours stays there, and passes on. */
-  isAttached(event: Event): boolean {
+  isAttached(): boolean {
+    return ALWAYS_ATTACHED.every(event => this.#has(event))
+  }
+
+  #has(event: Event): boolean {
     const attached: readonly unknown[] = this.#server.listeners(event)
     return attached.includes(this.#ours[event])
   }

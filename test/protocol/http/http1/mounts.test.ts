@@ -105,27 +105,38 @@ describe('mounts on one server', () => {
   })
 
   /** Puts itself in front of the listeners, and calls them for what it does not serve itself. */
-  function wrap(): void {
-    const before = host.listeners('request')
-    host.removeAllListeners('request')
-    host.on('request', (request, response) => {
-      if (request.headers.host === 'wrapper') answering('wrapper')(request, response)
-      else for (const listener of before) listener.call(host, request, response)
+  function wrap(event: string, serve: (request: IncomingMessage, by: ServerResponse & Duplex) => void): void {
+    const server: EventEmitter = host
+    const before = server.listeners(event)
+    server.removeAllListeners(event)
+    server.on(event, (request: IncomingMessage, by: ServerResponse & Duplex) => {
+      if (request.headers.host === 'wrapper') serve(request, by)
+      else for (const listener of before) listener.call(host, request, by)
     })
   }
 
-  test('each request is handled once, although something has wrapped the listeners since', async () => {
-    host.on('request', answering('app'))
-    const first = addMount(host, mounted('a'))
-    wrap()
-    expect(await ledger('a', 'wrapper', 'x')).toEqual(['a', 'wrapper', 'app'])
-    const second = addMount(host, mounted('b'))
-    expect(await ledger('a', 'b', 'wrapper', 'x')).toEqual(['a', 'b', 'wrapper', 'app'])
-    first()
-    expect(await ledger('a', 'b', 'wrapper', 'x')).toEqual(['app', 'b', 'wrapper', 'app'])
-    second()
-    expect(await ledger('a', 'b', 'wrapper', 'x')).toEqual(['app', 'app', 'wrapper', 'app'])
-  })
+  test.each(['request', 'upgrade'])(
+    'each %s is handled once, although something has wrapped the listeners since',
+    async event => {
+      const ledger = async (...hosts: string[]): Promise<string[]> => {
+        seen = []
+        for (const to of hosts)
+          await ask(to, ...(event === 'upgrade' ? ['connection: upgrade', 'upgrade: websocket'] : []))
+        return seen.map(name => name.replace(' upgrade', ''))
+      }
+      host.on('request', answering('app'))
+      host.on('upgrade', upgraded('app'))
+      const first = addMount(host, mounted('a'))
+      wrap(event, event === 'request' ? answering('wrapper') : upgraded('wrapper'))
+      expect(await ledger('a', 'wrapper', 'x')).toEqual(['a', 'wrapper', 'app'])
+      const second = addMount(host, mounted('b'))
+      expect(await ledger('a', 'b', 'wrapper', 'x')).toEqual(['a', 'b', 'wrapper', 'app'])
+      first()
+      expect(await ledger('a', 'b', 'wrapper', 'x')).toEqual(['app', 'b', 'wrapper', 'app'])
+      second()
+      expect(await ledger('a', 'b', 'wrapper', 'x')).toEqual(['app', 'app', 'wrapper', 'app'])
+    },
+  )
 
   test('a listener for one event hears one', async () => {
     host.once('upgrade', upgraded('app upgrade'))
