@@ -7,10 +7,11 @@ const MAX_CAUSES = 32
 export class Causes {
   readonly #loggedMs = new Map<string, number>()
 
-  /** Whether to log this cause now. Causes that differ only in times or ids count as the same. */
-  isNews(cause: string, nowMs: number): boolean {
+  /** Whether to log this cause now. Causes `of` the same thing that differ only in times or ids count as the same. */
+  isNews(cause: string, nowMs: number, of = ''): boolean {
     // A duration may have one unit or two: 59 s, 1 min 15 s.
-    const key = cause.replaceAll(/\b(?=\w*\d)[\w-]+/g, '#').replaceAll(/(?:# (?:ms|s|min|h|d)\b ?)+/g, '# ')
+    const alike = cause.replaceAll(/\b(?=\w*\d)[\w-]+/g, '#').replaceAll(/(?:# (?:ms|s|min|h|d)\b ?)+/g, '# ')
+    const key = `${of} ${alike}`
     if (nowMs - (this.#loggedMs.get(key) ?? Number.NEGATIVE_INFINITY) < AGAIN_MS) return false
     this.#loggedMs.delete(key)
     this.#loggedMs.set(key, nowMs)

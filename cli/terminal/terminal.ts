@@ -85,9 +85,9 @@ export class Terminal {
     const isVerbose = this.#screen.shows === 'all'
     const rest = isVerbose ? Object.entries(fields).map(([name, value]) => ` ${name}=${asText(value)}`) : []
     const message = `${String(msg)}${cause}`
-    // The cause of a failed request, whose own line follows. If it came each time, those lines would not fold.
+    // The cause of a failed request, whose own line follows. If a route's came each time, those lines would not fold.
     const isOfRequest = fields.requestId !== undefined && fields.code !== undefined
-    if (isOfRequest && !isVerbose && !this.#advised.isNews(message, performance.now())) return
+    if (isOfRequest && !isVerbose && !this.#advised.isNews(message, performance.now(), String(fields.route))) return
     const text = `${message}${rest.join('')}`
     const head: Piece[] = [
       [`${this.#time}  `, 'dim'],

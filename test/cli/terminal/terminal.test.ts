@@ -118,6 +118,24 @@ test('the cause of failed requests is told once, so that their lines fold', () =
   ])
 })
 
+test('the targets of two routes are both told, even if only their ports differ', () => {
+  const { screen, terminal } = open()
+  for (const [path, port] of [
+    ['/web', 3001],
+    ['/api', 3002],
+    ['/web', 3001],
+  ] as const) {
+    const err = { message: `connecting to localhost:${port} (ECONNREFUSED)` }
+    const about = { route: `app${port}`, requestId: `id-${path}`, code: 'upstream-refused' }
+    terminal.log({ level: 'warn', msg: 'an upstream failed', err, ...about })
+  }
+  terminal.close()
+  expect(screen.rows).toEqual([
+    '09:08:07  warn an upstream failed: connecting to localhost:3001 (ECONNREFUSED)',
+    '09:08:07  warn an upstream failed: connecting to localhost:3002 (ECONNREFUSED)',
+  ])
+})
+
 test('with -v, no field is lost in a count', () => {
   const { screen, terminal } = open({ shows: 'all' })
   terminal.log({ level: 'info', msg: 'listening', name: 'admin' })
