@@ -1,5 +1,6 @@
 import { createHash, randomUUID, X509Certificate } from 'node:crypto'
 import { decodeJwt, decodeProtectedHeader, importJWK, type JWK, type JWTPayload, SignJWT } from 'jose'
+import { MAX_DATE_S } from '../protocol/base/durations.ts'
 import { HOSTS_CLAIM, isHostName, MAX_CLAIMED_HOSTS } from '../protocol/base/names.ts'
 import { DEFAULT_ALGORITHMS } from '../protocol/base/token-algorithms.ts'
 import { parseDurationMs } from './duration.ts'
@@ -89,9 +90,6 @@ function certificateThumbprint(pem: string): string {
   return createHash('sha256').update(new X509Certificate(pem).raw).digest('base64url')
 }
 
-/** The latest time that a Date can hold. */
-const MAX_TIME_MS = 8_640_000_000_000_000
-
 /** A human-readable description of a token. */
 export interface TokenReport {
   readonly header: Record<string, unknown>
@@ -130,7 +128,7 @@ export function inspectToken(token: string, now: number = Date.now()): TokenRepo
 /** Clamps to what a Date can hold, whatever the token says. */
 function msOf(seconds: unknown): number | undefined {
   if (typeof seconds !== 'number') return undefined
-  return Math.min(Math.max(seconds * 1000, -MAX_TIME_MS), MAX_TIME_MS)
+  return Math.min(Math.max(seconds, -MAX_DATE_S), MAX_DATE_S) * 1000
 }
 
 function decodeToken(token: string): { header: Record<string, unknown>; claims: JWTPayload } {

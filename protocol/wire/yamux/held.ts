@@ -97,15 +97,9 @@ export class Held implements BudgetMember {
   }
 
   shed(bytes: number): number {
-    const before = this.usedBytes
     const shares = new Shares()
     for (const stream of this.streams()) shares.add(stream)
-    while (before - this.usedBytes < bytes) {
-      const stream = shares.take()
-      if (stream === undefined) break
-      stream.session.shedStream(stream)
-    }
-    return before - this.usedBytes
+    return shares.shed(this, bytes)
   }
 
   *streams(): IterableIterator<YamuxStream> {

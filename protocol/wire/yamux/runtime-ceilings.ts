@@ -70,18 +70,12 @@ export class RuntimeCeilings implements BudgetMember {
   }
 
   #shed(bytes: number, runtime: string | undefined): number {
-    const before = this.usedBytes
     const shares = new Shares()
     for (const ledger of this.#ledgers) {
       for (const stream of ledger.streams()) {
         if (runtime === undefined || stream.runtime === runtime) shares.add(stream)
       }
     }
-    while (before - this.usedBytes < bytes) {
-      const stream = shares.take()
-      if (stream === undefined) break
-      stream.session.shedStream(stream)
-    }
-    return before - this.usedBytes
+    return shares.shed(this, bytes)
   }
 }

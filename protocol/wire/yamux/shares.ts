@@ -92,4 +92,15 @@ export class Shares {
   take(): YamuxStream | undefined {
     return this.#runtimes.take()
   }
+
+  /** Resets one stream after the other, until `held` is less by `bytes` or none is left. Returns by how much it is less. */
+  shed(held: { readonly usedBytes: number }, bytes: number): number {
+    const before = held.usedBytes
+    while (before - held.usedBytes < bytes) {
+      const stream = this.take()
+      if (stream === undefined) break
+      stream.session.shedStream(stream)
+    }
+    return before - held.usedBytes
+  }
 }
