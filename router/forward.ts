@@ -9,7 +9,7 @@ import type { CompiledTable } from './compiled.ts'
 import type { ExchangeHooks } from './handler/exchange.ts'
 import { routeHandler } from './handler/handler.ts'
 import { formatPath, type Route, type RouteTable, RouteTableError } from './table.ts'
-import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
+import { Upstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
 
 /** Options of a {@link Route} that make sense for a single target. */
 export interface ForwarderOptions extends UpstreamsOptions {
@@ -52,7 +52,7 @@ export function createForwarder(targetUrl: string | URL, options: ForwarderOptio
   const table = compileOne({ routes: [route], resolve })
   const logger = safeLogger(options.logger)
   for (const warning of table.warnings) logger.warn({}, warning)
-  const upstreams = createUpstreams(options)
+  const upstreams = new Upstreams(options)
   const hooks: ExchangeHooks = { logger, active: 0, total: 0 }
   return {
     handler: routeHandler(() => table, upstreams, hooks),

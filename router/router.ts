@@ -20,7 +20,7 @@ import { explainMatch, type MatchQuestion, type MatchResult } from './explain.ts
 import type { ExchangeHooks } from './handler/exchange.ts'
 import { routeHandler } from './handler/handler.ts'
 import type { RouteTable } from './table.ts'
-import { createUpstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
+import { Upstreams, type UpstreamsOptions, type UpstreamsStats } from './upstream/upstreams.ts'
 
 /** Options of {@link createRouter}: the table, and limits on connections to upstreams. */
 export interface RouterOptions extends UpstreamsOptions {
@@ -117,7 +117,7 @@ export function createRouter(options: RouterOptions): Router {
     return table
   }
   let table = compile(options.routes)
-  const upstreams = createUpstreams(options)
+  const upstreams = new Upstreams(options)
   const hooks = new RouterHooks(logger)
   const close = async ({ graceMs = 0 }: { graceMs?: number } = {}): Promise<void> => {
     await hooks.whenIdle(checkDuration('graceMs', graceMs))

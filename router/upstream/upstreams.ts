@@ -41,23 +41,7 @@ const SWEEP_MS = 1_000
 /** Most targets in use at a time. Captured names could otherwise make any number. */
 const MAX_TARGETS = 8_192
 
-export interface Upstreams {
-  forward(
-    target: UpstreamTarget,
-    request: UpstreamRequest,
-    options: ForwardOptions,
-    response: ResponseSink,
-  ): RequestSink
-  stats(): UpstreamsStats
-  /** Idle connections close at once, others when their exchange ends. */
-  close(): void
-}
-
-export function createUpstreams(options: UpstreamsOptions = {}): Upstreams {
-  return new PooledUpstreams(options)
-}
-
-class PooledUpstreams implements Upstreams, Pools {
+export class Upstreams implements Pools {
   readonly #pools = new Map<string, Pool>()
   readonly #contexts = new SecureContexts()
   readonly #reader = new SocketReader()
@@ -67,7 +51,7 @@ class PooledUpstreams implements Upstreams, Pools {
   #sweeper: NodeJS.Timeout | undefined
   #closed = false
 
-  constructor(options: UpstreamsOptions) {
+  constructor(options: UpstreamsOptions = {}) {
     const limits = resolveLimits(UPSTREAM_LIMITS, options)
     this.#budget = new ConnectionBudget(limits.maxConnectionsPerTarget, limits.maxUpstreamConnections)
     this.#idleMs = limits.idleMs
@@ -86,7 +70,6 @@ class PooledUpstreams implements Upstreams, Pools {
     return exchange
   }
 
-  /** @internal */
   poolFor(target: UpstreamTarget): Pool {
     if (this.#closed) return refusing('the router is closed')
     return this.#pools.get(target.key) ?? this.#addPool(target)
@@ -126,6 +109,7 @@ class PooledUpstreams implements Upstreams, Pools {
     return { targets: this.#pools.size, connections, idle }
   }
 
+  /** Idle connections close at once, others when their exchange ends. */
   close(): void {
     this.#closed = true
     clearInterval(this.#sweeper)

@@ -7,7 +7,7 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../router/target.ts'
 import type { UpstreamRequest } from '../../router/upstream/types.ts'
-import { createUpstreams, type Upstreams } from '../../router/upstream/upstreams.ts'
+import { Upstreams } from '../../router/upstream/upstreams.ts'
 import { Http2Upstream, type UpstreamStream } from '../support/http2-upstream.ts'
 import { until } from '../support/until.ts'
 
@@ -74,7 +74,7 @@ let upstream: Http2Upstream
 let upstreams: Upstreams
 beforeEach(async () => {
   upstream = await Http2Upstream.start()
-  upstreams = createUpstreams()
+  upstreams = new Upstreams()
 })
 afterEach(async () => {
   upstreams.close()

@@ -5,7 +5,7 @@ import type { Server } from 'node:net'
 import { afterEach, expect, it } from 'vitest'
 import type { ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
-import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
+import { Upstreams } from '../../../router/upstream/upstreams.ts'
 import { unhurried } from '../../support/busy.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
 import { lastingPort } from '../../support/ports.ts'
@@ -22,7 +22,7 @@ it.each([
   async (protocol, create) => {
     const port = await lastingPort()
     const target = fillTarget(parseTarget(`${protocol}://127.0.0.1:${port}`), {}, new Map(), undefined)!
-    upstreams = createUpstreams({ idleMs: unhurried(1000) })
+    upstreams = new Upstreams({ idleMs: unhurried(1000) })
     const ended = Promise.withResolvers<void>()
     const response: ResponseSink = {
       ...DEAF,

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest'
 import type { SallyportError } from '../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type RequestSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
-import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
+import { Upstreams } from '../../../router/upstream/upstreams.ts'
 import { DEAF } from '../../support/ends.ts'
 import { Http2Upstream, type UpstreamStream } from '../../support/http2-upstream.ts'
 import { until } from '../../support/until.ts'
@@ -19,7 +19,7 @@ let ends: string[]
 let credit: number
 beforeEach(async () => {
   upstream = await Http2Upstream.start()
-  upstreams = createUpstreams()
+  upstreams = new Upstreams()
   ends = []
   credit = 0
 })

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
-import { createUpstreams, type Upstreams } from '../../../router/upstream/upstreams.ts'
+import { Upstreams } from '../../../router/upstream/upstreams.ts'
 import { DEAF } from '../../support/ends.ts'
 
 const WAVES = 12
@@ -26,7 +26,7 @@ beforeEach(async () => {
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
-  upstreams = createUpstreams()
+  upstreams = new Upstreams()
 })
 afterEach(() => {
   upstreams.close()

@@ -4,7 +4,7 @@ import type { HeaderList, RequestSink, ResponseSink } from '../../../../protocol
 import { DEFAULT_HTTP_LIMITS } from '../../../../protocol/http/limits.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
 import { fillTarget, parseTarget } from '../../../../router/target.ts'
-import { createUpstreams } from '../../../../router/upstream/upstreams.ts'
+import { Upstreams } from '../../../../router/upstream/upstreams.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../../support/ends.ts'
 import {
   END_HEADERS,
@@ -133,7 +133,7 @@ async function request(block = head('POST')): Promise<Sender & { accept: () => v
 async function response(): Promise<Sender> {
   const body = new Body()
   const upstream = await Http2Upstream.start()
-  const upstreams = createUpstreams()
+  const upstreams = new Upstreams()
   open.push(
     () => upstream.stop(),
     () => upstreams.close(),
