@@ -49,7 +49,7 @@ export interface Server {
   fetch(runtime: string, request: Request | string | URL, options?: CallOptions): Promise<Response>
   /**
    * An undici Dispatcher whose requests all go to `runtime`, whatever their origin. It has no timeouts: `headersTimeout` and
-   * `bodyTimeout` do nothing, but a signal works.
+   * `bodyTimeout` do nothing, but a signal works. After `close` or `destroy` it takes no more requests; those in progress go on.
    */
   dispatcher(runtime: string, options?: CallOptions): Dispatcher
   /**
