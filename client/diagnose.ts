@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import type { WebSocket } from 'ws'
 import { formatDuration } from '../protocol/base/durations.ts'
 import { messageOf } from '../protocol/base/errors.ts'
+import { formatAddress } from '../protocol/base/host-port.ts'
 import { noLogger } from '../protocol/base/log.ts'
 import type { Probe } from '../protocol/base/probe.ts'
 import { readOwnClaims } from './claims.ts'
@@ -146,7 +147,7 @@ function probeProxy(server: URL, { proxy }: ClientOptions): { probe: Probe; isPr
   const about = { code: 'proxy-choice', what: `the proxy to ${server.host}`, expected }
   try {
     const chosen = chooseProxy(server, proxy, process.env)
-    const found = chosen === undefined ? 'none' : `${chosen.host}:${chosen.port}`
+    const found = chosen === undefined ? 'none' : formatAddress(chosen)
     return { probe: { ...about, status: 'ok', found, hint: '' }, isProxied: chosen !== undefined }
   } catch (error) {
     const hint = 'Correct HTTPS_PROXY or ALL_PROXY, or give --proxy.'

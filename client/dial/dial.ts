@@ -146,7 +146,7 @@ class Attempt {
       askProxy(socket, formatAddress(this.#to), proxy.authorization, (error, answer) => {
         if (error !== undefined) this.#fail(networkError(error, this.#phase))
         else if (answer.status === 200) {
-          this.#options.onStep?.('proxy', `${proxy.host}:${proxy.port} connects`)
+          this.#options.onStep?.('proxy', `${formatAddress(proxy)} connects`)
           resolve(socket)
         } else this.#fail(new DialError({ kind: 'proxy', ...answer }))
       })

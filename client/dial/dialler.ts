@@ -98,7 +98,7 @@ export class Dialler {
       token,
       audience: this.#settings.audience,
       nowMs: Date.now(),
-      proxy: proxy && { address: `${proxy.host}:${proxy.port}`, credentials: proxy.authorization !== undefined },
+      proxy: proxy && { address: formatAddress(proxy), credentials: proxy.authorization !== undefined },
       clientCertificate: this.#options.tls !== undefined,
     }
   }

@@ -69,7 +69,7 @@ function excludes(entry: string, host: string, port: string): boolean {
 /** The proxy's answer to CONNECT. */
 export interface ProxyAnswer {
   readonly status: number
-  /** Scheme of `proxy-authenticate`, such as `Basic` or `Negotiate`. */
+  /** `Basic` if the proxy offers it, else the first scheme of `proxy-authenticate`, such as `Negotiate`. */
   readonly scheme: string | undefined
 }
 
@@ -114,7 +114,9 @@ export function askProxy(
 function readAnswer(head: string): ProxyAnswer | undefined {
   const status = /^HTTP\/1\.[01] (\d{3})(?: |\r|$)/.exec(head)
   if (status === null) return undefined
-  const [, scheme] = /\r\nproxy-authenticate:[ \t]*([\w-]{1,64})/i.exec(head) ?? []
+  // A proxy may offer several schemes, in one field or in a field each.
+  const offered = Array.from(head.matchAll(/\r\nproxy-authenticate:([^\r\n]*)/gi), ([, value]) => value).join()
+  const [, scheme] = /(?:^|,)[ \t]*(basic)\b/i.exec(offered) ?? /^[ \t]*([\w-]{1,64})/.exec(offered) ?? []
   const code = Number(status[1])
   return { status: code >= 200 && code < 300 ? 200 : code, scheme }
 }

@@ -385,6 +385,16 @@ describe('through a proxy', () => {
       'HTTP/1.1 407 No\r\nproxy-authenticate: \x1b[31mx\r\n\r\n',
       'wants credentials (407)',
     ],
+    [
+      'Basic among other schemes',
+      'HTTP/1.1 407 No\r\nproxy-authenticate: Negotiate\r\nproxy-authenticate: NTLM, basic realm="a"\r\n\r\n',
+      'wants credentials (407)',
+    ],
+    [
+      'only other schemes',
+      'HTTP/1.1 407 No\r\nproxy-authenticate: Negotiate\r\nproxy-authenticate: NTLM\r\n\r\n',
+      'wants Negotiate authentication (407)',
+    ],
     ['no HTTP', 'SSH-2.0-OpenSSH\r\n\r\n', 'the answer of the proxy is not HTTP'],
     ['an endless head', `HTTP/1.1 200 OK\r\nx: ${'x'.repeat(20_000)}`, 'the answer of the proxy is too long'],
     [
