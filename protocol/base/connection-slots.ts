@@ -81,9 +81,15 @@ export class ConnectionSlots {
     return true
   }
 
+  /** Of several that have the same number, more than `own`, the first that has an idle connection. */
   #greediest(own: ReadonlySet<SlotHolder>): ReadonlySet<SlotHolder> {
     let greediest = own
-    for (const holders of this.#networks.values()) if (holders.size > greediest.size) greediest = holders
+    let isSettled = true
+    for (const holders of this.#networks.values()) {
+      if (holders.size < greediest.size || (holders.size === greediest.size && isSettled)) continue
+      greediest = holders
+      isSettled = idlest(holders) !== undefined
+    }
     return greediest
   }
 

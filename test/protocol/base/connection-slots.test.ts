@@ -40,6 +40,21 @@ test("if all are busy, the newest of the greediest goes, as long as that network
   expect(left).toEqual(['a3', 'a2', 'b2', 'a4'])
 })
 
+test('of several networks that have the most, one with an idle guest gives way', () => {
+  const places = new ConnectionSlots(4)
+  for (const [i, name] of ['busy', 'idle', 'busy too', 'idle too', 'new', 'newer', 'newest'].entries()) {
+    come(places, name, `192.0.2.${i}`, name.startsWith('idle'))
+  }
+  expect(left).toEqual(['idle', 'idle too', 'newest'])
+})
+
+test('a network takes no slot from another that has as many', () => {
+  const places = new ConnectionSlots(2)
+  come(places, 'a0', '192.0.2.1', false)
+  for (const name of ['b0', 'a1']) come(places, name, name === 'b0' ? '192.0.2.2' : '192.0.2.1')
+  expect(left).toEqual(['a1'])
+})
+
 test('a /64 is one network, a mapped address is its IPv4 address', () => {
   const places = new ConnectionSlots(8, 2)
   const addresses = ['2001:db8::1', '2001:db8::2', '2001:db8:0:0:ffff::3', '2001:db8:0:1::1']
