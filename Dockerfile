@@ -17,7 +17,10 @@ COPY tracing/ tracing/
 COPY admin/ admin/
 COPY cli/ cli/
 COPY load-tests/ load-tests/
-RUN node_modules/.bin/tsc -p tsconfig.build.json
+COPY LICENSE ./
+COPY bin/ bin/
+# A checkout may be readable only for its owner.
+RUN node_modules/.bin/tsc -p tsconfig.build.json && chmod -R a+rX package.json LICENSE bin admin
 
 FROM ${NODE_IMAGE} AS packages
 WORKDIR /app
@@ -33,9 +36,9 @@ ENV NODE_ENV=production SALLYPORT_LOG_FORMAT=json SALLYPORT_HEALTH_LISTEN=127.0.
 WORKDIR /app
 COPY --from=packages /app/node_modules/ node_modules/
 COPY --from=build /build/dist/ dist/
-COPY package.json LICENSE ./
-COPY admin/web/public/ admin/web/public/
-COPY bin/ bin/
+COPY --from=build /build/package.json /build/LICENSE ./
+COPY --from=build /build/admin/web/public/ admin/web/public/
+COPY --from=build /build/bin/ bin/
 # Any other user will do, as OpenShift gives: nothing here is written to, and everybody may read it.
 USER 65532:65532
 # For engines that probe by themselves; Kubernetes has probes of its own. It takes the port of SALLYPORT_HEALTH_LISTEN.

@@ -98,6 +98,8 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
 
   beforeAll(async () => {
     cpSync('deploy', join(folder, 'deploy'), { recursive: true })
+    // As in a checkout that only its owner can read.
+    execFileSync('chmod', ['-R', 'go=', join(folder, 'deploy')])
     mkdirSync(join(folder, 'fake'))
     writeFileSync(join(folder, 'fake/node'), '#!/bin/sh\necho "$SALLYPORT_PUBLIC_URL $*"\n', { mode: 0o755 })
     await goBuild(resolve('test/deploy/compose'), join(folder, 'load'))
@@ -149,10 +151,14 @@ describe.runIf(needs('new-go'))('as Compose loads it', () => {
     },
     async () => {
       const commands = [...README.matchAll(/^ {4}(.*)$/gm)].map(([, line]) => line!)
-      const [env, mkdir, , setup, , curl] = commands
+      const [env, mkdir, chmod, , setup, , curl] = commands
       expect([setup, curl]).toEqual([expect.stringMatching(/run --rm setup$/), expect.stringMatching(/^curl /)])
-      execFileSync('/bin/sh', ['-ec', `${env}\n${mkdir}`], { cwd: here })
+      execFileSync('/bin/sh', ['-ec', `${env}\n${mkdir}\n${chmod}`], { cwd: here })
       const { services: loaded } = load()
+      const theirs = Object.values(loaded).filter(({ build }) => build === undefined)
+      const sources = theirs.flatMap(({ volumes = [] }) => volumes.filter(({ type }) => type === 'bind'))
+      const hidden = ['!', '-perm', '-o=r', '-print']
+      expect(execFileSync('find', [...sources.map(({ source }) => source), ...hidden], { encoding: 'utf8' })).toBe('')
       const names = Object.keys(loaded)
       const addressOf = (name: string) => `10.203.117.${10 + names.indexOf(name)}`
       const started = (name: string) => startOf(loaded[name]!, addressOf(name))

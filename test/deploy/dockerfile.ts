@@ -4,7 +4,7 @@
  */
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdirSync, readFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 
 export interface BuiltImage {
   /** Folder that stands in for `/` of the last stage. */
@@ -74,7 +74,7 @@ export function buildImage(context: string, scratch: string, path: string): Buil
             throw new Error(`.dockerignore keeps ${source} from the build`)
           const destination = join(root, workdir, target)
           const isFolder = source.endsWith('/')
-          const into = isFolder || !target.endsWith('/') ? destination : join(destination, source)
+          const into = isFolder || !target.endsWith('/') ? destination : join(destination, basename(source))
           mkdirSync(dirname(into), { recursive: true })
           cpSync(join(from!, source), into, { recursive: true })
         }

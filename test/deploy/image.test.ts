@@ -1,7 +1,7 @@
 // @module-tag slow
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { chmodSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -19,9 +19,16 @@ describe('the image of the Dockerfile', () => {
 
   beforeAll(async () => {
     chmodSync(scratch, 0o755)
+    // A checkout that only its owner can read.
+    const context = join(scratch, 'context')
+    cpSync(CONTEXT, context, {
+      recursive: true,
+      filter: path => !/^(node_modules|\.git)$/.test(path.slice(CONTEXT.length)),
+    })
+    execFileSync('chmod', ['-R', 'go=', context])
     // The image's `node` is the one that these tests run on.
-    image = buildImage(CONTEXT, scratch, `${dirname(NODE)}:${process.env.PATH}`)
-    execFileSync('chmod', ['-R', 'a-w,a+rX', image.root])
+    image = buildImage(context, scratch, `${dirname(NODE)}:${process.env.PATH}`)
+    execFileSync('chmod', ['-R', 'a-w', image.root])
     health = await lastingPort()
   })
 

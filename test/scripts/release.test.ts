@@ -109,6 +109,12 @@ describe('the workflow of a release', async () => {
     expect(stdout).toBe(`version=${values.image.tag}\n`)
   })
 
+  it.each(['image', 'chart'])('names the %s in lower case, whatever the repository is called', async job => {
+    const name = jobs[job]!.steps.find(step => step.run?.includes('IMAGE='))!.run!.replace('>> "$GITHUB_ENV"', '')
+    const { stdout } = await run('bash', ['-ec', name], { env: { GITHUB_REPOSITORY: 'Acme/Sallyport' } })
+    expect(stdout).toBe('IMAGE=ghcr.io/acme/sallyport\n')
+  })
+
   it('runs scripts that exist', () => {
     const lines = Object.values(jobs).flatMap(({ steps }) => steps.flatMap(step => step.run?.split('\n') ?? []))
     const scripts = lines.flatMap(line => [...line.matchAll(/npm run (\S+)/g)].map(([, name]) => name!))
