@@ -6,6 +6,8 @@ import type { Route, RouteTable } from './table.ts'
 export interface GitopsRuntimeOptions {
   /** Namespaces whose event sources receive webhooks. Without any, webhooks are answered with 404, and a warning says why. */
   namespaces?: readonly string[] | undefined
+  /** Names of the event sources that receive webhooks; for any other, senders get 404. Default: all. */
+  eventSources?: readonly string[] | undefined
   /** Origins of the UI that calls App-Proxy. Without any, our own answers have no CORS fields. */
   corsOrigins?: readonly string[] | undefined
   /** Default `cluster.local`. */
@@ -61,12 +63,13 @@ export function gitopsRuntime(options: GitopsRuntimeOptions = {}): RouteTable {
   }
 }
 
-function webhooks({ clusterDomain = 'cluster.local', inbox }: GitopsRuntimeOptions, namespaces: string[]): Route[] {
+function webhooks(options: GitopsRuntimeOptions, namespaces: string[]): Route[] {
+  const { clusterDomain = 'cluster.local', eventSources, inbox } = options
   const route: Route = {
     name: 'webhooks',
     match: { path: '/webhooks/{namespace}/{eventSource}' },
     target: `http://{eventSource}-eventsource-svc.{namespace}.svc.${clusterDomain}:80`,
-    allow: { namespace: namespaces },
+    allow: { namespace: namespaces, ...(eventSources !== undefined && { eventSource: [...eventSources] }) },
     limits: { bodyBytes: WEBHOOK_BODY_BYTES },
   }
   if (inbox === undefined || inbox === 'off') return [route]

@@ -45,6 +45,10 @@ export const routeSettings = {
     kinds.list(kinds.label),
     'Namespaces whose event sources receive webhooks. Without any, webhooks are answered with 404.',
   ),
+  'preset.event-sources': optional(
+    kinds.list(kinds.label),
+    'Event sources that receive webhooks. Senders get 404 for any other, and nothing is stored. Default: all.',
+  ),
   'preset.cors-origin': optional(
     kinds.list(kinds.origin),
     'Origins of the UI that calls App-Proxy. They may read error answers of Sallyport.',

@@ -8,6 +8,7 @@ export interface RouteConfig {
   readonly routes: string | undefined
   readonly preset: 'gitops-runtime' | undefined
   readonly 'preset.namespaces': readonly string[] | undefined
+  readonly 'preset.event-sources': readonly string[] | undefined
   readonly 'preset.cors-origin': readonly string[] | undefined
   readonly 'preset.cluster-domain': string
   readonly 'preset.app-proxy': string
@@ -32,6 +33,7 @@ async function presetRoutes(config: RouteConfig, logger: Logger | undefined): Pr
   const { compileTable } = await import('../../router/compile.ts')
   const table = gitopsRuntime({
     namespaces: config['preset.namespaces'],
+    eventSources: config['preset.event-sources'],
     corsOrigins: config['preset.cors-origin'],
     clusterDomain: config['preset.cluster-domain'],
     appProxy: config['preset.app-proxy'],

@@ -38,6 +38,20 @@ describe('the preset of the GitOps runtime', () => {
     expect(ask('/')).toMatchObject({ outcome: 'refuse', code: 'no-route' })
   })
 
+  it('sends webhooks to the listed event sources only, whether or not a server stores them', () => {
+    for (const inbox of ['off', 'fallback'] as const) {
+      const router = createRouter({
+        routes: gitopsRuntime({ namespaces: ['demo'], eventSources: ['push', 'release'], inbox }),
+      })
+      expect(router.match({ url: '/webhooks/demo/release', method: 'POST' })).toMatchObject({ outcome: 'forward' })
+      for (const method of ['POST', 'GET'])
+        expect(router.match({ url: '/webhooks/demo/invented', method })).toMatchObject({
+          outcome: 'refuse',
+          status: 404,
+        })
+    }
+  })
+
   it('answers webhooks with 404 and the reason if no namespaces are set', () => {
     const { logger, lines } = recordingLogger()
     gitopsRuntime({ logger })

@@ -126,6 +126,7 @@ describe('C7: routes that do not fit into a hello', () => {
       routes: file,
       preset: undefined,
       'preset.namespaces': undefined,
+      'preset.event-sources': undefined,
       'preset.cors-origin': undefined,
       'preset.cluster-domain': 'cluster.local',
       'preset.app-proxy': '',
