@@ -82,7 +82,7 @@ export class Inbox {
   readonly #ledger: Ledger
   readonly #lanes: Lanes
   readonly #intake: WebhookIntake
-  readonly #refused: RefusedLetters
+  readonly #refusedLetters: RefusedLetters
   readonly #sweepTimer: NodeJS.Timeout
   readonly #attempts: Record<OutcomeKind, number> = {
     delivered: 0,
@@ -114,7 +114,7 @@ export class Inbox {
     })
     const shared = { store, mac, logger, now, ledger: this.#ledger, lanes: this.#lanes }
     this.#intake = new WebhookIntake({ ...shared, limits })
-    this.#refused = new RefusedLetters({ ...shared, limits })
+    this.#refusedLetters = new RefusedLetters({ ...shared, limits })
     this.operations = new StoredWebhooks(shared)
     this.rules = new AnnouncedRules({
       ...{ store, mac, logger, now, isLive, isHere, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
@@ -199,7 +199,7 @@ export class Inbox {
     this.#dead[kind] = (this.#dead[kind] ?? 0) + 1
     this.#ledger.move('waiting', 'dead')
     this.#parts.logger.error({ runtime, inboxId: id, route, attempt: attempts, reason }, 'webhook is a dead letter')
-    if (reason.startsWith(REFUSED)) this.#refused.add(message)
+    if (reason.startsWith(REFUSED)) this.#refusedLetters.add(message)
   }
 
   async #sweep(): Promise<void> {
@@ -224,7 +224,7 @@ export class Inbox {
       else this.#parts.look(runtime)
     }
     this.rules.refresh()
-    await this.#refused.trimAll()
+    await this.#refusedLetters.trimAll()
   }
 
   stats(): InboxStats {
@@ -242,7 +242,7 @@ export class Inbox {
       accepted: { ...this.#intake.accepted },
       attempts: { ...this.#attempts },
       dead: { ...this.#dead },
-      evicted: this.#refused.deleted,
+      evicted: this.#refusedLetters.deleted,
       unprovenRules: this.rules.unproven,
       refused: { ...this.#intake.refused },
     }

@@ -42,7 +42,7 @@ interface Lane {
   /** Attempts under way that began before their messages were stored. */
   earlyAttempts: number
   /** How many messages it still delivers at a limited pace, because it waited for a session. */
-  paced: number
+  pacedLeft: number
   timer: NodeJS.Timeout | undefined
 }
 
@@ -61,7 +61,7 @@ export class Lanes {
   readonly #places: Places<Lane>
   readonly #attempts: Attempts
   /** Runtimes that accepted nothing a moment ago, and when their lanes may try again. */
-  readonly #parked = new Map<string, number>()
+  readonly #parkedUntil = new Map<string, number>()
   readonly #guard
   /** Work on lanes, and attempts that began before their messages were stored. */
   readonly #underWay = new Set<Promise<void>>()
@@ -136,7 +136,7 @@ export class Lanes {
     this.#runtimes.set(runtime, lanes)
     const lane = lanes.get(key) ?? {
       ...{ runtime, key, waiting: 0, incoming: 0, oldest, arrivals: 0 },
-      ...{ working: false, earlyAttempts: 0, paced: 0, timer: undefined },
+      ...{ working: false, earlyAttempts: 0, pacedLeft: 0, timer: undefined },
     }
     lane.oldest = Math.min(lane.oldest, oldest)
     lanes.set(key, lane)
@@ -175,7 +175,7 @@ export class Lanes {
     const lane = this.#lane(runtime, key)
     lane.waiting += messages
     lane.arrivals += messages
-    lane.paced = PACED
+    lane.pacedLeft = PACED
     this.#begin(lane)
   }
 
@@ -208,7 +208,7 @@ export class Lanes {
     if (lane !== undefined || what === 'free') return
     const made = this.#lane(runtime, key)
     made.waiting = 1
-    made.paced = PACED
+    made.pacedLeft = PACED
     // The server that stored the message is about to try it.
     this.#schedule(made, JITTER_MS * (1 + this.#options.random()))
   }
@@ -248,9 +248,9 @@ export class Lanes {
   wake(runtime: string | undefined): void {
     const woken = runtime === undefined ? [...this.#runtimes.keys()] : [runtime]
     for (const each of woken) {
-      this.#parked.delete(each)
+      this.#parkedUntil.delete(each)
       for (const lane of this.#runtimes.get(each)?.values() ?? []) {
-        if (lane.paced > 0 && !lane.working) this.#schedule(lane, JITTER_MS * this.#options.random())
+        if (lane.pacedLeft > 0 && !lane.working) this.#schedule(lane, JITTER_MS * this.#options.random())
       }
     }
   }
@@ -278,7 +278,7 @@ export class Lanes {
     if (lanes?.get(lane.key) === lane) lanes.delete(lane.key)
     if (lanes?.size !== 0) return
     this.#runtimes.delete(lane.runtime)
-    this.#parked.delete(lane.runtime)
+    this.#parkedUntil.delete(lane.runtime)
   }
 
   /** If servers share the store, another one may own the lane from now on. */
@@ -359,13 +359,13 @@ export class Lanes {
   #mayWork(lane: Lane): boolean {
     const { runtime } = lane
     if (this.#paused.has(runtime) || !this.#options.isLive(runtime)) {
-      lane.paced = PACED
+      lane.pacedLeft = PACED
       this.#release(lane)
       return false
     }
-    const parkedMs = (this.#parked.get(runtime) ?? 0) - performance.now()
+    const parkedMs = (this.#parkedUntil.get(runtime) ?? 0) - performance.now()
     if (parkedMs > 0) {
-      lane.paced = PACED
+      lane.pacedLeft = PACED
       this.#schedule(lane, parkedMs + JITTER_MS * this.#options.random())
       return false
     }
@@ -408,16 +408,16 @@ export class Lanes {
     else if (second !== undefined && isSuspect(tried, now())) await this.#attempts.testBehind(first, this.#round(lane))
     if (progress.state === 'delivered' && second !== undefined && second.failedSince > 0)
       await this.#attempts.forgetTests(first)
-    if (lane.waiting === 0) lane.paced = 0
-    if (lane.paced === 0 || lane.timer !== undefined) return
-    lane.paced--
+    if (lane.waiting === 0) lane.pacedLeft = 0
+    if (lane.pacedLeft === 0 || lane.timer !== undefined) return
+    lane.pacedLeft--
     this.#schedule(lane, PACE_MS - Math.min(PACE_MS, Math.max(0, now() - startedMs)))
   }
 
   /** The runtime is offline or overloaded, so an attempt of any of its lanes would fail the same way. */
   #park(lane: Lane): void {
-    lane.paced = PACED
-    this.#parked.set(lane.runtime, performance.now() + STORE_RETRY_MS)
+    lane.pacedLeft = PACED
+    this.#parkedUntil.set(lane.runtime, performance.now() + STORE_RETRY_MS)
     this.#schedule(lane, STORE_RETRY_MS)
   }
 
