@@ -30,7 +30,8 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
     // However busy this machine is, callers wait during a restart.
     await server.sh("echo 'hold: { time: 60s, startup: 60s }' >> /etc/sallyport/server.yaml")
     await server.sh('systemctl restart sallyport-server')
-    await client.sh('mkdir -p /etc/sallyport/keys /etc/sallyport/certs')
+    const folders = /^ {4}ssh \S+ (.*)$/m.exec(README)![1]!
+    await client.sh(`umask 077; ${folders}`)
     carry(server, client, '/etc/sallyport/certs/ca.pem', 0o644)
     carry(server, client, '/etc/sallyport/keys/private.jwk', 0o600)
     await client.sh(after("On the client's machine:"))
