@@ -41,7 +41,7 @@ export class RetryPolicy {
   #begunMs = Number.POSITIVE_INFINITY
   readonly #now: () => number
   attempts = 0
-  /** Failed attempts since the exchange began or waited. Those whose carrier has ended do not count, since it is not tried again. */
+  /** Failed attempts since the exchange began or waited, including streams that could not be opened. */
   #failures = 0
 
   /** `now` must be monotonic. */
@@ -94,8 +94,7 @@ export class RetryPolicy {
       this.#begunMs = Math.min(this.#begunMs, this.#triedMs)
     }
     this.failed = carrier
-    if (carrier.usable) this.#failures++
-    return retry !== 'never' && this.leftMs > 0 && this.#failures < MAX_ATTEMPTS
+    return retry !== 'never' && this.leftMs > 0 && ++this.#failures < MAX_ATTEMPTS
   }
 }
 

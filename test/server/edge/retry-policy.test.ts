@@ -62,14 +62,3 @@ test('a safe request may be sent again at any time', () => {
   expect(policy.mayRetry(carrier, new SallyportError('session-lost'), 'GET', false)).toBe(true)
   expect(policy.next()).toBe(carrier)
 })
-
-test.each([
-  ['have ended', false, 16],
-  ['go on', true, 3],
-])('an exchange whose carriers %s (usable: %s) may be tried again %i times in a row', (_, usable, retries) => {
-  const carrier = { instance: 'one', usable } as Carrier
-  const policy = new RetryPolicy({ pick: () => carrier }, 'demo')
-  const lost = new SallyportError('session-lost')
-  const tried = Array.from({ length: 16 }, () => policy.mayRetry(carrier, lost, 'GET', false))
-  expect(tried.filter(Boolean)).toHaveLength(retries)
-})
