@@ -68,7 +68,7 @@ export class RedisLink {
 
   /**
    * Resolves when the scripts are loaded and the channel is subscribed, on the node that has `key`. Rejects after `deadlineMs`
-   * at the latest, and when `signal` is aborted.
+   * at the latest. Aborting `signal` closes the link, whether it is open by then or not.
    */
   static async open(
     address: RedisAddress,
@@ -86,6 +86,7 @@ export class RedisLink {
     const timer = setTimeout(late, deadlineMs)
     const abandon = link.#guard(() => link.close())
     signal?.addEventListener('abort', abandon)
+    link.#ending.promise.catch(() => signal?.removeEventListener('abort', abandon))
     try {
       // Some of the steps in there would not notice that the link has ended.
       await Promise.race([link.#open(channel, key), link.#ending.promise])
@@ -96,7 +97,6 @@ export class RedisLink {
       throw cause
     } finally {
       clearTimeout(timer)
-      signal?.removeEventListener('abort', abandon)
     }
   }
 
@@ -106,8 +106,6 @@ export class RedisLink {
     this.#listener = listener
     this.#deadlineMs = deadlineMs
     this.several = this.#place.sentinel !== undefined || this.#place.hosts.length > 1
-    // Once the link is open, nobody awaits this any more.
-    this.#ending.promise.catch(() => {})
   }
 
   #clientFor(host: string, isRedis: boolean): RedisClient {

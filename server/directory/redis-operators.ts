@@ -52,9 +52,8 @@ export class RedisOperators implements SharedOperators {
   readonly #questions = new Map<string, Question>()
   #link: RedisLink | undefined
   #timer: NodeJS.Timeout | undefined
-  #closed = false
-  /** Aborted when it closes. */
-  readonly #opening = new AbortController()
+  /** Aborted when it closes, which closes the link. */
+  readonly #closing = new AbortController()
   answer: AnswerOthers | undefined
 
   constructor(options: RedisOperatorsOptions) {
@@ -66,23 +65,13 @@ export class RedisOperators implements SharedOperators {
 
   async open(): Promise<void> {
     clearTimeout(this.#timer)
-    if (this.#closed || this.#link !== undefined) return
+    const { signal } = this.#closing
+    if (signal.aborted || this.#link !== undefined) return
+    const place = { channel: this.#channel, key: this.#key }
+    const listener = { message: (text: string) => this.#receive(text), closed: () => this.#lost() }
     try {
-      const link = await RedisLink.open(
-        await this.#options.redis(),
-        { channel: this.#channel, key: this.#key },
-        DEADLINE_MS,
-        {
-          message: text => this.#receive(text),
-          closed: () => this.#lost(),
-        },
-        this.#opening.signal,
-      )
-      if (this.#closed) link.close()
-      else {
-        this.#link = link
-        this.#check(link)
-      }
+      this.#link = await RedisLink.open(await this.#options.redis(), place, DEADLINE_MS, listener, signal)
+      this.#check(this.#link)
     } catch {
       // The directory uses the same Redis, and logs this.
       this.#lost()
@@ -101,7 +90,7 @@ export class RedisOperators implements SharedOperators {
   #lost(): void {
     this.#link = undefined
     clearTimeout(this.#timer)
-    if (this.#closed) return
+    if (this.#closing.signal.aborted) return
     const due = starting(this.#options.logger, FAILED, () => this.open())
     this.#timer = setTimeout(due, RETRY_MS).unref()
   }
@@ -158,10 +147,8 @@ export class RedisOperators implements SharedOperators {
   }
 
   close(): void {
-    this.#closed = true
-    this.#opening.abort(new Error('closed'))
+    this.#closing.abort()
     clearTimeout(this.#timer)
-    this.#link?.close()
   }
 }
 

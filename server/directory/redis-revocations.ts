@@ -70,9 +70,8 @@ export class RedisRevocations implements SharedRevocations {
   /** One exchange at a time, since each answer is the whole list, and Redis buffers only a few of these for a client. */
   #exchanging: Promise<unknown> = Promise.resolve()
   #timer: NodeJS.Timeout | undefined
-  #closed = false
-  /** Aborted when it closes. */
-  readonly #opening = new AbortController()
+  /** Aborted when it closes, which closes the link. */
+  readonly #closing = new AbortController()
   #failure = ''
   readable = true
   odd: readonly string[] = []
@@ -96,7 +95,7 @@ export class RedisRevocations implements SharedRevocations {
       this.#failed('shared revocations: no Redis', error as Error)
     }
     clearTimeout(this.#timer)
-    if (this.#closed) return
+    if (this.#closing.signal.aborted) return
     const guard = logGuard(this.#options.logger, REFRESH_FAILED)
     const due = guard(() => {
       if (++this.#rounds % FETCH_ROUNDS === 0) this.#stale = true
@@ -118,7 +117,7 @@ export class RedisRevocations implements SharedRevocations {
 
   /** Logs it once. */
   #failed(text: string, error: Error): void {
-    if (this.#failure !== text && !this.#closed) this.#options.logger.error({ err: error }, text)
+    if (this.#failure !== text && !this.#closing.signal.aborted) this.#options.logger.error({ err: error }, text)
     this.#failure = text
   }
 
@@ -241,35 +240,23 @@ export class RedisRevocations implements SharedRevocations {
   }
 
   async #connected(): Promise<RedisLink> {
-    this.#link ??= await this.#connect()
+    if (this.#link !== undefined) return this.#link
+    this.#stale = true
+    const place = { channel: this.#channel, key: this.#key }
+    const listener = {
+      message: (version: string) => this.#notified(version),
+      closed: () => {
+        this.#link = undefined
+      },
+    }
+    const { signal } = this.#closing
+    this.#link = await RedisLink.open(await this.#options.redis(), place, DEADLINE_MS, listener, signal)
     return this.#link
   }
 
-  async #connect(): Promise<RedisLink> {
-    if (this.#closed) throw new Error('closed')
-    this.#stale = true
-    const link = await RedisLink.open(
-      await this.#options.redis(),
-      { channel: this.#channel, key: this.#key },
-      DEADLINE_MS,
-      {
-        message: version => this.#notified(version),
-        closed: () => {
-          this.#link = undefined
-        },
-      },
-      this.#opening.signal,
-    )
-    if (!this.#closed) return link
-    link.close()
-    throw new Error('closed')
-  }
-
   close(): void {
-    this.#closed = true
-    this.#opening.abort(new Error('closed'))
+    this.#closing.abort()
     clearTimeout(this.#timer)
-    this.#link?.close()
   }
 }
 

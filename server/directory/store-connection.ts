@@ -191,16 +191,15 @@ export class StoreConnection {
 
   async close(): Promise<void> {
     if (this.closed) return
-    this.#opening.abort(new Error('closed'))
     clearTimeout(this.#timer)
-    const link = this.#link
     try {
-      await link?.renew(0, false, 0)
+      await this.#link?.renew(0, false, 0)
     } catch {
       // The lease ends by itself.
     }
     this.closed = true
+    this.#opening.abort(new Error('closed'))
     clearTimeout(this.#timer)
-    link?.close()
+    this.#link?.close()
   }
 }

@@ -71,6 +71,17 @@ describe.runIf(needs('redis'))('a link to the directory that ends', () => {
     await redis.stop()
   })
 
+  test("because its owner's signal is aborted: its connection is closed", async () => {
+    redis = await Redis.start()
+    const [owner, closed] = [new AbortController(), Promise.withResolvers<Error>()]
+    const place = { channel: 'sallyport:changes', key: '{sallyport}:replicas' }
+    const listener = { message() {}, closed: closed.resolve }
+    const link = await RedisLink.open({ url: redis.url }, place, unhurried(1000), listener, owner.signal)
+    owner.abort()
+    expect(await closed.promise).toEqual(new Error('closed'))
+    await expect(link.check(place.key)).rejects.toThrow(new Error('closed'))
+  })
+
   test.each<[string, (relay: Relay) => Promise<void> | void, boolean]>([
     ['with Redis: was closed by it', () => redis.kill(), true],
     ['on the way: may have lost something', relay => void relay.cut(), false],
