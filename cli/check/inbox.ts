@@ -48,7 +48,7 @@ async function probeFile(what: string, path: string, limits: InboxLimits): Promi
 
 const POSTGRES = {
   ca: '--inbox.tls.ca',
-  hint: 'Until this is corrected, webhooks that have to be stored get 503, or the server does not start. Check the URL and --inbox.password.file; docs/inbox.md says what PostgreSQL needs.',
+  hint: 'Until this is corrected, webhooks that have to be stored get 503, or the server does not start. Check the URL and --inbox.password.file; docs/inbox-operations.md says what PostgreSQL needs.',
 }
 
 async function probePostgres(what: string, login: PostgresLogin, limits: InboxLimits): Promise<Probe[]> {
@@ -103,7 +103,7 @@ function roomIn(counts: readonly Count[], limits: InboxLimits): Pick<Probe, 'sta
   const full = runtimes.filter(runtime => !ledger.hasRoom(runtime))
   const scarce = runtimes.filter(runtime => ledger.isScarce(runtime))
   const found = `${size(ledger.bytes)} of ${size(limits.bytes)} are used`
-  const hint = 'See "When it fills" in docs/inbox.md.'
+  const hint = 'See "When it fills" in docs/inbox-operations.md.'
   if (full.length > 0) return { status: 'fail', found: `${found}; no room for ${named(full)}`, hint }
   if (scarce.length > 0) return { status: 'warn', found: `${found}; over half is used for ${named(scarce)}`, hint }
   return { status: 'ok', found, hint: '' }

@@ -53,6 +53,7 @@ const sidebar = [
       page('Check', '/docs/check'),
       page('Diag', '/docs/diag'),
       page('Errors', '/docs/errors'),
+      page('Running an inbox', '/docs/inbox-operations'),
       page('Monitoring', '/docs/monitoring'),
       page('Runbooks', '/docs/runbooks'),
       page('Metrics', '/docs/metrics'),
