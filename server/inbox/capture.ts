@@ -191,9 +191,9 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     if (this.#phase === 'capturing') this.#store()
   }
 
-  /** The sender has gone. An incomplete webhook is dropped; a complete one may already be stored, and stays. */
+  /** The sender has gone. An incomplete webhook is dropped; a complete one may already be stored. It stays, and so does its attempt. */
   requestAbort(error: SallyportError): void {
-    if (this.#phase === 'storing') return
+    if (this.#phase === 'storing' || this.#onOutcome !== undefined) return
     this.#release()
     this.#phase = 'over'
     this.span?.end()

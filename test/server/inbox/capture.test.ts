@@ -1,0 +1,49 @@
+/** One webhook at the edge, between ends that a test plays. */
+import { expect, onTestFinished, test } from 'vitest'
+import { SallyportError } from '../../../protocol/base/errors.ts'
+import { discarding } from '../../../protocol/base/guard.ts'
+import { defaultsOf } from '../../../protocol/base/limit.ts'
+import { noLogger } from '../../../protocol/base/log.ts'
+import type { Handler, ResponseSink } from '../../../protocol/exchange.ts'
+import { Inbox } from '../../../server/inbox/inbox.ts'
+import { INBOX } from '../../../server/limits.ts'
+import { DEAF, EXCHANGE } from '../../support/ends.ts'
+import { until } from '../../support/until.ts'
+import { answer } from '../fixture.ts'
+import { RULE } from './fixture.ts'
+import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
+
+test('if the 202 cannot be sent, the attempt under way goes on, and its lane with it', async () => {
+  const inbox = new Inbox({
+    ...{ store: new MemoryInboxStore(new MemoryDisk()), limits: defaultsOf(INBOX), plaintext: true, logger: noLogger },
+    ...{ now: Date.now, isLive: () => true, isHere: () => true, look: () => {} },
+  })
+  onTestFinished(() => inbox.close())
+  let receiver: ResponseSink | undefined
+  const receive: Handler = (_request, response) => {
+    receiver = response
+    return {
+      ...discarding(response),
+      requestAbort() {
+        receiver = undefined
+      },
+    }
+  }
+  inbox.start(receive, () => expect.unreachable())
+  inbox.rules.publish('demo', [{ ...RULE, answerWithinMs: 20 }], undefined)
+  const { promise: told, resolve } = Promise.withResolvers<number>()
+  const request = { ...EXCHANGE, method: 'POST', path: '/webhooks/a', runtime: 'demo' }
+  const sink = inbox.layer(receive)(request, {
+    ...DEAF,
+    responseHead({ status }) {
+      sink.requestAbort(new SallyportError('upstream-broken'))
+      resolve(status)
+    },
+  })
+  sink.requestEnd([])
+  expect(await told).toBe(202)
+  expect(receiver).toBeDefined()
+  answer(receiver!, 200, '')
+  await until(() => inbox.stats().lanes === 0)
+  expect(inbox.stats().messages).toEqual({ waiting: 0, dead: 0, delivered: 1 })
+})
