@@ -19,6 +19,8 @@ export interface AttemptsOptions {
   readonly random: () => number
   /** Rejects with a {@link StoreError}. */
   deliver(message: Message): Promise<Outcome>
+  /** Called if an outcome could not be written. Resolves when that should be tried again, or rejects. */
+  pauseAfter(error: unknown): Promise<void>
   /** Called after each attempt. */
   onProgress(message: Message, outcome: Outcome, progress: Progress): void
   /** Called when a message became a dead letter without another attempt. */
@@ -51,11 +53,18 @@ export class Attempts {
     return { outcome, progress, tried: { ...begun, ...progress } }
   }
 
-  /** Writes what an attempt came to. */
+  /** Writes what an attempt came to. As long as the store fails, it tries again: another attempt would deliver the webhook again. */
   async record(message: Message, outcome: Outcome, next = progressOf): Promise<Progress> {
-    const { now, random } = this.#options
+    const { now, random, pauseAfter } = this.#options
     const progress = next(message, outcome, now(), random())
-    await this.#write(message, progress)
+    for (let isWritten = false; !isWritten; ) {
+      try {
+        await this.#write(message, progress)
+        isWritten = true
+      } catch (error) {
+        await pauseAfter(error)
+      }
+    }
     this.#options.onProgress(message, outcome, progress)
     return progress
   }
@@ -132,6 +141,6 @@ export class Attempts {
   async #write({ id }: Message, set: Progress): Promise<void> {
     const { store, now } = this.#options
     const { status } = await store.apply({ op: 'update', id, set, at: now(), owned: true })
-    if (status === 'absent') throw new StoreError('away', 'the message is gone, or another server owns its lane')
+    if (status === 'absent') throw new StoreError('gone', 'the message is gone, or another server owns its lane')
   }
 }

@@ -46,7 +46,7 @@ interface Lane {
   timer: NodeJS.Timeout | undefined
 }
 
-interface LanesOptions extends AttemptsOptions {
+interface LanesOptions extends Omit<AttemptsOptions, 'pauseAfter'> {
   readonly logger: Logger
   readonly lanesPerRuntime: number
   readonly lanes: number
@@ -72,7 +72,7 @@ export class Lanes {
   constructor(options: LanesOptions) {
     this.#options = options
     this.#places = new Places(options, lane => this.#begin(lane))
-    this.#attempts = new Attempts(options)
+    this.#attempts = new Attempts({ ...options, pauseAfter: error => this.#pauseAfter(error) })
     this.#guard = logGuard(options.logger, 'a lane of the inbox failed')
   }
 
@@ -326,6 +326,15 @@ export class Lanes {
     this.#schedule(lane, STORE_RETRY_MS)
     if (!(error instanceof StoreError)) throw error
     if (error.kind === 'full') this.#sayFull(error)
+  }
+
+  /** Other servers may have taken over the lane when this resolves. */
+  async #pauseAfter(error: unknown): Promise<void> {
+    if (this.#closed || !(error instanceof StoreError) || error.kind === 'gone') throw error
+    if (error.kind === 'full') this.#sayFull(error)
+    await new Promise(resolve => {
+      setTimeout(resolve, STORE_RETRY_MS).unref()
+    })
   }
 
   /** The store stays open then, so nobody else says why nothing is delivered. */

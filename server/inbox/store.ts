@@ -204,12 +204,15 @@ export interface StoreStats {
   readonly commitMaxSeconds: number
 }
 
-/** `full`: there is no room. `away`: the store cannot be reached, or could not make a change durable. */
+/**
+ * `full`: there is no room. `away`: the store cannot be reached, or could not make a change durable. `gone`: the message is no longer
+ * there, or no longer ours.
+ */
 export class StoreError extends Error {
   override readonly name = 'StoreError'
-  readonly kind: 'full' | 'away'
+  readonly kind: 'full' | 'away' | 'gone'
 
-  constructor(kind: 'full' | 'away', message: string) {
+  constructor(kind: StoreError['kind'], message: string) {
     super(message)
     this.kind = kind
   }

@@ -463,6 +463,50 @@ describe('lanes', () => {
     expect(tried).toEqual(['a'])
   })
 
+  test.each(['full', 'away'] as const)(
+    'a store that is %s after an attempt: the webhook is not delivered again',
+    async how => {
+      const { add, lanes, state, store, tried } = make(() => {
+        store[how] = true
+        return OK
+      })
+      add('a')
+      await pass(60_000)
+      store[how] = false
+      await pass(1000)
+      expect(tried).toEqual(['a'])
+      expect(state('a')).toMatchObject({ state: 'delivered', attempts: 1 })
+      expect(lanes.size).toBe(0)
+    },
+  )
+
+  test('a full disk: an attempt from before it was stored is not repeated, either', async () => {
+    const { lanes, state, store, tried } = make(() => OK)
+    store.messages.push(messageOf('slow', 'l', { attempts: 1 }))
+    lanes.expect('demo', 'l', Date.now(), true)
+    lanes.arrived('demo', 'l', state('slow'), Promise.resolve(OK))
+    store.full = true
+    await pass(60_000)
+    store.full = false
+    await pass(1000)
+    expect(tried).toEqual([])
+    expect(state('slow')).toMatchObject({ state: 'delivered' })
+    expect(lanes.size).toBe(0)
+  })
+
+  test('a full disk, and the server stops: it does not wait for room', async () => {
+    const { add, lanes, store } = make(() => {
+      store.full = true
+      return OK
+    })
+    add('a')
+    await pass(60_000)
+    const closed = vi.fn()
+    void lanes.close().then(closed)
+    await pass(1000)
+    expect(closed).toHaveBeenCalledOnce()
+  })
+
   test('a full disk: those behind a message that expires then are not forgotten', async () => {
     const { add, lanes, ground, store, state } = make(() => OK)
     ground.live = false
