@@ -363,19 +363,23 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   onReconnecting(connection: number, inMs: number, reason: string): void {
-    const text = `${this.ready() ? 'a session is missing' : 'no session'}: ${reason}`
-    const level = this.#causes.isNews(text, performance.now()) ? 'warn' : 'debug'
-    this.logger[level](
+    const what = this.ready() ? 'a session is missing' : 'no session'
+    this.logger[this.#isNews(reason) ? 'warn' : 'debug'](
       { connection, inMs: Math.round(inMs), reason },
-      `${text}; next attempt in ${formatDuration(inMs)}`,
+      `${what}: ${reason}; next attempt in ${formatDuration(inMs)}`,
     )
     this.#events.emit('reconnecting', { connection, inMs, reason })
   }
 
   onRefused(connection: number, reason: string, status: number, requestId: string | undefined): void {
-    const level = this.#causes.isNews(reason, performance.now()) ? 'error' : 'debug'
+    const level = this.#isNews(reason) ? 'error' : 'debug'
     this.logger[level]({ connection, status, requestId, reason }, `the server refused this client: ${reason}`)
     this.#events.emit('refused', { connection, reason, status, requestId })
+  }
+
+  /** A cause is told again when it takes the last session. */
+  #isNews(reason: string): boolean {
+    return this.#causes.isNews(reason, performance.now(), String(this.ready()))
   }
 
   // Token, network and shutdown.

@@ -79,8 +79,9 @@ export class CallerRules {
     if (gone.aborted) return new SallyportError('cancelled')
     this.#stats.failed++
     if (error instanceof SallyportError) return error
-    this.#logger.error({ runtime, requestId, err: error }, 'checking a caller failed')
-    return new SallyportError('access-unavailable')
+    const code = 'access-unavailable'
+    this.#logger.error({ runtime, requestId, code, err: error }, 'checking a caller failed')
+    return new SallyportError(code)
   }
 
   close(): void {

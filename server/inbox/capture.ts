@@ -340,11 +340,14 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   /** The signature is invalid: nothing is stored, and the request that was forwarded so far is aborted. */
   #refuseSignature(problem: string): void {
-    this.#intake.logger.warn({ ...this.#fields, reason: problem }, 'a webhook has no valid signature')
-    this.#refuse(new SallyportError('webhook-signature'))
+    const error = new SallyportError('webhook-signature')
+    const fields = { ...this.fields, code: error.reason, reason: problem }
+    this.#intake.logger.warn(fields, 'a webhook has no valid signature')
+    this.#refuse(error)
   }
 
-  get #fields(): object {
+  /** @internal For the log. */
+  get fields(): object {
     const { runtime, requestId } = this.request
     return { runtime, route: this.rule.route, requestId }
   }
@@ -381,7 +384,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   /** No more of the body can be kept. While the request is still being forwarded, the sender gets whatever is answered. */
   #keepFailed(error: unknown): void {
-    if (this.#phase === 'capturing') this.#refuse(this.#intake.refusal(error))
+    if (this.#phase === 'capturing') this.#refuse(this.#intake.refusal(this, error))
     else if (this.#phase === 'passing') this.#passAnswer()
   }
 
@@ -393,7 +396,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     if (this.#attempted && this.#outcome === undefined) this.#limitAttempt(this.#intake.attemptMs)
     const guard = guardWith(error => this.threw(error))
     const stored = guard((done: ChangeResult) => this.#accept(done))
-    const failed = guard((error: unknown) => this.#refuse(this.#intake.refusal(error)))
+    const failed = guard((error: unknown) => this.#refuse(this.#intake.refusal(this, error)))
     this.#intake.store(this, captured, this.#attempted ? this.#attempt() : undefined).then(stored, failed)
   }
 

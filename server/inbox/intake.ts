@@ -213,13 +213,13 @@ export class WebhookIntake {
   }
 
   /** The error that the sender gets if its webhook was not stored. */
-  refusal(error: unknown): SallyportError {
+  refusal(capture: Capture, error: unknown): SallyportError {
     // No error means that the memory for bodies is used up.
     const isFull = error === undefined || (error instanceof StoreError && error.kind === 'full')
     const code = isFull ? 'inbox-full' : 'inbox-away'
     this.refused[code]++
     const detail = error === undefined ? 'no memory for bodies' : (error as Error).message
-    this.logger.warn({ code, err: { message: detail } }, 'a webhook was not stored')
+    this.logger.warn({ ...capture.fields, code, err: { message: detail } }, 'a webhook was not stored')
     return new SallyportError(code, detail)
   }
 

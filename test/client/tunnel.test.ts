@@ -641,6 +641,18 @@ describe('several replicas', () => {
     ])
   })
 
+  it('a refusal is logged once, and not again as a missing session', async () => {
+    const server = await fake()
+    server.refusal = 'HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n'
+    const logged: string[] = []
+    const log = (_fields: object, text: string) => void logged.push(text)
+    let rounds = 0
+    const on = { reconnecting: () => void rounds++ }
+    startTunnel(optionsFor(server, { on, logger: { debug() {}, info() {}, warn: log, error: log } }))
+    await until(() => rounds >= 2)
+    expect(logged).toEqual([expect.stringMatching(/^the server refused this client: refused \(401/)])
+  })
+
   it('a replica that another connection has is left for another address', async () => {
     const [a, b] = [await fake(), await fake()]
     const tunnel = startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2 }))

@@ -120,6 +120,20 @@ describe('a signature that the edge checks', () => {
   const verify = { scheme: 'github' as const, secrets: [Buffer.from(SECRET).toString('base64')] }
   const sign = (body: string) => `sha256=${createHmac('sha256', SECRET).update(body).digest('hex')}`
 
+  test('the log says whose webhook was refused, and with which code: a terminal tells such a cause once', async () => {
+    const logged: object[] = []
+    const warn = (fields: object) => void logged.push(fields)
+    ground = await makeGround({ messagesPerRuntime: 1 }, { logger: { debug() {}, info() {}, error() {}, warn } })
+    await leave(ground.server, await ground.connect([{ ...RULE, verify }]))
+    const headers = { 'x-hub-signature-256': sign('good') }
+    for (const body of ['bad', 'good', 'good']) await ground.post(body, { headers })
+    const about = { runtime: 'demo', route: 'hooks', requestId: expect.any(String) }
+    expect(logged).toMatchObject([
+      { ...about, code: 'webhook-signature' },
+      { ...about, code: 'inbox-full' },
+    ])
+  })
+
   test.each(['fallback', 'always'] as const)('%s: a wrong one gets 401, and nothing is stored', async mode => {
     ground = await makeGround()
     const client = await ground.connect([{ ...RULE, mode, verify }])
