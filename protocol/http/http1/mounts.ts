@@ -196,12 +196,17 @@ class Mounts {
     if (this.#mounted.some(one => one.upgrades(request))) {
       return isWebSocket(request) && !hasBody(request) && !isBusy(request)
     }
-    return this.#theirs.upgrade.length > 0 && this.#shouldUpgrade!.call(this.#server, request)
+    return this.#othersUpgrade && this.#shouldUpgrade!.call(this.#server, request)
+  }
+
+  /** Whether somebody else decides about an upgrade that is not ours, even if only since later. */
+  get #othersUpgrade(): boolean {
+    return this.#theirs.upgrade.length > 0 || this.#server.listenerCount('upgrade') > 1
   }
 
   #onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): unknown {
     const one = this.#mounted.find(mounted => mounted.upgrades(request))
-    if (one === undefined && this.#theirs.upgrade.length > 0) return this.#pass('upgrade', request, socket, head)
+    if (one === undefined && this.#othersUpgrade) return this.#pass('upgrade', request, socket, head)
     if (one === undefined || isBusy(request)) return socket.destroy()
     this.#probe(socket)
     try {

@@ -138,6 +138,14 @@ describe('mounts on one server', () => {
     },
   )
 
+  test('upgrades go to a listener that is added later, as Socket.IO adds its own', async () => {
+    host.on('request', answering('app'))
+    addMount(host, mounted('a'))
+    host.on('upgrade', (request, socket) => setTimeout(upgraded('later'), 10, request, socket))
+    expect(await ask('x', 'connection: upgrade', 'upgrade: websocket')).toMatch(/^HTTP\/1.1 426 /)
+    expect(seen).toEqual(['later'])
+  })
+
   test('a listener for one event hears one', async () => {
     host.once('upgrade', upgraded('app upgrade'))
     const back = addMount(host, mounted('a'))
