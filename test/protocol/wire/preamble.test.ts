@@ -10,12 +10,13 @@ import {
   preambleText,
   UnsupportedError,
 } from '../../../protocol/wire/preamble.ts'
+import { STREAM_KIND } from '../../../protocol/wire/stream-kinds.ts'
 import { varintText } from '../../../protocol/wire/varint.ts'
 
 const label = fc.stringMatching(/^[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?$/)
 const anyPreamble: fc.Arbitrary<Preamble> = fc
   .record({
-    kind: fc.constantFrom(1 as const, 2 as const, 3 as const),
+    kind: fc.constantFrom(...Object.values(STREAM_KIND)),
     exchangeId: fc.uint8Array({ minLength: 16, maxLength: 16 }).map(bytes => String.fromCharCode(...bytes)),
     attempt: fc.nat(9),
     runtime: label,
@@ -97,7 +98,7 @@ describe('preamble', () => {
     expect(decode(assemble([...entries(), '\x1c\x03abc', '\x80\x00\x10\x00\x01x']))).toEqual(sample)
     expect(() => decode(assemble([...entries(), '\x15\x00']))).toThrow(UnsupportedError)
     expect(() => decode(assemble([...entries(), '\x80\x00\x10\x01\x00']))).toThrow(UnsupportedError)
-    expect(() => decode(assemble(entries(), 4))).toThrow(UnsupportedError)
+    expect(() => decode(assemble(entries(), 63))).toThrow(UnsupportedError)
     expect(() => decode(assemble(entries(), 0))).toThrow(UnsupportedError)
   })
 
