@@ -113,7 +113,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     })
     this.#tokens = new TokenKeeper({
       source: options.token,
-      onFresh: token => this.#freshToken(token),
+      onFresh: (token, before) => this.#freshToken(token, before),
       logger: this.logger,
     })
     this.#dialler = new Dialler(options, this.#settings, this.#tokens)
@@ -167,6 +167,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
 
   setToken(token: string): void {
     this.#tokens.set(token)
+    this.#renew()
     this.#retry()
   }
 
@@ -384,9 +385,10 @@ export class Client implements Tunnel, SessionKeeperOwner {
 
   // Token, network and shutdown.
 
-  #freshToken(token: string): void {
+  #freshToken(token: string, before: string): void {
     for (const session of this.#sessions.keys()) if (this.#takes(session, token)) session.reauth(token)
-    this.#renew()
+    // Another token for the same certificate waits with the connections, which try less and less often.
+    if (readOwnClaims(token)?.certificate !== readOwnClaims(before)?.certificate) this.#renew()
     this.#retry()
   }
 

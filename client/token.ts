@@ -20,8 +20,8 @@ export function checkToken(given: unknown): string {
 
 interface TokenKeeperOptions {
   readonly source: TokenSource
-  /** Called with a token that differs from the previous one, for live sessions to send in band. */
-  readonly onFresh: (token: string) => void
+  /** Called with a token for live sessions to send in band. It is the same as before if it was refused and is to be offered again. */
+  readonly onFresh: (token: string, before: string) => void
   readonly logger: Logger
 }
 
@@ -31,7 +31,7 @@ const MIN_RETRY_MS = 500
 const MAX_RETRY_MS = 30_000
 
 export class TokenKeeper {
-  readonly #onFresh: (token: string) => void
+  readonly #onFresh: TokenKeeperOptions['onFresh']
   readonly #logger: Logger
   /** Guards work in the background. A failure ends nothing, since each dial asks again. */
   readonly #guard: Guard
@@ -93,7 +93,7 @@ export class TokenKeeper {
     if (this.#token === undefined || !this.#refused || this.#closed) return
     this.#refused = false
     this.#schedule()
-    this.#onFresh(this.#token)
+    this.#onFresh(this.#token, this.#token)
   }
 
   /** Asks the source for a token now. */
@@ -155,13 +155,13 @@ export class TokenKeeper {
 
   #take(token: string): void {
     if (token === this.#token || this.#closed) return
-    const first = this.#token === undefined
+    const before = this.#token
     this.#token = token
     this.#seenMs = this.#nowMs()
     this.#refused = false
     this.#warned = false
     this.#schedule()
-    if (!first) this.#onFresh(token)
+    if (before !== undefined) this.#onFresh(token, before)
   }
 
   #nowMs(): number {

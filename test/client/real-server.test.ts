@@ -182,15 +182,42 @@ describe('a token that is bound to a client certificate, when both are renewed',
     return { tls: { cert: certificate, key }, token: await token({ certificate }) }
   }
 
+  const startBound = () =>
+    createServer({
+      public: { port: 0, tls: secrets.server },
+      control: { port: 0, tls: secrets.server, clientCa: secrets.ca },
+      domains: [DOMAIN],
+      auth: { jwks: keys.jwks },
+    })
+
+  it('tries once, and then less and less often, until it has the certificate, however often it gets a token', async () => {
+    await using bound = await startBound()
+    const [begin, { certificate }] = [
+      await renewal(),
+      await createClientCertificate(secrets.authority, { runtime: 'demo' }),
+    ]
+    const warnings: string[] = []
+    const warn = (_fields: object, message: string) => void warnings.push(message)
+    let given = 0
+    await using tunnel = await connect(
+      optionsFor({
+        ...begin,
+        token: () => (given++ === 0 ? begin.token : token({ certificate })),
+        url: `wss://127.0.0.1:${bound.controlAddress?.port}`,
+        connections: 1,
+        logger: { debug() {}, info() {}, warn, error() {} },
+      }),
+    )
+    await tunnel.refreshToken()
+    await until(() => warnings.length > 0)
+    for (let times = 0; times < 3; times++) await tunnel.refreshToken()
+    expect(tunnel.stats().connections).toMatchObject([{ attempts: 2 }])
+  })
+
   it.each(['the certificate', 'the token'])(
     'moves to a new session, and loses nothing: %s comes first',
     async first => {
-      await using bound = await createServer({
-        public: { port: 0, tls: secrets.server },
-        control: { port: 0, tls: secrets.server, clientCa: secrets.ca },
-        domains: [DOMAIN],
-        auth: { jwks: keys.jwks },
-      })
+      await using bound = await startBound()
       const begin = await renewal()
       const answer = Promise.withResolvers<Response>()
       const refusals: number[] = []
