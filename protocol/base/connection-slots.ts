@@ -35,8 +35,9 @@ export class ConnectionSlots {
 
   /**
    * Whether one more connection from this address may have a slot. Another one may have to make room: the oldest idle one of
-   * the network with the most slots, since it had the most time to send something. If none is idle and that network has more
-   * slots than the newcomer's, its newest connection goes, since it loses the least.
+   * the network with the most slots, since it had the most time to send something. If that network has no idle one, but would
+   * still have as many slots as the newcomer's, its newest connection goes, since it loses the least. Otherwise an idle one of the
+   * newcomer's own network goes.
    */
   makeRoom(address: string): boolean {
     const own = this.#networks.get(networkOf(address)) ?? NOBODY
@@ -44,7 +45,7 @@ export class ConnectionSlots {
     if (this.#size < this.#total) return true
     const greediest = this.#greediest(own)
     const newest = greediest.size > own.size + 1 ? [...greediest].at(-1) : undefined
-    return this.#evict(idlest(greediest) ?? newest)
+    return this.#evict(idlest(greediest) ?? newest ?? idlest(own))
   }
 
   add(holder: SlotHolder): void {

@@ -55,6 +55,13 @@ test('a network takes no slot from another that has as many', () => {
   expect(left).toEqual(['a1'])
 })
 
+test('a network that can take no slot from others gives way itself', () => {
+  const places = new ConnectionSlots(3)
+  for (const name of ['a0', 'a1']) come(places, name, '192.0.2.1', false)
+  for (const name of ['b0', 'b1']) come(places, name, '192.0.2.2')
+  expect(left).toEqual(['b0'])
+})
+
 test('a /64 is one network, a mapped address is its IPv4 address', () => {
   const places = new ConnectionSlots(8, 2)
   const addresses = ['2001:db8::1', '2001:db8::2', '2001:db8:0:0:ffff::3', '2001:db8:0:1::1']
