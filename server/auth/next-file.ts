@@ -44,8 +44,8 @@ export class NextFile {
   /** Replaces the file's content. Keeps its mode and, as far as this user may, its owner and group: others write to it, too. */
   async replace(text: string): Promise<void> {
     const { uid, gid, mode } = await stat(this.#file)
-    await this.#handle.chown(uid, gid).catch(() => this.#handle.chown(-1, gid).catch(() => {}))
     await this.#handle.chmod(mode & 0o777)
+    await this.#handle.chown(uid, gid).catch(() => this.#handle.chown(-1, gid).catch(() => {}))
     await this.#handle.writeFile(text)
     await this.#handle.sync()
     await this.demandOurs()
