@@ -1,6 +1,6 @@
 import { Buffer } from 'node:buffer'
 import { SallyportError } from '../../base/errors.ts'
-import { hook, logDefect } from '../../base/guard.ts'
+import { hook, logDefect, logGuard } from '../../base/guard.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { Transport, TransportHandler } from '../transport.ts'
@@ -475,7 +475,10 @@ export class YamuxSession implements StreamOwner {
     if (this.#state === 'closed') return
     this.#end()
     const text = reason || error?.message || `closed with code ${code}`
-    this.#settle(error && new SallyportError('session-lost', text, { cause: error }), text)
+    const cause = error && new SallyportError('session-lost', text, { cause: error })
+    // Whoever tries something elsewhere should first know of all connections that ended together, as those of a killed peer do.
+    const guard = logGuard(this.#logger, 'yamux: a session did not end')
+    setImmediate(guard(() => this.#settle(cause, text)))
   }
 
   /** Closes the transport after what was sent, unless sending that has ended it. */

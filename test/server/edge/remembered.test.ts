@@ -52,7 +52,7 @@ async function lostAfter(ms: number, method: string) {
   const now = performance.now.bind(performance)
   vi.spyOn(performance, 'now').mockImplementation(() => now() + ms)
   there.terminate()
-  await until(() => session.closed)
+  await until(() => session.closed && session.streams === 0)
   return { failures, hold, close: () => hold.close() }
 }
 
