@@ -86,7 +86,7 @@ export class RedisLink {
     const timer = setTimeout(late, deadlineMs)
     const abandon = link.#guard(() => link.close())
     signal?.addEventListener('abort', abandon)
-    link.#ending.promise.catch(() => signal?.removeEventListener('abort', abandon))
+    link.#ending.promise.catch(link.#guard(() => signal?.removeEventListener('abort', abandon)))
     try {
       // Some of the steps in there would not notice that the link has ended.
       await Promise.race([link.#open(channel, key), link.#ending.promise])
