@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http'
 import { isRecord } from '../protocol/base/is-record.ts'
 import type { Logger } from '../protocol/base/log.ts'
-import { failurePage, type Page, refusalPage } from './page.ts'
+import { failurePage, jsonPage, type Page, textPage } from './page.ts'
 
 /** Members of the JSON body. */
 export type Body = Readonly<Record<string, unknown>>
@@ -32,21 +32,21 @@ export async function runAction(
   logger: Logger,
 ): Promise<Page> {
   const found = Object.hasOwn(actions, path) ? actions[path] : undefined
-  if (found === undefined) return refusalPage(404, 'there is no such action')
-  if (request.headers.origin !== undefined) return refusalPage(403, 'not from a page')
-  if (!/^application\/json\b/i.test(request.headers['content-type'] ?? '')) return refusalPage(415, 'JSON only')
+  if (found === undefined) return textPage(404, 'there is no such action')
+  if (request.headers.origin !== undefined) return textPage(403, 'not from a page')
+  if (!/^application\/json\b/i.test(request.headers['content-type'] ?? '')) return textPage(415, 'JSON only')
   const { run, maxBodyBytes } = typeof found === 'function' ? { run: found, maxBodyBytes: MAX_BODY_BYTES } : found
   const who = { who: whoOf(request), from: request.socket.remoteAddress ?? '' }
   let body: Body
   try {
     body = await readBody(request, maxBodyBytes)
   } catch (error) {
-    return refusalPage(400, (error as Error).message)
+    return textPage(400, (error as Error).message)
   }
   try {
     const done = await run(body)
     logger.warn({ audit: true, action: path, ...who, body: audited(body), done }, `audit: ${path}`)
-    return { status: 200, contentType: 'application/json', text: `${JSON.stringify(done)}\n` }
+    return jsonPage(done)
   } catch (error) {
     logger.warn({ audit: true, action: path, ...who, body: audited(body), err: error }, `audit: ${path} failed`)
     return failurePage(error)

@@ -1,6 +1,6 @@
 /** What the page shows from an inspector: exchanges, with their secrets redacted. */
 import type { ServerResponse } from 'node:http'
-import type { Page } from './page.ts'
+import { jsonPage, type Page } from './page.ts'
 
 interface Body {
   readonly text?: string | undefined
@@ -33,12 +33,8 @@ export function inspectedPage(path: string, source: InspectedSource): Page | und
   const found = id === undefined ? undefined : source.get(id)
   if (found === undefined) return undefined
   if (part !== undefined) return download(`${id}-${part}`, found[part as 'request' | 'response']?.body)
-  const shown = {
-    ...found,
-    request: withoutBody(found.request),
-    response: found.response && withoutBody(found.response),
-  }
-  return { status: 200, contentType: 'application/json', text: JSON.stringify(shown) }
+  const [request, response] = [withoutBody(found.request), found.response && withoutBody(found.response)]
+  return jsonPage({ ...found, request, response })
 }
 
 /** `saved` tells that the body can be downloaded. */

@@ -10,7 +10,7 @@ import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
 import { type BoundAddress, type ListenAddress, listenOn } from '../protocol/http/listen-on.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
 import { runAction } from './actions.ts'
-import { type AdminSource, NOT_FOUND, type Page, protectedPage, publicPage, TEXT } from './page.ts'
+import { type AdminSource, jsonPage, NOT_FOUND, type Page, protectedPage, publicPage, textPage } from './page.ts'
 import { Logins } from './web/logins.ts'
 import { Site } from './web/site.ts'
 
@@ -58,7 +58,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
     const hasToken = authorization !== undefined && bearsToken(authorization, await currentToken())
     if (!hasToken) return hostAllowed ? NEEDS_TOKEN : WRONG_HOST
     authorized()
-    if (request.method === 'POST' && path === '/ui/codes') return codePage(site.code())
+    if (request.method === 'POST' && path === '/ui/codes') return jsonPage({ code: site.code() })
     if (request.method === 'POST') return runAction(path, request, source.actions ?? {}, options.logger)
     if (!isRead(request)) return NOT_FOUND
     const [, query = ''] = (request.url ?? '').split('?', 2)
@@ -72,10 +72,6 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener 
   return { ...listener, code: () => site.code() }
 }
 
-function codePage(code: string): Page {
-  return { status: 200, contentType: 'application/json', text: `${JSON.stringify({ code })}\n` }
-}
-
 /** The health listener: GET and HEAD of `/livez`, `/readyz` and `/metrics`, for everybody, and nothing else. */
 export function listenHealth(options: AdminListenerSettings): Promise<AdminListener> {
   return open(options, async (request, path) =>
@@ -83,10 +79,10 @@ export function listenHealth(options: AdminListenerSettings): Promise<AdminListe
   )
 }
 
-const WRONG_HOST: Page = { status: 403, contentType: TEXT, text: 'this Host needs the admin token\n' }
-const NEEDS_TOKEN: Page = { status: 401, contentType: TEXT, text: 'this needs the admin token\n' }
-const WRONG_METHOD: Page = { status: 405, contentType: TEXT, text: 'GET and HEAD only\n' }
-const FAILED: Page = { status: 500, contentType: TEXT, text: 'failed\n' }
+const WRONG_HOST = textPage(403, 'this Host needs the admin token')
+const NEEDS_TOKEN = textPage(401, 'this needs the admin token')
+const WRONG_METHOD = textPage(405, 'GET and HEAD only')
+const FAILED = textPage(500, 'failed')
 
 /** If the token cannot be read, nobody gets in. */
 async function readToken(options: AdminOptions, logger: Logger): Promise<string> {

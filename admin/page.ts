@@ -44,19 +44,24 @@ export interface Page {
 
 export const TEXT = 'text/plain; charset=utf-8'
 
-/** An answer that says in words what is wrong. */
-export function refusalPage(status: number, text: string): Page {
+/** An answer in words. */
+export function textPage(status: number, text: string): Page {
   return { status, contentType: TEXT, text: `${text}\n` }
+}
+
+/** A value as JSON. */
+export function jsonPage(value: unknown, indent?: number): Page {
+  return { status: 200, contentType: 'application/json', text: `${JSON.stringify(value, undefined, indent)}\n` }
 }
 
 /** Tells a caller with the token why there is no result. */
 export function failurePage(error: unknown): Page {
   const isMisuse = error instanceof TypeError || error instanceof RangeError
   const status = error instanceof SallyportError ? error.status : 500
-  return refusalPage(isMisuse ? 400 : status, (error as Error).message)
+  return textPage(isMisuse ? 400 : status, (error as Error).message)
 }
 
-export const NOT_FOUND: Page = { status: 404, contentType: TEXT, text: 'not found\n' }
+export const NOT_FOUND = textPage(404, 'not found')
 
 /** `/livez`, `/readyz` and `/metrics`. `undefined` for any other path. */
 export async function publicPage(
@@ -66,11 +71,9 @@ export async function publicPage(
 ): Promise<Page | undefined> {
   switch (path) {
     case '/livez':
-      return { status: 200, contentType: TEXT, text: 'ok\n' }
+      return textPage(200, 'ok')
     case '/readyz':
-      return source.ready()
-        ? { status: 200, contentType: TEXT, text: 'ok\n' }
-        : { status: 503, contentType: TEXT, text: 'not ready\n' }
+      return source.ready() ? textPage(200, 'ok') : textPage(503, 'not ready')
     case '/metrics':
       return { status: 200, ...(await source.metrics(accept)) }
     default:
@@ -98,7 +101,7 @@ export async function protectedPage(
   try {
     const value = await views[name]!(query)
     if (value === undefined) return undefined
-    return { status: 200, contentType: 'application/json', text: `${JSON.stringify(value, undefined, 2)}\n` }
+    return jsonPage(value, 2)
   } catch (error) {
     return failurePage(error)
   }

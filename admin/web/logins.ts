@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto'
 
 const CODE_MS = 10 * 60_000
-const LOGIN_MS = 12 * 3_600_000
+export const LOGIN_MS = 12 * 3_600_000
 const MAX_CODES = 8
 const MAX_LOGINS = 16
 

@@ -5,9 +5,9 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { packageFolder } from '../../protocol/base/version.ts'
 import { inspectedPage } from '../inspected.ts'
-import { type AdminSource, type Page, TEXT } from '../page.ts'
+import { type AdminSource, type Page, TEXT, textPage } from '../page.ts'
 import { Feed } from './feed.ts'
-import type { Logins } from './logins.ts'
+import { LOGIN_MS, type Logins } from './logins.ts'
 
 const FILES: Readonly<Record<string, readonly [file: string, contentType: string]>> = {
   '/': ['index.html', 'text/html; charset=utf-8'],
@@ -32,10 +32,9 @@ const HEADERS = {
 
 const INSPECT = '/ui/inspect/'
 const MAX_CODE_BYTES = 256
-const FULL: Page = { status: 503, contentType: TEXT, text: 'eight pages are open already\n' }
-const REFUSED: Page = { status: 401, contentType: TEXT, text: 'this code is not valid (any more)\n' }
-const ELSEWHERE: Page = { status: 403, contentType: TEXT, text: 'requests from other sites are not allowed\n' }
-const DONE: Page = { status: 204, contentType: TEXT, text: '' }
+const FULL = textPage(503, 'eight pages are open already')
+const REFUSED = textPage(401, 'this code is not valid (any more)')
+const ELSEWHERE = textPage(403, 'requests from other sites are not allowed')
 
 export class Site {
   readonly #logins: Logins
@@ -92,8 +91,8 @@ export class Site {
     await this.#readToken()
     const login = this.#logins.redeem(code)
     if (login === undefined) return REFUSED
-    const cookie = `${cookieName(request)}=${login}; Path=/ui; HttpOnly; SameSite=Strict; Max-Age=43200`
-    return { ...DONE, headers: { 'set-cookie': cookie } }
+    const cookie = `${cookieName(request)}=${login}; Path=/ui; HttpOnly; SameSite=Strict; Max-Age=${LOGIN_MS / 1000}`
+    return { status: 204, contentType: TEXT, text: '', headers: { 'set-cookie': cookie } }
   }
 }
 
