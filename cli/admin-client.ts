@@ -161,6 +161,13 @@ export function reportMissingReplicas(io: Io, answer: unknown): void {
   for (const problem of all) io.note(`not all replicas: ${printable(problem)}\n`)
 }
 
+/** The rows of a view, under `name`. Reports replicas that did not answer. */
+export async function readRows(server: Endpoint, io: Io, path: string, name: string): Promise<readonly Row[]> {
+  const answer = asRow(await view(server, path))
+  reportMissingReplicas(io, answer)
+  return asRows(answer[name])
+}
+
 /** The only row whose id begins with `start`. `what` names such a row in the error message. */
 export function findById(rows: readonly Row[], start: string, what: string): Row {
   const [found, ...others] = rows.filter(({ id }) => beginsId(start, id))

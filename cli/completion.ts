@@ -5,7 +5,7 @@
 import type { Flags } from './args.ts'
 import { flagsOf } from './catalog/flags.ts'
 import type { Command } from './command.ts'
-import { COMMANDS } from './commands.ts'
+import { findCommand, wordsAfter } from './commands.ts'
 
 /** One word that may follow, and its description. */
 interface Continuation {
@@ -31,10 +31,10 @@ export function complete(words: readonly string[]): Continuations {
 }
 
 function candidates(before: readonly string[], start: string): Continuations {
-  const command = longest(before)
-  if (command === undefined) return nextWords(before)
+  const found = findCommand(before)
+  if (found === undefined) return nextWords(before)
+  const { command, rest } = found
   const flags = flagsOf(command)
-  const rest = before.slice(command.name.split(' ').length)
   const value = wanted(rest.at(-1), flags)
   if (value !== undefined) return values(value)
   if (!start.startsWith('-')) return positional(command, rest.length === 0 ? nextWords(before) : [])
@@ -43,21 +43,8 @@ function candidates(before: readonly string[], start: string): Continuations {
     .map(([name, { about }]) => ({ word: `--${name}`, about }))
 }
 
-function longest(words: readonly string[]): Command | undefined {
-  const lengths = [3, 2, 1].filter(length => length <= words.length)
-  const names = lengths.map(length => words.slice(0, length).join(' '))
-  return names.map(name => COMMANDS.find(command => command.name === name)).find(command => command !== undefined)
-}
-
 function nextWords(before: readonly string[]): readonly Continuation[] {
-  const known = before.map(word => `${word} `).join('')
-  const found = new Map<string, string>()
-  for (const { name, about } of COMMANDS) {
-    if (!name.startsWith(known)) continue
-    const word = name.slice(known.length).split(' ')[0]!
-    if (!found.has(word)) found.set(word, name === known + word ? about : '')
-  }
-  return [...found].map(([word, about]) => ({ word, about }))
+  return [...wordsAfter(before)].map(([word, about]) => ({ word, about }))
 }
 
 /** Placeholder of the flag `word`. Undefined if it is not a flag, or is a switch. */

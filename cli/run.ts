@@ -1,7 +1,7 @@
 import { parseArguments } from './args.ts'
 import { flagsOf } from './catalog/flags.ts'
 import type { Command, Io } from './command.ts'
-import { COMMANDS } from './commands.ts'
+import { COMMANDS, findCommand, wordsAfter } from './commands.ts'
 import { completionLines } from './completion.ts'
 import { EXIT, Failure, usageError } from './failure.ts'
 import { helpAll, helpCommand } from './help.ts'
@@ -30,7 +30,9 @@ async function dispatch(args: readonly string[], io: Io): Promise<number> {
     return dispatch([first, 'list', ...args.slice(1)], io)
   }
   if (isGroup(first) && second === undefined) return misused(io, helpAll(first))
-  const { command, rest } = findCommand(args)
+  const found = findCommand(args)
+  if (found === undefined) throw unknownCommand(args)
+  const { command, rest } = found
   if (asksHelp(rest)) return print(io, helpCommand(command))
   const parsed = command.raw ? { flags: new Map(), positionals: rest } : parseFor(command, rest)
   return (await command.load())(parsed, io)
@@ -60,31 +62,16 @@ function hasList(group: string): boolean {
   return COMMANDS.some(({ name }) => name === `${group} list`)
 }
 
-/** A command is one to three words: `server`, `certs init`, `config print server`. */
-function findCommand(args: readonly string[]): { command: Command; rest: readonly string[] } {
-  for (const words of [3, 2, 1]) {
-    const name = args.slice(0, words).join(' ')
-    const command = COMMANDS.find(candidate => candidate.name === name)
-    if (command) return { command, rest: args.slice(words) }
-  }
-  throw unknownCommand(args)
-}
-
 /** Checks word by word, so that the error names the first wrong one. */
 function unknownCommand(args: readonly string[]): Failure {
-  let known = ''
+  const known: string[] = []
   for (const word of args) {
     const next = wordsAfter(known)
     if (word.startsWith('-')) break
-    if (!next.has(word)) return usageError(`unknown command ${known}${word}${suggestion(word, next)}`)
-    known += `${word} `
+    known.push(word)
+    if (!next.has(word)) return usageError(`unknown command ${known.join(' ')}${suggestion(word, next.keys())}`)
   }
-  return usageError(`${known}needs one of: ${[...wordsAfter(known)].join(', ')}`)
-}
-
-function wordsAfter(known: string): Set<string> {
-  const names = COMMANDS.map(({ name }) => name).filter(name => name.startsWith(known))
-  return new Set(names.map(name => name.slice(known.length).split(' ')[0]!))
+  return usageError([...known, `needs one of: ${[...wordsAfter(known).keys()].join(', ')}`].join(' '))
 }
 
 function parseFor(command: Command, rest: readonly string[]): ReturnType<typeof parseArguments> {

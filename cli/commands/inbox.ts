@@ -1,4 +1,4 @@
-import { askForAction, type Endpoint, findServer, reportMissingReplicas, view } from '../admin-client.ts'
+import { askForAction, type Endpoint, findServer, readRows, reportMissingReplicas } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
@@ -142,10 +142,8 @@ function filterOf(args: Arguments): Record<string, string> {
   return Object.fromEntries(Object.entries(given).filter((pair): pair is [string, string] => pair[1] !== undefined))
 }
 
-async function read(server: Endpoint, io: Io, path: string, query: Record<string, string>): Promise<readonly Row[]> {
-  const answer = asRow(await view(server, `${path}?${new URLSearchParams(query)}`))
-  reportMissingReplicas(io, answer)
-  return asRows(answer.messages)
+function read(server: Endpoint, io: Io, path: string, query: Record<string, string>): Promise<readonly Row[]> {
+  return readRows(server, io, `${path}?${new URLSearchParams(query)}`, 'messages')
 }
 
 async function readOne(args: Arguments, io: Io): Promise<Row> {

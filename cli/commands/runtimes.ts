@@ -1,7 +1,7 @@
-import { findServer, reportMissingReplicas, view } from '../admin-client.ts'
+import { findServer, readRows } from '../admin-client.ts'
 import type { Run } from '../command.ts'
 import { printResult } from '../print.ts'
-import { asRow, asRows, type Columns, count, printable, shortId, size, tableText } from '../table.ts'
+import { type Columns, count, printable, shortId, size, tableText } from '../table.ts'
 
 const COLUMNS: Columns = {
   runtime: row => printable(row.runtime),
@@ -15,8 +15,6 @@ const COLUMNS: Columns = {
 }
 
 export const runtimesList: Run = async (args, io) => {
-  const answer = asRow(await view(findServer(args, io), '/runtimes'))
-  reportMissingReplicas(io, answer)
-  const runtimes = asRows(answer.runtimes)
+  const runtimes = await readRows(findServer(args, io), io, '/runtimes', 'runtimes')
   return printResult(args, io, runtimes, () => tableText(runtimes, COLUMNS, 'no runtimes'))
 }

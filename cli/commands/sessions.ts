@@ -1,4 +1,4 @@
-import { askForAction, type Endpoint, findById, findServer, reportMissingReplicas, view } from '../admin-client.ts'
+import { askForAction, type Endpoint, findById, findServer, readRows, reportMissingReplicas } from '../admin-client.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { EXIT, Failure, usageError } from '../failure.ts'
@@ -52,8 +52,6 @@ async function choice(args: Arguments, server: Endpoint, io: Io): Promise<object
     : { session: findById(await readSessions(server, io), session, 'session').id }
 }
 
-async function readSessions(server: Endpoint, io: Io): Promise<readonly Row[]> {
-  const answer = asRow(await view(server, '/sessions'))
-  reportMissingReplicas(io, answer)
-  return asRows(answer.sessions)
+function readSessions(server: Endpoint, io: Io): Promise<readonly Row[]> {
+  return readRows(server, io, '/sessions', 'sessions')
 }

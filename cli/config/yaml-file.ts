@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs'
 import type { Node, Pair, YAMLMap } from 'yaml'
-import { configurationError, fileProblem } from '../failure.ts'
+import { configurationError } from '../failure.ts'
+import { readInput } from '../options.ts'
 import { suggestion } from '../suggest.ts'
 import type { Settings } from './setting.ts'
 
@@ -15,7 +15,10 @@ type FileValues = ReadonlyMap<string, { readonly value: unknown; readonly where:
 export async function readConfigFile(path: string, settings: Settings): Promise<FileValues> {
   const yaml = await import('yaml')
   const lines = new yaml.LineCounter()
-  const document = yaml.parseDocument(readText(path), { lineCounter: lines, prettyErrors: false })
+  const document = yaml.parseDocument(readInput(path, 'the configuration file'), {
+    lineCounter: lines,
+    prettyErrors: false,
+  })
   const place = (offset: number | undefined) => {
     const { line, col } = lines.linePos(offset ?? 0)
     return `${path}:${line}:${col}`
@@ -98,12 +101,4 @@ function noMapping(name: string): string {
 
 function needsMapping(name: string): string {
   return `${name} contains further settings, such as ${name}: { ... }`
-}
-
-function readText(path: string): string {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch (error) {
-    throw configurationError(`cannot read the configuration file ${path}: ${fileProblem(error)}`, error)
-  }
 }

@@ -16,19 +16,24 @@ export function sessionStatus({ connectedAt, tokenEndsAt, ...session }: SessionI
   }
 }
 
-/** The operations of one replica. The operator gets one row per replica. */
+/** Operations of one replica, by path. The operator gets one row per replica. */
 type Operations = Readonly<Record<string, (body: Body) => Row | Promise<Row>>>
 type Row = Readonly<Record<string, unknown>>
 
-function operationsOf(server: Server, logger: Logger): Operations {
+function viewsOf(server: Server): Operations {
   return {
     '/sessions': () => ({ sessions: server.sessions().map(sessionStatus) }),
     '/runtimes': () => ({ runtimes: describeRuntimes(server.sessions()) }),
     '/revocations': () => ({ revocations: server.revocations() }),
-    '/revocations/remove': async body => ({ removed: await removeRevocation(server, body) }),
     '/inbox': async body => ({ messages: await listMessages(server, body) }),
     '/inbox/message': async body => ({ messages: await readMessage(server, body) }),
     '/inbox/part': async body => ({ messages: await readPart(server, body) }),
+  }
+}
+
+function actionsOf(server: Server, logger: Logger): Operations {
+  return {
+    '/revocations/remove': async body => ({ removed: await removeRevocation(server, body) }),
     '/inbox/replay': async body => ({ messages: await replayMessages(server, body) }),
     '/inbox/drop': async body => ({ messages: await dropMessages(server, body) }),
     '/inbox/pause': body => pauseRuntime(server, body, true),
@@ -43,27 +48,21 @@ function operationsOf(server: Server, logger: Logger): Operations {
 
 /** Members of an answer that show that an action did something. */
 const DONE = ['sessions', 'messages', 'instances']
-const VIEWS: ReadonlySet<string> = new Set([
-  '/sessions',
-  '/runtimes',
-  '/revocations',
-  '/inbox',
-  '/inbox/message',
-  '/inbox/part',
-])
 
 /** Runs an operation on all replicas that share the directory, this one first. */
 class Everywhere {
   readonly #server: Server
+  readonly actions: Operations
   readonly #operations: Operations
 
   constructor(server: Server, logger: Logger) {
     this.#server = server
-    this.#operations = operationsOf(server, logger)
+    this.actions = actionsOf(server, logger)
+    this.#operations = { ...viewsOf(server), ...this.actions }
     server.answerOthers(async (what, body, by) => {
       if (!Object.hasOwn(this.#operations, what)) return undefined
       const done = await this.here(what, body as Body)
-      if (!VIEWS.has(what) && (DONE.some(name => name in done) || done.removed === true))
+      if (Object.hasOwn(this.actions, what) && (DONE.some(name => name in done) || done.removed === true))
         logger.warn({ audit: true, action: what, who: 'an operator', from: by, body, done }, `audit: ${what}`)
       return done
     })
@@ -87,10 +86,10 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
   const everywhere = new Everywhere(server, logger)
   const gathered = async (name: 'sessions' | 'runtimes' | 'messages', path = `/${name}`, query?: URLSearchParams) => {
     const rows = await everywhere.ask(path, Object.fromEntries(query ?? []))
-    const problems = rows.flatMap(({ problem }) => problem ?? [])
-    return { [name]: rows.flatMap(row => row[name] ?? []), ...(problems.length > 0 ? { problems } : {}) }
+    return { [name]: rows.flatMap(row => row[name] ?? []), ...problemsOf(rows) }
   }
   const acted = async (what: string, body: Body) => ({ replicas: await everywhere.ask(what, body) })
+  const actions = Object.keys(everywhere.actions).map(what => [what, (body: Body) => acted(what, body)] as const)
   return {
     views: {
       '/sessions': () => gathered('sessions'),
@@ -101,13 +100,7 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
       '/revocations': async () => mergeRevocations(await everywhere.ask('/revocations')),
     },
     actions: {
-      '/sessions/drain': body => acted('/sessions/drain', body),
-      '/sessions/close': body => acted('/sessions/close', body),
-      '/runtimes/check': body => acted('/runtimes/check', body),
-      '/inbox/replay': body => acted('/inbox/replay', body),
-      '/inbox/drop': body => acted('/inbox/drop', body),
-      '/inbox/pause': body => acted('/inbox/pause', body),
-      '/inbox/resume': body => acted('/inbox/resume', body),
+      ...Object.fromEntries(actions),
       // The directory tells the other replicas.
       '/revoke': async body => {
         const rule = readRevocation(body)
@@ -223,8 +216,13 @@ function mergeRevocations(rows: readonly Row[]) {
       found.set(rule.id, { ...rule, from: [...new Set([...from, ...rule.from])], replicas: [...replicas, replica] })
     }
   }
+  return { revocations: [...found.values()], ...problemsOf(rows) }
+}
+
+/** What prevented replicas from answering. Absent if all have. */
+function problemsOf(rows: readonly Row[]) {
   const problems = rows.flatMap(({ problem }) => problem ?? [])
-  return { revocations: [...found.values()], ...(problems.length > 0 ? { problems } : {}) }
+  return problems.length > 0 ? { problems } : {}
 }
 
 function runtimeOf(body: Body): string {
