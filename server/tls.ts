@@ -59,7 +59,8 @@ async function readAuthorities(source: Authorities): Promise<string[]> {
   return attempt(() => [given].flat().flatMap(certificatesIn), 'an authority is not valid PEM')
 }
 
-async function readPem(source: TlsFiles['cert'], what: string): Promise<Pem> {
+/** Reads PEM that is given as a file. The error names the file. */
+export async function readPem(source: TlsFiles['cert'], what: string): Promise<Pem> {
   if (!isFile(source)) return source
   try {
     return await readPlain(source.file)

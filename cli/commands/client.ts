@@ -9,7 +9,7 @@ import type { Loaded } from '../config/load.ts'
 import { checkClientConfig } from '../config/rules.ts'
 import { EXIT, usageError } from '../failure.ts'
 import { Changes } from '../service/changes.ts'
-import { loadTrust, readTrust, watchTrust } from '../service/client-trust.ts'
+import { loadTrust, watchTrust } from '../service/client-trust.ts'
 import { type EmbeddedTarget, embedRouter } from '../service/embedded-router.ts'
 import { checkClientFiles } from '../service/files.ts'
 import { loadInboxKeys } from '../service/inbox-key.ts'
@@ -58,7 +58,6 @@ async function start(config: ClientConfig, context: ServiceContext): Promise<Ser
   const target = config.target === undefined ? await embedRouter(config, logger) : forwardTo(config, logger)
   const ended = Promise.withResolvers<number>()
   const changes = new Changes()
-  const texts = await readTrust(config)
   const loaded = await loadTrust(config)
   const tracing = await openTracing(config, context)
   const options: ClientOptions = {
@@ -82,7 +81,7 @@ async function start(config: ClientConfig, context: ServiceContext): Promise<Ser
   if (terminal !== undefined) announceClient(terminal, tunnel, config)
   token.follow(fresh => tunnel.setToken(fresh))
   target.follow(() => tunnel.republish())
-  const trust = watchTrust(config, texts, loaded, tunnel, logger)
+  const trust = watchTrust(config, loaded, tunnel, logger)
   const selfCheck = checkWhenAway(tunnel, () => ({ ...options, ...trust.inForce() }), logger)
   return {
     ...inspection(tunnel.inspector),

@@ -344,7 +344,7 @@ describe('a file that never answers', () => {
       [server, 'the key set file is bad; the old set stays'],
       [server, 'the list of revocations is bad; the old one stays'],
       [client, 'the token file cannot be read; the old token stays in force'],
-      [client, 'certificates cannot be read; the old ones stay in force'],
+      [client, 'the new certificates cannot be used; the old ones stay in force'],
       [client, 'bad routes file; the old routes stay in force'],
     ] as const
     for (const [process, msg] of expected) await process.line(line => line.msg === msg)

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, expect, test } from 'vitest'
 import type { ClientConfig } from '../../../cli/config/client.ts'
-import { loadTrust, readTrust, watchTrust } from '../../../cli/service/client-trust.ts'
+import { loadTrust, watchTrust } from '../../../cli/service/client-trust.ts'
 import { checkWhenAway } from '../../../cli/service/self-check.ts'
 import { type ClientOptions, createTunnel, type Tunnel } from '../../../client/index.ts'
 import { recordingLogger } from '../../router/support.ts'
@@ -94,7 +94,7 @@ test('the check uses reloaded authorities', async () => {
   const token = await elsewhere.token('demo')
   const options = { url, token, ...loaded, target: 'http://127.0.0.1:1', proxy: '' }
   const tunnel = dial(options)
-  const trust = watchTrust(config, await readTrust(config), loaded, tunnel, logger)
+  const trust = watchTrust(config, loaded, tunnel, logger)
   stops.push(() => trust.close())
   writeFileSync(ca, secrets.ca)
   await expect.poll(() => lines).toContain('info certificates reloaded')
