@@ -114,19 +114,9 @@ export class Demo {
   }
 
   async #startEmbedded(): Promise<void> {
-    const { tokens, ca } = this.files
-    const args = [
-      '--server',
-      `wss://${this.#address('control')}`,
-      '--token.file',
-      tokens.embedded,
-      '--ca',
-      ca,
-      '--routes',
-      await this.#writeRoutes('client'),
-      ...(HAS_INBOX ? ['--inbox.key.file', join(this.files.folder, 'inbox-key.pem')] : []),
-    ]
-    this.#embedded = this.#command('client', [...args, ...RETURNS_SPANS, '--admin.listen', 'off'], 'embedded')
+    const inbox = HAS_INBOX ? ['--inbox.key.file', join(this.files.folder, 'inbox-key.pem')] : []
+    const args = ['--routes', await this.#writeRoutes('client'), ...inbox, '--admin.listen', 'off']
+    this.#embedded = this.#client(this.files.tokens.embedded, args, 'embedded')
     await this.#embedded.line('session', line => line.msg === 'connected')
   }
 
@@ -192,22 +182,8 @@ export class Demo {
   }
 
   async #startClient(target: string): Promise<void> {
-    const { tokens, ca } = this.files
-    const args = [
-      '--server',
-      `wss://${this.#address('control')}`,
-      '--token.file',
-      tokens.service,
-      '--ca',
-      ca,
-      '--target',
-      target,
-      '--target.trust-errors',
-      '--inspect',
-      'bodies',
-      ...RETURNS_SPANS,
-    ]
-    const client = this.#command('client', args)
+    const args = ['--target', target, '--target.trust-errors', '--inspect', 'bodies']
+    const client = this.#client(this.files.tokens.service, args)
     await Promise.all([
       client.line('session', line => line.msg === 'connected'),
       this.#listen(client, { admin: 'http' }),
@@ -239,6 +215,11 @@ export class Demo {
 
   #standIn(name: string, args: string[]): Part {
     return this.#part(name, process.execPath, [resolve(import.meta.dirname, name + EXTENSION), ...args])
+  }
+
+  #client(token: string, args: string[], label?: string): Part {
+    const server = ['--server', `wss://${this.#address('control')}`, '--token.file', token, '--ca', this.files.ca]
+    return this.#command('client', [...server, ...args, ...RETURNS_SPANS], label)
   }
 
   #command(name: string, args: string[], label = name): Part {
