@@ -1,12 +1,20 @@
 import { realpathSync, statSync } from 'node:fs'
 import { FileExistsError, type OutputFile, type WriteOptions, writeFiles } from '../certs/files.ts'
 import { NextFile } from '../server/auth/next-file.ts'
+import type { Arguments } from './args.ts'
 import type { Io } from './command.ts'
-import { configurationError, fileProblem } from './failure.ts'
+import { configurationError, EXIT, fileProblem } from './failure.ts'
+import { hasSwitch } from './options.ts'
 
-/** Writes the files and names each on stdout; refuses to overwrite without `force`. */
-export function writeOutput(files: readonly OutputFile[], force: boolean, io: Io): Promise<void> {
-  return write(files, { force }, io)
+/** Writes the files and names each on stdout; refuses to overwrite without `--force`. Resolves to the exit code for success. */
+export async function writeOutput(files: readonly OutputFile[], args: Arguments, io: Io): Promise<number> {
+  await write(files, { force: hasSwitch(args, 'force') }, io)
+  return EXIT.ok
+}
+
+/** Writes the file, even if it exists, without a word. */
+export function overwrite(file: OutputFile, io: Io): Promise<void> {
+  return write([file], { force: true }, { ...io, out: () => {} })
 }
 
 /** Rewrites existing files, keeping their permissions. */

@@ -29,6 +29,12 @@ export interface TlsPair {
   readonly ocsp?: Buffer
 }
 
+/** The files at these paths. Undefined without a certificate or a key. */
+export function tlsFiles(cert?: string, key?: string, ocsp?: string): TlsFiles | undefined {
+  if (cert === undefined || key === undefined) return undefined
+  return { cert: { file: cert }, key: { file: key }, ...(ocsp === undefined ? {} : { ocsp: { file: ocsp } }) }
+}
+
 /** Reads certificate and key, and checks that they match. The error says which part is invalid, and never shows a key. */
 export async function loadTls(files: TlsFiles): Promise<TlsPair> {
   const [chain, key] = await Promise.all([readPem(files.cert, 'certificate'), readPem(files.key, 'key')])

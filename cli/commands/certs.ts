@@ -16,7 +16,7 @@ import { exportPkcs12 } from '../../certs/pkcs12.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
-import { checked, hasSwitch, optionalCount, optionalFlag, readInput, requiredFlag } from '../options.ts'
+import { checked, optionalCount, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { changeOutput, isSameFile, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
@@ -26,8 +26,7 @@ export const certsInit: Run = async (args, io) => {
   const hosts = await checkedHosts(args)
   const authority = await createAuthority()
   const server = await checked(() => createServerCertificate(authority, { hosts, ...validity(args) }))
-  await writeOutput([...pair(out, 'ca', authority), ...pair(out, 'server', server)], hasSwitch(args, 'force'), io)
-  return EXIT.ok
+  return writeOutput([...pair(out, 'ca', authority), ...pair(out, 'server', server)], args, io)
 }
 
 export const certsServer: Run = async (args, io) => {
@@ -35,8 +34,7 @@ export const certsServer: Run = async (args, io) => {
   const hosts = await checkedHosts(args)
   const { authority, where } = readAuthority(args, out)
   const server = await checked(() => createServerCertificate(authority, { hosts, ...validity(args) }), where)
-  await writeOutput(pair(out, 'server', server), hasSwitch(args, 'force'), io)
-  return EXIT.ok
+  return writeOutput(pair(out, 'server', server), args, io)
 }
 
 export const certsClient: Run = async (args, io) => {
@@ -48,16 +46,14 @@ export const certsClient: Run = async (args, io) => {
   const files = pair(out, runtime, client)
   const own = files.find(({ path }) => isAuthority(path, where))
   if (own !== undefined) throw configurationError(`${own.path} is the authority: give a different --out`)
-  await writeOutput(files, hasSwitch(args, 'force'), io)
-  return EXIT.ok
+  return writeOutput(files, args, io)
 }
 
 export const certsReplica: Run = async (args, io) => {
   const out = requiredFlag(args, 'out')
   const { authority, where } = readAuthority(args, out)
   const replica = await checked(() => createReplicaCertificate(authority, validity(args)), where)
-  await writeOutput(pair(out, 'replica', replica), hasSwitch(args, 'force'), io)
-  return EXIT.ok
+  return writeOutput(pair(out, 'replica', replica), args, io)
 }
 
 export const certsRenew: Run = async (args, io) => {
@@ -178,8 +174,7 @@ export const certsExport: Run = async (args, io) => {
   const key = readInput(keyFile, 'the key')
   const authorities = caFile === undefined ? '' : readInput(caFile, 'the authorities')
   const store = await checked(() => exportPkcs12({ certificate, key, authorities, password }), certFile)
-  await writeOutput([{ path, text: store, secret: true }], hasSwitch(args, 'force'), io)
-  return EXIT.ok
+  return writeOutput([{ path, text: store, secret: true }], args, io)
 }
 
 function existing(path: string): string | undefined {

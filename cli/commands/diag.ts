@@ -96,5 +96,5 @@ function newFile(args: Arguments): string {
 
 async function write(archive: Archive, path: string, args: Arguments, io: Io): Promise<void> {
   const text = zip(archive.files, new Date())
-  await writeOutput([{ path, text, secret: true }], hasSwitch(args, 'force'), io)
+  await writeOutput([{ path, text, secret: true }], args, io)
 }

@@ -75,8 +75,7 @@ export const inspectHar: Run = async (args, io) => {
     if (exchange !== undefined) found.push(exchange as InspectedDetail)
   }
   const text = `${JSON.stringify(harOf(found), undefined, 2)}\n`
-  await writeOutput([{ path, text, secret: true }], hasSwitch(args, 'force'), io)
-  return EXIT.ok
+  return writeOutput([{ path, text, secret: true }], args, io)
 }
 
 export const inspectCurl: Run = async (args, io) => {

@@ -5,7 +5,7 @@ import { parseKeySet } from '../../server/auth/key-source.ts'
 import type { Arguments } from '../args.ts'
 import type { Io, Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
-import { beginsId, checked, hasSwitch, optionalFlag, readInput, requiredFlag } from '../options.ts'
+import { beginsId, checked, optionalFlag, readInput, requiredFlag } from '../options.ts'
 import { changeOutput, type Rewrite, writeOutput } from '../output-files.ts'
 import { printResult } from '../print.ts'
 import { type Columns, printable, tableText } from '../table.ts'
@@ -17,8 +17,7 @@ export const keysCreate: Run = async (args, io) => {
     { path: join(out, 'private.jwk'), text: `${JSON.stringify(privateJwk)}\n`, secret: true },
     { path: join(out, 'jwks.json'), text: textOf(jwks), secret: false },
   ]
-  await writeOutput(files, hasSwitch(args, 'force'), io)
-  return EXIT.ok
+  return writeOutput(files, args, io)
 }
 
 export const keysAdd: Run = async (args, io) => {
@@ -29,11 +28,7 @@ export const keysAdd: Run = async (args, io) => {
     const text = textOf({ ...set, keys: [...set.keys, ...jwks.keys] })
     await checked(() => parseKeySet(text), path)
     // The private key first: a public key is useless if nobody can sign with its private half.
-    await writeOutput(
-      [{ path: out, text: `${JSON.stringify(privateJwk)}\n`, secret: true }],
-      hasSwitch(args, 'force'),
-      io,
-    )
+    await writeOutput([{ path: out, text: `${JSON.stringify(privateJwk)}\n`, secret: true }], args, io)
     await rewrite([{ path, text, secret: false }])
     io.note(`added ${privateJwk.kid}; sign with it once every server has read the key set\n`)
     return EXIT.ok

@@ -6,7 +6,7 @@ import type { Run } from '../command.ts'
 import { hostName } from '../config/kinds.ts'
 import { configurationError, EXIT, fileProblem, usageError } from '../failure.ts'
 import { migrateFrp } from '../migrate/frp.ts'
-import { hasSwitch, readAs, requiredFlag } from '../options.ts'
+import { readAs, requiredFlag } from '../options.ts'
 import { writeOutput } from '../output-files.ts'
 import { plainText } from '../plain-text.ts'
 
@@ -34,7 +34,7 @@ export const migrateFromFrp: Run = async (args, io) => {
     { path: join(out, `${name}.yaml`), text: stringify(client, PLAIN), secret: true },
     { path: join(out, `${name}-routes.yaml`), text: stringify(routes, PLAIN), secret: true },
   ])
-  await writeOutput(files, hasSwitch(args, 'force'), io)
+  await writeOutput(files, args, io)
   io.note(
     '\nNext, in that folder, for each runtime. If the private.jwk of `sallyport keys create` is elsewhere, give its path:',
   )

@@ -1,6 +1,6 @@
 import { formatAddress } from '../../protocol/base/host-port.ts'
 import { type RouterService, type RouterServiceOptions, RouteTableError, serveRouter } from '../../router/index.ts'
-import { loadTls, TlsKeeper, type TlsPair } from '../../server/tls.ts'
+import { loadTls, TlsKeeper, type TlsPair, tlsFiles } from '../../server/tls.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import type { RouterConfig } from '../config/router.ts'
@@ -21,17 +21,13 @@ export const runRouter: Run = async (args, io) => {
 
 async function start(config: RouterConfig, context: ServiceContext): Promise<Service> {
   const { logger } = context
-  const { 'tls.cert': cert, 'tls.key': key } = config
-  const files = cert === undefined ? undefined : { cert: { file: cert }, key: { file: key! } }
-  const tls = files === undefined ? undefined : await loadTls(files)
+  const files = tlsFiles(config['tls.cert'], config['tls.key'])
+  const tls = files && (await loadTls(files))
   const tracing = await openTracing(config, context)
   const service = await listen(config, tls, context, tracing?.options)
   logger.info({ name: 'router', address: formatAddress(service.address) }, 'listening')
   context.terminal?.banner('router', `${tls === undefined ? 'http' : 'https'}://${formatAddress(service.address)}`)
-  const certificate =
-    files === undefined || tls === undefined
-      ? undefined
-      : new TlsKeeper(files, tls, pair => service.setTls(pair), logger)
+  const certificate = files && tls && new TlsKeeper(files, tls, pair => service.setTls(pair), logger)
   let isOpen = true
   return {
     ready: () => isOpen,

@@ -7,7 +7,7 @@ import type { Arguments } from '../args.ts'
 import type { Run } from '../command.ts'
 import { configurationError, EXIT, usageError } from '../failure.ts'
 import { checked, optionalFlag, readInput, requiredFlag } from '../options.ts'
-import { isSameFile, writeOutput } from '../output-files.ts'
+import { isSameFile, overwrite } from '../output-files.ts'
 import { plainText } from '../plain-text.ts'
 import { printResult } from '../print.ts'
 import { facts } from '../table.ts'
@@ -21,7 +21,7 @@ export const tokenCreate: Run = async (args, io) => {
   if (out !== undefined && isSameFile(out, keyFile)) throw usageError(`${out} is the key: give another --out`)
   const { token, expiresAt } = await checked(() => createToken(options))
   if (out === undefined) io.out(`${token}\n`)
-  else await writeOutput([{ path: out, text: `${token}\n`, secret: true }], true, { ...io, out: () => {} })
+  else await overwrite({ path: out, text: `${token}\n`, secret: true }, io)
   io.note(`token for ${runtime}, valid until ${new Date(expiresAt).toISOString()}`)
   return EXIT.ok
 }

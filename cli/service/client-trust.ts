@@ -3,17 +3,17 @@ import type { ClientOptions, Tunnel } from '../../client/index.ts'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { type FilesWatch, watchFiles } from '../../protocol/base/watch-files.ts'
-import { expiryOf, loadTls, readPem, type TlsPair } from '../../server/tls.ts'
+import { expiryOf, loadTls, readPem, type TlsPair, tlsFiles } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 
 type ClientTrust = Pick<ClientOptions, 'ca'> & { readonly tls: TlsPair | undefined }
 
 /** Loads the authorities and the client certificate of the configuration. Rejects if a file cannot be used. */
 export async function loadTrust(config: ClientConfig): Promise<ClientTrust> {
-  const { 'tls.cert': cert, 'tls.key': key } = config
+  const files = tlsFiles(config['tls.cert'], config['tls.key'])
   return {
     ca: config.ca && (await Promise.all(config.ca.map(file => readPem({ file }, 'authority')))),
-    tls: cert === undefined ? undefined : await loadTls({ cert: { file: cert }, key: { file: key! } }),
+    tls: files && (await loadTls(files)),
   }
 }
 

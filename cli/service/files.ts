@@ -2,7 +2,7 @@ import { inspectCertificates } from '../../certs/inspect.ts'
 import { readPlain } from '../../protocol/base/plain-file.ts'
 import { MAX_KEY_SET_BYTES, parseKeySet } from '../../server/auth/key-source.ts'
 import { MAX_LIST_BYTES, parseRevocations } from '../../server/auth/revocation-list.ts'
-import { loadTls } from '../../server/tls.ts'
+import { loadTls, tlsFiles } from '../../server/tls.ts'
 import type { ClientConfig } from '../config/client.ts'
 import type { RouterConfig } from '../config/router.ts'
 import type { AccessConfig, ServerConfig } from '../config/server.ts'
@@ -87,12 +87,12 @@ async function checkAdmin(config: Pick<ServerConfig, 'admin.listen' | 'admin.tok
 }
 
 async function checkPair(prefix: string, cert?: string, key?: string, ocsp?: string): Promise<void> {
-  if (cert === undefined || key === undefined) return
-  await read(`${prefix}.cert`, cert)
-  await read(`${prefix}.key`, key)
-  if (ocsp !== undefined) await read(`${prefix}.ocsp`, ocsp)
+  const files = tlsFiles(cert, key, ocsp)
+  if (files === undefined) return
+  for (const [name, file] of Object.entries({ cert, key, ocsp }))
+    if (file !== undefined) await read(`${prefix}.${name}`, file)
   try {
-    await loadTls({ cert: { file: cert }, key: { file: key }, ocsp: ocsp === undefined ? undefined : { file: ocsp } })
+    await loadTls(files)
   } catch (error) {
     throw configurationError(`--${prefix}: ${(error as Error).message}`, error)
   }

@@ -5,7 +5,7 @@ import type { KeyOrigin } from '../../server/auth/key-source.ts'
 import type { RedisOptions } from '../../server/directory/redis-options.ts'
 import type { ServerOptions } from '../../server/index.ts'
 import { DRAIN_TIMES, HOLD_LIMITS, INBOX, LEASE, SERVER_LIMITS } from '../../server/limits.ts'
-import type { TlsFiles } from '../../server/tls.ts'
+import { tlsFiles } from '../../server/tls.ts'
 import { type AccessConfig, controlAddress, type ServerConfig } from '../config/server.ts'
 import { limitOptions } from '../config/setting.ts'
 import { readInput } from '../options.ts'
@@ -152,9 +152,4 @@ function keySet(file: string | undefined, url: string | undefined, ca: string | 
 
 function authorities(file: string | undefined, what: string): string | undefined {
   return file === undefined ? undefined : certificatesIn(readInput(file, what)).join('')
-}
-
-function tlsFiles(cert: string | undefined, key: string | undefined, ocsp?: string): TlsFiles | undefined {
-  if (cert === undefined || key === undefined) return undefined
-  return { cert: { file: cert }, key: { file: key }, ...(ocsp === undefined ? {} : { ocsp: { file: ocsp } }) }
 }
