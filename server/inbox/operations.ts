@@ -80,7 +80,8 @@ export class StoredWebhooks implements InboxOperations {
         refusals: 0,
         failedSince: 0,
         next: this.#parts.now(),
-        expires: this.#parts.now() + age,
+        // Never sooner than before: if the clock was set back since it arrived, `age` would shrink with each replay.
+        expires: Math.max(message.expires, this.#parts.now() + age),
       }
       const set: Progress = { ...fresh, state: 'waiting', reason: 'replayed' }
       const { status } = await this.#parts.store.apply({ op: 'update', id: message.id, set, at: this.#parts.now() })

@@ -463,6 +463,17 @@ test.each([
   await until(() => ground.receiver.bodies.includes('of the future'))
 })
 
+test('a webhook of the future can be replayed any number of times', async () => {
+  let ahead = 0
+  await startOffline({}, { clock: () => Date.now() + ahead })
+  ahead = 40 * 86_400_000
+  expect((await ground.post('of the future')).status).toBe(202)
+  ahead = 0
+  for (let i = 0; i < 3; i++) await ground.server.inbox!.replay({ limit: 1 })
+  await ground.connect()
+  await until(() => ground.receiver.bodies.includes('of the future'))
+})
+
 test("rules last thirty days from the client's last connection, however often the server restarts", async () => {
   let now = Date.now()
   ground = await makeGround({}, { clock: () => now })
