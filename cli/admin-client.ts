@@ -158,7 +158,7 @@ export function reportMissingReplicas(io: Io, answer: unknown): void {
     ...(Array.isArray(problems) ? problems : []),
     ...asRows(replicas).flatMap(({ problem }) => problem ?? []),
   ]
-  for (const problem of all) io.note(`not all replicas: ${printable(problem)}\n`)
+  for (const problem of all) io.note(`not all replicas: ${printable(problem)}`)
 }
 
 /** The rows of a view, under `name`. Reports replicas that did not answer. */

@@ -5,7 +5,7 @@ import type { ComponentName } from './config/components.ts'
 export interface Io {
   /** Writes data. */
   out(text: string): void
-  /** Writes messages for people. */
+  /** Writes a line for people. It needs no line break. */
   note(text: string): void
   readonly environment: Readonly<Record<string, string | undefined>>
   readStdin(): Promise<string>

@@ -76,7 +76,7 @@ async function ending(args: Arguments, io: Io): Promise<CertificateReport | unde
   const before = optionalFlag(args, 'before')
   const withinMs = before === undefined ? undefined : await checked(() => parseDurationMs(before), '--before')
   if (withinMs === undefined || validTo.getTime() - Date.now() <= withinMs) return report
-  io.note(`${path} expires ${validTo.toISOString()}: nothing to do\n`)
+  io.note(`${path} expires ${validTo.toISOString()}: nothing to do`)
   return undefined
 }
 

@@ -30,7 +30,7 @@ export const keysAdd: Run = async (args, io) => {
     // The private key first: a public key is useless if nobody can sign with its private half.
     await writeOutput([{ path: out, text: `${JSON.stringify(privateJwk)}\n`, secret: true }], args, io)
     await rewrite([{ path, text, secret: false }])
-    io.note(`added ${privateJwk.kid}; sign with it once every server has read the key set\n`)
+    io.note(`added ${privateJwk.kid}; sign with it once every server has read the key set`)
     return EXIT.ok
   })
 }
@@ -57,7 +57,7 @@ export const keysRetire: Run = async (args, io) => {
     if (keys.length === 0)
       throw configurationError(`${found.kid} is the last key of ${path}: without it, no token would be valid`)
     await rewrite([{ path, text: textOf({ ...set, keys }), secret: false }])
-    io.note(`retired ${found.kid}; its tokens are refused from now on; live sessions last until their tokens expire\n`)
+    io.note(`retired ${found.kid}; its tokens are refused from now on; live sessions last until their tokens expire`)
     return EXIT.ok
   })
 }

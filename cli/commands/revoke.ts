@@ -35,7 +35,7 @@ export const revoke: Run = async (args, io) => {
   // A token tells only the second of its issue. One that is issued after this command must not count as issued before.
   await pause(Math.min(1000, Math.max(0, Math.ceil(issuedBefore) * 1000 - Date.now())))
   if (rule.until === undefined) {
-    io.note('the rule never expires: it stays in the list until it is removed, unless you give --until TIME\n')
+    io.note('the rule never expires: it stays in the list until it is removed, unless you give --until TIME')
   }
   return EXIT.ok
 }
