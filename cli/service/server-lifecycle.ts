@@ -20,6 +20,7 @@ export function sessionStatus({ connectedAt, tokenEndsAt, ...session }: SessionI
 type Operations = Readonly<Record<string, (body: Body) => Row | Promise<Row>>>
 type Row = Readonly<Record<string, unknown>>
 
+/** What operators may read of it. */
 function viewsOf(server: Server): Operations {
   return {
     '/sessions': () => ({ sessions: server.sessions().map(sessionStatus) }),
@@ -31,6 +32,7 @@ function viewsOf(server: Server): Operations {
   }
 }
 
+/** What they may do with it. Each replica where an action did something writes that to its audit log. */
 function actionsOf(server: Server, logger: Logger): Operations {
   return {
     '/revocations/remove': async body => ({ removed: await removeRevocation(server, body) }),
@@ -84,23 +86,22 @@ class Everywhere {
 /** Views and actions for the admin listener of a server. */
 export function serverLifecycle(server: Server, logger: Logger): Required<Pick<AdminSource, 'views' | 'actions'>> {
   const everywhere = new Everywhere(server, logger)
-  const gathered = async (name: 'sessions' | 'runtimes' | 'messages', path = `/${name}`, query?: URLSearchParams) => {
-    const rows = await everywhere.ask(path, Object.fromEntries(query ?? []))
+  const gathered = (path: string, name: string) => async (query: URLSearchParams) => {
+    const rows = await everywhere.ask(path, Object.fromEntries(query))
     return { [name]: rows.flatMap(row => row[name] ?? []), ...problemsOf(rows) }
   }
-  const acted = async (what: string, body: Body) => ({ replicas: await everywhere.ask(what, body) })
-  const actions = Object.keys(everywhere.actions).map(what => [what, (body: Body) => acted(what, body)] as const)
+  const acted = (what: string) => async (body: Body) => ({ replicas: await everywhere.ask(what, body) })
   return {
     views: {
-      '/sessions': () => gathered('sessions'),
-      '/runtimes': () => gathered('runtimes'),
-      '/inbox': query => gathered('messages', '/inbox', query),
-      '/inbox/message': query => gathered('messages', '/inbox/message', query),
-      '/inbox/part': query => gathered('messages', '/inbox/part', query),
+      '/sessions': gathered('/sessions', 'sessions'),
+      '/runtimes': gathered('/runtimes', 'runtimes'),
+      '/inbox': gathered('/inbox', 'messages'),
+      '/inbox/message': gathered('/inbox/message', 'messages'),
+      '/inbox/part': gathered('/inbox/part', 'messages'),
       '/revocations': async () => mergeRevocations(await everywhere.ask('/revocations')),
     },
     actions: {
-      ...Object.fromEntries(actions),
+      ...Object.fromEntries(Object.keys(everywhere.actions).map(what => [what, acted(what)])),
       // The directory tells the other replicas.
       '/revoke': async body => {
         const rule = readRevocation(body)
@@ -108,7 +109,7 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
         return { replicas: [done], revocation: server.revocations().find(one => isSameRule(one, rule)) ?? rule }
       },
       '/revocations/remove': async body => {
-        const done = await acted('/revocations/remove', body)
+        const done = await acted('/revocations/remove')(body)
         if (!done.replicas.some(({ removed }) => removed === true)) throw new TypeError('there is no such revocation')
         return done
       },
