@@ -491,7 +491,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'connection slots are shared among networks',
-    edits: [['protocol/base/connection-slots.ts', 'idlest(greediest) ?? newest', 'undefined']],
+    edits: [['protocol/base/connection-slots.ts', 'idlest(greediest) ?? newest ?? idlest(own)', 'undefined']],
     tests: DOORS,
   },
   {
