@@ -49,7 +49,8 @@ export interface Server {
   fetch(runtime: string, request: Request | string | URL, options?: CallOptions): Promise<Response>
   /**
    * An undici Dispatcher whose requests all go to `runtime`, whatever their origin. It has no timeouts: `headersTimeout` and
-   * `bodyTimeout` do nothing, but a signal works. After `close` or `destroy` it takes no more requests; those in progress go on.
+   * `bodyTimeout` do nothing, but a signal works. After `close` or `destroy` it takes no more requests; those in progress go on. It
+   * needs undici 8. The `fetch` of Node 22 and 24 has an older one, so import that of undici.
    */
   dispatcher(runtime: string, options?: CallOptions): Dispatcher
   /**

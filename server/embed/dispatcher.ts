@@ -25,6 +25,9 @@ export class RuntimeDispatcher extends Dispatcher {
   }
 
   override dispatch(options: Dispatcher.DispatchOptions, handler: Dispatcher.DispatchHandler): boolean {
+    // Otherwise the handlers of an older undici, whose methods have other names, would wait forever.
+    if (handler.onResponseError === undefined)
+      throw new TypeError("the dispatcher needs undici 8, and Node's own fetch may have an older one")
     const response = new DispatchResponse(handler)
     try {
       if (this.#closed) throw new TypeError('the dispatcher is closed')

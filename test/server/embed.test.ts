@@ -381,6 +381,14 @@ describe('server.dispatcher', () => {
     await eventually(() => expect(server.stats().exchanges).toBe(0))
   })
 
+  test('the handlers of an older undici, as in Node 22, are refused, since they would hear nothing', async () => {
+    await begin()
+    const handler: object = { onConnect() {}, onHeaders: () => true, onData: () => true, onComplete() {}, onError() {} }
+    const dispatcher = server.dispatcher('demo')
+    const dispatch = () => dispatcher.dispatch({ origin: ORIGIN, path: '/', method: 'GET' }, handler)
+    expect(dispatch).toThrow('needs undici 8')
+  })
+
   test("undici's retry works", async () => {
     server = await startServer()
     let asked = 0
