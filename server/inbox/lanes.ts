@@ -67,6 +67,8 @@ export class Lanes {
   readonly #underWay = new Set<Promise<void>>()
   #unsure = false
   #closed = false
+  /** How often an outcome could not be written. */
+  #unwritten = 0
   #saidFullMs = Number.NEGATIVE_INFINITY
 
   constructor(options: LanesOptions) {
@@ -332,6 +334,7 @@ export class Lanes {
   async #pauseAfter(error: unknown): Promise<void> {
     if (this.#closed || !(error instanceof StoreError) || error.kind === 'gone') throw error
     if (error.kind === 'full') this.#sayFull(error)
+    this.#unwritten++
     await new Promise(resolve => {
       setTimeout(resolve, STORE_RETRY_MS).unref()
     })
@@ -430,9 +433,11 @@ export class Lanes {
     this.#schedule(lane, STORE_RETRY_MS)
   }
 
+  /** After a wait for the store, the receiver may no longer be as the round has found it, so the round ends. */
   #round(lane: Lane): Parameters<Attempts['testBehind']>[1] {
+    const unwritten = this.#unwritten
     return {
-      isPaused: () => this.#closed || this.#paused.has(lane.runtime),
+      isPaused: () => this.#closed || this.#paused.has(lane.runtime) || this.#unwritten > unwritten,
       onLeft: messages => this.#decrement(lane, messages),
     }
   }

@@ -494,6 +494,24 @@ describe('lanes', () => {
     expect(lanes.size).toBe(0)
   })
 
+  test('a full disk during a round of tests: nobody is blamed for what the receiver does hours later', async () => {
+    let isDown = false
+    const { add, lanes, state, store, tried } = make(({ id }) => {
+      if (id === 'good') store.full = true
+      return id === 'good' && !isDown ? OK : DOWN
+    })
+    add('bad')
+    add('good')
+    await until(() => pass(60_000).then(() => tried.includes('good')))
+    isDown = true
+    await pass(3_600_000)
+    store.full = false
+    await pass(2000)
+    expect([state('bad'), state('good')]).toMatchObject([{ state: 'waiting' }, { state: 'delivered' }])
+    expect(tried.filter(id => id === 'good')).toHaveLength(1)
+    expect(lanes.waiting('demo', 'l')).toBe(1)
+  })
+
   test('a full disk, and the server stops: it does not wait for room', async () => {
     const { add, lanes, store } = make(() => {
       store.full = true
