@@ -5,9 +5,9 @@ import {
   closeSync,
   constants,
   copyFileSync,
-  existsSync,
   fsyncSync,
   linkSync,
+  lstatSync,
   openSync,
   rmSync,
   writeSync,
@@ -21,28 +21,23 @@ const BLOCK = /-----BEGIN PRIVATE KEY-----[^-]+-----END PRIVATE KEY-----/g
 
 /** Reads the keys of the file (PEM). Webhooks are sealed for the first; the others still open older ones. Creates the file if it does not exist. */
 export function loadInboxKeys(path: string): readonly string[] {
-  try {
+  return explained(path, () => {
+    if (isNew(path)) make(path)
     return read(path)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw explained(path, error)
-  }
-  try {
-    make(path)
-  } catch (error) {
-    // Another client may have created it just now.
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw explained(path, error)
-  }
-  return read(path)
+  })
 }
 
 /** Throws for a file that would prevent a client from starting. Does not create one. */
 export function checkInboxKeys(path: string): void {
-  try {
-    if (existsSync(path)) read(path)
-    else accessSync(dirname(path), constants.W_OK)
-  } catch (error) {
-    throw explained(path, error)
-  }
+  explained(path, () => {
+    if (isNew(path)) accessSync(dirname(path), constants.W_OK)
+    else read(path)
+  })
+}
+
+/** False for a symbolic link, even if it leads nowhere, since it is never replaced. */
+function isNew(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false }) === undefined
 }
 
 /** Writes under a temporary name, so that nobody reads half a file, and a full disk leaves none behind. */
@@ -57,6 +52,9 @@ function make(path: string): void {
       closeSync(file)
     }
     putInPlace(fresh, path)
+  } catch (error) {
+    // Another client may have created it just now.
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
   } finally {
     rmSync(fresh, { force: true })
   }
@@ -97,7 +95,11 @@ function checkKey(path: string, block: string): void {
   }
 }
 
-function explained(path: string, error: unknown): unknown {
-  const { code } = error as NodeJS.ErrnoException
-  return code === undefined ? error : configurationError(`--inbox.key.file ${path}: ${fileProblem(error)}`, error)
+function explained<Result>(path: string, work: () => Result): Result {
+  try {
+    return work()
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === undefined) throw error
+    throw configurationError(`--inbox.key.file ${path}: ${fileProblem(error)}`, error)
+  }
 }

@@ -1,4 +1,4 @@
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
@@ -19,6 +19,7 @@ beforeAll(async () => {
   mkdirSync(file('folder'))
   write('empty', '')
   write('nonsense', 'nonsense')
+  symlinkSync(file('missing'), file('nowhere'))
   write('token', 'a token')
   chmodSync(file('token'), 0o600)
   write('no-keys.json', '{"keys":[]}')
@@ -331,6 +332,8 @@ describe('client and router', () => {
     ],
     ['server', { inbox: 'sqlite:FOLDER/x', 'inbox.mac.file': 'FOLDER/empty' }, 'empty: it has no secret'],
     ['client', { 'inbox.key.file': 'FOLDER/missing/x' }, '--inbox.key.file FOLDER/missing/x: no such file'],
+    ['client', { 'inbox.key.file': 'FOLDER/nonsense/x' }, 'FOLDER/nonsense/x: a part of its path is not a directory'],
+    ['client', { 'inbox.key.file': 'FOLDER/nowhere' }, '--inbox.key.file FOLDER/nowhere: no such file'],
     ['client', { 'inbox.key.file': 'FOLDER/nonsense' }, '--inbox.key.file FOLDER/nonsense has no private key'],
     ['client', { server: 'wss://a.example/?x' }, 'the address of a server has no user, password, query'],
     ['client', { target: 'http://a/x' }, 'target: must be only host and port'],

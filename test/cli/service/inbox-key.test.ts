@@ -1,6 +1,6 @@
 /** Clients of one runtime may share a machine, and its key file. */
 import { generateKeyPairSync } from 'node:crypto'
-import { mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
@@ -47,6 +47,13 @@ test('clients that start at the same instant get the same key, and leave nothing
   expect(one!.every(text => text.startsWith('-----BEGIN PRIVATE KEY-----'))).toBe(true)
   expect(await readdir(folder)).toHaveLength(ROUNDS)
   expect((await stat(join(folder, '0'))).mode & 0o777).toBe(0o600)
+})
+
+test('a link that leads nowhere is explained, and not replaced', async () => {
+  const path = join(folder, 'link')
+  await symlink(join(folder, 'missing'), path)
+  expect(() => loadInboxKeys(path)).toThrow(`--inbox.key.file ${path}: no such file`)
+  expect(await readdir(folder)).toEqual(['link'])
 })
 
 test.each([
