@@ -25,6 +25,8 @@ export interface RegisteredSession {
   exchanges: number
   /** Its token has ended, it is slow to answer, or it has just refused an exchange. It gets no exchanges while another session is healthy. */
   readonly overdue: boolean
+  /** When anything last arrived on it, in ms. 0 if it takes no exchanges at the moment. */
+  readonly heardAt: number
   /** Whether its token names this host as its runtime's own. */
   claims(host: string): boolean
   /** Called when its instance is granted an epoch, or becomes active or a standby, whether or not the session takes exchanges. */
@@ -332,8 +334,7 @@ export class Registry<M extends RegisteredSession, H = never> {
     const a = live[first]!
     const b = live[second]!
     const picked = a === not ? b : b === not ? a : better(a, b)
-    if (live.length === 2 || !picked.overdue) return picked
-    return live.find(one => one !== not && !one.overdue) ?? picked
+    return live.length === 2 || !picked.overdue ? picked : live.filter(one => one !== not).reduce(better)
   }
 
   /**
@@ -394,6 +395,8 @@ const NEAR_MS = 5
 
 function better<M extends RegisteredSession>(a: M, b: M): M {
   if (a.overdue !== b.overdue) return a.overdue ? b : a
+  // The sessions of a client that is gone end one after the other. If an exchange were tried on any of them, it might be tried on each.
+  if (a.overdue) return a.heardAt >= b.heardAt ? a : b
   return cost(a) <= cost(b) ? a : b
 }
 

@@ -206,7 +206,11 @@ export class RuntimeSession implements RegisteredSession, Carrier {
   }
 
   get full(): boolean {
-    return this.#state === 'open' && !this.#session.canOpen
+    return this.#state === 'open' && !this.#session.closed && !this.#session.canOpen
+  }
+
+  get heardAt(): number {
+    return this.usable && !this.full ? this.#session.heardAt : 0
   }
 
   get overdue(): boolean {

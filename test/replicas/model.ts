@@ -19,6 +19,7 @@ class FakeSession implements RegisteredSession {
   readonly instance: string
   readonly rttMs = 0
   readonly overdue = false
+  readonly heardAt = 0
   exchanges = 0
   readonly #onGrant: (grant: Grant) => void
 

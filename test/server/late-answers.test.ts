@@ -94,3 +94,14 @@ test.each(ends.flatMap(([ended, end]) => answers.map(([told, answer]) => [ended,
     expect([renewal.session.state, vi.getTimerCount()]).toEqual(['closed', waiting])
   },
 )
+
+test('a session whose connection has broken takes nothing, and is not called full, before its exchanges are told', async () => {
+  const { session, theirs, closed } = await renewing()
+  const told = vi.fn()
+  void closed.then(told)
+  expect([session.usable, session.full, session.heardAt > 0]).toEqual([true, false, true])
+  theirs.terminate()
+  while (!session.session.closed) await turn()
+  expect([session.usable, session.full, session.heardAt, told.mock.calls]).toEqual([false, false, 0, []])
+  await closed
+})

@@ -12,6 +12,7 @@ class Fake implements RegisteredSession {
   rttMs = 0
   exchanges = 0
   overdue = false
+  heardAt = 0
   grants: Grant[] = []
 
   constructor(id: string, instance: string, runtime = 'demo') {
@@ -148,6 +149,20 @@ describe('picking a session', () => {
     members[1]!.exchanges = 100
     expect(registry.pick('demo')).toBe(members[1])
   })
+
+  test.each([0, 0.3, 0.6, 0.9])(
+    'of three that are slow, the one that was heard last, whichever two are compared (%d)',
+    async random => {
+      const registry = create(() => random)
+      const members = await Promise.all(['1', '2', '3'].map(id => join(registry, new Fake(id, 'a'))))
+      for (const [i, member] of members.entries()) Object.assign(member, { overdue: true, heardAt: i, exchanges: i })
+      expect([undefined, members[0], members[2]].map(not => registry.pick('demo', not))).toEqual([
+        members[2],
+        members[2],
+        members[1],
+      ])
+    },
+  )
 
   test('the better of two: lower round trip times (open exchanges + 1)', async () => {
     const registry = create()

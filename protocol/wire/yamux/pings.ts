@@ -26,13 +26,14 @@ export class Pings {
   readonly #leastWaitMs: number
   /** Oldest first. It is not a `Map`, since a `Map` with constant turnover leaves old tables behind until a full collection. */
   readonly #out: Ping[] = []
-  #heardAt: number
+  /** When anything last arrived. */
+  heardAt: number
   #measuredAt = Number.NEGATIVE_INFINITY
 
   constructor({ pingIntervalMs, pingTimeoutMs }: PingLimits, now: number) {
     this.#timeoutMs = pingTimeoutMs
     this.#leastWaitMs = (pingTimeoutMs - pingIntervalMs) / 2
-    this.#heardAt = now
+    this.heardAt = now
   }
 
   /** Whether so many pings wait that another one would show nothing new. */
@@ -77,7 +78,7 @@ export class Pings {
 
   /** Call it when anything has arrived from the peer. */
   heard(now: number): void {
-    this.#heardAt = now
+    this.heardAt = now
   }
 
   /** Whether the peer is dead: a ping waits, and nothing at all has arrived during the time-out. */
@@ -95,7 +96,7 @@ export class Pings {
     const oldest = this.#out[0]
     if (oldest === undefined) return Number.POSITIVE_INFINITY
     const { placedAt } = oldest.mark
-    const silent = Math.max(this.#heardAt + this.#timeoutMs, placedAt + this.#leastWaitMs)
+    const silent = Math.max(this.heardAt + this.#timeoutMs, placedAt + this.#leastWaitMs)
     return Math.min(silent, placedAt + PATIENCE * this.#timeoutMs)
   }
 

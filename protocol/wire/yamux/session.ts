@@ -33,6 +33,8 @@ export interface Session {
   readonly peer: string
   /** Whether the peer is late with the answer to a ping or the acknowledgement of a stream. */
   readonly overdue: boolean
+  /** When anything last arrived, by the clock of the session. */
+  readonly heardAt: number
 
   /** Opens a stream. SYN goes with its first frame. Throws `overloaded` at a limit, or if the session is closing. */
   open(): Stream

@@ -141,6 +141,10 @@ export class YamuxSession implements StreamOwner {
     return this.#deadlines.overdue
   }
 
+  get heardAt(): number {
+    return this.#pings.heardAt
+  }
+
   open(): YamuxStream {
     const refusal = this.#refusal()
     if (refusal !== undefined) throw new SallyportError('overloaded', refusal)
@@ -472,13 +476,19 @@ export class YamuxSession implements StreamOwner {
   }
 
   #transportClosed(code: number, reason: string, error: Error | undefined): void {
+    const text = reason || error?.message || `closed with code ${code}`
+    this.#lost(error && new SallyportError('session-lost', text, { cause: error }), text)
+  }
+
+  /**
+   * Settles in the next turn. Whoever tries something elsewhere should first know of all sessions that end together, as those of one
+   * peer do.
+   */
+  #lost(error: SallyportError | undefined, reason: string): void {
     if (this.#state === 'closed') return
     this.#end()
-    const text = reason || error?.message || `closed with code ${code}`
-    const cause = error && new SallyportError('session-lost', text, { cause: error })
-    // Whoever tries something elsewhere should first know of all connections that ended together, as those of a killed peer do.
     const guard = logGuard(this.#logger, 'yamux: a session did not end')
-    setImmediate(guard(() => this.#settle(cause, text)))
+    setImmediate(guard(() => this.#settle(error, reason)))
   }
 
   /** Closes the transport after what was sent, unless sending that has ended it. */
@@ -639,7 +649,8 @@ export class YamuxSession implements StreamOwner {
     }
 
     lost(reason: string): void {
-      this.#session.destroy(new SallyportError('session-lost', reason))
+      this.#session.#lost(new SallyportError('session-lost', reason), reason)
+      this.#session.#transport.terminate()
     }
 
     failed(error: unknown): void {
