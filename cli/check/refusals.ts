@@ -1,5 +1,6 @@
 /** Everything that a component would refuse to start with, as far as it shows without listening and without the network. */
 import { checkOptions } from '../../client/options.ts'
+import { noLogger } from '../../protocol/base/log.ts'
 import { createForwarder } from '../../router/forward.ts'
 import { resolveOptions } from '../../server/options.ts'
 import type { ClientConfig } from '../config/client.ts'
@@ -11,6 +12,7 @@ import { readAccess } from '../service/access-files.ts'
 import { loadTrust } from '../service/client-trust.ts'
 import { checkClientFiles, checkRouterFiles, checkServerFiles } from '../service/files.ts'
 import { serverOptions } from '../service/server-options.ts'
+import { openTokenSource } from '../service/token-source.ts'
 import { checkTracing } from '../service/tracing.ts'
 import { tunnelOptions } from '../service/tunnel-options.ts'
 
@@ -32,8 +34,9 @@ export async function refuseClient(config: ClientConfig, environment: Environmen
   await checkTracing(config, environment)
   const { target } = config
   if (target !== undefined) attempt(() => createForwarder(target).close())
-  // The token has a check of its own, and may not exist yet.
-  const rest = { ...(await loadTrust(config)), token: async () => '', target: 'http://127.0.0.1' }
+  const token = await openTokenSource(config, noLogger)
+  token.close()
+  const rest = { ...(await loadTrust(config)), token: token.source, target: 'http://127.0.0.1' }
   attempt(() => checkOptions({ ...tunnelOptions(config), ...rest }, { cors: [] }))
 }
 

@@ -340,6 +340,7 @@ describe('client and router', () => {
       '--inbox.mac.file FOLDER/missing: no such',
     ],
     ['server', { inbox: 'sqlite:FOLDER/x', 'inbox.mac.file': 'FOLDER/empty' }, 'empty: it has no secret'],
+    ['client', { 'token.file': 'FOLDER/folder' }, '--token.file FOLDER/folder: it is a directory'],
     ['client', { 'inbox.key.file': 'FOLDER/missing/x' }, '--inbox.key.file FOLDER/missing/x: no such file'],
     ['client', { 'inbox.key.file': 'FOLDER/nonsense/x' }, 'FOLDER/nonsense/x: a part of its path is not a directory'],
     ['client', { 'inbox.key.file': 'FOLDER/nowhere' }, '--inbox.key.file FOLDER/nowhere: no such file'],
