@@ -61,12 +61,13 @@ export class Dialler {
     const server = servers[turn % servers.length]!
     const token = await this.#token()
     const proxy = chooseProxy(server, this.#options.proxy, process.env)
+    const trust = this.#trust
     try {
       const dialled = await dialServer({
         server,
         connectTo: this.#options.connectTo,
         token,
-        trust: this.#trust,
+        trust,
         proxy,
         timeoutMs: handshakeTimeoutMs,
         turn: Math.floor(turn / servers.length),
@@ -79,6 +80,8 @@ export class Dialler {
       if (dialled.dateMs !== undefined) this.#tokens.serverTime(dialled.dateMs)
       return dialled
     } catch (error) {
+      // A certificate that came meanwhile may be the one that the token is bound to.
+      if (trust !== this.#trust && !signal.aborted) return await this.dial(turn, signal, more)
       throw this.#unreachable(error, this.#context(server, token, proxy))
     }
   }
