@@ -6,7 +6,7 @@ import type { Route, RouteTable } from './table.ts'
 export interface GitopsRuntimeOptions {
   /** Namespaces whose event sources receive webhooks. Without any, webhooks are answered with 404, and a warning says why. */
   namespaces?: readonly string[] | undefined
-  /** Names of the event sources that receive webhooks. The router answers 404 for any other. Default: all. */
+  /** Names of the event sources that receive webhooks. The router answers 404 for any other. Default: all. Empty: none. */
   eventSources?: readonly string[] | undefined
   /** Origins of the UI that calls App-Proxy. Without any, our own answers have no CORS fields. */
   corsOrigins?: readonly string[] | undefined

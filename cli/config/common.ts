@@ -47,7 +47,7 @@ export const routeSettings = {
   ),
   'preset.event-sources': optional(
     kinds.list(kinds.label),
-    'Event sources that receive webhooks. The router answers 404 for any other. Default: all.',
+    'Event sources that receive webhooks. The router answers 404 for any other. Default: all. Empty: none.',
   ),
   'preset.cors-origin': optional(
     kinds.list(kinds.origin),

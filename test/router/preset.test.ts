@@ -52,6 +52,14 @@ describe('the preset of the GitOps runtime', () => {
     }
   })
 
+  it('sends webhooks to no event source if the list is empty', () => {
+    const router = createRouter({ routes: gitopsRuntime({ namespaces: ['demo'], eventSources: [] }) })
+    expect(router.match({ url: '/webhooks/demo/push', method: 'POST' })).toMatchObject({
+      outcome: 'refuse',
+      explanation: expect.stringContaining('allow.eventSource is empty'),
+    })
+  })
+
   it('answers webhooks with 404 and the reason if no namespaces are set', () => {
     const { logger, lines } = recordingLogger()
     gitopsRuntime({ logger })

@@ -127,6 +127,16 @@ describe('file', () => {
     expect(values).toMatchObject({ preset: 'gitops-runtime', 'preset.namespaces': ['a', 'b'] })
   })
 
+  test.each([
+    { flags: { 'preset.event-sources': [''] } },
+    { environment: { SALLYPORT_PRESET_EVENT_SOURCES: '' } },
+    { yaml: 'preset.event-sources: []' },
+    { yaml: "preset.event-sources: ''" },
+  ])('an empty list is given, and not the default: %j', async sources => {
+    const { values } = await load(sources, COMPONENTS.router)
+    expect(values['preset.event-sources']).toEqual([])
+  })
+
   test('a name that looks like a number is kept as written', async () => {
     const { values } = await load({
       yaml: 'replica: 0x1F\nauth: { audience: 1.10 }\naccess: { runtimes: [12e5, 007, &id 10203040506070809010, *id], open: 1e3/x }',
