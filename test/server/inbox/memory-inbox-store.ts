@@ -60,9 +60,9 @@ export class MemoryDisk {
         this.parts.set(`${change.id} ${change.n}`, change.bytes)
         return { status: 'done', id: change.id }
       case 'update': {
-        const at = this.messages.findIndex(({ id }) => id === change.id)
+        const at = this.messages.findIndex(({ id, state }) => id === change.id && state !== 'delivered')
         if (at >= 0) this.messages[at] = { ...this.messages[at]!, ...change.set }
-        return { status: 'done', id: change.id }
+        return { status: at >= 0 ? 'done' : 'absent', id: change.id }
       }
       case 'drop': {
         const at = this.messages.findIndex(({ id, state }) => id === change.id && state === (change.state ?? state))
