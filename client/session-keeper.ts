@@ -323,12 +323,13 @@ export class SessionKeeper {
         this.#leaving.delete(session)
         if (served && mustLeave && this.current === undefined) this.#serverGone(session)
         const refused = closeCode === CLOSE.refused
-        if (refused) this.#owner.onRefused(this.index, `the server ended the session: ${reason}`, 0, undefined)
+        const cause = refused ? `the server ended the session: ${reason}` : reason
+        if (refused) this.#owner.onRefused(this.index, cause, 0, undefined)
         if (served) this.#owner.onDisconnected(session, this.index, reason)
         resolve(
           served
-            ? { kind: 'lost', reason, livedMs: session.livedMs }
-            : { kind: 'failed', reason, refused, silent: false },
+            ? { kind: 'lost', reason: cause, livedMs: session.livedMs }
+            : { kind: 'failed', reason: cause, refused, silent: false },
         )
       },
     })

@@ -653,6 +653,19 @@ describe('several replicas', () => {
     expect(logged).toEqual([expect.stringMatching(/^the server refused this client: refused \(401/)])
   })
 
+  it('a refusal that ends a session is logged once, too', async () => {
+    const server = await fake()
+    const logged: string[] = []
+    const log = (_fields: object, text: string) => void logged.push(text)
+    const tunnel = startTunnel(optionsFor(server, { logger: { debug() {}, info() {}, warn: log, error: log } }))
+    const session = await server.serve()
+    await tunnel.connected()
+    const reconnecting = event(tunnel, 'reconnecting')
+    session.yamux.close('the token is revoked', CLOSE.refused)
+    await reconnecting
+    expect(logged).toEqual(['the server refused this client: the server ended the session: the token is revoked'])
+  })
+
   it('a replica that another connection has is left for another address', async () => {
     const [a, b] = [await fake(), await fake()]
     const tunnel = startTunnel(optionsFor(a, { url: [a.url, b.url], connections: 2 }))
