@@ -32,3 +32,13 @@ test.each([4, 16])('GET requests on %d connections that fall silent go to anothe
   relay.silent = false
   await active.close({ graceMs: 0 })
 })
+
+test('a client whose server falls silent says so, not that the network cut the connection', async () => {
+  const url = `wss://127.0.0.1:${relay.port}`
+  const tunnel = await pair.connect('demo', () => new Response(), { url, limits: { pingTimeoutMs: 1000 } })
+  const lost = new Promise(resolve => tunnel.on('disconnected', resolve))
+  relay.silent = true
+  expect(await lost).toMatchObject({ reason: 'the peer does not answer pings' })
+  relay.silent = false
+  await tunnel.close({ graceMs: 0 })
+})

@@ -488,7 +488,12 @@ export class YamuxSession implements StreamOwner {
     if (this.#state === 'closed') return
     this.#end()
     const guard = logGuard(this.#logger, 'yamux: a session did not end')
-    setImmediate(guard(() => this.#settle(error, reason)))
+    const settle = guard(() => {
+      this.#settle(error, reason)
+      // Only then, so that the transport's own end is not taken for the cause.
+      this.#transport.terminate()
+    })
+    setImmediate(settle)
   }
 
   /** Closes the transport after what was sent, unless sending that has ended it. */
@@ -650,7 +655,6 @@ export class YamuxSession implements StreamOwner {
 
     lost(reason: string): void {
       this.#session.#lost(new SallyportError('session-lost', reason), reason)
-      this.#session.#transport.terminate()
     }
 
     failed(error: unknown): void {
