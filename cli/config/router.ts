@@ -10,7 +10,7 @@ export const routerSettings = {
   ...routeSettings,
   'trusted-proxies': optional(
     kinds.list(kinds.cidr),
-    'Peers whose X-Forwarded-For, -Proto, -Host and X-Request-Id the router trusts: the ingress, the tunnel client.',
+    'Peers whose X-Forwarded-For, -Proto, -Host and X-Request-Id (with tracing, also traceparent and tracestate) the router trusts: the ingress, the tunnel client.',
   ),
   ...tracingSettings,
   ...graceSetting,

@@ -89,7 +89,7 @@ export const serverSettings = {
   'auth.revocations.ca': optional(kinds.file, "Authorities (PEM) for that URL. Default: Node's own."),
   'trusted-proxies': optional(
     kinds.list(kinds.cidr),
-    'Proxies whose X-Forwarded-For, -Proto, -Host and X-Request-Id the server trusts.',
+    'Proxies whose X-Forwarded-For, -Proto, -Host and X-Request-Id (with tracing, also traceparent and tracestate) the server trusts.',
   ),
   'access.jwt.jwks.file': optional(
     kinds.file,

@@ -25,6 +25,8 @@ const FORGED = {
   forwarded: 'for=6.6.6.6;host=evil.example',
   x_forwarded_host: 'evil.example',
   x_request_id: 'evil',
+  traceparent: '00-66666666666666666666666666666666-6666666666666666-01',
+  tracestate: 'evil=1',
 }
 
 describe.runIf(needs('haproxy'))('K1 the HAProxy of deploy/haproxy', () => {
