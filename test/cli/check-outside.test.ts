@@ -162,9 +162,7 @@ test('as a command: while something else answers, and while the server is runnin
   const untrusted = await run('--public.url', `https://*.tunnels.localhost:${(secure.address() as AddressInfo).port}`)
   expect(untrusted).toMatchObject({ statuses: skipped, hint: 'Trust its authority (--outside.ca).' })
   const args = machine.serverArgs().slice(1)
-  const taken = args.map(text =>
-    text === '127.0.0.1:0' && args[args.indexOf(text) - 1] === '--public.listen' ? `127.0.0.1:${port}` : text,
-  )
+  const taken = args.map((text, i) => (args[i - 1] === '--public.listen' ? `127.0.0.1:${port}` : text))
   const { out } = await sallyport(['check', 'server', '--outside', ...taken])
   expect(out).toMatch(/outside-reach .*EADDRINUSE.*stop the server/)
   expect((await sallyport(['check', 'server', '--deep', ...args])).code).toBe(2)

@@ -160,7 +160,7 @@ describe('the queue', () => {
     const admission = create({ maxWaiting: 4 })
     fill(admission)
     for (const name of ['a0', 'a1', 'a2', 'a3', 'b0', 'b1', 'c0', 'a4']) enter(admission, name)
-    expect(refused).toEqual(['a3', 'a2', 'a1', 'a4'])
+    expect(refused).toEqual(['a3', 'a2', 'b1', 'a4'])
     expect(admission.waiting).toBe(4)
   })
 

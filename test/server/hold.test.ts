@@ -63,6 +63,7 @@ describe('a request waits', () => {
         statuses.push(status)
         second?.abort(new Error('enough'))
       },
+      onResponseError() {},
     })
     dispatcher.dispatch(request, {
       onRequestStart: controller => {
@@ -84,9 +85,13 @@ describe('a request waits', () => {
     let second: { abort(reason: Error): void } | undefined
     const aborted = Promise.withResolvers<Error>()
     const request = { origin: `https://${HOST}`, path: '/', method: 'POST' } as const
-    server
-      .dispatcher('demo', { caller: '192.0.2.1' })
-      .dispatch({ ...request, body: Buffer.alloc(900) }, { onResponseStart: () => second?.abort(new Error('enough')) })
+    server.dispatcher('demo', { caller: '192.0.2.1' }).dispatch(
+      { ...request, body: Buffer.alloc(900) },
+      {
+        onResponseStart: () => second?.abort(new Error('enough')),
+        onResponseError() {},
+      },
+    )
     await held(1)
     server.dispatcher('demo', { caller: '192.0.2.2' }).dispatch(
       { ...request, body: Buffer.alloc(300) },

@@ -263,7 +263,7 @@ describe.runIf(needs('redis'))('the directory in Redis', () => {
     })
 
     test('flushed: the same, and the highest epoch that anybody presents wins', async () => {
-      const [a, b] = [await open('a', QUICK), await open('b', QUICK)]
+      const [a, b] = [await open('a', SLOW), await open('b', SLOW)]
       await a.join('one')
       await b.join('two')
       await a.until(() => a.active === 'two 2')
