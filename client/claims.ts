@@ -43,7 +43,7 @@ function audience(aud: unknown): string[] {
 }
 
 function thumbprint(cnf: unknown): string | undefined {
-  const value = typeof cnf === 'object' && cnf !== null ? (cnf as Record<string, unknown>)['x5t#S256'] : undefined
+  const value = isRecord(cnf) ? cnf['x5t#S256'] : undefined
   return typeof value === 'string' ? value : undefined
 }
 

@@ -249,7 +249,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     try {
       const announcement = this.#announcement()
       checkHello(this.#options, announcement)
-      this.#warnIfNotKept(announcement)
+      this.#warnIfNotStored(announcement)
       this.#published = announcement
     } catch (error) {
       this.logger.error({ err: error }, 'the rules of the target cannot be published; the old ones stay in force')
@@ -258,7 +258,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
   }
 
   /** Without a key, the server does not keep webhooks. Says so once for the same rules. */
-  #warnIfNotKept({ inbox = [] }: Announcement): void {
+  #warnIfNotStored({ inbox = [] }: Announcement): void {
     const routes = inbox.filter(({ mode }) => mode !== 'off').map(({ route }) => route)
     if (routes.length === 0 || this.#settings.hello.inboxKey !== undefined) return
     if (!isDeepStrictEqual(inbox, this.#published.inbox)) this.logger.warn({ routes }, NOT_STORED)

@@ -31,7 +31,7 @@ type Suspect = readonly [message: Message, reason: string]
 
 /** A round of tests. */
 interface Round {
-  isPaused(): boolean
+  mustEnd(): boolean
   /** This many messages have left the lane. */
   onLeft(messages: number): void
 }
@@ -57,10 +57,10 @@ export class Attempts {
   async record(message: Message, outcome: Outcome, next = progressOf): Promise<Progress> {
     const { now, random, pauseAfter } = this.#options
     const progress = next(message, outcome, now(), random())
-    for (let isWritten = false; !isWritten; ) {
+    for (;;) {
       try {
         await this.#write(message, progress)
-        isWritten = true
+        break
       } catch (error) {
         await pauseAfter(error)
       }
@@ -85,7 +85,7 @@ export class Attempts {
     const suspects: Suspect[] = [[head, 'poison']]
     const endsMs = now() + TESTS_MS
     for (const message of others) {
-      if (now() >= endsMs || round.isPaused()) return
+      if (now() >= endsMs || round.mustEnd()) return
       const { outcome, progress, tried } = await this.try(message, progressOfTest)
       if (progress.state !== undefined) round.onLeft(1)
       if (progress.state === 'delivered') {
@@ -114,10 +114,10 @@ export class Attempts {
    * The receiver has just accepted a message behind these, so it works. It may have been down when it failed on them, so each is tried
    * again. If that fails, too, the message is at fault, unless the one before it took the receiver down.
    */
-  async #tryAgain(suspects: readonly Suspect[], { isPaused, onLeft }: Round): Promise<void> {
+  async #tryAgain(suspects: readonly Suspect[], { mustEnd, onLeft }: Round): Promise<void> {
     let before: Message | undefined
     for (const [message, reason] of suspects) {
-      if (isPaused()) return
+      if (mustEnd()) return
       const { outcome, progress, tried } = await this.try(message)
       if (outcome.kind === 'offline' || (before !== undefined && tookReceiverDown(before, tried))) return
       if (progress.state === undefined) await this.giveUp(tried, reason)

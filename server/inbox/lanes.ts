@@ -327,13 +327,13 @@ export class Lanes {
   #failed(lane: Lane, error: unknown): void {
     this.#schedule(lane, STORE_RETRY_MS)
     if (!(error instanceof StoreError)) throw error
-    if (error.kind === 'full') this.#sayFull(error)
+    this.#sayIfFull(error)
   }
 
   /** Other servers may have taken over the lane when this resolves. */
   async #pauseAfter(error: unknown): Promise<void> {
     if (this.#closed || !(error instanceof StoreError) || error.kind === 'gone') throw error
-    if (error.kind === 'full') this.#sayFull(error)
+    this.#sayIfFull(error)
     this.#unwritten++
     await new Promise(resolve => {
       setTimeout(resolve, STORE_RETRY_MS).unref()
@@ -341,9 +341,9 @@ export class Lanes {
   }
 
   /** The store stays open then, so nobody else says why nothing is delivered. */
-  #sayFull({ message }: StoreError): void {
+  #sayIfFull({ kind, message }: StoreError): void {
     const nowMs = performance.now()
-    if (nowMs - this.#saidFullMs < SAY_FULL_MS) return
+    if (kind !== 'full' || nowMs - this.#saidFullMs < SAY_FULL_MS) return
     this.#saidFullMs = nowMs
     this.#options.logger.error({ err: { message } }, 'stored webhooks cannot be delivered until the disk has room')
   }
@@ -437,7 +437,7 @@ export class Lanes {
   #round(lane: Lane): Parameters<Attempts['testBehind']>[1] {
     const unwritten = this.#unwritten
     return {
-      isPaused: () => this.#closed || this.#paused.has(lane.runtime) || this.#unwritten > unwritten,
+      mustEnd: () => this.#closed || this.#paused.has(lane.runtime) || this.#unwritten > unwritten,
       onLeft: messages => this.#decrement(lane, messages),
     }
   }

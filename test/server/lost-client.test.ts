@@ -1,0 +1,58 @@
+/** A client with many connections is lost: they end one after the other, and no exchange may be tried on each of them in turn. */
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type Pair, startPair } from '../support/pair.ts'
+import { Relay } from '../support/relay.ts'
+import { until } from '../support/until.ts'
+
+const GETS = 240
+
+let pair: Pair
+let relay: Relay
+let url: string
+
+beforeAll(async () => {
+  pair = await startPair({ target: () => new Response('standby'), server: { limits: { pingTimeoutMs: 2000 } } })
+  relay = await Relay.start({ port: pair.server.controlAddress!.port })
+  url = `wss://127.0.0.1:${relay.port}`
+})
+afterAll(async () => {
+  await pair.stop()
+  await relay.stop()
+})
+
+const LOSSES: Readonly<Record<string, () => void>> = {
+  'are cut together': () => {
+    relay.target = 0
+    relay.cut()
+  },
+  'fall silent': () => {
+    relay.silent = true
+  },
+}
+
+test.each(Object.keys(LOSSES).flatMap(loss => [4, 16].map(connections => [connections, loss] as const)))(
+  'GET requests on %d connections that %s go to another instance',
+  async (connections, loss) => {
+    const active = await pair.connect('demo', () => new Promise(() => {}), { url, connections })
+    await until(() => active.stats().active && active.stats().sessions.length === connections)
+    const asked = Array.from({ length: GETS }, async () => {
+      const response = await pair.server.fetch('demo', `https://${pair.place.authority}/`)
+      return `${response.status} ${response.ok ? await response.text() : response.headers.get('sallyport-error')}`
+    })
+    await until(() => active.stats().exchanges.live === GETS)
+    LOSSES[loss]!()
+    expect(new Set(await Promise.all(asked))).toEqual(new Set(['200 standby']))
+    relay.silent = false
+    await active.close({ graceMs: 0 })
+    relay.target = pair.server.controlAddress!.port
+  },
+)
+
+test('a client whose server falls silent says so, not that the network cut the connection', async () => {
+  const tunnel = await pair.connect('demo', () => new Response(), { url, limits: { pingTimeoutMs: 1000 } })
+  const lost = new Promise(resolve => tunnel.on('disconnected', resolve))
+  relay.silent = true
+  expect(await lost).toMatchObject({ reason: 'the peer does not answer pings' })
+  relay.silent = false
+  await tunnel.close({ graceMs: 0 })
+})
