@@ -15,8 +15,14 @@ type Retry = 'never' | 'instance' | 'anywhere'
 const REMEMBERED_MS = 45_000
 /** One function for all exchanges, each of which has a policy. */
 const monotonicMs = () => performance.now()
-/** Most attempts in a row without a wait. */
-const MAX_ATTEMPTS = 4
+/** Most failed attempts in a row without a wait. */
+const MAX_FAILURES = 4
+/**
+ * The connections of a client that is killed end within this time, one after the other. An exchange that was tried on several of them
+ * has failed once, unless it was tried more often than a client has connections.
+ */
+const TOGETHER_MS = 100
+const MAX_TOGETHER = 16
 /** Refusals after which no retry helps: another session would refuse, too, or the exchange has begun already. */
 const FINAL: ReadonlySet<RefusalCode> = new Set([
   'malformed',
@@ -43,6 +49,8 @@ export class RetryPolicy {
   attempts = 0
   /** Failed attempts since the exchange began or waited, including streams that could not be opened. */
   #failures = 0
+  /** When a loss was last counted as a failure. */
+  #lostMs = Number.NEGATIVE_INFINITY
 
   /** `now` must be monotonic. */
   constructor(picker: Pick<CarrierSource, 'pick'>, runtime: string, ownHost?: string, now: () => number = monotonicMs) {
@@ -94,7 +102,17 @@ export class RetryPolicy {
       this.#begunMs = Math.min(this.#begunMs, this.#triedMs)
     }
     this.failed = carrier
-    return retry !== 'never' && this.leftMs > 0 && ++this.#failures < MAX_ATTEMPTS
+    if (!this.#isTogether(error)) this.#failures++
+    return retry !== 'never' && this.leftMs > 0 && this.#failures < MAX_FAILURES
+  }
+
+  /** Whether the exchange has lost another session just before. */
+  #isTogether(error: SallyportError): boolean {
+    const isLoss = error instanceof RefusedError ? error.refusal === 'not-here' : error.reason === 'session-lost'
+    const now = this.#now()
+    if (isLoss && now - this.#lostMs < TOGETHER_MS) return this.attempts < MAX_TOGETHER
+    if (isLoss) this.#lostMs = now
+    return false
   }
 }
 

@@ -20,10 +20,18 @@ afterAll(async () => {
   await relay.stop()
 })
 
-const LOSSES: Readonly<Record<string, () => void>> = {
+const LOSSES: Readonly<Record<string, () => unknown>> = {
   'are cut together': () => {
     relay.target = 0
     relay.cut()
+  },
+  'are cut one after the other': async () => {
+    relay.target = 0
+    for (const connection of [...relay.connections]) {
+      const { sessions } = pair.server.stats()
+      connection.cut()
+      await until(() => pair.server.stats().sessions < sessions)
+    }
   },
   'fall silent': () => {
     relay.silent = true
@@ -40,7 +48,7 @@ test.each(Object.keys(LOSSES).flatMap(loss => [4, 16].map(connections => [connec
       return `${response.status} ${response.ok ? await response.text() : response.headers.get('sallyport-error')}`
     })
     await until(() => active.stats().exchanges.live === GETS)
-    LOSSES[loss]!()
+    await LOSSES[loss]!()
     expect(new Set(await Promise.all(asked))).toEqual(new Set(['200 standby']))
     relay.silent = false
     await active.close({ graceMs: 0 })

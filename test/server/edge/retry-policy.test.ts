@@ -62,3 +62,27 @@ test('a safe request may be sent again at any time', () => {
   expect(policy.mayRetry(carrier, new SallyportError('session-lost'), 'GET', false)).toBe(true)
   expect(policy.next()).toBe(carrier)
 })
+
+test.each<[what: string, attempts: number, SallyportError]>([
+  ['a lost session', 18, new SallyportError('session-lost')],
+  ['not-here', 18, new RefusedError('not-here')],
+  ['draining', 4, new RefusedError('draining')],
+  ['overloaded', 4, new RefusedError('overloaded')],
+])('%s: at most %d attempts if all fail within 100 ms', (_, most, error) => {
+  const carrier = { instance: 'one' } as unknown as Carrier
+  const policy = new RetryPolicy({ pick: () => carrier }, 'demo', undefined, () => 1_000)
+  do policy.begin()
+  while (policy.mayRetry(carrier, error, 'GET', false))
+  expect(policy.attempts).toBe(most)
+})
+
+test('sessions that are lost later than 100 ms after one another are lost for different reasons', () => {
+  let now = 1_000
+  const carrier = { instance: 'one' } as unknown as Carrier
+  const policy = new RetryPolicy({ pick: () => carrier }, 'demo', undefined, () => now)
+  do {
+    policy.begin()
+    now += 100
+  } while (policy.mayRetry(carrier, new SallyportError('session-lost'), 'GET', false))
+  expect(policy.attempts).toBe(4)
+})
