@@ -7,7 +7,7 @@ import { accepts } from '../accepts.ts'
 /** Addresses by the setting that names them. */
 export type AddressesBySetting = Readonly<Record<string, HostPort | undefined>>
 
-const NO_RIGHT =
+export const NO_RIGHT =
   'Ports below 1024 need CAP_NET_BIND_SERVICE, or a socket unit of systemd that opens the port for the component.'
 
 /** Checks that the component could listen on all addresses now. */

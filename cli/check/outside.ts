@@ -6,11 +6,13 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import { Resolver } from '../../client/dial/resolve.ts'
 import { formatAddress } from '../../protocol/base/host-port.ts'
-import { readPlain } from '../../protocol/base/plain-file.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
+import type { ServerOptions } from '../../server/index.ts'
 import { publicUrl } from '../../server/public-url.ts'
 import type { ServerConfig } from '../config/server.ts'
+import { serverOptions } from '../service/server-options.ts'
 import { reasonOf, remedyFor } from './attempt.ts'
+import { NO_RIGHT } from './listeners.ts'
 import { StandIn } from './stand-in.ts'
 
 const STEP_MS = 5000
@@ -42,7 +44,7 @@ const STEPS = {
   ],
   'outside-repeat': [
     'a POST without an answer arrives once',
-    'The load balancer must not retry requests that are not safe to repeat (nginx: no non_idempotent; HAProxy: no retry-on).',
+    'The load balancer must not retry requests that are not safe to repeat (nginx: no non_idempotent; HAProxy: disable-l7-retry).',
   ],
   'outside-quiet': [
     'an answer continues after 60 s without a byte',
@@ -51,6 +53,8 @@ const STEPS = {
 } as const satisfies Record<string, readonly [expected: string, hint: string]>
 
 type Code = keyof typeof STEPS
+
+const STOP = 'Stop the server for this check, and its socket unit if it has one.'
 
 interface OutsideOptions {
   /** Authorities (PEM) to trust instead of Node's own. */
@@ -72,28 +76,20 @@ export async function probeOutside(
     const [expected] = STEPS[code]
     probes.set(code, { code, status, what, found, expected, hint: status === 'ok' ? '' : hint })
   }
-  let standIn: StandIn | undefined
-  try {
-    standIn = await listen(config, quietMs)
-  } catch (error) {
+  const options = { ...serverOptions(config, [], new Map()), quietMs }
+  const standIn = await StandIn.open({ ...options, public: options.public! }).catch((error: NodeJS.ErrnoException) => {
     const where = `--public.listen ${formatAddress(config['public.listen'])}`
-    note('outside-reach', 'fail', `${where}: ${(error as Error).message}; stop the server for this check`)
-  }
+    note('outside-reach', 'fail', `${where}: ${error.message}`, error.code === 'EACCES' ? NO_RIGHT : STOP)
+  })
   try {
-    if (standIn !== undefined) await probeAll(new Outside(config, standIn, ca), standIn, codes, note, quietMs)
+    if (standIn) await probeAll(new Outside(options, standIn, ca), standIn, codes, note, quietMs)
   } finally {
-    standIn?.close()
+    await standIn?.close()
   }
   return codes.map(code => {
     if (!probes.has(code)) note(code, 'skip', 'not reached')
     return probes.get(code)!
   })
-}
-
-async function listen(config: ServerConfig, quietMs: number): Promise<StandIn> {
-  const { 'public.tls.cert': cert, 'public.tls.key': key, 'public.listen': address } = config
-  const tls = cert && key ? { cert: await readPlain(cert), key: await readPlain(key) } : undefined
-  return await StandIn.open({ listen: address, tls, healthPath: config['public.health-path'], quietMs })
 }
 
 type Note = (code: Code, status: Probe['status'], found: string, hint?: string) => void
@@ -142,15 +138,28 @@ async function reach(outside: Outside, note: Note): Promise<string | undefined> 
   return undefined
 }
 
-/** A load balancer without a server answers 502, 503 or 504 by itself, until its health checks have found the stand-in. */
+/**
+ * A load balancer without a server answers 502, 503 or 504 by itself, until its health checks have found the stand-in. One that does
+ * not read HTTP refuses or closes connections.
+ */
 async function arrived(outside: Outside): Promise<Answer> {
   const endMs = performance.now() + NOTICE_MS
   for (;;) {
-    const answer = await outside.ask('arrived', {})
-    const isWaiting = /^50[234]$/.test(String(answer.status)) && !answer.text.includes('urn:sallyport:')
-    if (!isWaiting || performance.now() > endMs) return answer
+    const isLast = performance.now() > endMs
+    const answer = await outside.ask('arrived', {}).catch((error: NodeJS.ErrnoException) => {
+      if (isLast || !CLOSED.has(error.code ?? '')) throw error
+    })
+    const isWaiting = answer === undefined || (/^50[234]$/.test(`${answer.status}`) && !isOurs(answer))
+    if (!isWaiting || isLast) return answer!
     await pause(AGAIN_MS)
   }
+}
+
+const CLOSED: ReadonlySet<string> = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE'])
+
+/** Whether it is an answer of a server of ours, such as another replica. */
+function isOurs({ text }: Answer): boolean {
+  return text.includes('urn:sallyport:')
 }
 
 async function attempt(code: Code, note: Note, work: () => Promise<string>): Promise<void> {
@@ -174,13 +183,8 @@ class Outside {
   readonly secret: string
   #options: object = { autoSelectFamily: true, agent: false }
 
-  constructor(config: ServerConfig, { port, secret }: StandIn, ca: string | undefined) {
-    const place = {
-      url: config['public.url'],
-      plaintext: config['public.plaintext'],
-      ...(config['public.tls.cert'] === undefined ? {} : { tls: {} }),
-    }
-    this.url = new URL(publicUrl(place, config.domain ?? [], port, NAME)!)
+  constructor(server: Pick<ServerOptions, 'public' | 'domains'>, { port, secret }: StandIn, ca: string | undefined) {
+    this.url = new URL(publicUrl(server.public, server.domains, port, NAME)!)
     this.secret = secret
     this.#options = { ...this.#options, ...(ca === undefined ? {} : { ca }) }
   }

@@ -1,21 +1,22 @@
-/** Listens in place of the server for a moment, answers only the check, and counts what arrives. */
+/** Takes the place of the server for a moment, with the same public listener. Answers only the check, and counts what arrives. */
 import { randomBytes } from 'node:crypto'
-import { once } from 'node:events'
-import { createServer as createHttp, type IncomingMessage, type ServerResponse } from 'node:http'
-import { createServer as createHttps } from 'node:https'
-import type { AddressInfo } from 'node:net'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
-import { guardWith } from '../../protocol/base/guard.ts'
-import type { HostPort } from '../../protocol/base/host-port.ts'
+import { nodeServerTarget } from '../../client/targets/node-server.ts'
+import { SallyportError } from '../../protocol/base/errors.ts'
+import { discarding, guardWith, logGuard } from '../../protocol/base/guard.ts'
+import { noLogger } from '../../protocol/base/log.ts'
+import type { Handler } from '../../protocol/exchange.ts'
+import { type Listener, listen } from '../../protocol/http/listener.ts'
+import { CertificateFolder } from '../../server/certificate-folder.ts'
+import type { ServerOptions } from '../../server/index.ts'
+import { loadTls } from '../../server/tls.ts'
 
-const MAX_CONNECTIONS = 256
-
-interface StandInOptions {
-  readonly listen: HostPort
-  readonly tls: { readonly cert: Buffer; readonly key: Buffer } | undefined
-  /** Path of the load balancer's health checks, which are answered with 200. */
-  readonly healthPath: string | undefined
+/** `healthPath` is answered with 200. */
+interface StandInOptions extends Pick<ServerOptions, 'healthPath'> {
+  /** Where the server listens for callers, and how. */
+  readonly public: NonNullable<ServerOptions['public']>
   /** How long `/quiet` stays silent. */
   readonly quietMs: number
 }
@@ -24,40 +25,68 @@ export class StandIn {
   /** First segment of the paths that it answers. Callers of the server cannot know it. */
   readonly secret: string = randomBytes(16).toString('hex')
   readonly #options: StandInOptions
-  readonly #server: ReturnType<typeof createHttp>
+  /** Does not listen: the listener of the server passes requests on to it. */
+  readonly #http = createServer()
   readonly #sockets = new WebSocketServer({ noServer: true, maxPayload: 1024 })
+  #listener: Listener | undefined
+  #folder: CertificateFolder | undefined
   /** How many requests arrived that are answered by closing the connection. */
   cut = 0
 
   /** Rejects if something is already listening there. */
   static async open(options: StandInOptions): Promise<StandIn> {
     const standIn = new StandIn(options)
-    standIn.#server.listen({ ...options.listen, exclusive: true })
-    await once(standIn.#server, 'listening')
-    return standIn
+    try {
+      await standIn.#open()
+      return standIn
+    } catch (error) {
+      await standIn.close()
+      throw error
+    }
   }
 
   private constructor(options: StandInOptions) {
     this.#options = options
-    this.#server = options.tls === undefined ? createHttp() : createHttps(options.tls)
-    this.#server.maxConnections = MAX_CONNECTIONS
-    const guard = guardWith(() => this.#server.closeAllConnections())
+    const guard = logGuard(noLogger, '')
     const requested = guard((request: IncomingMessage, response: ServerResponse) => this.#answer(request, response))
     const upgraded = guard((request: IncomingMessage, socket: Duplex, head: Buffer) =>
       this.#echo(request, socket, head),
     )
-    this.#server.on('request', requested)
-    this.#server.on('upgrade', upgraded)
+    this.#http.on('request', requested)
+    this.#http.on('upgrade', upgraded)
+  }
+
+  async #open(): Promise<void> {
+    const { host, port, tls, tlsFolder } = this.#options.public
+    const folder = tlsFolder === undefined ? undefined : await CertificateFolder.open(tlsFolder, noLogger)
+    this.#folder = folder
+    this.#listener = await listen({
+      ...{ host, port },
+      tls: tls && (await loadTls(tls)),
+      contextFor: folder && (name => folder.find(name)),
+      handler: this.#handler(),
+    })
+  }
+
+  #handler(): Handler {
+    const { handler } = nodeServerTarget(this.#http)
+    return (request, response) => {
+      if (request.path !== `/${this.secret}/cut`) return handler(request, response)
+      this.cut++
+      // The caller's connection is closed without an answer.
+      response.responseAbort(new SallyportError('cancelled'))
+      return discarding(response)
+    }
   }
 
   get port(): number {
-    return (this.#server.address() as AddressInfo).port
+    return this.#listener!.address.port
   }
 
-  close(): void {
+  async close(): Promise<void> {
     for (const socket of this.#sockets.clients) socket.terminate()
-    this.#server.close()
-    this.#server.closeAllConnections()
+    this.#folder?.close()
+    await this.#listener?.close({ graceMs: 0 })
   }
 
   #answer(request: IncomingMessage, response: ServerResponse): void {
@@ -71,10 +100,6 @@ export class StandIn {
         return
       case `/${this.secret}/body`:
         this.#count(request, response)
-        return
-      case `/${this.secret}/cut`:
-        this.cut++
-        request.socket.destroy()
         return
       case `/${this.secret}/quiet`:
         this.#keepQuiet(response)

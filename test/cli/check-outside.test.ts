@@ -1,7 +1,7 @@
 /** `sallyport check server --outside`: a real nginx as the balancer, faulty in one way at a time. */
 
 import { once } from 'node:events'
-import { mkdirSync, readFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer as createHttp } from 'node:http'
 import { createServer as createHttps } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -12,7 +12,7 @@ import { type ServerConfig, serverSettings } from '../../cli/config/server.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 import { needs } from '../support/needs.ts'
 import { runNginx } from '../support/nginx.ts'
-import { freePort } from '../support/proxy-program.ts'
+import { freePort, startProxyProgram } from '../support/proxy-program.ts'
 import { useMachine } from './machine.ts'
 import { sallyport } from './run.ts'
 
@@ -68,13 +68,10 @@ async function through(balancer: Balancer = {}): Promise<Probe[]> {
   return await probeOutside(config, { ca: readFileSync(file('ca.pem'), 'utf8'), deep: true, quietMs: 3000 })
 }
 
-async function configOf(port: number, publicUrl: string): Promise<ServerConfig> {
+async function configOf(port: number, publicUrl: string, more: Record<string, string> = {}): Promise<ServerConfig> {
+  const all = { 'public.listen': `127.0.0.1:${port}`, 'public.url': publicUrl, domain: 'tunnels.localhost', ...more }
   const { values } = await loadConfig(serverSettings, {
-    flags: new Map([
-      ['public.listen', [`127.0.0.1:${port}`]],
-      ['public.url', [publicUrl]],
-      ['domain', ['tunnels.localhost']],
-    ]),
+    flags: new Map(Object.entries(all).map(([name, value]) => [name, [value]])),
     environment: {},
     configFile: undefined,
     everyName: [],
@@ -110,6 +107,41 @@ describe.runIf(needs('nginx'))('through nginx', { tags: ['slow'] }, () => {
     expect(statuses(probes)).toEqual({ ...ALL, ...faults })
     expect(probes.find(({ status }) => status === 'fail')!.found).toMatch(found)
   })
+})
+
+describe.runIf(needs('haproxy'))('through HAProxy', { tags: ['slow'] }, () => {
+  test.each([
+    ['that passes bytes on, and closes connections until it has found a server', 'mode tcp', 'check inter 1s'],
+    ['that speaks only HTTP/2 with the server', 'mode http', 'proto h2'],
+  ])('%s', async (_name, mode, options) => {
+    const [outside, port] = [await freePort(), await freePort()]
+    const times = 'timeout connect 2s\n timeout client 30s\n timeout server 30s'
+    writeFileSync(
+      file('haproxy.cfg'),
+      `listen all\n ${mode}\n ${times}\n bind 127.0.0.1:${outside}\n server one 127.0.0.1:${port} ${options}\n`,
+    )
+    const balancer = await startProxyProgram('haproxy', ['-f', file('haproxy.cfg')], outside)
+    stops.push(() => balancer.stop())
+    const config = await configOf(port, `http://*.tunnels.localhost:${outside}`)
+    const probes = await probeOutside(config, { ca: undefined, deep: true, quietMs: 1000 })
+    expect(statuses(probes)).toEqual(ALL)
+  })
+})
+
+test('without a load balancer, with a certificate for callers that is in the folder', async () => {
+  await certificate()
+  mkdirSync(file('folder'))
+  copyFileSync(file('server.pem'), file('folder/callers.crt'))
+  copyFileSync(file('server-key.pem'), file('folder/callers.key'))
+  await sallyport(['certs', 'server', '--ca', file(''), '--out', file(''), '--host', 'other.localhost', '--force'])
+  const port = await freePort()
+  const config = await configOf(port, `https://*.tunnels.localhost:${port}`, {
+    'public.tls.cert': file('server.pem'),
+    'public.tls.key': file('server-key.pem'),
+    'public.tls.folder': file('folder'),
+  })
+  const probes = await probeOutside(config, { ca: readFileSync(file('ca.pem'), 'utf8'), deep: false })
+  expect(probes.map(({ status }) => status)).toEqual(Array(5).fill('ok'))
 })
 
 async function certificate(): Promise<void> {
@@ -164,6 +196,6 @@ test('as a command: while something else answers, and while the server is runnin
   const args = machine.serverArgs().slice(1)
   const taken = args.map((text, i) => (args[i - 1] === '--public.listen' ? `127.0.0.1:${port}` : text))
   const { out } = await sallyport(['check', 'server', '--outside', ...taken])
-  expect(out).toMatch(/outside-reach .*EADDRINUSE.*stop the server/)
+  expect(out).toMatch(/outside-reach .*EADDRINUSE.*\n.*\n +Stop the server/)
   expect((await sallyport(['check', 'server', '--deep', ...args])).code).toBe(2)
 })
