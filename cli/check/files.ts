@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import type { Probe } from '../../protocol/base/probe.ts'
 
 /** Checks that other users of this machine cannot read the files that hold secrets, given with their settings. */
@@ -11,7 +12,7 @@ export async function probeSecretFiles(files: readonly (readonly [flag: string, 
       )
       const probe = { code: 'rights', what: `--${flag} ${file}`, expected: 'nobody else can read it' }
       if (mode === undefined) return { ...probe, status: 'warn' as const, found: 'it does not exist yet', hint: '' }
-      const isOpen = (mode & 0o004) !== 0
+      const isOpen = (mode & 0o004) !== 0 && !(await isMounted(file))
       const found = `mode ${mode.toString(8).padStart(4, '0')}`
       return {
         ...probe,
@@ -20,5 +21,13 @@ export async function probeSecretFiles(files: readonly (readonly [flag: string, 
         hint: isOpen ? `chmod o= ${file}` : '',
       }
     }),
+  )
+}
+
+/** Whether Kubernetes has mounted it from a Secret, for this pod alone. Then the file is a link into this folder. */
+async function isMounted(file: string): Promise<boolean> {
+  return await stat(join(dirname(file), '..data')).then(
+    () => true,
+    () => false,
   )
 }

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process'
 import { createSocket } from 'node:dgram'
 import { Resolver } from 'node:dns'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer as createHttp } from 'node:http'
 import { createServer as createHttps, request as requestHttps } from 'node:https'
 import { type AddressInfo, connect as connectTcp, createServer as createTcp, type Server as TcpServer } from 'node:net'
@@ -538,6 +538,16 @@ describe('check server and router', () => {
       [`--routes ${file('open-hook')}`, 'warn'],
     ])
     expect(code).toBe(0)
+  })
+
+  test('a Secret that Kubernetes has mounted: only the pod can read it, whatever its mode', async () => {
+    const secret = file('secret')
+    mkdirSync(join(secret, '..2026_11_26'), { recursive: true })
+    writeFileSync(join(secret, '..2026_11_26', 'token'), 'a-token-of-sixteen-letters\n', { mode: 0o644 })
+    symlinkSync('..2026_11_26', join(secret, '..data'))
+    symlinkSync('..data/token', join(secret, 'token'))
+    const { of } = await server({ 'admin.token.file': join(secret, 'token') })
+    expect(of('rights').find(({ what }) => what.includes('admin'))).toMatchObject({ status: 'ok', found: 'mode 0644' })
   })
 
   test("files that others can read, a replica's certificate, and the operator's addresses", async () => {
