@@ -333,7 +333,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   }
 
   wrote(): void {
-    if (this.#writer.waiting > 0) this.#progress.at = performance.now()
+    this.#progress.at = performance.now()
   }
 
   readonly #onEnd = (): void => {
@@ -419,8 +419,9 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     }
     // While a request body is being sent, its upstream may take as long as it needs.
     if (exchange.headTimeoutMs === 0) return Number.POSITIVE_INFINITY
-    if (!exchange.requestDone && !exchange.request.upgrade) return exchange.headTimeoutMs
-    const left = timeLeft(this.#sentAt, exchange.headTimeoutMs, now)
+    const sends = !exchange.requestDone || this.#writer.waiting > 0
+    if (sends && !exchange.request.upgrade) return exchange.headTimeoutMs
+    const left = timeLeft(Math.max(this.#sentAt, this.#progress.at), exchange.headTimeoutMs, now)
     if (left > 0) return left
     this.#broken(new SallyportError('upstream-timeout', 'no response head in time'))
     return Number.POSITIVE_INFINITY

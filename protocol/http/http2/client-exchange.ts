@@ -419,8 +419,9 @@ export class Http2ClientExchange implements RequestSink, Failing {
     }
     if (this.#headTimeoutMs === 0) return Number.POSITIVE_INFINITY
     // While a request body is being sent, its upstream may take as long as it needs.
-    if (!this.#requestDone && !this.#request.upgrade) return this.#headTimeoutMs
-    const left = timeLeft(this.#sentAt, this.#headTimeoutMs, now)
+    const sends = !this.#requestDone || this.#writer.waiting > 0
+    if (sends && !this.#request.upgrade) return this.#headTimeoutMs
+    const left = timeLeft(Math.max(this.#sentAt, this.#writer.progressAt), this.#headTimeoutMs, now)
     if (left > 0) return left
     this.#owner.close()
     this.#broken(new SallyportError('upstream-timeout', 'no response head in time'))

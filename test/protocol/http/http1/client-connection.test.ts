@@ -481,6 +481,20 @@ describe('deadlines', () => {
     expect(quiet.error).toBeUndefined()
   })
 
+  test('the time for the head begins when the last byte of the request has left', async () => {
+    const { connection, peer } = await startConnection()
+    const response = new Response()
+    const bodyBytes = 32 * 1024 * 1024
+    const headTimeoutMs = 50
+    peer.socket.pause()
+    const sink = connection.send(request({ bodyBytes }), response, { headTimeoutMs })
+    sink.requestData(Buffer.alloc(bodyBytes))
+    sink.requestEnd([])
+    setTimeout(() => peer.socket.resume(), 4 * headTimeoutMs)
+    await response.over()
+    expect(response).toMatchObject({ error: 'upstream-timeout', taken: bodyBytes })
+  })
+
   test('an upstream that stops reading: upstream-timeout', async () => {
     const { connection, peer } = await startConnection({ stalledMs: 60 })
     peer.socket.pause()

@@ -226,6 +226,21 @@ describe('h2c upstream', () => {
     expect(response.error).toBe('upstream-timeout')
   })
 
+  test('the time for the head begins when the last byte of the request has left', async () => {
+    const headTimeoutMs = 50
+    let read = 0
+    const { session } = await startSession(stream => {
+      setTimeout(() => stream.on('data', chunk => (read += chunk.length)), 4 * headTimeoutMs)
+    })
+    const response = new Response()
+    const bodyBytes = 300_000
+    const sink = session.send(request({ bodyBytes }), response, { headTimeoutMs })
+    sink.requestData(Buffer.alloc(bodyBytes))
+    sink.requestEnd([])
+    await response.over()
+    expect({ error: response.error, read }).toEqual({ error: 'upstream-timeout', read: bodyBytes })
+  })
+
   test('trailers of a request whose length is known', async () => {
     let trailers: unknown
     const { session } = await startSession(stream => {
