@@ -2,8 +2,9 @@
  * Converts the configuration of an frp client (github.com/fatedier/frp, `frpc.toml`). Each key is converted, or is
  * reported with the reason why not. Nothing is left out silently.
  */
+import { isIPv4 } from 'node:net'
 import { isRecord } from '../../protocol/base/is-record.ts'
-import { isDnsLabel } from '../../protocol/base/names.ts'
+import { isBelow, isDnsLabel } from '../../protocol/base/names.ts'
 import { createRouter, type RouteTable } from '../../router/index.ts'
 
 /** One runtime, which one client serves. */
@@ -313,17 +314,27 @@ function targetOf(proxy: Table, type: string, addNote: AddNote): Target | undefi
   }
   const from = kind === undefined ? proxy : plugin
   const host = from.text('hostHeaderRewrite')
-  const request = from.table('requestHeaders').table('set').texts()
-  const response = from.table('responseHeaders').table('set').texts()
   const port = local.slice(local.lastIndexOf(':') + 1)
   const address = host === undefined ? local : `${host.replace(/:\d+$/, '')}:${port}`
+  // `resolve` leads only to IP addresses.
+  const ip = address === local ? local : local.replace(/^localhost:/i, '127.0.0.1:')
+  if (address !== local && !isIPv4(ip.slice(0, ip.lastIndexOf(':')))) {
+    addNote(`not converted: hostHeaderRewrite needs an IP address here, and ${local} is a name`)
+    return undefined
+  }
+  const sent = URL.parse(`${scheme}://${address}`)?.host
+  if (host !== undefined && sent !== undefined && sent !== host) {
+    addNote(`the target gets the Host ${sent}, with frp it was ${host}`)
+  }
+  const request = from.table('requestHeaders').table('set').texts()
+  const response = from.table('responseHeaders').table('set').texts()
   return {
     target: `${scheme}://${address}`,
     ...(host === undefined ? {} : { host: 'target' as const }),
     ...(Object.keys(request).length === 0 ? {} : { headers: { set: request } }),
     ...(Object.keys(response).length === 0 ? {} : { responseHeaders: { set: response } }),
     address,
-    local,
+    local: ip,
   }
 }
 
@@ -339,8 +350,9 @@ function runtimesOf(proxy: Table, domain: string, addNote: AddNote): string[] {
   for (const name of proxy.list('customDomains')) {
     const label = name.split('.')[0]!
     add(label, name)
-    if (name.toLowerCase() !== `${label}.${domain}`.toLowerCase()) {
-      addNote(`${name} is not under ${domain}: callers use ${label}.${domain}`)
+    if (runtimes.has(label.toLowerCase()) && name.toLowerCase() !== `${label}.${domain}`.toLowerCase()) {
+      const own = isBelow(name.toLowerCase(), domain) ? '' : `, or ${name} as docs/hosts.md describes`
+      addNote(`${name} is not RUNTIME.${domain}: callers use ${label}.${domain}${own}`)
     }
   }
   return [...runtimes]

@@ -111,7 +111,7 @@ describe('frp', () => {
       'proxy shop: a path matches whole segments here',
       'proxy shop: healthCheck is not converted: ',
       'proxy shop: transport.useCompression is not converted: bytes pass unchanged',
-      'proxy other: www.elsewhere.example is not under tunnels.example.com: callers use www.tunnels.example.com',
+      'proxy other: www.elsewhere.example is not RUNTIME.tunnels.example.com: callers use www.tunnels.example.com',
       'proxy secure: the server terminates TLS',
       'serverAddr frp.example.com is not converted: a client dials wss://connect.tunnels.example.com:443',
       'transport.poolCount is not converted: ',
@@ -198,12 +198,36 @@ describe('frp', () => {
     expect(yaml('a-routes.yaml').routes).toHaveLength(1)
   })
 
+  test('hostHeaderRewrite: a target on localhost is dialled, one with a name is reported, and so is a different Host', async () => {
+    const proxy = (name: string, localIP: string, localPort: number) => {
+      return { name, type: 'http', subdomain: name, localIP, localPort, hostHeaderRewrite: 'app.internal' }
+    }
+    const proxies = [proxy('one', 'localhost', 80), proxy('two', '10.0.0.2', 8080), proxy('three', 'web', 80)]
+    const { notes } = await migrate('frpc.json', JSON.stringify({ proxies }))
+    expect(yaml('one-routes.yaml').resolve).toEqual({ 'app.internal:80': '127.0.0.1:80' })
+    expect(notes.split('\n').filter(note => note.startsWith('proxy '))).toEqual([
+      'proxy two: the target gets the Host app.internal:8080, with frp it was app.internal',
+      'proxy three: not converted: hostHeaderRewrite needs an IP address here, and web:80 is a name',
+    ])
+  })
+
+  test('a name outside of the domain is the host of a runtime, or a host of its own', async () => {
+    const customDomains = ['tunnels.example.com', 'Hooks.Customer.example', '*.customer.example']
+    const proxies = [{ name: 'a', type: 'http', customDomains }]
+    const { notes } = await migrate('frpc.json', JSON.stringify({ proxies }))
+    expect(notes.split('\n').filter(note => note.startsWith('proxy '))).toEqual([
+      'proxy a: tunnels.example.com is not RUNTIME.tunnels.example.com: callers use tunnels.tunnels.example.com',
+      'proxy a: Hooks.Customer.example is not RUNTIME.tunnels.example.com: callers use Hooks.tunnels.example.com, or Hooks.Customer.example as docs/hosts.md describes',
+      'proxy a: not converted: *.customer.example does not make a runtime name',
+    ])
+  })
+
   test('a domain with a port: clients dial it', async () => {
     writeFileSync(file('frpc.toml'), FULL)
     const domain = 'tunnels.example.com:8443'
     const { notes } = await sallyport(['migrate', 'frp', file('frpc.toml'), '--domain', domain, '--out', file('out')])
     expect(yaml('shop.yaml').server).toEqual(['wss://connect.tunnels.example.com:8443'])
-    expect(notes).toContain('www.elsewhere.example is not under tunnels.example.com: ')
+    expect(notes).toContain('www.elsewhere.example is not RUNTIME.tunnels.example.com: ')
     expect(notes).toContain('`ca: PATH/ca.pem`')
   })
 
@@ -253,7 +277,6 @@ describe('frp', () => {
       proxy('网站', '/w'),
       proxy('网络', '/x'),
       proxy('no', '/n', host),
-      proxy('named', '/r', { localIP: 'localhost', localPort: 1, hostHeaderRewrite: 'app.example.com' }),
       proxy('only', '/', { ...host, subdomain: 'b' }),
     ]
     const { code, notes } = await migrate('frpc.yaml', JSON.stringify({ proxies }))
@@ -266,7 +289,6 @@ describe('frp', () => {
     expect(notes).toContain('proxy My Shop: its route is called My-Shop')
     expect(notes).toContain('proxy 网络: its route is called route-2')
     expect(notes).toMatch(/proxy no: not converted: headers\.set/)
-    expect(notes).toMatch(/proxy named: not converted: resolve\.app\.example\.com/)
   })
 
   test.each([
