@@ -62,7 +62,7 @@ export const certsRenew: Run = async (args, io) => {
   return changeOutput(path, io, async rewrite => {
     // Another command may just have renewed it.
     const report = await ending(args, io)
-    if (report !== undefined) await rewrite(await renewed(args, report))
+    if (report !== undefined) await rewrite(await renewed(args, report, io))
     return EXIT.ok
   })
 }
@@ -81,7 +81,7 @@ async function ending(args: Arguments, io: Io): Promise<CertificateReport | unde
 }
 
 /** The new key and certificate. */
-async function renewed(args: Arguments, report: CertificateReport): Promise<OutputFile[]> {
+async function renewed(args: Arguments, report: CertificateReport, io: Io): Promise<OutputFile[]> {
   const path = args.positionals[0]!
   const keyFile = optionalFlag(args, 'key') ?? keyBeside(path)
   // If there is no key, it is elsewhere, and would no longer fit the certificate.
@@ -99,6 +99,10 @@ async function renewed(args: Arguments, report: CertificateReport): Promise<Outp
     throw configurationError(
       `${path} has names or uses that \`sallyport certs\` does not issue: renew it where it came from`,
     )
+  }
+  const end = fresh!.validTo.toISOString()
+  if (inspectCertificates(signer.authority.certificate).some(({ validTo }) => validTo.toISOString() === end)) {
+    io.note(`${path} expires together with its authority, ${end}: docs/keys.md describes how to replace that`)
   }
   // The key first: a process that reads them in between finds a pair that does not match, and keeps the old one.
   return [

@@ -17,7 +17,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { inspectCertificates, REPLICA_NAME } from '../../certs/index.ts'
+import { createAuthority, inspectCertificates, REPLICA_NAME } from '../../certs/index.ts'
 import { type OddCertificate, oddCertificate } from '../support/odd-certificates.ts'
 import { until } from '../support/until.ts'
 import { sallyport } from './run.ts'
@@ -153,6 +153,18 @@ describe('certs renew', () => {
     expect(read('server.pem')).toBe(before)
     await sallyport(['certs', 'renew', file('server.pem'), '--before', '30d'])
     expect(read('server.pem')).not.toBe(before)
+  })
+
+  test('says when a certificate cannot outlast its authority', async () => {
+    await sallyport(['certs', 'init', '--out', folder, '--host', 'a.example'])
+    const now = Date.now() - 1795 * 86_400_000
+    const old = await createAuthority({ now })
+    const other = await createAuthority()
+    writeFileSync(file('ca.pem'), other.certificate + old.certificate)
+    writeFileSync(file('ca-key.pem'), old.key)
+    const said = async (days: string) => (await sallyport(['certs', 'renew', file('server.pem'), '--days', days])).notes
+    expect(await said('20')).toBe('')
+    expect(await said('40')).toContain('expires together with its authority')
   })
 
   test("renews no authority, and nothing without the authority's key", async () => {
