@@ -41,7 +41,8 @@ export class StreamWriter {
       this.#gather(given)
       return
     }
-    const chunk = this.waiting === 0 ? given : ownBytes(given)
+    // Even the first may wait: the receiver may have granted no window.
+    const chunk = ownBytes(given)
     if (this.waiting === 0) this.progressAt = performance.now()
     this.waiting += chunk.length
     const last = this.#queue.at(-1)

@@ -76,6 +76,8 @@ export class Outgoing {
   #used = 0
   #round = 0
   #scheduled = false
+  /** Whether the path had no room left at the last flush. */
+  #full = false
   /** Whether bodies wait for the pace of the path. */
   #pacing = false
   #stopped = false
@@ -116,7 +118,9 @@ export class Outgoing {
 
   /** Queues the stream, unless it is queued already or may not send now. */
   wants(stream: YamuxStream): void {
-    if (stream.listed || !canSend(stream)) return
+    const may = canSend(stream)
+    if (!may || this.#full) stream.queue.waits()
+    if (!may || stream.listed) return
     stream.listed = true
     if (stream.lastRound < this.#round - 1) {
       this.#fresh.push(stream)
@@ -190,7 +194,8 @@ export class Outgoing {
 
   /** Sends now what may be sent. */
   flush(): void {
-    if (this.#stopped || this.#clogged()) return
+    this.#full = this.#clogged()
+    if (this.#stopped || this.#full) return
     this.#round++
     this.#freshStreams = 0
     this.#giveCredit()
@@ -258,7 +263,8 @@ export class Outgoing {
     for (;;) {
       const path = delivery.limitBytes - delivery.undeliveredBytes
       const room = Math.min(path, MAX_UNSENT_BYTES - this.#unsent.bytes) - OVERHEAD_BYTES
-      if (room <= 0) return
+      this.#full = room <= 0
+      if (this.#full) return
       const stream = this.#take(room > HEADS_BYTES && !this.#isPaced())
       if (stream === undefined) return
       this.#send(stream, Math.max(room, LEAST_ROOM_BYTES))
@@ -291,7 +297,7 @@ export class Outgoing {
     if (canSend(stream)) {
       stream.listed = true
       this.#bulk.push(stream)
-    }
+    } else stream.queue.waits()
     if (sent > 0) stream.handler.consumed(sent)
   }
 

@@ -45,6 +45,15 @@ export class SendQueue {
     return typeof chunk === 'string' ? chunk : ownBytes(chunk)
   }
 
+  /** Call it when what is queued will wait: from now on, no chunk keeps much more memory than its own bytes. */
+  waits(): void {
+    const end = Math.min(this.#end, this.#first + PASSING_CHUNKS)
+    for (let i = this.#first; i < end; i++) {
+      const chunk = this.#chunks[i]!
+      if (chunk instanceof Uint8Array) this.#chunks[i] = ownBytes(chunk)
+    }
+  }
+
   clear(): void {
     this.#chunks.length = 0
     this.#first = 0

@@ -185,6 +185,32 @@ test('chunks that wait for an HTTP/2 stream', async () => {
   }
 })
 
+test('E15 one chunk on each of the HTTP/2 streams of a caller that grants no window', async () => {
+  const server = createHttp2Server().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const session = connectHttp2(`http://127.0.0.1:${port}`, { settings: { initialWindowSize: 0 } })
+  try {
+    const streams: ServerHttp2Stream[] = []
+    for (let i = 0; i < 100; i++) {
+      session.request().end()
+      const [stream] = (await once(server, 'stream')) as [ServerHttp2Stream]
+      streams.push(stream)
+    }
+    const before = await arrayBufferBytes()
+    const writers = streams.map((stream, i) => {
+      const writer = new StreamWriter(stream, () => {}, { threw() {} })
+      writer.write(cut(i))
+      return writer
+    })
+    expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
+    expect(writers.map(({ waiting }) => waiting)).toEqual(writers.map(() => 100))
+  } finally {
+    session.destroy()
+    server.close()
+  }
+})
+
 test('H6 bytes that wait for an HTTP/2 stream one by one keep little more than their size, and leave in order', async () => {
   const server = createHttp2Server().listen(0, '127.0.0.1')
   await once(server, 'listening')

@@ -8,7 +8,17 @@ import type { Stream } from '../../../../protocol/wire/yamux/stream.ts'
 import { createSession } from '../../../../protocol/wire/yamux/yamux-session.ts'
 import { until } from '../../../support/until.ts'
 import { linkPair } from './link.ts'
-import { echo, FakeClock, frame, pattern, StreamRecorder, sessionPair, sessionWithRawPeer, turns } from './support.ts'
+import {
+  echo,
+  FakeClock,
+  frame,
+  pattern,
+  type RawPeer,
+  StreamRecorder,
+  sessionPair,
+  sessionWithRawPeer,
+  turns,
+} from './support.ts'
 
 const KIB = 1024
 const MIB = 1024 * KIB
@@ -92,6 +102,45 @@ describe('writer', () => {
     const parts = written.filter(chunk => chunk.buffer === body.buffer)
     expect(parts.reduce((sum, { length }) => sum + length, 0)).toBe(100 * KIB)
     session.close('done')
+  })
+
+  describe('B1 a small part of a large buffer is copied', () => {
+    /** What the peer gets of a part if the rest of its buffer is used for something else meanwhile. */
+    async function received(peer: RawPeer, stream: Stream, release: () => void): Promise<string> {
+      const buffer = Buffer.alloc(64 * KIB, 'own')
+      stream.write(buffer.subarray(0, 300))
+      await turns()
+      buffer.fill('not')
+      release()
+      await until(() => stream.queuedBytes === 0)
+      await turns()
+      const frames = peer.streamFrames.filter(({ id }) => id === stream.id)
+      return Buffer.concat(frames.map(({ payload }) => payload))
+        .subarray(-300)
+        .toString()
+    }
+
+    test.each([0, 100])('if it waits for credit after %d bytes', async bytes => {
+      const { session, peer } = sessionWithRawPeer({ role: 'server', initialWindowBytes: 4 * KIB })
+      const stream = session.open()
+      stream.write('x'.repeat(4 * KIB - bytes))
+      await turns()
+      const credit = () => peer.send(frame(FrameType.windowUpdate, Flag.ack, stream.id, KIB))
+      expect(await received(peer, stream, credit)).toBe('own'.repeat(100))
+    })
+
+    test('if it waits for room on the path', async () => {
+      const { session, peer } = sessionWithRawPeer({ role: 'server' })
+      peer.answersPings = false
+      for (let i = 0; i < 40; i++) session.open().write(pattern(8 * KIB))
+      await turns()
+      const answer = () => {
+        peer.answersPings = true
+        const pings = peer.frames.filter(({ type }) => type === FrameType.ping)
+        peer.send(...pings.map(({ length }) => frame(FrameType.ping, Flag.ack, 0, length)))
+      }
+      expect(await received(peer, session.open(), answer)).toBe('own'.repeat(100))
+    })
   })
 
   test('a buffer returns to its pool in the callback of its write, never earlier', async () => {
