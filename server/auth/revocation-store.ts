@@ -127,20 +127,16 @@ export class RevocationStore {
 
   /**
    * Adds a rule, which is in force here from this call on. Resolves to true once it is written to the file and the directory, and to
-   * false if there is neither. Rejects if one of these could not be written; then the rule is in force until the restart.
+   * false if there is neither. Rejects if one of these could not be written, and says what holds then.
    */
   async add(rule: Revocation): Promise<boolean> {
     checkRevocation(rule)
     this.#own.add(rule)
     this.onChange()
-    try {
-      await Promise.all([this.#file?.add(rule), this.#shared?.add(rule)])
-    } catch (cause) {
-      const Kind = cause instanceof RangeError ? RangeError : Error
-      throw new Kind(`the rule is in force until this server stops, but could not be kept: ${messageOf(cause)}`, {
-        cause,
-      })
-    }
+    await Promise.all([
+      orElse(this.#file?.add(rule), 'until this server stops, but could not be kept'),
+      orElse(this.#shared?.add(rule), 'on this server, but the other replicas do not have it yet'),
+    ])
     // The directory reports no change if it had the rule already.
     this.#leaveTo(this.#common.list)
     return this.#file !== undefined || this.#shared !== undefined
@@ -165,5 +161,15 @@ export class RevocationStore {
     this.#file?.close()
     this.#url?.close()
     this.#shared?.close()
+  }
+}
+
+/** If the rule was not added, says where it is in force all the same. */
+async function orElse(added: Promise<void> | undefined, where: string): Promise<void> {
+  try {
+    await added
+  } catch (cause) {
+    const Kind = cause instanceof RangeError ? RangeError : Error
+    throw new Kind(`the rule is in force ${where}: ${messageOf(cause)}`, { cause })
   }
 }
