@@ -151,14 +151,18 @@ export async function issueCode(endpoint: Endpoint): Promise<string> {
   throw new Failure(EXIT.runtime, `${endpoint.url} has no page: it is an older version`)
 }
 
-/** Reports replicas that did not answer, so that a partial answer does not look complete. */
-export function reportMissingReplicas(io: Io, answer: unknown): void {
+/**
+ * Reports replicas that did not answer, so that a partial answer does not look complete. Returns the exit code of an action, which some
+ * replicas may not have done.
+ */
+export function reportMissingReplicas(io: Io, answer: unknown): number {
   const { problems, replicas } = asRow(answer)
   const all = [
     ...(Array.isArray(problems) ? problems : []),
     ...asRows(replicas).flatMap(({ problem }) => problem ?? []),
   ]
   for (const problem of all) io.note(`not all replicas: ${printable(problem)}`)
+  return all.length === 0 ? EXIT.ok : EXIT.runtime
 }
 
 /** The rows of a view, under `name`. Reports replicas that did not answer. */

@@ -160,19 +160,25 @@ async function change(args: Arguments, io: Io, path: string, result: string, non
   const filter = filterOf(args)
   if (id === undefined && filter.runtime === undefined) throw usageError('give an ID, or --runtime NAME')
   const answer = asRow(await askForAction(server, path, { ...filter, ...(id === undefined ? {} : { id }) }))
-  reportMissingReplicas(io, answer)
+  const code = reportMissingReplicas(io, answer)
   const done = asRows(answer.replicas).flatMap(({ messages }) => (Array.isArray(messages) ? messages : []))
   if (done.length === 0) throw new Failure(EXIT.runtime, none)
-  return printResult(args, io, answer, () => done.map(message => `webhook ${printable(message)}: ${result}\n`).join(''))
+  return printResult(
+    args,
+    io,
+    answer,
+    () => done.map(message => `webhook ${printable(message)}: ${result}\n`).join(''),
+    code,
+  )
 }
 
 async function pause(args: Arguments, io: Io, path: string): Promise<number> {
   const runtime = requiredFlag(args, 'runtime')
   const answer = asRow(await askForAction(findServer(args, io), path, { runtime }))
-  reportMissingReplicas(io, answer)
+  const code = reportMissingReplicas(io, answer)
   const done = asRows(answer.replicas).filter(row => row.paused !== undefined)
   if (done.length === 0) throw new Failure(EXIT.runtime, 'no server with an inbox answered')
   const describe = ({ replica, paused }: Row) =>
     `${printable(runtime)} on replica ${printable(replica)}: ${paused === true ? 'paused' : 'resumed'}\n`
-  return printResult(args, io, answer, () => done.map(describe).join(''))
+  return printResult(args, io, answer, () => done.map(describe).join(''), code)
 }

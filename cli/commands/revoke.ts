@@ -52,11 +52,11 @@ export const revocationsRemove: Run = async (args, io) => {
   const rules = asRows(asRow(await view(server, '/revocations')).revocations)
   const rule = findById(rules, args.positionals[0]!, 'revocation')
   const answer = asRow(await askForAction(server, '/revocations/remove', { id: rule.id }))
-  reportMissingReplicas(io, answer)
+  const code = reportMissingReplicas(io, answer)
   // The other replicas may have learned of it before they were asked.
   const done = asRows(answer.replicas).filter(({ removed }) => removed === true)
   const describe = ({ replica }: Row) => `removed on replica ${printable(replica)}: ${ruleText(rule)}\n`
-  return printResult(args, io, answer, () => done.map(describe).join(''))
+  return printResult(args, io, answer, () => done.map(describe).join(''), code)
 }
 
 const COLUMNS: Columns = {

@@ -33,14 +33,14 @@ async function change(args: Arguments, io: Io, path: string, result: string, mor
   const server = findServer(args, io)
   const body = { ...(await choice(args, server, io)), reason: optionalFlag(args, 'reason'), ...more }
   const answer = await askForAction(server, path, body)
-  reportMissingReplicas(io, answer)
+  const code = reportMissingReplicas(io, answer)
   const done = asRows(asRow(answer).replicas).flatMap(({ replica, sessions }) =>
     (Array.isArray(sessions) ? sessions : []).map(session => ({ replica, session })),
   )
   if (done.length === 0) throw new Failure(EXIT.runtime, 'there is no such session')
   const describe = ({ replica, session }: (typeof done)[number]) =>
     `session ${printable(session)} on replica ${printable(replica)}: ${result}\n`
-  return printResult(args, io, answer, () => done.map(describe).join(''))
+  return printResult(args, io, answer, () => done.map(describe).join(''), code)
 }
 
 /** The sessions that the flags choose. `--session` may be a prefix of an id. */

@@ -19,6 +19,23 @@ test('status of a missing listener', async () => {
   expect(notes).toBe(`sallyport: http://127.0.0.1:${port} does not answer (ECONNREFUSED)\n`)
 })
 
+test.each([
+  ['sessions close --runtime demo', { sessions: ['s'] }, 'session s on replica a: closed\n'],
+  ['sessions drain --runtime demo', { sessions: ['s'] }, 'session s on replica a: asked to move\n'],
+  ['revocations remove 1', { removed: true }, 'removed on replica a: the token x\n'],
+  ['inbox drop 1', { messages: ['1'] }, 'webhook 1: dropped\n'],
+  ['inbox pause --runtime demo', { paused: true }, 'demo on replica a: paused\n'],
+])('%s ends with 1 if a replica did not answer, and says what the others did', async (line, done, printed) => {
+  const replicas = [{ replica: 'a', ...done }, { problem: 'b does not answer' }]
+  const answers = { replicas, revocations: [{ id: '1', tokenId: 'x' }] }
+  const listener = createHttpServer((_request, response) => response.end(JSON.stringify(answers)))
+  await once(listener.listen(0, '127.0.0.1'), 'listening')
+  const { port } = listener.address() as AddressInfo
+  const { code, out, notes } = await sallyport([...line.split(' '), '--admin', `127.0.0.1:${port}`])
+  listener.close().closeAllConnections()
+  expect([code, out, notes]).toEqual([1, printed, 'not all replicas: b does not answer\n'])
+})
+
 describe('of several components', () => {
   let folder: string
   const listeners: Server[] = []
