@@ -210,6 +210,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
     'token.runtime': value(TEXT, 'demo', 'Name of the runtime.'),
     'token.audience': value(TEXT, 'sallyport', 'Audience that the server expects.'),
     'token.ttl': value(TEXT, '1h', 'Lifetime of a token.'),
+    'token.flags': list(TEXT, [], 'More flags of `sallyport token create`, such as `--host=hooks.customer.example`.'),
     'token.schedule': value(TEXT, '*/20 * * * *', 'When the token is renewed.'),
     ports: list(
       PORT,

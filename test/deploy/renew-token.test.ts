@@ -89,6 +89,12 @@ describe('deploy/kubernetes/client/renew-token.mjs', () => {
     expect(stdout + stderr).not.toContain(token)
   })
 
+  it('passes further flags on', async () => {
+    await renew([200], { FLAGS: ' --host hooks.customer.example  --issuer=me' })
+    const token = Buffer.from(calls[0]!.body.data.token, 'base64').toString()
+    expect(decodeJwt(token)).toMatchObject({ iss: 'me', sallyport_hosts: ['hooks.customer.example'] })
+  })
+
   it('creates no missing Secret, since the right to create one is the right to create any', async () => {
     await expect(renew([404])).rejects.toMatchObject({ code: 1, stderr: expect.stringContaining('apply token.yaml') })
     expect(calls.map(call => call.method)).toEqual(['PATCH'])

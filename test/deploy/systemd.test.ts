@@ -1,6 +1,9 @@
 /** K1: systemd keeps running what it should, however often it fails at first. */
-import { globSync, readFileSync } from 'node:fs'
-import { resolve } from 'node:path'
+import { execFileSync } from 'node:child_process'
+import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { decodeJwt } from 'jose'
 import { expect, test } from 'vitest'
 
 const ROOT = resolve(import.meta.dirname, '../..')
@@ -35,4 +38,25 @@ test.each(lasting)('K1 %s is restarted however often it fails', file => {
   const { Unit, Service } = readUnit(file)
   // By default, five starts within ten seconds leave a unit dead, for example when a file or a name does not exist yet.
   expect([Service!.Restart, Service!.RestartSec, Unit!.StartLimitIntervalSec]).toEqual(['always', '1', '0'])
+})
+
+test('K1 the timer makes a token with the flags that the unit names', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sallyport-unit-'))
+  const command = `'${process.execPath}' '${resolve(ROOT, 'bin/sallyport.js')}'`
+  const { ExecStart } = readUnit('deploy/systemd/sallyport-token.service').Service!
+  const script = /'(.*)'$/
+    .exec(ExecStart!)![1]!
+    .replaceAll('/usr/local/bin/sallyport', command)
+    .replaceAll('/var/lib/sallyport', folder)
+    .replaceAll('/etc/sallyport/keys', folder)
+    .replace('chown sallyport:', 'test -f')
+  try {
+    execFileSync('/bin/sh', ['-ec', `${command} keys create --out ${folder}`], { stdio: 'ignore' })
+    const env = { RUNTIME: 'demo', FLAGS: '--host a.example --host b.example' }
+    execFileSync('/bin/sh', ['-ec', script], { env, stdio: 'ignore' })
+    const claims = decodeJwt(readFileSync(join(folder, 'token'), 'utf8').trim())
+    expect(claims).toMatchObject({ sub: 'demo', sallyport_hosts: ['a.example', 'b.example'] })
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
 })

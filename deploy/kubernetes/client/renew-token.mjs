@@ -9,6 +9,7 @@ const token = execFileSync(
     env.SALLYPORT_BIN ?? '/app/bin/sallyport.js',
     ...['token', 'create', '--key', env.KEY_FILE ?? '/key/private.jwk'],
     ...['--runtime', env.RUNTIME, '--ttl', env.TTL, '--audience', env.AUDIENCE],
+    ...(env.FLAGS ?? '').split(/\s+/).filter(Boolean),
   ],
   { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'], timeout: 30_000 },
 ).trim()
