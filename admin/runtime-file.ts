@@ -102,13 +102,20 @@ export function removeRuntimeFile(path: string): void {
 }
 
 /**
- * Runtime directories of the systemd units. Only root can create them, each for its service's user, and root reads what those users
- * wrote.
+ * Runtime directories of the systemd units and of their copies. Only root can create them, each for its service's user, and root reads
+ * what those users wrote.
  */
-const UNIT_DIRECTORIES = ['server', 'client', 'router'].map(component => `/run/sallyport-${component}`)
+function findUnitDirectories(): string[] {
+  try {
+    const names = readdirSync('/run').filter(name => name.startsWith('sallyport-'))
+    return names.map(name => join('/run', name))
+  } catch {
+    return []
+  }
+}
 
 /** The components running on this machine whose files this user can read and trust. */
-export function findRuntimeFiles(environment: Environment, unitDirectories = UNIT_DIRECTORIES): FoundFile[] {
+export function findRuntimeFiles(environment: Environment, unitDirectories = findUnitDirectories()): FoundFile[] {
   const own = runtimeDirectories(environment).filter(directory => !unitDirectories.includes(directory))
   const files = [
     ...own.flatMap(directory => readDirectory(directory, isBelieved)),

@@ -60,6 +60,16 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
     expect(new Set((await load).trim().split('\n'))).toEqual(new Set(['200']))
   })
 
+  test('another runtime has its own client, and a restart hides neither from `status`', async () => {
+    await client.sh(after('copy the units and the configuration:'))
+    const both = "sallyport status | grep -c 'runtime demo\\|runtime shop' | grep 2"
+    await client.comes(both)
+    await client.sh('systemctl restart sallyport-client-shop')
+    await client.comes(both)
+    await client.sh('systemctl disable --now sallyport-client-shop sallyport-token-shop.timer')
+    expect(await client.sh('sallyport status')).toContain('runtime demo')
+  })
+
   test('an inbox and its key are written where the README puts them', async () => {
     await server.sh("echo 'inbox: sqlite:/var/lib/sallyport/inbox.db' >> /etc/sallyport/server.yaml")
     await client.sh("echo 'inbox: { key: { file: /var/lib/sallyport/inbox-key.pem } }' >> /etc/sallyport/client.yaml")
