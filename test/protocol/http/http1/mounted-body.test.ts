@@ -303,9 +303,16 @@ describe("an answer on an embedder's server", () => {
     mount(server, { handler, serves: () => true, limits: { stalledMs: 300 }, logger: noLogger })
     const caller = await call(server)
     const connected = once(server, 'connection')
-    caller.pause().write('GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(3000))
-    const [accepted] = await connected
-    await once(accepted, 'close')
+    caller.pause()
+    const [accepted] = (await connected) as [Socket]
+    const closed = once(accepted, 'close')
+    // One by one, since a request that had to wait for the answer before it would end the connection, too.
+    while (accepted.writableLength === 0) {
+      const served = once(server, 'request')
+      caller.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+      await served
+    }
+    await closed
   })
 
   test('is whole for a caller that reads it', async () => {
