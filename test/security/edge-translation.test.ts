@@ -395,7 +395,7 @@ describe('E11 over HTTP/2: sizes', () => {
 
   test('E11 over HTTP/2: cookies count as the one field that they are over HTTP/1.1', async () => {
     const { upstream, caller } = await startHttp2Edge()
-    caller.send(inPieces(1, [...pseudo(), ...cookies(150, 10), ...many(40)]))
+    caller.send(inPieces(1, [...pseudo(), ...cookies(250, 10), ...many(90)]))
     expect((await outcomeOf(caller, 1)).status).toBe(200)
     expect(upstream.text.match(/cookie: .*\r\n/g)).toHaveLength(1)
   })

@@ -30,6 +30,8 @@ const PIECE_ECHO_BYTES = 17 + 2 * 13
 
 /** How much of a header block Node reads before it resets the stream. We answer with 431 below that. */
 const RECEIVED_HEAD_FACTOR = 2
+/** More cookies than a browser has for a site. They count as one field, but Node counts each. */
+const COOKIES = 256
 
 /** How many requests of one session start in one turn. Answers to earlier ones can leave before the next turn. */
 const REQUESTS_PER_TURN = 16
@@ -403,7 +405,7 @@ function sessionOptions(limits: HttpLimits) {
       initialWindowSize: limits.http2WindowBytes,
       maxHeaderListSize: limits.headBytes * RECEIVED_HEAD_FACTOR,
     },
-    maxHeaderListPairs: limits.headFields * RECEIVED_HEAD_FACTOR,
+    maxHeaderListPairs: limits.headFields * RECEIVED_HEAD_FACTOR + COOKIES,
     maxSessionMemory: limits.http2SessionMemoryMb,
     maxSessionInvalidFrames: limits.http2ResetBurst,
     maxSessionRejectedStreams: limits.http2ResetBurst,
