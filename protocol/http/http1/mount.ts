@@ -6,11 +6,12 @@
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
+import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import { canonicalAddress } from '../../base/address.ts'
 import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
-import { callHandler, endFor, type Failing, guardWith, logDefect } from '../../base/guard.ts'
+import { callHandler, endFor, type Failing, guardWith, logDefect, stepOf } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
 import { withoutQuery } from '../../base/path.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
@@ -132,6 +133,7 @@ function callOf(request: IncomingMessage, peerAddress: string, { limits }: Mount
 const AHEAD_BYTES = 64 * 1024
 
 class MountedResponse implements ResponseSink, Failing {
+  static readonly #flushDue = stepOf<MountedResponse>(response => response.#flush())
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
   readonly #logger: Logger
@@ -235,8 +237,13 @@ class MountedResponse implements ResponseSink, Failing {
       // Node throws if `trailer` is set on a response that can have none.
       if (!chunked) removeHeader(fields, 'trailer')
       this.#response.writeHead(status, fields)
-      if (bodyBytes === BODY_UNKNOWN) this.#response.flushHeaders()
+      // Node keeps the head until the body comes. If that follows at once, both leave together.
+      if (this.#left !== 0) process.nextTick(MountedResponse.#flushDue, this)
     })
+  }
+
+  #flush(): void {
+    if (!this.#over && this.#waiting === 0) this.#response.flushHeaders()
   }
 
   /** If the head cannot be sent, the upstream is at fault. */

@@ -315,6 +315,19 @@ describe("an answer on an embedder's server", () => {
     await closed
   })
 
+  test.each([3, BODY_UNKNOWN])('begins before its body comes (length %i)', async bodyBytes => {
+    const handler: Handler = (_request, response) => {
+      response.responseHead({ status: 200, headers: [], bodyBytes })
+      return discarding(response)
+    }
+    const server = createServer()
+    mount(server, { handler, serves: () => true, logger: noLogger })
+    const caller = await call(server)
+    caller.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+    const [head] = await once(caller, 'data')
+    expect(String(head)).toMatch(/^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\n$/)
+  })
+
   test('is whole for a caller that reads it', async () => {
     const bytes = 8 * 1024 * 1024
     const { caller, aborted } = await get(bytes, 300)
