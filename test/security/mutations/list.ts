@@ -789,7 +789,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'small chunks that wait over HTTP/2 own their memory',
-    edits: [['protocol/http/http2/stream-body.ts', 'this.waiting === 0 ? given : ownBytes(given)', 'given']],
+    edits: [['protocol/http/http2/stream-body.ts', 'const chunk = ownBytes(given)', 'const chunk = given']],
     tests: OWN_BYTES,
   },
   // Router
