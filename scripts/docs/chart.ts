@@ -5,6 +5,7 @@
 import { stringify } from 'yaml'
 import { COMPONENTS, type ComponentName } from '../../cli/config/components.ts'
 import type { Settings } from '../../cli/config/setting.ts'
+import { packageVersion } from '../../protocol/base/version.ts'
 import { row, withTable } from './tables.ts'
 
 type Schema = Readonly<Record<string, unknown>>
@@ -134,7 +135,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
     'registry.example.com/sallyport',
     'Your own image, built from the Dockerfile, since none is published yet.',
   ),
-  'image.tag': value(TEXT, '0.1.0', 'Its tag.'),
+  'image.tag': value(TEXT, packageVersion(), 'Its tag.'),
   'image.digest': value({ type: 'string', pattern: '^(sha256:[0-9a-f]{64})?$' }, '', 'Its digest, instead of the tag.'),
   'image.pullSecrets': list(TEXT, [], 'Names of pull Secrets.'),
   openshift: flag(false, 'Leave user and group ids to the namespace.'),

@@ -82,6 +82,17 @@ describe('a release', () => {
     expect(await readdir(out)).toHaveLength(3)
   })
 
+  it('has one version, wherever that is written', async () => {
+    const { stdout } = await run('git', ['ls-files', '-z', 'README.md', 'Dockerfile', 'deploy', 'docs/*.md'], {
+      cwd: ROOT,
+    })
+    const files = stdout.split('\0').filter(name => name !== '')
+    const texts = await Promise.all(files.map(name => readFile(join(ROOT, name), 'utf8')))
+    const found = texts.flatMap(text => [...text.matchAll(/(?:sallyport[:-]|newTag: )(\d+\.\d+\.\d+)/g)])
+    expect(found.length).toBeGreaterThan(10)
+    expect(new Set(found.map(([, version]) => version))).toEqual(new Set([manifest.version]))
+  })
+
   it('is refused without its tag', async () => {
     const refused = release('--out', join(out, 'none'))
     await expect(refused).rejects.toMatchObject({
