@@ -3,11 +3,13 @@ import { once } from 'node:events'
 import { setTimeout as pause } from 'node:timers/promises'
 import type { WebSocket } from 'ws'
 
-/** A server waits 10 s for `hello`, so longer times cannot be measured without one. */
+/** By default, a server waits 10 s for `hello`, so longer times cannot be measured without one. */
 const QUIET_MS: readonly number[] = [1000, 2000, 4000, 8000]
-const PONG_MS = 1500
-/** The close code for a connection that ended without a Close frame. */
-const ABNORMAL = 1006
+/** Beyond the round trip. */
+const PONG_MS = 1000
+const BUSY_MS = 250
+/** How far apart connections may end that the server ends at the same age. */
+const APART_MS = 500
 
 interface QuietTimes {
   /** The longest idle time that a connection survived; 0 if none did. */
@@ -16,34 +18,78 @@ interface QuietTimes {
   readonly cutMs: number | undefined
 }
 
-/** Opens one connection for each idle time, all at once. */
+/** A connection that is never idle. */
+interface Busy {
+  rttMs: number
+  hasEnded: boolean
+}
+
+/**
+ * Opens one connection for each idle time, all at once, and one that is never idle: if that one ends, too, then the server has
+ * ended them all, because it waits for `hello`. Such times count neither as survived nor as cut.
+ */
 export async function measureQuiet(
   dial: () => Promise<WebSocket>,
   quietMs: readonly number[] = QUIET_MS,
 ): Promise<QuietTimes> {
-  const found = await Promise.all(quietMs.map(async ms => ({ ms, cutMs: await keepQuiet(await dial(), ms) })))
-  const cut = found.flatMap(({ cutMs }) => cutMs ?? [])
-  const survived = found.filter(({ cutMs }) => cutMs === undefined).map(({ ms }) => ms)
-  return { survivedMs: Math.max(0, ...survived), cutMs: cut.length === 0 ? undefined : Math.min(...cut) }
+  const busy: Busy = { rttMs: 0, hasEnded: false }
+  const over = new AbortController()
+  const begun = performance.now()
+  const kept = dial().then(socket => {
+    // Several round trips, until one has been measured.
+    busy.rttMs = Math.ceil(performance.now() - begun)
+    return keepBusy(socket, busy, over.signal)
+  })
+  try {
+    const found = await Promise.all(quietMs.map(async ms => ({ ms, cutMs: await keepQuiet(await dial(), ms, busy) })))
+    const cut = found.flatMap(({ cutMs }) => (cutMs === undefined || cutMs === 0 ? [] : cutMs))
+    const survived = found.filter(({ cutMs }) => cutMs === 0).map(({ ms }) => ms)
+    return { survivedMs: Math.max(0, ...survived), cutMs: cut.length === 0 ? undefined : Math.min(...cut) }
+  } finally {
+    over.abort()
+    await kept.catch(() => {})
+  }
 }
 
-/** The time after which it was cut; undefined if it survived, or if the server itself ended it. */
-async function keepQuiet(socket: WebSocket, ms: number): Promise<number | undefined> {
+/** Rejects once `over` aborts. */
+async function keepBusy(socket: WebSocket, busy: Busy, over: AbortSignal): Promise<void> {
+  socket.on('error', () => {})
+  const closed = once(socket, 'close', { signal: over }).then(() => {
+    busy.hasEnded = true
+  })
+  try {
+    while (!busy.hasEnded) {
+      const begun = performance.now()
+      socket.ping()
+      await Promise.race([once(socket, 'pong', { signal: over }), closed])
+      busy.rttMs = Math.ceil(performance.now() - begun)
+      await pause(BUSY_MS, undefined, { signal: over })
+    }
+  } finally {
+    socket.terminate()
+  }
+}
+
+/** The time after which it was cut; 0 if it survived, undefined if the server itself ended it. */
+async function keepQuiet(socket: WebSocket, ms: number, busy: Busy): Promise<number | undefined> {
   const begun = performance.now()
   const over = new AbortController()
   socket.on('error', () => {})
-  const cut = once(socket, 'close', { signal: over.signal }).then(
-    ([code]) => (code === ABNORMAL ? performance.now() - begun : undefined),
-    () => undefined,
-  )
+  const cut = async () => {
+    await once(socket, 'close', { signal: over.signal })
+    const cutMs = performance.now() - begun
+    await pause(APART_MS)
+    return cutMs
+  }
   const quiet = async () => {
     await pause(ms, undefined, { signal: over.signal })
     socket.ping()
-    await once(socket, 'pong', { signal: AbortSignal.any([over.signal, AbortSignal.timeout(PONG_MS)]) })
-    return undefined
+    await once(socket, 'pong', { signal: AbortSignal.any([over.signal, AbortSignal.timeout(PONG_MS + busy.rttMs)]) })
+    return 0
   }
   try {
-    return await Promise.race([cut, quiet().catch(() => ms)])
+    const cutMs = await Promise.race([cut().catch(() => undefined), quiet().catch(() => ms)])
+    return cutMs !== 0 && busy.hasEnded ? undefined : cutMs
   } finally {
     over.abort()
     socket.terminate()

@@ -190,6 +190,17 @@ describe('check client', () => {
     expect(of('throughput')[0]!.found).toBe('they did not arrive in time')
   })
 
+  test('a round trip of more than a second', { tags: ['slow'] }, async () => {
+    const relay = await Relay.start({ port, roundTripMs: 1200 })
+    stops.push(() => relay.stop())
+    const url = `wss://127.0.0.1:${relay.port}`
+    const options = { url, token: () => token({}), ca: readFileSync(file('ca.pem')), proxy: '', target }
+    const probes = await diagnose(options, { deep: true })
+    expect(probes.filter(({ status }) => status !== 'ok')).toEqual([])
+    const found = probes.map(({ code, found }) => `${code}: ${found}`)
+    expect(found).toContainEqual(expect.stringMatching(/^round-trip: [12]\d{3}\.\d ms, the median of [23]$/))
+  })
+
   test.each([
     ['50s', 'ok'],
     ['32s', 'warn'],
@@ -338,6 +349,21 @@ describe('check client', () => {
 
     test('nothing on the path', async () => {
       expect(await deep(port)).toMatchObject({ status: 'ok', found: 'survives 8 s idle' })
+    })
+
+    test.each([
+      [5000, { status: 'ok', found: 'survives 4 s idle' }],
+      [800, { status: 'skip', found: expect.stringContaining('--limits.handshake') }],
+    ])('a server that waits %i ms for a hello', async (handshakeMs, found) => {
+      const impatient = await createServer({
+        public: { port: 0 },
+        control: { host: '127.0.0.1', port: 0, tls: certificate },
+        domains: ['tunnels.localhost'],
+        auth: { jwks: { file: file('jwks.json') } },
+        limits: { handshakeMs },
+      })
+      stops.push(() => impatient.close({ graceMs: 0 }))
+      expect(await deep(impatient.controlAddress!.port)).toMatchObject(found)
     })
 
     test.each(['cuts', 'forgets'] as const)('a middlebox that %s quiet connections', async how => {
