@@ -5,7 +5,7 @@
 import type { Flags } from './args.ts'
 import { flagsOf } from './catalog/flags.ts'
 import type { Command } from './command.ts'
-import { findCommand, wordsAfter } from './commands.ts'
+import { COMMANDS, findCommand, wordsAfter } from './commands.ts'
 
 /** One word that may follow, and its description. */
 interface Continuation {
@@ -31,7 +31,7 @@ export function complete(words: readonly string[]): Continuations {
 }
 
 function candidates(before: readonly string[], start: string): Continuations {
-  const found = findCommand(before)
+  const found = findCommand(hasDefault(before, start) ? [before[0]!, 'list', ...before.slice(1)] : before)
   if (found === undefined) return nextWords(before)
   const { command, rest } = found
   const flags = flagsOf(command)
@@ -41,6 +41,11 @@ function candidates(before: readonly string[], start: string): Continuations {
   return Object.entries(flags)
     .filter(([name, { list }]) => list === true || !rest.includes(`--${name}`))
     .map(([name, { about }]) => ({ word: `--${name}`, about }))
+}
+
+/** A group may be followed by the flags of its `list` command: `sallyport sessions --runtime demo`. */
+function hasDefault([group, next]: readonly string[], start: string): boolean {
+  return (next ?? start).startsWith('-') && COMMANDS.some(({ name }) => name === `${group} list`)
 }
 
 function nextWords(before: readonly string[]): readonly Continuation[] {

@@ -242,7 +242,7 @@ function explainNetwork(phase: DialPhase, code: string | undefined, message: str
         : `${where} does not speak TLS: it may be a public port without TLS; dial the control port of the server`
     case 'ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION':
     case 'ERR_SSL_UNSUPPORTED_PROTOCOL':
-      return `${where} does not speak TLS 1.3`
+      return `${where} does not speak TLS 1.3: if something in front of the server is older, --tls.min 1.2 allows it`
     case 'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED':
       return `${where} wants a client certificate: give --tls.cert and --tls.key`
     default:

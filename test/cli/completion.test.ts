@@ -29,6 +29,11 @@ describe('candidates', () => {
       ['server', 'client', 'router'],
     ],
     [['inbox', 'list', '--st'], ['--state']],
+    [['inbox', '--st'], ['--state']],
+    [
+      ['inbox', '--state', ''],
+      ['waiting', 'dead', 'delivered'],
+    ],
     [
       ['inbox', 'list', '--state', ''],
       ['waiting', 'dead', 'delivered'],

@@ -252,7 +252,7 @@ const CASES: [string, DialFailure, DialContext, string][] = [
     'old TLS',
     network('ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION', 'tls'),
     context(),
-    'connect.example.com:8443 does not speak TLS 1.3',
+    'connect.example.com:8443 does not speak TLS 1.3: if something in front of the server is older, --tls.min 1.2 allows it',
   ],
   [
     'a missing client certificate',
