@@ -1,4 +1,4 @@
-import { isIP } from 'node:net'
+import { isNetwork } from '../../protocol/base/address.ts'
 import type { HostPort } from '../../protocol/base/host-port.ts'
 import { type Limit, rangeOf } from '../../protocol/base/limit.ts'
 import { isDnsLabel } from '../../protocol/base/names.ts'
@@ -148,10 +148,7 @@ export const origin = kind<string>('ORIGIN', { type: 'string', format: 'uri' }, 
 
 /** `10.0.0.0/8`, `::1`, `192.0.2.7`. */
 export const cidr = kind<string>('CIDR', { type: 'string' }, value => {
-  const [address = '', prefix, more] = value.split('/')
-  const bits = isIP(address) === 4 ? 32 : isIP(address) === 6 ? 128 : 0
-  const isPrefix = prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= bits)
-  if (bits > 0 && isPrefix && more === undefined) return value
+  if (isNetwork(value)) return value
   throw new TypeError('expected an address or CIDR, such as 10.0.0.0/8')
 })
 

@@ -101,7 +101,7 @@ describe.each<[string, kinds.Kind<unknown>, [unknown, unknown][], unknown[]]>([
       ['', []],
       [['1.1.1.1'], ['1.1.1.1']],
     ],
-    ['x y', ['a b']],
+    ['x y', ['a b'], '::ffff:0:0/90'],
   ],
 ])('%s', (_, kind, good, bad) => {
   test.each(good)('%j is %j', (given, value) => {
