@@ -71,7 +71,10 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
   })
 
   test('an inbox and its key are written where the README puts them', async () => {
-    await server.sh("echo 'inbox: sqlite:/var/lib/sallyport/inbox.db' >> /etc/sallyport/server.yaml")
+    const secret = /(?:^ {4}.*inbox-mac.*\n)+/m.exec(readFileSync('docs/inbox-operations.md', 'utf8'))![0]
+    await server.sh(secret.replace(/^ *sallyport server.*/m, ''))
+    const settings = 'inbox: sqlite:/var/lib/sallyport/inbox.db\ninbox.mac.file: /etc/sallyport/inbox-mac'
+    await server.sh(`echo '${settings}' >> /etc/sallyport/server.yaml`)
     await client.sh("echo 'inbox: { key: { file: /var/lib/sallyport/inbox-key.pem } }' >> /etc/sallyport/client.yaml")
     await server.sh('systemctl restart sallyport-server')
     await client.sh('systemctl restart sallyport-client')
