@@ -63,6 +63,8 @@ export class RedisRevocations implements SharedRevocations {
   #rounds = 0
   /** Rules that Redis has, or should have. */
   #known: Rules = new Map()
+  /** Those that were added here and that Redis has not shown yet. */
+  readonly #unsent = new Set<string>()
   /** The rules of the last call of `onList`. */
   #reported: Rules = new Map()
   #link: RedisLink | undefined
@@ -124,6 +126,7 @@ export class RedisRevocations implements SharedRevocations {
   /** Adds a rule for all replicas. Rejects if Redis could not be reached, or has no room for it; then it is tried again. */
   async add(rule: Revocation): Promise<void> {
     const text = formatRule(rule)
+    if (!this.#known.has(text)) this.#unsent.add(text)
     this.#known = new Map([...this.#known, [text, rule]])
     const rules = await this.#share([text, untilOf(rule)])
     if (rules.has(text)) return
@@ -143,7 +146,14 @@ export class RedisRevocations implements SharedRevocations {
     }
     const until = Math.floor(this.#options.now() / 1000) + KEEP_REMOVED_S
     const entries = texts.flatMap((text): readonly EntryText[] => this.#nonUtf8.get(text) ?? [text])
-    await this.#share(entries.flatMap(entry => [entry, `removed ${until}`]))
+    try {
+      await this.#share(entries.flatMap(entry => [entry, `removed ${until}`]))
+    } catch (error) {
+      if (!texts.every(text => this.#unsent.has(text))) throw error
+      // If Redis has one all the same, because only its answer was lost, that is listed again.
+      this.#adopt(new Map([...this.#known].filter(([text]) => !texts.includes(text))), this.odd)
+    }
+    for (const text of texts) this.#unsent.delete(text)
   }
 
   /** Writes entries, reads all, and resolves to the rules among them. Calls during an exchange share the next one. */
@@ -186,6 +196,7 @@ export class RedisRevocations implements SharedRevocations {
       return new Map()
     }
     const { rules, odd, removed } = this.#read(there)
+    for (const text of rules.keys()) this.#unsent.delete(text)
     // The second time, Redis has declined rules that are over, since others need their room.
     const keptS = nowS - (again ? KEEP_OVER_S : 0)
     const isLost = (text: string, { until }: Revocation) =>
