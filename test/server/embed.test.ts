@@ -2,6 +2,7 @@ import { createServer as createHttpServer, type Server as HttpServer } from 'nod
 import { createServer as createHttpsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
+import { buffer } from 'node:stream/consumers'
 import { connect as connectTls } from 'node:tls'
 import {
   type Dispatcher,
@@ -131,33 +132,6 @@ describe('server.fetch', () => {
     expect(seen.headers).not.toContain('for=1.1.1.1')
   })
 
-  test('a reader that stops reading stops the sender', async () => {
-    server = await startServer()
-    let sent = 0
-    const size = 20_000_000
-    const client = await dial(server, {
-      handler: flood(size, count => {
-        sent = count
-      }),
-    })
-    const response = await server.fetch('demo', ORIGIN)
-    const reader = response.body!.getReader()
-    let got = (await reader.read()).value!.length
-    let before = -1
-    while (before !== sent) {
-      before = sent
-      // What was in flight has arrived once several echoes have crossed behind it.
-      for (let i = 0; i < 10; i++) await new Promise(resolve => client.session.ping(resolve))
-    }
-    expect(sent).toBeLessThan(2_000_000)
-    for (;;) {
-      const { done, value } = await reader.read()
-      if (done) break
-      got += value.length
-    }
-    expect(got).toBe(size)
-  })
-
   test('an abort rejects and reaches the client', async () => {
     server = await startServer()
     const begun = Promise.withResolvers<void>()
@@ -175,24 +149,6 @@ describe('server.fetch', () => {
     controller.abort()
     await expect(calling).rejects.toThrow(/abort/i)
     expect((await gone.promise).reason).toBe('cancelled')
-  })
-
-  test('a body that breaks is an error for the reader', async () => {
-    server = await startServer()
-    let response: ResponseSink | undefined
-    await dial(server, {
-      handler: (_preamble, _request, sink) => {
-        response = sink
-        sink.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-        sink.responseData(Buffer.from('half'))
-        return discarding(sink)
-      },
-    })
-    const answer = await server.fetch('demo', ORIGIN)
-    const reader = answer.body!.getReader()
-    await reader.read()
-    response!.responseAbort(new SallyportError('upstream-broken'))
-    await expect(reader.read()).rejects.toThrow()
   })
 
   test('a request body that breaks rejects', async () => {
@@ -405,7 +361,15 @@ describe('server.dispatcher', () => {
     expect(await body.text()).toBe('at last')
   })
 
-  test('passes on trailers and pauses', async () => {
+  test('fields of the connection do not pass', async () => {
+    await begin(mirror)
+    const headers = { connection: 'x-mine', 'x-mine': '1', 'keep-alive': 'timeout=5', 'x-kept': '1' }
+    const { body } = await undiciRequest(ORIGIN, { dispatcher: server.dispatcher('demo'), headers })
+    const seen = (await body.json()) as { headers: string[] }
+    expect(seen.headers.filter((_, i) => i % 2 === 0)).toEqual(['x-kept', 'x-request-id'])
+  })
+
+  test('passes on trailers', async () => {
     server = await startServer()
     const trailing: ExchangeHandler = (_preamble, _request, response) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
@@ -445,6 +409,100 @@ describe('server.dispatcher', () => {
     await dispatcher.close()
     expect(await refused({})).toBe('the dispatcher is closed')
     await expect(undiciRequest(ORIGIN, { dispatcher })).rejects.toThrow('closed')
+  })
+})
+
+type Body = AsyncIterable<Uint8Array>
+describe.each<[string, (body?: Body) => Promise<Body>]>([
+  [
+    'server.fetch',
+    async (body: Body = Readable.from([])) => {
+      const init = { method: 'POST', body: ReadableStream.from(body), duplex: 'half' }
+      return (await server.fetch('demo', new Request(ORIGIN, init as RequestInit))).body!
+    },
+  ],
+  [
+    'server.dispatcher',
+    async (body: Body = Readable.from([])) => {
+      const dispatcher = server.dispatcher('demo')
+      return (await undiciRequest(ORIGIN, { dispatcher, method: 'POST', body: Readable.from(body) })).body
+    },
+  ],
+])('a long body of %s', (_, send) => {
+  /** Resolves once `count` stays the same: what was in flight has arrived once several echoes have crossed behind it. */
+  async function settled(client: TestClient, count: () => number): Promise<void> {
+    for (let before = -1; before !== count(); ) {
+      before = count()
+      for (let i = 0; i < 10; i++) await new Promise(resolve => client.session.ping(resolve))
+    }
+  }
+
+  test('passes in both directions', async () => {
+    await begin((_preamble, _request, response) => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      return sendingBack(response)
+    })
+    const sent = Array.from({ length: 40 }, (_, i) => Buffer.alloc(100_000, i))
+    const got = await buffer(await send(Readable.from(sent)))
+    expect(got.equals(Buffer.concat(sent))).toBe(true)
+  })
+
+  test('is an error for its reader if it breaks off', async () => {
+    const begun = Promise.withResolvers<ResponseSink>()
+    await begin((_preamble, _request, response) => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      response.responseData(Buffer.from('half'))
+      begun.resolve(response)
+      return discarding(response)
+    })
+    const reader = (await send())[Symbol.asyncIterator]()
+    await reader.next()
+    const response = await begun.promise
+    response.responseAbort(new SallyportError('upstream-broken'))
+    await expect(reader.next()).rejects.toMatchObject({ reason: 'upstream-broken' })
+  })
+
+  test('stops if its reader stops reading', async () => {
+    let sent = 0
+    const size = 20_000_000
+    const client = await begin(
+      flood(size, count => {
+        sent = count
+      }),
+    )
+    const reader = (await send())[Symbol.asyncIterator]()
+    let got = (await reader.next()).value!.length
+    await settled(client, () => sent)
+    expect(sent).toBeLessThan(2_000_000)
+    for (let next = await reader.next(); next.done !== true; next = await reader.next()) got += next.value.length
+    expect(got).toBe(size)
+  })
+
+  test.each<[string, (response: ResponseSink) => void]>([
+    ['has answered', response => response.responseEnd([])],
+    ['has failed', response => response.responseAbort(new SallyportError('upstream-broken'))],
+  ])('is read only as far as the runtime takes it, and closed once that %s', async (_, end) => {
+    let read = 0
+    const closed = Promise.withResolvers<void>()
+    async function* endless() {
+      try {
+        for (; ; read += 10_000) yield await new Promise<Buffer>(resolve => setImmediate(resolve, Buffer.alloc(10_000)))
+      } finally {
+        closed.resolve()
+      }
+    }
+    const begun = Promise.withResolvers<ResponseSink>()
+    const client = await begin((_preamble, _request, response) => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      begun.resolve(response)
+      return { ...discarding(response), requestData() {} }
+    })
+    const received = buffer(await send(endless())).catch(() => {})
+    await settled(client, () => read)
+    expect(read).toBeLessThan(1_000_000)
+    end(await begun.promise)
+    await received
+    await closed.promise
   })
 })
 
