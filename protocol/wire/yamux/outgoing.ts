@@ -64,6 +64,8 @@ export class Outgoing {
   readonly #bulk = new StreamList()
   /** How many streams were added to `#fresh` since the last flush. */
   #freshStreams = 0
+  /** Streams that joined one of the two since then. */
+  readonly #joined: YamuxStream[] = []
   readonly #acks: YamuxStream[] = []
   /** Streams whose receivers have consumed enough for a credit. */
   readonly #credits: YamuxStream[] = []
@@ -76,8 +78,6 @@ export class Outgoing {
   #used = 0
   #round = 0
   #scheduled = false
-  /** Whether the path had no room left at the last flush. */
-  #full = false
   /** Whether bodies wait for the pace of the path. */
   #pacing = false
   #stopped = false
@@ -119,14 +119,19 @@ export class Outgoing {
   /** Queues the stream, unless it is queued already or may not send now. */
   wants(stream: YamuxStream): void {
     const may = canSend(stream)
-    if (!may || this.#full) stream.queue.waits()
+    if (!may || stream.waits) stream.queue.waits()
     if (!may || stream.listed) return
-    stream.listed = true
+    this.#join(stream)
     if (stream.lastRound < this.#round - 1) {
       this.#fresh.push(stream)
       if (++this.#freshStreams === EARLY_STREAMS) process.nextTick(this.#early)
     } else this.#bulk.push(stream)
     this.schedule()
+  }
+
+  #join(stream: YamuxStream): void {
+    stream.listed = true
+    this.#joined.push(stream)
   }
 
   /** Sends a frame without payload, before all bodies. */
@@ -194,8 +199,16 @@ export class Outgoing {
 
   /** Sends now what may be sent. */
   flush(): void {
-    this.#full = this.#clogged()
-    if (this.#stopped || this.#full) return
+    if (this.#stopped) return
+    if (!this.#clogged()) this.#flush()
+    for (const stream of this.#joined) {
+      stream.waits = stream.listed
+      if (stream.waits) stream.queue.waits()
+    }
+    this.#joined.length = 0
+  }
+
+  #flush(): void {
     this.#round++
     this.#freshStreams = 0
     this.#giveCredit()
@@ -239,6 +252,7 @@ export class Outgoing {
     this.#acks.length = 0
     this.#credits.length = 0
     this.#unopened.length = 0
+    this.#joined.length = 0
     this.#buffer = undefined
   }
 
@@ -263,8 +277,7 @@ export class Outgoing {
     for (;;) {
       const path = delivery.limitBytes - delivery.undeliveredBytes
       const room = Math.min(path, MAX_UNSENT_BYTES - this.#unsent.bytes) - OVERHEAD_BYTES
-      this.#full = room <= 0
-      if (this.#full) return
+      if (room <= 0) return
       const stream = this.#take(room > HEADS_BYTES && !this.#isPaced())
       if (stream === undefined) return
       this.#send(stream, Math.max(room, LEAST_ROOM_BYTES))
@@ -290,12 +303,13 @@ export class Outgoing {
   /** Sends one frame of the stream, with or without payload. The stream then goes to the end of the queue. */
   #send(stream: YamuxStream, roomBytes: number): void {
     stream.listed = false
+    stream.waits = false
     if (stream.closed) return
     stream.lastRound = this.#round
     const sent = this.#sendData(stream, roomBytes)
     if (stream.ended && !stream.finSent && stream.queue.bytes === 0) this.#sendFin(stream)
     if (canSend(stream)) {
-      stream.listed = true
+      this.#join(stream)
       this.#bulk.push(stream)
     } else stream.queue.waits()
     if (sent > 0) stream.handler.consumed(sent)

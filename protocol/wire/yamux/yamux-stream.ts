@@ -49,9 +49,10 @@ export class YamuxStream implements Stream {
   /** The code of a `reset` message whose RST has not arrived yet. */
   resetCode: ResetCode | undefined = undefined
   readonly openedAt: number
-  /** For the list of the writer: the next stream, whether this one is in it, and the last round it sent in. */
+  /** For the list of the writer: the next stream, whether this one is in it, still after a flush, and the last round it sent in. */
   next: YamuxStream | undefined = undefined
   listed = false
+  waits = false
   lastRound = -2
   /** Its neighbours in a {@link StreamChain}. */
   older: YamuxStream | undefined = undefined

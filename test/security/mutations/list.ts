@@ -762,6 +762,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: OWN_BYTES,
   },
   {
+    defence: 'what a flush leaves waiting owns its memory',
+    edits: [['protocol/wire/yamux/outgoing.ts', 'if (stream.waits) stream.queue.waits()', '']],
+    tests: WRITER,
+  },
+  {
     defence: 'small pieces that wait for a stream are gathered',
     edits: [
       [

@@ -129,17 +129,33 @@ describe('writer', () => {
       expect(await received(peer, stream, credit)).toBe('own'.repeat(100))
     })
 
-    test('if it waits for room on the path', async () => {
+    /** Answers the pings so far, so that the path has room again. */
+    function answer(peer: RawPeer): void {
+      peer.answersPings = true
+      const pings = peer.frames.filter(({ type }) => type === FrameType.ping)
+      peer.send(...pings.map(({ length }) => frame(FrameType.ping, Flag.ack, 0, length)))
+    }
+
+    test.each([0, 6])('if the path has had no room for %d turns', async count => {
       const { session, peer } = sessionWithRawPeer({ role: 'server' })
       peer.answersPings = false
       for (let i = 0; i < 40; i++) session.open().write(pattern(8 * KIB))
+      await turns(count)
+      expect(await received(peer, session.open(), () => answer(peer))).toBe('own'.repeat(100))
+    })
+
+    test('if the path has room for heads alone', async () => {
+      const { session, peer } = sessionWithRawPeer({ role: 'server' })
+      peer.answersPings = false
+      const stream = session.open()
+      session.open().write(pattern(236 * KIB))
       await turns()
-      const answer = () => {
-        peer.answersPings = true
-        const pings = peer.frames.filter(({ type }) => type === FrameType.ping)
-        peer.send(...pings.map(({ length }) => frame(FrameType.ping, Flag.ack, 0, length)))
-      }
-      expect(await received(peer, session.open(), answer)).toBe('own'.repeat(100))
+      stream.write('head')
+      await turns(1)
+      stream.write('body')
+      await turns(1)
+      expect(stream.queuedBytes).toBe(4)
+      expect(await received(peer, stream, () => answer(peer))).toBe('own'.repeat(100))
     })
   })
 
