@@ -1,7 +1,7 @@
 /**
  * Removes every refusal in the sources, one at a time, and shows which of them no test misses:
  *
- *     npm run mutants                      all of them; takes hours
+ *     npm run mutants                      all of them; takes about an hour
  *     npm run mutants -- --reach           only which refusals no test reaches: one run of the tests
  *     npm run mutants -- protocol/yamux    those in files whose path contains that text, or at FILE:LINE
  *     npm run mutants -- --part 2/6        every sixth, starting with the second
@@ -11,16 +11,17 @@
  * A refusal is a `throw` of something created there, or a call of `violated`, `refuse`, `fail` and the like as a
  * statement. It works in a copy of the checkout, where each refusal first asks whether it is the removed one. One run
  * of the tests records which tests reach which refusals, so that only those run for each refusal, the nearest and
- * quickest first. A refusal that survives them meets the whole files. Exits 1 if no test misses one of them.
+ * quickest first. If it is also reached outside tests, the whole files follow. Exits 1 if no test misses one of them.
  */
-import { execFile } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { appendFileSync, existsSync, globSync, readFileSync, writeFileSync } from 'node:fs'
 import { cp, mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
+import { Writable } from 'node:stream'
 import { parseArgs } from 'node:util'
 import { parseAst } from 'rolldown/parseAst'
+import { createVitest, type TestModule } from 'vitest/node'
 import { EQUIVALENT } from './equivalent.ts'
 
 const ROOT = resolve(import.meta.dirname, '../../..')
@@ -30,6 +31,7 @@ const TESTS = ['certs', 'client', 'protocol', 'router', 'security', 'server'].ma
 const NOT_COPIED = new Set(['node_modules', '.git', 'dist', 'coverage'])
 const CALLED = /^#?(?:violated|refuse|refused|fail|failed|reject|protocolError|malformed|fault)$/
 const DEADLINE_MS = 300_000
+const TEST_MS = 30_000
 
 /** Loaded into every process of a test: reports once which refusals are reached, and removes the chosen one. */
 const RUNTIME = `
@@ -37,7 +39,7 @@ import { appendFileSync } from 'node:fs'
 const told = new Set()
 const { REFUSALS_OUT, REFUSALS_TO } = process.env
 globalThis.refuses = id => {
-  const line = id + '\\t' + process.env.REFUSALS_BY
+  const line = '[' + id + ',' + process.env.REFUSALS_BY + ']'
   if (REFUSALS_TO && !told.has(line)) {
     told.add(line)
     appendFileSync(REFUSALS_TO, line + '\\n')
@@ -46,25 +48,26 @@ globalThis.refuses = id => {
 }
 `
 
-/** Runs before every test file: reports which test is running. Between tests it is none, which means the whole file. */
+/** Runs before every test file: reports which test is running. Between tests it is none. Ends what hangs. */
 const SETUP = `
 import { appendFileSync } from 'node:fs'
+import { Worker } from 'node:worker_threads'
 import { afterEach, beforeEach } from 'vitest'
-const file = expect.getState().testPath.replace(/^.*?\\/test\\//, 'test/') + '\\t'
+const file = expect.getState().testPath.replace(/^.*?\\/test\\//, 'test/')
+const { REFUSALS_TO } = process.env
+const running = name => (process.env.REFUSALS_BY = JSON.stringify([file, name]).slice(1, -1))
 const now = performance.now.bind(performance)
 let began = 0
-process.env.REFUSALS_BY = file
+running('')
 beforeEach(({ task }) => {
-  let name = task.name
-  for (let { suite } = task; suite && suite !== task.file; suite = suite.suite) name = suite.name + ' ' + name
-  process.env.REFUSALS_BY = file + name.replaceAll(/\\s/g, ' ')
+  running(task.fullTestName)
   began = now()
 })
-afterEach(() => {
-  const { REFUSALS_BY, REFUSALS_TO } = process.env
-  if (REFUSALS_TO) appendFileSync(REFUSALS_TO, 'ms' + Math.ceil(now() - began) + '\\t' + REFUSALS_BY + '\\n')
-  process.env.REFUSALS_BY = file
+afterEach(({ task }) => {
+  if (REFUSALS_TO) appendFileSync(REFUSALS_TO, JSON.stringify(['ms', file, task.fullTestName, Math.ceil(now() - began)]) + '\\n')
+  running('')
 })
+if (!REFUSALS_TO) new Worker('setTimeout(() => process.kill(process.pid, "SIGKILL"), ${DEADLINE_MS})', { eval: true }).unref()
 `
 
 interface Refusal {
@@ -77,8 +80,9 @@ interface Refusal {
 /** The tests of one file that reach a refusal. */
 interface Reaching {
   readonly file: string
-  /** Undefined where some of it is reached outside a test, for instance by a process that many tests share. */
-  readonly names: readonly string[] | undefined
+  readonly names: readonly string[]
+  /** Whether it is also reached outside a test, for instance by a process that many tests share. */
+  readonly isOutside: boolean
   readonly ms: number
 }
 
@@ -105,10 +109,19 @@ const passing = new Map<string, Promise<boolean>>()
 
 const copy = await mkdtemp(join(tmpdir(), 'sallyport-refusals-'))
 const reachedFile = resolve(values.known ?? join(copy, 'reached.txt'))
+await cp(ROOT, copy, { recursive: true, filter: path => !NOT_COPIED.has(path.slice(ROOT.length + 1)) })
+await symlink(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
+const refusals = prepare()
+process.env.NODE_OPTIONS = `--import ${join(copy, 'refuses.mjs')}`
+process.chdir(copy)
+const silent = new Writable({ write: (_chunk, _encoding, done) => done() })
+const vitest = await createVitest(
+  'test',
+  { root: copy, watch: false, testTimeout: TEST_MS, hookTimeout: TEST_MS, reporters: [{}] },
+  {},
+  { stdout: silent, stderr: silent },
+)
 try {
-  await cp(ROOT, copy, { recursive: true, filter: path => !NOT_COPIED.has(path.slice(ROOT.length + 1)) })
-  await symlink(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
-  const refusals = prepare()
   const reached = await reach(refusals)
   const [part = 1, parts = 1] = values.part?.split('/').map(Number) ?? []
   const chosen = refusals.filter(({ file, line }, n) => {
@@ -130,6 +143,7 @@ try {
   console.log(`${chosen.length - missed} of ${chosen.length} ${values.reach ? 'reached' : 'caught'}`)
   process.exitCode = missed > 0 ? 1 : 0
 } finally {
+  await vitest.close()
   await rm(copy, { recursive: true })
 }
 
@@ -187,27 +201,26 @@ function isRefusal(node: Node): boolean {
 /** Which tests reach which refusals. */
 async function reach(refusals: readonly Refusal[]): Promise<Map<number, Reaching[]>> {
   const texts = refusals.map(({ file, text }) => `${file} ${text}`).join('\n')
-  const sources = `sources\t${createHash('sha256').update(texts).digest('hex')}\n`
-  if (existsSync(reachedFile)) {
-    if (!readFileSync(reachedFile, 'utf8').startsWith(sources)) throw new Error(`${reachedFile} is of other sources`)
-  } else writeFileSync(reachedFile, sources)
+  const sources = `${JSON.stringify(createHash('sha256').update(texts).digest('hex'))}\n`
+  if (!existsSync(reachedFile)) writeFileSync(reachedFile, sources)
+  if (!readFileSync(reachedFile, 'utf8').startsWith(sources)) throw new Error(`${reachedFile} is of other sources`)
   if (readFileSync(reachedFile, 'utf8') === sources)
-    await runTests(values.tests, { REFUSALS_TO: reachedFile }, [], 3_600_000)
-  const lines = (await readFile(reachedFile, 'utf8')).trim().split('\n')
-  const rows = lines.map(line => line.split('\t') as [what: string, file: string, name: string])
+    await runTests(values.tests, undefined, { REFUSALS_TO: reachedFile })
+  const [, ...lines] = (await readFile(reachedFile, 'utf8')).trim().split('\n')
+  const rows = lines.map(line => JSON.parse(line) as [what: number | 'ms', file: string, name: string, ms?: number])
   const ms = new Map<string, number>()
-  for (const [what, file, name] of rows) if (what.startsWith('ms')) ms.set(`${file} ${name}`, Number(what.slice(2)))
+  for (const [what, file, name, took] of rows) if (what === 'ms') ms.set(`${file} ${name}`, took ?? 0)
   const reached = new Map<number, Map<string, Set<string>>>()
   for (const [what, file, name] of rows) {
-    if (what.startsWith('ms') || name === undefined) continue
-    const files = reached.get(Number(what)) ?? new Map<string, Set<string>>()
-    reached.set(Number(what), files.set(file, (files.get(file) ?? new Set()).add(name)))
+    if (what === 'ms') continue
+    const files = reached.get(what) ?? new Map<string, Set<string>>()
+    reached.set(what, files.set(file, (files.get(file) ?? new Set()).add(name)))
   }
   const reachings = (files: Map<string, Set<string>>) =>
     [...files].map(([file, all]): Reaching => {
       const names = [...all].filter(name => name !== '')
       const sum = names.reduce((sum, name) => sum + (ms.get(`${file} ${name}`) ?? 0), 0)
-      return { file, names: names.length > 0 ? names : undefined, ms: names.length > 0 ? sum : 10_000 }
+      return { file, names, isOutside: all.has(''), ms: names.length > 0 ? sum : 10_000 }
     })
   return new Map([...reached].map(([id, files]) => [id, reachings(files)]))
 }
@@ -223,8 +236,9 @@ function nearest(reaching: readonly Reaching[], { file }: Refusal): Reaching[] {
  * What misses the refusal; undefined if nothing does. A test that also fails with the refusal in place proves nothing.
  */
 async function tryWithout({ id }: Refusal, reaching: readonly Reaching[]): Promise<string | undefined> {
-  const few = reaching.filter(({ names }) => names !== undefined)
-  for (const { file, names } of [...few, ...reaching.map(({ file }) => ({ file, names: undefined }))]) {
+  const few = reaching.filter(({ names }) => names.length > 0)
+  const whole = reaching.filter(({ isOutside }) => isOutside).map(({ file }) => ({ file, names: undefined }))
+  for (const { file, names } of [...few, ...whole]) {
     const failed = await failure(file, names, { REFUSALS_OUT: String(id) })
     if (failed === undefined) continue
     // In a whole file, any test may have failed for its own reason, so all of it must pass.
@@ -248,49 +262,24 @@ async function failure(
   names: readonly string[] | undefined,
   env: Record<string, string>,
 ): Promise<string | undefined> {
-  const pattern = names?.map(name => name.replaceAll(/\W/g, '[^]')).join('|')
-  const only = pattern === undefined || pattern.length > 100_000 ? [] : ['--testNamePattern', `^(?:${pattern})$`]
-  const reports = await runTests([file], env, ['--bail', '1', ...only], DEADLINE_MS)
-  if (reports?.every(({ status }) => status === 'passed')) return undefined
-  const tests = reports?.flatMap(({ assertionResults }) => assertionResults)
-  return tests?.find(({ status }) => status === 'failed')?.fullName ?? WHOLE
+  const { testModules, unhandledErrors } = await runTests([file], names, env)
+  for (const module of testModules) for (const test of module.children.allTests('failed')) return test.fullName
+  return unhandledErrors.length > 0 || !testModules.every(module => module.ok()) ? WHOLE : undefined
 }
 
-interface FileReport {
-  readonly status: string
-  readonly assertionResults: readonly { readonly status: string; readonly fullName: string }[]
-}
-
-/** Undefined if the tests do not end. */
+/** Runs tests in a vitest that stays open, since it knows the sources by then: that saves most of the time. */
 async function runTests(
   filters: readonly string[],
-  env: Record<string, string>,
-  more: readonly string[],
-  deadlineMs: number,
-): Promise<FileReport[] | undefined> {
-  const output = join(copy, 'report.json')
-  await rm(output, { force: true })
-  const vitest = join(copy, 'node_modules/vitest/vitest.mjs')
-  const args = [
-    vitest,
-    'run',
-    ...filters,
-    '--testTimeout',
-    '30000',
-    '--reporter',
-    'json',
-    '--outputFile',
-    output,
-    ...more,
-  ]
-  const options = {
-    cwd: copy,
-    timeout: deadlineMs,
-    killSignal: 'SIGKILL' as const,
-    maxBuffer: 1 << 30,
-    env: { ...process.env, ...env, NODE_OPTIONS: `--import ${join(copy, 'refuses.mjs')}` },
-  }
-  await new Promise(resolve => execFile(process.execPath, args, options, resolve))
-  const text = await readFile(output, 'utf8').catch(() => undefined)
-  return text === undefined ? undefined : (JSON.parse(text) as { testResults: FileReport[] }).testResults
+  names: readonly string[] | undefined,
+  { REFUSALS_OUT = '', REFUSALS_TO = '' }: Record<string, string>,
+): Promise<{ testModules: TestModule[]; unhandledErrors: unknown[] }> {
+  Object.assign(process.env, { REFUSALS_OUT, REFUSALS_TO })
+  for (const project of vitest.projects) project.config.bail = REFUSALS_TO === '' ? 1 : 0
+  const found = await vitest.globTestSpecifications([...filters])
+  const specifications = found.map(({ project, moduleId }) =>
+    project.createSpecification(moduleId, names && { testNames: [...names] }),
+  )
+  const { unhandledErrors } = await vitest.runTestSpecifications(specifications)
+  const testModules = specifications.flatMap(({ testModule }) => testModule ?? [])
+  return { testModules, unhandledErrors }
 }
