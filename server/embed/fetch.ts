@@ -176,9 +176,8 @@ class FetchResponse implements ResponseSink, Failing {
     this.#takeBody()?.error(error)
   }
 
-  threw(error: unknown): void {
-    this.#fail(error)
-  }
+  /** Its body was collected unread: nobody is left who could hear it. */
+  threw(): void {}
 
   #finish(): void {
     this.#over = true

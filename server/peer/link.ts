@@ -144,7 +144,6 @@ export class PeerLink {
     })
     const failed = guard((error: NodeJS.ErrnoException) => {
       this.refused = error.code === 'ECONNREFUSED'
-      this.#failed(socket, error)
     })
     const closed = guard(() => {
       clearTimeout(timer)

@@ -71,7 +71,7 @@ export class HeadParser {
   requestLine(bytes: Buffer, start: number, end: number): number {
     let at = start
     while (at < end && TOKEN_LOWER[bytes[at]!] !== 0) at++
-    if (at === end) return this.#unfinished(at - start)
+    if (at === end) return -1
     if (at === start || bytes[at] !== SP) throw this.fault('bad-request', 'method')
     const methodEnd = at++
     const targetStart = at
@@ -95,7 +95,7 @@ export class HeadParser {
     if (!this.#version(bytes, start, Math.min(end, start + 8))) throw this.fault('bad-request', 'version')
     let line = start
     while (line < end && bytes[line] !== LF) line++
-    if (line === end) return this.#unfinished(end - start)
+    if (line === end) return -1
     let status = 0
     for (let at = start + 9; at < start + 12; at++) {
       const digit = bytes[at]! - 0x30
@@ -123,11 +123,6 @@ export class HeadParser {
       }
     }
     return true
-  }
-
-  #unfinished(length: number): -1 {
-    if (length > this.#limits.uriBytes) throw this.fault('head-too-large', 'start line')
-    return -1
   }
 
   /** Parses whole lines `name: value CRLF`. The last one ends at `end`. */

@@ -9,6 +9,7 @@ export interface Equivalent {
 const BOUND = 'nghttp2 holds a body to its content-length, and ends the stream before we hear of it'
 const WHOLE = 'a line that ends in CR LF is whole, or `startLine` refuses it'
 const SAME_TURN = 'a step of a dial begins in the turn in which the one before it ended: nothing happens in between'
+const NO_CONNECTION = 'without a connection the next step throws, which becomes the same StoreError'
 
 export const EQUIVALENT: readonly Equivalent[] = [
   { file: 'client/dial/dial.ts', text: 'return this.#fail(this.#over.signal.reason)', because: SAME_TURN },
@@ -33,9 +34,10 @@ export const EQUIVALENT: readonly Equivalent[] = [
     text: "this.#refuse(new SallyportError('bad-request', 'body shorter than content-length'))",
     because: BOUND,
   },
+  { file: 'server/inbox/postgres.ts', text: 'throw this.away()', because: NO_CONNECTION },
   {
-    file: 'server/peer/link.ts',
-    text: "this.#failed(socket, new Error('the connection was closed'))",
-    because: 'before the handshake is done Node tells of an error first, unless it was this end that closed',
+    file: 'server/inbox/postgres.ts',
+    text: "throw new Error('PostgreSQL rolled the transaction back')",
+    because: 'a statement that fails rejects before, and so does a COMMIT that fails itself',
   },
 ]
