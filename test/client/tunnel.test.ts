@@ -223,6 +223,7 @@ describe('connect', () => {
     await expect(before).rejects.toEqual(new Error('enough'))
   })
 
+  const ed25519 = generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' }) as string
   it.each<[string, Partial<ClientOptions>, string]>([
     [
       'https',
@@ -256,6 +257,8 @@ describe('connect', () => {
     ['two tokens', { token: 'a b' }, 'the token is too long, or contains characters that no token has'],
     ['connections', { connections: 0 }, 'connections must be a whole number from 1 to 16, not 0'],
     ['a timeout', { connectTimeoutMs: -1 }, 'connectTimeoutMs must be from 0 to 2073600000 ms, not -1'],
+    ['inspect', { inspect: 'all' as never }, "inspect must be 'off', 'heads' or 'bodies'"],
+    ['an inbox key', { inboxKeys: [ed25519] }, 'inboxKeys: only X25519 keys are supported'],
     ['caOnly', { caOnly: true }, 'caOnly needs ca: nothing would be trusted'],
     ['the proxy', { proxy: 'socks5://p' }, 'the proxy has the scheme "socks5"; only http and https are supported'],
     [
@@ -406,14 +409,20 @@ describe('a session that is lost', () => {
   })
 
   it.each([
-    ['ready before welcome', { type: 'ready' as const, epoch: 1, active: true }],
-    ['a malformed message', { type: 'drain', reason: 7 } as never],
-  ])('ends if the server breaks the protocol: %s', async (_name, message) => {
+    [
+      'ready before welcome',
+      { type: 'ready' as const, epoch: 1, active: true },
+      'the server did not begin with welcome',
+    ],
+    ['a malformed message', { type: 'drain', reason: 7 } as never, 'protocol error'],
+  ])('ends if the server breaks the protocol: %s', async (_name, message, why) => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
+    const reconnecting = event(tunnel, 'reconnecting')
     const session = await server.next()
     await session.receive('hello')
     session.send(message)
+    expect((await reconnecting).reason).toBe(why)
     await session.closed
     await server.serve()
     await tunnel.connected()

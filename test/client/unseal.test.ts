@@ -178,6 +178,17 @@ test('a part that arrives byte by byte keeps little more memory than that, and c
   sink.requestEnd([])
 })
 
+test('a part that is too long ends its webhook at once', () => {
+  const both = ends()
+  const codes: (string | undefined)[] = []
+  const responseHead = ({ headers }: { headers: string[] }) => void codes.push(reportedError(headers))
+  const { enc } = sealerFor(publicBytes(KEY))
+  const headers = ['sallyport-inbox-key', keyIdOf(publicBytes(KEY)), 'sallyport-inbox-enc', enc]
+  const request = { ...EXCHANGE, method: 'POST', headers, runtime: 'demo' }
+  unsealing(KEYS, noLogger)(both.next)(request, { ...both.front, responseHead }).requestData(Buffer.of(0, 16, 0, 1))
+  expect(codes).toEqual(['inbox-sealed'])
+})
+
 test('what was opened counts as held until the next layer has consumed it', () => {
   const both = deliver({ bodyBytes: 10_000 }, ['b'.repeat(10_000)], { step: 1_000 })
   const kept = () => Number(both.events.findLast(event => event.startsWith('requestKept'))?.slice(12))

@@ -605,6 +605,14 @@ describe('the ring', () => {
     expect(() => step(sink)).toThrow('thrown on purpose')
     expect(inspector.list()).toMatchObject([{ state: 'done', code: 'upstream-broken', status: status || 502, cut }])
   })
+
+  it('has a bounded number of listeners', () => {
+    const { inspector } = ground()
+    const [leave] = Array.from({ length: 64 }, () => inspector.subscribe(() => {}))
+    expect(() => inspector.subscribe(() => {})).toThrow(expect.objectContaining({ reason: 'overloaded' }))
+    leave!()
+    inspector.subscribe(() => {})
+  })
 })
 
 describe('a replay', () => {
@@ -665,6 +673,10 @@ describe('a replay', () => {
     'a hop-by-hop field': { unsafe: true, edits: { headers: { 'transfer-encoding': 'chunked' } } },
     'a forwarding field': { unsafe: true, edits: { headers: { 'x-forwarded-for': '::1' } } },
     'the mark of a replay': { unsafe: true, edits: { headers: { 'sallyport-replay': 'x' } } },
+    'more than 100 fields': {
+      unsafe: true,
+      edits: { headers: Object.fromEntries(Array.from({ length: 101 }, (_, i) => [`x-${i}`, ''])) },
+    },
     'a value with a line break': { unsafe: true, edits: { headers: { 'x-a': 'b\r\nc: d' } } },
     'a body that is too long': { unsafe: true, edits: { body: 'x'.repeat(128 * 1024 + 1) } },
   }
@@ -673,6 +685,11 @@ describe('a replay', () => {
     const { id } = send({ method: 'POST' }, 'body')
     await expect(inspector.replay(id, options)).rejects.toThrow(TypeError)
     expect(got.length).toBe(1)
+  })
+
+  it('is refused of an exchange that is not there', async () => {
+    const { inspector } = ground()
+    await expect(inspector.replay('x')).rejects.toThrow(new TypeError('there is no exchange "x"'))
   })
 
   it('is paced', async () => {

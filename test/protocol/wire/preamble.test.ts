@@ -136,6 +136,7 @@ describe('preamble', () => {
 
   test('an entry never extends beyond the end', () => {
     expect(() => decode(assemble([...entries(), '\x14\x05abc']))).toThrow(ProtocolError)
+    expect(() => decode(assemble([...entries(), '\x3e\x05abc']))).toThrow(ProtocolError)
     expect(() => decode(assemble([...entries(), '\x14']))).toThrow(ProtocolError)
     expect(() => decode(assemble([...entries(), '\x40']))).toThrow(ProtocolError)
   })
