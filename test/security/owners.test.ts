@@ -24,7 +24,9 @@ import { Http2ServerExchange } from '../../protocol/http/http2/server-exchange.t
 import { StreamWriter } from '../../protocol/http/http2/stream-body.ts'
 import { listen } from '../../protocol/http/listener.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
+import { type Clock, systemClock } from '../../protocol/wire/yamux/clock.ts'
 import { FrameDecoder } from '../../protocol/wire/yamux/decoder.ts'
+import { Delivery } from '../../protocol/wire/yamux/delivery.ts'
 import { Outgoing } from '../../protocol/wire/yamux/outgoing.ts'
 import { Pings } from '../../protocol/wire/yamux/pings.ts'
 import { TickClock } from '../../protocol/wire/yamux/tick-clock.ts'
@@ -220,6 +222,28 @@ describe('P1 a yamux session', () => {
     const [other] = pairs.find(sessions => sessions.every(({ closed }) => !closed))!
     await new Promise(resolve => other!.ping(resolve))
   })
+})
+
+test('P1 a yamux session whose bodies go on after a pause', async () => {
+  let hasThrown: (() => boolean) | undefined
+  let next = (step: () => void) => step
+  const clock: Clock = { ...systemClock, setTimeout: (step, ms) => systemClock.setTimeout(next(step), ms) }
+  vi.spyOn(Delivery.prototype, 'waitMs').mockImplementationOnce(() => {
+    next = goOn => {
+      next = step => step
+      return () => {
+        hasThrown = trip(Outgoing.prototype, 'schedule')
+        goOn()
+      }
+    }
+    return 1
+  })
+  const [left, right] = memoryPair()
+  const [session, peer] = [createSession(left, { role: 'client', clock }), createSession(right, { role: 'server' })]
+  open.push(() => session.close('the test is over'))
+  for (let i = 0; i < 2; i++) session.open().write(Buffer.alloc(100_000))
+  await until(() => session.closed && peer.closed, 'it has ended')
+  expect(hasThrown!()).toBe(true)
 })
 
 test('P1 a yamux session that flushes early because one turn writes to many streams', async () => {

@@ -183,6 +183,17 @@ test('a server starts with a broken certificate and logs it; without the folder 
   await expect(CertificateFolder.open(join(folder, 'none'), noLogger)).rejects.toThrow('ENOENT')
 })
 
+test('C4 a certificate without a host is not used', async () => {
+  await put('none', ['192.0.2.1'])
+  await start()
+  expect(errors).toEqual([`the certificate ${join(folder, 'none.crt')} names no host`])
+})
+
+test('more than 1,000 certificates are refused', async () => {
+  for (let i = 0; i <= 1000; i++) await writeFile(join(folder, `${i}.crt`), '')
+  await expect(CertificateFolder.open(folder, noLogger)).rejects.toThrow('there are 1001 certificates')
+})
+
 test("the listener's OCSP response is not stapled to another certificate", async () => {
   await put('one', ['hooks.customer.example'])
   const made = await makeWorld()

@@ -5,8 +5,9 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
+import { NextFile } from '../../../server/auth/next-file.ts'
 import { RevocationFile } from '../../../server/auth/revocation-file.ts'
 import { parseRevocations } from '../../../server/auth/revocation-list.ts'
 import type { Revocation } from '../../../server/auth/revocations.ts'
@@ -80,6 +81,23 @@ test('a rule that cannot be written is an error, applies anyway, and is written 
   writeFileSync(file, '')
   await list.add({ tokenId: 'b' })
   expect(idsInFile()).toEqual(['a', 'b'])
+})
+
+test('a list that would not fit when it is written anew stays as it is', async () => {
+  const jti = 'x'.repeat(240)
+  // Without line breaks it is shorter than what we write.
+  const text = `{"revocations":[${Array.from({ length: 8220 }, (_, i) => `{"jti":"${jti}${1000 + i}"}`).join()}]}`
+  writeFileSync(file, text)
+  const list = await open()
+  await expect(list.add({ tokenId: 'a' })).rejects.toThrow(RangeError)
+  expect(readFileSync(file, 'utf8')).toBe(text)
+})
+
+test('others that never stop changing a file are not waited for for ever', async () => {
+  writeFileSync(`${file}.next`, 'half of')
+  let now = 0
+  vi.spyOn(performance, 'now').mockImplementation(() => (now += 31_000))
+  await expect(NextFile.open(file)).rejects.toThrow('other processes keep changing the file')
 })
 
 test('a file that is emptied, by a copy over it or a full disk, takes back no rule', async () => {

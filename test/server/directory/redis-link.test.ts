@@ -1,4 +1,5 @@
 /** What may be found in place of Redis, and what the operator is told. */
+import { getEventListeners } from 'node:events'
 import { afterEach, describe, expect, test } from 'vitest'
 import { RedisLink } from '../../../server/directory/redis-link.ts'
 import { ClosedByStore } from '../../../server/directory/store.ts'
@@ -7,6 +8,7 @@ import { needs } from '../../support/needs.ts'
 import { freePort } from '../../support/proxy-program.ts'
 import { Redis, type RedisProgramOptions } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
+import { until } from '../../support/until.ts'
 
 describe.runIf(needs('redis'))('a link to the directory is refused', () => {
   const nodes: Redis[] = []
@@ -18,11 +20,10 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
     return made
   }
 
-  const open = (url: string, deadlineMs = 5000) =>
-    RedisLink.open({ url }, { channel: 'sallyport:changes', key: '{sallyport}:replicas' }, deadlineMs, {
-      message() {},
-      closed() {},
-    })
+  const open = (url: string, deadlineMs = 5000, signal?: AbortSignal) => {
+    const place = { channel: 'sallyport:changes', key: '{sallyport}:replicas' }
+    return RedisLink.open({ url }, place, deadlineMs, { message() {}, closed() {} }, signal)
+  }
 
   test('by a standby, which would refuse writes', async () => {
     const standby = await node({ lines: ['replicaof 127.0.0.1 1'] })
@@ -39,6 +40,16 @@ describe.runIf(needs('redis'))('a link to the directory is refused', () => {
     const { port } = await node({ sentinel: true })
     const url = `redis+sentinel://127.0.0.1:${port},127.0.0.1:${await freePort()}/main`
     await expect(open(url)).rejects.toThrow(/^no Sentinel knows main: it is not monitored; connect ECONNREFUSED /)
+  })
+
+  test('once it is aborted; and one that has ended keeps nothing of what would abort it', async () => {
+    const { url } = await node({})
+    const { signal } = new AbortController()
+    const link = await open(url, 5000, signal)
+    expect(getEventListeners(signal, 'abort')).toHaveLength(1)
+    link.close()
+    await until(() => getEventListeners(signal, 'abort').length === 0)
+    await expect(open(url, 5000, AbortSignal.abort())).rejects.toThrow('closed')
   })
 
   test('by one of several nodes that never answers; the next attempts begin with another one', async () => {

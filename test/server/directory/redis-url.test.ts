@@ -32,6 +32,12 @@ describe('the URL of a directory', () => {
     await expect(startServer({ directory: { url } })).rejects.toThrow(new TypeError(`directory.url ${reason}`))
   })
 
+  test('is not one of Redis if there are credentials for Sentinels', async () => {
+    const directory = { url: 'redis://a', sentinel: { user: 'u' } }
+    const reason = 'directory.sentinel needs redis+sentinel://'
+    await expect(startServer({ directory })).rejects.toThrow(new TypeError(reason))
+  })
+
   test.each([
     ['redis://a', { tls: false, hosts: ['a:6379'], sentinel: undefined, database: 0 }],
     ['rediss://u:p@[::1]:1,b/7', { tls: true, hosts: ['[::1]:1', 'b:6379'], database: 7, credentials: 'u:p' }],

@@ -1,11 +1,12 @@
 // @module-tag slow
 /** Revocations that several servers share, in a real Redis. */
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type { Revocation } from '../../../server/auth/revocations.ts'
 import { RedisRevocations } from '../../../server/directory/redis-revocations.ts'
 import type { Server } from '../../../server/server.ts'
 import { needs } from '../../support/needs.ts'
+import { freePort } from '../../support/proxy-program.ts'
 import { Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { eventually, until } from '../../support/until.ts'
@@ -315,6 +316,22 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
       now: () => Date.now() - lateMs,
     })
   }
+
+  test('that cannot be fetched, or read, are logged', async () => {
+    const error = vi.fn()
+    const openAt = async (url: string) => {
+      const logger = { ...noLogger, error }
+      const list = new RedisRevocations({ redis: async () => ({ url }), prefix: 'sallyport', logger, now: Date.now })
+      await list.open()
+      list.close()
+    }
+    await openAt(`redis://127.0.0.1:${await freePort()}`)
+    expect(error).toHaveBeenLastCalledWith(expect.anything(), 'shared revocations: no Redis')
+    await redis.command('HSET', KEY, 'odd', '')
+    await openAt(redis.url)
+    const unreadable = expect.stringContaining('the shared revocations cannot be read')
+    expect(error).toHaveBeenLastCalledWith(expect.anything(), unreadable)
+  })
 
   /** How often Redis has read the list. */
   async function reads(): Promise<number> {

@@ -12,6 +12,7 @@ import { quota } from '../../../server/edge/quota.ts'
 import { QuotaBook } from '../../../server/edge/quotas.ts'
 import { DEFAULT_SERVER_LIMITS } from '../../../server/limits.ts'
 import { EXCHANGE, ends } from '../../support/ends.ts'
+import { until } from '../../support/until.ts'
 
 const refuse = refusing(() => undefined)
 
@@ -99,6 +100,19 @@ describe('quota', () => {
     first.both.response.responseEnd([])
     expect(book.exchanges).toBe(0)
     expect(send(layer, { runtime: 'a' }).answered).toBeUndefined()
+  })
+  test('P1 if credit that was held back cannot be given, both ends hear it', async () => {
+    const book = new QuotaBook({ ...DEFAULT_SERVER_LIMITS, byteRatePerRuntime: 1000 })
+    const both = ends()
+    const requestConsumed = () => {
+      throw new Error('thrown on purpose')
+    }
+    const front = { ...both.front, requestConsumed }
+    const sink = quota(book, refuse)(both.next)({ ...EXCHANGE, runtime: 'a' }, front)
+    sink.requestData(Buffer.alloc(300))
+    both.response.requestConsumed(300)
+    await until(() => both.events.length === 3)
+    expect(both.events).toEqual(['requestData 300', 'requestAbort internal', 'responseAbort internal'])
   })
   test("an embedder's exchanges count against the runtime only", () => {
     const book = new QuotaBook(limits)

@@ -162,6 +162,14 @@ test('no room: 503 inbox-full, never 202', async () => {
   expect(ground.server.stats().inbox!.refused).toMatchObject({ 'inbox-full': 1 })
 })
 
+test('no room in one lane: 503 inbox-full, and others have theirs', async () => {
+  const { client, post } = await connected({ messagesPerLane: 1 })
+  await leave(ground.server, client)
+  const lane = [await post('1'), await post('2'), await post('3')].map(({ status }) => status)
+  expect(lane).toEqual([202, 503, 503])
+  expect((await post('1', { path: '/webhooks/b' })).status).toBe(202)
+})
+
 test('the same webhook twice while it waits is a duplicate; the same id with another body is not', async () => {
   const { client, receiver, post } = await connected()
   await leave(ground.server, client)

@@ -35,6 +35,7 @@ test('once an earlier webhook is stored in its lane, it goes behind that one', a
   await until(() => ground.server.stats().inbox!.attempts.failed === 1)
   await ground.connect(RULES)
   expect((await held.answer).status).toBe(202)
+  expect(ground.server.stats().inbox!.accepted).toMatchObject({ slow: 1, offline: 1 })
   await until(() => ground.receiver.got.length === 2)
   expect(ground.receiver.bodies).toEqual(['soon', 'held'])
 })

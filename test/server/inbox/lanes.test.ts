@@ -494,6 +494,19 @@ describe('lanes', () => {
     expect(lanes.size).toBe(0)
   })
 
+  test("another server's lane: the outcome of an attempt from before it was stored is not written, and the lane pauses", async () => {
+    const { add, lanes, state, store, tried } = make(() => OK)
+    store.messages.push(messageOf('slow', 'l', { attempts: 1 }))
+    lanes.expect('demo', 'l', Date.now(), true)
+    vi.spyOn(store, 'apply').mockRejectedValueOnce(new StoreError('gone', 'gone'))
+    lanes.arrived('demo', 'l', state('slow'), Promise.resolve(OK))
+    add('behind')
+    await pass(900)
+    expect(tried).toEqual([])
+    await pass(1000)
+    expect(tried).toEqual(['slow', 'behind'])
+  })
+
   test('a full disk during a round of tests: nobody is blamed for what the receiver does hours later', async () => {
     let isDown = false
     const { add, lanes, state, store, tried } = make(({ id }) => {

@@ -4,10 +4,10 @@ import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { join } from 'node:path'
-import { Client } from 'pg'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import pg, { Client } from 'pg'
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { Logger } from '../../../protocol/base/log.ts'
-import { openPostgres, type PostgresOptions, type PostgresStore } from '../../../server/inbox/postgres.ts'
+import { openPostgres, type PostgresOptions, PostgresStore } from '../../../server/inbox/postgres.ts'
 import { problemOf } from '../../../server/inbox/postgres-schema.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
 import { unhurried } from '../../support/busy.ts'
@@ -154,6 +154,54 @@ describe.runIf(needs('postgres'))('a real one', () => {
     expect(await postgres.query('SELECT rules FROM sallyport_inbox.rules', 'sallyport')).toEqual([{ rules: 'on' }])
     await postgres.query('ALTER DATABASE sallyport RESET synchronous_commit')
     await postgres.query('DROP FUNCTION tell CASCADE', 'sallyport')
+  })
+
+  describe('that does not answer in time', () => {
+    /** The next query like this fails as if it had not been answered. */
+    let unanswered: RegExp | undefined
+    const ask = <Answer>(asked: unknown[], query: (...asked: never[]) => Answer): Answer => {
+      const [first] = asked as [string | { text: string }]
+      const { text } = typeof first === 'string' ? { text: first } : first
+      if (unanswered?.test(text) !== true) return query(...(asked as never[]))
+      unanswered = undefined
+      return Promise.reject(new Error('Query read timeout')) as Answer
+    }
+    class AskedClient extends pg.Client {
+      override query = ((...asked: unknown[]) => ask(asked, super.query.bind(this))) as pg.Client['query']
+    }
+    class AskedPool extends pg.Pool {
+      override query = ((...asked: unknown[]) => ask(asked, super.query.bind(this))) as pg.Pool['query']
+    }
+
+    const begin = async () => {
+      const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger, leaseMs: 1000 }
+      const store = new PostgresStore(place, { ...pg, Client: AskedClient, Pool: AskedPool })
+      const states: boolean[] = []
+      store.onState = state => void states.push(state.open)
+      open.push(store)
+      await store.start()
+      states.length = 0
+      return { store, states }
+    }
+
+    test('as its connection is kept alive: all connections are opened anew', async () => {
+      const { states } = await begin()
+      unanswered = /^SELECT$/
+      await until(() => states.join() === 'false,true')
+    })
+
+    test('as rules are read again: all connections are opened anew, and the rules are read', async () => {
+      const { store, states } = await begin()
+      unanswered = /^SELECT runtime, rules/
+      await store.apply({ op: 'rules', runtime: 'demo', rules: 'x', at: NOW })
+      await until(() => states.join() === 'false,true')
+    })
+
+    test('as a webhook is stored: that has failed, and is not tried again', async () => {
+      const { store } = await begin()
+      unanswered = /^COMMIT$/
+      await expect(append(store, message('a'))).rejects.toMatchObject({ kind: 'away' })
+    })
   })
 
   describe.runIf(needs('pgbouncer'))('behind a pooler', () => {
@@ -386,6 +434,17 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(heard).toEqual(['waits demo l', 'free demo l'])
       expect(await heads(b)).toEqual(['1'])
       expect(await heads(a)).toBeUndefined()
+    })
+
+    test('one whose lease is over does not believe what it reads', async () => {
+      const store = await start()
+      await append(store, message('1'))
+      expect(await heads(store)).toEqual(['1'])
+      const now = vi.spyOn(performance, 'now').mockReturnValue(performance.now() + 3_600_000)
+      const over = 'the lease of this server has expired'
+      await expect(store.next('demo', 'l', 9)).rejects.toThrow(over)
+      await expect(store.part('1', 0)).rejects.toThrow(over)
+      now.mockRestore()
     })
 
     test('the same webhook at both at once is stored once', async () => {

@@ -18,10 +18,11 @@ import {
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { Worker } from 'node:worker_threads'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import { checkInboxOptions } from '../../../server/inbox/options.ts'
-import { openSqlite, type SqliteStore } from '../../../server/inbox/sqlite.ts'
+import { checkSqlite, openSqlite, type SqliteStore } from '../../../server/inbox/sqlite.ts'
 import { openFile } from '../../../server/inbox/sqlite-file.ts'
 import { long } from '../../support/needs.ts'
 import { until } from '../../support/until.ts'
@@ -129,17 +130,40 @@ describe('a file that cannot be used', () => {
   })
 })
 
+test('an older Node, whose SQLite is not good enough, is refused', () => {
+  const { versions } = process
+  const defined = Object.getOwnPropertyDescriptor(process, 'versions')!
+  Object.defineProperty(process, 'versions', { ...defined, value: { ...versions, node: '24.14.1' } })
+  try {
+    expect(() => checkSqlite(path)).toThrow('use Node 24.15 or newer')
+  } finally {
+    Object.defineProperty(process, 'versions', defined)
+  }
+})
+
+test('what waits for its thread hears that it has ended', async () => {
+  const store = await start()
+  vi.spyOn(Worker.prototype, 'postMessage').mockImplementationOnce(function (this: Worker) {
+    void this.terminate()
+  })
+  const ended = { kind: 'away', message: 'its thread has ended' }
+  await expect(append(store, message('a'))).rejects.toMatchObject(ended)
+})
+
 test.each([
   ['no database', 'this is text, and no database at all. '.repeat(200)],
-  ['a database that was overwritten in its midst', undefined],
+  ['a database that was overwritten in its midst', 0],
+  ['a database of which the midst of a long webhook was overwritten', 500_000],
 ])('damage (%s): it is set aside and logged, and a new file begins', async (_what, text) => {
-  if (text !== undefined) writeFileSync(path, text)
+  if (typeof text === 'string') writeFileSync(path, text)
   else {
     const store = await start()
     for (let i = 0; i < 50; i++) await append(store, message(`m${i}`, { parts: 2 }))
+    await append(store, message('long', { parts: 2 }), 'x'.repeat(text))
     await store.close()
     const whole = readFileSync(path)
-    writeFileSync(path, Buffer.concat([whole.subarray(0, 4096), Buffer.alloc(whole.length - 4096, 0x5a)]))
+    const [from, to] = text === 0 ? [4096, whole.length] : [whole.length - 250_000, whole.length - 100_000]
+    writeFileSync(path, whole.fill(0x5a, from, to))
   }
   const before = readFileSync(path)
   const store = await start()
