@@ -12,6 +12,9 @@ export async function probeSecretFiles(files: readonly (readonly [flag: string, 
       )
       const probe = { code: 'rights', what: `--${flag} ${file}`, expected: 'nobody else can read it' }
       if (mode === undefined) return { ...probe, status: 'warn' as const, found: 'it does not exist yet', hint: '' }
+      // Windows has no users in the mode.
+      if (process.getuid === undefined)
+        return { ...probe, status: 'ok' as const, found: 'as its folder allows', hint: '' }
       const isOpen = (mode & 0o004) !== 0 && !(await isMounted(file))
       const found = `mode ${mode.toString(8).padStart(4, '0')}`
       return {

@@ -576,6 +576,16 @@ describe('check server and router', () => {
     expect(of('rights').find(({ what }) => what.includes('admin'))).toMatchObject({ status: 'ok', found: 'mode 0644' })
   })
 
+  test('on Windows, modes say nothing', async () => {
+    writeFileSync(file('open'), 'a-token-of-sixteen-letters\n', { mode: 0o666 })
+    chmodSync(file('open'), 0o666)
+    const { getuid } = process
+    stops.push(() => Object.assign(process, { getuid }))
+    delete process.getuid
+    const { of } = await server({ 'admin.token.file': file('open') })
+    expect(of('rights').filter(({ status }) => status !== 'ok')).toEqual([])
+  })
+
   test("files that others can read, a replica's certificate, and the operator's addresses", async () => {
     writeFileSync(file('open'), 'a-token-of-sixteen-letters\n', { mode: 0o644 })
     chmodSync(file('open'), 0o644)
