@@ -6,7 +6,7 @@ import type { WebSocket } from 'ws'
 /** By default, a server waits 10 s for `hello`, so longer times cannot be measured without one. */
 const QUIET_MS: readonly number[] = [1000, 2000, 4000, 8000]
 /** Beyond the round trip. */
-const PONG_MS = 1000
+const PONG_MS = 1500
 const BUSY_MS = 250
 /** How far apart connections may end that the server ends at the same age. */
 const APART_MS = 500
@@ -79,17 +79,22 @@ async function keepQuiet(socket: WebSocket, ms: number, busy: Busy): Promise<num
     await once(socket, 'close', { signal: over.signal })
     const cutMs = performance.now() - begun
     await pause(APART_MS)
-    return cutMs
+    return busy.hasEnded ? undefined : cutMs
   }
   const quiet = async () => {
     await pause(ms, undefined, { signal: over.signal })
+    // If the server has ended the other one, it ends this one before the ping arrives.
+    const isTooLate = busy.hasEnded
     socket.ping()
-    await once(socket, 'pong', { signal: AbortSignal.any([over.signal, AbortSignal.timeout(PONG_MS + busy.rttMs)]) })
-    return 0
+    const late = AbortSignal.timeout(PONG_MS + busy.rttMs)
+    const pong = once(socket, 'pong', { signal: AbortSignal.any([over.signal, late]) })
+    return await pong.then(
+      () => 0,
+      () => (isTooLate ? undefined : ms),
+    )
   }
   try {
-    const cutMs = await Promise.race([cut().catch(() => undefined), quiet().catch(() => ms)])
-    return cutMs !== 0 && busy.hasEnded ? undefined : cutMs
+    return await Promise.race([cut(), quiet()])
   } finally {
     over.abort()
     socket.terminate()
