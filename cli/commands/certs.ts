@@ -26,6 +26,7 @@ export const certsInit: Run = async (args, io) => {
   const hosts = await checkedHosts(args)
   const authority = await createAuthority()
   const server = await checked(() => createServerCertificate(authority, { hosts, ...validity(args) }))
+  noteEnd(join(out, 'server.pem'), server, authority, io)
   return writeOutput([...pair(out, 'ca', authority), ...pair(out, 'server', server)], args, io)
 }
 
@@ -34,6 +35,7 @@ export const certsServer: Run = async (args, io) => {
   const hosts = await checkedHosts(args)
   const { authority, where } = readAuthority(args, out)
   const server = await checked(() => createServerCertificate(authority, { hosts, ...validity(args) }), where)
+  noteEnd(join(out, 'server.pem'), server, authority, io)
   return writeOutput(pair(out, 'server', server), args, io)
 }
 
@@ -46,6 +48,7 @@ export const certsClient: Run = async (args, io) => {
   const files = pair(out, runtime, client)
   const own = files.find(({ path }) => isAuthority(path, where))
   if (own !== undefined) throw configurationError(`${own.path} is the authority: give a different --out`)
+  noteEnd(join(out, `${runtime}.pem`), client, authority, io)
   return writeOutput(files, args, io)
 }
 
@@ -53,6 +56,7 @@ export const certsReplica: Run = async (args, io) => {
   const out = requiredFlag(args, 'out')
   const { authority, where } = readAuthority(args, out)
   const replica = await checked(() => createReplicaCertificate(authority, validity(args)), where)
+  noteEnd(join(out, 'replica.pem'), replica, authority, io)
   return writeOutput(pair(out, 'replica', replica), args, io)
 }
 
@@ -100,15 +104,20 @@ async function renewed(args: Arguments, report: CertificateReport, io: Io): Prom
       `${path} has names or uses that \`sallyport certs\` does not issue: renew it where it came from`,
     )
   }
-  const end = fresh!.validTo.toISOString()
-  if (inspectCertificates(signer.authority.certificate).some(({ validTo }) => validTo.toISOString() === end)) {
-    io.note(`${path} expires together with its authority, ${end}: docs/keys.md describes how to replace that`)
-  }
+  noteEnd(path, made, signer.authority, io)
   // The key first: a process that reads them in between finds a pair that does not match, and keeps the old one.
   return [
     { path: keyFile, text: made.key, secret: true },
     { path, text: made.certificate, secret: false },
   ]
+}
+
+/** Says that a certificate ends earlier than it would otherwise. */
+function noteEnd(path: string, made: CertificateAndKey, authority: CertificateAndKey, io: Io): void {
+  const end = inspectCertificates(made.certificate)[0]!.validTo.toISOString()
+  if (inspectCertificates(authority.certificate).some(({ validTo }) => validTo.toISOString() === end)) {
+    io.note(`${path} expires together with its authority, ${end}: docs/keys.md describes how to replace that`)
+  }
 }
 
 /** Whom a certificate names, and for what, in whatever order. */

@@ -165,6 +165,10 @@ describe('certs renew', () => {
     const said = async (days: string) => (await sallyport(['certs', 'renew', file('server.pem'), '--days', days])).notes
     expect(await said('20')).toBe('')
     expect(await said('40')).toContain('expires together with its authority')
+    for (const kind of [['server', '--host', 'b.example'], ['client', '--runtime', 'demo'], ['replica']]) {
+      const { notes } = await sallyport(['certs', ...kind, '--ca', folder, '--out', file('more')])
+      expect(notes).toContain('expires together with its authority')
+    }
   })
 
   test("renews no authority, and nothing without the authority's key", async () => {

@@ -24,7 +24,9 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
     client = await boot('client')
     await connectMachines(server, client, ['10.99.0.1', '10.99.0.2'])
     await client.sh('echo 10.99.0.1 connect.tunnels.example.com demo.tunnels.example.com >> /etc/hosts')
-    const user = /^ {4}(id -u sallyport .*)$/m.exec(README)![1]!
+    const user = README.match(/^ {4}(getent|id -u) .*$/gm)!.join('\n')
+    // The user may exist, for example with the group that Debian's `adduser --system` gives it.
+    await client.sh('useradd --system --no-create-home --gid nogroup sallyport')
     await Promise.all([server, client].map(machine => machine.sh(user)))
     await server.sh(after("On the server's machine:"))
     // However busy this machine is, callers wait during a restart.
@@ -61,7 +63,7 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
   })
 
   test('another runtime has its own client, and a restart hides neither from `status`', async () => {
-    await client.sh(after('copy the units and the configuration:'))
+    await client.sh(`umask 077; ${after('copy the units and the configuration:')}`)
     const both = "sallyport status | grep -c 'runtime demo\\|runtime shop' | grep 2"
     await client.comes(both)
     await client.sh('systemctl restart sallyport-client-shop')

@@ -40,6 +40,11 @@ test.each(lasting)('K1 %s is restarted however often it fails', file => {
   expect([Service!.Restart, Service!.RestartSec, Unit!.StartLimitIntervalSec]).toEqual(['always', '1', '0'])
 })
 
+test('K1 the timer goes by the wall clock, as tokens expire, so that no token is old after the machine was suspended', () => {
+  const { Timer } = readUnit('deploy/systemd/sallyport-token.timer')
+  expect(Timer).toEqual({ OnBootSec: '0', OnCalendar: '*:0/20', AccuracySec: '10s' })
+})
+
 test('K1 the timer makes a token with the flags that the unit names', () => {
   const folder = mkdtempSync(join(tmpdir(), 'sallyport-unit-'))
   const command = `'${process.execPath}' '${resolve(ROOT, 'bin/sallyport.js')}'`

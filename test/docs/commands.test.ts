@@ -55,7 +55,7 @@ describe('command lines in documents', () => {
 
 /** Blocks of commands: their first word is a program. */
 const PROGRAM =
-  /^(?:[A-Z_]+=\S+ )*\(?(?:sallyport|npm|node|git|curl|ssh|scp|docker|kubectl|helm|openssl|printf|mkdir|cp|cd|id|umask|chgrp|chmod|sed|systemctl)\s/
+  /^(?:[A-Z_]+=\S+ )*\(?(?:sallyport|npm|node|git|curl|ssh|scp|docker|kubectl|helm|openssl|printf|mkdir|cp|cd|id|getent|umask|chgrp|chmod|sed|systemctl)\s/
 
 /** Lines of blocks of commands that are no commands, as when somebody has wrapped the lines anew. */
 function strayLines(text: string): string[] {
