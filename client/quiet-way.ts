@@ -40,8 +40,10 @@ export async function measureQuiet(
     busy.rttMs = Math.ceil(performance.now() - begun)
     return keepBusy(socket, busy, over.signal)
   })
+  const measured = Promise.all(quietMs.map(async ms => ({ ms, cutMs: await keepQuiet(await dial(), ms, busy) })))
   try {
-    const found = await Promise.all(quietMs.map(async ms => ({ ms, cutMs: await keepQuiet(await dial(), ms, busy) })))
+    // Rejects if the busy one cannot be dialled.
+    const found = await Promise.race([measured, kept.then(() => measured)])
     const cut = found.flatMap(({ cutMs }) => (cutMs === undefined || cutMs === 0 ? [] : cutMs))
     const survived = found.filter(({ cutMs }) => cutMs === 0).map(({ ms }) => ms)
     return { survivedMs: Math.max(0, ...survived), cutMs: cut.length === 0 ? undefined : Math.min(...cut) }

@@ -366,6 +366,17 @@ describe('check client', () => {
       expect(await deep(impatient.controlAddress!.port)).toMatchObject(found)
     })
 
+    test('a second connection is refused', async () => {
+      let dialled = 0
+      const front = createTcp(inner => {
+        if (++dialled > 2) return void inner.resetAndDestroy()
+        const outer = connectTcp(port, '127.0.0.1')
+        inner.pipe(outer).pipe(inner)
+        for (const socket of [inner, outer]) socket.on('error', () => {})
+      })
+      expect(await deep(await serve(front))).toMatchObject({ status: 'fail', found: expect.stringContaining('closed') })
+    })
+
     test.each(['cuts', 'forgets'] as const)('a middlebox that %s quiet connections', async how => {
       const found = (await deep(await serve(middlebox(6000, how))))!
       expect([found.status, found.found]).toEqual([
