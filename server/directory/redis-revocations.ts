@@ -63,8 +63,8 @@ export class RedisRevocations implements SharedRevocations {
   #rounds = 0
   /** Rules that Redis has, or should have. */
   #known: Rules = new Map()
-  /** Those that were added here and that Redis has not shown yet. */
-  readonly #unsent = new Set<string>()
+  /** Entries of changes made here that Redis has not confirmed, and their values. Each exchange begins with them. */
+  readonly #unsent = new Map<string, string>()
   /** The rules of the last call of `onList`. */
   #reported: Rules = new Map()
   #link: RedisLink | undefined
@@ -126,7 +126,7 @@ export class RedisRevocations implements SharedRevocations {
   /** Adds a rule for all replicas. Rejects if Redis could not be reached, or has no room for it; then it is tried again. */
   async add(rule: Revocation): Promise<void> {
     const text = formatRule(rule)
-    if (!this.#known.has(text)) this.#unsent.add(text)
+    if (!this.#known.has(text)) this.#unsent.set(text, untilOf(rule))
     this.#known = new Map([...this.#known, [text, rule]])
     const rules = await this.#share([text, untilOf(rule)])
     if (rules.has(text)) return
@@ -144,16 +144,16 @@ export class RedisRevocations implements SharedRevocations {
       await this.#inTurn(() => this.#exchange('clear', entriesOf(this.#known)))
       return
     }
-    const until = Math.floor(this.#options.now() / 1000) + KEEP_REMOVED_S
+    const removed = `removed ${Math.floor(this.#options.now() / 1000) + KEEP_REMOVED_S}`
     const entries = texts.flatMap((text): readonly EntryText[] => this.#nonUtf8.get(text) ?? [text])
     try {
-      await this.#share(entries.flatMap(entry => [entry, `removed ${until}`]))
+      await this.#share(entries.flatMap(entry => [entry, removed]))
     } catch (error) {
       if (!texts.every(text => this.#unsent.has(text))) throw error
-      // If Redis has one all the same, because only its answer was lost, that is listed again.
+      // Redis may have one all the same, if only its answer was lost.
+      for (const text of texts) this.#unsent.set(text, removed)
       this.#adopt(new Map([...this.#known].filter(([text]) => !texts.includes(text))), this.odd)
     }
-    for (const text of texts) this.#unsent.delete(text)
   }
 
   /** Writes entries, reads all, and resolves to the rules among them. Calls during an exchange share the next one. */
@@ -165,9 +165,13 @@ export class RedisRevocations implements SharedRevocations {
 
   #begin(): Batch {
     const entries: EntryText[] = []
-    const rules = this.#inTurn(() => {
+    const rules = this.#inTurn(async () => {
       this.#batch = undefined
-      return this.#exchange(entries.length > 0 ? 'set' : 'fill', entries)
+      const unsent = [...this.#unsent]
+      const all = [...unsent.flat(), ...entries]
+      const there = await this.#exchange(all.length > 0 ? 'set' : 'fill', all)
+      for (const [text, value] of unsent) if (this.#unsent.get(text) === value) this.#unsent.delete(text)
+      return there
     })
     return { entries, rules }
   }
@@ -196,7 +200,6 @@ export class RedisRevocations implements SharedRevocations {
       return new Map()
     }
     const { rules, odd, removed } = this.#read(there)
-    for (const text of rules.keys()) this.#unsent.delete(text)
     // The second time, Redis has declined rules that are over, since others need their room.
     const keptS = nowS - (again ? KEEP_OVER_S : 0)
     const isLost = (text: string, { until }: Revocation) =>

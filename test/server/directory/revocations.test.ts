@@ -265,6 +265,31 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     }
   })
 
+  test('A9: a rule taken back without Redis, which has it all the same, applies nowhere once Redis is back', async () => {
+    const [a, b] = [await start(), await start()]
+    redis.pause()
+    await expect(a.revoke({ tokenId: 'late' })).rejects.toThrow(/Redis does not answer/)
+    expect(await a.removeRevocation(a.revocations()[0]!.id)).toBe(true)
+    redis.resume()
+    await until(async () => String(await redis.command('HVALS', KEY)).startsWith('removed'))
+    await until(() => a.revocations().length + b.revocations().length === 0)
+  })
+
+  test('A9: a rule that was taken back, and is added again without Redis, applies everywhere once Redis is back', async () => {
+    const relay = await Relay.start({ port: redis.port })
+    const [a, b] = [await start(`redis://127.0.0.1:${relay.port}`), await start()]
+    await a.revoke({ tokenId: 'again' })
+    await a.removeRevocation(a.revocations()[0]!.id)
+    await knows(b, 0)
+    relay.target = 0
+    relay.cut()
+    await expect(a.revoke({ tokenId: 'again' })).rejects.toThrow(/^the rule is in force on this server, /)
+    relay.target = redis.port
+    await knows(b, 1)
+    await refused(b, 'again')
+    await relay.stop()
+  })
+
   test('A9: a rule taken back on another replica than the one that added it applies on none', async () => {
     const [a, b] = [await start(), await start()]
     await a.revoke({ tokenId: 'mine' })
