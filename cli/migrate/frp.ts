@@ -189,8 +189,11 @@ interface Row {
   readonly match: { readonly path: string }
 }
 
-/** By name; `leads`: where connections to each address of a target go. */
-type Runtimes = Map<string, { readonly routes: Row[]; readonly leads: Map<string, string> }>
+/** By name; `hosts`: what callers use with frp; `leads`: where connections to each address of a target go. */
+type Runtimes = Map<
+  string,
+  { readonly hosts: Set<string>; readonly routes: Row[]; readonly leads: Map<string, string> }
+>
 
 function nameOf(proxy: Table): string {
   return proxy.text('name') ?? 'unnamed'
@@ -245,14 +248,20 @@ function migrateProxy(proxy: Table, domain: string, runtimes: Runtimes, notes: s
   }
   const target = targetOf(proxy, type, addNote)
   if (target === undefined) return
-  const hosts = runtimesOf(proxy, domain, addNote)
-  if (hosts.length === 0) addNote('not converted: it has neither subdomain nor customDomains')
+  const names = runtimesOf(proxy, domain, addNote)
+  if (names.size === 0) addNote('not converted: it has neither subdomain nor customDomains')
   const paths = proxy.list('locations')
   if (paths.some(path => path !== '/')) addNote('a path matches whole segments here: /a is /a and /a/..., not /ab')
   const { address, local, ...rest } = target
   const resolve = address === local ? {} : { [address]: local }
-  for (const runtime of hosts) {
-    const found = runtimes.get(runtime) ?? { routes: [] as Row[], leads: new Map<string, string>() }
+  for (const [runtime, hosts] of names) {
+    const found = runtimes.get(runtime) ?? { hosts, routes: [] as Row[], leads: new Map<string, string>() }
+    if (![...hosts].some(host => found.hosts.has(host))) {
+      addNote(
+        `not converted: ${[...hosts].join(', ')} would share the runtime ${runtime} with ${[...found.hosts].join(', ')}`,
+      )
+      continue
+    }
     const before = found.leads.get(address) ?? local
     if (before !== local) {
       addNote(
@@ -338,24 +347,25 @@ function targetOf(proxy: Table, type: string, addNote: AddNote): Target | undefi
   }
 }
 
-/** The runtimes for the names that a proxy is called by. */
-function runtimesOf(proxy: Table, domain: string, addNote: AddNote): string[] {
-  const runtimes = new Set<string>()
-  const add = (label: string, of: string) => {
-    if (isDnsLabel(label.toLowerCase())) runtimes.add(label.toLowerCase())
+/** The runtimes for the hosts that a proxy is called by. */
+function runtimesOf(proxy: Table, domain: string, addNote: AddNote): Map<string, Set<string>> {
+  const runtimes = new Map<string, Set<string>>()
+  const add = (label: string, host: string, of: string) => {
+    if (isDnsLabel(label)) runtimes.set(label, (runtimes.get(label) ?? new Set()).add(host))
     else addNote(`not converted: ${of} does not make a runtime name`)
   }
+  const ours = (label: string) => `${label}.${domain}`.toLowerCase()
   const subdomain = proxy.text('subdomain')
-  if (subdomain !== undefined) add(subdomain, subdomain)
+  if (subdomain !== undefined) add(subdomain.toLowerCase(), ours(subdomain), subdomain)
   for (const name of proxy.list('customDomains')) {
-    const label = name.split('.')[0]!
-    add(label, name)
-    if (runtimes.has(label.toLowerCase()) && name.toLowerCase() !== `${label}.${domain}`.toLowerCase()) {
-      const own = isBelow(name.toLowerCase(), domain) ? '' : `, or ${name} as docs/hosts.md describes`
+    const [label, host] = [name.split('.')[0]!, name.toLowerCase()]
+    add(label.toLowerCase(), host, name)
+    if (runtimes.has(label.toLowerCase()) && host !== ours(label)) {
+      const own = isBelow(host, domain) ? '' : `, or ${name} as docs/hosts.md describes`
       addNote(`${name} is not RUNTIME.${domain}: callers use ${label}.${domain}${own}`)
     }
   }
-  return [...runtimes]
+  return runtimes
 }
 
 function left(keys: readonly string[]): string[] {

@@ -222,6 +222,26 @@ describe('frp', () => {
     ])
   })
 
+  test('two sites whose names begin alike do not become one', async () => {
+    const proxy = (name: string, customDomains: string[], path: string) => {
+      return { name, type: 'http', localPort: 80, customDomains, locations: [path] }
+    }
+    const proxies = [
+      proxy('a', ['www.a.example', 'www.a2.example'], '/'),
+      proxy('b', ['WWW.b.example'], '/b'),
+      proxy('c', ['WWW.a.example'], '/c'),
+      { name: 'd', type: 'http', localPort: 80, subdomain: 'www', locations: ['/d'] },
+    ]
+    const { notes } = await migrate('frpc.json', JSON.stringify({ proxies }))
+    expect(yaml('www-routes.yaml').routes.map(({ name }: { name: string }) => name)).toEqual(['a', 'c'])
+    expect(notes).toContain(
+      'b: not converted: www.b.example would share the runtime www with www.a.example, www.a2.example',
+    )
+    expect(notes).toContain(
+      'd: not converted: www.tunnels.example.com would share the runtime www with www.a.example, ',
+    )
+  })
+
   test('a domain with a port: clients dial it', async () => {
     writeFileSync(file('frpc.toml'), FULL)
     const domain = 'tunnels.example.com:8443'
