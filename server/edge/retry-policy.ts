@@ -102,13 +102,14 @@ export class RetryPolicy {
       this.#begunMs = Math.min(this.#begunMs, this.#triedMs)
     }
     this.failed = carrier
-    if (!this.#isTogether(error)) this.#failures++
+    if (!this.#isTogether(carrier, error)) this.#failures++
     return retry !== 'never' && this.leftMs > 0 && this.#failures < MAX_FAILURES
   }
 
-  /** Whether the exchange has lost another session just before. */
-  #isTogether(error: SallyportError): boolean {
-    const isLoss = error instanceof RefusedError ? error.refusal === 'not-here' : error.reason === 'session-lost'
+  /** Whether the exchange has lost another session just before. A client whose session is still there can only claim that. */
+  #isTogether({ hops, usable }: Carrier, error: SallyportError): boolean {
+    const isLost = error instanceof RefusedError ? error.refusal === 'not-here' : error.reason === 'session-lost'
+    const isLoss = isLost && (hops > 0 || !usable)
     const now = this.#now()
     if (isLoss && now - this.#lostMs < TOGETHER_MS) return this.attempts < MAX_TOGETHER
     if (isLoss) this.#lostMs = now

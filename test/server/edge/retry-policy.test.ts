@@ -63,13 +63,16 @@ test('a safe request may be sent again at any time', () => {
   expect(policy.next()).toBe(carrier)
 })
 
-test.each<[what: string, attempts: number, SallyportError]>([
+test.each<[what: string, attempts: number, SallyportError, carrier?: Partial<Carrier>]>([
   ['a lost session', 18, new SallyportError('session-lost')],
-  ['not-here', 18, new RefusedError('not-here')],
+  ['not-here, of a session that has ended', 18, new RefusedError('not-here')],
+  ['not-here, of a replica', 18, new RefusedError('not-here'), { hops: 1 }],
+  ['not-here, of a client', 4, new RefusedError('not-here'), { usable: true }],
+  ['a lost session, as a client says', 4, new SallyportError('session-lost'), { usable: true }],
   ['draining', 4, new RefusedError('draining')],
   ['overloaded', 4, new RefusedError('overloaded')],
-])('%s: at most %d attempts if all fail within 100 ms', (_, most, error) => {
-  const carrier = { instance: 'one' } as unknown as Carrier
+])('%s: at most %d attempts if all fail within 100 ms', (_, most, error, kind) => {
+  const carrier = { instance: 'one', hops: 0, usable: false, ...kind } as unknown as Carrier
   const policy = new RetryPolicy({ pick: () => carrier }, 'demo', undefined, () => 1_000)
   do policy.begin()
   while (policy.mayRetry(carrier, error, 'GET', false))
