@@ -5,7 +5,6 @@ import { request as requestHttps } from 'node:https'
 import { setTimeout as pause } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import { Resolver } from '../../client/dial/resolve.ts'
-import { formatAddress } from '../../protocol/base/host-port.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
 import type { ServerOptions } from '../../server/index.ts'
 import { publicUrl } from '../../server/public-url.ts'
@@ -76,10 +75,10 @@ export async function probeOutside(
     const [expected] = STEPS[code]
     probes.set(code, { code, status, what, found, expected, hint: status === 'ok' ? '' : hint })
   }
-  const options = { ...serverOptions(config, [], new Map()), quietMs }
+  const health = config['health.listen'] === 'off' ? undefined : config['health.listen']
+  const options = { ...serverOptions(config, [], new Map()), health, quietMs }
   const standIn = await StandIn.open({ ...options, public: options.public! }).catch((error: NodeJS.ErrnoException) => {
-    const where = `--public.listen ${formatAddress(config['public.listen'])}`
-    note('outside-reach', 'fail', `${where}: ${error.message}`, error.code === 'EACCES' ? NO_RIGHT : STOP)
+    note('outside-reach', 'fail', error.message, error.code === 'EACCES' ? NO_RIGHT : STOP)
   })
   try {
     if (standIn) await probeAll(new Outside(options, standIn, ca), standIn, codes, note, quietMs)

@@ -3,9 +3,11 @@ import { randomBytes } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
+import { type AdminListener, listenHealth } from '../../admin/listener.ts'
 import { nodeServerTarget } from '../../client/targets/node-server.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { discarding, guardWith, logGuard } from '../../protocol/base/guard.ts'
+import type { HostPort } from '../../protocol/base/host-port.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Handler } from '../../protocol/exchange.ts'
 import { type Listener, listen } from '../../protocol/http/listener.ts'
@@ -17,8 +19,16 @@ import { loadTls } from '../../server/tls.ts'
 interface StandInOptions extends Pick<ServerOptions, 'healthPath'> {
   /** Where the server listens for callers, and how. */
   readonly public: NonNullable<ServerOptions['public']>
+  /** Where `/livez` and `/readyz` are answered with 200, too. */
+  readonly health: HostPort | undefined
   /** How long `/quiet` stays silent. */
   readonly quietMs: number
+}
+
+const WELL = {
+  ready: () => true,
+  status: () => undefined,
+  metrics: async () => ({ contentType: 'text/plain', text: '' }),
 }
 
 export class StandIn {
@@ -30,6 +40,7 @@ export class StandIn {
   readonly #sockets = new WebSocketServer({ noServer: true, maxPayload: 1024 })
   #listener: Listener | undefined
   #folder: CertificateFolder | undefined
+  #health: AdminListener | undefined
   /** How many requests arrived that are answered by closing the connection. */
   cut = 0
 
@@ -66,6 +77,8 @@ export class StandIn {
       contextFor: folder && (name => folder.find(name)),
       handler: this.#handler(),
     })
+    const { health } = this.#options
+    if (health !== undefined) this.#health = await listenHealth({ ...health, source: WELL })
   }
 
   #handler(): Handler {
@@ -86,7 +99,7 @@ export class StandIn {
   async close(): Promise<void> {
     for (const socket of this.#sockets.clients) socket.terminate()
     this.#folder?.close()
-    await this.#listener?.close({ graceMs: 0 })
+    await Promise.all([this.#listener?.close({ graceMs: 0 }), this.#health?.close()])
   }
 
   #answer(request: IncomingMessage, response: ServerResponse): void {

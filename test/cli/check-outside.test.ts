@@ -150,9 +150,14 @@ async function certificate(): Promise<void> {
 
 test('a load balancer that has to notice first that something listens here', async () => {
   const port = await freePort()
+  const health = await freePort()
   let requests = 0
-  const balancer = createHttp((request, response) => {
-    if (++requests < 3) return void response.writeHead(503).end('no server is available')
+  const balancer = createHttp(async (request, response) => {
+    const isReady = await fetch(`http://127.0.0.1:${health}/readyz`).then(
+      ({ ok }) => ok,
+      () => false,
+    )
+    if (++requests < 3 || !isReady) return void response.writeHead(503).end('no server is available')
     fetch(`http://127.0.0.1:${port}${request.url}`)
       .then(async answer => response.writeHead(answer.status).end(await answer.text()))
       .catch(() => request.socket.destroy())
@@ -163,10 +168,10 @@ test('a load balancer that has to notice first that something listens here', asy
     balancer.closeAllConnections()
   })
   const { port: outside } = balancer.address() as AddressInfo
-  const [reach] = await probeOutside(await configOf(port, `http://*.tunnels.localhost:${outside}`), {
-    ca: undefined,
-    deep: false,
+  const config = await configOf(port, `http://*.tunnels.localhost:${outside}`, {
+    'health.listen': `127.0.0.1:${health}`,
   })
+  const [reach] = await probeOutside(config, { ca: undefined, deep: false })
   expect(reach).toMatchObject({ code: 'outside-reach', status: 'ok' })
 })
 
