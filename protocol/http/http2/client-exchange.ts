@@ -27,7 +27,7 @@ export const RESET_MS = 1_000
 /** The session, as its exchanges see it. */
 export interface ExchangeOwner {
   readonly limits: HttpLimits
-  /** The session should accept no more exchanges, since one got no answer, or its reset was not sent in time. */
+  /** The session should accept no more exchanges: one got no answer or could not be sent, or its reset was not sent in time. */
   close(): void
   /** An exchange is about to reset its stream. */
   resets(): void
@@ -436,6 +436,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
     const since = Math.max(this.#writer.progressAt, this.#answeredAt)
     const left = timeLeft(since, this.#limits.stalledMs, now)
     if (left > 0) return left
+    // Its session's window may be what is missing.
+    this.#owner.close()
     this.#broken(new SallyportError('upstream-timeout', 'the upstream stopped reading'))
     return Number.POSITIVE_INFINITY
   }

@@ -241,6 +241,18 @@ describe('h2c upstream', () => {
     expect({ error: response.error, read }).toEqual({ error: 'upstream-timeout', read: bodyBytes })
   })
 
+  test('a request that the upstream stops reading: upstream-timeout, and later ones get another session', async () => {
+    const { session } = await startSession(() => {}, { stalledMs: 50 })
+    const response = new Response()
+    const bodyBytes = 300_000
+    const sink = session.send(request({ bodyBytes }), response, { headTimeoutMs: 50 })
+    sink.requestData(Buffer.alloc(bodyBytes))
+    sink.requestEnd([])
+    await response.over()
+    expect(response).toMatchObject({ error: 'upstream-timeout', why: 'the upstream stopped reading' })
+    expect(session.available).toBe(false)
+  })
+
   test('trailers of a request whose length is known', async () => {
     let trailers: unknown
     const { session } = await startSession(stream => {
