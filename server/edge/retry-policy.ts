@@ -18,10 +18,9 @@ const monotonicMs = () => performance.now()
 /** Most failed attempts in a row without a wait. */
 const MAX_FAILURES = 4
 /**
- * The connections of a client that is killed end within this time, one after the other. An exchange that was tried on several of them
- * has failed once, unless it was tried more often than a client has connections.
+ * The connections of a client that is killed end one after the other. An exchange that was tried on several of them has failed once,
+ * unless it was tried more often than a client has connections.
  */
-const TOGETHER_MS = 100
 const MAX_TOGETHER = 16
 /** Refusals after which no retry helps: another session would refuse, too, or the exchange has begun already. */
 const FINAL: ReadonlySet<RefusalCode> = new Set([
@@ -49,8 +48,8 @@ export class RetryPolicy {
   attempts = 0
   /** Failed attempts since the exchange began or waited, including streams that could not be opened. */
   #failures = 0
-  /** When a loss was last counted as a failure. */
-  #lostMs = Number.NEGATIVE_INFINITY
+  /** The instance whose loss was last counted as a failure. */
+  #lost: string | undefined
 
   /** `now` must be monotonic. */
   constructor(picker: Pick<CarrierSource, 'pick'>, runtime: string, ownHost?: string, now: () => number = monotonicMs) {
@@ -106,13 +105,12 @@ export class RetryPolicy {
     return retry !== 'never' && this.leftMs > 0 && this.#failures < MAX_FAILURES
   }
 
-  /** Whether the exchange has lost another session just before. A client whose session is still there can only claim that. */
-  #isTogether({ hops, usable }: Carrier, error: SallyportError): boolean {
-    const isLost = error instanceof RefusedError ? error.refusal === 'not-here' : error.reason === 'session-lost'
-    const isLoss = isLost && (hops > 0 || !usable)
-    const now = this.#now()
-    if (isLoss && now - this.#lostMs < TOGETHER_MS) return this.attempts < MAX_TOGETHER
-    if (isLoss) this.#lostMs = now
+  /** Whether the exchange has lost a session of this instance before. A client whose session is still there can only claim that. */
+  #isTogether({ hops, usable, instance }: Carrier, error: SallyportError): boolean {
+    const isLoss = error instanceof RefusedError ? error.refusal === 'not-here' : error.reason === 'session-lost'
+    if (!isLoss || (hops === 0 && usable)) return false
+    if (instance === this.#lost) return this.attempts < MAX_TOGETHER
+    this.#lost = instance
     return false
   }
 }
