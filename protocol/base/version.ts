@@ -26,10 +26,12 @@ export function softwareName(): string {
 }
 
 function find(): { folder: string; version: string } {
-  for (let folder = import.meta.dirname; ; folder = dirname(folder)) {
+  // Bundlers that write CommonJS leave it undefined.
+  const start = (import.meta.dirname as string | undefined) ?? '/'
+  for (let folder = start; ; folder = dirname(folder)) {
     const file = join(folder, 'package.json')
     const { name, version } = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Package) : {}
     if (name === 'sallyport' && version !== undefined) return { folder, version }
-    if (dirname(folder) === folder) return { folder: import.meta.dirname, version: 'unknown' }
+    if (dirname(folder) === folder) return { folder: start, version: 'unknown' }
   }
 }
