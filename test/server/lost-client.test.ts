@@ -1,6 +1,6 @@
 /** A client with many connections is lost: they end one after the other, and no exchange may be tried on each of them in turn. */
 import { setTimeout } from 'node:timers/promises'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { type Pair, startPair } from '../support/pair.ts'
 import { Relay } from '../support/relay.ts'
 import { until } from '../support/until.ts'
@@ -17,6 +17,10 @@ beforeAll(async () => {
   pair = await startPair({ target: () => new Response('standby'), server: { limits: { pingTimeoutMs: 2000 } } })
   relay = await Relay.start({ port: pair.server.controlAddress!.port })
   url = `wss://127.0.0.1:${relay.port}`
+})
+afterEach(() => {
+  relay.silent = false
+  relay.target = pair.server.controlAddress!.port
 })
 afterAll(async () => {
   await pair.stop()
@@ -54,9 +58,7 @@ test.each(Object.keys(LOSSES).flatMap(loss => [4, 16].map(connections => [connec
     await until(() => active.stats().exchanges.live === GETS)
     await LOSSES[loss]!()
     expect(new Set(await Promise.all(asked))).toEqual(new Set(['200 standby']))
-    relay.silent = false
     await active.close({ graceMs: 0 })
-    relay.target = pair.server.controlAddress!.port
   },
 )
 
