@@ -27,7 +27,7 @@ const NAME = 'sallyport-check'
 const STEPS = {
   'outside-reach': [
     'requests to the public name arrive here',
-    'Point DNS and the load balancer at this server. If other replicas answer, take them out of the load balancer meanwhile.',
+    'Point DNS and the load balancer at this server. If other replicas answer, take them out of the load balancer meanwhile. If the load balancer answers 503, its health checks fail: let them GET --public.health-path, or /readyz at --health.listen.',
   ],
   'outside-host': [
     'Host as the caller sent it',

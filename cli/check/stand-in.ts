@@ -11,11 +11,13 @@ import type { HostPort } from '../../protocol/base/host-port.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Handler } from '../../protocol/exchange.ts'
 import { type Listener, listen } from '../../protocol/http/listener.ts'
+import { refusing } from '../../protocol/http/problem.ts'
 import { CertificateFolder } from '../../server/certificate-folder.ts'
+import { health } from '../../server/edge/health.ts'
 import type { ServerOptions } from '../../server/index.ts'
 import { loadTls } from '../../server/tls.ts'
 
-/** `healthPath` is answered with 200. */
+/** `healthPath` is answered as by a server that is ready. */
 interface StandInOptions extends Pick<ServerOptions, 'healthPath'> {
   /** Where the server listens for callers, and how. */
   readonly public: NonNullable<ServerOptions['public']>
@@ -77,19 +79,24 @@ export class StandIn {
       contextFor: folder && (name => folder.find(name)),
       handler: this.#handler(),
     })
-    const { health } = this.#options
-    if (health !== undefined) this.#health = await listenHealth({ ...health, source: WELL })
+    const place = this.#options.health
+    if (place !== undefined) this.#health = await listenHealth({ ...place, source: WELL })
   }
 
   #handler(): Handler {
     const { handler } = nodeServerTarget(this.#http)
-    return (request, response) => {
+    const checks = health(
+      this.#options.healthPath,
+      () => true,
+      refusing(() => undefined),
+    )
+    return checks((request, response) => {
       if (request.path !== `/${this.secret}/cut`) return handler(request, response)
       this.cut++
       // The caller's connection is closed without an answer.
       response.responseAbort(new SallyportError('cancelled'))
       return discarding(response)
-    }
+    })
   }
 
   get port(): number {
@@ -105,9 +112,6 @@ export class StandIn {
   #answer(request: IncomingMessage, response: ServerResponse): void {
     response.setHeader('cache-control', 'no-store')
     switch (request.url) {
-      case this.#options.healthPath:
-        response.end()
-        return
       case `/${this.secret}/arrived`:
         response.end(JSON.stringify({ secret: this.secret, host: request.headers.host }))
         return

@@ -153,8 +153,13 @@ test('a load balancer that has to notice first that something listens here', asy
   const health = await freePort()
   let requests = 0
   const balancer = createHttp(async (request, response) => {
-    const isReady = await fetch(`http://127.0.0.1:${health}/readyz`).then(
-      ({ ok }) => ok,
+    const checked = [`${health}/readyz`, `${port}/lb`].map(async place => {
+      const answer = await fetch(`http://127.0.0.1:${place}`)
+      const { status } = await fetch(`http://127.0.0.1:${place}`, { method: 'OPTIONS' })
+      return (await answer.text()).startsWith('ok') && status === 405
+    })
+    const isReady = await Promise.all(checked).then(
+      all => !all.includes(false),
       () => false,
     )
     if (++requests < 3 || !isReady) return void response.writeHead(503).end('no server is available')
@@ -170,6 +175,7 @@ test('a load balancer that has to notice first that something listens here', asy
   const { port: outside } = balancer.address() as AddressInfo
   const config = await configOf(port, `http://*.tunnels.localhost:${outside}`, {
     'health.listen': `127.0.0.1:${health}`,
+    'public.health-path': '/lb',
   })
   const [reach] = await probeOutside(config, { ca: undefined, deep: false })
   expect(reach).toMatchObject({ code: 'outside-reach', status: 'ok' })
