@@ -19,6 +19,9 @@ const manifest = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) 
   devDependencies: object
 }
 
+const { stdout: tags } = await run('git', ['tag', '--points-at', 'HEAD'], { cwd: ROOT })
+const isTagged = tags.split('\n').includes(`v${manifest.version}`)
+
 interface Component {
   name: string
   version: string
@@ -93,7 +96,8 @@ describe('a release', () => {
     expect(new Set(found.map(([, version]) => version))).toEqual(new Set([manifest.version]))
   })
 
-  it('is refused without its tag', async () => {
+  // The workflow runs the tests on the tag, where a release is made.
+  it.skipIf(isTagged)('is refused without its tag', async () => {
     const refused = release('--out', join(out, 'none'))
     await expect(refused).rejects.toMatchObject({
       code: 1,
