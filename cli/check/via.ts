@@ -11,7 +11,7 @@ type Row = Readonly<Record<string, unknown>>
 export async function probeVia(server: Endpoint, runtime: string): Promise<Probe[]> {
   const replicas = asRows(asRow(await askForAction(server, '/runtimes/check', { runtime })).replicas)
   const silent = replicas.flatMap(({ problem }) =>
-    problem === undefined ? [] : [unanswered(runtime, String(problem))],
+    problem === undefined ? [] : [unanswered(`runtime "${runtime}"`, String(problem), ELSEWHERE)],
   )
   const instances = byInstance(replicas.flatMap(row => asRows(row.instances)))
   if (instances.length === 0 && silent.length === 0) return [notConnected(runtime)]
@@ -45,6 +45,8 @@ function reasonOf(code: unknown): string | undefined {
   return Object.hasOwn(ERRORS, String(code)) ? `${code}: ${ERRORS[code as ErrorCode].title}` : String(code)
 }
 
+const ELSEWHERE =
+  'Clients there were not asked. `sallyport check server` here says which replica does not answer (peer).'
 const ABOUT = { code: 'upstream', expected: 'connections' } as const
 
 function notConnected(runtime: string): Probe {
@@ -58,8 +60,8 @@ function tooOld(what: string, software: string): Probe {
   return { ...ABOUT, status: 'skip', what, found: `not supported by this client (${software})`, hint }
 }
 
-function unanswered(what: string, found: string): Probe {
-  return { ...ABOUT, status: 'fail', what, found, expected: 'an answer', hint: 'Run `sallyport check client` there.' }
+function unanswered(what: string, found: string, hint = 'Run `sallyport check client` there.'): Probe {
+  return { ...ABOUT, status: 'fail', what, found, expected: 'an answer', hint }
 }
 
 function noTargets(what: string): Probe {
