@@ -53,8 +53,9 @@ async function openShared(settings: ResolvedServerOptions, options: StoreOptions
   const kind = storeKindOf(options.url)
   const member = { replica, address: beside?.peers.address ?? '', leaseMs }
   const store = await kind.make(options, prefix, member)
-  const operators = await kind.operators?.(options, prefix, replica, logger)
   const directory = new SharedDirectory({ store, replica, leaseMs, logger, witnesses: beside?.peers, record })
+  const known = () => [...directory.living, ...(beside?.peers.connected ?? [])]
+  const operators = await kind.operators?.(options, prefix, { replica, known, logger })
   const replicas: Replicas = {
     directory,
     shared: true,

@@ -26,9 +26,12 @@ export const revoke: Run = async (args, io) => {
   if (future && rule.issuedBefore !== undefined)
     throw usageError('--future and --issued-before cannot be used together')
   const answer = asRow(await askForAction(findServer(args, io), '/revoke', { ...rule, future }))
+  const code = reportMissingReplicas(io, answer)
   printResult(args, io, answer, () => {
     const made = asRow(answer.revocation)
-    const done = asRows(answer.replicas).map(row => `${describe(row)}\n`)
+    const done = asRows(answer.replicas)
+      .filter(({ problem }) => problem === undefined)
+      .map(row => `${describe(row)}\n`)
     return `${done.join('')}${ruleText(made)}; undo it with: sallyport revocations remove ${printable(made.id)}\n`
   })
   const issuedBefore = Number(asRow(answer.revocation).issuedBefore ?? 0)
@@ -37,7 +40,7 @@ export const revoke: Run = async (args, io) => {
   if (rule.until === undefined) {
     io.note('the rule never expires: it stays in the list until it is removed, unless you give --until TIME')
   }
-  return EXIT.ok
+  return code
 }
 
 export const revocationsList: Run = async (args, io) => {

@@ -48,6 +48,9 @@ function actionsOf(server: Server, logger: Logger): Operations {
   }
 }
 
+/** The body of a removal that removes nothing. A replica that does not answer it does not learn of a new rule either. */
+const NOTHING = { id: '-' }
+
 /** Members of an answer that show that an action did something. */
 const DONE = ['sessions', 'messages', 'instances']
 
@@ -106,7 +109,8 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
       '/revoke': async body => {
         const rule = readRevocation(body)
         const done = { replica: server.stats().replica, ...(await server.revoke(rule)) }
-        return { replicas: [done], revocation: server.revocations().find(one => isSameRule(one, rule)) ?? rule }
+        const revocation = server.revocations().find(one => isSameRule(one, rule)) ?? rule
+        return { replicas: [done], revocation, ...problemsOf(await everywhere.ask('/revocations/remove', NOTHING)) }
       },
       '/revocations/remove': async body => {
         const done = await acted('/revocations/remove')(body)

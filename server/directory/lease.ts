@@ -104,7 +104,12 @@ export class Lease {
   }
 
   get alive(): number {
-    return this.#replicas.filter(isAlive).length
+    return this.living.length
+  }
+
+  /** Their names. */
+  get living(): string[] {
+    return this.#replicas.filter(isAlive).map(({ name }) => name)
   }
 
   isAlive(replica: string): boolean {

@@ -1,7 +1,16 @@
 /** Forwards an operator's question to all replicas that share a store. */
+import type { Logger } from '../../protocol/base/log.ts'
 
 /** Answers a question that an operator asked at another replica. Resolves to a JSON value. */
 export type AnswerOthers = (what: string, body: object, by: string) => Promise<unknown>
+
+/** The replica that asks. */
+export interface AskingReplica {
+  readonly replica: string
+  /** Replicas that are probably there, whether or not they listen. May name this one, and one twice. */
+  readonly known: () => readonly string[]
+  readonly logger: Logger
+}
 
 export interface SharedOperators {
   /** Set by the owner. Absent: this replica does not answer. */

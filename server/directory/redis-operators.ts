@@ -4,16 +4,13 @@
  */
 import { randomUUID } from 'node:crypto'
 import { detached, type Guard, logGuard, starting } from '../../protocol/base/guard.ts'
-import type { Logger } from '../../protocol/base/log.ts'
-import type { AnswerOthers, SharedOperators } from './operators.ts'
+import type { AnswerOthers, AskingReplica, SharedOperators } from './operators.ts'
 import { type RedisAddress, RedisLink } from './redis-link.ts'
 
-export interface RedisOperatorsOptions {
+export interface RedisOperatorsOptions extends AskingReplica {
   /** Called for each connection. */
   readonly redis: () => Promise<RedisAddress>
   readonly prefix: string
-  readonly replica: string
-  readonly logger: Logger
 }
 
 interface Message {
@@ -31,6 +28,7 @@ interface Problem {
 
 interface Question {
   readonly answers: unknown[]
+  readonly from: Set<string>
   expected: number
   readonly done: () => void
 }
@@ -100,16 +98,20 @@ export class RedisOperators implements SharedOperators {
     if (this.#questions.size >= MAX_QUESTIONS) throw new Error('too many questions are open')
     const id = randomUUID()
     const { promise, resolve } = Promise.withResolvers<void>()
-    const question: Question = { answers: [], expected: Number.POSITIVE_INFINITY, done: resolve }
+    const question: Question = { answers: [], from: new Set(), expected: Number.POSITIVE_INFINITY, done: resolve }
     this.#questions.set(id, question)
     const timer = setTimeout(resolve, ANSWER_MS)
     try {
       const listeners = await this.#publish({ id, from: this.#options.replica, what, body })
       question.expected = listeners - 1
       if (question.answers.length < question.expected) await promise
-      const { answers, expected } = question
-      const silent = expected - answers.length
-      return silent > 0 ? [...answers, problemOf(`${silent} of ${expected} other replicas did not answer`)] : answers
+      const { answers, expected, from } = question
+      // One that is cut off from Redis does not listen, but may still serve.
+      const { replica, known } = this.#options
+      const missing = new Set(known().filter(name => name !== replica && !from.has(name))).size
+      const silent = Math.max(expected - answers.length, missing)
+      const others = answers.length + silent
+      return silent > 0 ? [...answers, problemOf(`${silent} of ${others} other replicas did not answer`)] : answers
     } finally {
       clearTimeout(timer)
       this.#questions.delete(id)
@@ -127,9 +129,10 @@ export class RedisOperators implements SharedOperators {
   #receive(text: string): void {
     const message = parse(text)
     if (message === undefined || message.from === this.#options.replica) return
-    if (message.what !== undefined) detached(this.#options.logger, FAILED, this.#answerQuestion(message))
-    else this.#questions.get(message.id)?.answers.push(message.answer)
     const question = this.#questions.get(message.id)
+    if (message.what !== undefined) detached(this.#options.logger, FAILED, this.#answerQuestion(message))
+    else question?.answers.push(message.answer)
+    question?.from.add(message.from)
     if (question !== undefined && question.answers.length >= question.expected) question.done()
   }
 

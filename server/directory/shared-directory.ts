@@ -247,6 +247,11 @@ export class SharedDirectory implements Directory {
     this.#listener?.changed(state)
   }
 
+  /** The live replicas, including this one. */
+  get living(): string[] {
+    return this.#lease.living
+  }
+
   isDead(replica: string): boolean {
     return this.#lease.isDead(replica)
   }

@@ -4,7 +4,7 @@
  */
 import type { Logger } from '../../protocol/base/log.ts'
 import type { SharedRevocations } from '../auth/revocation-store.ts'
-import type { SharedOperators } from './operators.ts'
+import type { AskingReplica, SharedOperators } from './operators.ts'
 import { checkRedis, type RedisOptions } from './redis-options.ts'
 import type { DirectoryStore, StoreMember, StoreOptions } from './store.ts'
 
@@ -15,7 +15,7 @@ interface StoreKind {
   /** Makes the store, which is not connected yet. */
   make(options: StoreOptions, prefix: string, member: StoreMember): Promise<DirectoryStore>
   /** Lets operators ask all replicas at once. If absent, they must ask each one. */
-  operators?(options: StoreOptions, prefix: string, replica: string, logger: Logger): Promise<SharedOperators>
+  operators?(options: StoreOptions, prefix: string, asking: AskingReplica): Promise<SharedOperators>
   /** The revocations that all replicas share. If absent, each has its own. */
   revocations?(
     options: StoreOptions,
@@ -36,9 +36,9 @@ const redis: StoreKind = {
     const { RedisStore } = await import('./redis-store.ts')
     return new RedisStore({ ...member, redis: await addressOf(options), prefix })
   },
-  async operators(options: RedisOptions, prefix, replica, logger) {
+  async operators(options: RedisOptions, prefix, asking) {
     const { RedisOperators } = await import('./redis-operators.ts')
-    return new RedisOperators({ redis: await addressOf(options), prefix, replica, logger })
+    return new RedisOperators({ ...asking, redis: await addressOf(options), prefix })
   },
   async revocations(options: RedisOptions, prefix, { logger, clock }) {
     const { RedisRevocations } = await import('./redis-revocations.ts')

@@ -340,6 +340,11 @@ export class Peers implements Witnesses, HopFinder<Hop>, HopOwner {
     }
   }
 
+  /** Replicas that this one is connected to. */
+  get connected(): string[] {
+    return [...this.#links.values()].filter(({ up }) => up).map(({ name }) => name)
+  }
+
   // The end.
 
   stats(): PeerStats {

@@ -22,12 +22,18 @@ test('status of a missing listener', async () => {
 test.each([
   ['sessions close --runtime demo', { sessions: ['s'] }, 'session s on replica a: closed\n'],
   ['sessions drain --runtime demo', { sessions: ['s'] }, 'session s on replica a: asked to move\n'],
+  [
+    'revoke --jti x --until +1h',
+    { ended: 1, kept: true },
+    'revoked on replica a: 1 sessions ended; kept across restarts\nthe token x; undo it with: sallyport revocations remove 1\n',
+  ],
   ['revocations remove 1', { removed: true }, 'removed on replica a: the token x\n'],
   ['inbox drop 1', { messages: ['1'] }, 'webhook 1: dropped\n'],
   ['inbox pause --runtime demo', { paused: true }, 'demo on replica a: paused\n'],
 ])('%s ends with 1 if a replica did not answer, and says what the others did', async (line, done, printed) => {
   const replicas = [{ replica: 'a', ...done }, { problem: 'b does not answer' }]
-  const answers = { replicas, revocations: [{ id: '1', tokenId: 'x' }] }
+  const revocation = { id: '1', tokenId: 'x' }
+  const answers = { replicas, revocation, revocations: [revocation] }
   const listener = createHttpServer((_request, response) => response.end(JSON.stringify(answers)))
   await once(listener.listen(0, '127.0.0.1'), 'listening')
   const { port } = listener.address() as AddressInfo

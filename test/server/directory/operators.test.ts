@@ -3,7 +3,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import type { Server } from '../../../server/server.ts'
 import { needs } from '../../support/needs.ts'
 import { Redis } from '../../support/redis.ts'
-import { until } from '../../support/until.ts'
+import { Relay } from '../../support/relay.ts'
+import { eventually, until } from '../../support/until.ts'
 import { startServer } from '../fixture.ts'
 
 describe.runIf(needs('redis'))("operators' questions", () => {
@@ -15,8 +16,8 @@ describe.runIf(needs('redis'))("operators' questions", () => {
   afterAll(() => redis.stop())
   afterEach(() => Promise.all(servers.splice(0).map(server => server.close({ graceMs: 0 }))))
 
-  async function start(replica: string): Promise<Server> {
-    const directory = { url: redis.url, user: 'replica', password: 'secret' }
+  async function start(replica: string, url = redis.url): Promise<Server> {
+    const directory = { url, user: 'replica', password: 'secret' }
     const server = await startServer({ replica, directory })
     server.answerOthers(async (what, body, by) => {
       if (what === '/fail') throw new Error('no')
@@ -47,6 +48,23 @@ describe.runIf(needs('redis'))("operators' questions", () => {
     const problem = () => a.askOthers('/who').catch((error: Error) => error.message)
     await until(async () => (await problem()) === 'the other replicas cannot be asked: no Redis')
     await redis.start()
+  })
+
+  test('do not count as answered by a replica that has lost Redis, and may still serve', async () => {
+    const relay = await Relay.start({ port: redis.port })
+    const a = await start('a')
+    await start('b', `redis://127.0.0.1:${relay.port}`)
+    await until(() => a.stats().directory.replicas === 2)
+    const answer = expect.objectContaining({ replica: 'b' })
+    await until(async () => (await a.askOthers('/who')).length === 1)
+    relay.target = 0
+    relay.cut()
+    const silence = [{ problem: '1 of 1 other replicas did not answer' }]
+    await eventually(async () => expect(await a.askOthers('/who')).toEqual(silence))
+    relay.target = redis.port
+    await eventually(async () => expect(await a.askOthers('/who')).toEqual([answer]))
+    await Promise.all(servers.splice(0).map(server => server.close({ graceMs: 0 })))
+    await relay.stop()
   })
 
   test('do not count as answered if a replica fails or its answer does not fit', async () => {
