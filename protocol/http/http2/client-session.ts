@@ -140,10 +140,11 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   }
 
   #track(exchange: Http2ClientExchange, headTimeoutMs: number): void {
-    const { expectMs, http2PingMs } = this.limits
+    const { expectMs, http2PingMs, stalledMs } = this.limits
     if (this.#exchanges.size === 0) this.#pingAt = performance.now()
     this.#exchanges.add(exchange)
     this.#watch.within(headTimeoutMs || HEAD_TIMEOUT_MS)
+    if (stalledMs > 0) this.#watch.within(stalledMs)
     if (http2PingMs > 0) this.#watch.within(http2PingMs)
     if (exchange.awaitsContinue) this.#watch.within(expectMs)
   }

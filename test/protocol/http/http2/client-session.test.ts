@@ -245,7 +245,7 @@ describe('h2c upstream', () => {
     const { session } = await startSession(() => {}, { stalledMs: 50 })
     const response = new Response()
     const bodyBytes = 300_000
-    const sink = session.send(request({ bodyBytes }), response, { headTimeoutMs: 50 })
+    const sink = session.send(request({ bodyBytes }), response)
     sink.requestData(Buffer.alloc(bodyBytes))
     sink.requestEnd([])
     await response.over()
