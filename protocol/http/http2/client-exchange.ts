@@ -437,7 +437,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     const left = timeLeft(since, this.#limits.stalledMs, now)
     if (left > 0) return left
     // Its session's window may be what is missing.
-    this.#owner.close()
+    if (!this.#responseDone) this.#owner.close()
     this.#broken(new SallyportError('upstream-timeout', 'the upstream stopped reading'))
     return Number.POSITIVE_INFINITY
   }
