@@ -87,6 +87,12 @@ describe.runIf(needs('nginx'))('through nginx', { tags: ['slow'] }, () => {
     expect(probes[0]!.found).toMatch(/through "nginx/)
   })
 
+  test('every step passes, although the other server is off, and this one counts as down after a failure', async () => {
+    await certificate()
+    const probes = await through({ upstream: port => `server 127.0.0.1:${port} fail_timeout=1s; server 127.0.0.1:1;` })
+    expect(statuses(probes)).toEqual(ALL)
+  })
+
   test.each<[string, Balancer, object, RegExp]>([
     ['another Host', { host: '' }, { host: 'fail' }, /^Host: sallyport$/],
     ['no Upgrade', { upgrade: 'proxy_set_header Connection "";' }, { upgrade: 'fail' }, /./],
