@@ -1,6 +1,6 @@
 /** K1: systemd keeps running what it should, however often it fails at first. */
 import { execFileSync } from 'node:child_process'
-import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { decodeJwt } from 'jose'
@@ -61,6 +61,31 @@ test('K1 the timer makes a token with the flags that the unit names', () => {
     execFileSync('/bin/sh', ['-ec', script], { env, stdio: 'ignore' })
     const claims = decodeJwt(readFileSync(join(folder, 'token'), 'utf8').trim())
     expect(claims).toMatchObject({ sub: 'demo', sallyport_hosts: ['a.example', 'b.example'] })
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+})
+
+test('a certificate of certbot for other names does not replace that of the domain', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sallyport-certbot-'))
+  const readme = readFileSync(resolve(ROOT, 'deploy/systemd/README.md'), 'utf8')
+  const hook = /(?<=^ {4}#!\/bin\/sh -e\n)(?: {4}.*\n)+/m
+    .exec(readme)![0]
+    .replaceAll('/etc/', `${folder}/`)
+    .replace('-g sallyport', '')
+  const names = ['tunnels.example.com', 'hooks.customer.example']
+  try {
+    mkdirSync(join(folder, 'sallyport/certs'), { recursive: true })
+    for (const name of names) {
+      const lineage = join(folder, 'letsencrypt/live', name)
+      mkdirSync(lineage, { recursive: true })
+      for (const file of ['privkey.pem', 'fullchain.pem']) writeFileSync(join(lineage, file), name)
+      execFileSync('/bin/sh', ['-ec', hook], { env: { ...process.env, RENEWED_LINEAGE: lineage } })
+    }
+    const installed = ['server.pem', 'server-key.pem'].map(name =>
+      readFileSync(join(folder, 'sallyport/certs', name), 'utf8'),
+    )
+    expect(installed).toEqual([names[0], names[0]])
   } finally {
     rmSync(folder, { recursive: true })
   }
