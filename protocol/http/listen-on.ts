@@ -21,6 +21,9 @@ export interface BoundAddress {
   readonly port: number
 }
 
+/** How many connections wait at a socket that we were given, while it is kept for the next process. Node would set 511. */
+const GIVEN_BACKLOG = 4096
+
 /**
  * Resolves to the address once `server` listens. Rejects with the system's error, or with TypeError if `fd` is not a TCP socket.
  * Later errors are logged.
@@ -29,7 +32,8 @@ export async function listenOn(server: Server, place: ListenAddress, logger: Log
   const { host = '127.0.0.1', port, fd, reusePort = false } = place
   const guard = logGuard(logger, 'a listener failed')
   try {
-    server.listen(fd === undefined ? { host, port, reusePort } : { fd })
+    if (fd === undefined) server.listen({ host, port, reusePort })
+    else server.listen({ fd }, GIVEN_BACKLOG)
     await once(server, 'listening')
   } catch (cause) {
     if (fd === undefined) throw cause
