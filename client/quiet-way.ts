@@ -44,7 +44,7 @@ export async function measureQuiet(
   try {
     // Rejects if the busy one cannot be dialled.
     const found = await Promise.race([measured, kept.then(() => measured)])
-    const cut = found.flatMap(({ cutMs }) => (cutMs === undefined || cutMs === 0 ? [] : cutMs))
+    const cut = found.flatMap(({ cutMs }) => cutMs || [])
     const survived = found.filter(({ cutMs }) => cutMs === 0).map(({ ms }) => ms)
     return { survivedMs: Math.max(0, ...survived), cutMs: cut.length === 0 ? undefined : Math.min(...cut) }
   } finally {

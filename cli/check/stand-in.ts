@@ -74,7 +74,8 @@ export class StandIn {
     const folder = tlsFolder === undefined ? undefined : await CertificateFolder.open(tlsFolder, noLogger)
     this.#folder = folder
     this.#listener = await listen({
-      ...{ host, port },
+      host,
+      port,
       tls: tls && (await loadTls(tls)),
       contextFor: folder && (name => folder.find(name)),
       handler: this.#handler(),

@@ -77,8 +77,13 @@ class Everywhere {
     const here = await this.here(what, body)
     // Servers that share an inbox would all do the same.
     if (what.startsWith('/inbox') && this.#server.inbox?.shared === true) return [here]
-    const others = await this.#server.askOthers(what, body).catch(error => [{ problem: (error as Error).message }])
-    return [here, ...(others as Row[])]
+    return [here, ...(await this.others(what, body))]
+  }
+
+  /** The rows of the other replicas, or what prevented them from answering. */
+  async others(what: string, body: Body): Promise<Row[]> {
+    const rows = await this.#server.askOthers(what, body).catch(error => [{ problem: (error as Error).message }])
+    return rows as Row[]
   }
 
   async here(what: string, body: Body): Promise<Row> {
@@ -110,7 +115,7 @@ export function serverLifecycle(server: Server, logger: Logger): Required<Pick<A
         const rule = readRevocation(body)
         const done = { replica: server.stats().replica, ...(await server.revoke(rule)) }
         const revocation = server.revocations().find(one => isSameRule(one, rule)) ?? rule
-        return { replicas: [done], revocation, ...problemsOf(await everywhere.ask('/revocations/remove', NOTHING)) }
+        return { replicas: [done], revocation, ...problemsOf(await everywhere.others('/revocations/remove', NOTHING)) }
       },
       '/revocations/remove': async body => {
         const done = await acted('/revocations/remove')(body)
