@@ -187,6 +187,22 @@ test('a load balancer that has to notice first that something listens here', asy
   expect(reach).toMatchObject({ code: 'outside-reach', status: 'ok' })
 })
 
+test('a load balancer that uses another server in turn', async () => {
+  const port = await freePort()
+  let requests = 0
+  const balancer = createHttp((request, response) => {
+    if (++requests % 2 === 0) return void response.writeHead(503, { server: 'another' }).end('urn:sallyport:')
+    fetch(`http://127.0.0.1:${port}${request.url}`)
+      .then(async answer => response.writeHead(answer.status).end(await answer.text()))
+      .catch(() => request.socket.destroy())
+  }).listen(0, '127.0.0.1')
+  await once(balancer, 'listening')
+  stops.push(() => balancer.close())
+  const config = await configOf(port, `http://*.tunnels.localhost:${(balancer.address() as AddressInfo).port}`)
+  const [reach] = await probeOutside(config, { ca: undefined, deep: false })
+  expect(reach).toMatchObject({ status: 'fail', found: 'something else answers, too, 503: "another"' })
+})
+
 test('as a command: while something else answers, and while the server is running', { tags: ['slow'] }, async () => {
   const other = createHttp((_, response) => void response.writeHead(404, { server: 'another' }).end()).listen(
     0,
