@@ -47,8 +47,7 @@ import type { Span } from './trace/span.ts'
  * Header fields, flat: `[name, value, name, value, ...]`. Names are lower case; values are latin1 strings as received,
  * without surrounding white space. Order and duplicates are kept. The list never contains `host` or connection-level fields
  * (`connection`, `keep-alive`, `proxy-connection`, `transfer-encoding`, `upgrade`, `http2-settings`, and those named by
- * `Connection`). It may contain `content-length`, which has been checked, and `te`, only with the value `trailers` and only
- * from HTTP/2.
+ * `Connection`). It may contain `content-length`, which has been checked, and in a request `te`, only with the value `trailers`.
  */
 export type HeaderList = string[]
 

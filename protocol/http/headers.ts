@@ -170,12 +170,15 @@ export function stripHopByHop(headers: HeaderList, keepTe = false): void {
   else removeHeader(headers, 'te')
 }
 
+/** What `Connection` may name without effect on other fields. A sender of `te` has to name it, and it is handled by itself. */
+const UNNAMED: ReadonlySet<string> = new Set(['close', 'keep-alive', 'upgrade', 'content-length', 'te'])
+
 /** Names in `Connection` values, without those that must stay. */
 export function namedByConnection(values: readonly string[]): Set<string> | undefined {
   let named: Set<string> | undefined
   for (const value of values) {
     for (const token of listTokens(value)) {
-      if (token === 'close' || token === 'keep-alive' || token === 'upgrade' || token === 'content-length') continue
+      if (UNNAMED.has(token)) continue
       named ??= new Set()
       named.add(token)
     }

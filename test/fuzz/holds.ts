@@ -52,3 +52,13 @@ export function canonicalHeaders(headers: HeaderList): void {
     holds(!ONE_HOP.includes(name), `${name} stays on its hop`)
   }
 }
+
+/** The same for those of a request, which may have `te: trailers`. */
+export function canonicalRequestHeaders(headers: HeaderList): void {
+  const te = headers.filter((_, i, all) => all[i - 1] === 'te' && i % 2 === 1)
+  holds(
+    te.every(value => value === 'trailers'),
+    'te is trailers',
+  )
+  canonicalHeaders(headers.filter((_, i, all) => all[i - (i % 2)] !== 'te'))
+}

@@ -192,6 +192,10 @@ export class HeadParser {
         return
       case FIELD_KIND.keepAlive:
         head.keepAliveParameters = value
+        return
+      case FIELD_KIND.dropped:
+        // The trailers that an HTTP/2 upstream may send for it are passed on, whatever version the caller speaks.
+        if (name === 'te' && !this.#response && value.toLowerCase() === 'trailers') head.headers.push(name, 'trailers')
     }
   }
 

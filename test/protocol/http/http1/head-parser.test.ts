@@ -39,11 +39,11 @@ describe('request heads', () => {
     expect(request.bodyBytes).toBe(0)
   })
 
-  test('R1: hop-by-hop fields are not in the list', () => {
+  test('R1: hop-by-hop fields are not in the list, except te: trailers', () => {
     const { request, keepAlive } = parse(
       'GET / HTTP/1.1\r\nHost: a\r\nConnection: X-Gone, close\r\nX-Gone: 1\r\nTE: trailers\r\nKeep-Alive: x\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\nProxy-Connection: y\r\nX-Kept: 2\r\n\r\n',
     )
-    expect(request.headers).toEqual(['x-kept', '2'])
+    expect(request.headers).toEqual(['te', 'trailers', 'x-kept', '2'])
     expect(request.upgrade).toBe(false)
     expect(keepAlive).toBe(false)
   })
