@@ -90,3 +90,32 @@ test('a certificate of certbot for other names does not replace that of the doma
     rmSync(folder, { recursive: true })
   }
 })
+
+test('another runtime has nothing of the first, whatever that is called', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sallyport-copies-'))
+  const readme = readFileSync(resolve(ROOT, 'deploy/systemd/README.md'), 'utf8')
+  const copies = readme
+    .match(/^ {4}(?:sed|cp) .*shop.*$/gm)!
+    .join('\n')
+    .replaceAll('/etc/sallyport', folder)
+  const edit = (file: string, ...changes: [string, string][]) => {
+    const text = readFileSync(resolve(ROOT, 'deploy/systemd', file), 'utf8')
+    writeFileSync(
+      join(folder, file),
+      changes.reduce((edited, [from, to]) => edited.replace(from, to), text),
+    )
+  }
+  try {
+    edit('sallyport-client.service')
+    edit('sallyport-token.service', ['RUNTIME=demo', 'RUNTIME=prod'], ['"FLAGS="', '"FLAGS=--host a.example"'])
+    edit('sallyport-token.timer')
+    edit('client.yaml', ['127.0.0.1:3000', '10.0.0.7:8080'])
+    execFileSync('/bin/sh', ['-ec', copies], { cwd: folder })
+    const unit = readFileSync(join(folder, 'sallyport-token-shop.service'), 'utf8')
+    expect(unit).toContain('\nEnvironment=RUNTIME=shop\n')
+    expect(unit).toContain('\nEnvironment="FLAGS="\n')
+    expect(readFileSync(join(folder, 'shop.yaml'), 'utf8')).toContain('\ntarget: http://127.0.0.1:4000\n')
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+})
