@@ -22,7 +22,8 @@ const AGAIN_MS = 500
 const ARRIVALS = 4
 const BODY_BYTES = 25 * 1024 * 1024
 const BODY_MS = 15_000
-const QUIET_MS = 60_000
+/** Longer than the 60 s after which nginx and others cut, unless they are told otherwise. */
+const QUIET_MS = 65_000
 const MAX_ANSWER_BYTES = 4096
 const NAME = 'sallyport-check'
 
@@ -48,7 +49,7 @@ const STEPS = {
     'The load balancer must not retry requests that are not safe to repeat (nginx: no non_idempotent; HAProxy: disable-l7-retry).',
   ],
   'outside-quiet': [
-    'an answer continues after 60 s without a byte',
+    'an answer continues after 65 s without a byte',
     'Raise the time that the load balancer waits for the server (nginx: proxy_read_timeout).',
   ],
 } as const satisfies Record<string, readonly [expected: string, hint: string]>

@@ -10,7 +10,7 @@ import { probeOutside } from '../../cli/check/outside.ts'
 import { loadConfig } from '../../cli/config/load.ts'
 import { type ServerConfig, serverSettings } from '../../cli/config/server.ts'
 import type { Probe } from '../../protocol/base/probe.ts'
-import { needs } from '../support/needs.ts'
+import { long, needs } from '../support/needs.ts'
 import { runNginx } from '../support/nginx.ts'
 import { freePort, startProxyProgram } from '../support/proxy-program.ts'
 import { useMachine } from './machine.ts'
@@ -36,7 +36,7 @@ interface Balancer {
   readonly more?: string
 }
 
-async function through(balancer: Balancer = {}): Promise<Probe[]> {
+async function through(balancer: Balancer = {}, quiet: { quietMs?: number } = { quietMs: 3000 }): Promise<Probe[]> {
   const port = await freePort()
   const folder = file('nginx')
   mkdirSync(folder, { recursive: true })
@@ -65,7 +65,7 @@ async function through(balancer: Balancer = {}): Promise<Probe[]> {
   )
   stops.push(() => nginx.stop())
   const config = await configOf(port, `https://*.tunnels.localhost:${nginx.port}`)
-  return await probeOutside(config, { ca: readFileSync(file('ca.pem'), 'utf8'), deep: true, quietMs: 3000 })
+  return await probeOutside(config, { ca: readFileSync(file('ca.pem'), 'utf8'), deep: true, ...quiet })
 }
 
 async function configOf(port: number, publicUrl: string, more: Record<string, string> = {}): Promise<ServerConfig> {
@@ -112,6 +112,11 @@ describe.runIf(needs('nginx'))('through nginx', { tags: ['slow'] }, () => {
     const probes = await through(balancer)
     expect(statuses(probes)).toEqual({ ...ALL, ...faults })
     expect(probes.find(({ status }) => status === 'fail')!.found).toMatch(found)
+  })
+
+  test.runIf(long)('that cuts after 60 s, as nginx does unless it is told otherwise', async () => {
+    await certificate()
+    expect(statuses(await through({}, {}))).toEqual({ ...ALL, quiet: 'fail' })
   })
 })
 
