@@ -63,7 +63,8 @@ export const HTTP_LIMITS = {
     kind: 'count',
     default: '32',
     zero: 'none',
-    about: 'Most informational responses of one exchange, without the 100.',
+    about:
+      'Most informational responses of one exchange, without the 100. Those that exceed the size of one head in all are dropped.',
   },
   expectMs: {
     kind: 'duration',

@@ -256,7 +256,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   #begin(head: RequestHead): void {
     const { request } = head
-    const exchange = new ServerExchange(this, head, this.#limits.informational)
+    const exchange = new ServerExchange(this, head, this.#limits)
     this.#exchange = exchange
     this.#earlierBytes = this.#writer.writtenBytes
     this.#headBegun = false
@@ -463,7 +463,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#onBadRequest?.(error, head.request)
     this.#closing = true
     this.#state = 'await'
-    this.#exchange = new ServerExchange(this, head, 0)
+    this.#exchange = new ServerExchange(this, head, this.#limits)
     this.#exchange.responseAbort(error)
   }
 

@@ -9,6 +9,8 @@ import {
   type ResponseSink,
 } from '../../exchange.ts'
 import { hasHeader } from '../headers.ts'
+import { Informational } from '../informational.ts'
+import type { HttpLimits } from '../limits.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
 import { CONNECTION, FRAMING, fieldLines, lastChunk, responseHead, statusLine } from './encode.ts'
 import type { RequestHead } from './request-head.ts'
@@ -50,17 +52,17 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   #wire: ServerWire
   #framing: number = FRAMING.none
   #left = 0
-  #informational = 0
+  #informational: Informational | undefined
   #raw = false
   /** Bytes of the body that have not left. */
   #unsent = 0
-  readonly #maxInformational: number
+  readonly #limits: HttpLimits
 
-  constructor(wire: ServerWire, head: RequestHead, maxInformational: number) {
+  constructor(wire: ServerWire, head: RequestHead, limits: HttpLimits) {
     this.#wire = wire
     this.asked = head
     this.awaitsContinue = head.expectsContinue
-    this.#maxInformational = maxInformational
+    this.#limits = limits
   }
 
   responseInformational(status: number, headers: HeaderList): void {
@@ -68,7 +70,10 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     if (status === 100) {
       if (!this.awaitsContinue) return
       this.awaitsContinue = false
-    } else if (++this.#informational > this.#maxInformational) return
+    } else {
+      this.#informational ??= new Informational(this.#limits)
+      if (!this.#informational.admits(headers)) return
+    }
     try {
       this.#wire.text(`${statusLine(status)}${fieldLines(headers, FRAMING.forbidden, 0)}\r\n\r\n`)
     } catch (error) {

@@ -14,6 +14,7 @@ import {
   type ResponseSink,
 } from '../../exchange.ts'
 import { getHeader, hasHeader, plainNumber, stripTrailers } from '../headers.ts'
+import { Informational } from '../informational.ts'
 import type { HttpLimits } from '../limits.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
 import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
@@ -75,7 +76,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   /** The head ends the response, so what a handler gives as its body is discarded. */
   #bodiless = false
   #requestLeft: number
-  #informational = 0
+  #informational: Informational | undefined
   #raw = false
   /** The caller has left, or the stream has ended. */
   #over = false
@@ -200,7 +201,10 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (status === 100) {
       if (!this.#awaitsContinue) return
       this.#awaitsContinue = false
-    } else if (++this.#informational > this.#limits.informational) return
+    } else {
+      this.#informational ??= new Informational(this.#limits)
+      if (!this.#informational.admits(headers)) return
+    }
     try {
       this.#stream.additionalHeaders(asObject(outgoingBlock([':status', String(status)], headers)))
     } catch (error) {

@@ -210,6 +210,16 @@ describe('answers', () => {
     expect(text).toMatch(/204 No Content\r\ndate/)
   })
 
+  test('E15 informational responses are together no longer than a head may be', async () => {
+    const { handler } = recorder(({ response }) => {
+      for (let i = 0; i < 4; i++) response.responseInformational(103, ['link', 'x'.repeat(400)])
+      ok(response)
+    })
+    const { caller } = await serve(handler, { headBytes: 1000 })
+    caller.send(get())
+    expect((await caller.saying('ok')).match(/103 Early Hints/g)).toHaveLength(2)
+  })
+
   test('informational responses go before the head, and 100 only if it is awaited', async () => {
     const { handler, seen } = recorder(() => {})
     const { caller } = await serve(handler)

@@ -110,6 +110,15 @@ describe('requests', () => {
     expect(result.trailers).not.toHaveProperty('content-length')
   })
 
+  test('E15 informational responses are together no longer than a head may be', async () => {
+    const { handler } = recorder(({ response }) => {
+      for (let i = 0; i < 4; i++) response.responseInformational(103, ['link', 'x'.repeat(400)])
+      ok(response)
+    })
+    const { session } = await serve(handler, { headBytes: 1000 })
+    expect((await answer(ask(session, {}))).informed).toEqual([103, 103])
+  })
+
   describe.each([
     ['of unknown length', -1],
     ['of known length', 3],
