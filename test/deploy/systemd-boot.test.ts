@@ -72,6 +72,19 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
     expect(await client.sh('sallyport status')).toContain('runtime demo')
   })
 
+  test('a second socket of the server stops with the first', async () => {
+    const [, file, unit] = /```ini\n +# (\S+)\n([^`]+)```/.exec(README)!
+    await server.sh(`echo '${unit}' > ${file}
+      sed -Ei 's/^(Sockets|Requires)=.*/& sallyport-health.socket/' /etc/systemd/system/sallyport-server.service
+      echo 'health.listen: 0.0.0.0:8086' >> /etc/sallyport/server.yaml
+      systemctl daemon-reload && systemctl restart sallyport-server`)
+    const probe = 'curl --max-time 60 --silent http://127.0.0.1:8086/livez'
+    await server.sh(`systemctl restart sallyport-server & ${probe}; wait`)
+    await server.sh(`systemctl stop sallyport-server.socket; ! ${probe}; ! systemctl is-active sallyport-server`)
+    await server.sh(`systemctl start sallyport-server && ${probe}`)
+    await client.comes(`${CALL} --fail`)
+  })
+
   test('an inbox and its key are written where the README puts them', async () => {
     const secret = /(?:^ {4}.*inbox-mac.*\n)+/m.exec(readFileSync('docs/inbox-operations.md', 'utf8'))![0]
     await server.sh(secret.replace(/^ *sallyport server.*/m, ''))
