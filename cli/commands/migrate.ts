@@ -59,7 +59,7 @@ async function readConfiguration(path: string): Promise<unknown> {
   if (text.length > MAX_BYTES) throw configurationError(`${path} is larger than 1 MiB: it is not an frp configuration`)
   if (path.endsWith('.ini'))
     throw configurationError(
-      `${path}: frp's INI format is not supported; the frp documentation describes how to convert it to TOML`,
+      `${path}: frp's INI format is not supported; first write the file in TOML, which frp reads from version 0.52 on`,
     )
   const parse = /\.(ya?ml|json)$/.test(path)
     ? (yaml: string) => parseYaml(yaml, { logLevel: 'error' })

@@ -342,6 +342,11 @@ describe('frp', () => {
     expect(readdirSync(folder)).toEqual(['frpc.toml'])
   })
 
+  test("frp's own older format: refused, and how to go on", async () => {
+    const { code, notes } = await migrate('frpc.ini', '[common]\nserver_addr = frp.example.com')
+    expect([code, notes]).toEqual([3, expect.stringContaining('first write the file in TOML')])
+  })
+
   test('an existing file is overwritten only with --force', async () => {
     expect((await migrate('frpc.toml', FULL)).code).toBe(0)
     const again = await migrate('frpc.toml', FULL)
