@@ -1,9 +1,10 @@
 import { once } from 'node:events'
-import { expect, it } from 'vitest'
+import { expect, it, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { ClientSession, type SessionOwner } from '../../client/session.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import type { Hello } from '../../protocol/wire/control.ts'
+import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { webSocketTransport } from '../../protocol/wire/transport-websocket.ts'
 import { FakeServer } from './fake-server.ts'
 
@@ -20,26 +21,46 @@ const hello: Hello = {
   cors: [],
 }
 
+const owner: SessionOwner = {
+  logger: noLogger,
+  session: {},
+  tracing: undefined,
+  accept() {},
+  onWelcome: () => true,
+  onReady() {},
+  onStanding() {},
+  onLeave() {},
+  onNotice() {},
+  onCheck() {},
+  onReauth() {},
+  onClosed() {},
+}
+
+it('ends if the server does not answer its hello', () => {
+  vi.useFakeTimers()
+  try {
+    const closed: string[] = []
+    const onClosed = (_session: ClientSession, reason: string) => void closed.push(reason)
+    const [ours] = memoryPair()
+    const session = new ClientSession(ours, undefined, hello, { ...owner, onClosed })
+    vi.advanceTimersByTime(9_999)
+    expect([session.state, closed]).toEqual(['hello', []])
+    vi.advanceTimersByTime(1)
+    expect([session.state, closed]).toEqual(['closed', ['the server did not answer hello in time']])
+  } finally {
+    vi.useRealTimers()
+  }
+})
+
 it('ends all its drains when one of them ends it, whatever time the others had', async () => {
   const server = await FakeServer.listen()
   const socket = new WebSocket(server.url)
   await once(socket, 'open')
   const ready = Promise.withResolvers<void>()
-  const owner: SessionOwner = {
-    logger: noLogger,
-    session: {},
-    tracing: undefined,
-    accept() {},
-    onWelcome: () => true,
+  const session = new ClientSession(webSocketTransport(socket), undefined, hello, {
+    ...owner,
     onReady: () => ready.resolve(),
-    onStanding() {},
-    onLeave() {},
-    onNotice() {},
-    onCheck() {},
-    onReauth() {},
-    onClosed() {},
-  }
-  const session = new ClientSession(webSocketTransport(socket), undefined, hello, owner)
+  })
   const peer = await server.serve()
   await ready.promise
   const drains = [session.drain('moved to another replica', 600_000), session.drain('the client closes', 60_000)]

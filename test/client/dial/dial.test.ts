@@ -13,6 +13,7 @@ import { parseProxy } from '../../../client/dial/proxy.ts'
 import { Resolver } from '../../../client/dial/resolve.ts'
 import { createTrust } from '../../../client/dial/trust.ts'
 import { formatAddress } from '../../../protocol/base/host-port.ts'
+import { LateListener } from '../../support/late-listener.ts'
 import { oddCertificate } from '../../support/odd-certificates.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
 import { eventually, until } from '../../support/until.ts'
@@ -292,6 +293,22 @@ describe('a dial that fails', () => {
     const server = new URL(`ws://127.0.0.1:${port}`)
     expect(await failure(optionsFor(port, { server, timeoutMs: 100 }))).toBe(
       `no answer from 127.0.0.1:${port} within 100 ms`,
+    )
+    const resolver = { resolve: () => new Promise<never>(() => {}) } as unknown as Resolver
+    expect(await failure(optionsFor(port, { resolver, timeoutMs: 100 }))).toBe(
+      'no answer from the resolver to the name 127.0.0.1 within 100 ms',
+    )
+    const late = await LateListener.start()
+    expect(await failure(optionsFor(late.port, { timeoutMs: 100 }))).toBe(
+      `no answer from 127.0.0.1:${late.port} within 100 ms`,
+    )
+    await late.stop()
+  })
+
+  it('reports an answer that is not HTTP', async () => {
+    const { port } = await endpoint({ refuse: 'SSH-2.0-OpenSSH_9.2\r\n' })
+    expect(await failure(optionsFor(port))).toBe(
+      `127.0.0.1:${port}: Parse Error: Expected HTTP/, RTSP/ or ICE/ (HPE_INVALID_CONSTANT)`,
     )
   })
 

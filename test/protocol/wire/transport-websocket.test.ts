@@ -52,6 +52,19 @@ function listen(transport: Transport, order: string[] = []): Heard {
 }
 
 describe('WebSocket transport', () => {
+  test('P1 a handler that throws ends its connection', async () => {
+    const [sender, receiver] = await webSockets()
+    const transport = webSocketTransport(receiver)
+    const heard = listen(transport)
+    const defect = new Error('defect')
+    transport.handler!.bytes = () => {
+      throw defect
+    }
+    sender.send(Buffer.of(0))
+    await until(() => heard.closed !== undefined)
+    expect(heard.closed?.error).toBe(defect)
+  })
+
   test.each(['server', 'client'])(
     '%s: bytes and control messages arrive in order, cut into messages of 128 KiB',
     async from => {
