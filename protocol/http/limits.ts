@@ -36,16 +36,16 @@ export const HTTP_LIMITS = {
   drainBytes: {
     kind: 'bytes',
     default: '256KiB',
-    zero: 'nothing is read',
+    zero: 'no rest is awaited',
     about:
-      'Most bytes of a request body that are read and discarded after an early answer. Beyond that, our half of the connection is closed.',
+      'Most bytes of a request body that may still be due when an error is answered early. If more are announced, the answer says that the connection ends.',
   },
   drainMs: {
     kind: 'duration',
     default: '5s',
     zero: OFF,
     about:
-      'The same as a time. Once our half is closed, the connection also ends when the caller sends nothing for this long. The time that the caller takes to read the answer does not count.',
+      'How long the rest of a request body is read and discarded after an early answer, before our half of the connection is closed. Then the connection also ends when the caller sends nothing for this long. The time that the caller takes to read the answer does not count.',
   },
   lingerMs: {
     kind: 'duration',

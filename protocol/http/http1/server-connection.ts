@@ -5,7 +5,7 @@
  *     readHead -> readBody -> await -> readHead ...        ordinary requests
  *                    |          |
  *                    |          +-> upgrade -> raw         after a 101
- *                    +-> drain -> readHead                 the response came first: the rest is discarded, up to a bound
+ *                    +-> drain -> readHead                 the response came first: the rest is discarded, for a while
  *     any -> linger                                        our half is closed: what arrives is discarded for a while
  *
  * A request is started only while the writer holds little. A caller that does not read its answers is not read from, either.
@@ -114,7 +114,6 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #asked = 0
   /** Bytes written for the answers before this one. */
   #earlierBytes = 0
-  #discarded = 0
   // Times, for the deadlines.
   #since = performance.now()
   #headBegun = true
@@ -282,11 +281,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   bodyData(chunk: Uint8Array): void {
-    if (this.#state === 'drain') {
-      this.#discarded += chunk.length
-      if (this.#discarded > this.#limits.drainBytes) this.#linger()
-      return
-    }
+    if (this.#state === 'drain') return
     const exchange = this.#exchange!
     exchange.awaitsContinue = false
     exchange.sink?.requestData(this.#intake.give(chunk))
@@ -386,7 +381,10 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (exchange === this.#exchange) this.#linger()
   }
 
-  /** The response is over before the request. The rest of the request is read and discarded, up to a bound. */
+  /**
+   * The response is over before the request. If it said that the connection stays, the rest of the request is read and discarded for
+   * `drainMs`, however long it is. Otherwise a caller that sends it all, and then its next request, would lose that one.
+   */
   #leaveBody(exchange: ServerExchange): void {
     this.#exchange = exchange.keepAlive ? exchange : undefined
     // The upstream end knows that the request is over. All it still hears is that response bytes have left.
@@ -396,7 +394,6 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       return
     }
     this.#state = 'drain'
-    this.#discarded = 0
     this.#since = performance.now()
     this.#watch.within(this.#limits.drainMs)
     this.#intake.regulate()

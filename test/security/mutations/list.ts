@@ -165,8 +165,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/http1/server-connection.ts',
-        "    this.#state = 'drain'\n    this.#discarded = 0\n",
-        "    this.#state = 'readHead'\n    this.#headBegun = false\n    this.#discarded = 0\n",
+        "    this.#state = 'drain'\n",
+        "    this.#state = 'readHead'\n    this.#headBegun = false\n",
       ],
     ],
     tests: HTTP1,

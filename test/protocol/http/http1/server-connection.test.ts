@@ -358,16 +358,31 @@ describe('E4: an answer before the end of the request', () => {
     expect(seen[0]).toMatchObject({ body: '', aborted: 'cancelled' })
   })
 
-  test('after a long rest our half is closed, and we read on so that the sender finds the answer', async () => {
+  test.each(['Transfer-Encoding: chunked', 'Content-Length: 1000000'])(
+    'a long rest is drained as well, since its answer did not say that the connection ends: %s',
+    async framing => {
+      const { handler } = recorder(({ response, request }) => ok(response, request.path))
+      const { caller } = await serve(handler)
+      caller.send(`POST /1 HTTP/1.1\r\nHost: a\r\n${framing}\r\n\r\n`)
+      expect(await caller.saying('/1')).not.toContain('connection: close')
+      const rest = 'x'.repeat(1_000_000)
+      caller.send(framing.startsWith('C') ? rest : `f4240\r\n${rest}\r\n0\r\n\r\n`)
+      caller.send(get('/2'))
+      expect(await Promise.race([caller.saying('/2'), caller.end()])).toContain('/2')
+    },
+  )
+
+  test('after drainMs our half is closed, and we read on so that the sender finds the answer', async () => {
     const { handler } = recorder(({ response }) => ok(response))
-    const { caller } = await serve(handler)
+    const { caller } = await serve(handler, { drainMs: 100 })
     caller.send('POST /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n')
     await caller.saying('ok')
-    for (let i = 0; i < 400; i++) {
+    const more = async () => {
       caller.send(`10000\r\n${'x'.repeat(65536)}\r\n`)
       await new Promise(resolve => setImmediate(resolve))
     }
-    await caller.end()
+    while (!caller.ended) await more()
+    for (let i = 0; i < 100; i++) await more()
     caller.socket.end()
     await caller.close()
     expect(caller.error).toBeUndefined()
