@@ -191,14 +191,14 @@ describe('check client', () => {
   })
 
   test('a round trip of more than a second', { tags: ['slow'] }, async () => {
-    const relay = await Relay.start({ port, roundTripMs: 1200 })
+    const relay = await Relay.start({ port, roundTripMs: 1600 })
     stops.push(() => relay.stop())
     const url = `wss://127.0.0.1:${relay.port}`
     const options = { url, token: () => token({}), ca: readFileSync(file('ca.pem')), proxy: '', target }
     const probes = await diagnose(options, { deep: true })
     expect(probes.filter(({ status }) => status !== 'ok')).toEqual([])
     const found = probes.map(({ code, found }) => `${code}: ${found}`)
-    expect(found).toContainEqual(expect.stringMatching(/^round-trip: [12]\d{3}\.\d ms, the median of [23]$/))
+    expect(found).toContainEqual(expect.stringMatching(/^round-trip: [12]\d{3}\.\d ms, the median of [12]$/))
   })
 
   test.each([
