@@ -133,12 +133,15 @@ export class RevocationStore {
     checkRevocation(rule)
     this.#own.add(rule)
     this.onChange()
-    await Promise.all([
-      orElse(this.#file?.add(rule), 'until this server stops, but could not be kept'),
-      orElse(this.#shared?.add(rule), 'on this server, but the other replicas do not have it yet'),
-    ])
-    // The directory reports no change if it had the rule already.
-    this.#leaveTo(this.#common.list)
+    try {
+      await Promise.all([
+        orElse(this.#file?.add(rule), 'until this server stops, but could not be kept'),
+        orElse(this.#shared?.add(rule), 'on this server, but the other replicas do not have it yet'),
+      ])
+    } finally {
+      // The directory reports no change if it had the rule already.
+      this.#leaveTo(this.#common.list)
+    }
     return this.#file !== undefined || this.#shared !== undefined
   }
 

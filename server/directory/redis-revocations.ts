@@ -4,6 +4,7 @@
  * back. While the list cannot be read, nobody may connect, since it may name anybody.
  */
 import { isUtf8 } from 'node:buffer'
+import { randomBytes } from 'node:crypto'
 import { detached, logGuard } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import { formatRule, MAX_LIST_BYTES, parseRule } from '../auth/revocation-list.ts'
@@ -56,6 +57,8 @@ export class RedisRevocations implements SharedRevocations {
   readonly #key: string
   readonly #keys: readonly string[]
   readonly #channel: string
+  /** Marks the rules that were last added here. */
+  readonly #id = randomBytes(6).toString('base64url')
   /** The version of the list that was last read. */
   #version = ''
   /** The list may have changed although its version has not. */
@@ -126,9 +129,10 @@ export class RedisRevocations implements SharedRevocations {
   /** Adds a rule for all replicas. Rejects if Redis could not be reached, or has no room for it; then it is tried again. */
   async add(rule: Revocation): Promise<void> {
     const text = formatRule(rule)
-    if (!this.#known.has(text)) this.#unsent.set(text, untilOf(rule))
+    const value = `${this.#id} ${untilOf(rule)}`
+    this.#unsent.set(text, value)
     this.#known = new Map([...this.#known, [text, rule]])
-    const rules = await this.#share([text, untilOf(rule)])
+    const rules = await this.#share([text, value])
     if (rules.has(text)) return
     throw new RangeError(
       `the directory can hold ${MAX_REVOCATIONS} revocations and ${MAX_LIST_BYTES} bytes: remove some`,
@@ -144,14 +148,14 @@ export class RedisRevocations implements SharedRevocations {
       await this.#inTurn(() => this.#exchange('clear', entriesOf(this.#known)))
       return
     }
-    const removed = `removed ${Math.floor(this.#options.now() / 1000) + KEEP_REMOVED_S}`
+    const until = Math.floor(this.#options.now() / 1000) + KEEP_REMOVED_S
     const entries = texts.flatMap((text): readonly EntryText[] => this.#nonUtf8.get(text) ?? [text])
     try {
-      await this.#share(entries.flatMap(entry => [entry, removed]))
+      await this.#share(entries.flatMap(entry => [entry, `removed ${until}`]))
     } catch (error) {
-      if (!texts.every(text => this.#unsent.has(text))) throw error
-      // Redis may have one all the same, if only its answer was lost.
-      for (const text of texts) this.#unsent.set(text, removed)
+      if (!texts.every(text => this.#unsent.has(text) && !this.#reported.has(text))) throw error
+      // Redis may have one all the same, if only its answer was lost. Somebody else may have added it there.
+      for (const text of texts) this.#unsent.set(text, `removed ${this.#id} ${until}`)
       this.#adopt(new Map([...this.#known].filter(([text]) => !texts.includes(text))), this.odd)
     }
   }

@@ -253,9 +253,9 @@ return cjson.encode(said)
  * caller has seen that version; by `long` if the list is too long to be read; or else by `list`, the number of rules that there was no
  * room for, and the text and the value of each entry.
  *
- * The value of a rule is the time when it ends, in seconds; empty if never. The value of a removed rule is `removed` and the time until
- * which that is remembered, so that a replica that missed the removal does not write the rule back. If there is no room, the earliest
- * removals are forgotten.
+ * The value of a rule is the time when it ends, in seconds, or empty if never. Before that may be the id of the replica that added it. The
+ * value of a removed rule is `removed` and the time until which that is remembered, so that a replica that missed the removal does not write
+ * the rule back. With an id in between, only a rule of that replica is removed. If there is no room, the earliest removals are forgotten.
  *
  * KEYS: the revocations, their version. ARGV: channel; the most rules, and bytes of their texts, which are also the limits for removed
  * ones; the most entries and bytes that are read; how long entries are kept after their time; the caller's time, since Redis's clock may
@@ -318,6 +318,8 @@ for i = 10, #ARGV, 2 do
   local text, value = ARGV[i], ARGV[i + 1]
   local old = there[text]
   local same = old and (mode == 'fill' or old == value or (isRemoved(old) and isRemoved(value)))
+  local only = string.match(value, '^removed (%S+) ')
+  same = same or (only and old and not isRemoved(old) and string.sub(old, 1, #only) ~= only)
   -- Else a replica whose clock is behind would write it back each time it is removed, and tell all others, who do the same.
   same = same or (mode == 'fill' and isOver(value, ours, keep))
   -- Nor are rules that are over written back where others may soon need their room.

@@ -268,26 +268,74 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   test('A9: a rule taken back without Redis, which has it all the same, applies nowhere once Redis is back', async () => {
     const [a, b] = [await start(), await start()]
     redis.pause()
-    await expect(a.revoke({ tokenId: 'late' })).rejects.toThrow(/Redis does not answer/)
+    for (let i = 0; i < 2; i++) await expect(a.revoke({ tokenId: 'late' })).rejects.toThrow(/Redis does not answer/)
     expect(await a.removeRevocation(a.revocations()[0]!.id)).toBe(true)
     redis.resume()
     await until(async () => String(await redis.command('HVALS', KEY)).startsWith('removed'))
     await until(() => a.revocations().length + b.revocations().length === 0)
   })
 
-  test('A9: a rule that was taken back, and is added again without Redis, applies everywhere once Redis is back', async () => {
+  /** Two servers with a rule. The first one reaches Redis over the relay. */
+  async function startRelayed(tokenId: string) {
     const relay = await Relay.start({ port: redis.port })
     const [a, b] = [await start(`redis://127.0.0.1:${relay.port}`), await start()]
-    await a.revoke({ tokenId: 'again' })
-    await a.removeRevocation(a.revocations()[0]!.id)
-    await knows(b, 0)
-    relay.target = 0
-    relay.cut()
-    await expect(a.revoke({ tokenId: 'again' })).rejects.toThrow(/^the rule is in force on this server, /)
-    relay.target = redis.port
-    await knows(b, 1)
-    await refused(b, 'again')
-    await relay.stop()
+    await b.revoke({ tokenId })
+    await knows(a, 1)
+    const cut = () => {
+      relay.target = 0
+      relay.cut()
+    }
+    const heal = () => {
+      relay.target = redis.port
+    }
+    const stop = () => relay.stop()
+    return { a, b, cut, heal, stop }
+  }
+
+  const removeOnly = async (server: Server) =>
+    expect(await server.removeRevocation(server.revocations()[0]!.id)).toBe(true)
+
+  test.each(['before', 'while'])(
+    'A9: a rule that was taken back %s Redis was away, and is added again without it, applies everywhere',
+    async when => {
+      const { a, b, cut, heal, stop } = await startRelayed('again')
+      if (when === 'while') cut()
+      await removeOnly(b)
+      if (when === 'before') await knows(a, 0)
+      cut()
+      await expect(a.revoke({ tokenId: 'again' })).rejects.toThrow(/^the rule is in force on this server, /)
+      heal()
+      await knows(b, 1)
+      await refused(b, 'again')
+      await stop()
+    },
+  )
+
+  test('A9: a rule that never reached Redis, and was taken back, stays in force if another replica adds it meanwhile', async () => {
+    const { a, b, cut, heal, stop } = await startRelayed('both')
+    await removeOnly(b)
+    await knows(a, 0)
+    cut()
+    await expect(a.revoke({ tokenId: 'both' })).rejects.toThrow(/^the rule is in force on this server, /)
+    await removeOnly(a)
+    await b.revoke({ tokenId: 'both' })
+    heal()
+    await knows(a, 1)
+    for (const server of [a, b]) await refused(server, 'both')
+    await stop()
+  })
+
+  test('A9: a rule that Redis has, and that is added again without it, can be taken back on another replica', async () => {
+    const { a, b, cut, heal, stop } = await startRelayed('twice')
+    cut()
+    await expect(a.revoke({ tokenId: 'twice' })).rejects.toThrow(/^the rule is in force on this server, /)
+    await expect(a.removeRevocation(a.revocations()[0]!.id)).rejects.toThrow()
+    const before = await redis.command('HVALS', KEY)
+    heal()
+    await eventually(async () => expect(await redis.command('HVALS', KEY)).not.toEqual(before))
+    await removeOnly(b)
+    await knows(a, 0)
+    await stop()
   })
 
   test('A9: a rule taken back on another replica than the one that added it applies on none', async () => {
