@@ -81,6 +81,28 @@ describe("a body on an embedder's server", () => {
     expect(heard.aborted?.reason).toBe('request-timeout')
   })
 
+  test.each(['requestData', 'requestEnd'] as const)(
+    'P1 a handler that throws in %s ends its connection',
+    async method => {
+      let aborted: SallyportError | undefined
+      const handler: Handler = (_request, response) => ({
+        ...discarding(response),
+        requestAbort: error => {
+          aborted = error
+        },
+        [method]() {
+          throw new Error('a defect')
+        },
+      })
+      const server = createServer()
+      mount(server, { handler, serves: () => true, logger: noLogger })
+      const caller = await call(server)
+      caller.resume().write('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx')
+      await once(caller, 'close')
+      expect(aborted?.reason).toBe('internal')
+    },
+  )
+
   test('a body that stops behind the begin of its answer is waited for', async () => {
     const seen = new Map<string, { response: ResponseSink; body: string; aborted?: SallyportError }>()
     const handler: Handler = ({ path }, response) => {
