@@ -2,6 +2,7 @@
 import { dirname, resolve } from 'node:path'
 import { type Document, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import { readPlain } from '../protocol/base/plain-file.ts'
+import { yamlProblem } from '../protocol/base/yaml-problem.ts'
 import { compileTable } from './compile.ts'
 import { filesOf, MAX_TABLE_BYTES, placeFiles } from './files.ts'
 import { formatPath, type RouteProblem, type RouteTable, RouteTableError } from './table.ts'
@@ -37,10 +38,10 @@ export function parseRoutes(
     return `${fileName}:${line}:${col}`
   }
   if (document.errors.length > 0) {
-    const problems = document.errors.map(error => ({ path: [], message: error.message }))
+    const problems = document.errors.map(error => ({ path: [], message: yamlProblem(error) }))
     throw new RouteTableError(
       problems,
-      document.errors.map(error => `${at(error.pos[0])}: ${error.message}`),
+      document.errors.map(error => `${at(error.pos[0])}: ${yamlProblem(error)}`),
     )
   }
   const errorFor = (problems: readonly RouteProblem[], files?: readonly string[]): RouteTableError =>
@@ -49,7 +50,13 @@ export function parseRoutes(
       problems.map(problem => `${at(offsetOf(document, problem.path))}: ${withPlace(problem)}`),
       files,
     )
-  const given: unknown = document.toJS({ maxAliasCount: 100 }) ?? {}
+  let given: unknown
+  try {
+    given = document.toJS({ maxAliasCount: 100 }) ?? {}
+  } catch (error) {
+    const message = yamlProblem(error as Error)
+    throw new RouteTableError([{ path: [], message }], [`${at(badAliasOf(document))}: ${message}`])
+  }
   const misshapen = shapeProblems(given)
   if (misshapen.length > 0) throw errorFor(misshapen)
   const table = given as RouteTable
@@ -60,6 +67,19 @@ export function parseRoutes(
     throw error instanceof RouteTableError ? errorFor(error.problems, filesOf(table)) : error
   }
   return table
+}
+
+/** Offset of the first alias without an anchor, such as an unquoted `*.example.com`, or 0. */
+function badAliasOf(document: Document): number {
+  let offset = 0
+  visit(document, {
+    Alias(_, alias) {
+      if (alias.resolve(document) !== undefined) return
+      offset = alias.range![0]
+      return visit.BREAK
+    },
+  })
+  return offset
 }
 
 /** The secret files that a routes file names, even if its table is not valid. Empty if the file cannot be read. */

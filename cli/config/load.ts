@@ -77,12 +77,13 @@ function readValue(setting: Setting, origin: Origin): unknown {
 }
 
 function badValue(setting: Setting, origin: Origin, error: Error): Failure {
-  const shown = setting.secret ? '' : ` ${withoutCredentials(JSON.stringify(origin.raw))}`
+  const shown = setting.secret ? '' : ` ${JSON.stringify(origin.raw, masked)}`
   const message = `${origin.where}:${shown ? `${shown} is not valid,` : ''} ${error.message}`
   return origin.source === 'flag' ? usageError(message) : configurationError(message, error)
 }
 
-/** Masks credentials in a URL, in case they were given where none are allowed. */
-function withoutCredentials(text: string): string {
-  return text.replaceAll(/"([a-z+.-]+:\/\/)?[^"]*@/gi, '"$1***@')
+/** Masks credentials, in case they were given where none are allowed, and the query of a URL, which may have an API key. */
+function masked(_: string, value: unknown): unknown {
+  if (typeof value !== 'string') return value
+  return value.replace(/^([a-z+.-]+:\/\/)?.*@/is, '$1***@').replace(/(:\/\/.*?[?#]).+/s, '$1***')
 }

@@ -1,4 +1,5 @@
 import type { Node, Pair, YAMLMap } from 'yaml'
+import { yamlProblem } from '../../protocol/base/yaml-problem.ts'
 import { configurationError } from '../failure.ts'
 import { readInput } from '../options.ts'
 import { suggestion } from '../suggest.ts'
@@ -30,7 +31,7 @@ export async function readConfigFile(path: string, settings: Settings): Promise<
     },
   })
   const problem = document.errors[0]
-  if (problem) throw configurationError(`${place(problem.pos[0])}: ${problem.message}`)
+  if (problem) throw configurationError(`${place(problem.pos[0])}: ${yamlProblem(problem)}`)
   const found = new Map<string, { value: unknown; where: string }>()
   const root = document.contents
   if (root === null) return found
@@ -64,7 +65,7 @@ export async function readConfigFile(path: string, settings: Settings): Promise<
       JSON.stringify(meant)
       return meant
     } catch (error) {
-      throw configurationError(`${where}: ${(error as Error).message.split('\n', 1)[0]}`, error)
+      throw configurationError(`${where}: ${yamlProblem(error as Error)}`, error)
     }
   }
 

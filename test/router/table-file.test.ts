@@ -52,6 +52,15 @@ describe('a routes file', () => {
     expect(parseRoutes('{"routes": []}', 'routes.json')).toEqual({ routes: [] })
   })
 
+  it.each([
+    ['a: }\nplanted: b', 'routes.yaml:1:4: Unexpected flow-map-end token in YAML stream'],
+    ['a: |planted', 'routes.yaml:1:5: Block scalar header includes extra characters'],
+    ['a: [*planted]', 'routes.yaml:1:5: Unresolved alias (the anchor must be set before the alias)'],
+  ])('that is no YAML is complained about without its text, which may hold a secret: %s', (text, message) => {
+    expect(complaint(text)).toContain(message)
+    expect(complaint(text)).not.toContain('planted')
+  })
+
   it('that cannot be read is named', async () => {
     const file = join(folder, 'missing.yaml')
     await expect(readRoutes(file)).rejects.toThrow(`cannot read ${file} (ENOENT)`)

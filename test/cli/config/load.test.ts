@@ -221,7 +221,9 @@ describe('the message about a refused value', () => {
       { flags: { [name]: [url] } },
       { environment: { [environmentName(name)]: url } },
       { flags: { [name]: ['user:planted@host'] } },
+      { flags: { [name]: ['other://host/?key=planted'] } },
       { yaml: `${name}: ["${url}", "redis://:planted@a,b"]` },
+      { yaml: `${name}: ["a\\"planted@host", "other://host/?key=planted"]` },
     ]) {
       const { message } = await load(given, settings).catch(error => error)
       expect(message).toContain('expected')
@@ -229,6 +231,15 @@ describe('the message about a refused value', () => {
     }
   })
 })
+
+test.each(['*planted', '|planted', '}\nplanted: a'])(
+  'the text that a file quotes may hold a secret: %s',
+  async text => {
+    const error = await load({ yaml: `domain: ${text}` }).catch(error => error)
+    expect(error.message).toMatch(/x\.yaml:1:\d+: /)
+    expect(error.message).not.toContain('planted')
+  },
+)
 
 test.each(['*nothing', '&a [*a]'])('an alias that leads nowhere is reported with its place: %s', async alias => {
   await expect(load({ yaml: `domain: ${alias}` })).rejects.toMatchObject({
