@@ -63,7 +63,7 @@ describe.runIf(needs('boot', 'curl'))('on two machines', () => {
   })
 
   test('another runtime has its own client, and a restart hides neither from `status`', async () => {
-    await client.sh(`umask 077; ${after('copy the units and the configuration:')}`)
+    await client.sh(`umask 077; ${after('copy the units and the configuration:')}\n${after('Then start it:')}`)
     const both = "sallyport status | grep -c 'runtime demo\\|runtime shop' | grep 2"
     await client.comes(both)
     await client.sh('systemctl restart sallyport-client-shop')
