@@ -205,7 +205,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
     'token.secret': value(
       TEXT,
       'sallyport-token',
-      'Without the job: a Secret with a `token` that you keep up to date.',
+      "Without the job: a Secret with a `token` that you keep up to date. If you turn the job off, choose another name: Helm deletes the job's Secret.",
     ),
     'token.signingKey': value(TEXT, 'sallyport-signing-key', 'Secret with `private.jwk`.'),
     'token.runtime': value(TEXT, 'demo', 'Name of the runtime.'),
