@@ -57,7 +57,7 @@ export class RedisRevocations implements SharedRevocations {
   readonly #key: string
   readonly #keys: readonly string[]
   readonly #channel: string
-  /** Marks the rules that were last added here. */
+  /** Marks the rules that were added here only. */
   readonly #id = randomBytes(6).toString('base64url')
   /** The version of the list that was last read. */
   #version = ''
@@ -156,7 +156,7 @@ export class RedisRevocations implements SharedRevocations {
       if (!texts.every(text => this.#unsent.has(text) && !this.#reported.has(text))) throw error
       // Redis may have one all the same, if only its answer was lost. Somebody else may have added it there.
       for (const text of texts) this.#unsent.set(text, `removed ${this.#id} ${until}`)
-      this.#adopt(new Map([...this.#known].filter(([text]) => !texts.includes(text))), this.odd)
+      this.#known = new Map([...this.#known].filter(([text]) => !texts.includes(text)))
     }
   }
 

@@ -317,9 +317,12 @@ if mode == 'clear' then mode = 'fill' end
 for i = 10, #ARGV, 2 do
   local text, value = ARGV[i], ARGV[i + 1]
   local old = there[text]
+  -- A rule that several replicas have added is nobody's.
+  if old and old ~= value and not isRemoved(old) and not isRemoved(value) then value = string.match(value, '%S*$') end
   local same = old and (mode == 'fill' or old == value or (isRemoved(old) and isRemoved(value)))
   local only = string.match(value, '^removed (%S+) ')
-  same = same or (only and old and not isRemoved(old) and string.sub(old, 1, #only) ~= only)
+  -- Nor is anything written if Redis has lost the rule, since other replicas may have it.
+  same = same or (only and string.sub(old or '', 1, #only) ~= only)
   -- Else a replica whose clock is behind would write it back each time it is removed, and tell all others, who do the same.
   same = same or (mode == 'fill' and isOver(value, ours, keep))
   -- Nor are rules that are over written back where others may soon need their room.

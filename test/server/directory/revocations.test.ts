@@ -325,6 +325,23 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await stop()
   })
 
+  test('A9: several rules that were added without Redis can be taken back without it, one after another', async () => {
+    const { a, b, cut, heal, stop } = await startRelayed('first')
+    cut()
+    for (const tokenId of ['one', 'two', 'three']) {
+      await expect(a.revoke({ tokenId })).rejects.toThrow(/^the rule is in force on this server, /)
+    }
+    for (const tokenId of ['one', 'two']) {
+      expect(await a.removeRevocation(a.revocations().find(rule => rule.tokenId === tokenId)!.id)).toBe(true)
+    }
+    heal()
+    await knows(b, 2)
+    for (const server of [a, b]) {
+      expect(server.revocations().map(({ tokenId }) => tokenId)).toEqual(expect.arrayContaining(['first', 'three']))
+    }
+    await stop()
+  })
+
   test('A9: a rule that Redis has, and that is added again without it, can be taken back on another replica', async () => {
     const { a, b, cut, heal, stop } = await startRelayed('twice')
     cut()
@@ -380,8 +397,8 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
   })
 
   /** `lateMs`: how far its clock is behind. */
-  function alone(lateMs = 0): RedisRevocations {
-    const redisAt = async () => ({ url: redis.url })
+  function alone(lateMs = 0, port = redis.port): RedisRevocations {
+    const redisAt = async () => ({ url: `redis://127.0.0.1:${port}` })
     return new RedisRevocations({
       redis: redisAt,
       prefix: 'sallyport',
@@ -389,6 +406,32 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
       now: () => Date.now() - lateMs,
     })
   }
+
+  test.each(['was there before', 'was lost and is back'])(
+    'A9: a rule taken back without Redis, which another replica has added, too, and which %s, stays in force',
+    async when => {
+      const relay = await Relay.start({ port: redis.port, roundTripMs: 1000 })
+      const [one, two] = [alone(0, relay.port), alone()]
+      for (const each of [one, two]) await each.open()
+      const values = async () => (await redis.command('HVALS', KEY)) as string[]
+      await two.add({ tokenId: 'both' })
+      const before = await values()
+      if (when === 'was lost and is back') relay.target = 0
+      const adding = one.add({ tokenId: 'both' }).catch(String)
+      // Its answer is lost.
+      if (relay.target !== 0) await eventually(async () => expect(await values()).not.toEqual(before))
+      relay.target = 0
+      relay.cut()
+      expect(await adding).toMatch(/Redis|reset|ECONNRESET/)
+      await one.remove(() => true)
+      relay.target = redis.port
+      if (when === 'was lost and is back') await redis.command('FLUSHALL')
+      for (const each of [one, two]) await each.open()
+      expect(await values()).toEqual([''])
+      for (const each of [one, two]) each.close()
+      await relay.stop()
+    },
+  )
 
   test('that cannot be fetched, or read, are logged', async () => {
     const error = vi.fn()
