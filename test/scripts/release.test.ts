@@ -1,7 +1,7 @@
 // @module-tag slow
 /** What a release publishes, built as a maintainer builds it. */
 import { execFile } from 'node:child_process'
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { promisify } from 'node:util'
@@ -74,6 +74,19 @@ describe('a release', () => {
       expect(hashes.map(({ alg }) => alg)).toEqual(['SHA-512'])
     }
     expect(JSON.stringify(bill)).not.toContain('resolved')
+  })
+
+  it('is what the commands in CONTRIBUTING.md and the workflow publish', async () => {
+    const texts = ['CONTRIBUTING.md', '.github/workflows/release.yml'].map(name => readFile(join(ROOT, name), 'utf8'))
+    const commands = (await Promise.all(texts)).map(text => /npm publish [^`\n]*/.exec(text)![0])
+    const cwd = await mkdtemp(join(tmpdir(), 'sallyport-published-'))
+    await symlink(out, join(cwd, 'release'))
+    const env = { ...process.env, npm_config_registry: 'http://127.0.0.1:9', npm_config_fetch_retries: '0' }
+    for (const command of commands) {
+      const { stdout } = await run('sh', ['-c', `${command} --dry-run`], { cwd, env })
+      expect(stdout).toBe(`+ sallyport@${manifest.version}\n`)
+    }
+    await rm(cwd, { recursive: true })
   })
 
   it('is made anew, but never in a folder that holds anything else', async () => {
