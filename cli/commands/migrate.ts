@@ -57,7 +57,8 @@ async function readConfiguration(path: string): Promise<unknown> {
     throw configurationError(`cannot read ${path}: ${fileProblem(error)}`, error)
   }
   if (text.length > MAX_BYTES) throw configurationError(`${path} is larger than 1 MiB: it is not an frp configuration`)
-  if (path.endsWith('.ini'))
+  // frp itself looks for this section.
+  if (path.endsWith('.ini') || /^\s*\[common\]/m.test(text))
     throw configurationError(
       `${path}: frp's INI format is not supported; first write the file in TOML, which frp reads from version 0.52 on`,
     )

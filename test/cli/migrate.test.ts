@@ -342,8 +342,8 @@ describe('frp', () => {
     expect(readdirSync(folder)).toEqual(['frpc.toml'])
   })
 
-  test("frp's own older format: refused, and how to go on", async () => {
-    const { code, notes } = await migrate('frpc.ini', '[common]\nserver_addr = frp.example.com')
+  test.each(['frpc.ini', 'frpc.conf'])("frp's own older format in %s: refused, and how to go on", async name => {
+    const { code, notes } = await migrate(name, '[common]\nserver_addr = frp.example.com')
     expect([code, notes]).toEqual([3, expect.stringContaining('first write the file in TOML')])
   })
 
