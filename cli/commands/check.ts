@@ -53,7 +53,7 @@ function row(status: string, code: string, text: string): string {
 }
 
 function textOf({ code, status, what, found, expected, hint }: Probe): string {
-  const line = row(status, code, `${printable(what)}: ${printable(found)}`)
+  const line = row(status, code, `${printable(what)}: ${printable(found.replaceAll('\n', '; '))}`)
   if (status === 'ok' || status === 'skip') return line
   const more = [`expected: ${expected}`, ...(hint === '' ? [] : [printable(hint)])]
   return line + more.map(text => row('', '', text)).join('')

@@ -692,6 +692,12 @@ describe('check server and router', () => {
     expect(await status(trusted)).toBe('fail')
   })
 
+  test('several problems of a file are in one line', async () => {
+    writeFileSync(file('routes.yaml'), 'routs: []\ntargt: x\n')
+    const { out } = await sallyport(['check', 'router', '--routes', file('routes.yaml')])
+    expect(out).toMatch(/^fail .*routes\.yaml:1:1: unknown key .*; .*routes\.yaml:2:1: unknown key /m)
+  })
+
   test('the router: each target once', async () => {
     const closed = createTcp()
     const gone = await listening(closed)
