@@ -1,8 +1,10 @@
+import { NoRight } from '../../server/directory/store.ts'
 import { createServer, type Server, type ServerOptions } from '../../server/index.ts'
 import type { Run } from '../command.ts'
 import { loadFromCommandLine } from '../config/command-line.ts'
 import { checkPublicConfig, checkServerConfig } from '../config/rules.ts'
 import { type AccessConfig, controlAddress, type ServerConfig } from '../config/server.ts'
+import { configurationError } from '../failure.ts'
 import { readAccess } from '../service/access-files.ts'
 import { Changes } from '../service/changes.ts'
 import { checkServerFiles } from '../service/files.ts'
@@ -70,6 +72,7 @@ async function listen(
     const { logger, onExchange, stopping } = context
     return await createServer({ ...options, signal: stopping, logger, onExchange, tracing })
   } catch (error) {
+    if (error instanceof NoRight) throw configurationError(`--directory: ${error.message}`, error)
     const { 'public.listen': callers, 'peer.listen': peer } = config
     const addresses = { 'public.listen': callers, 'peer.listen': peer, 'control.listen': controlAddress(config) }
     throw explainListenErrorOf(error, addresses)

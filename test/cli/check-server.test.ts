@@ -83,6 +83,13 @@ describe.runIf(needs('redis'))('Redis', () => {
     expect(code).toBe(5)
   })
 
+  test('without a right, the server does not start either, and says so in one line', async () => {
+    const redis = await start(DIRECTORY_RIGHTS.replace('+hset', ''))
+    const { code, notes } = await sallyport(['server', ...BASE(), ...reach(redis)])
+    expect(notes).toMatch(/^sallyport: --directory: the user of Redis has no permission to HSET \{sallyport\}:\S+ *\n$/)
+    expect(code).toBe(3)
+  })
+
   test("another channel's Redis, a wrong password, and no listener", async () => {
     const redis = await start(DIRECTORY_RIGHTS.replace('&sallyport:*', '&sallyport:changes'))
     const channels = (await check(...reach(redis))).of('directory-rights').map(({ found }) => found)
