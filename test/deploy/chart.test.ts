@@ -290,6 +290,7 @@ describe.each(['helm', 'helm3'] as const)('%s', name => {
         const pod = podOf(manifest)
         if (pod) expectRestricted(pod, 'openshift' in values)
         if (manifest.kind === 'NetworkPolicy') expectNarrow(manifest)
+        if (manifest.kind === 'PodDisruptionBudget') expect(manifest.spec).toMatchObject({ maxUnavailable: 1 })
       }
     })
 

@@ -165,9 +165,11 @@ describe('each component', () => {
     expect(parts.flatMap(read).filter(({ kind }) => kind === 'Namespace')).toEqual([])
   })
 
+  // With `minAvailable: 1`, a single pod could never be evicted, and its node never drained.
   test.each(nameAndManifest)('%s has a disruption budget and a network policy', (_name, { spec }) => {
     const labels = spec.selector!.matchLabels
-    expect(named('PodDisruptionBudget').map(budget => budget.spec.selector!.matchLabels)).toContainEqual(labels)
+    const budgets = named('PodDisruptionBudget').map(budget => budget.spec)
+    expect(budgets).toContainEqual({ maxUnavailable: 1, selector: { matchLabels: labels } })
     expect(named('NetworkPolicy').map(policy => policy.spec.podSelector!.matchLabels)).toContainEqual(labels)
   })
 })

@@ -124,7 +124,8 @@ metadata:
   name: {{ .name }}
   labels: {{- include "sallyport.labels" .root | nindent 4 }}
 spec:
-  {{ .keeps }}
+  # Also of a single pod, or its node could not be drained.
+  maxUnavailable: 1
   selector: { matchLabels: { app.kubernetes.io/name: {{ .label }} } }
 {{- end }}
 
