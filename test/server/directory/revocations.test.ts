@@ -433,6 +433,27 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     },
   )
 
+  test('A9: a rule that is added while an older list with its removal arrives is not taken back silently', async () => {
+    const two = alone()
+    for (const tokenId of ['again', 'other']) await two.add({ tokenId })
+    await two.remove(text => text.includes('again'))
+    two.close()
+    const one = alone()
+    const list = Promise.withResolvers<void>()
+    one.onList = () => {
+      redis.pause()
+      list.resolve()
+    }
+    const opening = one.open()
+    await Promise.resolve()
+    const adding = one.add({ tokenId: 'again' }).catch(String)
+    await Promise.all([opening, list.promise])
+    expect(await adding).toMatch('Redis does not answer')
+    await expect(one.remove(text => text.includes('again'))).rejects.toThrow('Redis does not answer')
+    redis.resume()
+    one.close()
+  })
+
   test('that cannot be fetched, or read, are logged', async () => {
     const error = vi.fn()
     const openAt = async (url: string) => {
