@@ -20,6 +20,8 @@ const NOTICE_MS = 15_000
 const AGAIN_MS = 500
 /** A load balancer with several servers may use them in turn. */
 const ARRIVALS = 4
+/** Another server that has just started holds a request for 5 s (`--hold.time`) before it says that the runtime is offline. */
+const ARRIVAL_MS = 10_000
 const BODY_BYTES = 25 * 1024 * 1024
 const BODY_MS = 15_000
 /** Longer than the 60 s after which nginx and others cut, unless they are told otherwise. */
@@ -155,7 +157,7 @@ async function arrived(outside: Outside): Promise<Answer> {
   const endMs = performance.now() + NOTICE_MS
   for (;;) {
     const isLast = performance.now() > endMs
-    const answer = await outside.ask('arrived', {}).catch((error: NodeJS.ErrnoException) => {
+    const answer = await outside.ask('arrived', { ms: ARRIVAL_MS }).catch((error: NodeJS.ErrnoException) => {
       if (isLast || !CLOSED.has(error.code ?? '')) throw error
     })
     const isWaiting = answer === undefined || (/^50[234]$/.test(`${answer.status}`) && !isOurs(answer))
