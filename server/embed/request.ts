@@ -38,7 +38,7 @@ export function buildRequest(
     if (!isToken(headers[i]!) || !isFieldValue(headers[i + 1]!))
       throw new TypeError(`header ${headers[i]} is not valid`)
   }
-  stripHopByHop(headers)
+  stripHopByHop(headers, true)
   const announced = plainNumber(getHeader(headers, 'content-length') ?? '') || BODY_UNKNOWN
   const bodyBytes = head.bodyBytes === BODY_UNKNOWN ? announced : head.bodyBytes
   for (const name of ['host', 'expect', 'x-request-id', 'content-length']) removeHeader(headers, name)

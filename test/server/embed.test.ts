@@ -664,6 +664,17 @@ describe("on the embedder's own http.Server", () => {
     expect(await raw(get('GET / HTTP/1.0', ours), /served/)).toMatch(/^HTTP\/1\.[01] 200 /)
   })
 
+  test('E15 hints are together no longer than a head may be', async () => {
+    await attach({ control: {} })
+    const hinting: ExchangeHandler = (_preamble, _request, response) => {
+      for (let i = 0; i < 4; i++) response.responseInformational(103, ['link', 'x'.repeat(7000)])
+      answer(response, 200, 'served')
+      return discarding(response)
+    }
+    await dial(server, { handler: hinting })
+    expect((await raw(get('GET / HTTP/1.1', ours), /served/)).match(/103 Early Hints/g)).toHaveLength(2)
+  })
+
   test.each([
     ['of known length', ['content-length: 5'], 'hello'],
     ['in chunks', ['transfer-encoding: chunked'], '5\r\nhello\r\n0\r\n\r\n'],

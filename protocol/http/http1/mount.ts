@@ -26,6 +26,7 @@ import {
   type ResponseSink,
 } from '../../exchange.ts'
 import { getHeader, removeHeader, stripHopByHop, stripTrailers, toRecord } from '../headers.ts'
+import { Informational } from '../informational.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
@@ -139,6 +140,7 @@ class MountedResponse implements ResponseSink, Failing {
   readonly #logger: Logger
   readonly #limits: HttpLimits
   readonly #watch = new DeadlineWatch(now => this.#check(now), this)
+  #informational: Informational | undefined
   #sink: RequestSink | undefined
   #ahead = 0
   #readAt = 0
@@ -215,6 +217,8 @@ class MountedResponse implements ResponseSink, Failing {
     const { socket } = this.#response
     const late = this.#over || this.#response.headersSent || this.#request.httpVersion === '1.0'
     if (late || socket === null || status === 100 || status === 101) return
+    this.#informational ??= new Informational(this.#limits)
+    if (!this.#informational.admits(headers)) return
     this.#send(() => {
       socket.write(`${statusLine(status)}${fieldLines(headers, FRAMING.forbidden, 0)}\r\n\r\n`, 'latin1')
     })

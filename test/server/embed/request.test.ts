@@ -27,3 +27,8 @@ test('not a caller that is no address', () => {
 test('valid requests are accepted', () => {
   expect(build()).toMatchObject({ method: 'GET', authority: 'demo.example', path: '/a' })
 })
+
+test('fields of one hop stay out, except te: trailers', () => {
+  const headers = ['te', 'Trailers', 'connection', 'x-gone, te', 'x-gone', '1', 'keep-alive', 'x']
+  expect(build({ headers }).headers).toEqual(['te', 'trailers', 'x-request-id', expect.any(String)])
+})
