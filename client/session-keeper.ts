@@ -50,10 +50,12 @@ type Outcome =
 
 /** Most sessions in a row that are left in search of another replica. */
 const MAX_PASSED = 3
-/** Most sessions of one connection that the server asked us to leave and that have not ended. */
+/** Most sessions of one connection that were left and have not ended. */
 const MAX_LEAVING = 8
-/** How long open exchanges may continue on a session that is left for another replica. */
-const MOVE_GRACE_MS = 60_000
+/** How long open exchanges may continue on a session that is outdated. */
+const OUTDATED_GRACE_MS = 60_000
+/** The same on one that is left for another replica: as long as the protocol allows, since nobody stops. */
+const MOVE_GRACE_MS = 86_400_000
 
 /** Another session has replaced the one in service, which ends by itself. */
 interface Move {
@@ -255,7 +257,9 @@ export class SessionKeeper {
       dialled.socket.terminate()
       return
     }
-    const reason = this.#owner.outdated(old) ?? 'moved to another replica'
+    const outdated = this.#owner.outdated(old)
+    const reason = outdated ?? 'moved to another replica'
+    const graceMs = outdated === undefined ? MOVE_GRACE_MS : OUTDATED_GRACE_MS
     const isOther = ({ replica }: ClientSession) =>
       replica !== old.replica && !this.#owner.hasReplica(replica, this.index)
     const outcome = this.#open(dialled, {
@@ -266,7 +270,8 @@ export class SessionKeeper {
           this.current = session
           this.#onMoved?.({ to: outcome })
         }
-        const drained = left.drain(reason, MOVE_GRACE_MS)
+        this.#leaves(left)
+        const drained = left.drain(reason, graceMs)
         detached(this.#owner.logger, 'leaving a session failed', drained)
       },
       onOpen: () => {},
@@ -343,13 +348,13 @@ export class SessionKeeper {
     if (!this.#refused) this.#hurry?.(inMs)
   }
 
-  /** Bounds the sessions that we keep if a server asks us to leave again and again but never ends one. */
+  /** Bounds the sessions that we keep if we leave again and again, such as for a server that asks us to, but none ends. */
   #leaves(session: ClientSession): void {
     this.#leaving.add(session)
     if (this.#leaving.size <= MAX_LEAVING) return
     const idle = [...this.#leaving].find(({ streams }) => streams === 0)
     const [oldest] = this.#leaving
-    ;(idle ?? oldest)?.end('the server asked us to leave too many sessions without ending them')
+    ;(idle ?? oldest)?.end('too many sessions were left and have not ended')
   }
 
   /** Tells the servers that the sessions to be replaced are no longer needed. */

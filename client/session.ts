@@ -230,6 +230,7 @@ export class ClientSession implements SessionView {
     if (this.#state === 'closed') return
     if (this.#state === 'hello') return this.end(reason)
     this.#state = 'draining'
+    this.#answered = true
     const over = Promise.withResolvers<void>()
     const grace = setTimeout(over.resolve, graceMs)
     this.#session.control({ type: 'drain', reason, afterMs: 0, deadlineMs: graceMs })

@@ -721,7 +721,10 @@ describe('several replicas', () => {
     const slow = old.exchange()
     const fresh = await b.serve(1, 'b')
     expect(fresh.hello?.connection).toBe(1)
-    expect(await old.receive('drain')).toMatchObject({ reason: 'moved to another replica' })
+    expect(await old.receive('drain')).toMatchObject({
+      reason: 'moved to another replica',
+      deadlineMs: 86_400_000,
+    })
     old.send({ type: 'drained', lastStream: slow.streamId })
     const disconnected = event(tunnel, 'disconnected')
     fresh.webSocket.terminate()
@@ -735,6 +738,42 @@ describe('several replicas', () => {
       [0, 'a'],
       [1, 'b'],
     ])
+  })
+
+  it('sessions that were left for another replica are bounded', { tags: ['slow'] }, async () => {
+    const server = await fake()
+    const target = () => new Promise<never>(() => {})
+    startTunnel(
+      optionsFor(server, {
+        url: [server.url, server.url.replace('127.0.0.1', 'localhost')],
+        connections: 2,
+        backoff: { ...quick, moveMs: 20 },
+        target,
+      }),
+    )
+    await server.serve(1, 'a')
+    /** The next session that the client does not pass over for another replica. */
+    const shared = async () => {
+      for (;;) {
+        const session = await server.next()
+        await session.welcome('a')
+        const isReady = session.receive('ready').then(() => true)
+        if (!(await Promise.race([isReady, session.closed.then(() => false)]))) continue
+        session.send({ type: 'ready', epoch: 1, active: true })
+        return session
+      }
+    }
+    const left: FakeSession[] = []
+    for (let i = 0; i < 9; i++) {
+      const session = await shared()
+      left.push(session)
+      session.exchange()
+      const other = await server.serve(1, 'b')
+      await session.receive('drain')
+      other.webSocket.terminate()
+    }
+    await left[0]!.closed
+    expect(left.map(({ webSocket }) => webSocket.readyState)).toEqual([3, ...Array(8).fill(1)])
   })
 
   it('a shared replica is kept as long as there is no other', async () => {
