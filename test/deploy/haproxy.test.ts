@@ -3,6 +3,7 @@
  */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { request as httpsRequest } from 'node:https'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -12,6 +13,7 @@ import { needs } from '../support/needs.ts'
 import { type Pair, startPair } from '../support/pair.ts'
 import type { ProxyProgram } from '../support/proxy-program.ts'
 import { DOMAIN } from '../support/secrets.ts'
+import { until } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 const FORGED = {
@@ -57,13 +59,14 @@ describe.runIf(needs('haproxy'))('K1 the HAProxy of deploy/haproxy', () => {
     await rm(folder, { recursive: true, force: true })
   })
 
-  async function ask(): Promise<{ status: number; headers: Record<string, string> }> {
+  async function ask(localAddress = '127.0.0.1'): Promise<{ status: number; headers: Record<string, string> }> {
     return new Promise((resolve, reject) => {
       const { ca } = pair.secrets
       const headers = { host: HOST, ...FORGED }
       const request = httpsRequest({
         port: haproxy.port,
         host: '127.0.0.1',
+        localAddress,
         ca,
         servername: HOST,
         headers,
@@ -90,5 +93,19 @@ describe.runIf(needs('haproxy'))('K1 the HAProxy of deploy/haproxy', () => {
       'x-request-id': expect.stringMatching(/^[0-9a-f-]{32,36}$/),
     })
     expect(JSON.stringify(headers)).not.toMatch(/evil|6\.6\.6\.6|666/)
+  })
+
+  test('W10 silent connections from one network are refused long before they shut others out', async () => {
+    const sockets = Array.from({ length: 600 }, () =>
+      connect(haproxy.port, '127.0.0.1')
+        .on('error', () => {})
+        .resume(),
+    )
+    try {
+      await until(() => sockets.some(({ destroyed }) => destroyed), 'some are refused')
+      expect((await ask('127.0.0.2')).status).toBe(200)
+    } finally {
+      for (const socket of sockets) socket.destroy()
+    }
   })
 })
