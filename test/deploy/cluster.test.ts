@@ -194,11 +194,15 @@ describe.runIf(long && needs('new-go'))('a Kubernetes API server', () => {
     async recipe => {
       const folder = join(ROOT, 'deploy/kubernetes')
       good(await cluster.run('kubectl', ['apply', '-f', join(folder, 'namespace.yaml')]))
-      const words = ['--server-side', '--validate=strict', '-k', join(folder, recipe)]
-      good(await cluster.run('kubectl', ['apply', ...words]))
+      const words = ['apply', '--server-side', '--validate=strict']
+      const volume = recipe === 'server' ? [join(folder, 'inbox.yaml')] : []
+      for (const file of volume) good(await cluster.run('kubectl', [...words, '-f', file]))
+      good(await cluster.run('kubectl', [...words, '-k', join(folder, recipe)]))
       await allReady('sallyport')
       good(await cluster.run('kubectl', ['delete', '-k', join(folder, recipe), '--wait=true']))
-      await until(async () => (await objectsIn('sallyport')).length === 0, 'nothing is left')
+      const kept = volume.map(() => 'persistentvolumeclaim/sallyport-inbox')
+      await until(async () => (await objectsIn('sallyport')).join() === kept.join(), 'nothing else is left')
+      for (const file of volume) good(await cluster.run('kubectl', ['delete', '-f', file]))
     },
     300_000,
   )
