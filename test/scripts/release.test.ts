@@ -81,7 +81,9 @@ describe('a release', () => {
     const commands = (await Promise.all(texts)).map(text => /npm publish [^`\n]*/.exec(text)![0])
     const cwd = await mkdtemp(join(tmpdir(), 'sallyport-published-'))
     await symlink(out, join(cwd, 'release'))
-    const env = { ...process.env, npm_config_registry: 'http://127.0.0.1:9', npm_config_fetch_retries: '0' }
+    const registry = { npm_config_registry: 'http://127.0.0.1:9', npm_config_fetch_retries: '0' }
+    // `npm test --silent` hands its level down.
+    const env = { ...process.env, ...registry, npm_config_loglevel: 'notice' }
     for (const command of commands) {
       const { stdout } = await run('sh', ['-c', `${command} --dry-run`], { cwd, env })
       expect(stdout).toBe(`+ sallyport@${manifest.version}\n`)
