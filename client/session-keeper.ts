@@ -352,7 +352,7 @@ export class SessionKeeper {
   #leaves(session: ClientSession): void {
     this.#leaving.add(session)
     if (this.#leaving.size <= MAX_LEAVING) return
-    const idle = [...this.#leaving].find(({ streams }) => streams === 0)
+    const idle = [...this.#leaving].find(one => one !== session && one.streams === 0)
     const [oldest] = this.#leaving
     ;(idle ?? oldest)?.end('too many sessions were left and have not ended')
   }

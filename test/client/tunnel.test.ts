@@ -774,6 +774,12 @@ describe('several replicas', () => {
     }
     await left[0]!.closed
     expect(left.map(({ webSocket }) => webSocket.readyState)).toEqual([3, ...Array(8).fill(1)])
+    // One that the server asks to leave, and that is idle, stays until it is replaced.
+    const idle = await server.serve(1, 'b')
+    idle.send({ type: 'drain', reason: 'update', afterMs: 0, deadlineMs: 60_000 })
+    await server.serve(1, 'c')
+    await idle.receive('drained')
+    expect(left[1]!.webSocket.readyState).toBe(3)
   })
 
   it('a shared replica is kept as long as there is no other', async () => {
