@@ -496,7 +496,8 @@ describe.runIf(long && needs('new-go', 'helm'))('Kubernetes', () => {
     const given = { ...Object.values(values)[0], config }
     // Only the chart has what `helm test` creates.
     writeFileSync(file, render('helm', { [component]: given }, '--skip-tests'))
-    expect(objects(file)).toEqual(objects(`deploy/kubernetes/${name}`))
+    const volume = name === 'server' ? ['deploy/kubernetes/inbox.yaml'] : []
+    expect(objects(file)).toEqual(objects(`deploy/kubernetes/${name}`, ...volume))
   })
 
   test('gets the same from the chart as from deploy/ingress', () => {
