@@ -33,12 +33,17 @@ const FRAME_BYTES = 9 + 256
 /** Memory of a stream, without its head and the part of its answer that waits. */
 const STREAM_BYTES = 6 * 1024
 
+/** The most that trailers of a session's answers may hold while they wait behind bodies that the caller does not take. */
+const MAX_TRAILER_BYTES = 192 * 1024
+
 /** State that the exchanges of a session share. */
 export interface Http2SessionContext {
   /** Why exchanges end with their streams: `cancelled`, since their caller left, unless we end the session. */
   why: ErrorCode
   /** Bytes of cheap answers (errors, and others that are given at once) that the caller has not taken yet. */
   unsentBytes: number
+  /** Bytes of trailers that wait behind the bodies of their answers. No credit bounds them. */
+  trailerBytes: number
   /** How many pieces of answer bodies have left. */
   pieces: number
   readonly limits: HttpLimits
@@ -71,6 +76,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   readonly #takesTrailers: boolean
   #trailers: HeaderList = []
   #responseTrailers: HeaderList = []
+  /** This exchange's part of the session's `trailerBytes`. */
+  #trailerBytes = 0
   /** How many bytes of the response (or of the request) are still to come. BODY_UNKNOWN if it was not announced. */
   #responseLeft = 0
   /** The head ends the response, so what a handler gives as its body is discarded. */
@@ -266,6 +273,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     try {
       this.#stream.sendTrailers(asObject(outgoingBlock([], this.#responseTrailers)))
       this.#awaitsTrailers = false
+      this.#releaseTrailers()
       if (!this.#requestEnded) this.#onFinish()
     } catch {
       breakStream(this.#stream)
@@ -298,14 +306,36 @@ export class Http2ServerExchange implements ResponseSink, Failing {
       this.#fail(new SallyportError('upstream-broken', 'body shorter than announced'))
       return
     }
+    if (!this.#keepTrailers(stripTrailers(trailers))) return
     this.#responseEnded = true
     this.#responseEndedAt = performance.now()
-    this.#responseTrailers = stripTrailers(trailers)
-    if (!this.#awaitsTrailers) this.#logDropped(trailers)
     this.#writer.end()
     // Without a sink, the handler has not returned yet.
     if (this.#status >= 400 || this.#sink === undefined) this.#count()
     if (!this.#raw) this.unwanted()
+  }
+
+  /** Returns false, and breaks the answer off, if too many wait. */
+  #keepTrailers(trailers: HeaderList): boolean {
+    if (!this.#awaitsTrailers) {
+      this.#logDropped(trailers)
+      return true
+    }
+    const bytes = textBytes(trailers)
+    if (this.#context.trailerBytes + bytes > MAX_TRAILER_BYTES) {
+      this.#fail(new SallyportError('overloaded', 'too many trailers wait for the caller'))
+      return false
+    }
+    this.#responseTrailers = trailers
+    this.#trailerBytes = bytes
+    this.#context.trailerBytes += bytes
+    return true
+  }
+
+  #releaseTrailers(): void {
+    this.#responseTrailers = []
+    this.#context.trailerBytes -= this.#trailerBytes
+    this.#trailerBytes = 0
   }
 
   /**
@@ -393,6 +423,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#responseEnded = true
     this.#requestEnded = true
     this.#context.unsentBytes -= this.#unsentBytes
+    this.#releaseTrailers()
     this.#writer.drop()
     if (!whole) this.#tell(new SallyportError(why))
     // After RST_STREAM(NO_ERROR), the stream lives until everything that arrived has been read.
@@ -475,7 +506,11 @@ function namesOf(fields: HeaderList): string[] {
 }
 
 function headBytes({ path, headers }: HttpRequest): number {
-  let bytes = path.length
-  for (const text of headers) bytes += text.length
+  return path.length + textBytes(headers)
+}
+
+function textBytes(fields: HeaderList): number {
+  let bytes = 0
+  for (const text of fields) bytes += text.length
   return bytes
 }

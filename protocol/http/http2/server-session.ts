@@ -97,7 +97,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
     const { corsOf, logger = noLogger } = options
     const strings = new SharedStrings()
-    this.#context = { why: 'cancelled', limits: this.#limits, strings, logger, corsOf, unsentBytes: 0, pieces: 0 }
+    const counts = { unsentBytes: 0, trailerBytes: 0, pieces: 0 }
+    this.#context = { why: 'cancelled', limits: this.#limits, strings, logger, corsOf, ...counts }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,

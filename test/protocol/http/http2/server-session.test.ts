@@ -119,6 +119,32 @@ describe('requests', () => {
     expect((await answer(ask(session, {}))).informed).toEqual([103, 103])
   })
 
+  test('E15 trailers that wait behind bodies nobody takes are bounded for each session', async () => {
+    const { handler } = recorder(({ response }) => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.from('x'))
+      response.responseEnd(['x-sum', 'y'.repeat(30_000)])
+    })
+    const { session } = await serve(handler)
+    const settle = async (initialWindowSize: number) => {
+      session.settings({ initialWindowSize })
+      await once(session, 'localSettings')
+    }
+    await settle(0)
+    const streams = Array.from({ length: 20 }, () => ask(session, {}))
+    const answers = streams.map(answer)
+    await until(() => streams.filter(({ closed }) => closed).length === 14)
+    await settle(65_535)
+    const results = await Promise.all(answers)
+    const whole = results.filter(({ trailers }) => trailers !== undefined)
+    expect(whole.map(({ body, rst }) => [body, rst])).toEqual(Array(6).fill(['x', constants.NGHTTP2_NO_ERROR]))
+    const cut = results.filter(({ trailers }) => trailers === undefined)
+    expect(cut.every(({ rst }) => rst === constants.NGHTTP2_INTERNAL_ERROR)).toBe(true)
+    // They have left, or are gone, so there is room again.
+    const again = await Promise.all(Array.from({ length: 6 }, () => answer(ask(session, {}))))
+    expect(again.every(({ trailers }) => trailers !== undefined)).toBe(true)
+  })
+
   describe.each([
     ['of unknown length', -1],
     ['of known length', 3],
