@@ -11,6 +11,7 @@ import type { Duplex } from 'node:stream'
 import { canonicalAddress } from '../../base/address.ts'
 import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
+import { Gathered, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import { callHandler, endFor, type Failing, guardWith, logDefect, stepOf } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
 import { withoutQuery } from '../../base/path.ts'
@@ -148,6 +149,8 @@ class MountedResponse implements ResponseSink, Failing {
   #reading = false
   /** Response bytes that were written but have not left. */
   #waiting = 0
+  /** Small pieces behind what waits. Written one by one, each would cost Node far more than its bytes. */
+  #gathered: Gathered | undefined
   readonly #progress = new WriteProgress()
   #over = false
   /** How many bytes of the answer's body are still to come, or {@link BODY_UNKNOWN}. */
@@ -280,11 +283,35 @@ class MountedResponse implements ResponseSink, Failing {
       return
     }
     this.#mayWait()
+    const waits = this.#waiting > 0
     this.#waiting += length
+    if (waits && length < SMALL_PIECE_BYTES) this.#gather(chunk)
+    else {
+      this.#writeGathered()
+      this.#write(chunk)
+    }
+  }
+
+  #gather(piece: Uint8Array): void {
+    if (this.#gathered?.add(piece) === true) return
+    this.#writeGathered()
+    this.#gathered = new Gathered(piece, this.#waiting)
+  }
+
+  #writeGathered(): void {
+    const gathered = this.#gathered
+    if (gathered === undefined) return
+    this.#gathered = undefined
+    gathered.close()
+    this.#write(gathered.bytes)
+  }
+
+  #write(chunk: Uint8Array): void {
     this.#response.write(chunk, () => {
       try {
-        this.#leaves(length)
+        this.#leaves(chunk.length)
         if (this.#waiting > 0) this.#progress.at = performance.now()
+        if (this.#waiting === this.#gathered?.length) this.#writeGathered()
       } catch (error) {
         this.threw(error)
       }
@@ -323,6 +350,7 @@ class MountedResponse implements ResponseSink, Failing {
       if (this.#left === BODY_UNKNOWN) this.#response.addTrailers(toRecord(stripTrailers(trailers)))
       this.#over = true
       this.#mayWait()
+      this.#writeGathered()
       this.#response.end()
     })
   }

@@ -6,9 +6,8 @@ import { Buffer } from 'node:buffer'
 import { Socket } from 'node:net'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
-import { Gathered, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
+import { Gathered, GatheredChunks, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import { type Failing, stepOf } from '../../base/guard.ts'
-import { ownBytes } from '../../base/own-bytes.ts'
 
 export interface BodyOwner {
   /** This many bytes of a body no longer wait here: the kernel has them, or they were lost with the socket. */
@@ -21,6 +20,9 @@ const COPY_BYTES = 16 * 1024
 const TURN_BYTES = 128 * 1024
 /** Pieces this small are likely to be followed by more in this turn. Written one by one, each would cost a call. */
 const BULK_BYTES = 8 * 1024
+
+/** With more pieces in a write, their number may cost far more than their bytes: chunks of one byte are three pieces each. */
+const MANY_PIECES = 64
 
 /** What the writer reports to its connection. An error that is thrown outside of the connection's own calls ends the connection. */
 export interface WriterOwner extends Failing {
@@ -162,14 +164,17 @@ export class SocketWriter implements Failing {
     if (this.#socket.writableLength > 0) scratch = undefined
   }
 
-  /** What is written behind something that waits will wait too, so it is copied to keep no more memory than its own. */
+  /**
+   * What is written behind something that waits will wait too, and of many pieces most do. So small ones are gathered, and none keeps
+   * more memory than its own.
+   */
   #write(pieces: (string | Uint8Array)[], bytes: number, callback: (() => void) | undefined): void {
     const waits = this.waiting > 0
     if (pieces.length > 1 && bytes <= COPY_BYTES) {
       this.#socket.write(join(pieces, waits ? Buffer.allocUnsafeSlow(bytes) : Buffer.allocUnsafe(bytes)), callback)
       return
     }
-    if (waits) pieces = pieces.map(piece => (typeof piece === 'string' ? piece : ownBytes(piece)))
+    if (waits || pieces.length > MANY_PIECES) pieces = gathered(pieces)
     if (pieces.length === 1) this.#writePiece(pieces[0]!, callback)
     else {
       const last = pieces.length - 1
@@ -237,6 +242,12 @@ let scratch: Buffer | undefined
 function roomToJoin(): Buffer {
   scratch ??= Buffer.allocUnsafeSlow(COPY_BYTES)
   return scratch
+}
+
+function gathered(pieces: readonly (string | Uint8Array)[]): Uint8Array[] {
+  const chunks = new GatheredChunks()
+  for (const piece of pieces) chunks.add(typeof piece === 'string' ? Buffer.from(piece, 'latin1') : piece)
+  return [...chunks]
 }
 
 function join(pieces: (string | Uint8Array)[], whole: Buffer): Buffer {

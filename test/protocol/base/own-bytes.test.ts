@@ -132,6 +132,40 @@ test.each(['plain', 'TLS'])(
   },
 )
 
+test.each(['plain', 'TLS'])(
+  'E15 chunks of one byte that come in one turn for a %s socket that nobody reads keep little more than their size',
+  async kind => {
+    const { near, far, close } = await (kind === 'TLS' ? tlsPair() : socketPair())
+    try {
+      far.pause()
+      const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
+      const fill = 8_000_000
+      writer.body(Buffer.alloc(fill), OWNER)
+      writer.flush()
+      await new Promise(setImmediate)
+      const owner = counting()
+      const [turns, count] = [5, 20_000]
+      const before = await liveBytes()
+      for (let turn = 0; turn < turns; turn++) {
+        for (let i = 0; i < count; i++) {
+          writer.text('1\r\n')
+          writer.body(Buffer.alloc(1, 65 + (i % 26)), owner)
+          writer.text('\r\n')
+        }
+        await new Promise(setImmediate)
+      }
+      expect((await liveBytes()) - before).toBeLessThan(turns * count * 6 * 2)
+      writer.end()
+      const got = Buffer.concat(await far.toArray()).subarray(fill)
+      const once = Array.from({ length: count }, (_, i) => `1\r\n${String.fromCharCode(65 + (i % 26))}\r\n`).join('')
+      expect(got.equals(Buffer.from(once.repeat(turns)))).toBe(true)
+      expect([owner.bytes, writer.held]).toEqual([turns * count, 0])
+    } finally {
+      close()
+    }
+  },
+)
+
 test('what was gathered for a socket is flushed at once if its owner asks, and reported as gone with the socket', async () => {
   const { near, far, close } = await socketPair()
   try {

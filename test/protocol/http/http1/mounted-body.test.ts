@@ -10,6 +10,7 @@ import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
+import { liveBytes } from '../../../../load-tests/lib/garbage.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { discarding } from '../../../../protocol/base/guard.ts'
 import { noLogger } from '../../../../protocol/base/log.ts'
@@ -678,4 +679,30 @@ describe('a caller that reads its answer late', () => {
     response!.responseAbort(new SallyportError('overloaded'))
     await once(accepted, 'close')
   })
+})
+
+test('E15 chunks of one byte behind what a caller does not read keep little more than their size', async () => {
+  const sink = Promise.withResolvers<ResponseSink>()
+  let consumed = 0
+  const handler: Handler = (_request, response) => {
+    sink.resolve(response)
+    return { ...discarding(response), responseConsumed: bytes => (consumed += bytes) }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, logger: noLogger })
+  const caller = await call(server)
+  caller.pause()
+  caller.write('GET / HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n\r\n')
+  const response = await sink.promise
+  const [fill, count] = [8_000_000, 20_000]
+  response.responseHead({ status: 200, headers: [], bodyBytes: fill + count })
+  response.responseData(Buffer.alloc(fill))
+  await new Promise(setImmediate)
+  const before = await liveBytes()
+  for (let i = 0; i < count; i++) response.responseData(Buffer.alloc(1, 65 + (i % 26)))
+  expect((await liveBytes()) - before).toBeLessThan(count * 8)
+  response.responseEnd([])
+  const got = Buffer.concat(await caller.toArray()).subarray(-count)
+  expect(got.equals(Buffer.from(Array.from({ length: count }, (_, i) => 65 + (i % 26))))).toBe(true)
+  expect(consumed).toBe(fill + count)
 })
