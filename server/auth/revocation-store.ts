@@ -133,16 +133,25 @@ export class RevocationStore {
     checkRevocation(rule)
     this.#own.add(rule)
     this.onChange()
-    try {
-      await Promise.all([
-        orElse(this.#file?.add(rule), 'until this server stops, but could not be kept'),
-        orElse(this.#shared?.add(rule), 'on this server, but the other replicas do not have it yet'),
-      ])
-    } finally {
-      // The directory reports no change if it had the rule already.
-      this.#leaveTo(this.#common.list)
+    const results = await Promise.allSettled([this.#file?.add(rule), this.#shared?.add(rule)])
+    // The directory reports no change if it had the rule already.
+    this.#leaveTo(this.#common.list)
+    const errors = results.flatMap(result => (result.status === 'rejected' ? [result.reason as Error] : []))
+    if (errors.length > 0) {
+      const [isKept, isShared] = results.map(({ status }) => status === 'fulfilled')
+      const where = this.#whereInForce(this.#file !== undefined && isKept!, this.#shared !== undefined && isShared!)
+      const Kind = errors[0] instanceof RangeError ? RangeError : Error
+      throw new Kind(`the rule is in force ${where}: ${errors.map(messageOf).join('; ')}`, { cause: errors[0] })
     }
     return this.#file !== undefined || this.#shared !== undefined
+  }
+
+  /** For a rule that could not be written to the file, to the directory, or to both. */
+  #whereInForce(isKept: boolean, isShared: boolean): string {
+    if (this.#shared === undefined) return 'until this server stops, but could not be kept'
+    if (isShared) return 'and in the directory, but could not be written to the file'
+    const later = isKept ? 'do not get it' : 'it is lost'
+    return `on this server, but the other replicas do not have it yet, and ${later} if this server stops before`
   }
 
   /**
@@ -164,15 +173,5 @@ export class RevocationStore {
     this.#file?.close()
     this.#url?.close()
     this.#shared?.close()
-  }
-}
-
-/** If the rule was not added, says where it is in force all the same. */
-async function orElse(added: Promise<void> | undefined, where: string): Promise<void> {
-  try {
-    await added
-  } catch (cause) {
-    const Kind = cause instanceof RangeError ? RangeError : Error
-    throw new Kind(`the rule is in force ${where}: ${messageOf(cause)}`, { cause })
   }
 }
