@@ -255,9 +255,12 @@ export class RedisLink {
     return new Map(Object.entries(await this.#send<Record<string, string>>(['HGETALL', key])))
   }
 
-  /** Ends the link if the key has moved to another node of the cluster. */
+  /** Ends the link if the key has moved to another node of the cluster, or if Redis has become a standby. */
   async check(key: string): Promise<void> {
     await this.#send<unknown>(lookFor(key), throwUnlessHere)
+    const { mode, role } = await this.#send<Record<string, string>>(['HELLO', '3'])
+    if (mode !== 'cluster' && role !== 'master') this.#end(new Error('this Redis is a standby'))
+    if (this.#closed !== undefined) throw this.#closed
   }
 
   /** Resolves to the number of receivers. Rejects like `run`. */

@@ -95,6 +95,8 @@ export class RedisRevocations implements SharedRevocations {
   /** Fetches the list, and keeps fetching it. Resolves whether or not the first attempt succeeded. */
   async open(): Promise<void> {
     try {
+      // A Redis that has become a standby still answers, but what it has may be old. If this fails, there is a new link.
+      if (this.#link !== undefined) await this.#link.check(this.#key).catch(() => {})
       await this.#share([])
     } catch (error) {
       this.#failed('shared revocations: no Redis', error as Error)

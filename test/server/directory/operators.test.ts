@@ -7,18 +7,19 @@ import { Relay } from '../../support/relay.ts'
 import { eventually, until } from '../../support/until.ts'
 import { startServer } from '../fixture.ts'
 
+const LOGIN = { user: 'replica', password: 'secret' }
+
 describe.runIf(needs('redis'))("operators' questions", () => {
   let redis: Redis
   const servers: Server[] = []
   beforeAll(async () => {
-    redis = await Redis.start({ user: { name: 'replica', password: 'secret' } })
+    redis = await Redis.start({ user: { name: LOGIN.user, password: LOGIN.password } })
   })
   afterAll(() => redis.stop())
   afterEach(() => Promise.all(servers.splice(0).map(server => server.close({ graceMs: 0 }))))
 
-  async function start(replica: string, url = redis.url): Promise<Server> {
-    const directory = { url, user: 'replica', password: 'secret' }
-    const server = await startServer({ replica, directory })
+  async function start(replica: string, url = redis.url, user: { user?: string; password?: string } = LOGIN) {
+    const server = await startServer({ replica, directory: { url, ...user } })
     server.answerOthers(async (what, body, by) => {
       if (what === '/fail') throw new Error('no')
       if (what === '/much') return 'x'.repeat(5 * 1024 * 1024)
@@ -65,6 +66,16 @@ describe.runIf(needs('redis'))("operators' questions", () => {
     await eventually(async () => expect(await a.askOthers('/who')).toEqual([answer]))
     await Promise.all(servers.splice(0).map(server => server.close({ graceMs: 0 })))
     await relay.stop()
+  })
+
+  test('reach a replica whose Redis has become a standby', async () => {
+    const [was, next] = [await Redis.start(), await Redis.start()]
+    await start('b', `${was.url},127.0.0.1:${next.port}`, {})
+    const a = await start('a', next.url, {})
+    await was.command('REPLICAOF', '127.0.0.1', '1')
+    await eventually(async () => expect(await a.askOthers('/who')).toMatchObject([{ replica: 'b' }]))
+    await Promise.all(servers.splice(0).map(server => server.close({ graceMs: 0 })))
+    for (const each of [was, next]) await each.stop()
   })
 
   test('do not count as answered if a replica fails or its answer does not fit', async () => {

@@ -1,5 +1,8 @@
 // @module-tag slow
 /** Revocations that several servers share, in a real Redis. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type { Revocation } from '../../../server/auth/revocations.ts'
@@ -10,7 +13,7 @@ import { freePort } from '../../support/proxy-program.ts'
 import { Redis } from '../../support/redis.ts'
 import { Relay } from '../../support/relay.ts'
 import { eventually, until } from '../../support/until.ts'
-import { dial, openWebSocket, startServer, token } from '../fixture.ts'
+import { dial, makeWorld, openWebSocket, startServer, token } from '../fixture.ts'
 
 /** Days after which nobody keeps an expired rule. */
 const LATE_MS = 3 * 86_400_000
@@ -62,7 +65,7 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await knows(b, 1)
     await redis.kill()
     await expect(a.revoke({ tokenId: 'second', until: Date.now() / 1000 + 600 })).rejects.toThrow(
-      /^the rule is in force on this server, but the other replicas do not have it yet: /,
+      /^the rule is in force on this server, but the other replicas do not have it yet, and it is lost if /,
     )
     await refused(a, 'second')
     await redis.start()
@@ -70,6 +73,33 @@ describe.runIf(needs('redis'))('revocations in Redis', () => {
     await refused(b, 'second')
     const c = await start()
     await knows(c, 2)
+  })
+
+  test('A9: say what holds if they cannot be written to the file, to Redis, or to both', async () => {
+    const file = join(await mkdtemp(join(tmpdir(), 'sallyport-')), 'revocations.json')
+    await writeFile(file, '')
+    const { jwks } = (await makeWorld()).keys
+    const server = await startServer({ directory: { url: redis.url }, auth: { jwks, revocations: { file } } })
+    servers.push(server)
+    const revoked = (tokenId: string) => server.revoke({ tokenId }).then(String, (error: Error) => error.message)
+    await rm(file)
+    expect(await revoked('one')).toMatch(/^the rule is in force and in the directory, but .* the file: ENOENT/)
+    redis.pause()
+    expect(await revoked('two')).toMatch(/yet, and it is lost if .*: ENOENT.*; Redis does not answer$/)
+    await writeFile(file, '{ "revocations": [] }')
+    expect(await revoked('three')).toMatch(/yet, and do not get it if this server stops before: Redis does not answer$/)
+    redis.resume()
+    await rm(dirname(file), { recursive: true })
+  })
+
+  test('D8: come from the new primary once theirs has become a standby', async () => {
+    const next = await Redis.start()
+    const [a, b] = [await start(`${redis.url},127.0.0.1:${next.port}`), await start(next.url)]
+    await redis.command('REPLICAOF', '127.0.0.1', '1')
+    await b.revoke({ tokenId: 'stolen' })
+    await knows(a, 1)
+    await refused(a, 'stolen')
+    await next.stop()
   })
 
   test('hold to the end of time, on a replica that starts later, too', async () => {
