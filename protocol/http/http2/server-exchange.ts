@@ -1,6 +1,6 @@
 /** One stream of a downstream HTTP/2 session: reads the request, writes the response. */
 import { constants, type ServerHttp2Stream } from 'node:http2'
-import { timeLeft } from '../../base/deadline-watch.ts'
+import { LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
 import { callHandler, endFor, type Failing, stepOf } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
@@ -33,7 +33,10 @@ const FRAME_BYTES = 9 + 256
 /** Memory of a stream, without its head and the part of its answer that waits. */
 const STREAM_BYTES = 6 * 1024
 
-/** The most that trailers of a session's answers may hold while they wait behind bodies that the caller does not take. */
+/**
+ * The most that trailers of a session's answers may hold while they wait behind bodies that the caller does not take. For one that
+ * does, more may come in one turn, so only answers that have made no progress for LOOK_MS are cut.
+ */
 const MAX_TRAILER_BYTES = 192 * 1024
 
 /** State that the exchanges of a session share. */
@@ -306,7 +309,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
       this.#fail(new SallyportError('upstream-broken', 'body shorter than announced'))
       return
     }
-    if (!this.#keepTrailers(stripTrailers(trailers))) return
+    this.#keepTrailers(stripTrailers(trailers))
     this.#responseEnded = true
     this.#responseEndedAt = performance.now()
     this.#writer.end()
@@ -315,21 +318,14 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (!this.#raw) this.unwanted()
   }
 
-  /** Returns false, and breaks the answer off, if too many wait. */
-  #keepTrailers(trailers: HeaderList): boolean {
+  #keepTrailers(trailers: HeaderList): void {
     if (!this.#awaitsTrailers) {
       this.#logDropped(trailers)
-      return true
-    }
-    const bytes = textBytes(trailers)
-    if (this.#context.trailerBytes + bytes > MAX_TRAILER_BYTES) {
-      this.#fail(new SallyportError('overloaded', 'too many trailers wait for the caller'))
-      return false
+      return
     }
     this.#responseTrailers = trailers
-    this.#trailerBytes = bytes
-    this.#context.trailerBytes += bytes
-    return true
+    this.#trailerBytes = textBytes(trailers)
+    this.#context.trailerBytes += this.#trailerBytes
   }
 
   #releaseTrailers(): void {
@@ -488,7 +484,13 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     // The end of an answer needs window, too: nghttp2 holds back even an empty DATA. While a WebSocket's caller sends, `#checkEnd` watches.
     const endWaits = this.#responseEndedAt > 0 && (this.#requestEnded || !this.#raw)
     if (this.#writer.waiting === 0 && !endWaits) return stalledMs || Number.POSITIVE_INFINITY
-    const left = timeLeft(Math.max(this.#writer.progressAt, this.#responseEndedAt), stalledMs, now)
+    const since = Math.max(this.#writer.progressAt, this.#responseEndedAt)
+    if (this.#trailerBytes > 0 && this.#context.trailerBytes > MAX_TRAILER_BYTES && now - since >= LOOK_MS) {
+      this.#gone('overloaded')
+      breakStream(this.#stream)
+      return Number.POSITIVE_INFINITY
+    }
+    const left = timeLeft(since, stalledMs, now)
     if (left > 0) return left
     this.#gone('request-timeout')
     cancelStream(this.#stream)

@@ -145,6 +145,22 @@ describe('requests', () => {
     expect(again.every(({ trailers }) => trailers !== undefined)).toBe(true)
   })
 
+  test('E15 trailers of many answers that come at once all reach a caller that reads', async () => {
+    const count = 100
+    const { handler } = recorder(({ response }) => waiting.push(response) === count && setImmediate(answerAll))
+    const waiting: ResponseSink[] = []
+    const answerAll = () => {
+      for (const response of waiting) {
+        response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+        response.responseData(Buffer.from('x'))
+        response.responseEnd(['grpc-status', '13', 'grpc-status-details-bin', 'A'.repeat(8000)])
+      }
+    }
+    const { session } = await serve(handler)
+    const answers = await Promise.all(Array.from({ length: count }, () => answer(ask(session, {}))))
+    expect(answers.filter(({ trailers }) => trailers === undefined)).toEqual([])
+  })
+
   describe.each([
     ['of unknown length', -1],
     ['of known length', 3],
