@@ -34,6 +34,9 @@ interface LinkListener {
 /** Most operations that wait for their answer. */
 const MAX_PENDING = 10_000
 
+const HELLO = ['HELLO', '3']
+type Hello = Readonly<Record<'mode' | 'role', string>>
+
 const BYTES = { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } }
 
 /** How often a node of a cluster may redirect to another one. */
@@ -169,12 +172,12 @@ export class RedisLink {
     client.on('end', ended)
     try {
       await client.connect()
-      const { mode, role } = await client.sendCommand<Record<string, string>>(['HELLO', '3'])
-      if (mode === 'sentinel') throw new Error('this is a Sentinel: use redis+sentinel://HOST:PORT/NAME')
-      this.several ||= mode === 'cluster'
-      // In a cluster, a standby says which node has the key. Elsewhere it would refuse every change.
-      if (mode === 'cluster') await client.sendCommand(lookFor(key)).catch(throwUnlessHere)
-      else if (role !== 'master') throw new Error('this Redis is a standby')
+      const hello = await client.sendCommand<Hello>(HELLO)
+      if (hello.mode === 'sentinel') throw new Error('this is a Sentinel: use redis+sentinel://HOST:PORT/NAME')
+      this.several ||= hello.mode === 'cluster'
+      if (hello.mode === 'cluster') await client.sendCommand(lookFor(key)).catch(throwUnlessHere)
+      const problem = standbyProblem(hello)
+      if (problem !== undefined) throw problem
       await Promise.all([
         client.sendCommand(['SCRIPT', 'LOAD', CHANGE.text]),
         client.sendCommand(['SCRIPT', 'LOAD', RENEW.text]),
@@ -258,8 +261,8 @@ export class RedisLink {
   /** Ends the link if the key has moved to another node of the cluster, or if Redis has become a standby. */
   async check(key: string): Promise<void> {
     await this.#send<unknown>(lookFor(key), throwUnlessHere)
-    const { mode, role } = await this.#send<Record<string, string>>(['HELLO', '3'])
-    if (mode !== 'cluster' && role !== 'master') this.#end(new Error('this Redis is a standby'))
+    const problem = standbyProblem(await this.#send<Hello>(HELLO))
+    if (problem !== undefined) this.#end(problem)
     if (this.#closed !== undefined) throw this.#closed
   }
 
@@ -307,6 +310,11 @@ function callOf<Arg>(script: Script, keys: string | readonly string[], args: rea
 /** Tells errors by their first word, which is Redis's error kind. */
 function named(error: Error): Error {
   return error.message.startsWith('NOPERM') ? new NoRight(error.message) : error
+}
+
+/** In a cluster, a standby says which node has the key. Elsewhere it would refuse every change. */
+function standbyProblem({ mode, role }: Hello): Error | undefined {
+  return mode === 'cluster' || role === 'master' ? undefined : new Error('this Redis is a standby')
 }
 
 /** A command that only the node that has the key answers. */
