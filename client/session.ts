@@ -216,7 +216,7 @@ export class ClientSession implements SessionView {
 
   /** Answers the server's drain, once: the replacement is up, or is not to be had now. */
   left(): void {
-    if (this.#state !== 'draining' || this.#answered) return
+    if (this.#state !== 'draining' || !this.#left || this.#answered) return
     this.#answered = true
     this.#session.control({ type: 'drained', lastStream: 0 })
   }
@@ -230,7 +230,6 @@ export class ClientSession implements SessionView {
     if (this.#state === 'closed') return
     if (this.#state === 'hello') return this.end(reason)
     this.#state = 'draining'
-    this.#answered = true
     const over = Promise.withResolvers<void>()
     const grace = setTimeout(over.resolve, graceMs)
     this.#session.control({ type: 'drain', reason, afterMs: 0, deadlineMs: graceMs })

@@ -134,12 +134,12 @@ export class RevocationStore {
     this.#own.add(rule)
     this.onChange()
     const results = await Promise.allSettled([this.#file?.add(rule), this.#shared?.add(rule)])
+    const [isKept, isShared] = results.map(({ status }) => status === 'fulfilled') as [boolean, boolean]
     // The directory reports no change if it had the rule already.
     this.#leaveTo(this.#common.list)
     const errors = results.flatMap(result => (result.status === 'rejected' ? [result.reason as Error] : []))
     if (errors.length > 0) {
-      const [isKept, isShared] = results.map(({ status }) => status === 'fulfilled')
-      const where = this.#whereInForce(this.#file !== undefined && isKept!, this.#shared !== undefined && isShared!)
+      const where = this.#whereInForce(this.#file !== undefined && isKept, isShared)
       const Kind = errors[0] instanceof RangeError ? RangeError : Error
       throw new Kind(`the rule is in force ${where}: ${errors.map(messageOf).join('; ')}`, { cause: errors[0] })
     }
