@@ -3,7 +3,7 @@ import { Buffer } from 'node:buffer'
 import { performance } from 'node:perf_hooks'
 import { type ErrorCode, isFailure, type SallyportError } from '../../protocol/base/errors.ts'
 import type { ExchangeNotes, HeaderList, HttpRequest, ResponseHead } from '../../protocol/exchange.ts'
-import { getHeader } from '../../protocol/http/headers.ts'
+import { getHeader, textBytes } from '../../protocol/http/headers.ts'
 import { reportedError } from '../../protocol/http/problem.ts'
 import type { Budget } from './budget.ts'
 import { asText, Content, heldBytesOf, MAX_CONTENT_BYTES, showBody } from './content.ts'
@@ -101,7 +101,7 @@ export class Entry implements RingMember {
     this.#heldMs = request.heldMs
     // The redacted copy, and the original.
     this.heldBytes +=
-      sizeOf(this.#requestFields) + sizeOf(request.headers) + this.#facts.path.length + request.path.length
+      textBytes(this.#requestFields) + textBytes(request.headers) + this.#facts.path.length + request.path.length
     owner.ring.add(this)
   }
 
@@ -128,7 +128,7 @@ export class Entry implements RingMember {
     if (head.status >= 400) this.#code = reportedError(head.headers)
     if (this.#isDropped) return
     this.#responseFields = this.#shownFields(head.headers)
-    this.#count(sizeOf(this.#responseFields))
+    this.#count(textBytes(this.#responseFields))
     this.#responseType = getHeader(head.headers, 'content-type') ?? ''
     this.#responseEncoding = getHeader(head.headers, 'content-encoding') ?? ''
     this.#watchMessages(head)
@@ -364,10 +364,6 @@ function factsOf(request: HttpRequest, { redactor, budget }: EntryOwner): Facts 
     replayOf: request.replay?.of,
     upgrade,
   }
-}
-
-function sizeOf(fields: HeaderList): number {
-  return fields.reduce((sum, text) => sum + text.length, 0)
 }
 
 function pairs(fields: HeaderList): InspectedFields {

@@ -170,6 +170,13 @@ export function stripHopByHop(headers: HeaderList, keepTe = false): void {
   else removeHeader(headers, 'te')
 }
 
+/** The length of all names and values, which are latin1. */
+export function textBytes(fields: readonly string[]): number {
+  let bytes = 0
+  for (const text of fields) bytes += text.length
+  return bytes
+}
+
 /** What `Connection` may name without effect on other fields. A sender of `te` has to name it, and it is handled by itself. */
 const UNNAMED: ReadonlySet<string> = new Set(['close', 'keep-alive', 'upgrade', 'content-length', 'te'])
 

@@ -1,4 +1,5 @@
 import type { HeaderList } from '../exchange.ts'
+import { textBytes } from './headers.ts'
 import type { HttpLimits } from './limits.ts'
 
 /** The informational responses that an exchange may still send. No credit bounds them, even if their caller reads nothing. */
@@ -13,7 +14,7 @@ export class Informational {
 
   /** Whether another one may be sent. Together they are no longer than a head may be. */
   admits(headers: HeaderList): boolean {
-    for (const text of headers) this.#bytesLeft -= text.length
+    this.#bytesLeft -= textBytes(headers)
     return --this.#left >= 0 && this.#bytesLeft >= 0
   }
 }

@@ -13,7 +13,7 @@ import {
   type ResponseHead,
   type ResponseSink,
 } from '../../exchange.ts'
-import { getHeader, hasHeader, plainNumber, stripTrailers } from '../headers.ts'
+import { getHeader, hasHeader, plainNumber, stripTrailers, textBytes } from '../headers.ts'
 import { Informational } from '../informational.ts'
 import type { HttpLimits } from '../limits.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
@@ -509,10 +509,4 @@ function namesOf(fields: HeaderList): string[] {
 
 function headBytes({ path, headers }: HttpRequest): number {
   return path.length + textBytes(headers)
-}
-
-function textBytes(fields: HeaderList): number {
-  let bytes = 0
-  for (const text of fields) bytes += text.length
-  return bytes
 }

@@ -3,6 +3,8 @@
  * `node:http2` makes a new string each time.
  */
 
+import { textBytes } from '../headers.ts'
+
 /** Smaller heads are left alone, since they use no more memory than any request costs. */
 const LARGE_BYTES = 2048
 /** Twice the size of the compression table. References are found in it, and strings that are sent in full cost the sender their bytes. */
@@ -14,9 +16,7 @@ export class SharedStrings {
 
   /** Replaces the strings of a flat block that are already known. Returns the block. */
   share(block: string[]): string[] {
-    let bytes = 0
-    for (const text of block) bytes += text.length
-    if (bytes > LARGE_BYTES) for (let i = 0; i < block.length; i++) block[i] = this.#of(block[i]!)
+    if (textBytes(block) > LARGE_BYTES) for (let i = 0; i < block.length; i++) block[i] = this.#of(block[i]!)
     return block
   }
 

@@ -401,7 +401,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'equal strings of large heads are stored once',
-    edits: [['protocol/http/http2/shared-strings.ts', 'if (bytes > LARGE_BYTES)', 'if (false)']],
+    edits: [['protocol/http/http2/shared-strings.ts', 'if (textBytes(block) > LARGE_BYTES)', 'if (false)']],
     tests: ['test/abuse/amplification.test.ts'],
   },
   {
