@@ -1,6 +1,7 @@
 /** A running client: its connections, their sessions, the token and the target. */
 
 import { isDeepStrictEqual } from 'node:util'
+import { type BufferBudget, createBufferBudget } from '../protocol/base/budget.ts'
 import { checkDuration, formatDuration } from '../protocol/base/durations.ts'
 import { SallyportError } from '../protocol/base/errors.ts'
 import { Events } from '../protocol/base/events.ts'
@@ -8,7 +9,6 @@ import { detached, type Guard, hook, logGuard, safeLogger } from '../protocol/ba
 import { TokenBucket } from '../protocol/base/token-bucket.ts'
 import { MAX_DURATION_MS, type Notice } from '../protocol/wire/control.ts'
 import { webSocketTransport } from '../protocol/wire/transport-websocket.ts'
-import { type BufferBudget, createBufferBudget } from '../protocol/wire/yamux/budget.ts'
 import { Causes } from './causes.ts'
 import { readOwnClaims } from './claims.ts'
 import { Backoff } from './dial/backoff.ts'

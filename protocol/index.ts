@@ -16,6 +16,7 @@
  * ```
  */
 
+export { type BufferBudget, createBufferBudget } from './base/budget.ts'
 export { ERRORS, type ErrorCode, type ErrorSource, SallyportError, toSallyportError } from './base/errors.ts'
 export { discarding } from './base/guard.ts'
 export { type Logger, noLogger } from './base/log.ts'
@@ -65,7 +66,6 @@ export { STREAM_KIND, type StreamKind } from './wire/stream-kinds.ts'
 export { MAX_MESSAGE_BYTES, type Transport, type TransportHandler } from './wire/transport.ts'
 export { memoryPair } from './wire/transport-memory.ts'
 export { type OpenWebSocket, webSocketTransport } from './wire/transport-websocket.ts'
-export { type BufferBudget, createBufferBudget } from './wire/yamux/budget.ts'
 export type { Session, SessionOptions } from './wire/yamux/session.ts'
 export { RESET_CODES, type ResetCode, type Stream, type StreamHandler } from './wire/yamux/stream.ts'
 export { createSession } from './wire/yamux/yamux-session.ts'

@@ -1,5 +1,5 @@
 /** Limits on buffered bytes: one for the process, and under it one for each runtime that has sessions. */
-import { type BufferBudget, createBufferBudget } from '../protocol/wire/yamux/budget.ts'
+import { type BufferBudget, createBufferBudget } from '../protocol/base/budget.ts'
 import { RuntimeCeilings } from '../protocol/wire/yamux/runtime-ceilings.ts'
 
 /** As options of `createSession`. */

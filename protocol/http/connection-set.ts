@@ -1,5 +1,6 @@
 /** The connections of one listener, whatever their protocol: limits and graceful end. */
 
+import { type BufferBudget, createBufferBudget } from '../base/budget.ts'
 import { ConnectionSlots, type SlotHolder } from '../base/connection-slots.ts'
 import type { ErrorCode } from '../base/errors.ts'
 import { guardWith, ignore } from '../base/guard.ts'
@@ -23,6 +24,9 @@ export function patienceOf(graceMs: number): number {
   return Math.min(MOST_PATIENCE_MS, graceMs / 2)
 }
 
+/** The most that all connections over HTTP/2 may hold for complete answers, with their requests' heads. */
+const MAX_UNREAD_BYTES = 128 * 1024 * 1024
+
 /** Time for connections that arrive late, but at most half of the grace. */
 const MOST_LATE_MS = 10_000
 /** How long we wait for a moment without any connection if new ones keep arriving. */
@@ -35,6 +39,8 @@ const destroy = guard((connection: ManagedConnection) => connection.destroy('shu
 const destroyAll = guard((set: ConnectionSet) => set.destroyAll())
 
 export class ConnectionSet {
+  /** What they hold for answers that their callers do not take. At the ceiling, the connection that holds the most ends. */
+  readonly unread: BufferBudget
   readonly #all = new Set<ManagedConnection>()
   readonly #slots: ConnectionSlots
   #closing = false
@@ -45,8 +51,9 @@ export class ConnectionSet {
   readonly #waiting = new Set<() => void>()
 
   /** `most`: most connections at a time, enforced by {@link makeRoom}. */
-  constructor(most: number) {
+  constructor(most: number, unreadBytes = MAX_UNREAD_BYTES) {
     this.#slots = new ConnectionSlots(most)
+    this.unread = createBufferBudget(unreadBytes)
   }
 
   get size(): number {

@@ -3,13 +3,13 @@
  * replicas vouch that nothing has changed.
  */
 
+import { type BufferBudget, createBufferBudget } from '../../protocol/base/budget.ts'
 import { dropsAny } from '../../protocol/base/certificates.ts'
 import { logGuard } from '../../protocol/base/guard.ts'
 import { formatAddress, type HostPort, readDialled } from '../../protocol/base/host-port.ts'
 import type { Logger } from '../../protocol/base/log.ts'
 import type { ListenAddress } from '../../protocol/http/listen-on.ts'
 import type { Span } from '../../protocol/trace/span.ts'
-import { type BufferBudget, createBufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import { RESETS_OF_STRANGERS } from '../../protocol/wire/yamux/limits.ts'
 import { RuntimeCeilings } from '../../protocol/wire/yamux/runtime-ceilings.ts'
 import type { ReturnedSpans } from '../control/returned-spans.ts'

@@ -1,9 +1,9 @@
 /** What one runtime, or one caller's address, may use without the others noticing. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { networkOf } from '../../protocol/base/address.ts'
+import type { BufferBudget } from '../../protocol/base/budget.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { ExchangeHandler } from '../../protocol/wire/exchange/accept.ts'
-import type { BufferBudget } from '../../protocol/wire/yamux/budget.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import { quota } from '../../server/edge/quota.ts'
 import { QuotaBook, type Usage } from '../../server/edge/quotas.ts'

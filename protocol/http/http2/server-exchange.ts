@@ -47,6 +47,8 @@ export interface Http2SessionContext {
   unsentBytes: number
   /** Bytes of trailers that wait behind the bodies of their answers. No credit bounds them. */
   trailerBytes: number
+  /** Counts what a stream holds after its answer is complete, or no longer holds (a negative number). */
+  readonly keep: (bytes: number) => void
   /** How many pieces of answer bodies have left. */
   pieces: number
   readonly limits: HttpLimits
@@ -91,7 +93,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   /** The caller has left, or the stream has ended. */
   #over = false
   #status = 0
-  /** This exchange's part of the session's `unsentBytes`. */
+  /** What the stream holds for its complete answer, and the part of it in the session's `unsentBytes`. */
+  #keptBytes = 0
   #unsentBytes = 0
   readonly #since = performance.now()
 
@@ -108,8 +111,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#takesTrailers = hasHeader(request.headers, 'te')
     // Until the 101, nobody reads what the caller of a WebSocket sends.
     if (request.upgrade) this.#reader.hold()
-    stream.on('aborted', this.#onGone)
-    stream.on('close', this.#onGone)
+    stream.on('aborted', this.gone)
+    stream.on('close', this.gone)
   }
 
   start(handler: Handler): void {
@@ -313,9 +316,9 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#responseEnded = true
     this.#responseEndedAt = performance.now()
     this.#writer.end()
-    // Without a sink, the handler has not returned yet.
-    if (this.#status >= 400 || this.#sink === undefined) this.#count()
     if (!this.#raw) this.unwanted()
+    // Without a sink, the handler has not returned yet.
+    this.#count(this.#status >= 400 || this.#sink === undefined)
   }
 
   #keepTrailers(trailers: HeaderList): void {
@@ -350,9 +353,13 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (trailers.length > 0) this.#context.logger.debug({ names: namesOf(trailers) }, 'trailers dropped')
   }
 
-  #count(): void {
-    this.#unsentBytes = STREAM_BYTES + this.#writer.waiting + headBytes(this.request)
+  /** A session pays for the waiting bytes that came through it. Nobody else pays for the rest. */
+  #count(cheap: boolean): void {
+    const { path, headers } = this.request
+    this.#keptBytes = STREAM_BYTES + path.length + textBytes(headers) + (cheap ? this.#writer.waiting : 0)
+    this.#unsentBytes = cheap ? this.#keptBytes : 0
     this.#context.unsentBytes += this.#unsentBytes
+    this.#context.keep(this.#keptBytes)
   }
 
   /** nghttp2 sends RST_STREAM before the data that it holds. So the end of the response leaves in this turn, and the reset after it. */
@@ -403,8 +410,11 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   // Ends and deadlines
 
-  /** Every exchange ends here. Node emits `aborted` for a reset and `close` for any other end. */
-  readonly #onGone = (): void => {
+  /**
+   * Every exchange ends here. Node emits `aborted` for a reset and `close` for any other end. A session that sheds does not wait
+   * for them.
+   */
+  readonly gone = (): void => {
     try {
       this.#gone()
     } catch (error) {
@@ -419,6 +429,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#responseEnded = true
     this.#requestEnded = true
     this.#context.unsentBytes -= this.#unsentBytes
+    this.#context.keep(-this.#keptBytes)
     this.#releaseTrailers()
     this.#writer.drop()
     if (!whole) this.#tell(new SallyportError(why))
@@ -505,8 +516,4 @@ export function unreadBytes({ headBytes, http2WindowBytes }: HttpLimits, bodiles
 
 function namesOf(fields: HeaderList): string[] {
   return fields.filter((_, i) => i % 2 === 0)
-}
-
-function headBytes({ path, headers }: HttpRequest): number {
-  return path.length + textBytes(headers)
 }

@@ -3,6 +3,7 @@ import { constants, performServerHandshake, type ServerHttp2Session, type Server
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import { canonicalAddress } from '../../base/address.ts'
+import type { BudgetMember } from '../../base/budget.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, type SallyportError, toSallyportError } from '../../base/errors.ts'
 import { endFor, type Failing, guardWith, ignore, logDefect, stepOf } from '../../base/guard.ts'
@@ -57,7 +58,7 @@ export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptio
   return new Http2ServerSession(socket, options)
 }
 
-class Http2ServerSession implements ManagedConnection, Failing {
+class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   static readonly #beginDue = stepOf<Http2ServerSession>(session => session.#beginAll())
   static readonly #closeDue = stepOf<Http2ServerSession>(session => session.close())
   readonly #session: ServerHttp2Session
@@ -72,6 +73,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
   readonly #resets: TokenBucket
   readonly #answers: TokenBucket
   readonly #socket: Socket | TLSSocket
+  /** What its streams hold for complete answers that the caller has not taken. */
+  usedBytes = 0
   #idleSince = performance.now()
   /** Bytes that finished exchanges account for, and the surplus at the last check. */
   #accounted = 0
@@ -98,7 +101,8 @@ class Http2ServerSession implements ManagedConnection, Failing {
     const { corsOf, logger = noLogger } = options
     const strings = new SharedStrings()
     const counts = { unsentBytes: 0, trailerBytes: 0, pieces: 0 }
-    this.#context = { why: 'cancelled', limits: this.#limits, strings, logger, corsOf, ...counts }
+    const keep = (bytes: number) => this.#keep(bytes)
+    this.#context = { why: 'cancelled', limits: this.#limits, strings, logger, corsOf, keep, ...counts }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
@@ -136,6 +140,7 @@ class Http2ServerSession implements ManagedConnection, Failing {
     session.on('remoteSettings', onAnswered)
     session.setLocalWindowSize(this.#limits.http2SessionWindowBytes)
     options.connections?.add(this)
+    options.connections?.unread.join(this)
     this.#watch.within(LOOK_MS)
   }
 
@@ -267,6 +272,22 @@ class Http2ServerSession implements ManagedConnection, Failing {
     this.#closed = true
     this.#watch.stop()
     this.#options.connections?.delete(this)
+    this.#options.connections?.unread.leave(this)
+  }
+
+  #keep(bytes: number): void {
+    this.usedBytes += bytes
+    this.#options.connections?.unread.take(bytes)
+    if (bytes > 0) this.#options.connections?.unread.enforce()
+  }
+
+  /** Of all connections, this one holds the most for a caller that does not take it. Resets might not leave, either. */
+  shed(): number {
+    const before = this.usedBytes
+    this.#log({ message: 'too many answers that the caller does not take' })
+    this.destroy('overloaded')
+    for (const exchange of this.#exchanges) exchange.gone()
+    return before - this.usedBytes
   }
 
   get address(): string {

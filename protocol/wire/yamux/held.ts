@@ -1,4 +1,4 @@
-import { type BudgetMember, type BufferBudget, PRESSURE, SHED_SHARE } from './budget.ts'
+import { type BudgetMember, type BufferBudget, PRESSURE, SHED_SHARE } from '../../base/budget.ts'
 import type { RuntimeCeilings } from './runtime-ceilings.ts'
 import { Shares } from './shares.ts'
 import { StreamChain } from './stream-chain.ts'

@@ -1,5 +1,5 @@
+import { type BudgetMember, PRESSURE, SHED_SHARE } from '../../base/budget.ts'
 import { Tally } from '../../base/tally.ts'
-import { type BudgetMember, PRESSURE, SHED_SHARE } from './budget.ts'
 import { Shares } from './shares.ts'
 import type { YamuxStream } from './yamux-stream.ts'
 

@@ -1,7 +1,7 @@
+import type { BufferBudget } from '../../base/budget.ts'
 import type { SallyportError } from '../../base/errors.ts'
 import type { LimitOptions } from '../../base/limit.ts'
 import type { Logger } from '../../base/log.ts'
-import type { BufferBudget } from './budget.ts'
 import type { Clock } from './clock.ts'
 import type { SESSION_LIMITS } from './limits.ts'
 import type { BufferPool } from './pool.ts'

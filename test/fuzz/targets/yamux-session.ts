@@ -1,5 +1,5 @@
+import { createBufferBudget } from '../../../protocol/base/budget.ts'
 import { memoryPair } from '../../../protocol/wire/transport-memory.ts'
-import { createBufferBudget } from '../../../protocol/wire/yamux/budget.ts'
 import { Flag, FrameType } from '../../../protocol/wire/yamux/frame.ts'
 import type { Session } from '../../../protocol/wire/yamux/session.ts'
 import type { Stream, StreamHandler } from '../../../protocol/wire/yamux/stream.ts'

@@ -356,6 +356,13 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/protocol/http/http2/request-body.test.ts'],
   },
   {
+    defence: 'what complete answers hold is bounded for all connections',
+    edits: [
+      ['protocol/http/http2/server-session.ts', '    if (bytes > 0) this.#options.connections?.unread.enforce()\n', ''],
+    ],
+    tests: ['test/protocol/http/http2/session-ends.test.ts'],
+  },
+  {
     defence: 'data behind an early answer stays counted',
     edits: [
       [

@@ -4,12 +4,12 @@
  */
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { parseCidrs } from '../../../protocol/base/address.ts'
+import { createBufferBudget } from '../../../protocol/base/budget.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { REFUSALS } from '../../../protocol/wire/exchange/refusal.ts'
 import { type Preamble, preambleText } from '../../../protocol/wire/preamble.ts'
 import { STREAM_KIND, type StreamKind } from '../../../protocol/wire/stream-kinds.ts'
 import { type MemoryTransport, memoryPair } from '../../../protocol/wire/transport-memory.ts'
-import { createBufferBudget } from '../../../protocol/wire/yamux/budget.ts'
 import type { Session, SessionOptions } from '../../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../../protocol/wire/yamux/stream.ts'
 import { createSession } from '../../../protocol/wire/yamux/yamux-session.ts'

@@ -4,6 +4,7 @@ import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import type { Handler } from '../../../../protocol/exchange.ts'
+import { ConnectionSet } from '../../../../protocol/http/connection-set.ts'
 import { queuedInHandle } from '../../../../protocol/http/http1/write-progress.ts'
 import { serveHttp2 } from '../../../../protocol/http/http2/server-session.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
@@ -132,6 +133,37 @@ describe('a caller that reads slowly', () => {
     }
     expect(peer.error).toBeUndefined()
     expect(peer.text.split('z').length - 1).toBe(BYTES)
+  })
+
+  test('ends if of all connections it holds the most for its caller', async () => {
+    const { handler } = recorder(({ response }) => void setImmediate(() => ok(response)))
+    const connections = new ConnectionSet(10, 256 * 1024)
+    const server = createServer(socket => serveHttp2(socket, { handler, connections })).listen(0, '127.0.0.1')
+    open.push(() => server.close())
+    await once(server, 'listening')
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const [greedy, modest] = [0, 0].map(() => connect(url, { settings: { initialWindowSize: 0 } }))
+    const closed: string[] = []
+    for (const [name, session] of Object.entries({ greedy, modest })) {
+      session!.on('error', () => {}).on('close', () => closed.push(name))
+      open.push(() => session!.destroy())
+      await once(session!, 'remoteSettings')
+    }
+    const answers = { greedy: 0, modest: 0 }
+    const ask = (name: keyof typeof answers, head: number) => {
+      const stream = { greedy, modest }[name]!.request({ ':authority': 'a', 'x-large': '~'.repeat(head) })
+      stream.on('error', () => {}).on('response', () => answers[name]++)
+    }
+    for (let i = 0; i < 11; i++) ask('greedy', 15_000)
+    await until(() => answers.greedy === 11)
+    expect(closed).toEqual([])
+    for (let i = 0; i < 10; i++) ask('modest', 1000)
+    await until(() => answers.modest === 10)
+    expect([closed, connections.size]).toEqual([['greedy'], 1])
+    expect(connections.unread.usedBytes).toBeGreaterThan(10_000)
+    modest!.destroy()
+    await until(() => connections.size === 0)
+    expect(connections.unread.usedBytes).toBe(0)
   })
 
   test('does not count as idle while part of an answer waits', async () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest'
-import { createBufferBudget } from '../../../../protocol/wire/yamux/budget.ts'
+import { createBufferBudget } from '../../../../protocol/base/budget.ts'
 import { FrameType } from '../../../../protocol/wire/yamux/frame.ts'
 import { RuntimeCeilings } from '../../../../protocol/wire/yamux/runtime-ceilings.ts'
 import type { SessionOptions } from '../../../../protocol/wire/yamux/session.ts'
