@@ -432,7 +432,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#behind = false
     this.#choked = false
     this.#since = performance.now()
-    this.#watch.within(this.#limits.drainMs)
+    this.#watch.within(Math.min(this.#limits.drainMs, this.#limits.lingerMs))
     this.#writer.end()
     if (this.#intake.paused) this.#intake.regulate()
   }

@@ -390,7 +390,7 @@ describe('E4: an answer before the end of the request', () => {
   })
 
   test.each([
-    ['goes on sending', { lingerMs: 200 }],
+    ['goes on sending', { lingerMs: 200, drainMs: 60_000 }],
     ['neither sends nor closes', { drainMs: 100 }],
   ])('a caller that %s after it is not waited for', async (what, limits) => {
     const { handler } = recorder(({ response }) => response.responseAbort(new SallyportError('body-too-large')))
