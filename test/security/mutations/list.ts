@@ -339,7 +339,7 @@ export const MUTATIONS: readonly Mutation[] = [
   {
     defence: 'a reset with NO_ERROR is noticed',
     edits: [
-      ['protocol/http/http2/server-exchange.ts', "    stream.on('aborted', this.#onGone)\n", ''],
+      ['protocol/http/http2/server-exchange.ts', "    stream.on('aborted', this.gone)\n", ''],
       ['protocol/http/http2/server-exchange.ts', 'if (this.#stream.closed && !this.#responseEnded) this.#gone()', ''],
     ],
     tests: ['test/security/edge-http2-ends.test.ts'],
