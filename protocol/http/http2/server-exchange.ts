@@ -35,7 +35,8 @@ const STREAM_BYTES = 6 * 1024
 
 /**
  * The most that trailers of a session's answers may hold while they wait behind bodies that the caller does not take. For one that
- * does, more may come in one turn, so only answers that have made no progress for LOOK_MS are cut.
+ * does, more may come in one turn, so only answers that have made no progress for LOOK_MS are cut. A proxy's session has answers of
+ * many callers, so only those with more than a stream's share are cut.
  */
 const MAX_TRAILER_BYTES = 192 * 1024
 
@@ -490,13 +491,18 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     return Number.POSITIVE_INFINITY
   }
 
+  get #holdsTooMuch(): boolean {
+    const share = MAX_TRAILER_BYTES / this.#limits.http2Streams
+    return this.#trailerBytes > share && this.#context.trailerBytes > MAX_TRAILER_BYTES
+  }
+
   #checkWrite(now: number): number {
     const { stalledMs } = this.#limits
     // The end of an answer needs window, too: nghttp2 holds back even an empty DATA. While a WebSocket's caller sends, `#checkEnd` watches.
     const endWaits = this.#responseEndedAt > 0 && (this.#requestEnded || !this.#raw)
     if (this.#writer.waiting === 0 && !endWaits) return stalledMs || Number.POSITIVE_INFINITY
     const since = Math.max(this.#writer.progressAt, this.#responseEndedAt)
-    if (this.#trailerBytes > 0 && this.#context.trailerBytes > MAX_TRAILER_BYTES && now - since >= LOOK_MS) {
+    if (this.#holdsTooMuch && now - since >= LOOK_MS) {
       this.#gone('overloaded')
       breakStream(this.#stream)
       return Number.POSITIVE_INFINITY

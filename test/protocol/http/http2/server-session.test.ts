@@ -120,10 +120,10 @@ describe('requests', () => {
   })
 
   test('E15 trailers that wait behind bodies nobody takes are bounded for each session', async () => {
-    const { handler } = recorder(({ response }) => {
+    const { handler } = recorder(({ request, response }) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
       response.responseData(Buffer.from('x'))
-      response.responseEnd(['x-sum', 'y'.repeat(30_000)])
+      response.responseEnd(['x-sum', request.path === '/short' ? '0' : 'y'.repeat(30_000)])
     })
     const { session } = await serve(handler)
     const settle = async (initialWindowSize: number) => {
@@ -131,6 +131,8 @@ describe('requests', () => {
       await once(session, 'localSettings')
     }
     await settle(0)
+    // One of another caller, behind the same proxy.
+    const short = answer(ask(session, { ':path': '/short' }))
     const streams = Array.from({ length: 20 }, () => ask(session, {}))
     const answers = streams.map(answer)
     await until(() => streams.filter(({ closed }) => closed).length === 14)
@@ -138,6 +140,7 @@ describe('requests', () => {
     const results = await Promise.all(answers)
     const whole = results.filter(({ trailers }) => trailers !== undefined)
     expect(whole.map(({ body, rst }) => [body, rst])).toEqual(Array(6).fill(['x', constants.NGHTTP2_NO_ERROR]))
+    expect((await short).trailers).toMatchObject({ 'x-sum': '0' })
     const cut = results.filter(({ trailers }) => trailers === undefined)
     expect(cut.every(({ rst }) => rst === constants.NGHTTP2_INTERNAL_ERROR)).toBe(true)
     // They have left, or are gone, so there is room again.
