@@ -8,8 +8,7 @@
  *     npm run mutants -- --tests test/cli  with only these tests; repeat --tests for more
  *     npm run mutants -- --known FILE      reads what reaches what from FILE, or writes it there for the next run
  *
- * A refusal is a `throw` of something created there, or a call of `violated`, `refuse`, `fail` and the like as a
- * statement. It works in a copy of the checkout, where each refusal first asks whether it is the removed one. One run
+ * A refusal is a `throw` of something created there, or a call of `violated`, `refuse`, `fail` and the like. It works in a copy of the checkout, where each refusal first asks whether it is the removed one. One run
  * of the tests records which tests reach which refusals, so that only those run for each refusal, the nearest and
  * quickest first. If it is also reached outside tests, the whole files follow. Exits 1 if no test misses one of them.
  */
@@ -164,10 +163,14 @@ function prepare(): Refusal[] {
       const [words = ''] = text.slice(node.start, node.end).split('\n')
       refusals.push({ id: first + n, file, line, text: words })
     })
-    const inserted = found.flatMap((node, n) => [
-      { at: node.start, what: `{if (globalThis.refuses?.(${first + n}) ?? true) ` },
-      { at: node.end, what: '}' },
-    ])
+    const inserted = found.flatMap((node, n) => {
+      const asked = `(globalThis.refuses?.(${first + n}) ?? true)`
+      const isCall = node.type === 'CallExpression'
+      return [
+        { at: node.start, what: isCall ? `(${asked} ? ` : `{if ${asked} ` },
+        { at: node.end, what: isCall ? ' : undefined)' : '}' },
+      ]
+    })
     // From the end, so that positions stay valid.
     for (const { at, what } of inserted.sort((a, b) => b.at - a.at)) text = text.slice(0, at) + what + text.slice(at)
     writeFileSync(path, text)
@@ -178,7 +181,8 @@ function prepare(): Refusal[] {
 }
 
 function collect(node: Node, found: Node[]): void {
-  if (isRefusal(node)) found.push(node)
+  // What it calls within is part of it.
+  if (isRefusal(node)) return void found.push(node)
   for (const value of Object.values(node)) {
     for (const child of Array.isArray(value) ? value : [value]) {
       if (typeof child === 'object' && child !== null && typeof (child as Node).type === 'string') {
@@ -188,14 +192,17 @@ function collect(node: Node, found: Node[]): void {
   }
 }
 
+/** A `return` counts as a whole, since what follows it runs without it. */
 function isRefusal(node: Node): boolean {
-  const argument = (node.argument ?? node.expression) as Node | null
-  if (node.type === 'ThrowStatement') return argument?.type === 'NewExpression' || argument?.type === 'CallExpression'
-  if (node.type !== 'ReturnStatement' && node.type !== 'ExpressionStatement') return false
-  if (argument?.type !== 'CallExpression') return false
-  const callee = argument.callee as Node
-  const name = (callee.type === 'MemberExpression' ? callee.property : callee) as Node
-  return CALLED.test(`${name.type === 'PrivateIdentifier' ? '#' : ''}${name.name}`)
+  if (node.type === 'CallExpression') {
+    const callee = node.callee as Node
+    const name = (callee.type === 'MemberExpression' ? callee.property : callee) as Node
+    return CALLED.test(`${name.type === 'PrivateIdentifier' ? '#' : ''}${name.name}`)
+  }
+  const argument = node.argument as Node | null
+  if (argument === null || argument === undefined) return false
+  if (node.type === 'ReturnStatement') return isRefusal(argument)
+  return node.type === 'ThrowStatement' && ['NewExpression', 'CallExpression'].includes(argument.type)
 }
 
 /** Which tests reach which refusals. */
