@@ -13,7 +13,9 @@ export function readTimeS(flag: string, text: string, nowMs: number = Date.now()
     const ms = parseDurationMs(relative[2]!)
     return (nowMs + (relative[1] === '+' ? ms : -ms)) / 1000
   }
-  const at = /^\d{4}-\d{2}-\d{2}(T|$)/.test(text) ? Date.parse(text) : Number.NaN
+  // `Date` takes 30 February for 2 March.
+  const [day] = /^\d{4}-\d{2}-\d{2}(?=T|$)/.exec(text) ?? []
+  const at = day !== undefined && new Date(day).toJSON()?.startsWith(day) ? Date.parse(text) : Number.NaN
   if (Number.isNaN(at)) throw usageError(`${flag} ${text}: expected now, 2026-11-21T08:00Z, +90d or -1h`)
   return at / 1000
 }
