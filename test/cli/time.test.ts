@@ -14,6 +14,7 @@ test.each([
   expect(readTimeS('--until', text, NOW)).toBe(seconds)
 })
 
-test.each(['', 'tomorrow', '1h', '12', '2026-13-01', '2026-02-30', '2026-02-30T08:00Z', '+1y'])('%j is a usage error', text => {
+const NONE = ['', 'tomorrow', '1h', '12', '2026-13-01', '2026-02-30', '2026-02-30T08:00Z', '+1y']
+test.each(NONE)('%j is a usage error', text => {
   expect(() => readTimeS('--until', text, NOW)).toThrow(`--until ${text}: expected now, 2026-11-21T08:00Z, +90d or -1h`)
 })
