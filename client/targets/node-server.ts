@@ -113,16 +113,24 @@ class AppExchange extends PassThrough {
 
 /** Node's duplex pair has no reset: when one end is destroyed, the other would wait forever, and so would its last write. */
 function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
-  for (const end of [ours, theirs]) endWrite(end, logger)
+  endWrite(ours, logger)
+  const taken = endWrite(theirs, logger)
   const guard = logGuard(logger, 'a connection in memory could not be ended')
-  const oursClosed = guard(() => theirs.destroy())
+  const oursClosed = guard(() => {
+    try {
+      // As by a kernel. Otherwise the application would see a response after which the connection ends as one that broke off.
+      taken()
+    } finally {
+      theirs.destroy()
+    }
+  })
   const theirsClosed = guard(() => ours.destroy())
   ours.once('close', oursClosed)
   theirs.once('close', theirsClosed)
 }
 
-/** A write is called back when the other end has read it, or when this end is closed. */
-function endWrite(end: Duplex, logger: Logger): void {
+/** A write is called back when the other end has read it, when this end is closed, or when the returned function is called. */
+function endWrite(end: Duplex, logger: Logger): () => void {
   const { _write } = end
   let onEnd: (error?: Error | null) => void = ignore
   end._write = (chunk, encoding, callback) => {
@@ -135,6 +143,7 @@ function endWrite(end: Duplex, logger: Logger): void {
   const guard = logGuard(logger, 'a write in memory could not be ended')
   const closed = guard(() => onEnd(new Error('closed')))
   end.once('close', closed)
+  return () => onEnd()
 }
 
 /** The server's parser and listeners run inside the events of this end. Nothing else would catch their errors. */

@@ -127,6 +127,18 @@ describe('a node:http server that never listens', () => {
     await closed.promise
   })
 
+  it('sees a response as finished after which its connection ends', async () => {
+    const seen: string[] = []
+    const target = createServer((request, response) => {
+      for (const name of ['finish', 'close']) response.once(name, () => seen.push(name))
+      request.once('aborted', () => seen.push('aborted'))
+      response.setHeader('connection', 'close').end('bye')
+    })
+    const session = await serve(target)
+    expect(await session.exchange().answer()).toMatchObject({ status: 200, text: 'bye' })
+    await eventually(() => expect(seen).toEqual(['finish', 'close']))
+  })
+
   it('that breaks off midway is cut', async () => {
     const target = createServer((_request, response) => {
       response.write('half')
