@@ -192,8 +192,9 @@ function collect(node: Node, found: Node[]): void {
   }
 }
 
-/** A `return` counts as a whole, since what follows it runs without it. */
+/** Statements are removed as a whole: what follows a `return` runs without it, and no line may begin with a parenthesis. */
 function isRefusal(node: Node): boolean {
+  if (node.type === 'ExpressionStatement' || node.type === 'ChainExpression') return isRefusal(node.expression as Node)
   if (node.type === 'CallExpression') {
     const callee = node.callee as Node
     const name = (callee.type === 'MemberExpression' ? callee.property : callee) as Node
