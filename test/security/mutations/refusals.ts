@@ -165,10 +165,10 @@ function prepare(): Refusal[] {
     })
     const inserted = found.flatMap((node, n) => {
       const asked = `(globalThis.refuses?.(${first + n}) ?? true)`
-      const isCall = node.type === 'CallExpression'
+      const isStatement = node.type.endsWith('Statement')
       return [
-        { at: node.start, what: isCall ? `(${asked} ? ` : `{if ${asked} ` },
-        { at: node.end, what: isCall ? ' : undefined)' : '}' },
+        { at: node.start, what: isStatement ? `{if ${asked} ` : `(${asked} ? ` },
+        { at: node.end, what: isStatement ? '}' : ' : undefined)' },
       ]
     })
     // From the end, so that positions stay valid.
