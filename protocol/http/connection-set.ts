@@ -1,5 +1,6 @@
 /** The connections of one listener, whatever their protocol: limits and graceful end. */
 
+import { networkOf } from '../base/address.ts'
 import { type BufferBudget, createBufferBudget } from '../base/budget.ts'
 import { ConnectionSlots, type SlotHolder } from '../base/connection-slots.ts'
 import type { ErrorCode } from '../base/errors.ts'
@@ -39,8 +40,9 @@ const destroy = guard((connection: ManagedConnection) => connection.destroy('shu
 const destroyAll = guard((set: ConnectionSet) => set.destroyAll())
 
 export class ConnectionSet {
-  /** What they hold for answers that their callers do not take. At the ceiling, the connection that holds the most ends. */
+  /** What they hold for answers that their callers do not take. At the ceiling, the network that holds the most loses a connection. */
   readonly unread: BufferBudget
+  readonly #unreadOf = new Map<string, BufferBudget>()
   readonly #all = new Set<ManagedConnection>()
   readonly #slots: ConnectionSlots
   #closing = false
@@ -63,6 +65,17 @@ export class ConnectionSet {
   /** Whether one more from this address may come; see {@link ConnectionSlots.makeRoom}. */
   makeRoom(address: string): boolean {
     return this.#slots.makeRoom(address)
+  }
+
+  /** The part of {@link unread} that connections from this address belong to. Of them, the one that holds the most ends first. */
+  unreadOf(address: string): BufferBudget {
+    const network = networkOf(address)
+    const known = this.#unreadOf.get(network)
+    if (known !== undefined) return known
+    const { unread } = this
+    const budget = createBufferBudget(unread.limitBytes, unread, () => this.#unreadOf.delete(network))
+    this.#unreadOf.set(network, budget)
+    return budget
   }
 
   add(connection: ManagedConnection): void {

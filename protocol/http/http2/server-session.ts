@@ -3,7 +3,7 @@ import { constants, performServerHandshake, type ServerHttp2Session, type Server
 import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import { canonicalAddress } from '../../base/address.ts'
-import type { BudgetMember } from '../../base/budget.ts'
+import type { BudgetMember, BufferBudget } from '../../base/budget.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, type SallyportError, toSallyportError } from '../../base/errors.ts'
 import { endFor, type Failing, guardWith, ignore, logDefect, stepOf } from '../../base/guard.ts'
@@ -75,6 +75,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   readonly #socket: Socket | TLSSocket
   /** What its streams hold for complete answers that the caller has not taken. */
   usedBytes = 0
+  readonly #unread: BufferBudget | undefined
   #idleSince = performance.now()
   /** Bytes that finished exchanges account for, and the surplus at the last check. */
   #accounted = 0
@@ -140,7 +141,8 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     session.on('remoteSettings', onAnswered)
     session.setLocalWindowSize(this.#limits.http2SessionWindowBytes)
     options.connections?.add(this)
-    options.connections?.unread.join(this)
+    this.#unread = options.connections?.unreadOf(this.#peer.address)
+    this.#unread?.join(this)
     this.#watch.within(LOOK_MS)
   }
 
@@ -272,16 +274,16 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     this.#closed = true
     this.#watch.stop()
     this.#options.connections?.delete(this)
-    this.#options.connections?.unread.leave(this)
+    this.#unread?.leave(this)
   }
 
   #keep(bytes: number): void {
     this.usedBytes += bytes
-    this.#options.connections?.unread.take(bytes)
-    if (bytes > 0) this.#options.connections?.unread.enforce()
+    this.#unread?.take(bytes)
+    if (bytes > 0) this.#unread?.enforce()
   }
 
-  /** Of all connections, this one holds the most for a caller that does not take it. Resets might not leave, either. */
+  /** Of its network's connections, this one holds the most for a caller that does not take it. Resets might not leave, either. */
   shed(): number {
     const before = this.usedBytes
     this.#log({ message: 'too many answers that the caller does not take' })

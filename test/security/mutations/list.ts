@@ -357,9 +357,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'what complete answers hold is bounded for all connections',
-    edits: [
-      ['protocol/http/http2/server-session.ts', '    if (bytes > 0) this.#options.connections?.unread.enforce()\n', ''],
-    ],
+    edits: [['protocol/http/http2/server-session.ts', '    if (bytes > 0) this.#unread?.enforce()\n', '']],
     tests: ['test/protocol/http/http2/session-ends.test.ts'],
   },
   {

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { connect } from 'node:http2'
+import { type ClientHttp2Session, connect } from 'node:http2'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
@@ -135,35 +135,57 @@ describe('a caller that reads slowly', () => {
     expect(peer.text.split('z').length - 1).toBe(BYTES)
   })
 
-  test('ends if of all connections it holds the most for its caller', async () => {
+  /** Connections from these addresses that take no answers, of which 256 KiB may be held. */
+  async function takingNothing(...addresses: string[]) {
     const { handler } = recorder(({ response }) => void setImmediate(() => ok(response)))
     const connections = new ConnectionSet(10, 256 * 1024)
-    const server = createServer(socket => serveHttp2(socket, { handler, connections })).listen(0, '127.0.0.1')
+    const left = [...addresses]
+    const serve = (socket: Socket) => serveHttp2(socket, { handler, connections, peerAddress: left.shift() })
+    const server = createServer(serve).listen(0, '127.0.0.1')
     open.push(() => server.close())
     await once(server, 'listening')
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-    const [greedy, modest] = [0, 0].map(() => connect(url, { settings: { initialWindowSize: 0 } }))
-    const closed: string[] = []
-    for (const [name, session] of Object.entries({ greedy, modest })) {
-      session!.on('error', () => {}).on('close', () => closed.push(name))
-      open.push(() => session!.destroy())
-      await once(session!, 'remoteSettings')
+    const closed: number[] = []
+    const sessions: ClientHttp2Session[] = []
+    for (const i of addresses.keys()) {
+      const session = connect(url, { settings: { initialWindowSize: 0 } })
+      sessions.push(session)
+      session.on('error', () => {}).on('close', () => closed.push(i))
+      open.push(() => session.destroy())
+      await once(session, 'remoteSettings')
     }
-    const answers = { greedy: 0, modest: 0 }
-    const ask = (name: keyof typeof answers, head: number) => {
-      const stream = { greedy, modest }[name]!.request({ ':authority': 'a', 'x-large': '~'.repeat(head) })
-      stream.on('error', () => {}).on('response', () => answers[name]++)
+    const ask = async (i: number, count: number, head: number) => {
+      let answers = 0
+      for (let k = 0; k < count; k++) {
+        const stream = sessions[i]!.request({ ':authority': 'a', 'x-large': '~'.repeat(head) })
+        stream.on('error', () => {}).on('response', () => answers++)
+      }
+      await until(() => answers === count || closed.length > 0)
     }
-    for (let i = 0; i < 11; i++) ask('greedy', 15_000)
-    await until(() => answers.greedy === 11)
+    return { connections, sessions, closed, ask }
+  }
+
+  test('ends if of all connections it holds the most for its caller', async () => {
+    const { connections, sessions, closed, ask } = await takingNothing('192.0.2.1', '192.0.2.1')
+    await ask(0, 11, 15_000)
     expect(closed).toEqual([])
-    for (let i = 0; i < 10; i++) ask('modest', 1000)
-    await until(() => answers.modest === 10)
-    expect([closed, connections.size]).toEqual([['greedy'], 1])
+    await ask(1, 10, 1000)
+    await until(() => closed.length > 0)
+    expect([closed, connections.size]).toEqual([[0], 1])
     expect(connections.unread.usedBytes).toBeGreaterThan(10_000)
-    modest!.destroy()
+    sessions[1]!.destroy()
     await until(() => connections.size === 0)
     expect(connections.unread.usedBytes).toBe(0)
+  })
+
+  test('does not end for what many connections of another network hold', async () => {
+    const { closed, ask } = await takingNothing('192.0.2.1', '192.0.2.2', '192.0.2.2', '192.0.2.2')
+    await ask(0, 5, 15_000)
+    for (const i of [1, 2]) await ask(i, 3, 15_000)
+    expect(closed).toEqual([])
+    await ask(3, 3, 15_000)
+    await until(() => closed.length > 0)
+    expect(closed).toEqual([1])
   })
 
   test('does not count as idle while part of an answer waits', async () => {
