@@ -108,6 +108,7 @@ export class Listeners {
     const place = shared === undefined ? address : {}
     const listener = await listen({
       ...{ tls, contextFor, handler, logger, limits: options.limits, onBadRequest, corsOf, ...place },
+      boundsBodies: true,
     })
     this.#listener = listener
     if (files !== undefined && pair !== undefined) {

@@ -59,6 +59,8 @@ export interface ListenerOptions extends Partial<ListenAddress>, LimitOptions<ty
    */
   http2?: boolean | undefined
   limits?: HttpLimitOptions | undefined
+  /** The handler itself bounds what bodies of answers hold until callers take them, as sessions do. Default false. */
+  boundsBodies?: boolean | undefined
   logger?: Logger | undefined
   /** Called for each accepted connection. Returning false closes it at once. */
   onConnection?: ((socket: Socket) => boolean | undefined) | undefined
@@ -239,6 +241,7 @@ class HttpListener implements Listener {
       onBadRequest,
       corsOf,
       connections: this.#connections,
+      boundsBodies: this.#options.boundsBodies,
     }
     const http1 = (bytes?: Buffer) =>
       begun(serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes))

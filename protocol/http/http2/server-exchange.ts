@@ -50,6 +50,8 @@ export interface Http2SessionContext {
   trailerBytes: number
   /** Counts what a stream holds after its answer is complete, or no longer holds (a negative number). */
   readonly keep: (bytes: number) => void
+  /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
+  readonly boundsBodies: boolean
   /** How many pieces of answer bodies have left. */
   pieces: number
   readonly limits: HttpLimits
@@ -94,7 +96,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   /** The caller has left, or the stream has ended. */
   #over = false
   #status = 0
-  /** What the stream holds for its complete answer, and the part of it in the session's `unsentBytes`. */
+  /** What the stream holds for its complete answer, and its part of the session's `unsentBytes`. */
   #keptBytes = 0
   #unsentBytes = 0
   readonly #since = performance.now()
@@ -357,8 +359,10 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   /** A session pays for the waiting bytes that came through it. Nobody else pays for the rest. */
   #count(cheap: boolean): void {
     const { path, headers } = this.request
-    this.#keptBytes = STREAM_BYTES + path.length + textBytes(headers) + (cheap ? this.#writer.waiting : 0)
-    this.#unsentBytes = cheap ? this.#keptBytes : 0
+    const bytes = STREAM_BYTES + path.length + textBytes(headers)
+    const { waiting } = this.#writer
+    this.#unsentBytes = cheap ? bytes + waiting : 0
+    this.#keptBytes = bytes + this.#trailerBytes + (cheap || !this.#context.boundsBodies ? waiting : 0)
     this.#context.unsentBytes += this.#unsentBytes
     this.#context.keep(this.#keptBytes)
   }

@@ -51,7 +51,10 @@ interface Arrival {
   exchange: Http2ServerExchange | undefined
 }
 
-type Http2ServerOptions = Omit<Http1ServerOptions, 'dates'>
+interface Http2ServerOptions extends Omit<Http1ServerOptions, 'dates'> {
+  /** See `ListenerOptions`. */
+  boundsBodies?: boolean | undefined
+}
 
 /** Serves HTTP/2 on a socket from which the preface has not been read, or was put back. */
 export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptions): ManagedConnection {
@@ -99,11 +102,11 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     this.#socket = socket
     this.#options = options
     this.#limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
-    const { corsOf, logger = noLogger } = options
+    const { corsOf, logger = noLogger, boundsBodies = false } = options
     const strings = new SharedStrings()
     const counts = { unsentBytes: 0, trailerBytes: 0, pieces: 0 }
     const keep = (bytes: number) => this.#keep(bytes)
-    this.#context = { why: 'cancelled', limits: this.#limits, strings, logger, corsOf, keep, ...counts }
+    this.#context = { why: 'cancelled', limits: this.#limits, strings, logger, corsOf, keep, boundsBodies, ...counts }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,

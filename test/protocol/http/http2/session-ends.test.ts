@@ -3,7 +3,7 @@ import { type ClientHttp2Session, connect } from 'node:http2'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
-import type { Handler } from '../../../../protocol/exchange.ts'
+import type { Handler, ResponseSink } from '../../../../protocol/exchange.ts'
 import { ConnectionSet } from '../../../../protocol/http/connection-set.ts'
 import { queuedInHandle } from '../../../../protocol/http/http1/write-progress.ts'
 import { serveHttp2 } from '../../../../protocol/http/http2/server-session.ts'
@@ -136,11 +136,12 @@ describe('a caller that reads slowly', () => {
   })
 
   /** Connections from these addresses that take no answers, of which 256 KiB may be held. */
-  async function takingNothing(...addresses: string[]) {
-    const { handler } = recorder(({ response }) => void setImmediate(() => ok(response)))
+  async function takingNothing(addresses: string[], answer = ok, boundsBodies?: boolean) {
+    const { handler } = recorder(({ response }) => void setImmediate(() => answer(response)))
     const connections = new ConnectionSet(10, 256 * 1024)
     const left = [...addresses]
-    const serve = (socket: Socket) => serveHttp2(socket, { handler, connections, peerAddress: left.shift() })
+    const serve = (socket: Socket) =>
+      serveHttp2(socket, { handler, connections, boundsBodies, peerAddress: left.shift() })
     const server = createServer(serve).listen(0, '127.0.0.1')
     open.push(() => server.close())
     await once(server, 'listening')
@@ -166,7 +167,7 @@ describe('a caller that reads slowly', () => {
   }
 
   test('ends if of all connections it holds the most for its caller', async () => {
-    const { connections, sessions, closed, ask } = await takingNothing('192.0.2.1', '192.0.2.1')
+    const { connections, sessions, closed, ask } = await takingNothing(['192.0.2.1', '192.0.2.1'])
     await ask(0, 11, 15_000)
     expect(closed).toEqual([])
     await ask(1, 10, 1000)
@@ -178,8 +179,23 @@ describe('a caller that reads slowly', () => {
     expect(connections.unread.usedBytes).toBe(0)
   })
 
+  test.each([
+    ['', undefined, 70_000, 75_000],
+    [', but no body that its handler pays for', true, 20_000, 25_000],
+  ])('holds the trailers and body of a complete answer%s', async (_what, boundsBodies, least, most) => {
+    const answer = (response: ResponseSink) => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.alloc(50_000))
+      response.responseEnd(['x-large', '~'.repeat(15_000)])
+    }
+    const { connections, ask } = await takingNothing(['192.0.2.1'], answer, boundsBodies)
+    await ask(0, 1, 1)
+    expect(connections.unread.usedBytes).toBeGreaterThan(least)
+    expect(connections.unread.usedBytes).toBeLessThan(most)
+  })
+
   test('does not end for what many connections of another network hold', async () => {
-    const { closed, ask } = await takingNothing('192.0.2.1', '192.0.2.2', '192.0.2.2', '192.0.2.2')
+    const { closed, ask } = await takingNothing(['192.0.2.1', '192.0.2.2', '192.0.2.2', '192.0.2.2'])
     await ask(0, 5, 15_000)
     for (const i of [1, 2]) await ask(i, 3, 15_000)
     expect(closed).toEqual([])
