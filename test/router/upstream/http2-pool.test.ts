@@ -2,7 +2,7 @@
 import { performance } from 'node:perf_hooks'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { SallyportError } from '../../../protocol/base/errors.ts'
-import { fillTarget, parseTarget } from '../../../router/target.ts'
+import { fillTarget, parseTarget, type UpstreamTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
 import { ConnectionBudget, type PooledUpstream } from '../../../router/upstream/pool.ts'
@@ -16,10 +16,11 @@ const PER_SESSION = 100
 let upstream: Http2Upstream
 let budget: ConnectionBudget
 let pool: Http2Pool
+let target: UpstreamTarget
 beforeEach(async () => {
   upstream = await Http2Upstream.start()
   budget = new ConnectionBudget(10, 10)
-  const target = fillTarget(parseTarget(`h2c://127.0.0.1:${upstream.port}`), {}, new Map(), undefined)!
+  target = fillTarget(parseTarget(`h2c://127.0.0.1:${upstream.port}`), {}, new Map(), undefined)!
   pool = new Http2Pool(target, new SecureContexts(), budget, 60_000)
 })
 afterEach(async () => {
@@ -89,6 +90,14 @@ describe('a new session', () => {
     expect(outcomes).toEqual(Array(5).fill('sent'))
     expect(upstream.connections.map(({ streams }) => streams.size)).toEqual([2, 2, 1])
     expect(budget.used).toBe(3)
+  })
+
+  it('beyond the most connections of a target is refused as overloaded', async () => {
+    upstream.settings = taking(2)
+    pool.close()
+    pool = new Http2Pool(target, new SecureContexts(), new ConnectionBudget(2, 10), 60_000)
+    const outcomes = sendTogether(5)
+    await eventually(() => expect(outcomes).toEqual(['sent', 'sent', 'sent', 'sent', 'overloaded']))
   })
 
   const takeNothing = () => {
