@@ -10,8 +10,12 @@ const BOUND = 'nghttp2 holds a body to its content-length, and ends the stream b
 const WHOLE = 'a line that ends in CR LF is whole, or `startLine` refuses it'
 const SAME_TURN = 'a step of a dial begins in the turn in which the one before it ended: nothing happens in between'
 const NO_CONNECTION = 'without a connection the next step throws, which becomes the same StoreError'
+const DEFECT = 'only a defect of our own leads there'
 
 export const EQUIVALENT: readonly Equivalent[] = [
+  { file: 'client/dial/dial.ts', text: 'this.#fail(error)', because: DEFECT },
+  { file: 'protocol/wire/exchange/accept.ts', text: 'this.#fail(toSallyportError(error))', because: DEFECT },
+  { file: 'server/peer/link.ts', text: 'this.#failed(socket, errorOf(error))', because: DEFECT },
   { file: 'client/dial/dial.ts', text: 'return this.#fail(this.#over.signal.reason)', because: SAME_TURN },
   { file: 'client/dial/dial.ts', text: 'this.#fail(this.#closed())', because: SAME_TURN },
   {

@@ -11,6 +11,7 @@ import { byHost, Hosts } from '../../../server/edge/hosts.ts'
 import { quota } from '../../../server/edge/quota.ts'
 import { QuotaBook } from '../../../server/edge/quotas.ts'
 import { DEFAULT_SERVER_LIMITS } from '../../../server/limits.ts'
+import { ASK_DIRECTORY, type OwnHosts } from '../../../server/own-hosts.ts'
 import { EXCHANGE, ends } from '../../support/ends.ts'
 import { until } from '../../support/until.ts'
 
@@ -25,7 +26,7 @@ function send(layer: Layer, given: Partial<HttpRequest>) {
     responseHead: (head: ResponseHead) => void codes.push(reportedError(head.headers) ?? String(head.status)),
   }
   const sink = layer(both.next)({ ...EXCHANGE, headers: [], ...given }, front)
-  return { answered: codes[0], passed: both.request, both, sink }
+  return { answered: codes[0], passed: both.request, both, codes, sink }
 }
 
 test("callers: the caller is named once, and a stranger's forgery is removed", () => {
@@ -82,6 +83,23 @@ describe('host', () => {
   ])('%s', (authority, runtime, answered) => {
     const sent = send(layer, { authority })
     expect([sent.passed?.runtime, sent.answered]).toEqual([runtime, answered])
+  })
+
+  test.each<[answer: string | undefined, offline: boolean, answered: string | undefined]>([
+    ['demo', false, undefined],
+    [undefined, false, 'unknown-host'],
+    [undefined, true, 'runtime-offline'],
+  ])('a host of its own, of which the directory says %s (%s)', async (answer, offline, answered) => {
+    let known: string | typeof ASK_DIRECTORY | undefined = ASK_DIRECTORY
+    const ask = async () => {
+      known = answer
+    }
+    const own = { runtimeOf: () => known, ask, mayBeServed: () => offline } as unknown as OwnHosts
+    const layer = byHost(new Hosts(['example'], 'connect.example', own), refuse)
+    const sent = send(layer, { authority: 'shop.test' })
+    expect([sent.both.request, sent.codes]).toEqual([undefined, []])
+    await until(() => sent.both.request !== undefined || sent.codes.length > 0)
+    expect([sent.both.request?.runtime, sent.codes[0]]).toEqual([answer, answered])
   })
 })
 

@@ -148,6 +148,7 @@ test('what waits for its thread hears that it has ended', async () => {
   })
   const ended = { kind: 'away', message: 'its thread has ended' }
   await expect(append(store, message('a'))).rejects.toMatchObject(ended)
+  await expect(store.counts()).rejects.toMatchObject({ kind: 'away' })
 })
 
 test.each([
