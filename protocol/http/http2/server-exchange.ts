@@ -1,6 +1,6 @@
 /** One stream of a downstream HTTP/2 session: reads the request, writes the response. */
 import { constants, type ServerHttp2Stream } from 'node:http2'
-import { LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
+import { timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
 import { callHandler, endFor, type Failing, stepOf } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
@@ -33,21 +33,12 @@ const FRAME_BYTES = 9 + 256
 /** Memory of a stream, without its head and the part of its answer that waits. */
 const STREAM_BYTES = 6 * 1024
 
-/**
- * The most that trailers of a session's answers may hold while they wait behind bodies that the caller does not take. For one that
- * does, more may come in one turn, so only answers that have made no progress for LOOK_MS are cut. A proxy's session has answers of
- * many callers, so only those with more than a stream's share are cut.
- */
-const MAX_TRAILER_BYTES = 192 * 1024
-
 /** State that the exchanges of a session share. */
 export interface Http2SessionContext {
   /** Why exchanges end with their streams: `cancelled`, since their caller left, unless we end the session. */
   why: ErrorCode
   /** Bytes of cheap answers (errors, and others that are given at once) that the caller has not taken yet. */
   unsentBytes: number
-  /** Bytes of trailers that wait behind the bodies of their answers. No credit bounds them. */
-  trailerBytes: number
   /** Counts what a stream holds after its answer is complete, or no longer holds (a negative number). */
   readonly keep: (bytes: number) => void
   /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
@@ -84,8 +75,6 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   readonly #takesTrailers: boolean
   #trailers: HeaderList = []
   #responseTrailers: HeaderList = []
-  /** This exchange's part of the session's `trailerBytes`. */
-  #trailerBytes = 0
   /** How many bytes of the response (or of the request) are still to come. BODY_UNKNOWN if it was not announced. */
   #responseLeft = 0
   /** The head ends the response, so what a handler gives as its body is discarded. */
@@ -97,7 +86,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   #over = false
   #status = 0
   /** What the stream holds for its complete answer, and its part of the session's `unsentBytes`. */
-  #keptBytes = 0
+  keptBytes = 0
   #unsentBytes = 0
   readonly #since = performance.now()
 
@@ -282,7 +271,6 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     try {
       this.#stream.sendTrailers(asObject(outgoingBlock([], this.#responseTrailers)))
       this.#awaitsTrailers = false
-      this.#releaseTrailers()
       if (!this.#requestEnded) this.#onFinish()
     } catch {
       breakStream(this.#stream)
@@ -315,29 +303,14 @@ export class Http2ServerExchange implements ResponseSink, Failing {
       this.#fail(new SallyportError('upstream-broken', 'body shorter than announced'))
       return
     }
-    this.#keepTrailers(stripTrailers(trailers))
+    if (this.#awaitsTrailers) this.#responseTrailers = stripTrailers(trailers)
+    else this.#logDropped(trailers)
     this.#responseEnded = true
     this.#responseEndedAt = performance.now()
     this.#writer.end()
     if (!this.#raw) this.unwanted()
     // Without a sink, the handler has not returned yet.
     this.#count(this.#status >= 400 || this.#sink === undefined)
-  }
-
-  #keepTrailers(trailers: HeaderList): void {
-    if (!this.#awaitsTrailers) {
-      this.#logDropped(trailers)
-      return
-    }
-    this.#responseTrailers = trailers
-    this.#trailerBytes = textBytes(trailers)
-    this.#context.trailerBytes += this.#trailerBytes
-  }
-
-  #releaseTrailers(): void {
-    this.#responseTrailers = []
-    this.#context.trailerBytes -= this.#trailerBytes
-    this.#trailerBytes = 0
   }
 
   /**
@@ -362,9 +335,9 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     const bytes = STREAM_BYTES + path.length + textBytes(headers)
     const { waiting } = this.#writer
     this.#unsentBytes = cheap ? bytes + waiting : 0
-    this.#keptBytes = bytes + this.#trailerBytes + (cheap || !this.#context.boundsBodies ? waiting : 0)
+    this.keptBytes = bytes + textBytes(this.#responseTrailers) + (cheap || !this.#context.boundsBodies ? waiting : 0)
     this.#context.unsentBytes += this.#unsentBytes
-    this.#context.keep(this.#keptBytes)
+    this.#context.keep(this.keptBytes)
   }
 
   /** nghttp2 sends RST_STREAM before the data that it holds. So the end of the response leaves in this turn, and the reset after it. */
@@ -406,6 +379,12 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.responseAbort(error)
   }
 
+  /** Drops the complete answer that the caller does not take. */
+  shed(): void {
+    this.gone()
+    breakStream(this.#stream)
+  }
+
   /** The last call to the upstream end. */
   #tell(error: SallyportError, answered = false): void {
     const sink = this.#sink
@@ -415,10 +394,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   // Ends and deadlines
 
-  /**
-   * Every exchange ends here. Node emits `aborted` for a reset and `close` for any other end. A session that sheds does not wait
-   * for them.
-   */
+  /** Every exchange ends here. Node emits `aborted` for a reset and `close` for any other end. What is shed does not wait for them. */
   readonly gone = (): void => {
     try {
       this.#gone()
@@ -434,8 +410,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#responseEnded = true
     this.#requestEnded = true
     this.#context.unsentBytes -= this.#unsentBytes
-    this.#context.keep(-this.#keptBytes)
-    this.#releaseTrailers()
+    this.#context.keep(-this.keptBytes)
     this.#writer.drop()
     if (!whole) this.#tell(new SallyportError(why))
     // After RST_STREAM(NO_ERROR), the stream lives until everything that arrived has been read.
@@ -495,23 +470,12 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     return Number.POSITIVE_INFINITY
   }
 
-  get #holdsTooMuch(): boolean {
-    const share = MAX_TRAILER_BYTES / this.#limits.http2Streams
-    return this.#trailerBytes > share && this.#context.trailerBytes > MAX_TRAILER_BYTES
-  }
-
   #checkWrite(now: number): number {
     const { stalledMs } = this.#limits
     // The end of an answer needs window, too: nghttp2 holds back even an empty DATA. While a WebSocket's caller sends, `#checkEnd` watches.
     const endWaits = this.#responseEndedAt > 0 && (this.#requestEnded || !this.#raw)
     if (this.#writer.waiting === 0 && !endWaits) return stalledMs || Number.POSITIVE_INFINITY
-    const since = Math.max(this.#writer.progressAt, this.#responseEndedAt)
-    if (this.#holdsTooMuch && now - since >= LOOK_MS) {
-      this.#gone('overloaded')
-      breakStream(this.#stream)
-      return Number.POSITIVE_INFINITY
-    }
-    const left = timeLeft(since, stalledMs, now)
+    const left = timeLeft(Math.max(this.#writer.progressAt, this.#responseEndedAt), stalledMs, now)
     if (left > 0) return left
     this.#gone('request-timeout')
     cancelStream(this.#stream)

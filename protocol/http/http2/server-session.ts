@@ -104,7 +104,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     this.#limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
     const { corsOf, logger = noLogger, boundsBodies = false } = options
     const strings = new SharedStrings()
-    const counts = { unsentBytes: 0, trailerBytes: 0, pieces: 0 }
+    const counts = { unsentBytes: 0, pieces: 0 }
     const keep = (bytes: number) => this.#keep(bytes)
     this.#context = { why: 'cancelled', limits: this.#limits, strings, logger, corsOf, keep, boundsBodies, ...counts }
     this.#peer = {
@@ -286,12 +286,20 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     if (bytes > 0) this.#unread?.enforce()
   }
 
-  /** Of its network's connections, this one holds the most for a caller that does not take it. Resets might not leave, either. */
-  shed(): number {
+  /**
+   * Of its network's connections, this one holds the most. If it is a proxy's, the answers that hold the most are those of few of
+   * its callers. While the caller does not even read, no reset would leave, so all of it ends.
+   */
+  shed(bytes: number): number {
     const before = this.usedBytes
     this.#log({ message: 'too many answers that the caller does not take' })
-    this.destroy('overloaded')
-    for (const exchange of this.#exchanges) exchange.gone()
+    if (queuedInHandle(this.#socket) > 0) {
+      this.destroy('overloaded')
+      for (const exchange of this.#exchanges) exchange.gone()
+    } else {
+      const most = [...this.#exchanges].sort((a, b) => b.keptBytes - a.keptBytes)
+      for (const exchange of most) if (before - this.usedBytes < bytes) exchange.shed()
+    }
     return before - this.usedBytes
   }
 

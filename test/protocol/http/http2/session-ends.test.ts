@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { type ClientHttp2Session, connect } from 'node:http2'
+import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
@@ -147,6 +147,8 @@ describe('a caller that reads slowly', () => {
     await once(server, 'listening')
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
     const closed: number[] = []
+    /** How many answers of each were cut. */
+    const cut = addresses.map(() => 0)
     const sessions: ClientHttp2Session[] = []
     for (const i of addresses.keys()) {
       const session = connect(url, { settings: { initialWindowSize: 0 } })
@@ -160,22 +162,45 @@ describe('a caller that reads slowly', () => {
       for (let k = 0; k < count; k++) {
         const stream = sessions[i]!.request({ ':authority': 'a', 'x-large': '~'.repeat(head) })
         stream.on('error', () => {}).on('response', () => answers++)
+        stream.resume().on('close', () => {
+          if (stream.rstCode === constants.NGHTTP2_INTERNAL_ERROR) cut[i]!++
+        })
       }
-      await until(() => answers === count || closed.length > 0)
+      await until(() => answers === count)
     }
-    return { connections, sessions, closed, ask }
+    return { connections, sessions, closed, cut, ask }
   }
 
-  test('ends if of all connections it holds the most for its caller', async () => {
-    const { connections, sessions, closed, ask } = await takingNothing(['192.0.2.1', '192.0.2.1'])
+  test('loses answers if of all connections it holds the most for its caller', async () => {
+    const { connections, sessions, closed, cut, ask } = await takingNothing(['192.0.2.1', '192.0.2.1'])
     await ask(0, 11, 15_000)
-    expect(closed).toEqual([])
+    expect(cut).toEqual([0, 0])
     await ask(1, 10, 1000)
-    await until(() => closed.length > 0)
-    expect([closed, connections.size]).toEqual([[0], 1])
-    expect(connections.unread.usedBytes).toBeGreaterThan(10_000)
-    sessions[1]!.destroy()
+    await until(() => cut[0] === 2)
+    expect([cut, closed]).toEqual([[2, 0], []])
+    expect(connections.unread.usedBytes).toBeLessThan(256 * 1024)
+    for (const session of sessions) session.destroy()
     await until(() => connections.size === 0)
+    expect(connections.unread.usedBytes).toBe(0)
+  })
+
+  test('ends if it holds the most and no reset would leave', async () => {
+    const answers = giver(16 * 1024)
+    const connections = new ConnectionSet(10, 256 * 1024)
+    const serve = (socket: Socket) => serveHttp2(socket, { handler: answers.handler, connections })
+    const server = createServer(serve).listen(0, '127.0.0.1')
+    open.push(() => server.close())
+    await once(server, 'listening')
+    const peer = await call((server.address() as AddressInfo).port)
+    open.push(() => peer.socket.destroy())
+    const wide = Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 30)])
+    peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0, wide), frame(TYPE.window, 0, 0, uint32(2 ** 30))]))
+    peer.socket.pause()
+    await until(() => connections.size === 1)
+    for (let id = 1; connections.size > 0; id += 2) {
+      peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, id, head()))
+      await new Promise(resolve => setTimeout(resolve, 1))
+    }
     expect(connections.unread.usedBytes).toBe(0)
   })
 
@@ -194,14 +219,14 @@ describe('a caller that reads slowly', () => {
     expect(connections.unread.usedBytes).toBeLessThan(most)
   })
 
-  test('does not end for what many connections of another network hold', async () => {
-    const { closed, ask } = await takingNothing(['192.0.2.1', '192.0.2.2', '192.0.2.2', '192.0.2.2'])
+  test('loses no answers for what many connections of another network hold', async () => {
+    const { cut, ask } = await takingNothing(['192.0.2.1', '192.0.2.2', '192.0.2.2', '192.0.2.2'])
     await ask(0, 5, 15_000)
     for (const i of [1, 2]) await ask(i, 3, 15_000)
-    expect(closed).toEqual([])
+    expect(cut).toEqual([0, 0, 0, 0])
     await ask(3, 3, 15_000)
-    await until(() => closed.length > 0)
-    expect(closed).toEqual([1])
+    await until(() => cut[1]! + cut[2]! === 2)
+    expect(cut).toEqual([0, 1, 1, 0])
   })
 
   test('does not count as idle while part of an answer waits', async () => {
