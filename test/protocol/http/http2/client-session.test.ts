@@ -256,6 +256,29 @@ describe('h2c upstream', () => {
     expect(performance.now() - since).toBeLessThan(15_000)
   })
 
+  test('the end of an answered request that finds no window is reset, and its session stays', async () => {
+    const upstream = await Http2Upstream.start()
+    // SETTINGS_INITIAL_WINDOW_SIZE of 1 MiB for streams. The session has 65,535 bytes.
+    upstream.settings = Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 20)])
+    const socket = connect(upstream.port, '127.0.0.1')
+    await once(socket, 'connect')
+    const session = new Http2ClientSession(socket, { limits: { stalledMs: 200 } })
+    open.push(
+      () => void upstream.stop(),
+      () => session.destroy(),
+    )
+    const quiet = new Response()
+    session.send(request(), quiet).requestData(Buffer.alloc(65_535))
+    await until(() => upstream.streams[0]?.received === 65_535)
+    const answered = new Response()
+    session.send(request(), answered).requestEnd([])
+    await until(() => upstream.streams.length === 2)
+    upstream.streams[1]!.head(200, {}, true)
+    await answered.over()
+    await until(() => upstream.streams[1]!.resetCode !== undefined)
+    expect([upstream.streams[1]!.ended, quiet.error, session.available]).toEqual([false, undefined, true])
+  })
+
   test('trailers of a request whose length is known', async () => {
     let trailers: unknown
     const { session } = await startSession(stream => {
