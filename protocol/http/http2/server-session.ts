@@ -92,6 +92,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   #leftAt: number | undefined
   #movedAt = 0
   #moved: number | undefined
+  /** When answers were shed whose resets may not have left yet, and how much the caller had taken at the last look. */
+  #shedAt: number | undefined
+  #taken: number | undefined
   #closed = false
   /** A request has arrived. */
   #used = false
@@ -288,18 +291,14 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
 
   /**
    * Of its network's connections, this one holds the most. If it is a proxy's, the answers that hold the most are those of few of
-   * its callers. While the caller does not even read, no reset would leave, so all of it ends.
+   * its callers. If the peer does not even read, the resets do not leave either, and all of it ends soon.
    */
   shed(bytes: number): number {
     const before = this.usedBytes
     this.#log({ message: 'too many answers that the caller does not take' })
-    if (queuedInHandle(this.#socket) > 0) {
-      this.destroy('overloaded')
-      for (const exchange of this.#exchanges) exchange.gone()
-    } else {
-      const most = [...this.#exchanges].sort((a, b) => b.keptBytes - a.keptBytes)
-      for (const exchange of most) if (before - this.usedBytes < bytes) exchange.shed()
-    }
+    this.#shedAt ??= performance.now()
+    const most = [...this.#exchanges].sort((a, b) => b.keptBytes - a.keptBytes)
+    for (const exchange of most) if (before - this.usedBytes < bytes) exchange.shed()
     return before - this.usedBytes
   }
 
@@ -347,6 +346,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   #check(now: number): number {
     if (this.#session.destroyed) return this.#checkLeaving(now)
     let next = Math.min(LOOK_MS, this.#checkControl(now))
+    this.#checkShed(now)
     if (this.#exchanges.size === 0) next = Math.min(next, this.#checkIdle(now))
     else next = Math.min(next, this.#checkPing(now))
     for (const exchange of this.#exchanges) next = Math.min(next, exchange.check(now))
@@ -390,6 +390,16 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     this.#surplus = surplus
     this.#controlAt = now
     return LOOK_MS
+  }
+
+  /** That something waits says nothing by itself: it does while much is on its way to a caller that reads. */
+  #checkShed(now: number): void {
+    if (this.#shedAt === undefined || now - this.#shedAt < LOOK_MS) return
+    const queued = queuedInHandle(this.#socket)
+    const taken = this.#socket.bytesWritten - queued
+    if (queued > 0 && taken === this.#taken) this.destroy('overloaded')
+    this.#shedAt = queued > 0 ? now : undefined
+    this.#taken = taken
   }
 
   #checkIdle(now: number): number {

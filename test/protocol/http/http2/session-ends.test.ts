@@ -2,7 +2,9 @@ import { once } from 'node:events'
 import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
+import { LOOK_MS } from '../../../../protocol/base/deadline-watch.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
+import { discarding } from '../../../../protocol/base/guard.ts'
 import type { Handler, ResponseSink } from '../../../../protocol/exchange.ts'
 import { ConnectionSet } from '../../../../protocol/http/connection-set.ts'
 import { queuedInHandle } from '../../../../protocol/http/http1/write-progress.ts'
@@ -184,7 +186,59 @@ describe('a caller that reads slowly', () => {
     expect(connections.unread.usedBytes).toBe(0)
   })
 
-  test('ends if it holds the most and no reset would leave', async () => {
+  test('keeps its download while other answers on its connection are shed', async () => {
+    const connections = new ConnectionSet(10, 256 * 1024)
+    let given = 0
+    let why: string | undefined
+    const handler: Handler = ({ headers }, response) => {
+      const endless = headers.includes('x-endless')
+      const answer = (bytes: number) => response.responseData(Buffer.alloc(bytes))
+      setImmediate(() => {
+        response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+        answer(endless ? 16 * 1024 * 1024 : 20_000)
+        if (endless) return
+        response.responseEnd([])
+        given++
+      })
+      const requestAbort = (error: SallyportError) => {
+        if (endless) why = error.reason
+      }
+      const responseConsumed = (bytes: number) => {
+        if (endless) setTimeout(answer, 200, bytes)
+      }
+      return { ...discarding(response), requestAbort, responseConsumed }
+    }
+    const sockets: Socket[] = []
+    const server = createServer(socket => {
+      sockets.push(socket)
+      serveHttp2(socket, { handler, connections })
+    })
+    open.push(() => server.close())
+    await once(server.listen(0, '127.0.0.1'), 'listening')
+    const peer = await call((server.address() as AddressInfo).port)
+    open.push(() => peer.socket.destroy())
+    const ask = (id: number, ...more: [string, string][]) =>
+      peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, id, head('GET', ...more)))
+    const none = Buffer.concat([Buffer.from([0, 4]), uint32(0)])
+    peer.socket.pause()
+    peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0, none), frame(TYPE.window, 0, 0, uint32(2 ** 30))]))
+    ask(1, ['x-endless', ''])
+    peer.send(frame(TYPE.window, 0, 1, uint32(2 ** 30)))
+    await until(() => sockets[0] !== undefined && queuedInHandle(sockets[0]) > 0)
+    for (let id = 3; id <= 25; id += 2) ask(id)
+    await until(() => given === 12)
+    expect(connections.unread.usedBytes).toBeLessThan(256 * 1024)
+    peer.socket.removeAllListeners('data')
+    let taken = 0
+    peer.socket.on('data', chunk => (taken += chunk.length)).resume()
+    // Long enough for two looks.
+    await new Promise(resolve => setTimeout(resolve, 2.5 * LOOK_MS))
+    const before = taken
+    await until(() => taken > before)
+    expect([connections.size, why]).toEqual([1, undefined])
+  })
+
+  test('ends if it holds the most and no reset leaves', async () => {
     const answers = giver(16 * 1024)
     const connections = new ConnectionSet(10, 256 * 1024)
     const serve = (socket: Socket) => serveHttp2(socket, { handler: answers.handler, connections })
