@@ -411,6 +411,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#requestEnded = true
     this.#context.unsentBytes -= this.#unsentBytes
     this.#context.keep(-this.keptBytes)
+    this.keptBytes = 0
     this.#writer.drop()
     if (!whole) this.#tell(new SallyportError(why))
     // After RST_STREAM(NO_ERROR), the stream lives until everything that arrived has been read.

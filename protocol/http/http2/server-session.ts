@@ -297,8 +297,10 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     const before = this.usedBytes
     this.#log({ message: 'too many answers that the caller does not take' })
     this.#shedAt ??= performance.now()
-    const most = [...this.#exchanges].sort((a, b) => b.keptBytes - a.keptBytes)
-    for (const exchange of most) if (before - this.usedBytes < bytes) exchange.shed()
+    const kept = [...this.#exchanges].filter(({ keptBytes }) => keptBytes > 0)
+    for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
+      if (before - this.usedBytes < bytes) exchange.shed()
+    }
     return before - this.usedBytes
   }
 
