@@ -66,6 +66,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   /** An error is being answered. Another error during that answer breaks the stream. */
   #failed = false
   #headSent = false
+  #headBytes = 0
   #responseEnded = false
   #responseEndedAt = 0
   #requestEnded: boolean
@@ -244,6 +245,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#awaitsTrailers = awaitsTrailers
     if (awaitsTrailers) this.#stream.on('wantTrailers', this.#onWantTrailers)
     this.#headSent = true
+    this.#headBytes = textBytes(response.headers)
     this.#status = status
     this.#awaitsContinue = false
     this.#bodiless = none
@@ -332,7 +334,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   /** A session pays for the waiting bytes that came through it. Nobody else pays for the rest. */
   #count(cheap: boolean): void {
     const { path, headers } = this.request
-    const bytes = STREAM_BYTES + path.length + textBytes(headers)
+    const bytes = STREAM_BYTES + path.length + textBytes(headers) + this.#headBytes
     const { waiting } = this.#writer
     this.#unsentBytes = cheap ? bytes + waiting : 0
     this.keptBytes = bytes + textBytes(this.#responseTrailers) + (cheap || !this.#context.boundsBodies ? waiting : 0)

@@ -39,6 +39,9 @@ const REQUESTS_PER_TURN = 16
 /** While the caller has not taken this much of cheap answers, no request is started. */
 const MAX_UNSENT_BYTES = 192 * 1024
 
+/** How long the resets of shed answers may wait while nothing leaves. A kernel notices only every few seconds that a slow caller reads. */
+const RESET_LEAVES_MS = 15_000
+
 const NO_LIMIT = 2 ** 32 - 1
 
 /** A stream, and its exchange once that has begun. */
@@ -92,7 +95,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   #leftAt: number | undefined
   #movedAt = 0
   #moved: number | undefined
-  /** When answers were shed whose resets may not have left yet, and how much the caller had taken at the last look. */
+  /** Since when nothing has left although answers were shed, and how much had left at the last look. */
   #shedAt: number | undefined
   #taken: number | undefined
   #closed = false
@@ -396,12 +399,14 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
 
   /** That something waits says nothing by itself: it does while much is on its way to a caller that reads. */
   #checkShed(now: number): void {
-    if (this.#shedAt === undefined || now - this.#shedAt < LOOK_MS) return
+    if (this.#shedAt === undefined) return
+    const { stalledMs } = this.#limits
     const queued = queuedInHandle(this.#socket)
     const taken = this.#socket.bytesWritten - queued
-    if (queued > 0 && taken === this.#taken) this.destroy('overloaded')
-    this.#shedAt = queued > 0 ? now : undefined
+    if (taken !== this.#taken) this.#shedAt = now
     this.#taken = taken
+    if (queued === 0) this.#shedAt = undefined
+    else if (now - this.#shedAt >= Math.min(RESET_LEAVES_MS, stalledMs || RESET_LEAVES_MS)) this.destroy('overloaded')
   }
 
   #checkIdle(now: number): number {

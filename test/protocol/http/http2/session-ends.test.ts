@@ -241,7 +241,8 @@ describe('a caller that reads slowly', () => {
   test('ends if it holds the most and no reset leaves', async () => {
     const answers = giver(16 * 1024)
     const connections = new ConnectionSet(10, 256 * 1024)
-    const serve = (socket: Socket) => serveHttp2(socket, { handler: answers.handler, connections })
+    const limits = { stalledMs: 3000 }
+    const serve = (socket: Socket) => serveHttp2(socket, { handler: answers.handler, connections, limits })
     const server = createServer(serve).listen(0, '127.0.0.1')
     open.push(() => server.close())
     await once(server, 'listening')
@@ -259,11 +260,11 @@ describe('a caller that reads slowly', () => {
   })
 
   test.each([
-    ['', undefined, 70_000, 75_000],
-    [', but no body that its handler pays for', true, 20_000, 25_000],
-  ])('holds the trailers and body of a complete answer%s', async (_what, boundsBodies, least, most) => {
+    ['', undefined, 80_000, 85_000],
+    [', but no body that its handler pays for', true, 30_000, 35_000],
+  ])('holds the head, trailers and body of a complete answer%s', async (_what, boundsBodies, least, most) => {
     const answer = (response: ResponseSink) => {
-      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseHead({ status: 200, headers: ['x-large', '~'.repeat(10_000)], bodyBytes: -1 })
       response.responseData(Buffer.alloc(50_000))
       response.responseEnd(['x-large', '~'.repeat(15_000)])
     }
