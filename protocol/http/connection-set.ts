@@ -25,7 +25,7 @@ export function patienceOf(graceMs: number): number {
   return Math.min(MOST_PATIENCE_MS, graceMs / 2)
 }
 
-/** The most that all connections over HTTP/2 may hold for complete answers, with their requests' heads. */
+/** The most that all connections over HTTP/2 may hold for complete answers and the heads of their requests. */
 const MAX_UNREAD_BYTES = 128 * 1024 * 1024
 
 /** Time for connections that arrive late, but at most half of the grace. */
@@ -40,7 +40,7 @@ const destroy = guard((connection: ManagedConnection) => connection.destroy('shu
 const destroyAll = guard((set: ConnectionSet) => set.destroyAll())
 
 export class ConnectionSet {
-  /** What they hold for answers that their callers do not take. At the ceiling, the network that holds the most loses a connection. */
+  /** What they hold for answers that their callers do not take. At the ceiling, the network that holds the most loses some. */
   readonly unread: BufferBudget
   readonly #unreadOf = new Map<string, BufferBudget>()
   readonly #all = new Set<ManagedConnection>()
@@ -67,7 +67,7 @@ export class ConnectionSet {
     return this.#slots.makeRoom(address)
   }
 
-  /** The part of {@link unread} that connections from this address belong to. Of them, the one that holds the most ends first. */
+  /** The part of {@link unread} that connections from this address belong to. Of them, the one that holds the most loses some first. */
   unreadOf(address: string): BufferBudget {
     const network = networkOf(address)
     const known = this.#unreadOf.get(network)

@@ -294,7 +294,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
 
   /**
    * Of its network's connections, this one holds the most. If it is a proxy's, the answers that hold the most are those of few of
-   * its callers. If the peer does not even read, the resets do not leave either, and all of it ends soon.
+   * its callers. If the peer does not even read, the resets do not leave either, and all of it ends later.
    */
   shed(bytes: number): number {
     const before = this.usedBytes
