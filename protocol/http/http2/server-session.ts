@@ -13,7 +13,7 @@ import { TokenBucket } from '../../base/token-bucket.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import type { ManagedConnection } from '../connection-set.ts'
 import type { Http1ServerOptions } from '../http1/server-connection.ts'
-import { queuedInHandle } from '../http1/write-progress.ts'
+import { queuedInHandle, WriteProgress } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { unreadRequest } from '../unread-request.ts'
 import { Faults, isViolation } from './faults.ts'
@@ -95,9 +95,8 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   #leftAt: number | undefined
   #movedAt = 0
   #moved: number | undefined
-  /** Since when nothing has left although answers were shed, and how much had left at the last look. */
-  #shedAt: number | undefined
-  #taken: number | undefined
+  /** Answers were shed, and their resets may still wait. */
+  #shedding: WriteProgress | undefined
   #closed = false
   /** A request has arrived. */
   #used = false
@@ -299,7 +298,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   shed(bytes: number): number {
     const before = this.usedBytes
     this.#log({ message: 'too many answers that the caller does not take' })
-    this.#shedAt ??= performance.now()
+    this.#shedding ??= new WriteProgress()
     const kept = [...this.#exchanges].filter(({ keptBytes }) => keptBytes > 0)
     for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
       if (before - this.usedBytes < bytes) exchange.shed()
@@ -350,8 +349,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
 
   #check(now: number): number {
     if (this.#session.destroyed) return this.#checkLeaving(now)
-    let next = Math.min(LOOK_MS, this.#checkControl(now))
-    this.#checkShed(now)
+    let next = Math.min(this.#checkShed(now), this.#checkControl(now))
+    // Either may have ended it.
+    if (this.#session.destroyed) return next
     if (this.#exchanges.size === 0) next = Math.min(next, this.#checkIdle(now))
     else next = Math.min(next, this.#checkPing(now))
     for (const exchange of this.#exchanges) next = Math.min(next, exchange.check(now))
@@ -398,15 +398,13 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   }
 
   /** That something waits says nothing by itself: it does while much is on its way to a caller that reads. */
-  #checkShed(now: number): void {
-    if (this.#shedAt === undefined) return
+  #checkShed(now: number): number {
+    if (queuedInHandle(this.#socket) === 0) this.#shedding = undefined
+    if (this.#shedding === undefined) return LOOK_MS
     const { stalledMs } = this.#limits
-    const queued = queuedInHandle(this.#socket)
-    const taken = this.#socket.bytesWritten - queued
-    if (taken !== this.#taken) this.#shedAt = now
-    this.#taken = taken
-    if (queued === 0) this.#shedAt = undefined
-    else if (now - this.#shedAt >= Math.min(RESET_LEAVES_MS, stalledMs || RESET_LEAVES_MS)) this.destroy('overloaded')
+    const left = this.#shedding.left(this.#socket, Math.min(RESET_LEAVES_MS, stalledMs || RESET_LEAVES_MS), now)
+    if (left === 0) this.destroy('overloaded')
+    return left
   }
 
   #checkIdle(now: number): number {
