@@ -26,16 +26,30 @@ async function serve(handler: Handler, limits?: Partial<HttpLimits>): Promise<Li
   return listener
 }
 
+/** The first frames of a caller: this window for each stream, and room for any answer in that of the connection. */
+function greeting(streamWindow: number): Buffer {
+  const settings = frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(streamWindow)]))
+  return Buffer.concat([PREFACE, settings, frame(TYPE.window, 0, 0, uint32(2 ** 30))])
+}
+
+const get = (id: number, ...more: [string, string][]) =>
+  frame(TYPE.headers, END_HEADERS | END_STREAM, id, head('GET', ...more))
+
 /** A caller that has sent one request, and whose windows have room for any answer. */
 async function request(listener: Listener): Promise<RawPeer> {
   const peer = await call(listener.address.port, { allowHalfOpen: true })
   open.push(() => peer.socket.destroy())
-  const wide = Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 30)])
-  peer.send(PREFACE)
-  peer.send(frame(TYPE.settings, 0, 0, wide))
-  peer.send(frame(TYPE.window, 0, 0, uint32(2 ** 30)))
-  peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, 1, head()))
+  peer.send(greeting(2 ** 30))
+  peer.send(get(1))
   return peer
+}
+
+/** A server without a listener of ours. Returns its port. */
+async function accept(onSocket: (socket: Socket) => void): Promise<number> {
+  const server = createServer(onSocket).listen(0, '127.0.0.1')
+  open.push(() => server.close())
+  await once(server, 'listening')
+  return (server.address() as AddressInfo).port
 }
 
 /** Answers with `bytes` as fast as they leave. `given`: how many answers have been given completely. */
@@ -144,10 +158,7 @@ describe('a caller that reads slowly', () => {
     const left = [...addresses]
     const serve = (socket: Socket) =>
       serveHttp2(socket, { handler, connections, boundsBodies, peerAddress: left.shift() })
-    const server = createServer(serve).listen(0, '127.0.0.1')
-    open.push(() => server.close())
-    await once(server, 'listening')
-    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const url = `http://127.0.0.1:${await accept(serve)}`
     const closed: number[] = []
     /** How many answers of each were cut. */
     const cut = addresses.map(() => 0)
@@ -209,23 +220,16 @@ describe('a caller that reads slowly', () => {
       return { ...discarding(response), requestAbort, responseConsumed }
     }
     const sockets: Socket[] = []
-    const server = createServer(socket => {
+    const port = await accept(socket => {
       sockets.push(socket)
       serveHttp2(socket, { handler, connections })
     })
-    open.push(() => server.close())
-    await once(server.listen(0, '127.0.0.1'), 'listening')
-    const peer = await call((server.address() as AddressInfo).port)
+    const peer = await call(port)
     open.push(() => peer.socket.destroy())
-    const ask = (id: number, ...more: [string, string][]) =>
-      peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, id, head('GET', ...more)))
-    const none = Buffer.concat([Buffer.from([0, 4]), uint32(0)])
     peer.socket.pause()
-    peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0, none), frame(TYPE.window, 0, 0, uint32(2 ** 30))]))
-    ask(1, ['x-endless', ''])
-    peer.send(frame(TYPE.window, 0, 1, uint32(2 ** 30)))
+    peer.send(Buffer.concat([greeting(0), get(1, ['x-endless', '']), frame(TYPE.window, 0, 1, uint32(2 ** 30))]))
     await until(() => sockets[0] !== undefined && queuedInHandle(sockets[0]) > 0)
-    for (let id = 3; id <= 25; id += 2) ask(id)
+    for (let id = 3; id <= 25; id += 2) peer.send(get(id))
     await until(() => given === 12)
     expect(connections.unread.usedBytes).toBeLessThan(256 * 1024)
     peer.socket.removeAllListeners('data')
@@ -243,17 +247,13 @@ describe('a caller that reads slowly', () => {
     const connections = new ConnectionSet(10, 256 * 1024)
     const limits = { stalledMs: 3000 }
     const serve = (socket: Socket) => serveHttp2(socket, { handler: answers.handler, connections, limits })
-    const server = createServer(serve).listen(0, '127.0.0.1')
-    open.push(() => server.close())
-    await once(server, 'listening')
-    const peer = await call((server.address() as AddressInfo).port)
+    const peer = await call(await accept(serve))
     open.push(() => peer.socket.destroy())
-    const wide = Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 30)])
-    peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0, wide), frame(TYPE.window, 0, 0, uint32(2 ** 30))]))
+    peer.send(greeting(2 ** 30))
     peer.socket.pause()
     await until(() => connections.size === 1)
     for (let id = 1; connections.size > 0; id += 2) {
-      peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, id, head()))
+      peer.send(get(id))
       await new Promise(resolve => setTimeout(resolve, 1))
     }
     expect(connections.unread.usedBytes).toBe(0)
@@ -287,10 +287,7 @@ describe('a caller that reads slowly', () => {
   test('does not count as idle while part of an answer waits', async () => {
     const answers = giver(16 * 1024)
     const sockets: Socket[] = []
-    const server = createServer(socket => sockets.push(socket)).listen(0, '127.0.0.1')
-    open.push(() => server.close())
-    await once(server, 'listening')
-    const peer = await call((server.address() as AddressInfo).port)
+    const peer = await call(await accept(socket => sockets.push(socket)))
     open.push(() => peer.socket.destroy())
     await until(() => sockets.length === 1)
     const [socket] = sockets
@@ -299,7 +296,7 @@ describe('a caller that reads slowly', () => {
     peer.send(Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.window, 0, 0, uint32(2 ** 30))]))
     peer.socket.pause()
     for (let id = 1; queuedInHandle(socket!) === 0; id += 2) {
-      peer.send(frame(TYPE.headers, END_HEADERS | END_STREAM, id, head()))
+      peer.send(get(id))
       await until(() => answers.given === (id + 1) / 2)
       await new Promise(resolve => setTimeout(resolve, 1))
     }
