@@ -8,9 +8,10 @@
  *     npm run mutants -- --tests test/cli  with only these tests; repeat --tests for more
  *     npm run mutants -- --known FILE      reads what reaches what from FILE, or writes it there for the next run
  *
- * A refusal is a `throw` of something created there, or a call of `violated`, `refuse`, `fail` and the like. It works in a copy of the checkout, where each refusal first asks whether it is the removed one. One run
- * of the tests records which tests reach which refusals, so that only those run for each refusal, the nearest and
- * quickest first. If it is also reached outside tests, the whole files follow. Exits 1 if no test misses one of them.
+ * A refusal is a `throw` of something created there, or a call of `violated`, `refuse`, `fail` and the like. It works
+ * in a copy of the checkout, where each refusal first asks whether it is the removed one. One run of the tests records
+ * which tests reach which refusals, so that only those run for each refusal, the nearest and quickest first. If it is
+ * also reached outside tests, the whole files follow. Exits 1 if no test misses one of them.
  */
 import { createHash } from 'node:crypto'
 import { appendFileSync, existsSync, globSync, readFileSync, writeFileSync } from 'node:fs'
@@ -194,16 +195,23 @@ function collect(node: Node, found: Node[]): void {
 
 /** Statements are removed as a whole: what follows a `return` runs without it, and no line may begin with a parenthesis. */
 function isRefusal(node: Node): boolean {
-  if (node.type === 'ExpressionStatement' || node.type === 'ChainExpression') return isRefusal(node.expression as Node)
-  if (node.type === 'CallExpression') {
-    const callee = node.callee as Node
-    const name = (callee.type === 'MemberExpression' ? callee.property : callee) as Node
-    return CALLED.test(`${name.type === 'PrivateIdentifier' ? '#' : ''}${name.name}`)
-  }
   const argument = node.argument as Node | null
-  if (argument === null || argument === undefined) return false
-  if (node.type === 'ReturnStatement') return isRefusal(argument)
-  return node.type === 'ThrowStatement' && ['NewExpression', 'CallExpression'].includes(argument.type)
+  switch (node.type) {
+    case 'ThrowStatement':
+      return argument?.type === 'NewExpression' || argument?.type === 'CallExpression'
+    case 'ReturnStatement':
+      return argument !== null && isRefusal(argument)
+    case 'ExpressionStatement':
+    case 'ChainExpression':
+      return isRefusal(node.expression as Node)
+    case 'CallExpression': {
+      const callee = node.callee as Node
+      const name = (callee.type === 'MemberExpression' ? callee.property : callee) as Node
+      return CALLED.test(`${name.type === 'PrivateIdentifier' ? '#' : ''}${name.name}`)
+    }
+    default:
+      return false
+  }
 }
 
 /** Which tests reach which refusals. */
