@@ -146,7 +146,8 @@ describe('B1 sealed webhooks of a server that lies count as held', () => {
     const exchange = (await server.serve()).exchange({ method: 'POST', bodyBytes: BODY_UNKNOWN, headers })
     exchange.request.requestData(body)
     await at(() => exchange.consumedRequestBytes > PART, 'it has arrived')
-    expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(PART)
+    // Credit may be given a little ahead of the last bytes.
+    await eventually(() => expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(PART))
   })
 })
 
