@@ -88,6 +88,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   #status = 0
   /** What the stream holds for its complete answer, and its part of the session's `unsentBytes`. */
   keptBytes = 0
+  isShed = false
   #unsentBytes = 0
   readonly #since = performance.now()
 
@@ -177,6 +178,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (this.#requestEnded || this.#over || (this.#responseEnded && !this.#raw)) return
     if ((this.#stream.rstCode ?? NGHTTP2_NO_ERROR) !== NGHTTP2_NO_ERROR) return
     this.#requestEnded = true
+    // A WebSocket is complete once both halves are.
+    if (this.#raw && this.#responseEnded) this.#count(false)
     if (this.#requestLeft > 0) this.#refuse(new SallyportError('bad-request', 'body shorter than content-length'))
     else this.#sink?.requestEnd(this.#trailers)
   }
@@ -312,7 +315,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#writer.end()
     if (!this.#raw) this.unwanted()
     // Without a sink, the handler has not returned yet.
-    this.#count(this.#status >= 400 || this.#sink === undefined)
+    if (!this.#raw || this.#requestEnded) this.#count(this.#status >= 400 || this.#sink === undefined)
   }
 
   /**
@@ -383,6 +386,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
 
   /** Drops the complete answer that the caller does not take. */
   shed(): void {
+    this.isShed = true
     this.gone()
     breakStream(this.#stream)
   }

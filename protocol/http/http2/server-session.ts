@@ -246,7 +246,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     if (exchange !== undefined) this.#exchanges.delete(exchange)
     if (this.#exchanges.size === 0) this.#idleSince = performance.now()
     this.#accounted += exchange?.received ?? unreadBytes(this.#limits, ended)
-    const reset = stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR
+    const reset = (stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR) && exchange?.isShed !== true
     if (reset && !this.#resets.take()) this.close()
   }
 
@@ -282,6 +282,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     this.#closed = true
     this.#watch.stop()
     this.#options.connections?.delete(this)
+    this.#options.connections?.stuck.delete(this)
     this.#unread?.leave(this)
   }
 
@@ -293,12 +294,15 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
 
   /**
    * Of its network's connections, this one holds the most. If it is a proxy's, the answers that hold the most are those of few of
-   * its callers. If the peer does not even read, the resets do not leave either, and all of it ends later.
+   * its callers. If the peer does not even read, the resets do not leave either, and `#checkShed` ends all of it.
    */
   shed(bytes: number): number {
     const before = this.usedBytes
     this.#log({ message: 'too many answers that the caller does not take' })
-    this.#shedding ??= new WriteProgress()
+    if (this.#shedding === undefined) {
+      this.#shedding = new WriteProgress()
+      this.#watch.within(this.#shedding.left(this.#socket, RESET_LEAVES_MS, performance.now()))
+    }
     const kept = [...this.#exchanges].filter(({ keptBytes }) => keptBytes > 0)
     for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
       if (before - this.usedBytes < bytes) exchange.shed()
@@ -348,7 +352,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   }
 
   #check(now: number): number {
-    if (this.#session.destroyed) return this.#checkLeaving(now)
+    if (this.#session.destroyed) return Math.min(this.#checkShed(now), this.#checkLeaving(now))
     let next = Math.min(this.#checkShed(now), this.#checkControl(now))
     // Either may have ended it.
     if (this.#session.destroyed) return next
@@ -399,11 +403,18 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
 
   /** That something waits says nothing by itself: it does while much is on its way to a caller that reads. */
   #checkShed(now: number): number {
-    if (queuedInHandle(this.#socket) === 0) this.#shedding = undefined
     if (this.#shedding === undefined) return LOOK_MS
+    const { stuck } = this.#options.connections!
+    stuck.delete(this)
+    if (queuedInHandle(this.#socket) === 0) {
+      this.#shedding = undefined
+      return LOOK_MS
+    }
     const { stalledMs } = this.#limits
     const left = this.#shedding.left(this.#socket, Math.min(RESET_LEAVES_MS, stalledMs || RESET_LEAVES_MS), now)
-    if (left === 0) this.destroy('overloaded')
+    const moves = this.#shedding.at === now
+    if (left === 0 || !(moves || stuck.makeRoom(this.address))) this.destroy('overloaded')
+    else if (!moves) stuck.add(this)
     return left
   }
 

@@ -197,6 +197,40 @@ describe('a caller that reads slowly', () => {
     expect(connections.unread.usedBytes).toBe(0)
   })
 
+  test('keeps its connection however many of its answers are shed', async () => {
+    const { sessions, cut, ask } = await takingNothing(['192.0.2.1'])
+    let left = false
+    sessions[0]!.on('goaway', () => (left = true))
+    for (let asked = 0; asked < 300; asked += 20) await ask(0, 20, 1000)
+    expect(cut[0]).toBeGreaterThan(200)
+    await ask(0, 1, 1)
+    expect(left).toBe(false)
+  })
+
+  test('holds nothing for a WebSocket until both halves have ended', async () => {
+    const { sessions, connections } = await takingNothing(['192.0.2.1'], response => {
+      response.responseHead({ status: 101, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.alloc(10_000))
+      response.responseEnd([])
+    })
+    const pseudo = {
+      ':method': 'CONNECT',
+      ':protocol': 'websocket',
+      ':path': '/',
+      ':scheme': 'http',
+      ':authority': 'a',
+    }
+    const socket = sessions[0]!
+      .request({ ...pseudo, 'sec-websocket-version': '13' }, { endStream: false })
+      .on('error', () => {})
+    await once(socket, 'response')
+    expect(connections.unread.usedBytes).toBe(0)
+    socket.end()
+    await until(() => connections.unread.usedBytes > 10_000)
+    socket.close(constants.NGHTTP2_CANCEL)
+    await until(() => connections.unread.usedBytes === 0)
+  })
+
   test('keeps its download while other answers on its connection are shed', async () => {
     const connections = new ConnectionSet(10, 256 * 1024)
     let given = 0
@@ -242,21 +276,30 @@ describe('a caller that reads slowly', () => {
     expect([connections.size, why]).toEqual([1, undefined])
   })
 
-  test('ends if it holds the most and no reset leaves', async () => {
+  test.each([
+    ['', 1, 3000],
+    [', as another that is in that state already', 2, 60_000],
+  ])('ends if it holds the most and no reset leaves%s', async (_what, callers, stalledMs) => {
     const answers = giver(16 * 1024)
-    const connections = new ConnectionSet(10, 256 * 1024)
-    const limits = { stalledMs: 3000 }
-    const serve = (socket: Socket) => serveHttp2(socket, { handler: answers.handler, connections, limits })
-    const peer = await call(await accept(serve))
-    open.push(() => peer.socket.destroy())
-    peer.send(greeting(2 ** 30))
-    peer.socket.pause()
-    await until(() => connections.size === 1)
-    for (let id = 1; connections.size > 0; id += 2) {
-      peer.send(get(id))
+    const connections = new ConnectionSet(10, 256 * 1024, 1)
+    const addresses = ['192.0.2.1', '192.0.2.2']
+    const port = await accept(socket => {
+      const peerAddress = addresses.shift()
+      serveHttp2(socket, { handler: answers.handler, connections, limits: { stalledMs }, peerAddress })
+    })
+    const peers = await Promise.all(Array.from({ length: callers }, () => call(port)))
+    for (const { socket } of peers) {
+      open.push(() => socket.destroy())
+      socket.pause()
+    }
+    for (const peer of peers) peer.send(greeting(2 ** 30))
+    await until(() => connections.size === callers)
+    for (let id = 1; connections.size === callers; id += 2) {
+      for (const peer of peers) peer.send(get(id))
       await new Promise(resolve => setTimeout(resolve, 1))
     }
-    expect(connections.unread.usedBytes).toBe(0)
+    expect([connections.size, connections.stuck.size]).toEqual([callers - 1, callers - 1])
+    if (callers === 1) expect(connections.unread.usedBytes).toBe(0)
   })
 
   test.each([
