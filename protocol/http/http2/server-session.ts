@@ -41,6 +41,8 @@ const MAX_UNSENT_BYTES = 192 * 1024
 
 /** How long the resets of shed answers may wait while nothing leaves. A kernel notices only every few seconds that a slow caller reads. */
 const RESET_LEAVES_MS = 15_000
+/** A caller that has taken nothing for this long counts as stuck, of which only few may be. */
+const STUCK_MS = 1000
 
 const NO_LIMIT = 2 ** 32 - 1
 
@@ -412,9 +414,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     }
     const { stalledMs } = this.#limits
     const left = this.#shedding.left(this.#socket, Math.min(RESET_LEAVES_MS, stalledMs || RESET_LEAVES_MS), now)
-    const moves = this.#shedding.at === now
-    if (left === 0 || !(moves || stuck.makeRoom(this.address))) this.destroy('overloaded')
-    else if (!moves) stuck.add(this)
+    const isStuck = now - this.#shedding.at >= STUCK_MS
+    if (left === 0 || (isStuck && !stuck.makeRoom(this.address))) this.destroy('overloaded')
+    else if (isStuck) stuck.add(this)
     return left
   }
 
