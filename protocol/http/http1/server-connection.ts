@@ -110,6 +110,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #halfClosed = false
   /** Why the exchange in progress ends with the connection: `cancelled`, since its caller left, unless we end it. */
   #why: ErrorCode = 'cancelled'
+  /** Only the close ends the last answer. */
+  #untilClose = false
   /** How many characters of the status line were sent, each to find out whether the caller is still there. */
   #asked = 0
   /** Bytes written for the answers before this one. */
@@ -464,17 +466,26 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#exchange.responseAbort(error)
   }
 
-  cut(exchange: ServerExchange, untilClose: boolean): void {
+  endsByClose(): void {
+    this.#untilClose = true
+  }
+
+  cut(exchange: ServerExchange): void {
     if (exchange !== this.#exchange) return
     this.#exchange = undefined
-    if (!untilClose && this.#state !== 'raw' && this.#earlierWait()) {
+    const looksWhole = this.#untilClose || this.#state === 'raw'
+    if (!looksWhole && this.#earlierWait()) {
       this.#linger()
       return
     }
     this.#writer.flush()
-    // To a caller that reads until the close, a plain close would look like a proper end.
-    if ((untilClose || this.#state === 'raw') && !('encrypted' in this.#socket)) resetSocket(this.#socket)
+    if (looksWhole) this.#reset()
     this.destroy('upstream-broken')
+  }
+
+  /** To a caller that reads until the close, a plain close would look like a proper end. With TLS, it does not. */
+  #reset(): void {
+    if (!('encrypted' in this.#socket)) resetSocket(this.#socket)
   }
 
   /** Whether earlier answers still wait, and only little of the cut answer waits after them. */
@@ -552,6 +563,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   destroy(why: ErrorCode): void {
     this.#why = why
+    if (this.#untilClose && (this.#exchange !== undefined || this.#writer.held > 0)) this.#reset()
     this.#socket.destroy()
     this.#gone()
   }

@@ -31,8 +31,10 @@ export interface ServerWire {
   responseEnded(exchange: ServerExchange): void
   /** An upgraded response has ended, so what the caller still sends is discarded. */
   unwanted(exchange: ServerExchange): void
-  /** Cuts the response off so that the caller cannot mistake it for complete. `untilClose`: only the close would end it. */
-  cut(exchange: ServerExchange, untilClose: boolean): void
+  /** Only the close of the connection will end the response. */
+  endsByClose(): void
+  /** Cuts the response off so that the caller cannot mistake it for complete. */
+  cut(exchange: ServerExchange): void
   /** Drops everything that waits to be written, and the connection with it. An exchange behind this one ends with `why`. */
   drop(why: ErrorCode): void
 }
@@ -99,6 +101,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     const connection = !mayKeepAlive ? CONNECTION.close : this.asked.http10 ? CONNECTION.keepAlive : CONNECTION.unsaid
     const date = hasHeader(response.headers, 'date') ? '' : this.#wire.date()
     const text = responseHead(response, this.#framing, connection, date)
+    if (this.#framing === FRAMING.close) this.#wire.endsByClose()
     this.keepAlive = mayKeepAlive
     this.headSent = true
     this.awaitsContinue = false
@@ -187,7 +190,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
       this.responseEnd([])
     } else if (this.headSent || this.#failed || error.reason === 'cancelled') {
       this.ended = true
-      this.#wire.cut(this, this.#framing === FRAMING.close)
+      this.#wire.cut(this)
     } else {
       this.#failed = true
       const { request } = this.asked

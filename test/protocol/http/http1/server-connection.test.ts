@@ -8,7 +8,7 @@ import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../../../protocol/http/listener.ts'
 import { unhurried } from '../../../support/busy.ts'
 import { until } from '../../../support/until.ts'
-import { call, ok, recorder } from './raw.ts'
+import { call, ok, type RawPeer, recorder } from './raw.ts'
 
 const open: Listener[] = []
 afterEach(async () => {
@@ -264,6 +264,38 @@ describe('answers', () => {
       expect(text).not.toContain('0\r\n\r\n')
       if (version === '1.0') expect(caller.error).toBe('ECONNRESET')
     }
+  })
+
+  test.each<[string, Partial<HttpLimits>, (caller: RawPeer, listener: Listener) => unknown]>([
+    ['the grace of its listener is over', {}, (_, listener) => listener.close({ graceMs: 50 })],
+    ['its caller half-closed, and it sends nothing', { halfCloseMs: 50 }, caller => caller.socket.end()],
+  ])('HTTP/1.0: a body that ends with the connection does not look complete if %s', async (_why, limits, end) => {
+    const { handler } = recorder(({ response }) => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.from('half'))
+    })
+    const { caller, listener } = await serve(handler, limits)
+    caller.send('GET / HTTP/1.0\r\n\r\n')
+    await caller.saying('half')
+    await end(caller, listener)
+    await caller.end()
+    expect(caller).toMatchObject({ ended: false, error: 'ECONNRESET' })
+  })
+
+  test('HTTP/1.0: nor if it has ended, and its caller has not read it, when the grace is over', async () => {
+    const { handler, seen } = recorder(({ response }) => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.alloc(32 * 1024 * 1024))
+      response.responseEnd([])
+    })
+    const { caller, listener } = await serve(handler)
+    caller.socket.pause()
+    caller.send('GET / HTTP/1.0\r\n\r\n')
+    await until(() => seen.length === 1)
+    await listener.close({ graceMs: 50 })
+    caller.socket.resume()
+    await caller.end()
+    expect(caller).toMatchObject({ ended: false, error: 'ECONNRESET' })
   })
 
   test.each([
