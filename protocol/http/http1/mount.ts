@@ -12,7 +12,7 @@ import { canonicalAddress } from '../../base/address.ts'
 import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
 import { Gathered, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
-import { callHandler, endFor, type Failing, guardWith, logDefect, stepOf } from '../../base/guard.ts'
+import { callHandler, endFor, type Failing, guardWith, logDefect, logGuard, stepOf } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
 import { withoutQuery } from '../../base/path.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
@@ -34,6 +34,7 @@ import { FRAMING, fieldLines, statusLine } from './encode.ts'
 import { addMount } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
+import { type Unended, UnendedExchanges } from './unended.ts'
 import { lookMs, WriteProgress } from './write-progress.ts'
 
 type UpgradeListener = (request: IncomingMessage, socket: Duplex, head: Buffer) => void
@@ -134,8 +135,11 @@ function callOf(request: IncomingMessage, peerAddress: string, { limits }: Mount
 
 const AHEAD_BYTES = 64 * 1024
 
-class MountedResponse implements ResponseSink, Failing {
+const unended = new WeakMap<Socket, UnendedExchanges>()
+
+class MountedResponse implements ResponseSink, Failing, Unended {
   static readonly #flushDue = stepOf<MountedResponse>(response => response.#flush())
+  static readonly #deliveredDue = stepOf<MountedResponse>(response => response.#endDelivered())
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
   readonly #logger: Logger
@@ -202,6 +206,7 @@ class MountedResponse implements ResponseSink, Failing {
       this.#reading = false
       const trailers = this.#request.rawTrailers.map((text, i) => (i % 2 === 0 ? text.toLowerCase() : text))
       sink.requestEnd(stripTrailers(trailers))
+      this.#endDelivered()
     })
     this.#request.on('data', onData)
     this.#request.once('end', onEnd)
@@ -246,6 +251,7 @@ class MountedResponse implements ResponseSink, Failing {
       this.#response.writeHead(status, fields)
       // Node keeps the head until the body comes. If that follows at once, both leave together.
       if (this.#left !== 0) process.nextTick(MountedResponse.#flushDue, this)
+      else setImmediate(MountedResponse.#deliveredDue, this)
     })
   }
 
@@ -312,6 +318,7 @@ class MountedResponse implements ResponseSink, Failing {
         this.#leaves(chunk.length)
         if (this.#waiting > 0) this.#progress.at = performance.now()
         if (this.#waiting === this.#gathered?.length) this.#writeGathered()
+        this.#endDelivered()
       } catch (error) {
         this.threw(error)
       }
@@ -343,8 +350,37 @@ class MountedResponse implements ResponseSink, Failing {
     else this.#sink.responseConsumed(bytes)
   }
 
+  /**
+   * All of the response has left. Node answers the next request of the connection, which may be another caller's, only once this
+   * response has ended. So that does not wait for the upstream end.
+   */
+  #endDelivered(): void {
+    if (this.#over || this.#reading || this.#waiting > 0 || this.#left !== 0 || !this.#response.headersSent) return
+    this.#over = true
+    const { socket } = this.#request
+    const exchanges = unended.get(socket) ?? this.#watched(socket)
+    exchanges.add(this)
+    this.#response.end()
+  }
+
+  #watched(socket: Socket): UnendedExchanges {
+    const exchanges = new UnendedExchanges()
+    const guard = logGuard(this.#logger, 'an exchange did not end with its connection')
+    const closed = guard(() => exchanges.end(endOf(socket)))
+    socket.once('close', closed)
+    unended.set(socket, exchanges)
+    return exchanges
+  }
+
+  takeSink(): RequestSink | undefined {
+    return this.#sink
+  }
+
   responseEnd(trailers: HeaderList): void {
-    if (this.#over) return
+    if (this.#over) {
+      unended.get(this.#request.socket)?.delete(this)
+      return
+    }
     this.#send(() => {
       if (this.#left > 0) throw new SallyportError('upstream-broken', 'body shorter than announced')
       if (this.#left === BODY_UNKNOWN) this.#response.addTrailers(toRecord(stripTrailers(trailers)))
@@ -357,6 +393,7 @@ class MountedResponse implements ResponseSink, Failing {
 
   responseAbort(error: SallyportError): void {
     if (this.#over) {
+      unended.get(this.#request.socket)?.delete(this)
       // Drop the part of the answer that has not left.
       if (this.#waiting > 0) this.#cut()
       return

@@ -36,6 +36,7 @@ import { type RequestHead, requestHead } from './request-head.ts'
 import { ServerExchange, type ServerWire } from './server-exchange.ts'
 import { SocketReader } from './socket-reader.ts'
 import { type BodyOwner, SocketWriter, type WriterOwner } from './socket-writer.ts'
+import { UnendedExchanges } from './unended.ts'
 import { unreadHead } from './unread-head.ts'
 import { lookMs, WriteProgress } from './write-progress.ts'
 
@@ -97,6 +98,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #intake: Intake
   #state: State = 'readHead'
   #exchange: ServerExchange | undefined
+  #unended: UnendedExchanges | undefined
   /** How many requests were started in this turn. */
   #begun = 0
   /** The rest of a pipeline waits for the next turn, or for the writer. */
@@ -215,6 +217,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
         if (this.#exchange?.ended === true) this.#since = performance.now()
         this.#exchange?.sink?.requestData(this.#intake.give(bytes))
         return false
+      case 'await':
+        return this.#passOver()
       case 'linger':
       case 'closed':
         this.#intake.clear()
@@ -383,6 +387,30 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (exchange === this.#exchange) this.#linger()
   }
 
+  /** In a later turn, since the upstream end usually ends in this one. */
+  delivered(exchange: ServerExchange): void {
+    if (exchange === this.#exchange && this.#intake.bytes !== undefined)
+      setImmediate(Http1ServerConnection.#parseDue, this)
+  }
+
+  /**
+   * The next request has arrived. It does not wait for an upstream end that does not end a complete response: behind a proxy, it may be
+   * that of another caller, for another runtime.
+   */
+  #passOver(): boolean {
+    const exchange = this.#exchange
+    if (exchange?.delivered !== true) return false
+    exchange.ended = true
+    this.#unended ??= new UnendedExchanges()
+    this.#unended.add(exchange)
+    this.#next()
+    return true
+  }
+
+  over(exchange: ServerExchange): void {
+    this.#unended?.delete(exchange)
+  }
+
   /**
    * The response is over before the request. If it said that the connection stays, the rest of the request is read and discarded for
    * `drainMs`, however long it is. Otherwise a caller that sends it all, and then its next request, would lose that one.
@@ -542,6 +570,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const exchange = this.#exchange
     this.#exchange = undefined
     this.#connections?.delete(this)
+    this.#unended?.end(this.#why)
     if (exchange === undefined || wasDraining || (exchange.ended && this.#halfClosed)) return
     exchange.ended = true
     exchange.failure = new SallyportError(this.#why)

@@ -15,6 +15,7 @@ import { answerProblem, type CorsPolicy } from '../problem.ts'
 import { CONNECTION, FRAMING, fieldLines, lastChunk, responseHead, statusLine } from './encode.ts'
 import type { RequestHead } from './request-head.ts'
 import type { BodyOwner } from './socket-writer.ts'
+import type { Unended } from './unended.ts'
 import { webSocketAccept } from './websocket.ts'
 
 /** What the exchange needs from its connection. */
@@ -29,6 +30,10 @@ export interface ServerWire {
   requestConsumed(exchange: ServerExchange, bytes: number): void
   upgraded(exchange: ServerExchange): void
   responseEnded(exchange: ServerExchange): void
+  /** All of the response has left, but its upstream end has not said so yet. */
+  delivered(exchange: ServerExchange): void
+  /** The upstream end of a response that ended before has ended, too. */
+  over(exchange: ServerExchange): void
   /** An upgraded response has ended, so what the caller still sends is discarded. */
   unwanted(exchange: ServerExchange): void
   /** Only the close of the connection will end the response. */
@@ -39,7 +44,7 @@ export interface ServerWire {
   drop(why: ErrorCode): void
 }
 
-export class ServerExchange implements ResponseSink, BodyOwner {
+export class ServerExchange implements ResponseSink, BodyOwner, Unended {
   readonly asked: RequestHead
   sink: RequestSink | undefined
   headSent = false
@@ -107,6 +112,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     this.awaitsContinue = false
     this.#left = response.bodyBytes
     this.#wire.text(text)
+    if (this.delivered) this.#wire.delivered(this)
   }
 
   #framingOf(response: ResponseHead): number {
@@ -158,7 +164,10 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   }
 
   responseEnd(trailers: HeaderList): void {
-    if (this.ended) return
+    if (this.ended) {
+      this.#wire.over(this)
+      return
+    }
     try {
       this.#finish(trailers)
     } catch (error) {
@@ -183,6 +192,7 @@ export class ServerExchange implements ResponseSink, BodyOwner {
 
   responseAbort(error: SallyportError): void {
     if (this.ended) {
+      this.#wire.over(this)
       if (this.#unsent > 0) this.#wire.drop(error.reason)
       return
     }
@@ -203,6 +213,11 @@ export class ServerExchange implements ResponseSink, BodyOwner {
     if (!this.headSent || this.#raw) return false
     if (this.#framing === FRAMING.length) return this.#left === 0
     return this.#framing === FRAMING.none || this.#framing === FRAMING.forbidden
+  }
+
+  /** The caller needs nothing more, although the upstream end has not said that the response is complete. */
+  get delivered(): boolean {
+    return !this.ended && this.#unsent === 0 && this.#whole
   }
 
   /** Our own end found a fault in the response, so the upstream is notified as well. */
@@ -227,5 +242,6 @@ export class ServerExchange implements ResponseSink, BodyOwner {
   sent(bytes: number): void {
     this.#unsent -= bytes
     this.sink?.responseConsumed(bytes)
+    if (this.delivered) this.#wire.delivered(this)
   }
 }

@@ -142,6 +142,41 @@ describe("a body on an embedder's server", () => {
   })
 })
 
+test.each([
+  ['of known length', 'GET', 200, 2],
+  ['of no length', 'GET', 200, 0],
+  ['to HEAD', 'HEAD', 200, BODY_UNKNOWN],
+  ['204', 'POST', 204, BODY_UNKNOWN],
+])('B3: a complete answer that its upstream does not end keeps no next request waiting: %s', async (...given) => {
+  const [, method, status, bodyBytes] = given
+  const aborted: (string | undefined)[] = []
+  const responses: ResponseSink[] = []
+  const handler: Handler = (_request, response) => {
+    const n = responses.push(response) - 1
+    response.responseHead({ status, headers: [], bodyBytes })
+    if (bodyBytes > 0) response.responseData(Buffer.from('ok'))
+    return {
+      ...discarding(response),
+      requestAbort: ({ reason }) => {
+        aborted[n] = reason
+      },
+    }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, logger: noLogger })
+  const caller = await call(server)
+  let text = ''
+  caller.on('data', chunk => (text += chunk))
+  const body = method === 'POST' ? 'Content-Length: 1\r\n\r\nx' : '\r\n'
+  for (const answers of [1, 2, 3]) {
+    caller.write(`${method} / HTTP/1.1\r\nHost: a\r\n${body}`)
+    await eventually(() => expect(text.match(/HTTP\/1\.1 /g)).toHaveLength(answers))
+  }
+  responses[1]!.responseEnd([])
+  caller.destroy()
+  await eventually(() => expect(aborted).toEqual(['cancelled', undefined, 'cancelled']))
+})
+
 describe('the rest of a body whose upstream fails is discarded, and the connection goes on', () => {
   const failing = (response: ResponseSink) => response.responseAbort(new SallyportError('session-lost'))
   const answering = (response: ResponseSink) => {

@@ -2,13 +2,13 @@ import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
-import type { Handler, ResponseSink } from '../../../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type Handler, type ResponseSink } from '../../../../protocol/exchange.ts'
 import { HeadParser } from '../../../../protocol/http/http1/head-parser.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../../../protocol/http/listener.ts'
 import { unhurried } from '../../../support/busy.ts'
 import { until } from '../../../support/until.ts'
-import { call, ok, type RawPeer, recorder } from './raw.ts'
+import { call, ok, type RawPeer, recorder, type Seen } from './raw.ts'
 
 const open: Listener[] = []
 afterEach(async () => {
@@ -375,6 +375,60 @@ describe('answers', () => {
     caller.send(get())
     const text = await caller.saying('\r\n\r\n')
     expect(text).toMatch(/^HTTP\/1.1 200 OK\r\nvary: date\r\ncontent-length: 0\r\ndate: [^\r]*\r\n\r\n$/)
+  })
+})
+
+/** Its message never ends, as a hostile client or an upstream over HTTP/2 can do it. Behind a proxy, the next request is anybody's. */
+describe('B3: a complete answer that its upstream does not end', () => {
+  const complete: Record<string, (seen: Seen) => void> = {
+    'of known length': ({ response }) => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
+      response.responseData(Buffer.from('ok'))
+    },
+    'of no length': ({ response }) => response.responseHead({ status: 200, headers: [], bodyBytes: 0 }),
+    'to HEAD': ({ response }) => response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN }),
+    204: ({ response }) => response.responseHead({ status: 204, headers: [], bodyBytes: BODY_UNKNOWN }),
+    304: ({ response }) => response.responseHead({ status: 304, headers: [], bodyBytes: BODY_UNKNOWN }),
+  }
+  const cases = Object.keys(complete).flatMap(what => [false, true].map(pipelined => [what, pipelined] as const))
+
+  test.each(cases)('%s: the next request is served; pipelined: %s', async (what, pipelined) => {
+    const { handler, seen } = recorder(one => (one.request.path === '/next' ? ok(one.response) : complete[what]!(one)))
+    const { caller } = await serve(handler)
+    const first = what === 'to HEAD' ? get().replace('GET', 'HEAD') : get()
+    if (pipelined) caller.send(first + get('/next'))
+    else {
+      caller.send(first)
+      await caller.saying('HTTP/1.1 ')
+      caller.send(get('/next'))
+    }
+    await caller.saying('HTTP/1.1 ', 2)
+    expect(seen.map(({ aborted }) => aborted)).toEqual([undefined, undefined])
+    caller.socket.destroy()
+    await until(() => seen[0]!.aborted === 'cancelled')
+  })
+
+  test('the oldest end if there are too many', async () => {
+    const { handler, seen } = recorder(one => complete['of known length']!(one))
+    const { caller } = await serve(handler)
+    for (let n = 1; n <= 18; n++) {
+      caller.send(get())
+      await caller.saying('HTTP/1.1 200', n)
+    }
+    expect(seen.map(({ aborted }) => aborted)).toEqual(['cancelled', ...Array.from({ length: 17 }, () => undefined)])
+  })
+
+  test('it may end later, and is then over', async () => {
+    const { handler, seen } = recorder(one => complete['of known length']!(one))
+    const { caller } = await serve(handler)
+    caller.send(get())
+    await caller.saying('HTTP/1.1 200')
+    caller.send(get())
+    await caller.saying('HTTP/1.1 200', 2)
+    seen[0]!.response.responseEnd([])
+    caller.socket.resetAndDestroy()
+    await until(() => seen[1]!.aborted === 'cancelled')
+    expect(seen[0]!.aborted).toBeUndefined()
   })
 })
 
