@@ -1,5 +1,5 @@
 /** The options of {@link connect}. Options that can never work throw a TypeError at once instead of failing attempt by attempt. */
-import { createPrivateKey, randomUUID } from 'node:crypto'
+import { createPrivateKey, randomBytes, randomUUID } from 'node:crypto'
 import type { Server as HttpServer } from 'node:http'
 import type { LookupFunction } from 'node:net'
 import { isLoopback, parseCidrs } from '../protocol/base/address.ts'
@@ -82,7 +82,10 @@ export interface ClientOptions extends LimitOptions<typeof CONNECT_LIMITS> {
   readonly proxy?: string | undefined
   /** Aborts `connect` while it waits for its first session. */
   readonly signal?: AbortSignal | undefined
-  /** Name of this running client, the same in all its sessions. Default: random. */
+  /**
+   * Beginning of the name of this running client, such as the name of its machine: at most 47 characters. The rest is random, since a
+   * request that a client has begun may be sent again to a client of the same name, which has to know that. Default: all of it is random.
+   */
   readonly instance?: string | undefined
   /** Audience that the server expects. Used only to explain refusals. Default `sallyport`. */
   readonly audience?: string | undefined
@@ -223,7 +226,7 @@ function makeHello(options: HelloOptions): ResolvedClientOptions['hello'] {
     type: 'hello',
     minor: MINOR_VERSION,
     software: softwareName(),
-    instance: options.instance ?? randomUUID(),
+    instance: options.instance === undefined ? randomUUID() : `${options.instance}.${randomBytes(8).toString('hex')}`,
     startedMs: Date.now(),
     limits: {
       windowBytes: options.limits?.initialWindowBytes ?? WINDOW_BYTES,

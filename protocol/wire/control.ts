@@ -173,9 +173,9 @@ export interface Hello {
   minor: number
   /** Name and version, for logs: `sallyport/0.1.0`. */
   software: string
-  /** The same for every session of one running client: 1 to 64 of `A-Z a-z 0-9 . _ -`. */
+  /** The same for every session of one running client, and for no other: 1 to 64 of `A-Z a-z 0-9 . _ -`. */
   instance: string
-  /** When the instance started, ms since 1970. The instance with the later time is the newer one. */
+  /** When the instance started, ms since 1970. */
   startedMs: number
   /** Last epoch of the instance; 0 for none. */
   lastEpoch: number

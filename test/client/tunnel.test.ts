@@ -120,9 +120,21 @@ describe('connect', () => {
     const hellos = await Promise.all([0, 1, 2].map(async () => (await server.next()).receive('hello')))
     expect(hellos.map(({ connection }) => connection).sort()).toEqual([0, 1, 2])
     for (const message of hellos) {
-      expect(message).toMatchObject({ instance: 'pod-1', lastEpoch: 0, allowCallers: ['10.0.0.0/8'], cors })
+      expect(message).toMatchObject({ instance: hellos[0]!.instance, lastEpoch: 0, allowCallers: ['10.0.0.0/8'], cors })
+      expect(message.instance.startsWith('pod-1.')).toBe(true)
       expect(message.limits?.windowBytes).toBe(65_536)
     }
+  })
+
+  it('R7 has a name that it never had before, whatever it is told', async () => {
+    const server = await fake()
+    const names = new Set<string>()
+    for (const instance of ['pod-1', 'pod-1', undefined, undefined]) {
+      const tunnel = startTunnel(optionsFor(server, { connections: 1, instance }))
+      names.add((await (await server.next()).receive('hello')).instance)
+      await tunnel.close({ graceMs: 0 })
+    }
+    expect(names.size).toBe(4)
   })
 
   it("announces in hello what may be kept for its target, by the target's current table", async () => {
