@@ -15,6 +15,14 @@ export interface Behaviour {
   readonly bytes: number
   readonly length: boolean
   readonly end: 'whole' | 'cut' | 'hang' | 'half'
+  /** Length of the pieces in which it is written. */
+  readonly pieceBytes: number
+  /** Length of its trailer, if its own is not known. */
+  readonly trailerBytes: number
+  /** How many 103 come before it. */
+  readonly hints: number
+  /** Length of the request's body, if that is whole. */
+  readonly requestBytes: number
 }
 
 export function queryOf(behaviour: Behaviour): string {
@@ -25,18 +33,24 @@ function behaviourOf(url: string): Behaviour {
   return JSON.parse(decodeURIComponent(url.slice(url.indexOf('?b=') + 3))) as Behaviour
 }
 
-const PIECE = Buffer.alloc(16 * 1024, 'x')
+/** The bytes of all answers, and of all requests. */
+export const FILL = 120
+export const REQUEST_FILL = 98
+const PIECE = Buffer.alloc(16 * 1024, FILL)
 
 export class WalkUpstream {
   readonly http1: Server
   readonly http2: Server
   readonly sockets = new Set<Socket>()
+  /** Requests that look whole, but are not. */
+  readonly faults: string[] = []
   /** Sockets of WebSockets, which the server no longer owns. */
   readonly upgraded = new Set<Duplex>()
 
   private constructor() {
-    this.http1 = createServer({ keepAliveTimeout: 60_000 }, answer)
-    this.http2 = createHttp2Server((request, response) => answer(request as never, response as never)) as never
+    const serve = (request: IncomingMessage, response: ServerResponse) => answer(request, response, this.faults)
+    this.http1 = createServer({ keepAliveTimeout: 60_000, maxHeaderSize: 32 * 1024 }, serve)
+    this.http2 = createHttp2Server(serve as never) as never
     this.http1.on('upgrade', (request: IncomingMessage, socket: Duplex) => this.#upgrade(request, socket))
     for (const server of [this.http1, this.http2]) {
       server.on('connection', (socket: Socket) => {
@@ -88,13 +102,31 @@ export class WalkUpstream {
   }
 }
 
-function answer(request: IncomingMessage, response: ServerResponse): void {
+function answer(request: IncomingMessage, response: ServerResponse, faults: string[]): void {
   const behaviour = behaviourOf(request.url!)
   response.on('error', () => {})
   request.on('error', () => {})
-  if (behaviour.reads) request.resume()
+  if (behaviour.reads) check(request, response, behaviour, faults)
   if (behaviour.when === 'read' && behaviour.reads) request.on('end', () => say(response, behaviour))
   else say(response, behaviour)
+}
+
+function check(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { requestBytes }: Behaviour,
+  faults: string[],
+): void {
+  let bytes = 0
+  request.on('data', (chunk: Buffer) => {
+    bytes += chunk.length
+    if (chunk.some(byte => byte !== REQUEST_FILL)) faults.push('a request with bytes of something else')
+  })
+  request.on('end', () => {
+    // Over HTTP/2, a cut one ends, too.
+    if (request.aborted || response.writableEnded) return
+    if (bytes !== requestBytes) faults.push(`a request of ${bytes} bytes instead of ${requestBytes}`)
+  })
 }
 
 const hanging = new Set<ServerResponse>()
@@ -105,24 +137,33 @@ function cut(response: ServerResponse): void {
   else stream.destroy()
 }
 
-function say(response: ServerResponse, { bytes, length, end }: Behaviour): void {
+function say(response: ServerResponse, behaviour: Behaviour): void {
   if (response.destroyed) return
+  const { bytes, length, hints, pieceBytes } = behaviour
+  for (let i = 0; i < hints; i++) response.writeEarlyHints({ link: `</${'l'.repeat(1000)}>; rel=preload` })
   // It is complete with its head, whatever follows. The connection is used again, and Node would make the next answer wait behind it.
-  const isToldWhole = end === 'hang' && length && bytes === 0
-  response.writeHead(200, length ? { 'content-length': String(bytes) } : {})
+  const isHead = response.req.method === 'HEAD'
+  const end = behaviour.end === 'hang' && (isHead || (length && bytes === 0)) ? 'whole' : behaviour.end
+  const trailerBytes = length || isHead ? 0 : behaviour.trailerBytes
+  response.writeHead(
+    200,
+    length ? { 'content-length': String(bytes) } : trailerBytes > 0 ? { trailer: 'x-trailer' } : {},
+  )
   response.flushHeaders?.()
-  let left = end === 'whole' || end === 'half' ? bytes : Math.floor(bytes / 2)
+  let left = isHead ? 0 : end === 'whole' || end === 'half' ? bytes : Math.floor(bytes / 2)
   const more = (): void => {
     while (left > 0) {
-      const piece = PIECE.subarray(0, Math.min(left, PIECE.length))
+      const piece = PIECE.subarray(0, Math.min(left, pieceBytes))
       left -= piece.length
       if (!response.write(piece)) {
         response.once('drain', more)
         return
       }
     }
-    if (end === 'whole' || end === 'half' || isToldWhole) response.end()
-    else if (end === 'cut') cut(response)
+    if (end === 'whole' || end === 'half') {
+      if (trailerBytes > 0) response.addTrailers({ 'x-trailer': 't'.repeat(trailerBytes) })
+      response.end()
+    } else if (end === 'cut') cut(response)
     else {
       hanging.add(response)
       response.on('close', () => hanging.delete(response))

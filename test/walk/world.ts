@@ -1,6 +1,8 @@
 /** Everything that a walk passes through, in this process and over loopback: server, second replica, router service, client. */
 import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
+import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect, type Tunnel } from '../../client/index.ts'
@@ -48,6 +50,8 @@ export class World {
   /** Another replica, without a session. Absent without Redis. */
   readonly far: Server | undefined
   readonly service: RouterService
+  /** A server of an embedder's that `far` is attached to. */
+  readonly host = createServer()
   readonly redis: Redis | undefined
   /** The last one is active. */
   readonly tunnels: Tunnel[] = []
@@ -119,10 +123,15 @@ export class World {
     })
     const near = await startServer({ ...common, ...inbox('near'), ...(await shared('near')) })
     const far =
-      redis === undefined ? undefined : await startServer({ ...common, ...inbox('far'), ...(await shared('far')) })
+      redis === undefined
+        ? undefined
+        : await startServer({ ...common, ...inbox('far'), ...(await shared('far')), control: 'off' })
     const relay = await Relay.start({ port: near.controlAddress!.port })
     const service = await serveRouter({ host: '127.0.0.1', port: 0, routes: { routes } })
     const world = new World({ upstream, near, relay, far, service, redis, table, folder, said, spans })
+    far?.attach(world.host)
+    world.host.listen(0, '127.0.0.1')
+    await once(world.host, 'listening')
     await world.replaceClient()
     await world.ready()
     return world
@@ -209,6 +218,7 @@ export class World {
       note(`${name} router.active`, active)
       note(`${name} router.upstreams in use`, upstreams.connections - upstreams.idle)
     }
+    this.said.errors.push(...this.upstream.faults.splice(0))
     note('errors', this.said.errors.length)
     note('floods that ended a session more than once', Math.max(0, this.said.floods - 1))
     note('spans', this.#spans.open)
@@ -223,6 +233,7 @@ export class World {
     await Promise.all(this.#gone.splice(0))
     await Promise.all(this.#routers.map(router => router.close()))
     await this.relay.stop()
+    this.host.close().closeAllConnections()
     await Promise.all([this.near, this.far].map(server => server?.close({ graceMs: 0 })))
     await this.service.close({ graceMs: 0 })
     await this.upstream.stop()
