@@ -117,12 +117,10 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
   const taken = endWrite(theirs, logger)
   const guard = logGuard(logger, 'a connection in memory could not be ended')
   const oursClosed = guard(() => {
-    try {
-      // As by a kernel. Otherwise the application would see a response after which the connection ends as one that broke off.
-      taken()
-    } finally {
-      theirs.destroy()
-    }
+    // First, since the write that comes next would throw: nobody reads it.
+    theirs.destroy()
+    // As by a kernel. Otherwise the application would see a response after which the connection ends as one that broke off.
+    taken()
   })
   const theirsClosed = guard(() => ours.destroy())
   ours.once('close', oursClosed)

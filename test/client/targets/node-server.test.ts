@@ -127,6 +127,35 @@ describe('a node:http server that never listens', () => {
     await closed.promise
   })
 
+  it.each<[string, (response: ServerResponse) => unknown]>([
+    [
+      'a caller leaves a response whose pieces wait',
+      response => {
+        for (let i = 0; i < 500; i++) response.write(Buffer.alloc(10_000))
+      },
+    ],
+    [
+      'an empty piece follows the last response of a connection',
+      response => response.writeHead(200, { connection: 'close', 'content-length': 0 }).end(Buffer.alloc(0)),
+    ],
+  ])('P1 throws nothing when %s', async (_, answer) => {
+    const closed = Promise.withResolvers<void>()
+    const thrown = vi.fn()
+    process.prependListener('uncaughtException', thrown)
+    const target = createServer((_request, response) => {
+      response.once('close', closed.resolve)
+      answer(response)
+    })
+    const session = await serve(target)
+    const exchange = session.exchange()
+    await Promise.race([exchange.bytes(1), closed.promise])
+    exchange.request.requestAbort(new SallyportError('cancelled'))
+    await closed.promise
+    await turn()
+    process.off('uncaughtException', thrown)
+    expect(thrown).not.toHaveBeenCalled()
+  })
+
   it('sees a response as finished after which its connection ends', async () => {
     const seen: string[] = []
     const target = createServer((request, response) => {
