@@ -28,9 +28,6 @@ export function patienceOf(graceMs: number): number {
 /** The most that all connections over HTTP/2 may hold for complete answers and the heads of their requests. */
 const MAX_UNREAD_BYTES = 128 * 1024 * 1024
 
-/** The most connections that lost answers and whose callers take nothing at all. For each, nghttp2 keeps up to 8 MB of heads. */
-const MAX_STUCK = 16
-
 /** Time for connections that arrive late, but at most half of the grace. */
 const MOST_LATE_MS = 10_000
 /** How long we wait for a moment without any connection if new ones keep arriving. */
@@ -46,8 +43,6 @@ export class ConnectionSet {
   /** What they hold for answers that their callers do not take. At the ceiling, the network that holds the most loses some. */
   readonly unread: BufferBudget
   readonly #unreadOf = new Map<string, BufferBudget>()
-  /** Connections that lost some, and whose callers do not even take the resets. */
-  readonly stuck: ConnectionSlots
   readonly #all = new Set<ManagedConnection>()
   readonly #slots: ConnectionSlots
   #closing = false
@@ -58,10 +53,9 @@ export class ConnectionSet {
   readonly #waiting = new Set<() => void>()
 
   /** `most`: most connections at a time, enforced by {@link makeRoom}. */
-  constructor(most: number, unreadBytes = MAX_UNREAD_BYTES, mostStuck = MAX_STUCK) {
+  constructor(most: number, unreadBytes = MAX_UNREAD_BYTES) {
     this.#slots = new ConnectionSlots(most)
     this.unread = createBufferBudget(unreadBytes)
-    this.stuck = new ConnectionSlots(mostStuck)
   }
 
   get size(): number {

@@ -41,6 +41,10 @@ export interface Http2SessionContext {
   unsentBytes: number
   /** Counts what a stream holds after its answer is complete, or no longer holds (a negative number). */
   readonly keep: (bytes: number) => void
+  /** A head or trailers of this length were given to Node. */
+  readonly gave: (textBytes: number) => void
+  /** A stream has ended, of whose body Node may still hold this much. */
+  readonly left: (bytes: number) => void
   /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
   readonly boundsBodies: boolean
   /** How many pieces of answer bodies have left. */
@@ -216,6 +220,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     }
     try {
       this.#stream.additionalHeaders(asObject(outgoingBlock([':status', String(status)], headers)))
+      this.#context.gave(textBytes(headers))
     } catch (error) {
       this.#fail(toSallyportError(error))
     }
@@ -253,6 +258,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#awaitsContinue = false
     this.#bodiless = none
     this.#responseLeft = none ? 0 : this.#raw ? BODY_UNKNOWN : bodyBytes
+    this.#context.gave(this.#headBytes)
     if (this.#raw) this.#readRequest()
   }
 
@@ -275,6 +281,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   readonly #onWantTrailers = (): void => {
     try {
       this.#stream.sendTrailers(asObject(outgoingBlock([], this.#responseTrailers)))
+      this.#context.gave(textBytes(this.#responseTrailers))
       this.#awaitsTrailers = false
       if (!this.#requestEnded) this.#onFinish()
     } catch {
@@ -418,6 +425,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#context.unsentBytes -= this.#unsentBytes
     this.#context.keep(-this.keptBytes)
     this.keptBytes = 0
+    this.#context.left(this.#writer.givenBytes)
     this.#writer.drop()
     if (!whole) this.#tell(new SallyportError(why))
     // After RST_STREAM(NO_ERROR), the stream lives until everything that arrived has been read.

@@ -13,7 +13,7 @@ import { TokenBucket } from '../../base/token-bucket.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import type { ManagedConnection } from '../connection-set.ts'
 import type { Http1ServerOptions } from '../http1/server-connection.ts'
-import { queuedInHandle, WriteProgress } from '../http1/write-progress.ts'
+import { queuedInHandle } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { unreadRequest } from '../unread-request.ts'
 import { Faults, isViolation } from './faults.ts'
@@ -21,6 +21,7 @@ import { expectsContinue, http2Request } from './request-head.ts'
 import { breakStream } from './reset.ts'
 import { Http2ServerExchange, type Http2SessionContext, unreadBytes } from './server-exchange.ts'
 import { SharedStrings } from './shared-strings.ts'
+import { UnsentAnswers } from './unsent-answers.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
 
@@ -38,11 +39,6 @@ const COOKIES = 256
 const REQUESTS_PER_TURN = 16
 /** While the caller has not taken this much of cheap answers, no request is started. */
 const MAX_UNSENT_BYTES = 192 * 1024
-
-/** How long the resets of shed answers may wait while nothing leaves. A kernel notices only every few seconds that a slow caller reads. */
-const RESET_LEAVES_MS = 15_000
-/** A caller that has taken nothing for this long counts as stuck, of which only few may be. */
-const STUCK_MS = 1000
 
 const NO_LIMIT = 2 ** 32 - 1
 
@@ -81,8 +77,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   readonly #resets: TokenBucket
   readonly #answers: TokenBucket
   readonly #socket: Socket | TLSSocket
-  /** What its streams hold for complete answers that the caller has not taken. */
+  /** What is held for answers that the caller has not taken: by streams for complete ones, and by Node. */
   usedBytes = 0
+  readonly #unsent: UnsentAnswers
   readonly #unread: BufferBudget | undefined
   #idleSince = performance.now()
   /** Bytes that finished exchanges account for, and the surplus at the last check. */
@@ -97,8 +94,6 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   #leftAt: number | undefined
   #movedAt = 0
   #moved: number | undefined
-  /** Answers were shed, and their resets may still wait. */
-  #shedding: WriteProgress | undefined
   #closed = false
   /** A request has arrived. */
   #used = false
@@ -113,7 +108,10 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     const strings = new SharedStrings()
     const counts = { unsentBytes: 0, pieces: 0 }
     const keep = (bytes: number) => this.#keep(bytes)
-    this.#context = { why: 'cancelled', limits: this.#limits, strings, logger, corsOf, keep, boundsBodies, ...counts }
+    const gave = (textBytes: number) => this.#unsent.head(textBytes) && this.#look()
+    const left = (bytes: number) => this.#unsent.body(bytes)
+    const given = { strings, logger, corsOf, keep, gave, left, boundsBodies }
+    this.#context = { why: 'cancelled', limits: this.#limits, ...given, ...counts }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
@@ -129,6 +127,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     socket.once('end', onEnd)
     const session = performServerHandshake(socket, sessionOptions(this.#limits))
     this.#session = session
+    this.#unsent = new UnsentAnswers(session, socket)
     const destroy = session.destroy.bind(session)
     const faults = new Faults(session, this.#limits.http2ResetBurst)
     session.destroy = guard((error?: Error, code?: number) => {
@@ -284,7 +283,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     this.#closed = true
     this.#watch.stop()
     this.#options.connections?.delete(this)
-    this.#options.connections?.stuck.delete(this)
+    this.#keep(-this.#unsent.bytes)
     this.#unread?.leave(this)
   }
 
@@ -294,20 +293,27 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     if (bytes > 0) this.#unread?.enforce()
   }
 
+  #look(): void {
+    if (this.#closed) return
+    const before = this.#unsent.bytes
+    this.#keep(this.#unsent.look() - before)
+  }
+
   /**
    * Of its network's connections, this one holds the most. If it is a proxy's, the answers that hold the most are those of few of
-   * its callers. If the peer does not even read, the resets do not leave either, and `#checkShed` ends all of it.
+   * its callers. What Node holds is freed only with the connection.
    */
   shed(bytes: number): number {
     const before = this.usedBytes
     this.#log({ message: 'too many answers that the caller does not take' })
-    if (this.#shedding === undefined) {
-      this.#shedding = new WriteProgress()
-      this.#watch.within(this.#shedding.left(this.#socket, RESET_LEAVES_MS, performance.now()))
-    }
+    this.#look()
     const kept = [...this.#exchanges].filter(({ keptBytes }) => keptBytes > 0)
     for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
       if (before - this.usedBytes < bytes) exchange.shed()
+    }
+    if (before - this.usedBytes < bytes && this.#unsent.bytes > 0) {
+      this.destroy('overloaded')
+      this.#look()
     }
     return before - this.usedBytes
   }
@@ -354,9 +360,10 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   }
 
   #check(now: number): number {
-    if (this.#session.destroyed) return Math.min(this.#checkShed(now), this.#checkLeaving(now))
-    let next = Math.min(this.#checkShed(now), this.#checkControl(now))
-    // Either may have ended it.
+    this.#look()
+    if (this.#session.destroyed) return this.#checkLeaving(now)
+    let next = this.#checkControl(now)
+    // That may have ended it.
     if (this.#session.destroyed) return next
     if (this.#exchanges.size === 0) next = Math.min(next, this.#checkIdle(now))
     else next = Math.min(next, this.#checkPing(now))
@@ -401,23 +408,6 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     this.#surplus = surplus
     this.#controlAt = now
     return LOOK_MS
-  }
-
-  /** That something waits says nothing by itself: it does while much is on its way to a caller that reads. */
-  #checkShed(now: number): number {
-    if (this.#shedding === undefined) return LOOK_MS
-    const { stuck } = this.#options.connections!
-    stuck.delete(this)
-    if (queuedInHandle(this.#socket) === 0) {
-      this.#shedding = undefined
-      return LOOK_MS
-    }
-    const { stalledMs } = this.#limits
-    const left = this.#shedding.left(this.#socket, Math.min(RESET_LEAVES_MS, stalledMs || RESET_LEAVES_MS), now)
-    const isStuck = now - this.#shedding.at >= STUCK_MS
-    if (left === 0 || (isStuck && !stuck.makeRoom(this.address))) this.destroy('overloaded')
-    else if (isStuck) stuck.add(this)
-    return left
   }
 
   #checkIdle(now: number): number {

@@ -18,12 +18,13 @@ export class StreamWriter {
   /** When bytes last left, or when the first of the waiting ones was written. */
   progressAt = 0
   ended = false
+  /** Bytes that Node holds. */
+  givenBytes = 0
   readonly #stream: Http2Stream
   readonly #sent: (bytes: number) => void
   readonly #owner: Failing
   readonly #queue: (Uint8Array | Gathered)[] = []
   readonly #given: number[] = []
-  #givenBytes = 0
 
   /** An error that is thrown outside of the owner's own calls ends `owner`. */
   constructor(stream: Http2Stream, sent: (bytes: number) => void, owner: Failing) {
@@ -71,12 +72,12 @@ export class StreamWriter {
 
   #give(): void {
     if (this.#stream.closed) return
-    while (this.#givenBytes < GIVEN_BYTES && this.#given.length < GIVEN_PIECES) {
+    while (this.givenBytes < GIVEN_BYTES && this.#given.length < GIVEN_PIECES) {
       const next = this.#queue.shift()
       if (next === undefined) break
       const piece = next instanceof Gathered ? next.bytes : next
       this.#given.push(piece.length)
-      this.#givenBytes += piece.length
+      this.givenBytes += piece.length
       this.#stream.write(piece, this.#onWritten)
     }
     if (this.ended && this.#queue.length === 0 && !this.#stream.writableEnded) this.#stream.end()
@@ -104,7 +105,7 @@ export class StreamWriter {
     // Nothing is reported piece by piece once the stream is over, since its end drops the rest.
     if (error || this.#stream.closed) return
     const bytes = this.#given.shift() ?? 0
-    this.#givenBytes -= bytes
+    this.givenBytes -= bytes
     this.waiting -= bytes
     this.progressAt = performance.now()
     this.#give()

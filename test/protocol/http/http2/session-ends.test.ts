@@ -276,30 +276,44 @@ describe('a caller that reads slowly', () => {
     expect([connections.size, why]).toEqual([1, undefined])
   })
 
-  test.each([
-    ['', 1, 3000],
-    [', as another that is in that state already', 2, 60_000],
-  ])('ends if it holds the most and no reset leaves%s', async (_what, callers, stalledMs) => {
-    const answers = giver(16 * 1024)
-    const connections = new ConnectionSet(10, 256 * 1024, 1)
-    const addresses = ['192.0.2.1', '192.0.2.2']
-    const port = await accept(socket => {
-      const peerAddress = addresses.shift()
-      serveHttp2(socket, { handler: answers.handler, connections, limits: { stalledMs }, peerAddress })
+  /** A caller that reads nothing, and cancels `count` requests whose heads of 15 KB wait in Node, where `limit` bytes may be held. */
+  async function cancelling(count: number, limit: number) {
+    const connections = new ConnectionSet(10, limit)
+    const { handler, seen } = recorder(({ response }) => {
+      setImmediate(() => {
+        response.responseHead({ status: 200, headers: ['x-large', '~'.repeat(15_000)], bodyBytes: -1 })
+        if (seen.length === 1) response.responseData(Buffer.alloc(HUGE_BYTES))
+      })
     })
-    const peers = await Promise.all(Array.from({ length: callers }, () => call(port)))
-    for (const { socket } of peers) {
-      open.push(() => socket.destroy())
-      socket.pause()
-    }
-    for (const peer of peers) peer.send(greeting(2 ** 30))
-    await until(() => connections.size === callers)
-    for (let id = 1; connections.size === callers; id += 2) {
-      for (const peer of peers) peer.send(get(id))
-      await new Promise(resolve => setTimeout(resolve, 1))
-    }
-    expect([connections.size, connections.stuck.size]).toEqual([callers - 1, callers - 1])
-    if (callers === 1) expect(connections.unread.usedBytes).toBe(0)
+    const sockets: Socket[] = []
+    const port = await accept(socket => {
+      sockets.push(socket)
+      serveHttp2(socket, { handler, connections })
+    })
+    const peer = await call(port)
+    open.push(() => peer.socket.destroy())
+    peer.socket.pause()
+    peer.send(Buffer.concat([greeting(2 ** 30), get(1)]))
+    await until(() => sockets[0] !== undefined && queuedInHandle(sockets[0]) > 0)
+    for (let id = 3; id < 3 + 2 * count; id += 2) peer.send(get(id))
+    await until(() => seen.length === 1 + count || connections.size === 0)
+    for (let id = 1; id < 3 + 2 * count; id += 2) peer.send(frame(TYPE.reset, 0, id, uint32(8)))
+    return { connections, peer }
+  }
+
+  test('holds heads of cancelled answers until they leave', async () => {
+    const { connections, peer } = await cancelling(30, 2 ** 30)
+    await until(() => connections.unread.usedBytes > 29 * 15_000)
+    expect(connections.unread.usedBytes).toBeLessThan(40 * 15_000)
+    peer.socket.resume()
+    await until(() => connections.unread.usedBytes === 0)
+    expect(connections.size).toBe(1)
+  })
+
+  test('ends if Node holds the most for it', async () => {
+    const { connections } = await cancelling(60, 256 * 1024)
+    await until(() => connections.size === 0)
+    expect(connections.unread.usedBytes).toBe(0)
   })
 
   test.each([

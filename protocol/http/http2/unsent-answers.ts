@@ -1,0 +1,56 @@
+/** What Node keeps of a session's answers, after their streams have ended, too, until the peer's kernel takes it. */
+import type { Http2Session } from 'node:http2'
+import type { Socket } from 'node:net'
+import { queuedInHandle } from '../http1/write-progress.ts'
+
+/** What a head takes beside its text. */
+const HEAD_BYTES = 512
+/** The most that is given to the session before somebody must look whether it has left. */
+const FRESH_BYTES = 64 * 1024
+
+export class UnsentAnswers {
+  /** How much waited at the last look. */
+  bytes = 0
+  readonly #session: Http2Session
+  readonly #socket: Socket
+  /** Sizes of heads, in order. The last of them may wait in nghttp2. */
+  #heads: number[] = []
+  /** What was written to the socket, until it has taken everything up to `end`. */
+  readonly #written: { bytes: number; end: number }[] = []
+  #freshBytes = 0
+
+  constructor(session: Http2Session, socket: Socket) {
+    this.#session = session
+    this.#socket = socket
+  }
+
+  /** A head or trailers were given to the session. Returns whether a look is due. */
+  head(textBytes: number): boolean {
+    this.#heads.push(HEAD_BYTES + textBytes)
+    this.#freshBytes += HEAD_BYTES + textBytes
+    return this.#freshBytes > FRESH_BYTES
+  }
+
+  /** A stream has ended, of whose body this much may wait in the socket. */
+  body(bytes: number): void {
+    if (bytes > 0) this.#written.push({ bytes, end: this.#socket.bytesWritten })
+  }
+
+  look(): number {
+    this.#freshBytes = 0
+    if (this.#heads.length + this.#written.length === 0) return 0
+    const queued = queuedInHandle(this.#socket)
+    const end = this.#socket.bytesWritten
+    const inSession = this.#session.state.outboundQueueSize ?? 0
+    this.body(sum(this.#heads.splice(0, Math.max(0, this.#heads.length - inSession))))
+    while (this.#written.length > 0 && this.#written[0]!.end <= end - queued) this.#written.shift()
+    // If nothing waits in the socket, what waits in nghttp2 leaves within this turn.
+    const inSocket = Math.min(queued, sum(this.#written.map(({ bytes }) => bytes)))
+    this.bytes = queued === 0 ? 0 : sum(this.#heads) + inSocket
+    return this.bytes
+  }
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0)
+}
