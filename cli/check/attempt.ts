@@ -52,7 +52,7 @@ export function remedyFor(error: unknown, ca: string): string | undefined {
   return UNKNOWN_CA.has(code) ? `Trust its authority (${ca}).` : REMEDIES[code]
 }
 
-/** What the server's own code throws at its deadline has the same name. Waiting for an event throws another one. */
+/** At a deadline, `events.once` throws an AbortError. */
 function codeOf(error: unknown): string {
   const { name, code } = errorOf(error) as NodeJS.ErrnoException
   if (name === 'AbortError') return 'TimeoutError'
