@@ -1,4 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { Readable } from 'node:stream'
 import { setImmediate as turn } from 'node:timers/promises'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { WebSocketServer } from 'ws'
@@ -6,9 +7,19 @@ import { createTunnel, type Tunnel } from '../../../client/index.ts'
 import { nodeServerTarget } from '../../../client/targets/node-server.ts'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { ResponseHead } from '../../../protocol/exchange.ts'
+import { Random } from '../../fuzz/random.ts'
 import { DEAF, EXCHANGE } from '../../support/ends.ts'
+import { firstSeed } from '../../support/seed.ts'
 import { eventually } from '../../support/until.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
+
+const ENDS = ['alone', 'with an empty piece', 'piped', 'destroyed', 'later', 'never'] as const
+interface Writes {
+  readonly pieces: number
+  readonly bytes: number
+  readonly end: (typeof ENDS)[number]
+  readonly close: boolean
+}
 
 const open: { server: FakeServer; tunnel: Tunnel }[] = []
 
@@ -152,6 +163,50 @@ describe('a node:http server that never listens', () => {
     exchange.request.requestAbort(new SallyportError('cancelled'))
     await closed.promise
     await turn()
+    process.off('uncaughtException', thrown)
+    expect(thrown).not.toHaveBeenCalled()
+  })
+
+  it('P1 throws nothing, whatever it writes and whenever callers leave', async () => {
+    const thrown = vi.fn()
+    process.prependListener('uncaughtException', thrown)
+    const responses = new Set<ServerResponse>()
+    const target = createServer((request, response) => {
+      responses.add(response)
+      response.once('close', () => responses.delete(response)).on('error', () => {})
+      request.on('error', () => {}).resume()
+      const { pieces, bytes, end, close } = JSON.parse(decodeURIComponent(request.url!.slice(1))) as Writes
+      if (close) response.setHeader('connection', 'close')
+      const chunks = Array.from({ length: pieces }, () => Buffer.alloc(bytes))
+      if (end === 'piped') Readable.from(chunks).pipe(response)
+      else for (const chunk of chunks) response.write(chunk)
+      if (end === 'with an empty piece') response.end(Buffer.alloc(0))
+      else if (end === 'alone') response.end()
+      else if (end === 'destroyed') response.destroy()
+      else if (end === 'later') setImmediate(() => response.end(Buffer.alloc(bytes)))
+    })
+    const session = await serve(target)
+    const random = new Random(String(firstSeed()))
+    for (let round = 0; round < 30; round++) {
+      await Promise.all(
+        Array.from({ length: 10 }, async () => {
+          const writes: Writes = {
+            pieces: random.pick([0, 1, 2, 20, 300]),
+            bytes: random.pick([0, 1, 1000, 10_000]),
+            end: random.pick(ENDS),
+            close: random.oneIn(3),
+          }
+          const turns = random.int(12)
+          const exchange = session.exchange({ path: `/${encodeURIComponent(JSON.stringify(writes))}` })
+          exchange.head$.promise.catch(() => {})
+          exchange.body$.promise.catch(() => {})
+          exchange.takes = random.oneIn(2)
+          for (let i = 0; i < turns; i++) await turn()
+          exchange.request.requestAbort(new SallyportError('cancelled'))
+        }),
+      )
+    }
+    await eventually(() => expect(responses.size).toBe(0))
     process.off('uncaughtException', thrown)
     expect(thrown).not.toHaveBeenCalled()
   })
