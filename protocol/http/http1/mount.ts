@@ -156,6 +156,8 @@ class MountedResponse implements ResponseSink, Failing, Unended {
   /** Small pieces behind what waits. Written one by one, each would cost Node far more than its bytes. */
   #gathered: Gathered | undefined
   readonly #progress = new WriteProgress()
+  /** When all of the response had left, if that was before the end of the request. */
+  #deliveredAt: number | undefined
   #over = false
   /** How many bytes of the answer's body are still to come, or {@link BODY_UNKNOWN}. */
   #left = 0
@@ -355,7 +357,12 @@ class MountedResponse implements ResponseSink, Failing, Unended {
    * response has ended. So that does not wait for the upstream end.
    */
   #endDelivered(): void {
-    if (this.#over || this.#reading || this.#waiting > 0 || this.#left !== 0 || !this.#response.headersSent) return
+    if (this.#over || this.#waiting > 0 || this.#left !== 0 || !this.#response.headersSent) return
+    if (this.#reading) {
+      this.#deliveredAt ??= performance.now()
+      if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
+      return
+    }
     this.#over = true
     const { socket } = this.#request
     const exchanges = unended.get(socket) ?? this.#watched(socket)
@@ -409,6 +416,13 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     else answerProblem(this.#fresh(), { method: this.#request.method ?? 'GET', requestId: '', headers: [] }, error)
   }
 
+  /** The caller may have sent all of the body, and then another request. */
+  #leaveBody(): void {
+    this.#discardRequest()
+    this.responseEnd([])
+    this.#sink?.requestAbort(new SallyportError('cancelled', 'the response came first'))
+  }
+
   /** Otherwise the connection would stand still. */
   #discardRequest(): void {
     this.#refused = true
@@ -451,7 +465,10 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     if (!this.#reading) return Number.POSITIVE_INFINITY
     if (this.#isFull) {
       if (isBroken(this.#request.socket)) this.#request.socket.destroy()
-      return LOOK_MS
+      if (this.#deliveredAt === undefined) return LOOK_MS
+      const left = timeLeft(this.#deliveredAt, this.#limits.drainMs, now)
+      if (left === 0) this.#leaveBody()
+      return left === 0 ? Number.POSITIVE_INFINITY : Math.min(left, LOOK_MS)
     }
     // Once the answer has begun, both directions may be quiet, as on a WebSocket.
     const left = this.#response.headersSent ? LOOK_MS : timeLeft(this.#readAt, this.#limits.bodyIdleMs, now)

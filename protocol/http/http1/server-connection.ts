@@ -316,7 +316,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   paced(paused: boolean): void {
     if (paused) {
-      if (!this.#halfClosed && this.#exchange !== undefined) this.#since = performance.now()
+      if (!this.#halfClosed && this.#exchange?.headSent === false) this.#since = performance.now()
       this.#watch.within(LOOK_MS)
     } else {
       this.#readAt = performance.now()
@@ -387,10 +387,14 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (exchange === this.#exchange) this.#linger()
   }
 
-  /** In a later turn, since the upstream end usually ends in this one. */
   delivered(exchange: ServerExchange): void {
-    if (exchange === this.#exchange && this.#intake.bytes !== undefined)
-      setImmediate(Http1ServerConnection.#parseDue, this)
+    if (exchange !== this.#exchange) return
+    if (this.#state === 'readBody') {
+      this.#since = performance.now()
+      if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
+    }
+    // In a later turn, since the upstream end usually ends in this one.
+    else if (this.#intake.bytes !== undefined) setImmediate(Http1ServerConnection.#parseDue, this)
   }
 
   /**
@@ -622,7 +626,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
           ? due(this.#since, limits.headMs, now, this.#onHeadTimeout)
           : due(this.#since, limits.keepAliveMs, now, this.#onIdle)
       case 'readBody':
-        return this.#intake.paused ? this.#ask(now) : this.#checkBody(now)
+        if (!this.#intake.paused) return this.#checkBody(now)
+        return this.#exchange!.delivered ? due(this.#since, limits.drainMs, now, this.#onUntaken) : this.#ask(now)
       case 'raw':
         // Our half is closed. A caller that neither sends nor closes its half is gone.
         return this.#exchange?.ended === true
@@ -690,6 +695,14 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #onGone = (): void => this.destroy('cancelled')
 
   readonly #onExpectDue = (): void => this.#exchange?.responseInformational(100, [])
+
+  /** The caller may have sent all of the body, and then another request. */
+  readonly #onUntaken = (): void => {
+    const exchange = this.#exchange!
+    const sink = exchange.takeSink()
+    exchange.responseEnd([])
+    sink?.requestAbort(new SallyportError('cancelled', 'the response came first'))
+  }
 
   readonly #onBodyTimeout = (): void => this.#refuse(new SallyportError('request-timeout'))
 

@@ -136,7 +136,8 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
   }
 
   responseData(chunk: Uint8Array): void {
-    if (this.ended) return
+    // An empty chunk would end the body.
+    if (this.ended || chunk.length === 0) return
     if (!this.headSent) {
       this.#fail(new SallyportError('internal', 'body before head'))
     } else if (this.#raw) {
@@ -146,8 +147,6 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
       if (this.#left < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
       else this.#body(chunk)
     } else if (this.#framing === FRAMING.chunked) {
-      // An empty chunk would end the body.
-      if (chunk.length === 0) return
       this.#wire.text(`${chunk.length.toString(16)}\r\n`)
       this.#body(chunk)
       this.#wire.text('\r\n')

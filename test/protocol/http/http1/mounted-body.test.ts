@@ -177,6 +177,24 @@ test.each([
   await eventually(() => expect(aborted).toEqual(['cancelled', undefined, 'cancelled']))
 })
 
+test('B3: nor does such an answer wait for a body that its upstream does not take', async () => {
+  const aborted: string[] = []
+  const handler: Handler = (_request, response) => {
+    response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
+    response.responseData(Buffer.from('ok'))
+    return { ...discarding(response), requestData() {}, requestAbort: ({ reason }) => aborted.push(reason) }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, limits: { drainMs: 50 }, logger: noLogger })
+  const caller = await call(server)
+  let text = ''
+  caller.on('data', chunk => (text += chunk))
+  caller.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n${'x'.repeat(1_000_000)}`)
+  caller.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+  await eventually(() => expect(text.match(/HTTP\/1\.1 /g)).toHaveLength(2))
+  expect(aborted).toEqual(['cancelled'])
+})
+
 describe('the rest of a body whose upstream fails is discarded, and the connection goes on', () => {
   const failing = (response: ResponseSink) => response.responseAbort(new SallyportError('session-lost'))
   const answering = (response: ResponseSink) => {

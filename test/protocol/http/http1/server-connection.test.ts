@@ -418,6 +418,35 @@ describe('B3: a complete answer that its upstream does not end', () => {
     expect(seen.map(({ aborted }) => aborted)).toEqual(['cancelled', ...Array.from({ length: 17 }, () => undefined)])
   })
 
+  test('nor does it wait for a body that the upstream does not take', async () => {
+    const { handler, seen } = recorder(one => complete['of known length']!(one))
+    const { caller } = await serve(
+      (request, response) => {
+        const sink = handler(request, response)
+        const nothing = setInterval(() => response.responseData(Buffer.alloc(0)), 10)
+        onTestFinished(() => clearInterval(nothing))
+        return { ...sink, requestData() {} }
+      },
+      { drainMs: 50 },
+    )
+    caller.send(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n${'x'.repeat(1_000_000)}${get()}`)
+    await caller.saying('HTTP/1.1 200', 2)
+    expect(seen.map(({ aborted }) => aborted)).toEqual(['cancelled', undefined])
+  })
+
+  test('a body that the upstream takes is not cut', async () => {
+    const { handler, seen } = recorder(one => complete['of known length']!(one))
+    const { caller } = await serve(handler, { drainMs: 50 })
+    caller.send('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n')
+    await caller.saying('ok')
+    for (let sent = 0; sent < 200_000; sent += 20_000) {
+      caller.send('x'.repeat(20_000))
+      await new Promise(resolve => setTimeout(resolve, 15))
+    }
+    await until(() => seen[0]!.trailers !== undefined || seen[0]!.aborted !== undefined)
+    expect(seen[0]!.body.length).toBe(200_000)
+  })
+
   test('it may end later, and is then over', async () => {
     const { handler, seen } = recorder(one => complete['of known length']!(one))
     const { caller } = await serve(handler)
