@@ -41,7 +41,8 @@ export class UnsentAnswers {
     if (this.#heads.length + this.#written.length === 0) return 0
     const queued = queuedInHandle(this.#socket)
     const end = this.#socket.bytesWritten
-    const inSession = this.#session.state.outboundQueueSize ?? 0
+    // A session that has ended keeps what waits until the socket has taken its last write.
+    const inSession = this.#session.state.outboundQueueSize ?? this.#heads.length
     this.body(sum(this.#heads.splice(0, Math.max(0, this.#heads.length - inSession))))
     while (this.#written.length > 0 && this.#written[0]!.end <= end - queued) this.#written.shift()
     // If nothing waits in the socket, what waits in nghttp2 leaves within this turn.

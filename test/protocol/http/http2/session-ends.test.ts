@@ -310,6 +310,19 @@ describe('a caller that reads slowly', () => {
     expect(connections.size).toBe(1)
   })
 
+  test('holds them, too, once it has closed its half', async () => {
+    const { connections, peer } = await cancelling(30, 2 ** 30)
+    await until(() => connections.unread.usedBytes > 29 * 15_000)
+    peer.socket.end()
+    // Long enough for a look.
+    await new Promise(resolve => setTimeout(resolve, 1.25 * LOOK_MS))
+    expect(connections.size).toBe(1)
+    expect(connections.unread.usedBytes).toBeGreaterThan(29 * 15_000)
+    peer.socket.resume()
+    await until(() => connections.size === 0)
+    expect(connections.unread.usedBytes).toBe(0)
+  })
+
   test('ends if Node holds the most for it', async () => {
     const { connections } = await cancelling(60, 256 * 1024)
     await until(() => connections.size === 0)
