@@ -466,7 +466,7 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     if (this.#isFull) {
       if (isBroken(this.#request.socket)) this.#request.socket.destroy()
       if (this.#deliveredAt === undefined) return LOOK_MS
-      const left = timeLeft(this.#deliveredAt, this.#limits.drainMs, now)
+      const left = timeLeft(Math.max(this.#deliveredAt, this.#readAt), this.#limits.drainMs, now)
       if (left === 0) this.#leaveBody()
       return left === 0 ? Number.POSITIVE_INFINITY : Math.min(left, LOOK_MS)
     }

@@ -316,7 +316,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   paced(paused: boolean): void {
     if (paused) {
-      if (!this.#halfClosed && this.#exchange?.headSent === false) this.#since = performance.now()
+      if (!this.#halfClosed && this.#exchange !== undefined) this.#since = performance.now()
       this.#watch.within(LOOK_MS)
     } else {
       this.#readAt = performance.now()

@@ -195,6 +195,32 @@ test('B3: nor does such an answer wait for a body that its upstream does not tak
   expect(aborted).toEqual(['cancelled'])
 })
 
+test('B3: a body that its upstream takes slowly after a complete answer is not cut', async () => {
+  let taken = 0
+  let aborted: string | undefined
+  const handler: Handler = (_request, response) => {
+    response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
+    response.responseData(Buffer.from('ok'))
+    const chunks: Uint8Array[] = []
+    const takes = setInterval(() => {
+      const bytes = chunks.shift()?.length ?? 0
+      taken += bytes
+      response.requestConsumed(bytes)
+    }, 20)
+    closers.push(() => clearInterval(takes))
+    const requestAbort = ({ reason }: SallyportError) => {
+      aborted = reason
+    }
+    return { ...discarding(response), requestData: chunk => chunks.push(chunk), requestAbort }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, limits: { drainMs: 200 }, logger: noLogger })
+  const caller = await call(server)
+  caller.resume().write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n${'x'.repeat(3_000_000)}`)
+  await eventually(() => expect(aborted !== undefined || taken === 3_000_000).toBe(true))
+  expect(aborted).toBeUndefined()
+})
+
 describe('the rest of a body whose upstream fails is discarded, and the connection goes on', () => {
   const failing = (response: ResponseSink) => response.responseAbort(new SallyportError('session-lost'))
   const answering = (response: ResponseSink) => {

@@ -447,6 +447,23 @@ describe('B3: a complete answer that its upstream does not end', () => {
     expect(seen[0]!.body.length).toBe(200_000)
   })
 
+  test('nor is one that the upstream takes slowly', async () => {
+    const { handler, seen } = recorder(one => complete['of known length']!(one))
+    const { caller } = await serve(
+      (request, response) => {
+        const sink = handler(request, response)
+        const chunks: Uint8Array[] = []
+        const takes = setInterval(() => chunks.splice(0, 1).forEach(sink.requestData), 20)
+        onTestFinished(() => clearInterval(takes))
+        return { ...sink, requestData: chunk => chunks.push(chunk) }
+      },
+      { drainMs: 200 },
+    )
+    caller.send(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n${'x'.repeat(3_000_000)}`)
+    await until(() => seen[0]?.aborted !== undefined || seen[0]?.body.length === 3_000_000)
+    expect(seen[0]!.aborted).toBeUndefined()
+  })
+
   test('it may end later, and is then over', async () => {
     const { handler, seen } = recorder(one => complete['of known length']!(one))
     const { caller } = await serve(handler)
