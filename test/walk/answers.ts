@@ -17,7 +17,7 @@ export class Answer {
     this.#isForeign ||= chunk.some(byte => byte !== FILL)
   }
 
-  /** What is wrong with it, since it looks whole. `trailerBytes` are undefined where the caller cannot see trailers. */
+  /** What is wrong with it, since it looks whole. */
   fault({ bytes, length, end, trailerBytes }: Behaviour, isHead: boolean, seesTrailers = true): string | undefined {
     if (this.status !== 200) return undefined
     if (this.#isForeign) return 'bytes of something else'

@@ -141,8 +141,8 @@ function say(response: ServerResponse, behaviour: Behaviour): void {
   if (response.destroyed) return
   const { bytes, length, hints, pieceBytes } = behaviour
   for (let i = 0; i < hints; i++) response.writeEarlyHints({ link: `</${'l'.repeat(1000)}>; rel=preload` })
-  // It is complete with its head, whatever follows. The connection is used again, and Node would make the next answer wait behind it.
   const isHead = response.req.method === 'HEAD'
+  // It is complete with its head, whatever follows. The connection is used again, and Node would make the next answer wait behind it.
   const end = behaviour.end === 'hang' && (isHead || (length && bytes === 0)) ? 'whole' : behaviour.end
   const trailerBytes = length || isHead ? 0 : behaviour.trailerBytes
   response.writeHead(

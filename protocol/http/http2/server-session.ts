@@ -294,9 +294,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   }
 
   #look(): void {
-    if (this.#closed) return
-    const before = this.#unsent.bytes
-    this.#keep(this.#unsent.look() - before)
+    if (!this.#closed) this.#keep(this.#unsent.look())
   }
 
   /**

@@ -14,7 +14,7 @@ export class UnsentAnswers {
   readonly #session: Http2Session
   readonly #socket: Socket
   /** Sizes of heads, in order. The last of them may wait in nghttp2. */
-  #heads: number[] = []
+  readonly #heads: number[] = []
   /** What was written to the socket, until it has taken everything up to `end`. */
   readonly #written: { bytes: number; end: number }[] = []
   #freshBytes = 0
@@ -36,6 +36,7 @@ export class UnsentAnswers {
     if (bytes > 0) this.#written.push({ bytes, end: this.#socket.bytesWritten })
   }
 
+  /** Returns how much more waits than at the last look. */
   look(): number {
     this.#freshBytes = 0
     if (this.#heads.length + this.#written.length === 0) return 0
@@ -47,8 +48,9 @@ export class UnsentAnswers {
     while (this.#written.length > 0 && this.#written[0]!.end <= end - queued) this.#written.shift()
     // If nothing waits in the socket, what waits in nghttp2 leaves within this turn.
     const inSocket = Math.min(queued, sum(this.#written.map(({ bytes }) => bytes)))
+    const before = this.bytes
     this.bytes = queued === 0 ? 0 : sum(this.#heads) + inSocket
-    return this.bytes
+    return this.bytes - before
   }
 }
 
