@@ -206,6 +206,7 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     })
     const onEnd = guard(() => {
       this.#reading = false
+      if (this.#refused) return
       const trailers = this.#request.rawTrailers.map((text, i) => (i % 2 === 0 ? text.toLowerCase() : text))
       sink.requestEnd(stripTrailers(trailers))
       this.#endDelivered()
@@ -315,10 +316,11 @@ class MountedResponse implements ResponseSink, Failing, Unended {
   }
 
   #write(chunk: Uint8Array): void {
-    this.#response.write(chunk, () => {
+    this.#response.write(chunk, error => {
       try {
         this.#leaves(chunk.length)
         if (this.#waiting > 0) this.#progress.at = performance.now()
+        if (error) return
         if (this.#waiting === this.#gathered?.length) this.#writeGathered()
         this.#endDelivered()
       } catch (error) {

@@ -178,11 +178,16 @@ test.each([
 })
 
 test('B3: nor does such an answer wait for a body that its upstream does not take', async () => {
-  const aborted: string[] = []
+  const heard: string[] = []
   const handler: Handler = (_request, response) => {
     response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
     response.responseData(Buffer.from('ok'))
-    return { ...discarding(response), requestData() {}, requestAbort: ({ reason }) => aborted.push(reason) }
+    return {
+      ...discarding(response),
+      requestData() {},
+      requestEnd: () => heard.push('end'),
+      requestAbort: ({ reason }) => heard.push(reason),
+    }
   }
   const server = createServer()
   mount(server, { handler, serves: () => true, limits: { drainMs: 50 }, logger: noLogger })
@@ -192,7 +197,7 @@ test('B3: nor does such an answer wait for a body that its upstream does not tak
   caller.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n${'x'.repeat(1_000_000)}`)
   caller.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
   await eventually(() => expect(text.match(/HTTP\/1\.1 /g)).toHaveLength(2))
-  expect(aborted).toEqual(['cancelled'])
+  expect(heard).toEqual(['cancelled', 'end'])
 })
 
 test('B3: a body that its upstream takes slowly after a complete answer is not cut', async () => {
