@@ -44,3 +44,12 @@ test.each(Object.keys(CALLERS).flatMap(way => Object.keys(FAULTS).map(fault => [
     await listener.close({ graceMs: 0 })
   },
 )
+
+test.each(['\x01', '\x7f', '\xff'])('P2: an origin that is no field value is refused: %j', async odd => {
+  const { handler } = recorder(() => {})
+  const listener = await listen({ port: 0, handler, corsOf: () => ({ origins: ['*'], credentials: true }) })
+  const peer = await call(listener.address.port)
+  peer.send(Buffer.from(`GET / HTTP/1.1\r\nHost: a b\r\nOrigin: http://a${odd}b\r\n\r\n`, 'latin1'))
+  expect(await peer.end()).toMatch(/^HTTP\/1\.1 400 /)
+  await listener.close({ graceMs: 0 })
+})

@@ -23,5 +23,5 @@ export function unreadHead(bytes: Buffer | undefined, peerAddress: string): Requ
 
 /** A field whose line is complete. */
 function field(text: string, name: string): string | undefined {
-  return new RegExp(`\\r\\n${name}:[ \\t]*([^\\s]+)[ \\t]*\\r\\n`, 'i').exec(text)?.[1]
+  return new RegExp(`\\r\\n${name}:[ \\t]*([!-~]+)[ \\t]*\\r\\n`, 'i').exec(text)?.[1]
 }
