@@ -41,8 +41,8 @@ export interface Http2SessionContext {
   unsentBytes: number
   /** Counts what a stream holds after its answer is complete, or no longer holds (a negative number). */
   readonly keep: (bytes: number) => void
-  /** A head or trailers of this length were given to Node. */
-  readonly gave: (textBytes: number) => void
+  /** A head or trailers with these fields were given to Node. */
+  readonly gave: (fields: HeaderList) => void
   /** A stream has ended, of whose body Node may still hold this much. */
   readonly left: (bytes: number) => void
   /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
@@ -220,7 +220,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     }
     try {
       this.#stream.additionalHeaders(asObject(outgoingBlock([':status', String(status)], headers)))
-      this.#context.gave(textBytes(headers))
+      this.#context.gave(headers)
     } catch (error) {
       this.#fail(toSallyportError(error))
     }
@@ -258,7 +258,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#awaitsContinue = false
     this.#bodiless = none
     this.#responseLeft = none ? 0 : this.#raw ? BODY_UNKNOWN : bodyBytes
-    this.#context.gave(this.#headBytes)
+    this.#context.gave(response.headers)
     if (this.#raw) this.#readRequest()
   }
 
@@ -281,7 +281,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   readonly #onWantTrailers = (): void => {
     try {
       this.#stream.sendTrailers(asObject(outgoingBlock([], this.#responseTrailers)))
-      this.#context.gave(textBytes(this.#responseTrailers))
+      this.#context.gave(this.#responseTrailers)
       this.#awaitsTrailers = false
       if (!this.#requestEnded) this.#onFinish()
     } catch {

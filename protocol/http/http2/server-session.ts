@@ -10,7 +10,7 @@ import { endFor, type Failing, guardWith, ignore, logDefect, stepOf } from '../.
 import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
-import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
+import { BODY_UNKNOWN, type HeaderList, type HttpRequest } from '../../exchange.ts'
 import type { ManagedConnection } from '../connection-set.ts'
 import type { Http1ServerOptions } from '../http1/server-connection.ts'
 import { queuedInHandle } from '../http1/write-progress.ts'
@@ -108,7 +108,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     const strings = new SharedStrings()
     const counts = { unsentBytes: 0, pieces: 0 }
     const keep = (bytes: number) => this.#keep(bytes)
-    const gave = (textBytes: number) => this.#unsent.head(textBytes) && this.#look()
+    const gave = (fields: HeaderList) => this.#unsent.head(fields) && this.#look()
     const left = (bytes: number) => this.#unsent.body(bytes)
     const given = { strings, logger, corsOf, keep, gave, left, boundsBodies }
     this.#context = { why: 'cancelled', limits: this.#limits, ...given, ...counts }
@@ -288,9 +288,13 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   }
 
   #keep(bytes: number): void {
+    this.#count(bytes)
+    if (bytes > 0) this.#unread?.enforce()
+  }
+
+  #count(bytes: number): void {
     this.usedBytes += bytes
     this.#unread?.take(bytes)
-    if (bytes > 0) this.#unread?.enforce()
   }
 
   #look(): void {
@@ -304,7 +308,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   shed(bytes: number): number {
     const before = this.usedBytes
     this.#log({ message: 'too many answers that the caller does not take' })
-    this.#look()
+    this.#count(this.#unsent.look())
     const kept = [...this.#exchanges].filter(({ keptBytes }) => keptBytes > 0)
     for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
       if (before - this.usedBytes < bytes) exchange.shed()

@@ -1,10 +1,12 @@
 /** What Node keeps of a session's answers, after their streams have ended, too, until the peer's kernel takes it. */
 import type { Http2Session } from 'node:http2'
 import type { Socket } from 'node:net'
+import { textBytes } from '../headers.ts'
 import { queuedInHandle } from '../http1/write-progress.ts'
 
-/** What a head takes beside its text. */
+/** What a head takes beside its text, and each name and each value in nghttp2. */
 const HEAD_BYTES = 512
+const TEXT_OVERHEAD_BYTES = 20
 /** The most that is given to the session before somebody must look whether it has left. */
 const FRESH_BYTES = 64 * 1024
 
@@ -25,9 +27,10 @@ export class UnsentAnswers {
   }
 
   /** A head or trailers were given to the session. Returns whether a look is due. */
-  head(textBytes: number): boolean {
-    this.#heads.push(HEAD_BYTES + textBytes)
-    this.#freshBytes += HEAD_BYTES + textBytes
+  head(fields: readonly string[]): boolean {
+    const bytes = HEAD_BYTES + fields.length * TEXT_OVERHEAD_BYTES + textBytes(fields)
+    this.#heads.push(bytes)
+    this.#freshBytes += bytes
     return this.#freshBytes > FRESH_BYTES
   }
 

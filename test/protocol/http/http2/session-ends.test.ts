@@ -276,12 +276,14 @@ describe('a caller that reads slowly', () => {
     expect([connections.size, why]).toEqual([1, undefined])
   })
 
-  /** A caller that reads nothing, and cancels `count` requests whose heads of 15 KB wait in Node, where `limit` bytes may be held. */
-  async function cancelling(count: number, limit: number) {
+  const LARGE_HEAD = ['x-large', '~'.repeat(15_000)]
+
+  /** A caller that reads nothing, and cancels `count` requests whose heads wait in Node, where `limit` bytes may be held. */
+  async function cancelling(count: number, limit: number, headers = LARGE_HEAD) {
     const connections = new ConnectionSet(10, limit)
     const { handler, seen } = recorder(({ response }) => {
       setImmediate(() => {
-        response.responseHead({ status: 200, headers: ['x-large', '~'.repeat(15_000)], bodyBytes: -1 })
+        response.responseHead({ status: 200, headers, bodyBytes: -1 })
         if (seen.length === 1) response.responseData(Buffer.alloc(HUGE_BYTES))
       })
     })
@@ -308,6 +310,11 @@ describe('a caller that reads slowly', () => {
     peer.socket.resume()
     await until(() => connections.unread.usedBytes === 0)
     expect(connections.size).toBe(1)
+  })
+
+  test('holds names and values beside their text', async () => {
+    const { connections } = await cancelling(30, 2 ** 30, Array(200).fill('x'))
+    await until(() => connections.unread.usedBytes > 29 * (512 + 200 * 21))
   })
 
   test('holds them, too, once it has closed its half', async () => {
