@@ -167,6 +167,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   parsed(): void {
     if (this.#halfClosed && !this.#behind) this.#cutShort()
+    // The next request does not wait until the upstream end has taken the last of this one.
+    if (this.#state === 'await' && this.#exchange?.delivered === true) this.#intake.forget()
     this.#intake.regulate()
   }
 
@@ -394,7 +396,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
     }
     // In a later turn, since the upstream end usually ends in this one.
-    else if (this.#intake.bytes !== undefined) setImmediate(Http1ServerConnection.#parseDue, this)
+    else if (this.#intake.bytes !== undefined || this.#intake.paused)
+      setImmediate(Http1ServerConnection.#parseDue, this)
   }
 
   /**

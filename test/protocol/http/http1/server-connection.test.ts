@@ -434,6 +434,22 @@ describe('B3: a complete answer that its upstream does not end', () => {
     expect(seen.map(({ aborted }) => aborted)).toEqual(['cancelled', undefined])
   })
 
+  test.each([1, 2])('nor for the end of one that has been read, if the answer comes with piece %i', async piece => {
+    const { handler, seen } = recorder(one => one.request.path === '/next' && ok(one.response))
+    let pieces = 0
+    const { caller } = await serve((request, response) => {
+      const requestData = () => ++pieces === piece && complete['of known length']!(seen[0]!)
+      return { ...handler(request, response), requestData }
+    })
+    caller.send(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n${'x'.repeat(60_000)}`)
+    await until(() => pieces > 0)
+    caller.send('x'.repeat(40_000))
+    await until(() => seen[0]!.trailers !== undefined)
+    caller.send(get('/next'))
+    await caller.saying('HTTP/1.1 200', 2)
+    expect(seen[0]!.aborted).toBeUndefined()
+  })
+
   test('a body that the upstream takes is not cut', async () => {
     const { handler, seen } = recorder(one => complete['of known length']!(one))
     const { caller } = await serve(handler, { drainMs: 50 })
