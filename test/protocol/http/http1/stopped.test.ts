@@ -178,7 +178,7 @@ describe.each([false, true])('B3: the next request is served (attached: %s)', at
     })
     await Promise.all(played)
     await close()
-    // Node's own servers end some connections on the way (decision 100).
-    expect(answered).toBeGreaterThanOrEqual(attached ? sent / 2 : sent)
+    // Node's own servers end some connections on the way (decision 100), and ours if a body comes too slowly behind its answer.
+    expect(answered).toBeGreaterThan(sent / 2)
   })
 })
