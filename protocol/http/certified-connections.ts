@@ -27,7 +27,10 @@ export class CertifiedConnections {
 
   add(connection: ManagedConnection, socket: Socket, { validToDate }: X509Certificate): void {
     const guard = guardWith(() => socket.destroy())
-    const certified = { endsAt: validToDate.getTime(), end: guard(() => connection.close(PATIENCE_MS)) }
+    const certified = {
+      endsAt: validToDate.getTime(),
+      end: guard(() => connection.close(PATIENCE_MS, performance.now() + PATIENCE_MS)),
+    }
     const gone = guard(() => this.#forget(certified))
     this.#all.add(certified)
     this.#timer ??= setInterval(this.#look, LOOK_MS).unref()

@@ -9,10 +9,10 @@ import { guardWith, ignore } from '../base/guard.ts'
 /** A connection, as its set sees it. It is idle while no exchange is in progress. */
 export interface ManagedConnection extends SlotHolder {
   /**
-   * Ends once the exchanges in progress have ended. If there are none, ends `patienceMs` later, since a request may be on its
-   * way. Answers from now on announce that the connection ends.
+   * Ends once the exchanges in progress have ended. Answers that begin from now on announce that. If there is none, a request may
+   * be on its way, so the connection ends `patienceMs` later; but at once if that is after `patientUntil`.
    */
-  close(patienceMs: number): void
+  close(patienceMs: number, patientUntil: number): void
   /** Ends at once. Exchanges in progress end with `why`. */
   destroy(why: ErrorCode): void
 }
@@ -35,7 +35,7 @@ const QUIET_MS = 1000
 
 /** An error in ending one connection must not keep the others. */
 const guard = guardWith(ignore)
-const close = guard((connection: ManagedConnection, patienceMs: number) => connection.close(patienceMs))
+const close = guard((connection: ManagedConnection, ...patience: [number, number]) => connection.close(...patience))
 const destroy = guard((connection: ManagedConnection) => connection.destroy('shutting-down'))
 const destroyAll = guard((set: ConnectionSet) => set.destroyAll())
 
@@ -46,7 +46,7 @@ export class ConnectionSet {
   readonly #all = new Set<ManagedConnection>()
   readonly #slots: ConnectionSlots
   #closing = false
-  #patienceMs = 0
+  #patience: [ms: number, until: number] = [0, 0]
   /** Connections that were open when closing began. */
   readonly #present = new Set<ManagedConnection>()
   /** Called whenever a connection has gone. */
@@ -81,7 +81,7 @@ export class ConnectionSet {
   add(connection: ManagedConnection): void {
     this.#all.add(connection)
     this.#slots.add(connection)
-    if (this.#closing) connection.close(this.#patienceMs)
+    if (this.#closing) connection.close(...this.#patience)
   }
 
   delete(connection: ManagedConnection): void {
@@ -102,10 +102,10 @@ export class ConnectionSet {
    */
   async close(graceMs: number, last: boolean, stop: () => Promise<void>): Promise<void> {
     this.#closing = true
-    this.#patienceMs = patienceOf(graceMs)
+    this.#patience = [patienceOf(graceMs), performance.now() + graceMs / 2]
     for (const connection of this.#all) {
       this.#present.add(connection)
-      close(connection, this.#patienceMs)
+      close(connection, ...this.#patience)
     }
     const timer = setTimeout(destroyAll, graceMs, this)
     if (last) {

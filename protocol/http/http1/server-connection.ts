@@ -108,7 +108,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   #closing: boolean
   /** How long an idle connection that was asked to close is still read, since a request may be on its way. */
   #patienceMs = 0
-  #closingSince = 0
+  #patientSince = 0
+  /** Until when an answer that ends leaves the connection open. What follows it needs time before the grace is over. */
+  #patientUntil = 0
   #halfClosed = false
   /** Why the exchange in progress ends with the connection: `cancelled`, since its caller left, unless we end it. */
   #why: ErrorCode = 'cancelled'
@@ -442,17 +444,18 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#exchange = undefined
     this.#intake.forget()
     const now = performance.now()
-    const patienceMs = this.#closingSince + this.#patienceMs - now
-    if (!keepAlive || (this.#closing && patienceMs <= 0)) {
+    if (!keepAlive || (this.#closing && now >= this.#patientUntil)) {
       this.#linger()
       return
     }
+    // The head of this answer left before the connection was asked to close, so it did not say so.
+    if (this.#closing) this.#patientSince = now
     this.#state = 'readHead'
     this.#headBegun = false
     this.#since = now
     // 0 means no limit. It is not passed on as 0, which would schedule a check after each request.
     const idleMs = this.#limits.keepAliveMs || Number.POSITIVE_INFINITY
-    this.#watch.within(this.#closing ? patienceMs : idleMs, now)
+    this.#watch.within(this.#closing ? this.#patienceMs : idleMs, now)
   }
 
   /**
@@ -589,10 +592,11 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     return this.#state !== 'readHead' || this.#intake.bytes === undefined
   }
 
-  close(patienceMs: number): void {
+  close(patienceMs: number, patientUntil: number): void {
     this.#closing = true
     this.#patienceMs = patienceMs
-    this.#closingSince = performance.now()
+    this.#patientSince = performance.now()
+    this.#patientUntil = patientUntil
     if (patienceMs > 0) this.#watch.within(patienceMs)
     else if (this.#state === 'readHead' && this.#intake.bytes === undefined) this.#linger()
   }
@@ -624,7 +628,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
         // The writer has its own deadline.
         if (this.#behind) return Number.POSITIVE_INFINITY
         if (this.#closing && this.#intake.bytes === undefined)
-          return due(this.#closingSince, this.#patienceMs, now, this.#onIdle)
+          return due(this.#patientSince, this.#patienceMs, now, this.#onIdle)
         return this.#headBegun
           ? due(this.#since, limits.headMs, now, this.#onHeadTimeout)
           : due(this.#since, limits.keepAliveMs, now, this.#onIdle)

@@ -730,6 +730,55 @@ describe('ends', () => {
     await closed
   })
 
+  test('closing, it answers what follows an answer that did not announce the end', async () => {
+    const { handler, seen } = recorder(({ request, response }) => request.path === '/next' && ok(response))
+    const { listener, caller: long } = await serve(handler)
+    const { port } = listener.address
+    const [pipelined, uploading] = await Promise.all([call(port), call(port)])
+    long.send(get())
+    pipelined.send(get() + get('/next'))
+    uploading.send('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n')
+    await until(() => seen.length === 3)
+    const early = seen.find(({ request }) => request.method === 'POST')!
+    ok(early.response)
+    const late = seen.filter(one => one !== early).map(({ response }) => response)
+    for (const response of late) response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
+    await Promise.all([long, pipelined, uploading].map(peer => peer.saying('\r\n\r\n')))
+    const closed = listener.close({ graceMs: 10_000 })
+    // Longer than an idle connection is still read.
+    await new Promise(resolve => setTimeout(resolve, 2100))
+    for (const response of late) {
+      response.responseData(Buffer.from('ok'))
+      response.responseEnd([])
+    }
+    await long.saying('ok')
+    long.send(get('/next'))
+    uploading.send(`abc${get('/next')}`)
+    for (const peer of [long, pipelined, uploading]) {
+      expect(await peer.end()).toMatch(/ok.*connection: close.*ok/is)
+      peer.socket.end()
+    }
+    await closed
+  })
+
+  test('but in the second half of the grace, such an answer ends its connection', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { listener, caller } = await serve(handler)
+    caller.send(get() + get('/next'))
+    await until(() => seen.length === 1)
+    const { response } = seen[0]!
+    response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
+    await caller.saying('\r\n\r\n')
+    const closed = listener.close({ graceMs: 4000 })
+    await new Promise(resolve => setTimeout(resolve, 2100))
+    response.responseData(Buffer.from('ok'))
+    response.responseEnd([])
+    expect(await caller.end()).toMatch(/ok$/)
+    expect(seen).toHaveLength(1)
+    caller.socket.end()
+    await closed
+  })
+
   test('E17 an answer that is cut takes nothing from a whole one before it that is still to be read', async () => {
     const whole = Promise.withResolvers<number>()
     const cut = Promise.withResolvers<void>()
