@@ -122,8 +122,10 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     }
     this.#sink = sink
     if (this.#over) this.#tell(new SallyportError(this.#context.why))
-    else if (request.upgrade) return
-    else if (request.bodyBytes === 0) this.#endEmpty(sink)
+    else if (request.upgrade) {
+      // The handler accepted it at once, and the caller's half had ended before.
+      if (this.#requestEnded) sink.requestEnd(this.#trailers)
+    } else if (request.bodyBytes === 0) this.#endEmpty(sink)
     else if (this.#responseEnded) this.#reader.discard()
     else this.#readRequest()
   }

@@ -5,15 +5,15 @@ import { listen } from '../../../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, head, PREFACE, TYPE } from '../../../support/http2-frames.ts'
 import { outcomeOf } from '../../../support/http2-outcome.ts'
 import { eventually } from '../../../support/until.ts'
-import { call, ok, type RawPeer, recorder } from '../http1/raw.ts'
+import { call, ok, type RawPeer, recorder, type Seen } from '../http1/raw.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
 })
 
-async function serve() {
-  const { handler, seen } = recorder(() => {})
+async function serve(answer: (seen: Seen) => void = () => {}) {
+  const { handler, seen } = recorder(answer)
   const listener = await listen({ port: 0, handler })
   open.push(() => listener.close({ graceMs: 0 }))
   return { seen, port: listener.address.port }
@@ -74,18 +74,22 @@ describe.each(Object.entries(CASES))('%s', (_name, { frames, body, trailers }) =
   })
 })
 
-test('a WebSocket that says at once that it has nothing to say', async () => {
-  const { seen, port } = await serve()
-  const peer = await call(port)
-  open.push(() => peer.socket.destroy())
-  const fields = [':method', 'CONNECT', ':protocol', 'websocket', ':scheme', 'http', ':path', '/', ':authority', 'a']
-  const block = [...fields, 'sec-websocket-version', '13']
-  const pairs = block.flatMap((name, i) => (i % 2 === 0 ? [field(name, block[i + 1]!)] : []))
-  peer.send(Buffer.concat([HELLO, frame(TYPE.headers, END_HEADERS, 1, Buffer.concat(pairs)), data('', END_STREAM)]))
-  await eventually(() => expect(seen.length).toBe(1))
-  seen[0]!.response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
-  await eventually(() => expect(seen[0]?.trailers).toEqual([]))
-})
+test.each(['within', 'after'])(
+  'a WebSocket that says at once that it has nothing to say, accepted %s the handler',
+  async when => {
+    const accept = ({ response }: Seen) => response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+    const { seen, port } = await serve(when === 'within' ? accept : undefined)
+    const peer = await call(port)
+    open.push(() => peer.socket.destroy())
+    const fields = [':method', 'CONNECT', ':protocol', 'websocket', ':scheme', 'http', ':path', '/', ':authority', 'a']
+    const block = [...fields, 'sec-websocket-version', '13']
+    const pairs = block.flatMap((name, i) => (i % 2 === 0 ? [field(name, block[i + 1]!)] : []))
+    peer.send(Buffer.concat([HELLO, frame(TYPE.headers, END_HEADERS, 1, Buffer.concat(pairs)), data('', END_STREAM)]))
+    await eventually(() => expect(seen.length).toBe(1))
+    if (when === 'after') accept(seen[0]!)
+    await eventually(() => expect(seen[0]?.trailers).toEqual([]))
+  },
+)
 
 test('20 empty bodies of node:http2', async () => {
   const { seen, port } = await serve()
