@@ -336,6 +336,45 @@ describe('a caller that reads slowly', () => {
     expect(connections.unread.usedBytes).toBe(0)
   })
 
+  test('loses answers without a look at one connection leading to looks at others', async () => {
+    const connections = new ConnectionSet(10, 256 * 1024)
+    const { handler, seen } = recorder(() => {})
+    const sockets: Socket[] = []
+    const port = await accept(socket => {
+      sockets.push(socket)
+      serveHttp2(socket, { handler, connections })
+    })
+    const network = connections.unreadOf('127.0.0.1')
+    const enforce = network.enforce.bind(network)
+    let [depth, deepest] = [0, 0]
+    network.enforce = () => {
+      deepest = Math.max(deepest, ++depth)
+      enforce()
+      depth--
+    }
+    const body = Buffer.alloc(HUGE_BYTES)
+    const peers: RawPeer[] = []
+    for (let i = 0; i < 4; i++) {
+      const peer = await call(port)
+      peers.push(peer)
+      open.push(() => peer.socket.destroy())
+      peer.socket.pause()
+      peer.send(Buffer.concat([greeting(2 ** 30), get(1)]))
+      await until(() => seen.length === i + 1)
+      seen[i]!.response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      seen[i]!.response.responseData(body)
+      await until(() => queuedInHandle(sockets[i]!) > 0)
+    }
+    for (const peer of peers) for (const id of [3, 5, 7, 9]) peer.send(get(id))
+    await until(() => seen.length === 20)
+    for (const { response } of seen.slice(4)) {
+      response.responseHead({ status: 204, headers: ['x-large', '~'.repeat(12_000)], bodyBytes: 0 })
+      response.responseEnd([])
+    }
+    expect(connections.unread.usedBytes).toBeLessThan(256 * 1024)
+    expect(deepest).toBe(1)
+  })
+
   test.each([
     ['', undefined, 80_000, 85_000],
     [', but no body that its handler pays for', true, 30_000, 35_000],
