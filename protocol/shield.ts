@@ -165,10 +165,12 @@ class Front extends PassThrough {
     if (this.status === 0) throw new Error('a layer began an answer without a head')
   }
 
+  /** The layer failed, or threw when it was called. It may have passed the exchange on before. */
   override responseAbort(error: SallyportError): void {
     const known = toSallyportError(error)
     if (known !== error) this.#tell(error)
     this.gone ??= known
+    this.#stop(known)
     this.#guard(() => super.responseAbort(known))
   }
 

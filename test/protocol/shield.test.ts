@@ -307,6 +307,38 @@ test('a layer that throws as a handler is answered for', () => {
   expect(played.defects).toHaveLength(1)
 })
 
+test.each<[string, Layer]>([
+  [
+    'throws',
+    next => (request, response) => {
+      next(request, response)
+      throw new Error('planned')
+    },
+  ],
+  [
+    'returns a promise',
+    ((next: Handler): unknown =>
+      async (request: HttpRequest, response: ResponseSink) =>
+        next(request, response)) as Layer,
+  ],
+  [
+    'only aborts its answer',
+    next => (request, response) => {
+      const sink = next(request, response)
+      response.responseAbort(new SallyportError('internal'))
+      return sink
+    },
+  ],
+])('P1: what a layer passes on before it %s ends', (_, layer) => {
+  const played = begin(layer)
+  REQUEST.requestData!(played.sink)
+  REQUEST.requestEnd!(played.sink)
+  expect(played.events.filter(event => event.includes('Abort'))).toEqual([
+    'requestAbort internal',
+    'responseAbort internal',
+  ])
+})
+
 test('without layers there is nothing in between', () => {
   const { next } = ends()
   expect(shielded([], next, noLogger)).toBe(next)
