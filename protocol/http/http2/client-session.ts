@@ -17,6 +17,7 @@ import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { type ExchangeOwner, Http2ClientExchange, RESET_MS } from './client-exchange.ts'
 import { Faults } from './faults.ts'
 import { outgoingBlock } from './headers.ts'
+import { isWorn } from './stream-body.ts'
 
 /** A request may repeat fields that Node regards as single. The upstream decides what that means. */
 const LENIENT: object = { strictSingleValueFields: false }
@@ -54,6 +55,8 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   readonly #exchanges = new Set<Http2ClientExchange>()
   readonly #watch: DeadlineWatch
   readonly #resets = new TokenBucket(RESET_BURST, RESETS_PER_SECOND)
+  /** Memory that streams took with them. */
+  #lostBytes = 0
   #pingAt = 0
   #pinging = false
   /** Set once it accepts no more exchanges. */
@@ -79,7 +82,8 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
         maxHeaderListSize: this.limits.headBytes * 2,
       },
       maxHeaderListPairs: this.limits.headFields * 2,
-      maxSessionMemory: this.limits.http2SessionMemoryMb,
+      // What is lost takes none of the memory for the heads of answers.
+      maxSessionMemory: 2 * this.limits.http2SessionMemoryMb,
       ...LENIENT,
     })
     this.#session = session
@@ -152,6 +156,8 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   /** @internal */
   ended(exchange: Http2ClientExchange): void {
     this.#exchanges.delete(exchange)
+    this.#lostBytes += exchange.lostBytes
+    if (isWorn(this.#lostBytes, this.limits)) this.#closing = true
     if (this.#over) return
     if (this.#closing || this.#session.destroyed) this.#endIfUnwanted()
     else if (this.#exchanges.size === 0) this.#options.onIdle?.(this)

@@ -143,6 +143,10 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     return unread + this.#reader.bytes + this.#reader.frames * FRAME_BYTES
   }
 
+  get lostBytes(): number {
+    return this.#writer.lostBytes
+  }
+
   // Request
 
   #readRequest(): void {

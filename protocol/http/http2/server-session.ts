@@ -21,6 +21,7 @@ import { expectsContinue, http2Request } from './request-head.ts'
 import { breakStream } from './reset.ts'
 import { Http2ServerExchange, type Http2SessionContext, unreadBytes } from './server-exchange.ts'
 import { SharedStrings } from './shared-strings.ts'
+import { isWorn } from './stream-body.ts'
 import { UnsentAnswers } from './unsent-answers.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
@@ -86,6 +87,8 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   #accounted = 0
   #surplus = 0
   #controlAt = performance.now()
+  /** Memory that streams took with them. */
+  #lostBytes = 0
   #pingAt = 0
   #pinging = false
   /** How many pieces of answers had left at the caller's last ping. */
@@ -247,7 +250,10 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     if (exchange !== undefined) this.#exchanges.delete(exchange)
     if (this.#exchanges.size === 0) this.#idleSince = performance.now()
     this.#accounted += exchange?.received ?? unreadBytes(this.#limits, ended)
-    const reset = (stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR) && exchange?.isShed !== true
+    const wasReset = stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR
+    if (wasReset) this.#lostBytes += exchange?.lostBytes ?? 0
+    if (isWorn(this.#lostBytes, this.#limits)) this.close()
+    const reset = wasReset && exchange?.isShed !== true
     if (reset && !this.#resets.take()) this.close()
   }
 

@@ -3,6 +3,7 @@ import type { Http2Stream } from 'node:http2'
 import { Gathered, GatheredChunks, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import type { Failing } from '../../base/guard.ts'
 import { ownBytes } from '../../base/own-bytes.ts'
+import type { HttpLimits } from '../limits.ts'
 
 /** Size of a DATA frame. Progress is seen piece by piece, so a slow receiver is not mistaken for one that has stopped. */
 const PIECE_BYTES = 16 * 1024
@@ -11,6 +12,17 @@ const GIVEN_BYTES = 2 * PIECE_BYTES
 /** The most pieces at a time, since each costs Node some hundred bytes. Later small pieces are gathered. */
 const GIVEN_PIECES = 16
 
+/** Part of a session's memory that may be lost. The rest must do for the streams that it has then. */
+const LOST_SHARE = 1 / 2
+
+/**
+ * Whether a session should take no more streams. Node counts what a stream holds as its session's memory, and goes on counting it when
+ * the stream is destroyed. A session without memory refuses all that is new, for as long as it lives.
+ */
+export function isWorn(lostBytes: number, { http2SessionMemoryMb }: HttpLimits): boolean {
+  return lostBytes > http2SessionMemoryMb * 2 ** 20 * LOST_SHARE
+}
+
 /** Writes chunks to a stream, and reports each piece once it has left for the session. */
 export class StreamWriter {
   /** Bytes that have not left yet. */
@@ -18,7 +30,7 @@ export class StreamWriter {
   /** When bytes last left, or when the first of the waiting ones was written. */
   progressAt = 0
   ended = false
-  /** Bytes that Node holds. */
+  /** Bytes that Node holds, or held when the stream ended. */
   givenBytes = 0
   readonly #stream: Http2Stream
   readonly #sent: (bytes: number) => void
@@ -91,6 +103,11 @@ export class StreamWriter {
     this.#queue.length = 0
     this.#given.length = 0
     if (waiting > 0) this.#sent(waiting)
+  }
+
+  /** The most that the session goes on counting, if the stream was reset. */
+  get lostBytes(): number {
+    return Math.min(this.givenBytes, GIVEN_BYTES)
   }
 
   readonly #onWritten = (error?: Error | null): void => {
