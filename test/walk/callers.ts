@@ -3,6 +3,7 @@ import { type ClientHttp2Session, type ClientHttp2Stream, connect as connectHttp
 import { type AddressInfo, connect } from 'node:net'
 import type { Readable } from 'node:stream'
 import { request } from 'undici'
+import { resetSocket } from '../../protocol/base/reset-socket.ts'
 import type { Random } from '../fuzz/random.ts'
 import { chunk } from '../support/http1-wire.ts'
 import { Answer, readAnswers } from './answers.ts'
@@ -227,9 +228,9 @@ function playHttp1(port: number, plan: Plan, told: Told): Playing {
     readAnswers(socket, pauseMs, isHead, (answer, i) => told(answer, isHead(i))).catch(() => socket.resume())
   }
   // A FIN behind bytes that we have stopped reading goes unnoticed; a reset does not.
-  const leave = () => (body > 0 ? socket.resetAndDestroy() : socket.destroy())
+  const leave = () => (body > 0 ? resetSocket(socket) : socket.destroy())
   if (manner === 'cancels') setTimeout(leave, afterMs)
-  if (manner === 'resets') setTimeout(() => socket.resetAndDestroy(), afterMs)
+  if (manner === 'resets') setTimeout(() => resetSocket(socket), afterMs)
   if (manner === 'half-closes') setTimeout(() => socket.end(), afterMs)
   return { done: closed, end: leave }
 }

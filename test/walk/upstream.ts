@@ -91,6 +91,16 @@ export class WalkUpstream {
     if (end !== 'cut') socket.resume().on('end', () => socket.end())
   }
 
+  /** The requests in progress, and how far each has come. */
+  open(): string[] {
+    return [...answering].map(response => {
+      const { method, url, complete } = response.req
+      const request = `${method} ${decodeURIComponent(url!)}: ${complete ? 'whole' : 'incomplete'}`
+      const answer = hanging.has(response) ? 'hangs' : response.headersSent ? 'under way' : 'not begun'
+      return `a request is open: ${request}, its answer ${answer}`
+    })
+  }
+
   /** Cuts off the answers that hang. */
   release(): void {
     for (const response of hanging) cut(response)
@@ -106,6 +116,8 @@ function answer(request: IncomingMessage, response: ServerResponse, faults: stri
   const behaviour = behaviourOf(request.url!)
   response.on('error', () => {})
   request.on('error', () => {})
+  answering.add(response)
+  response.on('close', () => answering.delete(response))
   if (behaviour.reads) check(request, response, behaviour, faults)
   if (behaviour.when === 'read' && behaviour.reads) request.on('end', () => say(response, behaviour))
   else say(response, behaviour)
@@ -129,6 +141,7 @@ function check(
   })
 }
 
+const answering = new Set<ServerResponse>()
 const hanging = new Set<ServerResponse>()
 
 function cut(response: ServerResponse): void {

@@ -63,7 +63,8 @@ export async function walk(world: World, made: Walk, restMs = REST_MS): Promise<
 
 /** Which walk it was, and what it left behind. */
 export function tellLeft(world: World, { seed, event }: Walk, left: Record<string, number>): string {
-  return [`seed ${seed} (${event}) leaves ${JSON.stringify(left)}`, ...world.said.errors].join('\n')
+  const told = `seed ${seed} (${event}) leaves ${JSON.stringify(left)}`
+  return [told, ...world.said.errors, ...world.upstream.open()].join('\n')
 }
 
 async function playAll(

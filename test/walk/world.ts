@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
+import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect, type Tunnel } from '../../client/index.ts'
@@ -52,6 +53,7 @@ export class World {
   readonly service: RouterService
   /** A server of an embedder's that `far` is attached to. */
   readonly host = createServer()
+  readonly #hostSockets = new Set<Socket>()
   readonly redis: Redis | undefined
   /** The last one is active. */
   readonly tunnels: Tunnel[] = []
@@ -130,6 +132,10 @@ export class World {
     const service = await serveRouter({ host: '127.0.0.1', port: 0, routes: { routes } })
     const world = new World({ upstream, near, relay, far, service, redis, table, folder, said, spans })
     far?.attach(world.host)
+    world.host.on('connection', socket => {
+      world.#hostSockets.add(socket)
+      socket.on('close', () => world.#hostSockets.delete(socket))
+    })
     world.host.listen(0, '127.0.0.1')
     await once(world.host, 'listening')
     await world.replaceClient()
@@ -224,6 +230,7 @@ export class World {
     note('spans', this.#spans.open)
     note('service.connections', this.service.stats().connections)
     note('upstream.upgraded', this.upstream.upgraded.size)
+    note('host.connections', this.#hostSockets.size)
     return left
   }
 
