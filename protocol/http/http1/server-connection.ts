@@ -169,8 +169,13 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   parsed(): void {
     if (this.#halfClosed && !this.#behind) this.#cutShort()
-    // The next request does not wait until the upstream end has taken the last of this one.
-    if (this.#state === 'await' && this.#exchange?.delivered === true) this.#intake.forget()
+    const exchange = this.#exchange
+    if (this.#state === 'await' && exchange?.delivered === true) {
+      // The next request does not wait until the upstream end has taken the last of this one.
+      this.#intake.forget()
+      // To the caller, the connection is idle. If it is to close, it must do so before another request is sent on it.
+      if (this.#closing && exchange.keepAlive) this.#passOver()
+    }
     this.#intake.regulate()
   }
 
@@ -398,7 +403,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
     }
     // In a later turn, since the upstream end usually ends in this one.
-    else if (this.#intake.bytes !== undefined || this.#intake.paused)
+    else if (this.#intake.bytes !== undefined || this.#intake.paused || this.#closing)
       setImmediate(Http1ServerConnection.#parseDue, this)
   }
 
@@ -599,6 +604,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#patientUntil = patientUntil
     if (patienceMs > 0) this.#watch.within(patienceMs)
     else if (this.#state === 'readHead' && this.#intake.bytes === undefined) this.#linger()
+    this.#intake.parse()
   }
 
   destroy(why: ErrorCode): void {

@@ -70,6 +70,12 @@ class Exchange implements RequestSink {
     this.response.responseHead({ status, headers: [], bodyBytes: status === 101 ? 0 : -1 })
   }
 
+  /** All of an answer, but not its end. */
+  whole(): void {
+    this.response.responseHead({ status: 200, headers: [], bodyBytes: 4 })
+    this.say()
+  }
+
   say(text = 'text'): void {
     this.response.responseData(Buffer.from(text))
   }
@@ -204,6 +210,22 @@ const STATES: Record<string, (scene: Scene) => Promise<unknown>> = {
     exchange.fail()
     await scene.hears()
   },
+  'answered, not ended': async scene => {
+    const exchange = await scene.begin(get())
+    exchange.whole()
+    await scene.hears()
+  },
+  'answered, not ended, body arriving': async scene => {
+    const exchange = await scene.begin(`${post(1000)}begun`)
+    exchange.whole()
+    await scene.hears()
+  },
+  'answered, not ended, body paused': async scene => {
+    scene.takes = false
+    const exchange = await scene.begin(post(300_000) + MUCH)
+    exchange.whole()
+    await scene.hears()
+  },
   'before a 101': scene => scene.begin(UPGRADE),
   'before a 101, reading paused': scene => scene.begin(UPGRADE + MUCH),
   upgraded: async scene => {
@@ -259,6 +281,10 @@ const EVENTS: Record<string, (scene: Scene) => unknown> = {
   answer: scene => scene.exchange?.finish(),
   failure: scene => scene.exchange?.fail(),
   '101': scene => scene.exchange?.head(101),
+  'a whole answer, not ended': scene => scene.exchange?.whole(),
+  'a stop': scene => {
+    void scene.listener.close({ graceMs: 5000 })
+  },
   'credit given back': scene => scene.exchange?.response.requestConsumed(scene.exchange.received),
 }
 

@@ -779,6 +779,38 @@ describe('ends', () => {
     await closed
   })
 
+  test('B3: closing, it waits for no upstream end that does not end a complete answer', async () => {
+    const { handler, seen } = recorder(() => {})
+    const { listener, caller: before } = await serve(handler)
+    const { port } = listener.address
+    const [after, uploading, late] = await Promise.all([call(port), call(port), call(port)])
+    const peers = [before, after, uploading, late]
+    for (const [n, peer] of peers.entries()) {
+      peer.send(`POST /${n} HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n${peer === uploading ? '' : 'x'}`)
+      await until(() => seen.length === n + 1)
+      seen[n]!.response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
+    }
+    const answer = (n: number) => seen[n]!.response.responseData(Buffer.from('ok'))
+    answer(0)
+    answer(2)
+    await Promise.all([before.saying('ok'), after.saying('\r\n\r\n'), uploading.saying('ok'), late.saying('\r\n\r\n')])
+    const beganAt = performance.now()
+    const closed = listener.close({ graceMs: 8000 })
+    answer(1)
+    uploading.send('x')
+    setTimeout(answer, 4100, 3)
+    for (const peer of [before, after, uploading]) {
+      expect(await peer.end()).toMatch(/ok$/)
+      expect(performance.now() - beganAt).toBeLessThan(6000)
+      peer.socket.end()
+    }
+    expect(await late.end()).toMatch(/ok$/)
+    late.socket.end()
+    await closed
+    expect(performance.now() - beganAt).toBeLessThan(7500)
+    expect(seen.map(({ aborted }) => aborted)).toEqual(peers.map(() => 'cancelled'))
+  })
+
   test('E17 an answer that is cut takes nothing from a whole one before it that is still to be read', async () => {
     const whole = Promise.withResolvers<number>()
     const cut = Promise.withResolvers<void>()
