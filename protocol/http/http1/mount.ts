@@ -362,6 +362,7 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     if (this.#over || this.#waiting > 0 || this.#left !== 0 || !this.#response.headersSent) return
     if (this.#reading) {
       this.#deliveredAt ??= performance.now()
+      this.#flush()
       if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
       return
     }

@@ -200,6 +200,25 @@ test('B3: nor does such an answer wait for a body that its upstream does not tak
   expect(heard).toEqual(['cancelled', 'end'])
 })
 
+test.each([
+  [204, 0],
+  [304, BODY_UNKNOWN],
+  [200, 0],
+  [200, 2],
+])('an answer that has no end yet leaves before the end of its request: %i, %i bytes', async (status, bodyBytes) => {
+  const handler: Handler = (_request, response) => {
+    response.responseHead({ status, headers: [], bodyBytes })
+    if (bodyBytes > 0) response.responseData(Buffer.from('ok'))
+    return discarding(response)
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, logger: noLogger })
+  const caller = await call(server)
+  caller.write('POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf')
+  const [answer] = await once(caller, 'data')
+  expect(String(answer)).toContain(`HTTP/1.1 ${status} `)
+})
+
 test('B3: a body that its upstream takes slowly after a complete answer is not cut', async () => {
   let taken = 0
   let aborted: string | undefined
