@@ -12,8 +12,7 @@ import { asObject, outgoingBlock, receivedHead, receivedTrailers } from './heade
 import { breakStream, cancelStream } from './reset.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
-const { NGHTTP2_CANCEL, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM, NGHTTP2_STREAM_STATE_IDLE } =
-  constants
+const { NGHTTP2_CANCEL, NGHTTP2_FLAG_END_STREAM, NGHTTP2_REFUSED_STREAM, NGHTTP2_STREAM_STATE_IDLE } = constants
 
 /** The upstream has not started the request (RFC 9113, section 8.7), so it may be sent again whatever its method. */
 export class UnprocessedError extends SallyportError {
@@ -136,10 +135,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
     return this.#awaitsContinue
   }
 
-  /** What its session goes on counting as memory. A whole answer may have come with a reset that has no code. */
   get lostBytes(): number {
-    const { aborted, rstCode } = this.#stream
-    return aborted || rstCode !== NGHTTP2_NO_ERROR || this.#resetAt !== undefined ? this.#writer.lostBytes : 0
+    return this.#writer.lostBytes
   }
 
   // Request

@@ -21,7 +21,7 @@ import { expectsContinue, http2Request } from './request-head.ts'
 import { breakStream } from './reset.ts'
 import { Http2ServerExchange, type Http2SessionContext, unreadBytes } from './server-exchange.ts'
 import { SharedStrings } from './shared-strings.ts'
-import { isWorn } from './stream-body.ts'
+import { COUNTED_SHARE, isWorn } from './stream-body.ts'
 import { UnsentAnswers } from './unsent-answers.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
@@ -250,10 +250,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     if (exchange !== undefined) this.#exchanges.delete(exchange)
     if (this.#exchanges.size === 0) this.#idleSince = performance.now()
     this.#accounted += exchange?.received ?? unreadBytes(this.#limits, ended)
-    const wasReset = stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR
-    if (wasReset) this.#lostBytes += exchange?.lostBytes ?? 0
+    this.#lostBytes += exchange?.lostBytes ?? 0
     if (isWorn(this.#lostBytes, this.#limits)) this.close()
-    const reset = wasReset && exchange?.isShed !== true
+    const reset = (stream.aborted || stream.rstCode !== NGHTTP2_NO_ERROR) && exchange?.isShed !== true
     if (reset && !this.#resets.take()) this.close()
   }
 
@@ -467,7 +466,7 @@ function sessionOptions(limits: HttpLimits) {
       maxHeaderListSize: limits.headBytes * RECEIVED_HEAD_FACTOR,
     },
     maxHeaderListPairs: limits.headFields * RECEIVED_HEAD_FACTOR + COOKIES,
-    maxSessionMemory: limits.http2SessionMemoryMb,
+    maxSessionMemory: COUNTED_SHARE * limits.http2SessionMemoryMb,
     maxSessionInvalidFrames: limits.http2ResetBurst,
     maxSessionRejectedStreams: limits.http2ResetBurst,
     // We count resets. nghttp2 also counts those of streams that have ended, and then ends all others.

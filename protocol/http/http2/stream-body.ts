@@ -1,5 +1,6 @@
 /** The two directions of one HTTP/2 stream as bodies with credit, at either end of a session. */
 import type { Http2Stream } from 'node:http2'
+import { toSallyportError } from '../../base/errors.ts'
 import { Gathered, GatheredChunks, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import type { Failing } from '../../base/guard.ts'
 import { ownBytes } from '../../base/own-bytes.ts'
@@ -12,7 +13,9 @@ const GIVEN_BYTES = 2 * PIECE_BYTES
 /** The most pieces at a time, since each costs Node some hundred bytes. Later small pieces are gathered. */
 const GIVEN_PIECES = 16
 
-/** Part of a session's memory that may be lost. The rest must do for the streams that it has then. */
+/** `maxSessionMemory`, as a multiple of a session's memory. What is lost must leave enough for the streams that it has then. */
+export const COUNTED_SHARE = 2
+/** Part of a session's memory that may be lost. */
 const LOST_SHARE = 1 / 2
 
 /**
@@ -32,6 +35,8 @@ export class StreamWriter {
   ended = false
   /** Bytes that Node holds, or held when the stream ended. */
   givenBytes = 0
+  /** The most that the session goes on counting since the stream ended before they left. */
+  lostBytes = 0
   readonly #stream: Http2Stream
   readonly #sent: (bytes: number) => void
   readonly #owner: Failing
@@ -43,6 +48,22 @@ export class StreamWriter {
     this.#stream = stream
     this.#sent = sent
     this.#owner = owner
+    const destroy = stream.destroy.bind(stream)
+    stream.destroy = error => {
+      try {
+        this.#lose()
+        return destroy(error)
+      } catch (thrown) {
+        return destroy(toSallyportError(thrown))
+      }
+    }
+  }
+
+  /** While nghttp2 closes a stream, and only then, Node still tells whether its END_STREAM has left. */
+  #lose(): void {
+    const { destroyed, session } = this.#stream
+    if (this.givenBytes === 0 || destroyed || session?.destroyed !== false) return
+    if (this.#stream.state.localClose !== 1) this.lostBytes = this.givenBytes
   }
 
   write(given: Uint8Array): void {
@@ -105,11 +126,6 @@ export class StreamWriter {
     if (waiting > 0) this.#sent(waiting)
   }
 
-  /** The most that the session goes on counting, if the stream was reset. */
-  get lostBytes(): number {
-    return Math.min(this.givenBytes, GIVEN_BYTES)
-  }
-
   readonly #onWritten = (error?: Error | null): void => {
     try {
       this.#written(error)
@@ -119,10 +135,11 @@ export class StreamWriter {
   }
 
   #written(error: Error | null | undefined): void {
-    // Nothing is reported piece by piece once the stream is over, since its end drops the rest.
-    if (error || this.#stream.closed) return
+    if (error) return
     const bytes = this.#given.shift() ?? 0
     this.givenBytes -= bytes
+    // Nothing is reported piece by piece once the stream is over, since its end drops the rest.
+    if (this.#stream.closed) return
     this.waiting -= bytes
     this.progressAt = performance.now()
     this.#give()

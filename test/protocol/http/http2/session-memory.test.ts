@@ -25,6 +25,9 @@ afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
 })
 
+/** Node has got all of these, and two wait for window. */
+const WHOLE = Array.from({ length: 6 }, () => Buffer.alloc(16_383))
+
 /** Of the last one that a stream begins to send, most waits. */
 function pieces(index: number): Buffer[] {
   const bytes = index % 2 === 0 ? 20_000 : 16_383
@@ -36,12 +39,19 @@ const LEAVINGS: [string, Record<string, string>, number][] = [
   ['downloads that their callers cancel', {}, NGHTTP2_CANCEL],
   ['downloads that their callers reset with NO_ERROR', {}, NGHTTP2_NO_ERROR],
   ['downloads that break off', { ':path': '/broken' }, NGHTTP2_CANCEL],
+  ['complete answers that their callers reset', { ':path': '/whole' }, NGHTTP2_CANCEL],
+  ['complete answers that their callers reset with NO_ERROR', { ':path': '/whole' }, NGHTTP2_NO_ERROR],
   ['WebSockets that their callers leave', WEBSOCKET, NGHTTP2_CANCEL],
 ]
 
 test.each(LEAVINGS)('a connection with %s', async (_, fields, code) => {
   const { handler, seen } = recorder(({ request, response }) => {
     if (request.path === '/ok') return ok(response)
+    if (request.path === '/whole') {
+      response.responseHead({ status: 200, headers: [], bodyBytes: 6 * 16_383 })
+      for (const piece of WHOLE) response.responseData(piece)
+      return response.responseEnd([])
+    }
     response.responseHead({ status: request.upgrade ? 101 : 200, headers: [], bodyBytes: request.upgrade ? 0 : -1 })
     for (const piece of pieces(seen.length >> 1)) response.responseData(piece)
     if (request.path === '/broken') setTimeout(() => response.responseAbort(new SallyportError('upstream-broken')), 5)
@@ -64,6 +74,30 @@ test.each(LEAVINGS)('a connection with %s', async (_, fields, code) => {
     codes.add(await endOf(session))
   }
   expect([...codes]).not.toContain(constants.NGHTTP2_ENHANCE_YOUR_CALM)
+})
+
+test('what streams took with them leaves room for as many slow streams as before', async () => {
+  const { handler } = recorder(({ request, response }) => {
+    if (request.path === '/ok') return ok(response)
+    response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+    for (const piece of pieces(1)) response.responseData(piece)
+  })
+  const listener = await listen({ port: 0, handler })
+  open.push(() => listener.close({ graceMs: 0 }))
+  const session = connect(`http://127.0.0.1:${listener.address.port}`, { maxSessionMemory: 1000 })
+  open.push(() => session.destroy())
+  await once(session, 'connect')
+  session.setLocalWindowSize(2 ** 30)
+  const begin = async () => {
+    const stream = session.request({ ':path': '/' }).on('error', () => {})
+    await Promise.race(['response', 'close'].map(event => once(stream, event)))
+    await sleep(3)
+    return stream
+  }
+  for (let i = 0; i < 40; i++) (await begin()).close(NGHTTP2_CANCEL)
+  for (let i = 0; i < 98; i++) await begin()
+  expect(session.closed).toBe(false)
+  expect(await endOf(session)).toBe(NGHTTP2_NO_ERROR)
 })
 
 /** With which code a small request ends. */
