@@ -215,7 +215,8 @@ describe('again and again', () => {
     const pair = Buffer.concat([PING, frame(TYPE.ping, ACK, 0, Buffer.alloc(8))])
     for (let sent = 0; sent < 40; sent++) connection.send(Buffer.concat(Array<Buffer>(50).fill(pair)))
     await until(() => over(next) && place.closed() === 1)
-    expect(next.told.at(-1)).toBe(BROKEN)
+    // On a busy machine, nghttp2's bound on acknowledgements that wait for the socket comes first.
+    expect(next.told.at(-1)).toMatch(/^upstream-broken: (Protocol error|Flooding was detected)/)
   })
 })
 
