@@ -173,8 +173,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     if (this.#state === 'await' && exchange?.delivered === true) {
       // The next request does not wait until the upstream end has taken the last of this one.
       this.#intake.forget()
-      // To the caller, the connection is idle. If it is to close, it must do so before another request is sent on it.
-      if (this.#closing && exchange.keepAlive) this.#passOver()
+      // To the caller, the connection is idle. If it is to close, it must do so before another request is sent on it. But the end of a body
+      // may still be on its way to the upstream end.
+      if (this.#closing && exchange.keepAlive && exchange.asked.request.bodyBytes === 0) this.#passOver()
     }
     this.#intake.regulate()
   }
@@ -417,7 +418,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     exchange.ended = true
     this.#unended ??= new UnendedExchanges()
     this.#unended.add(exchange)
-    this.#next()
+    this.#next(this.#intake.bytes !== undefined)
     return true
   }
 
@@ -443,13 +444,13 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#intake.regulate()
   }
 
-  /** Both the request and the response are over. */
-  #next(): void {
+  /** Both the request and the response are over. `asked`: some of the next request has arrived. */
+  #next(asked = false): void {
     const keepAlive = this.#exchange?.keepAlive ?? false
     this.#exchange = undefined
     this.#intake.forget()
     const now = performance.now()
-    if (!keepAlive || (this.#closing && now >= this.#patientUntil)) {
+    if (!keepAlive || (this.#closing && !asked && now >= this.#patientUntil)) {
       this.#linger()
       return
     }
