@@ -65,6 +65,7 @@ export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptio
 
 class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   static readonly #beginDue = stepOf<Http2ServerSession>(session => session.#beginAll())
+  static readonly #lookDue = stepOf<Http2ServerSession>(session => session.#look())
   static readonly #closeDue = stepOf<Http2ServerSession>(session => session.close())
   readonly #session: ServerHttp2Session
   readonly #options: Http2ServerOptions
@@ -112,7 +113,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     const counts = { unsentBytes: 0, pieces: 0 }
     const keep = (bytes: number) => this.#keep(bytes)
     const gave = (fields: HeaderList) => this.#unsent.head(fields) && this.#look()
-    const left = (bytes: number) => this.#unsent.body(bytes)
+    const left = (bytes: number) => this.#unsent.body(bytes) && setImmediate(Http2ServerSession.#lookDue, this)
     const given = { strings, logger, corsOf, keep, gave, left, boundsBodies }
     this.#context = { why: 'cancelled', limits: this.#limits, ...given, ...counts }
     this.#peer = {

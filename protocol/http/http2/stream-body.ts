@@ -135,7 +135,8 @@ export class StreamWriter {
   }
 
   #written(error: Error | null | undefined): void {
-    if (error) return
+    // What is destroyed reports as written what has not left.
+    if (error || this.#stream.destroyed) return
     const bytes = this.#given.shift() ?? 0
     this.givenBytes -= bytes
     // Nothing is reported piece by piece once the stream is over, since its end drops the rest.

@@ -19,6 +19,8 @@ export class UnsentAnswers {
   readonly #heads: number[] = []
   /** What was written to the socket, until it has taken everything up to `end`. */
   readonly #written: { bytes: number; end: number }[] = []
+  /** The bodies of streams that ended since the last look. Node may be about to write them: it ends streams before. */
+  #leftBytes = 0
   #freshBytes = 0
 
   constructor(session: Http2Session, socket: Socket) {
@@ -34,20 +36,24 @@ export class UnsentAnswers {
     return this.#freshBytes > FRESH_BYTES
   }
 
-  /** A stream has ended, of whose body this much may wait in the socket. */
-  body(bytes: number): void {
-    if (bytes > 0) this.#written.push({ bytes, end: this.#socket.bytesWritten })
+  /** A stream has ended, of whose body this much may wait in the socket. Returns whether a look is due, once this turn is over. */
+  body(bytes: number): boolean {
+    const before = this.#leftBytes
+    this.#leftBytes += bytes
+    return before <= FRESH_BYTES && this.#leftBytes > FRESH_BYTES
   }
 
   /** Returns how much more waits than at the last look. */
   look(): number {
     this.#freshBytes = 0
-    if (this.#heads.length + this.#written.length === 0) return 0
+    if (this.#heads.length + this.#written.length + this.#leftBytes === 0) return 0
     const queued = queuedInHandle(this.#socket)
     const end = this.#socket.bytesWritten
     // A session that has ended keeps what waits until the socket has taken its last write.
     const inSession = this.#session.state.outboundQueueSize ?? this.#heads.length
     this.body(sum(this.#heads.splice(0, Math.max(0, this.#heads.length - inSession))))
+    if (this.#leftBytes > 0) this.#written.push({ bytes: this.#leftBytes, end })
+    this.#leftBytes = 0
     while (this.#written.length > 0 && this.#written[0]!.end <= end - queued) this.#written.shift()
     // If nothing waits in the socket, what waits in nghttp2 leaves within this turn.
     const inSocket = Math.min(queued, sum(this.#written.map(({ bytes }) => bytes)))

@@ -336,6 +336,42 @@ describe('a caller that reads slowly', () => {
     expect(connections.unread.usedBytes).toBe(0)
   })
 
+  const WIDE = frame(TYPE.window, 0, 0, uint32(2 ** 30))
+  test.each([
+    ['the answers came', [WIDE], []],
+    ['its caller gave it window', [], [WIDE]],
+  ])('holds the bodies of answers that ended in one write to the socket when %s', async (_when, first, then) => {
+    const COUNT = 300
+    const connections = new ConnectionSet(10, 2 ** 30)
+    const { handler, seen } = recorder(() => {})
+    const sockets: Socket[] = []
+    const port = await accept(socket => {
+      sockets.push(socket)
+      serveHttp2(socket, { handler, connections, boundsBodies: true, limits: { http2Streams: COUNT } })
+    })
+    const peer = await call(port)
+    open.push(() => peer.socket.destroy())
+    peer.socket.pause()
+    const wide = frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 30)]))
+    peer.send(Buffer.concat([PREFACE, wide, ...first]))
+    for (let i = 0; i < COUNT; i++) peer.send(get(1 + 2 * i))
+    await until(() => seen.length === COUNT)
+    for (const { response } of seen) {
+      response.responseHead({ status: 200, headers: [], bodyBytes: 16_383 })
+      response.responseData(Buffer.alloc(16_383))
+      response.responseEnd([])
+    }
+    // Window that was given earlier has been used by then.
+    await new Promise(resolve => setTimeout(resolve, 50))
+    peer.send(Buffer.concat(then))
+    const queued = () => queuedInHandle(sockets[0]!)
+    await until(() => queued() > 100_000)
+    await until(() => Math.abs(connections.unread.usedBytes - queued()) < 100_000)
+    peer.socket.resume()
+    await until(() => connections.unread.usedBytes === 0)
+    expect(connections.size).toBe(1)
+  })
+
   test('loses answers without a look at one connection leading to looks at others', async () => {
     const connections = new ConnectionSet(10, 256 * 1024)
     const { handler, seen } = recorder(() => {})
