@@ -444,13 +444,13 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#intake.regulate()
   }
 
-  /** Both the request and the response are over. `asked`: some of the next request has arrived. */
-  #next(asked = false): void {
+  /** Both the request and the response are over. `isFollowed`: some of the next request has arrived. */
+  #next(isFollowed = false): void {
     const keepAlive = this.#exchange?.keepAlive ?? false
     this.#exchange = undefined
     this.#intake.forget()
     const now = performance.now()
-    if (!keepAlive || (this.#closing && !asked && now >= this.#patientUntil)) {
+    if (!keepAlive || (this.#closing && !isFollowed && now >= this.#patientUntil)) {
       this.#linger()
       return
     }

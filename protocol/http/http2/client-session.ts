@@ -17,7 +17,7 @@ import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { type ExchangeOwner, Http2ClientExchange, RESET_MS } from './client-exchange.ts'
 import { Faults } from './faults.ts'
 import { outgoingBlock } from './headers.ts'
-import { COUNTED_SHARE, isWorn } from './stream-body.ts'
+import { isWorn, maxSessionMemory } from './session-memory.ts'
 
 /** A request may repeat fields that Node regards as single. The upstream decides what that means. */
 const LENIENT: object = { strictSingleValueFields: false }
@@ -82,7 +82,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
         maxHeaderListSize: this.limits.headBytes * 2,
       },
       maxHeaderListPairs: this.limits.headFields * 2,
-      maxSessionMemory: COUNTED_SHARE * this.limits.http2SessionMemoryMb,
+      maxSessionMemory: maxSessionMemory(this.limits),
       ...LENIENT,
     })
     this.#session = session

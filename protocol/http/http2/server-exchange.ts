@@ -44,7 +44,7 @@ export interface Http2SessionContext {
   /** A head or trailers with these fields were given to Node. */
   readonly gave: (fields: HeaderList) => void
   /** A stream has ended, of whose body Node may still hold this much. */
-  readonly left: (bytes: number) => unknown
+  readonly left: (bytes: number) => void
   /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
   readonly boundsBodies: boolean
   /** How many pieces of answer bodies have left. */

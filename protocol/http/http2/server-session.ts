@@ -20,8 +20,8 @@ import { Faults, isViolation } from './faults.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { breakStream } from './reset.ts'
 import { Http2ServerExchange, type Http2SessionContext, unreadBytes } from './server-exchange.ts'
+import { isWorn, maxSessionMemory } from './session-memory.ts'
 import { SharedStrings } from './shared-strings.ts'
-import { COUNTED_SHARE, isWorn } from './stream-body.ts'
 import { UnsentAnswers } from './unsent-answers.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
@@ -467,7 +467,7 @@ function sessionOptions(limits: HttpLimits) {
       maxHeaderListSize: limits.headBytes * RECEIVED_HEAD_FACTOR,
     },
     maxHeaderListPairs: limits.headFields * RECEIVED_HEAD_FACTOR + COOKIES,
-    maxSessionMemory: COUNTED_SHARE * limits.http2SessionMemoryMb,
+    maxSessionMemory: maxSessionMemory(limits),
     maxSessionInvalidFrames: limits.http2ResetBurst,
     maxSessionRejectedStreams: limits.http2ResetBurst,
     // We count resets. nghttp2 also counts those of streams that have ended, and then ends all others.

@@ -4,7 +4,6 @@ import { toSallyportError } from '../../base/errors.ts'
 import { Gathered, GatheredChunks, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import type { Failing } from '../../base/guard.ts'
 import { ownBytes } from '../../base/own-bytes.ts'
-import type { HttpLimits } from '../limits.ts'
 
 /** Size of a DATA frame. Progress is seen piece by piece, so a slow receiver is not mistaken for one that has stopped. */
 const PIECE_BYTES = 16 * 1024
@@ -12,19 +11,6 @@ const PIECE_BYTES = 16 * 1024
 const GIVEN_BYTES = 2 * PIECE_BYTES
 /** The most pieces at a time, since each costs Node some hundred bytes. Later small pieces are gathered. */
 const GIVEN_PIECES = 16
-
-/** `maxSessionMemory`, as a multiple of a session's memory. What is lost must leave enough for the streams that it has then. */
-export const COUNTED_SHARE = 2
-/** Part of a session's memory that may be lost. */
-const LOST_SHARE = 1 / 2
-
-/**
- * Whether a session should take no more streams. Node counts what a stream holds as its session's memory, and goes on counting it when
- * the stream is destroyed. A session without memory refuses all that is new, for as long as it lives.
- */
-export function isWorn(lostBytes: number, { http2SessionMemoryMb }: HttpLimits): boolean {
-  return lostBytes > http2SessionMemoryMb * 2 ** 20 * LOST_SHARE
-}
 
 /** Writes chunks to a stream, and reports each piece once it has left for the session. */
 export class StreamWriter {

@@ -51,7 +51,7 @@ export class UnsentAnswers {
     const end = this.#socket.bytesWritten
     // A session that has ended keeps what waits until the socket has taken its last write.
     const inSession = this.#session.state.outboundQueueSize ?? this.#heads.length
-    this.body(sum(this.#heads.splice(0, Math.max(0, this.#heads.length - inSession))))
+    this.#leftBytes += sum(this.#heads.splice(0, Math.max(0, this.#heads.length - inSession)))
     if (this.#leftBytes > 0) this.#written.push({ bytes: this.#leftBytes, end })
     this.#leftBytes = 0
     while (this.#written.length > 0 && this.#written[0]!.end <= end - queued) this.#written.shift()
