@@ -112,8 +112,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     const strings = new SharedStrings()
     const counts = { unsentBytes: 0, pieces: 0 }
     const keep = (bytes: number) => this.#keep(bytes)
-    const gave = (fields: HeaderList) => this.#unsent.head(fields) && this.#look()
-    const left = (bytes: number) => this.#unsent.body(bytes) && setImmediate(Http2ServerSession.#lookDue, this)
+    const lookIf = (due: boolean) => due && setImmediate(Http2ServerSession.#lookDue, this)
+    const gave = (fields: HeaderList) => lookIf(this.#unsent.head(fields))
+    const left = (bytes: number) => lookIf(this.#unsent.body(bytes))
     const given = { strings, logger, corsOf, keep, gave, left, boundsBodies }
     this.#context = { why: 'cancelled', limits: this.#limits, ...given, ...counts }
     this.#peer = {

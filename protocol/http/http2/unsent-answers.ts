@@ -17,9 +17,13 @@ export class UnsentAnswers {
   readonly #socket: Socket
   /** Sizes of heads, in order. The last of them may wait in nghttp2. */
   readonly #heads: number[] = []
-  /** What was written to the socket, until it has taken everything up to `end`. */
-  readonly #written: { bytes: number; end: number }[] = []
-  /** The bodies of streams that ended since the last look. Node may be about to write them: it ends streams before. */
+  /** What the session had written to the socket at the last look. */
+  #end = 0
+  /** The most that its last write can be. It begins one when the one before has ended, and Node keeps all of it until then. */
+  #writeBytes = 0
+  /** Heads and ended bodies that the last write may contain. */
+  #writtenBytes = 0
+  /** The bodies of streams that ended since the last look. */
   #leftBytes = 0
   #freshBytes = 0
 
@@ -32,33 +36,40 @@ export class UnsentAnswers {
   head(fields: readonly string[]): boolean {
     const bytes = HEAD_BYTES + fields.length * TEXT_OVERHEAD_BYTES + textBytes(fields)
     this.#heads.push(bytes)
-    this.#freshBytes += bytes
-    return this.#freshBytes > FRESH_BYTES
+    return this.#isDue(bytes)
   }
 
-  /** A stream has ended, of whose body this much may wait in the socket. Returns whether a look is due, once this turn is over. */
+  /** A stream has ended, of whose body this much may wait in the socket. Returns whether a look is due. */
   body(bytes: number): boolean {
-    const before = this.#leftBytes
     this.#leftBytes += bytes
-    return before <= FRESH_BYTES && this.#leftBytes > FRESH_BYTES
+    return this.#isDue(bytes)
   }
 
-  /** Returns how much more waits than at the last look. */
+  /** Once until the next look. */
+  #isDue(bytes: number): boolean {
+    const before = this.#freshBytes
+    this.#freshBytes += bytes
+    return before <= FRESH_BYTES && this.#freshBytes > FRESH_BYTES
+  }
+
+  /** Returns how much more waits than at the last look. One that is due waits for the end of the turn: Node ends streams before it writes. */
   look(): number {
     this.#freshBytes = 0
-    if (this.#heads.length + this.#written.length + this.#leftBytes === 0) return 0
-    const queued = queuedInHandle(this.#socket)
     const end = this.#socket.bytesWritten
+    if (end !== this.#end) {
+      this.#writeBytes = end - this.#end
+      this.#writtenBytes = 0
+      this.#end = end
+    }
+    if (this.#heads.length + this.#writtenBytes + this.#leftBytes + this.bytes === 0) return 0
     // A session that has ended keeps what waits until the socket has taken its last write.
     const inSession = this.#session.state.outboundQueueSize ?? this.#heads.length
-    this.#leftBytes += sum(this.#heads.splice(0, Math.max(0, this.#heads.length - inSession)))
-    if (this.#leftBytes > 0) this.#written.push({ bytes: this.#leftBytes, end })
+    this.#writtenBytes += this.#leftBytes + sum(this.#heads.splice(0, Math.max(0, this.#heads.length - inSession)))
     this.#leftBytes = 0
-    while (this.#written.length > 0 && this.#written[0]!.end <= end - queued) this.#written.shift()
-    // If nothing waits in the socket, what waits in nghttp2 leaves within this turn.
-    const inSocket = Math.min(queued, sum(this.#written.map(({ bytes }) => bytes)))
     const before = this.bytes
-    this.bytes = queued === 0 ? 0 : sum(this.#heads) + inSocket
+    // If nothing waits in the socket, what waits in nghttp2 leaves within this turn.
+    const isSent = queuedInHandle(this.#socket) === 0
+    this.bytes = isSent ? 0 : sum(this.#heads) + Math.min(this.#writeBytes, this.#writtenBytes)
     return this.bytes - before
   }
 }
