@@ -67,9 +67,12 @@ export class UnsentAnswers {
     this.#writtenBytes += this.#leftBytes + sum(this.#heads.splice(0, Math.max(0, this.#heads.length - inSession)))
     this.#leftBytes = 0
     const before = this.bytes
+    const queued = queuedInHandle(this.#socket)
+    const written = Math.min(this.#writeBytes, this.#writtenBytes)
+    // TLS keeps an encrypted copy of what the kernel has not taken.
+    const copied = 'encrypted' in this.#socket ? Math.min(queued, written) : 0
     // If nothing waits in the socket, what waits in nghttp2 leaves within this turn.
-    const isSent = queuedInHandle(this.#socket) === 0
-    this.bytes = isSent ? 0 : sum(this.#heads) + Math.min(this.#writeBytes, this.#writtenBytes)
+    this.bytes = queued === 0 ? 0 : sum(this.#heads) + written + copied
     return this.bytes - before
   }
 }

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { connect as connectTls, createServer as createTlsServer, type TlsOptions } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
 import { collectGarbage } from '../../../../load-tests/lib/garbage.ts'
 import { LOOK_MS } from '../../../../protocol/base/deadline-watch.ts'
@@ -13,8 +14,9 @@ import { serveHttp2 } from '../../../../protocol/http/http2/server-session.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, frame, head, PREFACE, TYPE, uint32 } from '../../../support/http2-frames.ts'
+import { makeSecrets } from '../../../support/secrets.ts'
 import { until } from '../../../support/until.ts'
-import { call, ok, type RawPeer, recorder } from '../http1/raw.ts'
+import { call, ok, RawPeer, recorder } from '../http1/raw.ts'
 
 const open: (() => unknown)[] = []
 afterEach(async () => {
@@ -46,8 +48,8 @@ async function request(listener: Listener): Promise<RawPeer> {
 }
 
 /** A server without a listener of ours. Returns its port. */
-async function accept(onSocket: (socket: Socket) => void): Promise<number> {
-  const server = createServer(onSocket).listen(0, '127.0.0.1')
+async function accept(onSocket: (socket: Socket) => void, tls?: TlsOptions): Promise<number> {
+  const server = (tls ? createTlsServer(tls, onSocket) : createServer(onSocket)).listen(0, '127.0.0.1')
   open.push(() => server.close())
   await once(server, 'listening')
   return (server.address() as AddressInfo).port
@@ -339,48 +341,55 @@ describe('a caller that reads slowly', () => {
 
   const WIDE = frame(TYPE.window, 0, 0, uint32(2 ** 30))
   test.each([
-    ['the answers came', [WIDE], []],
-    ['its caller gave it window', [], [WIDE]],
-  ])('holds the bodies of answers that ended in one write to the socket when %s', async (_when, first, then) => {
-    const COUNT = 300
-    const BODY_BYTES = 16_383
-    const connections = new ConnectionSet(10, 2 ** 30)
-    const { handler, seen } = recorder(() => {})
-    const sockets: Socket[] = []
-    const port = await accept(socket => {
-      sockets.push(socket)
-      serveHttp2(socket, { handler, connections, boundsBodies: true, limits: { http2Streams: COUNT } })
-    })
-    const peer = await call(port)
-    open.push(() => peer.socket.destroy())
-    peer.socket.pause()
-    const wide = frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 30)]))
-    peer.send(Buffer.concat([PREFACE, wide, ...first]))
-    for (let i = 0; i < COUNT; i++) peer.send(get(1 + 2 * i))
-    await until(() => seen.length === COUNT)
-    const bodies = seen.splice(0).map(({ response }) => {
-      const body = Buffer.alloc(BODY_BYTES)
-      response.responseHead({ status: 200, headers: [], bodyBytes: BODY_BYTES })
-      response.responseData(body)
-      response.responseEnd([])
-      return new WeakRef(body)
-    })
-    const queued = () => queuedInHandle(sockets[0]!)
-    // Window that was given earlier has been used by then.
-    await new Promise(resolve => setTimeout(resolve, 50))
-    peer.send(Buffer.concat(then))
-    // The kernel has taken the rest of the write.
-    await until(() => queued() > 100_000 && queued() < COUNT * BODY_BYTES)
-    await until(async () => {
-      await collectGarbage()
-      const held = bodies.filter(body => body.deref() !== undefined).length * BODY_BYTES
-      // Heads are counted, too.
-      return held > 0.9 * COUNT * BODY_BYTES && Math.abs(connections.unread.usedBytes - held) < 200_000
-    })
-    peer.socket.resume()
-    await until(() => connections.unread.usedBytes === 0)
-    expect(connections.size).toBe(1)
-  })
+    ['the answers came', 'plain', [WIDE], []],
+    ['its caller gave it window', 'plain', [], [WIDE]],
+    ['its caller gave it window', 'TLS', [], [WIDE]],
+  ])(
+    'holds the bodies of answers that ended in one write to the socket when %s (%s)',
+    async (_when, how, first, then) => {
+      const secrets = how === 'TLS' ? await makeSecrets() : undefined
+      const COUNT = 300
+      const BODY_BYTES = 16_383
+      const connections = new ConnectionSet(10, 2 ** 30)
+      const { handler, seen } = recorder(() => {})
+      const sockets: Socket[] = []
+      const port = await accept(socket => {
+        sockets.push(socket)
+        serveHttp2(socket, { handler, connections, boundsBodies: true, limits: { http2Streams: COUNT } })
+      }, secrets?.server)
+      const tls = () => connectTls({ port, ca: secrets!.ca })
+      const peer = secrets === undefined ? await call(port) : new RawPeer(tls())
+      open.push(() => peer.socket.destroy())
+      peer.socket.pause()
+      const wide = frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 30)]))
+      peer.send(Buffer.concat([PREFACE, wide, ...first]))
+      for (let i = 0; i < COUNT; i++) peer.send(get(1 + 2 * i))
+      await until(() => seen.length === COUNT)
+      const bodies = seen.splice(0).map(({ response }) => {
+        const body = Buffer.alloc(BODY_BYTES)
+        response.responseHead({ status: 200, headers: [], bodyBytes: BODY_BYTES })
+        response.responseData(body)
+        response.responseEnd([])
+        return new WeakRef(body)
+      })
+      const queued = () => queuedInHandle(sockets[0]!)
+      // Window that was given earlier has been used by then.
+      await new Promise(resolve => setTimeout(resolve, 50))
+      peer.send(Buffer.concat(then))
+      // The kernel has taken the rest of the write.
+      await until(() => queued() > 100_000 && queued() < COUNT * BODY_BYTES)
+      await until(async () => {
+        await collectGarbage()
+        const held = bodies.filter(body => body.deref() !== undefined).length * BODY_BYTES
+        const encrypted = secrets === undefined ? 0 : queued()
+        // Heads are counted, too.
+        return held > 0.9 * COUNT * BODY_BYTES && Math.abs(connections.unread.usedBytes - held - encrypted) < 200_000
+      })
+      peer.socket.resume()
+      await until(() => connections.unread.usedBytes === 0)
+      expect(connections.size).toBe(1)
+    },
+  )
 
   test('loses answers without a look at one connection leading to looks at others', async () => {
     const connections = new ConnectionSet(10, 256 * 1024)
