@@ -25,7 +25,10 @@ export function patienceOf(graceMs: number): number {
   return Math.min(MOST_PATIENCE_MS, graceMs / 2)
 }
 
-/** The most that all connections over HTTP/2 may hold for complete answers, the heads of their requests, and what Node keeps. */
+/**
+ * The most that all connections over HTTP/2 may hold for complete answers, the heads of their requests, what Node keeps, and bodies of
+ * other answers that nobody else pays for.
+ */
 const MAX_UNREAD_BYTES = 128 * 1024 * 1024
 
 /** Time for connections that arrive late, but at most half of the grace. */

@@ -39,7 +39,7 @@ export interface Http2SessionContext {
   why: ErrorCode
   /** Bytes of cheap answers (errors, and others that are given at once) that the caller has not taken yet. */
   unsentBytes: number
-  /** Counts what a stream holds after its answer is complete, or no longer holds (a negative number). */
+  /** Counts what a stream holds for its answer, or no longer holds (a negative number). */
   readonly keep: (bytes: number) => void
   /** A head or trailers with these fields were given to Node. */
   readonly gave: (fields: HeaderList) => void
@@ -90,7 +90,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   /** The caller has left, or the stream has ended. */
   #over = false
   #status = 0
-  /** What the stream holds for its complete answer, and its part of the session's `unsentBytes`. */
+  /** What is counted of what the stream holds for its answer, and its part of the session's `unsentBytes`. */
   keptBytes = 0
   isShed = false
   #unsentBytes = 0
@@ -302,17 +302,29 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     } else if (this.#bodiless) {
       this.#sink?.responseConsumed(chunk.length)
     } else if (this.#responseLeft === BODY_UNKNOWN) {
-      this.#writer.write(chunk)
+      this.#write(chunk)
     } else {
       this.#responseLeft -= chunk.length
       if (this.#responseLeft < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
-      else this.#writer.write(chunk)
+      else this.#write(chunk)
     }
+  }
+
+  #write(chunk: Uint8Array): void {
+    if (!this.#context.boundsBodies) this.#keep(chunk.length)
+    this.#writer.write(chunk)
   }
 
   readonly #sent = (bytes: number): void => {
     this.#context.pieces++
+    if (!this.#context.boundsBodies) this.#keep(-bytes)
     this.#sink?.responseConsumed(bytes)
+  }
+
+  #keep(bytes: number): void {
+    if (this.#over) return
+    this.keptBytes += bytes
+    this.#context.keep(bytes)
   }
 
   responseEnd(trailers: HeaderList): void {
@@ -347,15 +359,14 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     if (trailers.length > 0) this.#context.logger.debug({ names: namesOf(trailers) }, 'trailers dropped')
   }
 
-  /** A session pays for the waiting bytes that came through it. Nobody else pays for the rest. */
+  /** The answer is complete. A handler that bounds bodies pays for those that it passes on, but for nothing else. */
   #count(cheap: boolean): void {
     const { path, headers } = this.request
     const bytes = STREAM_BYTES + path.length + textBytes(headers) + this.#headBytes
     const { waiting } = this.#writer
     this.#unsentBytes = cheap ? bytes + waiting : 0
-    this.keptBytes = bytes + textBytes(this.#responseTrailers) + (cheap || !this.#context.boundsBodies ? waiting : 0)
     this.#context.unsentBytes += this.#unsentBytes
-    this.#context.keep(this.keptBytes)
+    this.#keep(bytes + textBytes(this.#responseTrailers) + (cheap && this.#context.boundsBodies ? waiting : 0))
   }
 
   /** nghttp2 sends RST_STREAM before the data that it holds. So the end of the response leaves in this turn, and the reset after it. */
@@ -397,7 +408,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.responseAbort(error)
   }
 
-  /** Drops the complete answer that the caller does not take. */
+  /** Drops the answer that the caller does not take. */
   shed(): void {
     this.isShed = true
     this.gone()

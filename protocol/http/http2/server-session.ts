@@ -79,7 +79,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
   readonly #resets: TokenBucket
   readonly #answers: TokenBucket
   readonly #socket: Socket | TLSSocket
-  /** What is held for answers that the caller has not taken: by streams for complete ones, and by Node. */
+  /** What is held for answers that the caller has not taken: by streams, and by Node. */
   usedBytes = 0
   readonly #unsent: UnsentAnswers
   readonly #unread: BufferBudget | undefined
