@@ -1,7 +1,13 @@
 /** The layer that charges each exchange to the quotas of its runtime and its caller (`quotas.ts`). */
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
-import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
+import {
+  BODY_UNKNOWN,
+  type HeaderList,
+  type HttpRequest,
+  type ResponseHead,
+  type ResponseSink,
+} from '../../protocol/exchange.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
 import { type Layer, PassThrough } from '../../protocol/layer.ts'
 import type { QuotaBook, Usage } from './quotas.ts'
@@ -18,10 +24,36 @@ export function quota(book: QuotaBook, refuse: Refuse, addressOf?: (request: Htt
 
 class Counted extends PassThrough {
   protected readonly usage: Usage
+  #requestEnded = false
+  /** How much of the answer its caller does not have. */
+  #due = Number.POSITIVE_INFINITY
 
   constructor(response: ResponseSink, usage: Usage) {
     super(response)
     this.usage = usage
+  }
+
+  override requestEnd(trailers: HeaderList): void {
+    this.#requestEnded = true
+    super.requestEnd(trailers)
+    this.#settle()
+  }
+
+  override responseHead(head: ResponseHead): void {
+    if (head.bodyBytes !== BODY_UNKNOWN && head.status !== 101) this.#due = head.bodyBytes
+    super.responseHead(head)
+    this.#settle()
+  }
+
+  override responseConsumed(bytes: number): void {
+    this.#due -= bytes
+    super.responseConsumed(bytes)
+    this.#settle()
+  }
+
+  /** A runtime that does not end a complete answer must not use up its caller's quota, which counts for other runtimes, too. */
+  #settle(): void {
+    if (this.#requestEnded && this.#due <= 0) this.usage.leaveAddress()
   }
 
   protected override over(): void {

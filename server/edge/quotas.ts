@@ -110,32 +110,40 @@ class Quotas {
 
 /** One exchange, counted in the quotas that it is under. */
 export class Usage {
-  readonly #quotas: readonly Quota[]
+  readonly #runtime: Quota | undefined
+  #address: Quota | undefined
   readonly #now: () => number
   /** Whether its bytes count against a rate. */
   readonly paced: boolean
 
-  constructor(quotas: readonly Quota[], paced: boolean, now: () => number) {
-    this.#quotas = quotas
+  constructor(runtime: Quota | undefined, address: Quota | undefined, paced: boolean, now: () => number) {
+    this.#runtime = runtime
+    this.#address = address
     this.paced = paced
     this.#now = now
   }
 
   spend(bytes: number): void {
     const now = this.#now()
-    for (const quota of this.#quotas) quota.spend(bytes, now)
+    this.#runtime?.spend(bytes, now)
+    this.#address?.spend(bytes, now)
   }
 
   get delayMs(): number {
     const now = this.#now()
-    let delayMs = 0
-    for (const quota of this.#quotas) delayMs = Math.max(delayMs, quota.delayMs(now))
-    return delayMs
+    return Math.max(this.#runtime?.delayMs(now) ?? 0, this.#address?.delayMs(now) ?? 0)
+  }
+
+  /** It no longer counts for its caller. */
+  leaveAddress(): void {
+    if (this.#address !== undefined) this.#address.exchanges--
+    this.#address = undefined
   }
 
   /** The exchange is over. Call it once. */
   leave(): void {
-    for (const quota of this.#quotas) quota.exchanges--
+    this.leaveAddress()
+    if (this.#runtime !== undefined) this.#runtime.exchanges--
   }
 }
 
@@ -170,20 +178,15 @@ export class QuotaBook {
 
   /** `address` is absent for an embedder. Returns `undefined` if nothing is limited, and false if a limit is exceeded. */
   enter(runtime: string, address: string | undefined): Usage | undefined | false {
-    if (this.#addresses === undefined && this.#runtimes === undefined) return undefined
-    const quotas: Quota[] = []
     const now = this.#now()
-    if (this.#addresses !== undefined && address !== undefined) {
-      quotas.push(this.#addresses.of(networkOf(address), now))
-    }
-    if (this.#runtimes !== undefined) quotas.push(this.#runtimes.of(runtime, now))
-    if (quotas.length === 0) return undefined
-    for (let i = 0; i < quotas.length; i++) {
-      if (quotas[i]!.enter(now)) continue
-      while (--i >= 0) quotas[i]!.exchanges--
-      return false
-    }
-    return new Usage(quotas, this.#paced, this.#now)
+    const ofAddress = address === undefined ? undefined : this.#addresses?.of(networkOf(address), now)
+    const ofRuntime = this.#runtimes?.of(runtime, now)
+    if (ofAddress === undefined && ofRuntime === undefined) return undefined
+    if (ofAddress?.enter(now) === false) return false
+    const usage = new Usage(ofRuntime, ofAddress, this.#paced, this.#now)
+    if (ofRuntime?.enter(now) !== false) return usage
+    usage.leaveAddress()
+    return false
   }
 }
 

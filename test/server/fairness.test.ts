@@ -92,3 +92,25 @@ test.each([
   // It waits for a few turns of the event loop, and not for everything in the other one's queues.
   expect(beside.beside).toBeLessThan((DOWNLOADS / 2) * BLOB.length)
 })
+
+test('a runtime that does not end its complete answers uses up no quota of its callers', async () => {
+  server = await startServer({ limits: { exchangesPerAddress: 2 } })
+  const unending: ExchangeHandler = (_preamble, { method }, response) => {
+    if (method === 'PUT') response.responseHead({ status: 204, headers: [], bodyBytes: 0 })
+    else {
+      response.responseHead({ status: 200, headers: ['content-length', '2'], bodyBytes: 2 })
+      response.responseData(Buffer.from('ok'))
+    }
+    return discarding(response)
+  }
+  await Promise.all([dial(server, { runtime: 'noisy', handler: unending }), dial(server, { runtime: 'quiet' })])
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  const statuses: number[] = []
+  for (const method of ['GET', 'POST', 'PUT', 'POST']) {
+    const body = method === 'GET' ? '' : 'body'
+    statuses.push((await call(server, NOISY, '/', { agent, method, body })).status)
+    statuses.push((await call(server, QUIET, '/', { agent })).status)
+  }
+  agent.destroy()
+  expect(statuses).toEqual([200, 200, 200, 200, 204, 200, 200, 200])
+})

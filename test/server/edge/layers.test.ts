@@ -1,6 +1,7 @@
 /** The layers of the edge, each in front of a test's next one. */
 import { describe, expect, test } from 'vitest'
 import { parseCidrs } from '../../../protocol/base/address.ts'
+import { SallyportError } from '../../../protocol/base/errors.ts'
 import type { HttpRequest, ResponseHead } from '../../../protocol/exchange.ts'
 import { callers } from '../../../protocol/http/forwarded.ts'
 import { loopGuard } from '../../../protocol/http/loop-guard.ts'
@@ -118,6 +119,41 @@ describe('quota', () => {
     first.both.response.responseEnd([])
     expect(book.exchanges).toBe(0)
     expect(send(layer, { runtime: 'a' }).answered).toBeUndefined()
+  })
+  test('each counts for its caller until it has all of the answer, if that is before its end', () => {
+    const book = new QuotaBook(limits)
+    const layer = quota(book, refuse, request => request.caller!.address)
+    const counted: number[] = []
+    const count = () => void counted.push(book.exchanges)
+    const { sink, both } = send(layer, { runtime: 'a' })
+    both.response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
+    sink.responseConsumed(1)
+    sink.requestEnd([])
+    count()
+    sink.responseConsumed(1)
+    count()
+    expect(send(layer, { runtime: 'b' }).answered).toBeUndefined()
+    count()
+    both.response.responseEnd([])
+    count()
+    expect(counted).toEqual([2, 1, 3, 2])
+  })
+  test.each<[what: string, status: number, bodyBytes: number, ended: boolean, left: number]>([
+    ['an answer without a body', 204, 0, true, 1],
+    ['one that comes before the end of the request', 200, 0, false, 2],
+    ['one of unknown length', 200, -1, true, 2],
+    ['a WebSocket', 101, 0, true, 2],
+  ])('%s', (_what, status, bodyBytes, ended, left) => {
+    const book = new QuotaBook(limits)
+    const { sink, both } = send(
+      quota(book, refuse, () => '192.0.2.7'),
+      { runtime: 'a' },
+    )
+    if (ended) sink.requestEnd([])
+    both.response.responseHead({ status, headers: [], bodyBytes })
+    expect(book.exchanges).toBe(left)
+    both.response.responseAbort(new SallyportError('upstream-broken'))
+    expect(book.exchanges).toBe(0)
   })
   test('P1 if credit that was held back cannot be given, both ends hear it', async () => {
     const book = new QuotaBook({ ...DEFAULT_SERVER_LIMITS, byteRatePerRuntime: 1000 })
