@@ -92,6 +92,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   #status = 0
   /** What is counted of what the stream holds for its answer, and its part of the session's `unsentBytes`. */
   keptBytes = 0
+  /** How often the bytes of its body that wait are counted: twice until the last has come, since the upstream's end holds as many. */
+  #shares: number
   isShed = false
   #unsentBytes = 0
   readonly #since = performance.now()
@@ -101,6 +103,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.request = request
     this.#context = context
     this.#limits = context.limits
+    this.#shares = context.boundsBodies ? 0 : 2
     this.#reader = new StreamReader(stream, context.limits.bufferBytes, this)
     this.#writer = new StreamWriter(stream, this.#sent, this)
     this.#requestLeft = request.bodyBytes
@@ -311,18 +314,18 @@ export class Http2ServerExchange implements ResponseSink, Failing {
   }
 
   #write(chunk: Uint8Array): void {
-    if (!this.#context.boundsBodies) this.#keep(chunk.length)
+    this.#keep(this.#shares * chunk.length)
     this.#writer.write(chunk)
   }
 
   readonly #sent = (bytes: number): void => {
     this.#context.pieces++
-    if (!this.#context.boundsBodies) this.#keep(-bytes)
+    this.#keep(-this.#shares * bytes)
     this.#sink?.responseConsumed(bytes)
   }
 
   #keep(bytes: number): void {
-    if (this.#over) return
+    if (this.#over || bytes === 0) return
     this.keptBytes += bytes
     this.#context.keep(bytes)
   }
@@ -366,7 +369,9 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     const { waiting } = this.#writer
     this.#unsentBytes = cheap ? bytes + waiting : 0
     this.#context.unsentBytes += this.#unsentBytes
-    this.#keep(bytes + textBytes(this.#responseTrailers) + (cheap && this.#context.boundsBodies ? waiting : 0))
+    const shares = cheap || !this.#context.boundsBodies ? 1 : 0
+    this.#keep(bytes + textBytes(this.#responseTrailers) + (shares - this.#shares) * waiting)
+    this.#shares = shares
   }
 
   /** nghttp2 sends RST_STREAM before the data that it holds. So the end of the response leaves in this turn, and the reset after it. */

@@ -227,7 +227,7 @@ describe('a caller that reads slowly', () => {
       .request({ ...pseudo, 'sec-websocket-version': '13' }, { endStream: false })
       .on('error', () => {})
     await once(socket, 'response')
-    expect(connections.unread.usedBytes).toBe(10_000)
+    expect(connections.unread.usedBytes).toBe(20_000)
     socket.end()
     await until(() => connections.unread.usedBytes > 16_000)
     socket.close(constants.NGHTTP2_CANCEL)
@@ -448,7 +448,7 @@ describe('a caller that reads slowly', () => {
   test('loses answers that are not complete if nobody else pays for their bodies', async () => {
     const begin = (response: ResponseSink) => {
       response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
-      response.responseData(Buffer.alloc(50_000))
+      response.responseData(Buffer.alloc(25_000))
     }
     const { connections, sessions, cut, ask } = await takingNothing(['192.0.2.1'], begin)
     await ask(0, 5, 1)
