@@ -96,9 +96,9 @@ async function start(config: ClientConfig, context: ServiceContext): Promise<Ser
     ended: ended.promise,
     async close(options) {
       selfCheck.close()
-      token.close()
       trust.close()
       await tunnel.close(options)
+      token.close()
       await target.close()
       await tracing?.close()
     },

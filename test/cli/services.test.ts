@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer, request } from 'node:http'
+import { createServer, request, type ServerResponse } from 'node:http'
 import { type AddressInfo, createServer as createNetServer } from 'node:net'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { keepSockets } from '../support/kept-sockets.ts'
@@ -98,6 +98,27 @@ describe('server and client', () => {
     await writeToken('late', '2h')
     await client.line(line => line.msg === 'the session has a fresh token' && line.session === session)
     expect(client.lines.some(line => line.msg === 'disconnected')).toBe(false)
+  })
+
+  test('a client that stops takes fresh tokens for its last requests', async () => {
+    const late = Promise.withResolvers<ServerResponse>()
+    const service = createServer((_, response) => late.resolve(response)).listen(0, '127.0.0.1')
+    await once(service, 'listening')
+    await writeToken()
+    const server = startServer()
+    const { port } = service.address() as AddressInfo
+    const client = startClient(await server.address('control'), `http://127.0.0.1:${port}`)
+    await client.line(line => line.msg === 'connected')
+    const answer = get(await server.address('public'), '/', { host: 'demo.tunnels.localhost' })
+    const response = await late.promise
+    const stopped = client.end('SIGTERM')
+    await client.line(line => line.msg.startsWith('draining'))
+    await writeToken('token', '2h')
+    await client.line(line => line.msg === 'the session has a fresh token')
+    response.end('from the service')
+    expect(await answer).toEqual({ status: 200, body: 'from the service' })
+    expect(await stopped).toBe(0)
+    service.close()
   })
 
   test('C4: a client certificate is read from its file when that changes, and a bad one is ignored', async () => {

@@ -1062,6 +1062,21 @@ describe('a token', () => {
     expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
   })
 
+  it('is renewed while the client closes, until its last exchange has ended', async () => {
+    const server = await fake()
+    const answer = Promise.withResolvers<Response>()
+    const tunnel = startTunnel(optionsFor(server, { token: () => jwt(6), target: () => answer.promise }))
+    const session = await server.serve()
+    await tunnel.connected()
+    const last = session.exchange()
+    const closing = tunnel.close({ graceMs: 60_000 })
+    await session.receive('drain')
+    expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
+    answer.resolve(new Response('done'))
+    expect((await last.answer()).text).toBe('done')
+    await closing
+  })
+
   it('that is refused in band causes an event, and the session stays', async () => {
     const server = await fake()
     const tunnel = startTunnel(optionsFor(server))
