@@ -31,7 +31,7 @@ import { Informational } from '../informational.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
-import { addMount } from './mounts.ts'
+import { addMount, FOLLOWED } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
 import { type Unended, UnendedExchanges } from './unended.ts'
@@ -169,6 +169,8 @@ class MountedResponse implements ResponseSink, Failing, Unended {
   #early = 0
   /** The upstream end takes no more of the request, and gives no credit for it. */
   #refused = false
+  /** The next request has arrived. It does not wait until the upstream end has taken the last of this one. */
+  #followed = false
   #failure: SallyportError | undefined
   /** Why we end its connection, if we do. */
   #why: ErrorCode | undefined
@@ -211,8 +213,13 @@ class MountedResponse implements ResponseSink, Failing, Unended {
       sink.requestEnd(stripTrailers(trailers))
       this.#endDelivered()
     })
+    const onFollowed = guard(() => {
+      this.#followed = true
+      this.#request.resume()
+    })
     this.#request.on('data', onData)
     this.#request.once('end', onEnd)
+    this.#request.once(FOLLOWED, onFollowed)
   }
 
   readonly #onClose = (): void => {
@@ -456,7 +463,7 @@ class MountedResponse implements ResponseSink, Failing, Unended {
   }
 
   get #isFull(): boolean {
-    return this.#ahead > AHEAD_BYTES
+    return this.#ahead > AHEAD_BYTES && !this.#followed
   }
 
   #check(now: number): number {

@@ -22,6 +22,9 @@ export interface Mounted {
 type Event = 'request' | 'checkContinue' | 'checkExpectation' | 'upgrade'
 type Listener = (...args: unknown[]) => unknown
 
+/** Emitted on a request once the next one of its connection has arrived. By then it has arrived in full itself, even if it is paused. */
+export const FOLLOWED = Symbol('followed')
+
 /** Without a listener for the other two, Node handles the expectation itself and then emits `request`. */
 const ALWAYS_ATTACHED: readonly Event[] = ['request', 'upgrade']
 
@@ -168,6 +171,7 @@ class Mounts {
     const waits = one !== undefined && response.socket === null
     const isRefused = request.headers.upgrade !== undefined && this.#mounted.some(each => each.upgrades(request))
     if (one !== undefined || isRefused) socket.destroySoon = endSoftly
+    if (response.socket === null) answering(socket)?.req.emit(FOLLOWED)
     // Node discards what it has read behind an offer that is refused, so the next request could begin in the middle of another.
     if (waits || isRefused) {
       response.shouldKeepAlive = false
@@ -246,5 +250,10 @@ function hasBody({ headers }: IncomingMessage): boolean {
 
 /** Whether the answer to an earlier request is still due on its connection. Node would write it into the upgraded stream. */
 function isBusy({ socket }: IncomingMessage): boolean {
-  return ((socket as { _httpMessage?: ServerResponse | null })._httpMessage ?? null) !== null
+  return answering(socket) !== undefined
+}
+
+/** The response that Node is sending on a connection. */
+function answering(socket: Duplex): ServerResponse | undefined {
+  return (socket as { _httpMessage?: ServerResponse | null })._httpMessage ?? undefined
 }

@@ -200,6 +200,31 @@ test('B3: nor does such an answer wait for a body that its upstream does not tak
   expect(heard).toEqual(['cancelled', 'end'])
 })
 
+test.each([70_000, 100_000, 131_000])('B3: nor for the end of one that Node has read: %i bytes', async bytes => {
+  const heard: (string | number)[] = []
+  const handler: Handler = (_request, response) => {
+    let received = 0
+    response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
+    response.responseData(Buffer.from('ok'))
+    return {
+      ...discarding(response),
+      requestData: ({ length }) => (received += length),
+      requestEnd: () => heard.push(received),
+      requestAbort: ({ reason }) => heard.push(reason),
+    }
+  }
+  const server = createServer()
+  mount(server, { handler, serves: () => true, logger: noLogger })
+  const caller = await call(server)
+  let text = ''
+  caller.on('data', chunk => (text += chunk))
+  caller.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ${bytes}\r\n\r\n${'x'.repeat(bytes)}`)
+  await eventually(() => expect(text).toMatch(/ok$/))
+  caller.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+  await eventually(() => expect(text.match(/HTTP\/1\.1 /g)).toHaveLength(2))
+  expect(heard.slice(0, 2)).toEqual([bytes, 0])
+})
+
 test.each([
   [204, 0],
   [304, BODY_UNKNOWN],
