@@ -92,6 +92,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
   #resetAt: number | undefined
   /** Node has asked for the trailers of the request, or never will. */
   #asked: boolean
+  /** We closed the stream before its head left. Node does not tell such a stream from one that is gone. */
+  #isUnopened = false
   /** The whole answer has arrived. The stream may be destroyed before it reports this. */
   #settled = false
   /** The part of the body that was read from the stream before the head was passed on. */
@@ -351,7 +353,8 @@ export class Http2ClientExchange implements RequestSink, Failing {
 
   /**
    * Node asks a stream for trailers after its last data, even if the stream was destroyed in the meantime. Then an assertion ends the
-   * process, and an upstream can provoke that. So a stream that may still be asked is reset, and destroyed once nghttp2 has closed it.
+   * process, and an upstream can provoke that. So a stream that may still be asked, even if its head has not left yet, is reset, and
+   * destroyed once nghttp2 has closed it.
    */
   #outliveTrailers(): void {
     const stream = this.#stream
@@ -368,17 +371,24 @@ export class Http2ClientExchange implements RequestSink, Failing {
   }
 
   #closesFirst(): boolean {
+    const stream = this.#stream
     if (!this.#mayBeAsked) return false
-    if (!this.#stream.closed) this.#stream.close(NGHTTP2_CANCEL)
+    const isIdle = stream.state.state === NGHTTP2_STREAM_STATE_IDLE
+    if (!stream.closed) {
+      this.#isUnopened = isIdle
+      stream.close(NGHTTP2_CANCEL)
+      return true
+    }
     // Node destroys it while closing it. One turn later that is done.
-    else setImmediate(Http2ClientExchange.#closedDue, this)
+    if (!isIdle) this.#isUnopened = false
+    setImmediate(Http2ClientExchange.#closedDue, this)
     return true
   }
 
   get #mayBeAsked(): boolean {
     const stream = this.#stream
     if (this.#asked || !stream.writableEnded || stream.session?.destroyed !== false) return false
-    return stream.state.state !== NGHTTP2_STREAM_STATE_IDLE
+    return !stream.closed || this.#isUnopened || stream.state.state !== NGHTTP2_STREAM_STATE_IDLE
   }
 
   /** Called when our own code or that of the downstream end is at fault. */
