@@ -23,7 +23,7 @@ import { breakStream, cancelStream } from './reset.ts'
 import type { SharedStrings } from './shared-strings.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
-const { NGHTTP2_NO_ERROR } = constants
+const { NGHTTP2_INTERNAL_ERROR, NGHTTP2_NO_ERROR } = constants
 
 /** The most that frames and encoding add to the bytes of a head. */
 const HEAD_OVERHEAD_BYTES = 4 * 1024
@@ -411,6 +411,14 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#failure = error
     this.#tell(error)
     this.responseAbort(error)
+  }
+
+  /**
+   * Node destroys the streams next, one by one, with the code of the caller's go-away. If that is CANCEL, a destroyed stream may still
+   * be asked for its trailers, and an assertion ends the process. Any other reset leaves first.
+   */
+  sessionEnds(): void {
+    if (this.#awaitsTrailers && this.#stream.writableEnded) this.#stream.close(NGHTTP2_INTERNAL_ERROR)
   }
 
   /** Drops the answer that the caller does not take. */

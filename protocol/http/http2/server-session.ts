@@ -138,6 +138,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     session.destroy = guard((error?: Error, code?: number) => {
       if (faults.spares(error)) return
       if (isViolation(error)) this.#context.why = 'bad-request'
+      for (const exchange of this.#exchanges) exchange.sessionEnds()
       destroy(error, code)
     })
     session.on('stream', (stream, _headers, flags, raw: string[]) => {
