@@ -9,6 +9,7 @@ import { brokenUpstream, type OutgoingRequest } from '../http1/client-exchange.t
 import type { HttpLimits } from '../limits.ts'
 import { hasEnded, watchEnd } from './end-of-stream.ts'
 import { asObject, outgoingBlock, receivedHead, receivedTrailers } from './headers.ts'
+import type { HeldPieces } from './held-pieces.ts'
 import { breakStream, cancelStream } from './reset.ts'
 import { StreamReader, StreamWriter } from './stream-body.ts'
 
@@ -27,6 +28,7 @@ export const RESET_MS = 1_000
 /** The session, as its exchanges see it. */
 export interface ExchangeOwner {
   readonly limits: HttpLimits
+  readonly held: HeldPieces
   /** The session should accept no more exchanges: one got no answer or could not be sent, or its reset was not sent in time. */
   close(): void
   /** An exchange is about to reset its stream. */
@@ -115,7 +117,7 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#headTimeoutMs = headTimeoutMs
     watchEnd(stream)
     this.#reader = new StreamReader(stream, owner.limits.bufferBytes, this)
-    this.#writer = new StreamWriter(stream, this.#sent, this)
+    this.#writer = new StreamWriter(stream, this.#sent, this, owner.held)
     this.#requestLeft = request.bodyBytes
     this.#requestDone = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = request.bodyBytes !== 0 && hasHeader(request.headers, 'expect')

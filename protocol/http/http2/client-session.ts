@@ -17,6 +17,7 @@ import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { type ExchangeOwner, Http2ClientExchange, RESET_MS } from './client-exchange.ts'
 import { Faults } from './faults.ts'
 import { outgoingBlock } from './headers.ts'
+import { HeldPieces } from './held-pieces.ts'
 import { isWorn, maxSessionMemory } from './session-memory.ts'
 
 /** A request may repeat fields that Node regards as single. The upstream decides what that means. */
@@ -49,6 +50,7 @@ interface Http2ClientOptions {
 
 export class Http2ClientSession implements ExchangeOwner, Failing {
   readonly limits: HttpLimits
+  readonly held: HeldPieces
   readonly #socket: Duplex
   readonly #session: ClientHttp2Session
   readonly #options: Http2ClientOptions
@@ -67,6 +69,7 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
   /** `socket` is connected. The session owns it from now on. */
   constructor(socket: Duplex, options: Http2ClientOptions = {}) {
     this.#socket = socket
+    this.held = new HeldPieces(socket)
     this.#options = options
     this.limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
     this.#watch = new DeadlineWatch(now => this.#check(now), this)

@@ -18,6 +18,7 @@ import { Informational } from '../informational.ts'
 import type { HttpLimits } from '../limits.ts'
 import { answerProblem, type CorsPolicy } from '../problem.ts'
 import { asObject, outgoingBlock, receivedTrailers, responseBlock } from './headers.ts'
+import type { HeldPieces } from './held-pieces.ts'
 import { expectsContinue } from './request-head.ts'
 import { breakStream, cancelStream } from './reset.ts'
 import type { SharedStrings } from './shared-strings.ts'
@@ -43,8 +44,9 @@ export interface Http2SessionContext {
   readonly keep: (bytes: number) => void
   /** A head or trailers with these fields were given to Node. */
   readonly gave: (fields: HeaderList) => void
-  /** A stream has ended, of whose body Node may still hold this much. */
+  /** A stream has ended, of whose body this much may be held. */
   readonly left: (bytes: number) => void
+  readonly held: HeldPieces
   /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
   readonly boundsBodies: boolean
   /** How many pieces of answer bodies have left. */
@@ -105,7 +107,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#limits = context.limits
     this.#shares = context.boundsBodies ? 0 : 2
     this.#reader = new StreamReader(stream, context.limits.bufferBytes, this)
-    this.#writer = new StreamWriter(stream, this.#sent, this)
+    this.#writer = new StreamWriter(stream, this.#sent, this, context.held)
     this.#requestLeft = request.bodyBytes
     this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = expectsContinue(request)
@@ -455,8 +457,8 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     this.#context.unsentBytes -= this.#unsentBytes
     this.#context.keep(-this.keptBytes)
     this.keptBytes = 0
-    this.#context.left(this.#writer.givenBytes)
     this.#writer.drop()
+    this.#context.left(this.#writer.givenBytes)
     if (!whole) this.#tell(new SallyportError(why))
     // After RST_STREAM(NO_ERROR), the stream lives until everything that arrived has been read.
     if (!this.#stream.destroyed) this.#reader.discard()

@@ -17,6 +17,7 @@ import { queuedInHandle } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { unreadRequest } from '../unread-request.ts'
 import { Faults, isViolation } from './faults.ts'
+import { HeldPieces } from './held-pieces.ts'
 import { expectsContinue, http2Request } from './request-head.ts'
 import { breakStream } from './reset.ts'
 import { Http2ServerExchange, type Http2SessionContext, unreadBytes } from './server-exchange.ts'
@@ -112,10 +113,11 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     const strings = new SharedStrings()
     const counts = { unsentBytes: 0, pieces: 0 }
     const keep = (bytes: number) => this.#keep(bytes)
+    const held = new HeldPieces(socket)
     const lookIf = (due: boolean) => due && setImmediate(Http2ServerSession.#lookDue, this)
     const gave = (fields: HeaderList) => lookIf(this.#unsent.head(fields))
     const left = (bytes: number) => lookIf(this.#unsent.body(bytes))
-    const given = { strings, logger, corsOf, keep, gave, left, boundsBodies }
+    const given = { strings, logger, corsOf, keep, gave, left, held, boundsBodies }
     this.#context = { why: 'cancelled', limits: this.#limits, ...given, ...counts }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
@@ -132,7 +134,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     socket.once('end', onEnd)
     const session = performServerHandshake(socket, sessionOptions(this.#limits))
     this.#session = session
-    this.#unsent = new UnsentAnswers(session, socket)
+    this.#unsent = new UnsentAnswers(session, socket, held)
     const destroy = session.destroy.bind(session)
     const faults = new Faults(session, this.#limits.http2ResetBurst)
     session.destroy = guard((error?: Error, code?: number) => {

@@ -4,6 +4,7 @@ import { toSallyportError } from '../../base/errors.ts'
 import { Gathered, GatheredChunks, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import type { Failing } from '../../base/guard.ts'
 import { ownBytes } from '../../base/own-bytes.ts'
+import type { HeldPieces } from './held-pieces.ts'
 
 /** Size of a DATA frame. Progress is seen piece by piece, so a slow receiver is not mistaken for one that has stopped. */
 const PIECE_BYTES = 16 * 1024
@@ -27,13 +28,17 @@ export class StreamWriter {
   readonly #sent: (bytes: number) => void
   readonly #owner: Failing
   readonly #queue: (Uint8Array | Gathered)[] = []
-  readonly #given: number[] = []
+  readonly #held: HeldPieces
+  readonly #startedAt: number
+  #given: Uint8Array[] = []
 
   /** An error that is thrown outside of the owner's own calls ends `owner`. */
-  constructor(stream: Http2Stream, sent: (bytes: number) => void, owner: Failing) {
+  constructor(stream: Http2Stream, sent: (bytes: number) => void, owner: Failing, held: HeldPieces) {
     this.#stream = stream
     this.#sent = sent
     this.#owner = owner
+    this.#held = held
+    this.#startedAt = held.written
     const destroy = stream.destroy.bind(stream)
     stream.destroy = error => {
       try {
@@ -95,7 +100,7 @@ export class StreamWriter {
       const next = this.#queue.shift()
       if (next === undefined) break
       const piece = next instanceof Gathered ? next.bytes : next
-      this.#given.push(piece.length)
+      this.#given.push(piece)
       this.givenBytes += piece.length
       this.#stream.write(piece, this.#onWritten)
     }
@@ -108,7 +113,8 @@ export class StreamWriter {
     this.ended = true
     this.waiting = 0
     this.#queue.length = 0
-    this.#given.length = 0
+    this.#held.hold(this.#given, this.#startedAt)
+    this.#given = []
     if (waiting > 0) this.#sent(waiting)
   }
 
@@ -123,7 +129,7 @@ export class StreamWriter {
   #written(error: Error | null | undefined): void {
     // What is destroyed reports as written what has not left.
     if (error || this.#stream.destroyed) return
-    const bytes = this.#given.shift() ?? 0
+    const bytes = this.#given.shift()?.length ?? 0
     this.givenBytes -= bytes
     // Nothing is reported piece by piece once the stream is over, since its end drops the rest.
     if (this.#stream.closed) return

@@ -3,6 +3,7 @@ import type { Http2Session } from 'node:http2'
 import type { Socket } from 'node:net'
 import { textBytes } from '../headers.ts'
 import { queuedInHandle } from '../http1/write-progress.ts'
+import type { HeldPieces } from './held-pieces.ts'
 
 /** What a head takes beside its text, and each name and each value in nghttp2. */
 const HEAD_BYTES = 512
@@ -15,21 +16,21 @@ export class UnsentAnswers {
   bytes = 0
   readonly #session: Http2Session
   readonly #socket: Socket
+  readonly #held: HeldPieces
   /** Sizes of heads, in order. The last of them may wait in nghttp2. */
   readonly #heads: number[] = []
   /** What the session had written to the socket at the last look. */
   #end = 0
   /** The most that its last write can be. It begins one when the one before has ended, and Node keeps all of it until then. */
   #writeBytes = 0
-  /** Heads and ended bodies that the last write may contain. */
+  /** Heads that the last write may contain. */
   #writtenBytes = 0
-  /** The bodies of streams that ended since the last look. */
-  #leftBytes = 0
   #freshBytes = 0
 
-  constructor(session: Http2Session, socket: Socket) {
+  constructor(session: Http2Session, socket: Socket, held: HeldPieces) {
     this.#session = session
     this.#socket = socket
+    this.#held = held
   }
 
   /** A head or trailers were given to the session. Returns whether a look is due. */
@@ -39,9 +40,8 @@ export class UnsentAnswers {
     return this.#isDue(bytes)
   }
 
-  /** A stream has ended, of whose body this much may wait in the socket. Returns whether a look is due. */
+  /** A stream has ended, of whose body this much may be held. Returns whether a look is due. */
   body(bytes: number): boolean {
-    this.#leftBytes += bytes
     return this.#isDue(bytes)
   }
 
@@ -61,14 +61,13 @@ export class UnsentAnswers {
       this.#writtenBytes = 0
       this.#end = end
     }
-    if (this.#heads.length + this.#writtenBytes + this.#leftBytes + this.bytes === 0) return 0
+    if (this.#heads.length + this.#writtenBytes + this.#held.bytes + this.bytes === 0) return 0
     // A session that has ended keeps what waits until the socket has taken its last write.
     const inSession = this.#session.state.outboundQueueSize ?? this.#heads.length
-    this.#writtenBytes += this.#leftBytes + sum(this.#heads.splice(0, Math.max(0, this.#heads.length - inSession)))
-    this.#leftBytes = 0
+    this.#writtenBytes += sum(this.#heads.splice(0, Math.max(0, this.#heads.length - inSession)))
     const before = this.bytes
     const queued = queuedInHandle(this.#socket)
-    const written = Math.min(this.#writeBytes, this.#writtenBytes)
+    const written = Math.min(this.#writeBytes, this.#writtenBytes) + this.#held.bytes
     // TLS keeps an encrypted copy of what the kernel has not taken.
     const copied = 'encrypted' in this.#socket ? Math.min(queued, written) : 0
     // If nothing waits in the socket, what waits in nghttp2 leaves within this turn.

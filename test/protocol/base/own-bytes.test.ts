@@ -1,12 +1,13 @@
 /** What waits keeps no more memory than is counted, whatever it was cut from. */
 import { once } from 'node:events'
 import { connect as connectHttp2, createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer, Socket } from 'node:net'
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls'
 import { expect, test } from 'vitest'
 import { collectGarbage, liveBytes } from '../../../load-tests/lib/garbage.ts'
 import { ownBytes } from '../../../protocol/base/own-bytes.ts'
 import { type BodyOwner, SocketWriter } from '../../../protocol/http/http1/socket-writer.ts'
+import { HeldPieces } from '../../../protocol/http/http2/held-pieces.ts'
 import { StreamWriter } from '../../../protocol/http/http2/stream-body.ts'
 import { SendQueue } from '../../../protocol/wire/yamux/send-queue.ts'
 import { makeSecrets } from '../../support/secrets.ts'
@@ -207,7 +208,7 @@ test('chunks that wait for an HTTP/2 stream', async () => {
     // Nobody reads the answer: only its window leaves.
     session.request().pause().end()
     const [stream] = await came
-    const writer = new StreamWriter(stream, () => {}, { threw() {} })
+    const writer = new StreamWriter(stream, () => {}, { threw() {} }, new HeldPieces(new Socket()))
     writer.write(Buffer.alloc(200_000))
     const before = await arrayBufferBytes()
     for (let i = 0; i < CHUNKS; i++) writer.write(cut(i))
@@ -233,7 +234,7 @@ test('E15 one chunk on each of the HTTP/2 streams of a caller that grants no win
     }
     const before = await arrayBufferBytes()
     const writers = streams.map((stream, i) => {
-      const writer = new StreamWriter(stream, () => {}, { threw() {} })
+      const writer = new StreamWriter(stream, () => {}, { threw() {} }, new HeldPieces(new Socket()))
       writer.write(cut(i))
       return writer
     })
@@ -255,7 +256,7 @@ test('H6 bytes that wait for an HTTP/2 stream one by one keep little more than t
     request.pause().end()
     const [stream] = await came
     let sent = 0
-    const writer = new StreamWriter(stream, bytes => (sent += bytes), { threw() {} })
+    const writer = new StreamWriter(stream, bytes => (sent += bytes), { threw() {} }, new HeldPieces(new Socket()))
     const count = 500_000
     const before = await liveBytes()
     for (let i = 0; i < count; i++) writer.write(Buffer.alloc(1, i % 251))

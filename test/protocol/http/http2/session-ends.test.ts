@@ -391,6 +391,46 @@ describe('a caller that reads slowly', () => {
     },
   )
 
+  test.each([
+    ['resets its streams', Array.from({ length: 600 }, (_, i) => frame(TYPE.reset, 0, 1 + 2 * i, uint32(8)))],
+    ['closes its half', []],
+  ])('gets nothing but its answers if it %s while pieces of them wait in the socket', async (_what, resets) => {
+    const COUNT = 600
+    const PIECE_BYTES = 16 * 1024
+    const WINDOW = 0.75 * PIECE_BYTES
+    const connections = new ConnectionSet(10, 2 ** 30)
+    const { handler, seen } = recorder(() => {})
+    const sockets: Socket[] = []
+    const port = await accept(socket => {
+      sockets.push(socket)
+      serveHttp2(socket, { handler, connections, limits: { http2Streams: COUNT, http2ResetBurst: COUNT } })
+    })
+    const peer = await call(port, { allowHalfOpen: true })
+    open.push(() => peer.socket.destroy())
+    peer.socket.pause()
+    peer.send(greeting(WINDOW))
+    for (let i = 0; i < COUNT; i++) peer.send(get(1 + 2 * i))
+    await until(() => seen.length === COUNT)
+    for (const { response } of seen.splice(0)) {
+      response.responseHead({ status: 200, headers: [], bodyBytes: PIECE_BYTES })
+      response.responseData(Buffer.alloc(PIECE_BYTES, 'z'))
+      response.responseEnd([])
+    }
+    const queued = () => queuedInHandle(sockets[0]!)
+    await until(() => queued() > (COUNT * WINDOW) / 10)
+    if (resets.length > 0) peer.send(Buffer.concat(resets))
+    else peer.socket.end()
+    // By then, Node has freed what it was given for these streams.
+    await new Promise(resolve => setTimeout(resolve, 200))
+    await collectGarbage()
+    const others = Array.from({ length: 2 * COUNT }, () => Buffer.alloc(PIECE_BYTES, 'SECRET'))
+    peer.socket.resume()
+    await until(() => queued() === 0 && peer.text.length > COUNT * WINDOW)
+    expect(peer.text.includes('SECRET')).toBe(false)
+    expect(others).toHaveLength(2 * COUNT)
+    await until(() => connections.unread.usedBytes === 0)
+  })
+
   test('loses answers without a look at one connection leading to looks at others', async () => {
     const connections = new ConnectionSet(10, 256 * 1024)
     const { handler, seen } = recorder(() => {})
