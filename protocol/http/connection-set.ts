@@ -25,11 +25,10 @@ export function patienceOf(graceMs: number): number {
   return Math.min(MOST_PATIENCE_MS, graceMs / 2)
 }
 
-/**
- * The most that all connections over HTTP/2 may hold for complete answers, the heads of their requests, what Node keeps, and bodies of
- * other answers that nobody else pays for.
- */
+/** The most that all connections over HTTP/2 may hold for complete answers, the heads of their requests, and what Node keeps. */
 const MAX_UNREAD_BYTES = 128 * 1024 * 1024
+/** The same if nobody else pays for the bodies of other answers. */
+export const MAX_UNREAD_WITH_BODIES_BYTES = 2 * MAX_UNREAD_BYTES
 
 /** Time for connections that arrive late, but at most half of the grace. */
 const MOST_LATE_MS = 10_000

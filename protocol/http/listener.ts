@@ -19,7 +19,7 @@ import { KEEP_ALIVE } from '../base/tcp.ts'
 import { ASKING, INTERMEDIATE } from '../base/tls-profile.ts'
 import type { Handler, HttpRequest } from '../exchange.ts'
 import { CertifiedConnections } from './certified-connections.ts'
-import { ConnectionSet, type ManagedConnection } from './connection-set.ts'
+import { ConnectionSet, MAX_UNREAD_WITH_BODIES_BYTES, type ManagedConnection } from './connection-set.ts'
 import { withListenerLayers } from './forwarded.ts'
 import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
@@ -127,7 +127,11 @@ class HttpListener implements Listener {
     this.#limits = resolveLimits(HTTP_LIMITS, options.limits, 'limits')
     this.#options = options
     this.#authorities = options.tls?.ca
-    this.#connections = new ConnectionSet(resolveLimits(LISTENER_LIMITS, options).maxConnections)
+    const { maxConnections } = resolveLimits(LISTENER_LIMITS, options)
+    this.#connections = new ConnectionSet(
+      maxConnections,
+      options.boundsBodies ? undefined : MAX_UNREAD_WITH_BODIES_BYTES,
+    )
     this.#pending = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? survivesResets()
     const { handler, trustedProxies } = options

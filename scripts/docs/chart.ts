@@ -261,7 +261,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
     ),
     ...services,
     ...autoscaling,
-    resources: resources('100m', '128Mi', '512Mi'),
+    resources: resources('100m', '128Mi', '1Gi'),
   }),
 }
 

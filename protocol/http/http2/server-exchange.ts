@@ -448,7 +448,7 @@ export class Http2ServerExchange implements ResponseSink, Failing {
     }
   }
 
-  #gone(why = this.#context.why): void {
+  #gone(why = this.isShed ? 'overloaded' : this.#context.why): void {
     if (this.#over) return
     this.#over = true
     const whole = this.#responseEnded && this.#requestEnded

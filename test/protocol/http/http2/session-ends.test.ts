@@ -156,7 +156,7 @@ describe('a caller that reads slowly', () => {
 
   /** Connections from these addresses that take no answers, of which 256 KiB may be held. */
   async function takingNothing(addresses: string[], answer = ok, boundsBodies?: boolean) {
-    const { handler } = recorder(({ response }) => void setImmediate(() => answer(response)))
+    const { handler, seen } = recorder(({ response }) => void setImmediate(() => answer(response)))
     const connections = new ConnectionSet(10, 256 * 1024)
     const left = [...addresses]
     const serve = (socket: Socket) =>
@@ -184,7 +184,7 @@ describe('a caller that reads slowly', () => {
       }
       await until(() => answers === count)
     }
-    return { connections, sessions, closed, cut, ask }
+    return { connections, sessions, closed, cut, ask, seen }
   }
 
   test('loses answers if of all connections it holds the most for its caller', async () => {
@@ -490,12 +490,13 @@ describe('a caller that reads slowly', () => {
       response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
       response.responseData(Buffer.alloc(25_000))
     }
-    const { connections, sessions, cut, ask } = await takingNothing(['192.0.2.1'], begin)
+    const { connections, sessions, cut, ask, seen } = await takingNothing(['192.0.2.1'], begin)
     await ask(0, 5, 1)
     expect(connections.unread.usedBytes).toBeGreaterThanOrEqual(250_000)
     expect(cut).toEqual([0])
     await ask(0, 1, 1)
     await until(() => cut[0] === 2)
+    expect(seen.flatMap(({ aborted = [] }) => aborted)).toEqual(['overloaded', 'overloaded'])
     expect(connections.unread.usedBytes).toBeGreaterThanOrEqual(200_000)
     expect(connections.unread.usedBytes).toBeLessThan(256 * 1024)
     sessions[0]!.settings({ initialWindowSize: 2 ** 20 })
