@@ -1,11 +1,16 @@
 /** Connections to one `https:` target that chooses between HTTP/2 and HTTP/1.1 as each of them opens (ALPN). */
+import { performance } from 'node:perf_hooks'
 import type { Http1Pool } from './http1-pool.ts'
 import type { Http2Pool } from './http2-pool.ts'
 import type { OnOpened, Pool, PooledUpstream } from './pool.ts'
 
+/** How long a choice of HTTP/1.1 stands. */
+const STANDS_MS = 1_000
+
 export class NegotiatedPool implements Pool {
   readonly #http1: Http1Pool
   readonly #http2: Http2Pool
+  #askedAt = 0
 
   /** `http2` hands `http1` the connections for which the target chooses HTTP/1.1. */
   constructor(http1: Http1Pool, http2: Http2Pool) {
@@ -25,9 +30,15 @@ export class NegotiatedPool implements Pool {
     return this.#http2.take() ?? this.#http1.take()
   }
 
-  /** A target's choice stands while it has connections. Over HTTP/1.1, nobody waits for the dial of another exchange. */
+  /**
+   * The target may be replaced by one that chooses otherwise, even while it has connections. So if they speak HTTP/1.1, one dial a
+   * second offers both again. Over HTTP/1.1, nobody else waits for the dial of another exchange.
+   */
   open(caller: string, connectMs: number, done: OnOpened): () => void {
-    return (this.#http1.size > 0 ? this.#http1 : this.#http2).open(caller, connectMs, done)
+    const now = performance.now()
+    if (this.#http1.size > 0 && now < this.#askedAt + STANDS_MS) return this.#http1.open(caller, connectMs, done)
+    this.#askedAt = now
+    return this.#http2.open(caller, connectMs, done)
   }
 
   sweep(now: number): boolean {

@@ -117,6 +117,38 @@ it('HTTP/1.1 if the target does not accept it: many at once get a connection eac
   expect(service.stats().upstreams).toMatchObject({ connections: 10, idle: 10 })
 })
 
+it.each([
+  ['both', ['h2', 'http/1.1']],
+  ['only HTTP/2', ['h2']],
+])(
+  'a busy target that begins to offer %s gets HTTP/2, even while an exchange over HTTP/1.1 goes on',
+  async (_, later) => {
+    let offered = ['http/1.1']
+    const ALPNCallback = ({ protocols }: { protocols: string[] }) => offered.find(name => protocols.includes(name))
+    const server = createSecureServer({ ...secrets.server, allowHTTP1: true, ALPNCallback }, (request, response) => {
+      if (request.httpVersion === '1.1') response.setHeader('connection', 'close')
+      if (request.url === '/long') response.write('begun')
+      else setTimeout(() => response.end(`over ${request.httpVersion}`), 20)
+    })
+    const { target } = await up(server)
+    const service = await route(target, { http2: true })
+    const long = connect(service.address.port, '127.0.0.1')
+    stops.push(() => long.destroy())
+    long.write('GET /long HTTP/1.1\r\nhost: a\r\n\r\n')
+    await once(long, 'data')
+    offered = later
+    let settled = false
+    stops.push(() => {
+      settled = true
+    })
+    const caller = async () => {
+      while (!settled) if ((await get(service.address.port, '/')).includes('over 2.0')) settled = true
+    }
+    await Promise.all(Array.from({ length: 20 }, caller))
+    expect(await get(service.address.port, '/')).toMatch(/over 2\.0/)
+  },
+)
+
 it('a WebSocket uses HTTP/1.1', async () => {
   const server = both()
   const webSockets = new WebSocketServer({ noServer: true })
