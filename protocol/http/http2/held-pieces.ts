@@ -1,6 +1,7 @@
 /**
  * When a stream ends, Node frees what it was given, even if a write that points to it waits in the socket. The peer would then receive
- * what this process keeps there next. So such pieces are held here until that write has left.
+ * what this process keeps there next. So such pieces are held here until that write has left. Node sends a destroyed stream's reset before
+ * anything else of it, so no later write points to them.
  */
 import type { Duplex } from 'node:stream'
 import { LOOK_MS } from '../../base/deadline-watch.ts'

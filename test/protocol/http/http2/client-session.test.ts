@@ -8,9 +8,11 @@ import {
 } from 'node:http2'
 import { type AddressInfo, connect, createServer as createTcp, type Socket } from 'node:net'
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import { collectGarbage } from '../../../../load-tests/lib/garbage.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import type { HeaderList, ResponseHead, ResponseSink } from '../../../../protocol/exchange.ts'
 import type { OutgoingRequest } from '../../../../protocol/http/http1/client-exchange.ts'
+import { queuedInHandle } from '../../../../protocol/http/http1/write-progress.ts'
 import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { END_STREAM, frame, TYPE, uint32 } from '../../../support/http2-frames.ts'
@@ -526,4 +528,40 @@ test('a session that cannot send a reset accepts no more exchanges, and ends wit
   large.requestAbort(new SallyportError('cancelled'))
   await until(() => closed === 1)
   expect(session.streams).toBe(0)
+})
+
+test('an upstream that resets its streams while pieces of uploads wait in the socket gets nothing but them', async () => {
+  const COUNT = 600
+  const PIECE_BYTES = 16 * 1024
+  const WINDOW = 0.75 * PIECE_BYTES
+  const came = Promise.withResolvers<Socket>()
+  const server = createTcp({ pauseOnConnect: true }, came.resolve).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  const peer = await came.promise
+  let announced = false
+  const session = new Http2ClientSession(socket, { onSettings: () => (announced = true) })
+  open.push(
+    () => server.close(),
+    () => peer.destroy(),
+    () => session.destroy(),
+  )
+  peer.write(frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(WINDOW)])))
+  peer.write(frame(TYPE.window, 0, 0, uint32(2 ** 30)))
+  await until(() => announced)
+  for (let i = 0; i < COUNT; i++) {
+    session.send(request({ bodyBytes: PIECE_BYTES }), new Response()).requestData(Buffer.alloc(PIECE_BYTES, 'z'))
+  }
+  const queued = () => queuedInHandle(socket)
+  await until(() => queued() > (COUNT * WINDOW) / 10)
+  for (let i = 0; i < COUNT; i++) peer.write(frame(TYPE.reset, 0, 1 + 2 * i, uint32(8)))
+  await until(() => session.streams === 0)
+  // By then, Node has freed what it was given for these streams.
+  await collectGarbage()
+  const others = Array.from({ length: 2 * COUNT }, () => Buffer.alloc(PIECE_BYTES, 'SECRET'))
+  let text = ''
+  peer.on('data', chunk => (text += chunk.toString('latin1'))).resume()
+  await until(() => queued() === 0 && text.length > COUNT * WINDOW)
+  expect(text.includes('SECRET')).toBe(false)
+  expect(others).toHaveLength(2 * COUNT)
 })
