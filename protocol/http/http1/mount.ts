@@ -31,7 +31,7 @@ import { Informational } from '../informational.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { answerProblem } from '../problem.ts'
 import { FRAMING, fieldLines, statusLine } from './encode.ts'
-import { addMount, delivered, FOLLOWED } from './mounts.ts'
+import { addMount, FOLLOWED } from './mounts.ts'
 import { parseRequest } from './request-head.ts'
 import { serveHttp1 } from './server-connection.ts'
 import { type Unended, UnendedExchanges } from './unended.ts'
@@ -369,7 +369,6 @@ class MountedResponse implements ResponseSink, Failing, Unended {
     if (this.#over || this.#waiting > 0 || this.#left !== 0 || !this.#response.headersSent) return
     if (this.#reading) {
       this.#deliveredAt ??= performance.now()
-      delivered.add(this.#response)
       this.#flush()
       if (this.#limits.drainMs > 0) this.#watch.within(this.#limits.drainMs)
       return

@@ -25,9 +25,6 @@ type Listener = (...args: unknown[]) => unknown
 /** Emitted on a request once the next one of its connection has arrived. By then it has arrived in full itself, even if it is paused. */
 export const FOLLOWED = Symbol('followed')
 
-/** Responses of which all has left. Each ends a moment after its request is followed. */
-export const delivered = new WeakSet<ServerResponse>()
-
 /** Without a listener for the other two, Node handles the expectation itself and then emits `request`. */
 const ALWAYS_ATTACHED: readonly Event[] = ['request', 'upgrade']
 
@@ -215,8 +212,6 @@ class Mounts {
     const one = this.#mounted.find(mounted => mounted.upgrades(request))
     if (one === undefined && this.#othersUpgrade) return this.#pass('upgrade', request, socket, head)
     if (one === undefined || isBusy(request)) return socket.destroy()
-    const before = answering(socket)
-    if (before !== undefined) return this.#upgradeBehind(before, request, socket, head)
     this.#probe(socket)
     try {
       return one.upgrade(request, socket, head)
@@ -224,19 +219,6 @@ class Mounts {
       socket.destroy()
       return one.failed(error)
     }
-  }
-
-  /** While it waits, Node resumes the connection, and no longer listens to it. */
-  #upgradeBehind(before: ServerResponse, request: IncomingMessage, socket: Duplex, head: Buffer): void {
-    const read = [head]
-    const onData = (chunk: Buffer) => void read.push(chunk)
-    socket.on('data', onData).on('error', () => {})
-    before.once('close', () => {
-      socket.off('data', onData)
-      if (socket.destroyed || socket.readableEnded) socket.destroy()
-      else this.#onUpgrade(request, socket, Buffer.concat(read))
-    })
-    before.req.emit(FOLLOWED)
   }
 
   /**
@@ -268,8 +250,7 @@ function hasBody({ headers }: IncomingMessage): boolean {
 
 /** Whether the answer to an earlier request is still due on its connection. Node would write it into the upgraded stream. */
 function isBusy({ socket }: IncomingMessage): boolean {
-  const before = answering(socket)
-  return before !== undefined && !delivered.has(before)
+  return answering(socket) !== undefined
 }
 
 /** The response that Node is sending on a connection. */

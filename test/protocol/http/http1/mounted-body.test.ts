@@ -225,38 +225,6 @@ test.each([70_000, 100_000, 131_000])('B3: nor for the end of one that Node has 
   expect(heard.slice(0, 2)).toEqual([bytes, 0])
 })
 
-/** What arrives before the request in front has ended. */
-test.each<[what: string, arrives: (socket: Socket) => unknown]>([
-  ['sends more', socket => socket.push('ly')],
-  ['leaves', socket => socket.push(null)],
-  ['is reset', socket => socket.destroy(new Error('ECONNRESET'))],
-])('B3: nor does a WebSocket, whose caller %s meanwhile', async (what, arrives) => {
-  let connection: Socket | undefined
-  const handler: Handler = ({ upgrade }, response) => {
-    response.responseHead({ status: upgrade ? 101 : 200, headers: [], bodyBytes: upgrade ? 0 : 2 })
-    if (!upgrade) response.responseData(Buffer.from('ok'))
-    return {
-      ...discarding(response),
-      requestData: chunk => void (upgrade && response.responseData(chunk)),
-      requestEnd: () => void (upgrade || arrives(connection!)),
-    }
-  }
-  const server = createServer()
-  mount(server, { handler, serves: () => true, logger: noLogger })
-  server.once('connection', socket => {
-    connection = socket
-  })
-  const caller = await call(server)
-  let text = ''
-  caller.on('data', chunk => (text += chunk))
-  caller.write(`POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 131000\r\n\r\n${'x'.repeat(131_000)}`)
-  await eventually(() => expect(text).toMatch(/ok$/))
-  const key = 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=='
-  caller.write(`GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n${key}\r\n\r\near`)
-  if (what === 'sends more') await eventually(() => expect(text).toMatch(/ok.* 101 .*early$/s))
-  else await eventually(() => expect(connection!.closed).toBe(true))
-})
-
 test.each([
   [204, 0],
   [304, BODY_UNKNOWN],
