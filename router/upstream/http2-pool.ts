@@ -72,6 +72,10 @@ export class Http2Pool implements Pool {
     return this.#sessions.size + this.#dials.size
   }
 
+  get dialling(): boolean {
+    return this.#dials.size > 0
+  }
+
   get idle(): number {
     let count = 0
     for (const { wire } of this.#sessions) if (wire.streams === 0) count++
@@ -104,7 +108,8 @@ export class Http2Pool implements Pool {
     const { caller, connectMs, done } = waiter
     const key = `${connectMs} ${this.#target.captured ? networkOf(caller) : ''}`
     const known = this.#dials.get(key)
-    const refused = known === undefined ? this.#budget.refuse(this.size) : undefined
+    const open = this.size + (this.#http1?.size ?? 0)
+    const refused = known === undefined ? this.#budget.refuse(open) : undefined
     if (refused !== undefined || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return

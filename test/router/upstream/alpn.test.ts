@@ -3,10 +3,11 @@ import { once } from 'node:events'
 import { createSecureServer, type Http2SecureServer } from 'node:http2'
 import { createServer as createHttps, type Server as HttpsServer } from 'node:https'
 import { type AddressInfo, connect, type Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 import * as grpc from '@grpc/grpc-js'
 import { afterEach, beforeAll, expect, it } from 'vitest'
 import { WebSocketServer } from 'ws'
-import { type Route, type RouterService, serveRouter } from '../../../router/index.ts'
+import { type Route, type RouterService, type RouterServiceOptions, serveRouter } from '../../../router/index.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
 import { get } from '../support.ts'
 
@@ -52,9 +53,13 @@ function both(): Http2SecureServer {
   })
 }
 
-async function route(target: string, tls: Route['tls'] = {}): Promise<RouterService> {
+async function route(
+  target: string,
+  tls: Route['tls'] = {},
+  options: Partial<RouterServiceOptions> = {},
+): Promise<RouterService> {
   const routes = [{ name: 'all', match: {}, target, tls: { ca: secrets.ca, ...tls } }]
-  const service = await serveRouter({ port: 0, routes: { routes } })
+  const service = await serveRouter({ port: 0, routes: { routes }, ...options })
   stops.push(() => service.close({ graceMs: 0 }))
   return service
 }
@@ -128,7 +133,7 @@ it.each([
     const server = createSecureServer({ ...secrets.server, allowHTTP1: true, ALPNCallback }, (request, response) => {
       if (request.httpVersion === '1.1') response.setHeader('connection', 'close')
       if (request.url === '/long') response.write('begun')
-      else setTimeout(() => response.end(`over ${request.httpVersion}`), 20)
+      else void setTimeout(20).then(() => response.end(`over ${request.httpVersion}`))
     })
     const { target } = await up(server)
     const service = await route(target, { http2: true })
@@ -148,6 +153,37 @@ it.each([
     expect(await get(service.address.port, '/')).toMatch(/over 2\.0/)
   },
 )
+
+/** A target that chooses HTTP/1.1, is busy, and is due to be asked again. Each connection that opens is given to `opens`. */
+async function busy(opens: (done: () => void) => void, options?: Partial<RouterServiceOptions>): Promise<number> {
+  const SNICallback = (_: string, done: (error: null) => void) => opens(() => done(null))
+  const server = createHttps({ ...secrets.server, SNICallback }, (request, response) => {
+    if (request.url === '/long') response.write('begun')
+    else response.end(`over ${request.httpVersion}`)
+  })
+  const { target } = await up(server)
+  const { address } = await route(target, { http2: true }, options)
+  const long = connect(address.port, '127.0.0.1')
+  stops.push(() => long.destroy())
+  long.write('GET /long HTTP/1.1\r\nhost: a\r\n\r\n')
+  await once(long, 'data')
+  await setTimeout(1_100)
+  return address.port
+}
+
+it('a busy target over HTTP/1.1 gets no more connections than are allowed', async () => {
+  const port = await busy(done => done(), { maxConnectionsPerTarget: 1 })
+  expect(await get(port, '/')).toMatch(/^HTTP\/1\.1 503 [\s\S]*sallyport-error: overloaded/)
+})
+
+it('while a connection to it does not open, nobody else waits for that', async () => {
+  let opened = 0
+  const port = await busy(done => ++opened !== 2 && done())
+  const stalled = get(port, '/')
+  while (opened < 2) await setTimeout(10)
+  await setTimeout(1_100)
+  expect(await Promise.race([stalled, get(port, '/')])).toMatch(/over 1\.1/)
+})
 
 it('a WebSocket uses HTTP/1.1', async () => {
   const server = both()
