@@ -48,10 +48,9 @@ export class HeldPieces implements Failing {
     return this.#socket.bytesWritten ?? 0
   }
 
-  /** A stream, which began when `startedAt` had been written, has ended before these left. */
-  hold(pieces: readonly Uint8Array[], startedAt: number): void {
-    const bytes = pieces.reduce((sum, { length }) => sum + length, 0)
-    if (bytes === 0 || this.#socket.closed) return
+  /** A stream, which began when `startedAt` had been written, has ended before these pieces, of `bytes` in all, left. */
+  hold(pieces: readonly Uint8Array[], bytes: number, startedAt: number): void {
+    if (pieces.length === 0 || this.#socket.closed) return
     this.bytes += bytes
     if (this.#fresh.push({ pieces, bytes, startedAt }) === 1) setImmediate(HeldPieces.#lookDue, this)
   }

@@ -116,7 +116,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, Failing {
     const held = new HeldPieces(socket)
     const lookIf = (due: boolean) => due && setImmediate(Http2ServerSession.#lookDue, this)
     const gave = (fields: HeaderList) => lookIf(this.#unsent.head(fields))
-    const left = (bytes: number) => lookIf(this.#unsent.body(bytes))
+    const left = (bytes: number) => lookIf(this.#unsent.more(bytes))
     const given = { strings, logger, corsOf, keep, gave, left, held, boundsBodies }
     this.#context = { why: 'cancelled', limits: this.#limits, ...given, ...counts }
     this.#peer = {

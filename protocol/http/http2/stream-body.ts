@@ -113,7 +113,7 @@ export class StreamWriter {
     this.ended = true
     this.waiting = 0
     this.#queue.length = 0
-    this.#held.hold(this.#given, this.#startedAt)
+    this.#held.hold(this.#given, this.givenBytes, this.#startedAt)
     this.#given = []
     if (waiting > 0) this.#sent(waiting)
   }

@@ -37,16 +37,11 @@ export class UnsentAnswers {
   head(fields: readonly string[]): boolean {
     const bytes = HEAD_BYTES + fields.length * TEXT_OVERHEAD_BYTES + textBytes(fields)
     this.#heads.push(bytes)
-    return this.#isDue(bytes)
+    return this.more(bytes)
   }
 
-  /** A stream has ended, of whose body this much may be held. Returns whether a look is due. */
-  body(bytes: number): boolean {
-    return this.#isDue(bytes)
-  }
-
-  /** Once until the next look. */
-  #isDue(bytes: number): boolean {
+  /** This much more may wait. Returns whether a look is due, once until the next look. */
+  more(bytes: number): boolean {
     const before = this.#freshBytes
     this.#freshBytes += bytes
     return before <= FRESH_BYTES && this.#freshBytes > FRESH_BYTES
