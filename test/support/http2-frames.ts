@@ -27,6 +27,11 @@ export function uint32(value: number): Buffer {
   return bytes
 }
 
+/** One entry of a SETTINGS frame (RFC 9113 section 6.5.1). */
+export function setting(name: 'maxConcurrentStreams' | 'initialWindowSize', value: number): Buffer {
+  return Buffer.concat([Buffer.from([0, name === 'maxConcurrentStreams' ? 3 : 4]), uint32(value)])
+}
+
 /** A field as HPACK literal without indexing. */
 export function field(name: string, value: string): Buffer {
   return Buffer.concat([Buffer.from([0]), length(name), Buffer.from(name), length(value), Buffer.from(value)])

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { Part } from '../../../cli/demo/parts.ts'
-import { END_HEADERS, field, frame, framesOf, PREFACE, TYPE, uint32 } from '../../support/http2-frames.ts'
+import { END_HEADERS, field, frame, framesOf, PREFACE, setting, TYPE, uint32 } from '../../support/http2-frames.ts'
 import { get } from '../support.ts'
 
 const COMMAND = resolve(import.meta.dirname, '../../../bin/sallyport.js')
@@ -58,7 +58,7 @@ function serve(socket: Socket): void {
   sockets.push(socket)
   socket.on('error', () => {})
   // The streams have room for all of their bodies, and the connection has none for the second.
-  const wide = Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 20)])
+  const wide = setting('initialWindowSize', 2 ** 20)
   socket.write(frame(TYPE.settings, 0, 0, wide))
   let bytes = Buffer.alloc(0)
   let taken = PREFACE.length

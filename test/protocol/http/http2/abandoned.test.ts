@@ -7,13 +7,13 @@ import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
-import { END_HEADERS, END_STREAM, frame, head, PREFACE, TYPE, uint32 } from '../../../support/http2-frames.ts'
+import { END_HEADERS, END_STREAM, frame, head, PREFACE, setting, TYPE, uint32 } from '../../../support/http2-frames.ts'
 import { Http2Upstream, type UpstreamStream } from '../../../support/http2-upstream.ts'
 import { until } from '../../../support/until.ts'
 import { call, recorder } from '../http1/raw.ts'
 
-const ONE_STREAM = frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 3]), uint32(1)]))
-const ONE_BYTE = frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(1)]))
+const ONE_STREAM = frame(TYPE.settings, 0, 0, setting('maxConcurrentStreams', 1))
+const ONE_BYTE = frame(TYPE.settings, 0, 0, setting('initialWindowSize', 1))
 const POST = { method: 'POST', authority: 'a', path: '/', headers: [], bodyBytes: -1, upgrade: false }
 
 let upstream: Http2Upstream
@@ -91,7 +91,7 @@ it.each(CASES)(
 )
 
 const { NGHTTP2_CANCEL, NGHTTP2_INTERNAL_ERROR } = constants
-const NO_WINDOW = frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(0)]))
+const NO_WINDOW = frame(TYPE.settings, 0, 0, setting('initialWindowSize', 0))
 const GET = END_HEADERS | END_STREAM
 
 it.each([NGHTTP2_CANCEL, NGHTTP2_INTERNAL_ERROR])(

@@ -15,7 +15,7 @@ import type { OutgoingRequest } from '../../../../protocol/http/http1/client-exc
 import { queuedInHandle } from '../../../../protocol/http/http1/write-progress.ts'
 import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
-import { END_STREAM, frame, TYPE, uint32 } from '../../../support/http2-frames.ts'
+import { END_STREAM, frame, setting, TYPE, uint32 } from '../../../support/http2-frames.ts'
 import { Http2Upstream, type UpstreamStream } from '../../../support/http2-upstream.ts'
 import { until } from '../../../support/until.ts'
 
@@ -261,7 +261,7 @@ describe('h2c upstream', () => {
   test('the end of an answered request that finds no window is reset, and its session stays', async () => {
     const upstream = await Http2Upstream.start()
     // SETTINGS_INITIAL_WINDOW_SIZE of 1 MiB for streams. The session has 65,535 bytes.
-    upstream.settings = Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 20)])
+    upstream.settings = setting('initialWindowSize', 2 ** 20)
     const socket = connect(upstream.port, '127.0.0.1')
     await once(socket, 'connect')
     const session = new Http2ClientSession(socket, { limits: { stalledMs: 200 } })
@@ -489,7 +489,7 @@ test('a session that cannot send a reset accepts no more exchanges, and ends wit
   const peers: Socket[] = []
   const server = createTcp({ pauseOnConnect: true }, socket => {
     peers.push(socket.on('error', () => {}))
-    socket.write(frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 31 - 1)])))
+    socket.write(frame(TYPE.settings, 0, 0, setting('initialWindowSize', 2 ** 31 - 1)))
     socket.write(frame(TYPE.window, 0, 0, uint32(2 ** 30)))
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -546,7 +546,7 @@ test('an upstream that resets its streams while pieces of uploads wait in the so
     () => peer.destroy(),
     () => session.destroy(),
   )
-  peer.write(frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(WINDOW)])))
+  peer.write(frame(TYPE.settings, 0, 0, setting('initialWindowSize', WINDOW)))
   peer.write(frame(TYPE.window, 0, 0, uint32(2 ** 30)))
   await until(() => announced)
   for (let i = 0; i < COUNT; i++) {

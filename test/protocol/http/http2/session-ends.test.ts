@@ -13,7 +13,7 @@ import { queuedInHandle } from '../../../../protocol/http/http1/write-progress.t
 import { serveHttp2 } from '../../../../protocol/http/http2/server-session.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../../../protocol/http/listener.ts'
-import { END_HEADERS, END_STREAM, frame, head, PREFACE, TYPE, uint32 } from '../../../support/http2-frames.ts'
+import { END_HEADERS, END_STREAM, frame, head, PREFACE, setting, TYPE, uint32 } from '../../../support/http2-frames.ts'
 import { makeSecrets } from '../../../support/secrets.ts'
 import { until } from '../../../support/until.ts'
 import { call, ok, RawPeer, recorder } from '../http1/raw.ts'
@@ -31,7 +31,7 @@ async function serve(handler: Handler, limits?: Partial<HttpLimits>): Promise<Li
 
 /** The first frames of a caller: this window for each stream, and room for any answer in that of the connection. */
 function greeting(streamWindow: number): Buffer {
-  const settings = frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(streamWindow)]))
+  const settings = frame(TYPE.settings, 0, 0, setting('initialWindowSize', streamWindow))
   return Buffer.concat([PREFACE, settings, frame(TYPE.window, 0, 0, uint32(2 ** 30))])
 }
 
@@ -357,11 +357,10 @@ describe('a caller that reads slowly', () => {
         sockets.push(socket)
         serveHttp2(socket, { handler, connections, boundsBodies: true, limits: { http2Streams: COUNT } })
       }, secrets?.server)
-      const tls = () => connectTls({ port, ca: secrets!.ca })
-      const peer = secrets === undefined ? await call(port) : new RawPeer(tls())
+      const peer = secrets === undefined ? await call(port) : new RawPeer(connectTls({ port, ca: secrets.ca }))
       open.push(() => peer.socket.destroy())
       peer.socket.pause()
-      const wide = frame(TYPE.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(2 ** 30)]))
+      const wide = frame(TYPE.settings, 0, 0, setting('initialWindowSize', 2 ** 30))
       peer.send(Buffer.concat([PREFACE, wide, ...first]))
       for (let i = 0; i < COUNT; i++) peer.send(get(1 + 2 * i))
       await until(() => seen.length === COUNT)
