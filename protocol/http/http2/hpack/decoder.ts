@@ -1,6 +1,6 @@
 /** Decoder of header blocks (RFC 7541). */
 import { latin1 } from '../../../base/latin1.ts'
-import { DynamicTable, INITIAL_TABLE_BYTES } from './dynamic-table.ts'
+import { DynamicTable, MOST_TABLE_BYTES } from './dynamic-table.ts'
 import { huffmanText } from './huffman.ts'
 import { FIRST_DYNAMIC, STATIC_NAMES, STATIC_VALUES } from './static-table.ts'
 
@@ -33,14 +33,13 @@ const MOST_CONTINUATION_BYTES = 5
 
 export class HpackDecoder {
   readonly #mostTableBytes: number
-  readonly #table: DynamicTable
+  readonly #table = new DynamicTable()
   /** Where in the block we are. */
   #at = 0
 
-  /** `mostTableBytes` is our SETTINGS_HEADER_TABLE_SIZE: a size update above it is an error. */
-  constructor(mostTableBytes: number = INITIAL_TABLE_BYTES) {
-    this.#mostTableBytes = mostTableBytes
-    this.#table = new DynamicTable(Math.max(mostTableBytes, INITIAL_TABLE_BYTES))
+  /** `mostTableBytes` is our SETTINGS_HEADER_TABLE_SIZE, at most 4096. A size update above it is an error. */
+  constructor(mostTableBytes: number = MOST_TABLE_BYTES) {
+    this.#mostTableBytes = Math.min(mostTableBytes, MOST_TABLE_BYTES)
   }
 
   /**
@@ -63,7 +62,7 @@ export class HpackDecoder {
       if (first >= INDEXED) {
         const index = this.#integer(block, first, INDEXED_PREFIX)
         name = this.#nameAt(index)
-        value = index < FIRST_DYNAMIC ? STATIC_VALUES[index]! : this.#table.value(index - FIRST_DYNAMIC)
+        value = index < FIRST_DYNAMIC ? STATIC_VALUES[index]! : this.#table.value(this.#table.entry(index))
       } else if (first >= INCREMENTAL) {
         name = this.#literalName(block, first, INCREMENTAL_PREFIX)
         value = this.#string(block)
@@ -108,8 +107,9 @@ export class HpackDecoder {
       if (index === 0) throw new HpackError('index 0')
       return STATIC_NAMES[index]!
     }
-    if (index - FIRST_DYNAMIC >= this.#table.count) throw new HpackError('index beyond the table')
-    return this.#table.name(index - FIRST_DYNAMIC)
+    const entry = this.#table.entry(index)
+    if (entry < 0) throw new HpackError('index beyond the table')
+    return this.#table.name(entry)
   }
 
   #literalName(block: Uint8Array, first: number, prefix: number): string {

@@ -4,7 +4,7 @@
  */
 import { Buffer } from 'node:buffer'
 import { latin1, writeLatin1 } from '../../../base/latin1.ts'
-import { DynamicTable, INITIAL_TABLE_BYTES } from './dynamic-table.ts'
+import { DynamicTable, MOST_ENTRIES, MOST_TABLE_BYTES } from './dynamic-table.ts'
 import { FIRST_DYNAMIC, STATIC_NAMES, STATIC_VALUES } from './static-table.ts'
 
 /** An integer whose first byte has other bits than those of `prefix` (section 5.1). */
@@ -29,7 +29,7 @@ const string = (text: string) => (LENGTHS[text.length] ?? integer(0, 0x7f, text.
 /** Longer fields would take too much of the table from others. */
 const MOST_INDEXED_CHARS = 512
 
-/** Secrets. What is compressed together with text of others can be guessed by the size of the result (section 7.1.3). */
+/** Secrets. Whoever can add fields to a block could guess what else is in the table by its size (section 7.1.3). */
 const NEVER = ['authorization', 'cookie', 'proxy-authorization', 'set-cookie']
 /** Their values rarely repeat. */
 const SELDOM_SAME = (
@@ -40,8 +40,9 @@ const SELDOM_SAME = (
 /** How fields of a certain name are encoded. */
 interface KnownName {
   readonly name: string
-  /** By value: entries of the static table. */
-  readonly entries: Map<string, string>
+  /** Those that the static table has, and their encoded entries. */
+  readonly values: string[]
+  readonly entries: string[]
   /** The beginning of a literal. */
   readonly literal: string
   /** The beginning of a literal that is added to the table; empty if none is to be. */
@@ -54,59 +55,67 @@ for (const name of new Set([...STATIC_NAMES.slice(1), ...SELDOM_SAME])) {
   const secret = NEVER.includes(name)
   const literal = (secret ? neverIndexed(index) : withoutIndexing(index)) + (index === 0 ? string(name) : '')
   const added = secret || SELDOM_SAME.includes(name) ? '' : incremental(index)
-  KNOWN.set(name, { name, entries: new Map(), literal, added })
+  KNOWN.set(name, { name, values: [], entries: [], literal, added })
 }
 STATIC_VALUES.forEach((value, index) => {
-  if (value !== '') KNOWN.get(STATIC_NAMES[index]!)!.entries.set(value, indexed(index))
+  if (value === '') return
+  const { values, entries } = KNOWN.get(STATIC_NAMES[index]!)!
+  values.push(value)
+  entries.push(indexed(index))
 })
 
-/** The entries of one name in the dynamic table. */
-interface Entries {
-  /** By value: how many entries were added to the table before. */
-  readonly values: Map<string, number>
-  newest: number
-}
+/** So many entries with one name are compared, the newest first. */
+const MOST_COMPARED = 16
 
+/** Values are compared rather than hashed, which would cost far more: most are new strings, and equal to the newest of their name. */
 class SearchableTable extends DynamicTable {
-  readonly #names = new Map<string, Entries>()
+  /** The newest entry with each name. */
+  readonly #newest = new Map<string, number>()
+  /** By slot: the entry with the same name before this one, or -1. */
+  readonly #previous: number[] = []
 
-  entries(name: string): Entries | undefined {
-    return this.#names.get(name)
+  /** The newest entry with this name, or -1. */
+  newest(name: string): number {
+    return this.#newest.get(name) ?? -1
+  }
+
+  /** The newest entry with this value, from `newest` of its name on, or -1. */
+  find(newest: number, value: string): number {
+    const oldest = this.added - this.count
+    for (let entry = newest, compared = 0; entry >= oldest && compared < MOST_COMPARED; compared++) {
+      if (this.value(entry) === value) return entry
+      entry = this.#previous[entry % MOST_ENTRIES]!
+    }
+    return -1
   }
 
   override add(name: string, value: string): void {
     super.add(name, value)
-    const newest = this.added - 1
-    const entries = this.#names.get(name)
-    if (entries === undefined) this.#names.set(name, { values: new Map([[value, newest]]), newest })
-    else {
-      entries.values.set(value, newest)
-      entries.newest = newest
-    }
+    const entry = this.added - 1
+    this.#previous[entry % MOST_ENTRIES] = this.newest(name)
+    this.#newest.set(name, entry)
   }
 
-  protected override evicted(name: string, value: string): void {
-    const { values } = this.#names.get(name)!
-    values.delete(value)
-    if (values.size === 0) this.#names.delete(name)
+  protected override evicted(entry: number, name: string): void {
+    if (this.#newest.get(name) === entry) this.#newest.delete(name)
   }
 }
 
 /** Every index that there can be, encoded. */
-const INDEXED = Array.from({ length: FIRST_DYNAMIC + INITIAL_TABLE_BYTES / 32 }, (_, index) => indexed(index))
+const INDEXED = Array.from({ length: FIRST_DYNAMIC + MOST_ENTRIES }, (_, index) => indexed(index))
 
 export class HpackEncoder {
-  readonly #table = new SearchableTable(INITIAL_TABLE_BYTES)
+  readonly #table = new SearchableTable()
   /** Of the sizes set since the previous block, the smallest and the last. */
-  #smallestBytes = INITIAL_TABLE_BYTES
-  #lastBytes = INITIAL_TABLE_BYTES
+  #smallestBytes = MOST_TABLE_BYTES
+  #lastBytes = MOST_TABLE_BYTES
 
   /**
    * Sets the peer's SETTINGS_HEADER_TABLE_SIZE, of which we use at most 4096 bytes. The next block begins with the change, and if it
    * was set several times, also with the smallest size (section 4.2).
    */
   setTableBytes(bytes: number): void {
-    this.#lastBytes = Math.min(bytes, INITIAL_TABLE_BYTES)
+    this.#lastBytes = Math.min(bytes, MOST_TABLE_BYTES)
     this.#smallestBytes = Math.min(this.#smallestBytes, this.#lastBytes)
   }
 
@@ -117,20 +126,22 @@ export class HpackEncoder {
       const name = fields[i]!
       const value = fields[i + 1]!
       const known = KNOWN.get(name)
-      block +=
-        known?.entries.get(value) ??
-        (known?.added === '' ? known.literal + string(value) : this.#field(name, value, known))
+      if (known === undefined) block += this.#field(name, value, known)
+      else {
+        const at = known.values.indexOf(value)
+        if (at >= 0) block += known.entries[at]!
+        else if (known.added === '') block += known.literal + string(value)
+        else block += this.#field(name, value, known)
+      }
     }
     return block
   }
 
   #sizeUpdates(): string {
-    const smallest = this.#smallestBytes
-    const last = this.#lastBytes
     let updates = ''
-    if (smallest < this.#table.mostBytes && smallest < last) updates += this.#resize(smallest)
-    if (last !== this.#table.mostBytes) updates += this.#resize(last)
-    this.#smallestBytes = last
+    if (this.#smallestBytes < this.#table.mostBytes) updates += this.#resize(this.#smallestBytes)
+    if (this.#lastBytes !== this.#table.mostBytes) updates += this.#resize(this.#lastBytes)
+    this.#smallestBytes = this.#lastBytes
     return updates
   }
 
@@ -142,14 +153,14 @@ export class HpackEncoder {
   /** A field that may be in the dynamic table, or is added to it. */
   #field(name: string, value: string, known: KnownName | undefined): string {
     const table = this.#table
-    const entries = table.entries(name)
-    const before = entries?.values.get(value)
-    if (before !== undefined) return INDEXED[FIRST_DYNAMIC + table.added - 1 - before]!
+    const newest = table.newest(name)
+    const entry = table.find(newest, value)
+    if (entry >= 0) return INDEXED[table.index(entry)]!
     const added = name.length + value.length <= MOST_INDEXED_CHARS && table.fits(name, value)
     let start: string
     if (known !== undefined) start = added ? known.added : known.literal
     else {
-      const index = entries === undefined ? 0 : FIRST_DYNAMIC + table.added - 1 - entries.newest
+      const index = newest < 0 ? 0 : table.index(newest)
       start = (added ? incremental(index) : withoutIndexing(index)) + (index === 0 ? string(name) : '')
     }
     if (added) table.add(known?.name ?? flat(name), flat(value))

@@ -47,33 +47,33 @@ function codeTree(): Int32Array {
   return tree
 }
 
-function fillSteps(): void {
-  const tree = codeTree()
-  // The padding is the beginning of EOS, which is all ones, and shorter than a byte.
-  const mayEnd = new Set<number>()
-  for (let node = 0; mayEnd.size < 8; node = tree[2 * node + 1]!) mayEnd.add(node)
-  for (let at = 0; at < STEPS.length; at++) {
-    let node = at >>> 8
-    let symbols = 0
-    let step = 0
-    for (let bit = 7; bit >= 0; bit--) {
-      const child = tree[2 * node + ((at >>> bit) & 1)]!
-      node = child < 0 ? 0 : child
-      if (child >= 0) continue
-      if (~child === EOS) step |= FAULT
-      else step |= ~child << (symbols++ === 0 ? 16 : 0)
-    }
-    STEPS[at] = step | (node << 8) | (symbols << COUNT) | (mayEnd.has(node) ? MAY_END : 0)
+const TREE = codeTree()
+/** The padding is the beginning of EOS, all ones, and shorter than a byte (section 5.2). */
+const MAY_END_AT = new Set<number>()
+for (let node = 0; MAY_END_AT.size < 8; node = TREE[2 * node + 1]!) MAY_END_AT.add(node)
+
+/** Fills in the steps of all bytes that begin with `bits` bits of `byte`, which have led from a node to `node`. */
+function fillSteps(at: number, bits: number, node: number, step: number): void {
+  if (bits === 8) {
+    STEPS[at] = step | (node << 8) | (MAY_END_AT.has(node) ? MAY_END : 0)
+    return
+  }
+  for (let bit = 0; bit < 2; bit++) {
+    const next = at | (bit << (7 - bits))
+    const child = TREE[2 * node + bit]!
+    if (child >= 0) fillSteps(next, bits + 1, child, step)
+    else if (~child === EOS) fillSteps(next, bits + 1, 0, step | FAULT)
+    else fillSteps(next, bits + 1, 0, (step + (1 << COUNT)) | (~child << (step < 1 << COUNT ? 16 : 0)))
   }
 }
-fillSteps()
+for (let node = 0; node < 256; node++) fillSteps(node << 8, 0, node, 0)
 
 let scratch = Buffer.allocUnsafeSlow(4096)
 
 /** The text of the bytes from `at` to `end`, or undefined if they contain EOS or do not end as they must. */
 export function huffmanText(bytes: Uint8Array, at: number, end: number): string | undefined {
-  // The shortest code has five bits, and the second symbol is written even if there is none.
-  const most = ((end - at) * 8) / 5 + 2
+  // A byte ends at most two symbols.
+  const most = 2 * (end - at)
   if (most > scratch.length) scratch = Buffer.allocUnsafeSlow(2 * most)
   let length = 0
   let step = MAY_END
