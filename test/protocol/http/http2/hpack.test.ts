@@ -173,6 +173,10 @@ describe('Huffman codes (section 5.2)', () => {
     expect(decode(new HpackDecoder(), huffman(code))).toEqual(['a', text])
   })
 
+  test.each([4000, 30_000])('%d bytes, which is far more text', length => {
+    expect(decode(new HpackDecoder(), huffman('00'.repeat(length)))).toEqual(['a', '0'.repeat((length * 8) / 5)])
+  })
+
   test.each([
     ['padding with a zero', '1e'],
     ['padding with zeros only', '18'],
@@ -513,8 +517,11 @@ describe('node:http2', () => {
     })
     const encoder = new HpackEncoder()
     const sent = [':method', 'POST', ':scheme', 'https', ':path', '/index.html', ':authority', 'a']
-    statuses.forEach((_, i) => {
-      socket.write(frame(TYPE.headers, END_HEADERS | END_STREAM, 2 * i + 1, latin1(encoder.encode(sent))))
+    const blocks = statuses.map(() => encoder.encode(sent))
+    // Only the authority is a literal.
+    expect(blocks[0]!.length).toBe(6)
+    blocks.forEach((block, i) => {
+      socket.write(frame(TYPE.headers, END_HEADERS | END_STREAM, 2 * i + 1, latin1(block)))
     })
     await until(() => arrived(TYPE.headers).length === statuses.length)
     expect(asked).toEqual(statuses.map(() => sent))
