@@ -1,9 +1,8 @@
 /** An HTTP/2 upstream that is bytes on a socket: each test says which frame ends what, and when. */
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
-import { END_HEADERS, END_STREAM, type Frame, field, frame, framesOf, PREFACE, TYPE } from './http2-frames.ts'
+import { ACK, END_HEADERS, END_STREAM, type Frame, field, frame, framesOf, PREFACE, TYPE } from './http2-frames.ts'
 
-const ACK = 1
 /** Everybody may ask for a WebSocket (RFC 8441). */
 const ENABLE_CONNECT = Buffer.from([0, 8, 0, 0, 0, 1])
 
