@@ -12,7 +12,7 @@ import { type Cidrs, canonicalAddress } from '../base/address.ts'
 import { dropsAny } from '../base/certificates.ts'
 import { checkDuration } from '../base/durations.ts'
 import type { SallyportError } from '../base/errors.ts'
-import { hook, logDefect, logGuard, safeLogger } from '../base/guard.ts'
+import { hook, ignore, logDefect, logGuard, safeLogger } from '../base/guard.ts'
 import { checkSocket, type LimitOptions, resolveLimits } from '../base/limit.ts'
 import { type Logger, noLogger } from '../base/log.ts'
 import { KEEP_ALIVE } from '../base/tcp.ts'
@@ -175,6 +175,8 @@ class HttpListener implements Listener {
     })
     server.on('secureConnection', socket => {
       try {
+        // TLS may report an error of what came with the handshake even after the socket is destroyed. Not every Node listens for it.
+        socket.on('error', ignore)
         if (hasGone(socket) || this.#isOutdated(socket)) socket.destroy()
         else this.handleSocket(socket)
         this.#pending.settle(socket)

@@ -61,6 +61,7 @@ export class PeerListener {
       else socket.destroy()
     })
     const secured = this.#guarded((socket: TLSSocket) => {
+      socket.on('error', ignore)
       if (this.#pending.isOutdated(socket)) socket.destroy()
       else this.#accept(socket)
       this.#pending.settle(socket)
@@ -113,7 +114,6 @@ export class PeerListener {
   }
 
   #accept(socket: TLSSocket): void {
-    socket.on('error', () => {})
     if (this.#closing || this.#guests.size >= MAX_LINKS) {
       socket.destroy()
       return

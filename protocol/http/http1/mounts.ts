@@ -5,6 +5,7 @@
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
+import { ignore } from '../../base/guard.ts'
 import { keepProbing } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS } from '../limits.ts'
@@ -211,6 +212,8 @@ class Mounts {
   #onUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): unknown {
     const one = this.#mounted.find(mounted => mounted.upgrades(request))
     if (one === undefined && this.#othersUpgrade) return this.#pass('upgrade', request, socket, head)
+    // Node has removed its own listener. TLS may report an error of what came with the request even after the socket is destroyed.
+    socket.on('error', ignore)
     if (one === undefined || isBusy(request)) return socket.destroy()
     this.#probe(socket)
     try {

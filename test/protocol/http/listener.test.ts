@@ -5,13 +5,14 @@ import net, { connect as connectTcp, createServer as createNetServer } from 'nod
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { parseCidrs } from '../../../protocol/base/address.ts'
 import { discarding } from '../../../protocol/base/guard.ts'
 import type { Handler } from '../../../protocol/exchange.ts'
 import { stopListening } from '../../../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
 import { makeSecrets } from '../../support/secrets.ts'
+import { callBadly, withoutNodesListener } from '../../support/tls-caller.ts'
 import { until } from '../../support/until.ts'
 import { call, ok, RawPeer, recorder } from './http1/raw.ts'
 
@@ -19,6 +20,7 @@ const secrets = await makeSecrets()
 const open: (() => unknown)[] = []
 afterEach(async () => {
   for (const close of open.splice(0).reverse()) await close()
+  vi.restoreAllMocks()
 })
 
 async function startListener(handler: Handler, options: Partial<ListenerOptions> = {}): Promise<Listener> {
@@ -131,6 +133,15 @@ describe('TLS', () => {
     const peer = new RawPeer(await tls(listener))
     peer.send(GET)
     await peer.saying('ok')
+  })
+
+  test('C6: garbage behind the handshake of a caller that has left affects nobody', async () => {
+    const listeners = withoutNodesListener()
+    const { handler } = recorder(({ response }) => ok(response))
+    const listener = await startListener(handler, { tls: secrets.server })
+    await callBadly(listener.address.port)
+    await until(() => listeners.length > 0)
+    expect(listeners).toEqual([1])
   })
 })
 

@@ -1,12 +1,15 @@
 /** What is mounted on an embedder's server, in every order, and what the embedder's listeners still receive. */
 import { EventEmitter, once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, connect } from 'node:net'
 import { type Duplex, duplexPair } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, type MockInstance, test, vi } from 'vitest'
 import { ignore } from '../../../../protocol/base/guard.ts'
 import { addMount, type Mounted } from '../../../../protocol/http/http1/mounts.ts'
 import { rawCall } from '../../../router/support.ts'
+import { makeSecrets } from '../../../support/secrets.ts'
+import { callBadly, withoutNodesListener } from '../../../support/tls-caller.ts'
 import { eventually } from '../../../support/until.ts'
 
 const EVENTS = ['request', 'checkContinue', 'checkExpectation', 'upgrade'] as const
@@ -26,6 +29,7 @@ beforeEach(async () => {
 afterEach(() => {
   host.closeAllConnections()
   host.close()
+  vi.restoreAllMocks()
 })
 
 const answering = (name: string) => (_: IncomingMessage, response: ServerResponse) => {
@@ -165,6 +169,20 @@ test('an exception in a mount ends only its connection', async () => {
   expect(await ask('a', 'connection: upgrade', 'upgrade: websocket')).toBe('')
   await ask('x')
   expect(seen).toEqual(['a failed', 'a failed', 'app'])
+})
+
+test('C6: garbage behind an upgrade that is refused affects nobody', async () => {
+  const listeners = withoutNodesListener()
+  const secure = createHttpsServer((await makeSecrets()).server)
+  addMount(secure, mounted('a'))
+  // Before Node 24.9, every offer is emitted.
+  Object.assign(secure, { shouldUpgradeCallback: () => true })
+  secure.listen(0, '127.0.0.1')
+  await once(secure, 'listening')
+  const { port } = secure.address() as AddressInfo
+  await callBadly(port, 'GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n')
+  secure.close()
+  expect(listeners).toEqual([1])
 })
 
 test('P1: a listener that rejects fails as without a mount', async () => {
