@@ -129,6 +129,11 @@ export class ControlEndpoint {
       this.#options.logger.debug({ err: error }, 'TLS handshake of a client failed'),
     )
     server.on('tlsClientError', failed)
+    // Node destroys the socket of a CONNECT, and TLS may report an error of what came with it even then. Not every Node listens for it.
+    const secured = this.#guard((socket: Socket) => {
+      socket.on('error', ignore)
+    })
+    server.on('secureConnection', secured)
     return server
   }
 

@@ -2,15 +2,19 @@
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import { createAuthority, createClientCertificate } from '../../certs/index.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import type { Server } from '../../server/server.ts'
+import { callBadly, withoutNodesListener } from '../support/tls-caller.ts'
 import { clientCertificate, dial, makeWorld, openWebSocket, startServer } from './fixture.ts'
 
 let server: Server
-afterEach(() => server.close({ graceMs: 0 }))
+afterEach(async () => {
+  await server.close({ graceMs: 0 })
+  vi.restoreAllMocks()
+})
 
 test('a client that offers another subprotocol is told ours', async () => {
   server = await startServer()
@@ -26,6 +30,13 @@ test("the 101 carries the server's date, by which a client checks its clock", as
   const date = Date.parse(seen[0]!)
   expect([date > before - 1000, date <= Date.now()]).toEqual([true, true])
   ws.terminate()
+})
+
+test('C6: garbage behind a CONNECT affects nobody', async () => {
+  const listeners = withoutNodesListener()
+  server = await startServer()
+  await callBadly(server.controlAddress!.port, 'CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n')
+  expect(listeners).toEqual([1])
 })
 
 test('client authorities are loaded again when their file changes, and a bad file keeps the old ones', async () => {
