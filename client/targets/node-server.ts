@@ -127,7 +127,10 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
   theirs.once('close', theirsClosed)
 }
 
-/** A write is called back when the other end has read it, when this end is closed, or when the returned function is called. */
+/**
+ * A write is called back when the other end has read it, when this end is closed, or when the returned function is called. The other end
+ * gets a copy: the application may use or transfer the memory of what it wrote and was called back for, and of what it reads.
+ */
 function endWrite(end: Duplex, logger: Logger): () => void {
   const { _write } = end
   let onEnd: (error?: Error | null) => void = ignore
@@ -136,7 +139,7 @@ function endWrite(end: Duplex, logger: Logger): () => void {
       onEnd = ignore
       callback(error)
     }
-    _write.call(end, chunk, encoding, error => onEnd(error))
+    _write.call(end, new Uint8Array(chunk), encoding, error => onEnd(error))
   }
   const guard = logGuard(logger, 'a write in memory could not be ended')
   const closed = guard(() => onEnd(new Error('closed')))

@@ -13,6 +13,7 @@ import { firstSeed } from '../../support/seed.ts'
 import { eventually } from '../../support/until.ts'
 import { FakeServer, type FakeSession } from '../fake-server.ts'
 
+const KIB = 1024
 const ENDS = ['alone', 'with an empty piece', 'piped', 'destroyed', 'later', 'never'] as const
 interface Writes {
   readonly pieces: number
@@ -121,6 +122,43 @@ describe('a node:http server that never listens', () => {
     // "hi", masked with zeros.
     exchange.request.requestData(Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]))
     expect((await exchange.bytes(9)).toString('latin1')).toBe('\x81\x07echo hi')
+  })
+
+  it('may use and transfer the memory of what it has written', async () => {
+    const pieces = ['a', 'b', 'c']
+    const target = createServer(async (_request, response) => {
+      for (const piece of pieces) {
+        const made = Buffer.alloc(8 * KIB, piece)
+        await new Promise(resolve => response.write(made, resolve))
+        made.fill('-')
+        structuredClone(made.buffer, { transfer: [made.buffer] })
+      }
+      response.end()
+    })
+    const { text } = await (await serve(target)).exchange().answer()
+    expect(text).toBe(pieces.map(piece => piece.repeat(8 * KIB)).join(''))
+  })
+
+  it('may transfer the memory of what it reads from an upgraded connection, which no other chunk shares', async () => {
+    const target = createServer()
+    const read = Promise.withResolvers<ArrayBuffer>()
+    const webSockets = new WebSocketServer({ server: target })
+    webSockets.on('connection', (_, { socket }) => {
+      socket.on('data', (chunk: Buffer<ArrayBuffer>) => read.resolve(chunk.buffer))
+    })
+    const upgraded = Promise.withResolvers<void>()
+    const sink = nodeServerTarget(target).handler(
+      { ...EXCHANGE, upgrade: true },
+      { ...DEAF, responseHead: () => upgraded.resolve() },
+    )
+    await upgraded.promise
+    const slab = Buffer.alloc(64 * KIB)
+    // One message, masked with zeros.
+    slab.set([0x82, 0xfe, 0x7f, 0xf8])
+    sink.requestData(slab.subarray(0, 32 * KIB))
+    const buffer = await read.promise
+    expect(structuredClone(buffer, { transfer: [buffer] }).byteLength).toBe(32 * KIB)
+    expect(slab.length).toBe(64 * KIB)
   })
 
   it('sees the request aborted when the caller leaves', async () => {
