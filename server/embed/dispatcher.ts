@@ -167,9 +167,9 @@ class DispatchResponse implements ResponseSink {
   responseData(chunk: Uint8Array): void {
     this.#unconsumed += chunk.length
     if (!this.#over) {
-      this.#call(handler =>
-        handler.onResponseData?.(this.#controller, Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length)),
-      )
+      // A copy, since the handler may transfer its memory. That of `chunk` may belong to others as well, even to Node's TLS.
+      const own = Buffer.from(new Uint8Array(chunk).buffer)
+      this.#call(handler => handler.onResponseData?.(this.#controller, own))
     }
     if (!this.#controller.paused) this.#give()
   }
