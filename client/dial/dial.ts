@@ -5,7 +5,7 @@ import { isIP, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { connect as connectTls, type SecureContext, type TLSSocket } from 'node:tls'
 import { WebSocket } from 'ws'
-import { guardWith } from '../../protocol/base/guard.ts'
+import { guardWith, ignore } from '../../protocol/base/guard.ts'
 import { addressOf, formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
 import { CONNECT_PATH, SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { WEBSOCKET_OPTIONS } from '../../protocol/wire/transport.ts'
@@ -171,6 +171,8 @@ class Attempt {
         // `authorized` is checked below, before a byte is sent. If Node rejected the socket, we could not see who signed.
         rejectUnauthorized: false,
       })
+      // The listeners of the steps hear one error, and TLS may report another even after the socket is destroyed.
+      socket.on('error', ignore)
       const secured = this.#guard(() => {
         if (socket.authorized) resolve(socket)
         else this.#fail(new DialError(certificateFailure(socket, phase)))

@@ -7,7 +7,7 @@ import { createAuthority, createClientCertificate } from '../../certs/index.ts'
 import { noLogger } from '../../protocol/base/log.ts'
 import { SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import type { Server } from '../../server/server.ts'
-import { callBadly, withoutNodesListener } from '../support/tls-caller.ts'
+import { callBadly, withoutNodesListener } from '../support/tls-faults.ts'
 import { clientCertificate, dial, makeWorld, openWebSocket, startServer } from './fixture.ts'
 
 let server: Server

@@ -16,6 +16,7 @@ import { formatAddress } from '../../../protocol/base/host-port.ts'
 import { LateListener } from '../../support/late-listener.ts'
 import { oddCertificate } from '../../support/odd-certificates.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
+import { answeringBadly } from '../../support/tls-faults.ts'
 import { eventually, until } from '../../support/until.ts'
 
 let secrets: Secrets
@@ -310,6 +311,13 @@ describe('a dial that fails', () => {
     expect(await failure(optionsFor(port))).toBe(
       `127.0.0.1:${port}: Parse Error: Expected HTTP/, RTSP/ or ICE/ (HPE_INVALID_CONSTANT)`,
     )
+  })
+
+  it('reports a bad handshake, whatever comes behind it', async () => {
+    const fields = ['connection: upgrade', 'upgrade: websocket', 'sec-websocket-protocol: sallyport.v1']
+    const answer = ['HTTP/1.1 101 x', ...fields, 'sec-websocket-accept: x', '', ''].join('\r\n')
+    const port = await listen(answeringBadly(secrets, answer))
+    expect(await failure(optionsFor(port))).toBe(`127.0.0.1:${port}: Invalid Sec-WebSocket-Accept header`)
   })
 
   it('reports a server that hangs up', async () => {

@@ -12,7 +12,7 @@ import type { Handler } from '../../../protocol/exchange.ts'
 import { stopListening } from '../../../protocol/http/listen-on.ts'
 import { type Listener, type ListenerOptions, listen } from '../../../protocol/http/listener.ts'
 import { makeSecrets } from '../../support/secrets.ts'
-import { callBadly, withoutNodesListener } from '../../support/tls-caller.ts'
+import { callBadly, withoutNodesListener } from '../../support/tls-faults.ts'
 import { until } from '../../support/until.ts'
 import { call, ok, RawPeer, recorder } from './http1/raw.ts'
 

@@ -9,7 +9,7 @@ import { ignore } from '../../../../protocol/base/guard.ts'
 import { addMount, type Mounted } from '../../../../protocol/http/http1/mounts.ts'
 import { rawCall } from '../../../router/support.ts'
 import { makeSecrets } from '../../../support/secrets.ts'
-import { callBadly, withoutNodesListener } from '../../../support/tls-caller.ts'
+import { callBadly, withoutNodesListener } from '../../../support/tls-faults.ts'
 import { eventually } from '../../../support/until.ts'
 
 const EVENTS = ['request', 'checkContinue', 'checkExpectation', 'upgrade'] as const
