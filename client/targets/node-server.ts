@@ -21,6 +21,9 @@ import { asSocket } from './memory-socket.ts'
 const NO_DEADLINE = { headTimeoutMs: 0 }
 const LIMITS = { ...INNER_LIMITS, stalledMs: 0 }
 
+/** Most of what an application has written that is copied before its reader asks for more. */
+const PIECE_BYTES = 64 * 1024
+
 /** Most idle connections that are kept for later exchanges. */
 const MAX_IDLE = 32
 
@@ -129,17 +132,26 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
 
 /**
  * A write is called back when the other end has read it, when this end is closed, or when the returned function is called. The other end
- * gets a copy: the application may use or transfer the memory of what it wrote and was called back for, and of what it reads.
+ * gets a copy, piece by piece: the application may use or transfer the memory of what it wrote and was called back for, and of what it
+ * reads.
  */
 function endWrite(end: Duplex, logger: Logger): () => void {
   const { _write } = end
   let onEnd: (error?: Error | null) => void = ignore
-  end._write = (chunk, encoding, callback) => {
+  end._write = (chunk: Uint8Array, encoding, callback) => {
+    let at = 0
     onEnd = error => {
       onEnd = ignore
+      at = chunk.length
       callback(error)
     }
-    _write.call(end, new Uint8Array(chunk), encoding, error => onEnd(error))
+    const next = (error?: Error | null) => {
+      if (error || at === chunk.length) return onEnd(error)
+      const piece = new Uint8Array(chunk.subarray(at, at + PIECE_BYTES))
+      at += piece.length
+      _write.call(end, piece, encoding, next)
+    }
+    next()
   }
   const guard = logGuard(logger, 'a write in memory could not be ended')
   const closed = guard(() => onEnd(new Error('closed')))

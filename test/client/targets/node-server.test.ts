@@ -139,6 +139,26 @@ describe('a node:http server that never listens', () => {
     expect(text).toBe(pieces.map(piece => piece.repeat(8 * KIB)).join(''))
   })
 
+  it('has a large piece copied no faster than its caller reads', async () => {
+    const length = 4 * 1024 * KIB
+    let written = false
+    const target = createServer((_request, response) => {
+      response.write(Buffer.alloc(length, 'x'), () => {
+        written = true
+        response.end()
+      })
+    })
+    const exchange = (await serve(target)).exchange()
+    exchange.takes = false
+    await exchange.bytes(32 * KIB)
+    await new Promise(resolve => setTimeout(resolve, 20))
+    expect(written).toBe(false)
+    exchange.takes = true
+    exchange.request.responseConsumed(exchange.received)
+    expect((await exchange.answer()).text).toBe('x'.repeat(length))
+    expect(written).toBe(true)
+  })
+
   it('may transfer the memory of what it reads from an upgraded connection, which no other chunk shares', async () => {
     const target = createServer()
     const read = Promise.withResolvers<ArrayBuffer>()
