@@ -11,13 +11,13 @@ import type { SocketReader } from '../../protocol/http/http1/socket-reader.ts'
 import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
-import type { ConnectionBudget, OnOpened, Pool, PooledUpstream } from './pool.ts'
+import type { OnOpened, Pool, PooledUpstream, TargetConnections } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 export class Http1Pool implements Pool {
   readonly #target: UpstreamTarget
   readonly #contexts: SecureContexts
-  readonly #budget: ConnectionBudget
+  readonly #connections: TargetConnections
   readonly #idleMs: number
   readonly #reader: SocketReader
   readonly #heads = new ByteCache<Head>()
@@ -29,13 +29,13 @@ export class Http1Pool implements Pool {
   constructor(
     target: UpstreamTarget,
     contexts: SecureContexts,
-    budget: ConnectionBudget,
+    connections: TargetConnections,
     idleMs: number,
     reader: SocketReader,
   ) {
     this.#target = target
     this.#contexts = contexts
-    this.#budget = budget
+    this.#connections = connections
     this.#idleMs = idleMs
     this.#reader = reader
   }
@@ -59,28 +59,28 @@ export class Http1Pool implements Pool {
   }
 
   open(caller: string, connectMs: number, done: OnOpened): () => void {
-    const refused = this.#budget.refuse(this.size)
+    const refused = this.#connections.refuse()
     if (refused !== undefined || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return () => {}
     }
-    this.#budget.used++
+    this.#connections.add()
     this.#dialling++
     const giveUp = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
       this.#dialling--
       if (socket === undefined) {
-        this.#budget.used--
+        this.#connections.remove()
         done(error, undefined)
       } else done(undefined, this.adopt(socket))
     })
     return () => {
       this.#dialling--
-      this.#budget.used--
+      this.#connections.remove()
       giveUp()
     }
   }
 
-  /** Adds a connection that already counts against the budget. */
+  /** Adds a connection that is already counted. */
   adopt(socket: Socket): PooledUpstream {
     this.#open++
     return new PooledConnection(socket, this.#reader, this.#heads, this.#onIdle, this.#onClose)
@@ -93,7 +93,7 @@ export class Http1Pool implements Pool {
 
   readonly #onClose = (connection: PooledConnection): void => {
     this.#open--
-    this.#budget.used--
+    this.#connections.remove()
     const at = this.#idle.lastIndexOf(connection)
     if (at !== -1) this.#idle.splice(at, 1)
   }

@@ -12,7 +12,7 @@ import { INNER_LIMITS } from '../../protocol/http/limits.ts'
 import type { UpstreamTarget } from '../target.ts'
 import { dialUpstream, type SecureContexts } from './dial.ts'
 import type { Http1Pool } from './http1-pool.ts'
-import type { ConnectionBudget, OnOpened, Pool, PooledUpstream } from './pool.ts'
+import type { OnOpened, Pool, PooledUpstream, TargetConnections } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /** Servers of gRPC end a session that is pinged more often than every 5 minutes while they send nothing (`too_many_pings`). */
@@ -42,7 +42,7 @@ interface Dial {
 export class Http2Pool implements Pool {
   readonly #target: UpstreamTarget
   readonly #contexts: SecureContexts
-  readonly #budget: ConnectionBudget
+  readonly #connections: TargetConnections
   readonly #idleMs: number
   /** Gets the connections for which the target chooses HTTP/1.1. */
   readonly #http1: Http1Pool | undefined
@@ -57,13 +57,13 @@ export class Http2Pool implements Pool {
   constructor(
     target: UpstreamTarget,
     contexts: SecureContexts,
-    budget: ConnectionBudget,
+    connections: TargetConnections,
     idleMs: number,
     http1?: Http1Pool,
   ) {
     this.#target = target
     this.#contexts = contexts
-    this.#budget = budget
+    this.#connections = connections
     this.#idleMs = idleMs
     this.#http1 = http1
   }
@@ -108,8 +108,7 @@ export class Http2Pool implements Pool {
     const { caller, connectMs, done } = waiter
     const key = `${connectMs} ${this.#target.captured ? networkOf(caller) : ''}`
     const known = this.#dials.get(key)
-    const open = this.size + (this.#http1?.size ?? 0)
-    const refused = known === undefined ? this.#budget.refuse(open) : undefined
+    const refused = known === undefined ? this.#connections.refuse() : undefined
     if (refused !== undefined || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return
@@ -133,7 +132,7 @@ export class Http2Pool implements Pool {
   #dial(key: string, caller: string, connectMs: number, now: number): Dial {
     const waiting = new Set<Waiter>()
     const endsMs = now + connectMs
-    this.#budget.used++
+    this.#connections.add()
     const over = (): Waiter[] => {
       this.#dials.delete(key)
       const waiters = [...waiting]
@@ -142,7 +141,7 @@ export class Http2Pool implements Pool {
       return waiters
     }
     const failed = (error: SallyportError | undefined): void => {
-      this.#budget.used--
+      this.#connections.remove()
       for (const { gone, done } of over()) if (!gone) done(error, undefined)
     }
     let giveUpStep = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
@@ -158,7 +157,7 @@ export class Http2Pool implements Pool {
     })
     const giveUp = () => {
       this.#dials.delete(key)
-      this.#budget.used--
+      this.#connections.remove()
       giveUpStep()
     }
     const dial = { waiting, endsMs, giveUp }
@@ -191,7 +190,7 @@ export class Http2Pool implements Pool {
     }
     const onClose = (): void => {
       finish(new SallyportError('upstream-broken', 'the upstream closed a new connection'))
-      if (this.#sessions.delete(session)) this.#budget.used--
+      if (this.#sessions.delete(session)) this.#connections.remove()
     }
     const onIdle = (): void => this.#onIdle(session)
     const scheme = this.#target.protocol === 'https' ? 'https' : 'http'

@@ -44,13 +44,31 @@ export class ConnectionBudget {
     this.perTarget = perTarget
     this.total = total
   }
+}
+
+/** The connections to one target, whatever they speak. */
+export class TargetConnections {
+  readonly #budget: ConnectionBudget
+  #open = 0
+
+  constructor(budget: ConnectionBudget) {
+    this.#budget = budget
+  }
 
   /** Undefined if one more connection is allowed. */
-  refuse(targetSize: number): SallyportError | undefined {
-    if (targetSize < this.perTarget && this.used < this.total) return undefined
-    return new SallyportError(
-      'overloaded',
-      `too many connections to upstreams (${targetSize} here, ${this.used} in all)`,
-    )
+  refuse(): SallyportError | undefined {
+    const { perTarget, total, used } = this.#budget
+    if (this.#open < perTarget && used < total) return undefined
+    return new SallyportError('overloaded', `too many connections to upstreams (${this.#open} here, ${used} in all)`)
+  }
+
+  add(): void {
+    this.#open++
+    this.#budget.used++
+  }
+
+  remove(): void {
+    this.#open--
+    this.#budget.used--
   }
 }

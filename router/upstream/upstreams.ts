@@ -12,7 +12,7 @@ import { UpstreamExchange } from './exchange.ts'
 import { Http1Pool } from './http1-pool.ts'
 import { Http2Pool } from './http2-pool.ts'
 import { NegotiatedPool } from './negotiated-pool.ts'
-import { ConnectionBudget, type Pool, type Pools } from './pool.ts'
+import { ConnectionBudget, type Pool, type Pools, TargetConnections } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
 export const UPSTREAM_LIMITS = {
@@ -85,7 +85,7 @@ export class Upstreams implements Pools {
   }
 
   #makePool(target: UpstreamTarget): Pool {
-    const shared = [this.#contexts, this.#budget, this.#idleMs] as const
+    const shared = [this.#contexts, new TargetConnections(this.#budget), this.#idleMs] as const
     if (target.protocol === 'h2c') return new Http2Pool(target, ...shared)
     const http1 = new Http1Pool(target.http1 ?? target, ...shared, this.#reader)
     return target.http1 === undefined ? http1 : new NegotiatedPool(http1, new Http2Pool(target, ...shared, http1))

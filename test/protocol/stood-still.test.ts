@@ -8,7 +8,7 @@ import { serveRouter } from '../../router/index.ts'
 import { fillTarget, makeTarget, parseTarget } from '../../router/target.ts'
 import { dialUpstream, SecureContexts } from '../../router/upstream/dial.ts'
 import { Http2Pool } from '../../router/upstream/http2-pool.ts'
-import { ConnectionBudget, type PooledUpstream } from '../../router/upstream/pool.ts'
+import { ConnectionBudget, type PooledUpstream, TargetConnections } from '../../router/upstream/pool.ts'
 import { Deadline } from '../../server/edge/deadline.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../support/ends.ts'
 import {
@@ -182,7 +182,12 @@ describe('of an upstream', () => {
     const upstream = await RawUpstream.start()
     open.push(() => upstream.close())
     const target = fillTarget(parseTarget(`h2c://127.0.0.1:${upstream.port}`), {}, new Map(), undefined)!
-    const pool = new Http2Pool(target, new SecureContexts(), new ConnectionBudget(10, 10), 60_000)
+    const pool = new Http2Pool(
+      target,
+      new SecureContexts(),
+      new TargetConnections(new ConnectionBudget(10, 10)),
+      60_000,
+    )
     open.push(() => pool.close())
     const outcomes: string[] = []
     const done = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => {

@@ -176,6 +176,25 @@ it('a busy target over HTTP/1.1 gets no more connections than are allowed', asyn
   expect(await get(port, '/')).toMatch(/^HTTP\/1\.1 503 [\s\S]*sallyport-error: overloaded/)
 })
 
+it('connections over HTTP/2 count, too, once a target has gone back to HTTP/1.1', async () => {
+  let offered = 'h2'
+  const settings = { maxConcurrentStreams: 1 }
+  const options = { ...secrets.server, allowHTTP1: true, settings, ALPNCallback: () => offered }
+  const { target, sockets } = await up(createSecureServer(options, (_, response) => void response.write('begun')))
+  const { address } = await route(target, { http2: true }, { maxConnectionsPerTarget: 2 })
+  const ask = async () => {
+    const caller = connect(address.port, '127.0.0.1')
+    stops.push(() => caller.destroy())
+    caller.write('GET / HTTP/1.1\r\nhost: a\r\n\r\n')
+    return String((await once(caller, 'data'))[0])
+  }
+  expect(await ask()).toMatch(/^HTTP\/1\.1 200/)
+  offered = 'http/1.1'
+  expect(await ask()).toMatch(/^HTTP\/1\.1 200/)
+  expect(await ask()).toMatch(/^HTTP\/1\.1 503/)
+  expect(sockets).toHaveLength(2)
+})
+
 it('while a connection to it does not open, nobody else waits for that', async () => {
   let opened = 0
   const port = await busy(done => ++opened !== 2 && done())

@@ -5,7 +5,7 @@ import type { SallyportError } from '../../../protocol/base/errors.ts'
 import { fillTarget, parseTarget, type UpstreamTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
-import { ConnectionBudget, type PooledUpstream } from '../../../router/upstream/pool.ts'
+import { ConnectionBudget, type PooledUpstream, TargetConnections } from '../../../router/upstream/pool.ts'
 import { unhurried } from '../../support/busy.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
 import { frame, TYPE } from '../../support/http2-frames.ts'
@@ -21,7 +21,7 @@ beforeEach(async () => {
   upstream = await Http2Upstream.start()
   budget = new ConnectionBudget(10, 10)
   target = fillTarget(parseTarget(`h2c://127.0.0.1:${upstream.port}`), {}, new Map(), undefined)!
-  pool = new Http2Pool(target, new SecureContexts(), budget, 60_000)
+  pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(budget), 60_000)
 })
 afterEach(async () => {
   pool.close()
@@ -95,7 +95,7 @@ describe('a new session', () => {
   it('beyond the most connections of a target is refused as overloaded', async () => {
     upstream.settings = taking(2)
     pool.close()
-    pool = new Http2Pool(target, new SecureContexts(), new ConnectionBudget(2, 10), 60_000)
+    pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(new ConnectionBudget(2, 10)), 60_000)
     const outcomes = sendTogether(5)
     await eventually(() => expect(outcomes).toEqual(['sent', 'sent', 'sent', 'sent', 'overloaded']))
   })
