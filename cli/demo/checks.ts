@@ -21,6 +21,7 @@ const API = '/app-proxy/api'
 
 export const CHECKS: Record<string, Check> = {
   'GET, with the caller known': get,
+  'GET over HTTP/2': getHttp2,
   'POST, GraphQL': graphql,
   'WebSocket echo': webSocket,
   'event stream, by cause': eventStream,
@@ -29,11 +30,6 @@ export const CHECKS: Record<string, Check> = {
   'webhook, signed as GitHub does': webhook,
   'webhook, forged': forgedWebhook,
   'error with CORS': errorWithCors,
-}
-
-/** Additional checks, for an entry point that offers HTTP/2. */
-export const HTTP2_CHECKS: Record<string, Check> = {
-  'GET over HTTP/2': getHttp2,
 }
 
 /** Additional checks, for an entry point whose server has an inbox. */

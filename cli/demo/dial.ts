@@ -12,8 +12,6 @@ export interface EntryPoint {
   readonly host: string
   readonly port: number
   readonly ca: string
-  /** Whether callers may speak HTTP/2. */
-  readonly http2: boolean
   /** Whether callers from loopback are treated as a trusted proxy, so that their forwarding fields count. */
   readonly trustsCaller?: boolean
   /** Controls the client of this entry point, if its server stores webhooks while the client is offline. */

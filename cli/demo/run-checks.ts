@@ -1,5 +1,5 @@
 import { messageOf } from '../../protocol/base/errors.ts'
-import { CHECKS, HTTP2_CHECKS, KEPT_CHECKS } from './checks.ts'
+import { CHECKS, KEPT_CHECKS } from './checks.ts'
 import type { EntryPoint } from './dial.ts'
 
 const CHECK_MS = 30_000
@@ -7,10 +7,10 @@ const CHECK_MS = 30_000
 /** Runs every check through every entry point, prints a line for each, and returns how many failed. */
 export async function runChecks(entries: readonly EntryPoint[], secret: string, all: AbortSignal): Promise<number> {
   const entryWidth = Math.max(...entries.map(entry => entry.name.length))
-  const checkWidth = Math.max(...Object.keys({ ...CHECKS, ...HTTP2_CHECKS, ...KEPT_CHECKS }).map(name => name.length))
+  const checkWidth = Math.max(...Object.keys({ ...CHECKS, ...KEPT_CHECKS }).map(name => name.length))
   let failed = 0
   for (const entry of entries) {
-    const checks = { ...CHECKS, ...(entry.http2 && HTTP2_CHECKS), ...(entry.keeper && KEPT_CHECKS) }
+    const checks = { ...CHECKS, ...(entry.keeper && KEPT_CHECKS) }
     for (const [name, check] of Object.entries(checks)) {
       const signal = AbortSignal.any([all, AbortSignal.timeout(CHECK_MS)])
       const outcome = await unlessAborted(check({ entry, secret, signal }), signal).then(

@@ -1,7 +1,6 @@
 import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { extname, join, resolve } from 'node:path'
-import { survivesResets } from '../../protocol/http/http2/safe-node.ts'
 import type { EntryPoint, Keeper } from './dial.ts'
 import { type DemoFiles, DOMAIN, HOSTS, partFolder, WEBHOOK_PATH, writeRoutes } from './files.ts'
 import { nginxConfig } from './nginx.ts'
@@ -21,9 +20,6 @@ const INACTIVE_MS = '100'
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 /** The inbox needs a version of Node whose SQLite is recent enough. */
 const HAS_INBOX = major > 24 || (major === 24 && minor >= 15)
-
-/** Without this, neither the server nor the router offers HTTP/2. */
-const HAS_HTTP2 = survivesResets()
 
 /** The server also shows what a client does with a request. */
 const RETURNS_SPANS = ['--tracing', 'server']
@@ -76,11 +72,8 @@ export class Demo {
     const [ingressPort] = await Promise.all([this.#startIngress(service), this.#startClient(service)])
     const ca = this.files.caPem
     return [
-      { name: 'tunnel', host: HOSTS.tunnel, port: portOf(this.#address('public')), ca, http2: HAS_HTTP2 },
-      {
-        ...{ name: 'ingress', host: HOSTS.ingress, port: ingressPort, ca },
-        ...{ http2: HAS_HTTP2 || this.#nginx !== '', trustsCaller: this.#nginx === '' },
-      },
+      { name: 'tunnel', host: HOSTS.tunnel, port: portOf(this.#address('public')), ca },
+      { name: 'ingress', host: HOSTS.ingress, port: ingressPort, ca, trustsCaller: this.#nginx === '' },
     ]
   }
 
@@ -102,7 +95,7 @@ export class Demo {
       recorded: ids => this.#recorded(ids),
     }
     const port = portOf(this.#address('public'))
-    const entry = { name: 'embedded', host: HOSTS.embedded, port, ca: this.files.caPem, http2: HAS_HTTP2 }
+    const entry = { name: 'embedded', host: HOSTS.embedded, port, ca: this.files.caPem }
     return HAS_INBOX ? { ...entry, keeper } : entry
   }
 

@@ -88,12 +88,6 @@ export const HTTP_LIMITS = {
     most: '1GiB',
     about: 'HTTP/2 window of one connection.',
   },
-  http2SessionMemoryMb: {
-    kind: 'count',
-    default: '4',
-    about:
-      'Memory of one HTTP/2 session, in MB. At twice as much, with what Node counts for ended streams, new streams are refused.',
-  },
   http2ResetBurst: { kind: 'count', default: '200', about: 'Most resets of one HTTP/2 session in a burst.' },
   http2ResetRate: { kind: 'count', default: '50', about: 'The same per second, in the long run.' },
   http2ControlBytes: {

@@ -25,7 +25,6 @@ import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
 import { SocketReader } from './http1/socket-reader.ts'
 import { sniffPreface } from './http2/preface.ts'
-import { survivesResets } from './http2/safe-node.ts'
 import { serveHttp2 } from './http2/server-session.ts'
 import { HTTP_LIMITS, type HttpLimitOptions, type HttpLimits, LISTENER_LIMITS } from './limits.ts'
 import { type BoundAddress, type ListenAddress, listenOn, stopListening } from './listen-on.ts'
@@ -53,10 +52,7 @@ export interface ListenerOptions extends Partial<ListenAddress>, LimitOptions<ty
   handler: Handler
   /** Peers whose `X-Forwarded-*` fields are trusted. If absent, `caller` and `requestId` are left to the handler. */
   trustedProxies?: Cidrs | undefined
-  /**
-   * HTTP/2 by ALPN, or with prior knowledge on a plain listener. Default true, or false on a version of Node that a hostile peer
-   * can crash ({@link survivesResets}).
-   */
+  /** HTTP/2 by ALPN, or with prior knowledge on a plain listener. Default true. */
   http2?: boolean | undefined
   limits?: HttpLimitOptions | undefined
   /** The handler itself bounds what bodies of answers hold until callers take them, as sessions do. Default false. */
@@ -133,15 +129,12 @@ class HttpListener implements Listener {
       options.boundsBodies ? undefined : MAX_UNREAD_WITH_BODIES_BYTES,
     )
     this.#pending = new PendingConnections(this.#connections)
-    this.#http2 = options.http2 ?? survivesResets()
+    this.#http2 = options.http2 ?? true
     const { handler, trustedProxies } = options
     this.#logger = safeLogger(options.logger)
     this.#onBadRequest = hook('onBadRequest', options.onBadRequest, this.#logger)
     this.#handler =
       trustedProxies === undefined ? handler : withListenerLayers(handler, trustedProxies, this.#onBadRequest)
-    if (!this.#http2 && options.http2 === undefined) {
-      this.#logger.warn({ node: process.version }, 'HTTP/2 is off: a hostile peer could crash this version of Node')
-    }
     this.#server = options.tls === undefined ? this.#plainServer() : this.#tlsServer(options.tls)
   }
 
@@ -248,9 +241,9 @@ class HttpListener implements Listener {
       corsOf,
       connections: this.#connections,
       boundsBodies: this.#options.boundsBodies,
+      reader: this.#reader,
     }
-    const http1 = (bytes?: Buffer) =>
-      begun(serveHttp1(socket, { ...shared, dates: this.#dates, reader: this.#reader }, bytes))
+    const http1 = (bytes?: Buffer) => begun(serveHttp1(socket, { ...shared, dates: this.#dates }, bytes))
     if (!this.#http2 || first !== undefined) http1(first)
     else if (!('encrypted' in socket)) {
       this.#pending.add(socket)
@@ -258,7 +251,7 @@ class HttpListener implements Listener {
         serve(first)
         this.#pending.settle(socket)
       }
-      const http2 = settled(() => serveHttp2(socket, shared))
+      const http2 = settled(bytes => serveHttp2(socket, shared, bytes))
       sniffPreface(socket, { ms: limits.headMs, http1: settled(http1), http2, logger })
     } else if (socket.alpnProtocol === 'h2') begun(serveHttp2(socket, shared))
     else http1()

@@ -8,7 +8,7 @@ import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { promisify } from 'node:util'
 import { expect, it, vi } from 'vitest'
-import { CHECKS, HTTP2_CHECKS, KEPT_CHECKS } from '../../cli/demo/checks.ts'
+import { CHECKS, KEPT_CHECKS } from '../../cli/demo/checks.ts'
 import { makeFiles } from '../../cli/demo/files.ts'
 import { runChecks } from '../../cli/demo/run-checks.ts'
 import { Demo } from '../../cli/demo/topology.ts'
@@ -56,12 +56,12 @@ it('--check: every kind of traffic through three entry points, even where the us
   rmSync(home, { recursive: true })
   expect(lines.filter(line => line.startsWith('FAIL')).concat(errors)).toEqual([''])
   expect(lines.filter(line => line.startsWith('pass'))).toHaveLength(
-    3 * Object.keys({ ...CHECKS, ...HTTP2_CHECKS }).length + Object.keys(KEPT_CHECKS).length,
+    3 * Object.keys(CHECKS).length + Object.keys(KEPT_CHECKS).length,
   )
   expect(code).toBe(0)
 })
 
-it('--check passes on the oldest Node, which offers no HTTP/2 and has no inbox', { tags: ['slow'] }, async () => {
+it('--check passes on the oldest Node, which has no inbox', { tags: ['slow'] }, async () => {
   const old = "Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '22.19.0' } })"
   const options = `--import data:text/javascript,${encodeURIComponent(old)}`
   const { code, lines, errors } = await startDemo(['--check'], { NODE_OPTIONS: options }).done
@@ -128,7 +128,7 @@ it('without nginx, the ingress entry point is the router service itself', { tags
   try {
     const entries = (await demo.start()).filter(entry => entry.name === 'ingress')
     expect(await runChecks(entries, files.secret, AbortSignal.timeout(120_000))).toBe(0)
-    expect(said).toHaveBeenCalledTimes(Object.keys({ ...CHECKS, ...HTTP2_CHECKS }).length)
+    expect(said).toHaveBeenCalledTimes(Object.keys(CHECKS).length)
   } finally {
     await demo.stop()
     await files.remove()

@@ -35,6 +35,7 @@ async function startHttp2Edge(onPeer?: (peer: RawPeer) => void) {
 }
 
 const PROTOCOL_ERROR = 1
+const REFUSED_STREAM = 7
 
 /** Refused with a status or a reset; nothing of it reached an upstream; the canaries behind it fare as they should. */
 async function refused(frames: Buffer | Buffer[], status?: number): Promise<Outcome> {
@@ -67,6 +68,15 @@ describe('H4 on the way to HTTP/1.1', () => {
     ['upgrade', [['upgrade', 'websocket']]],
     ['te other than trailers', [['te', 'gzip']]],
     ['upper case in a name', [['Transfer-Encoding', 'chunked']]],
+    ['CR and LF in a value', [['x', 'y\r\nz: w']]],
+    ['LF in a value', [['x', 'y\nz: w']]],
+    ['CR in a value', [['x', 'y\rz']]],
+    ['NUL in a value', [['x', 'y\0z']]],
+    ['CR and LF in a name', [['x\r\nz', 'w']]],
+    ['a request in a name', [[`x: y\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: ${OTHER_HOST}\r\nz`, 'w']]],
+    ['a colon in a name', [['x: y', 'z']]],
+    ['a space in a name', [['x y', 'z']]],
+    ['an empty name', [['', 'x']]],
     [
       'two content-length',
       [
@@ -81,35 +91,6 @@ describe('H4 on the way to HTTP/1.1', () => {
     [':protocol without CONNECT', [[':protocol', 'websocket']]],
   ])('H4 %s is not forwarded', async (_name, fields) => {
     await refused(headers(1, [...pseudo(), ...fields]))
-  })
-
-  // nghttp2 drops such a field before Node sees it, so the request goes on without it.
-  test.each([
-    ['CR and LF in a value', 'x', 'y\r\nz: w'],
-    ['LF in a value', 'x', 'y\nz: w'],
-    ['CR in a value', 'x', 'y\rz'],
-    ['NUL in a value', 'x', 'y\0z'],
-    ['CR and LF in a name', 'x\r\nz', 'w'],
-    ['a request in a name', `x: y\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: ${OTHER_HOST}\r\nz`, 'w'],
-    ['a colon in a name', 'x: y', 'z'],
-    ['a space in a name', 'x y', 'z'],
-    ['an empty name', '', 'x'],
-  ])('H4 %s: nothing of that field is forwarded', async (_name, name, value) => {
-    const { upstream, caller, othersUnhurt } = await startHttp2Edge()
-    caller.send(Buffer.concat([headers(1, [...pseudo(), [name, value], ['kept', 'yes']]), canary(3)]))
-    expect(await outcomeOf(caller, 1)).toMatchObject({ status: 200, body: 'answer to /attack' })
-    expect(await outcomeOf(caller, 3)).toMatchObject({ status: 200, body: 'answer to /canary' })
-    expect(requestLines(upstream.text).sort()).toEqual(['GET /attack', 'GET /canary'])
-    const attack = upstream.text.split('\r\n\r\n').find(head => head.startsWith('GET /attack'))!
-    const names = attack
-      .split('\r\n')
-      .slice(1)
-      .map(line => line.split(':')[0])
-    expect(names.filter(one => !/^(host|forwarded|x-forwarded-\w+|x-request-id|cdn-loop)$/.test(one!))).toEqual([
-      'kept',
-    ])
-    expect(upstream.text).not.toContain('\0')
-    await othersUnhurt()
   })
 
   test.each<[string, Fields]>([
@@ -193,11 +174,11 @@ describe('H5 streams and trailers', () => {
     expect(requestLines(upstream.text)).toHaveLength(100)
   })
 
-  test('H5 one more costs the caller its session, and others nothing', async () => {
+  test('H5 one more is refused, and may be sent again', async () => {
     const { upstream, caller, othersUnhurt } = await startHttp2Edge(peer => peer.socket.resume())
     await settingsOf(caller)
     caller.send(Buffer.concat([...hundred, 201].map(id => headers(id, pseudo()))))
-    expect(await outcomeOf(caller, 201)).toMatchObject({ goaway: PROTOCOL_ERROR })
+    expect(await outcomeOf(caller, 201)).toEqual({ body: '', reset: REFUSED_STREAM })
     expect(requestLines(upstream.text).length).toBeLessThanOrEqual(100)
     await othersUnhurt()
   })

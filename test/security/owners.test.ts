@@ -21,7 +21,6 @@ import type { Handler, RequestSink } from '../../protocol/exchange.ts'
 import { Intake } from '../../protocol/http/http1/intake.ts'
 import { SocketWriter } from '../../protocol/http/http1/socket-writer.ts'
 import { Http2ServerExchange } from '../../protocol/http/http2/server-exchange.ts'
-import { StreamWriter } from '../../protocol/http/http2/stream-body.ts'
 import { listen } from '../../protocol/http/listener.ts'
 import { memoryPair } from '../../protocol/wire/transport-memory.ts'
 import { type Clock, systemClock } from '../../protocol/wire/yamux/clock.ts'
@@ -168,7 +167,7 @@ describe('P1 over HTTP/2', () => {
     ['what takes the body', '/data', () => () => true],
     ['what takes the end', '/end', () => () => true],
     ['as it is begun', '/', () => trip(Http2ServerExchange.prototype, 'start')],
-    ['as it ends', '/', () => trip(StreamWriter.prototype, 'drop')],
+    ['as it ends', '/', () => trip(Http2ServerExchange.prototype, 'finished')],
   ]
   test.each(STEPS)('an exchange: %s', async (_, path, arm) => {
     const session = (await start())()

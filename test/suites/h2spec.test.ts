@@ -12,7 +12,7 @@ import { type SuiteTarget, startTarget } from './target.ts'
 
 /**
  * What may fail at our edge though it passes at a bare server in the same run: each of these is a race between an
- * answer and the frame behind it, which one process more or less decides. nghttp2 is the same in both.
+ * answer and the frame behind it, which one process more or less decides.
  */
 const RACES = /^http2\/5\.1: closed: Sends a (DATA|HEADERS|CONTINUATION) frame/
 

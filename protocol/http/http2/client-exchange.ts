@@ -1,19 +1,15 @@
 /** One stream of an upstream HTTP/2 session: writes the request, reads the response. */
-import { type ClientHttp2Stream, constants } from 'node:http2'
 import { timeLeft, timeUntil } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
-import { type Failing, stepOf } from '../../base/guard.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { hasHeader, stripTrailers } from '../headers.ts'
 import { brokenUpstream, type OutgoingRequest } from '../http1/client-exchange.ts'
 import type { HttpLimits } from '../limits.ts'
-import { hasEnded, watchEnd } from './end-of-stream.ts'
-import { asObject, outgoingBlock, receivedHead, receivedTrailers } from './headers.ts'
-import type { HeldPieces } from './held-pieces.ts'
-import { breakStream, cancelStream } from './reset.ts'
-import { StreamReader, StreamWriter } from './stream-body.ts'
+import { CODE } from './frames.ts'
+import { MalformedError, outgoingBlock, type ReceivedHead, receivedHead, receivedTrailers } from './headers.ts'
+import type { Http2Stream, Http2StreamOwner } from './stream.ts'
 
-const { NGHTTP2_CANCEL, NGHTTP2_FLAG_END_STREAM, NGHTTP2_REFUSED_STREAM, NGHTTP2_STREAM_STATE_IDLE } = constants
+const STATUS = /^[1-5][0-9]{2}$/
 
 /** The upstream has not started the request (RFC 9113, section 8.7), so it may be sent again whatever its method. */
 export class UnprocessedError extends SallyportError {
@@ -22,88 +18,37 @@ export class UnprocessedError extends SallyportError {
   }
 }
 
-/** How long a reset may wait to be sent. Longer than that, the upstream reads nothing, or Node's session is stuck. */
-export const RESET_MS = 1_000
-
 /** The session, as its exchanges see it. */
 export interface ExchangeOwner {
   readonly limits: HttpLimits
-  readonly held: HeldPieces
-  /** The session should accept no more exchanges: one got no answer or could not be sent, or its reset was not sent in time. */
+  /** The session should accept no more exchanges: one got no answer or could not be sent. */
   close(): void
   /** An exchange is about to reset its stream. */
   resets(): void
-  /** The exchange's stream is gone. */
-  ended(exchange: Http2ClientExchange): void
+  /** Why a stream was lost with this code. */
+  lossOf(code: number): SallyportError
 }
 
-const EXCHANGE = Symbol('exchange')
-
-interface OwnedStream extends ClientHttp2Stream {
-  [EXCHANGE]?: Http2ClientExchange
-}
-
-type Raw = string[]
-
-/** One listener for all streams, which looks up the exchange by its stream. If it throws, that exchange ends. */
-function guarded<A = void, B = void, C = void>(step: (exchange: Http2ClientExchange, a: A, b: B, c: C) => void) {
-  return function (this: OwnedStream, a: A, b: B, c: C): void {
-    const exchange = this[EXCHANGE]!
-    try {
-      step(exchange, a, b, c)
-    } catch (error) {
-      exchange.threw(error)
-    }
-  }
-}
-
-export class Http2ClientExchange implements RequestSink, Failing {
-  static readonly #onHeaders = guarded<object, number, Raw>((exchange, _, _flags, raw) => exchange.#informed(raw))
-  static readonly #onResponse = guarded<object, number, Raw>((exchange, _, flags, raw) =>
-    exchange.#answered(flags, raw),
-  )
-  static readonly #onTrailers = guarded<object, number, Raw>((exchange, _, _flags, raw) => exchange.#trailed(raw))
-  static readonly #onWantTrailers = guarded(exchange => exchange.#sendTrailers())
-  static readonly #onEnd = guarded(exchange => exchange.#ended())
-  static readonly #onAborted = guarded(exchange => exchange.#reset())
-  static readonly #onError = guarded<Error>((exchange, error) => exchange.#failed(error))
-  static readonly #onClose = guarded(exchange => exchange.#closed())
-  static readonly #closedDue = stepOf<Http2ClientExchange>(exchange => {
-    if (!exchange.#mayBeAsked) exchange.#stream.destroy()
-  })
-  readonly #stream: ClientHttp2Stream
+export class Http2ClientExchange implements RequestSink, Http2StreamOwner {
+  readonly #stream: Http2Stream
   readonly #request: OutgoingRequest
   readonly #response: ResponseSink
   readonly #owner: ExchangeOwner
   readonly #limits: HttpLimits
   readonly #headTimeoutMs: number
-  readonly #reader: StreamReader
-  readonly #writer: StreamWriter
   #requestDone: boolean
   #requestLeft: number
-  #requestTrailers: HeaderList = []
   #headReceived = false
   #responseDone = false
-  #answeredAt = 0
   #responseLeft = BODY_UNKNOWN
   #trailers: HeaderList = []
   #informational = 0
   #awaitsContinue: boolean
   #raw = false
-  /** When the stream was reset. `undefined` before. */
-  #resetAt: number | undefined
-  /** Node has asked for the trailers of the request, or never will. */
-  #asked: boolean
-  /** We closed the stream before its head left. Node does not tell such a stream from one that is gone. */
-  #isUnopened = false
-  /** The whole answer has arrived. The stream may be destroyed before it reports this. */
-  #settled = false
-  /** The part of the body that was read from the stream before the head was passed on. */
-  #rest: Buffer | undefined
   #sentAt = performance.now()
 
   constructor(
-    stream: ClientHttp2Stream,
+    stream: Http2Stream,
     request: OutgoingRequest,
     response: ResponseSink,
     owner: ExchangeOwner,
@@ -115,38 +60,21 @@ export class Http2ClientExchange implements RequestSink, Failing {
     this.#owner = owner
     this.#limits = owner.limits
     this.#headTimeoutMs = headTimeoutMs
-    watchEnd(stream)
-    this.#reader = new StreamReader(stream, owner.limits.bufferBytes, this)
-    this.#writer = new StreamWriter(stream, this.#sent, this, owner.held)
     this.#requestLeft = request.bodyBytes
     this.#requestDone = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = request.bodyBytes !== 0 && hasHeader(request.headers, 'expect')
-    this.#asked = request.bodyBytes === 0 || request.upgrade
-    if (!this.#asked) this.#outliveTrailers()
-    const owned: OwnedStream = stream
-    owned[EXCHANGE] = this
-    stream.on('headers', Http2ClientExchange.#onHeaders)
-    stream.on('response', Http2ClientExchange.#onResponse)
-    stream.on('trailers', Http2ClientExchange.#onTrailers)
-    stream.on('wantTrailers', Http2ClientExchange.#onWantTrailers)
-    stream.on('end', Http2ClientExchange.#onEnd)
-    stream.on('aborted', Http2ClientExchange.#onAborted)
-    stream.on('error', Http2ClientExchange.#onError)
-    stream.on('close', Http2ClientExchange.#onClose)
+    stream.owner = this
+    stream.start()
   }
 
   get awaitsContinue(): boolean {
     return this.#awaitsContinue
   }
 
-  get lostBytes(): number {
-    return this.#writer.lostBytes
-  }
-
   // Request
 
   requestData(chunk: Uint8Array): void {
-    if (this.#requestDone || this.#stream.destroyed || (this.#request.upgrade && !this.#raw)) {
+    if (this.#requestDone || this.#stream.closed || (this.#request.upgrade && !this.#raw)) {
       this.#response.requestConsumed(chunk.length)
       return
     }
@@ -159,34 +87,28 @@ export class Http2ClientExchange implements RequestSink, Failing {
         return
       }
     }
-    this.#writer.write(chunk)
+    this.#stream.sendData(chunk)
   }
 
-  readonly #sent = (bytes: number): void => {
+  sent(bytes: number): void {
     this.#response.requestConsumed(bytes)
   }
 
   requestEnd(trailers: HeaderList): void {
-    if (this.#requestDone || (this.#request.upgrade && !this.#raw)) return
+    if (this.#requestDone || this.#stream.closed || (this.#request.upgrade && !this.#raw)) return
     this.#requestDone = true
     this.#sentAt = performance.now()
-    if (this.#requestLeft > 0) {
-      this.#broken(new SallyportError('bad-request', 'body shorter than announced'))
-      return
+    if (this.#requestLeft > 0) this.#broken(new SallyportError('bad-request', 'body shorter than announced'))
+    else {
+      try {
+        this.#stream.end(this.#raw ? [] : outgoingBlock([], stripTrailers(trailers)))
+      } catch (error) {
+        this.#broken(toSallyportError(error))
+      }
     }
-    this.#requestTrailers = stripTrailers(trailers)
-    if (!this.#stream.destroyed) this.#writer.end()
   }
 
-  #sendTrailers(): void {
-    this.#asked = true
-    try {
-      this.#stream.sendTrailers(asObject(outgoingBlock([], this.#requestTrailers)))
-    } catch {
-      this.#owner.resets()
-      breakStream(this.#stream)
-    }
-  }
+  finished(): void {}
 
   requestAbort(_error: SallyportError): void {
     this.#requestDone = true
@@ -196,233 +118,117 @@ export class Http2ClientExchange implements RequestSink, Failing {
 
   // Response
 
-  #informed(raw: Raw): void {
-    if (this.#headReceived || this.#responseDone) return
-    try {
-      const head = receivedHead(raw)
-      const status = Number(head.pseudo[':status'])
-      if (++this.#informational > this.#limits.informational) throw brokenUpstream('too many informational responses')
-      if (status === 100) {
-        if (!this.#awaitsContinue) return
-        this.#awaitsContinue = false
-      }
-      this.#response.responseInformational(status, head.headers)
-    } catch (error) {
-      this.#broken(asUpstreamFault(error))
-    }
-  }
-
-  #answered(flags: number, raw: Raw): void {
+  fields(block: string[], last: boolean): void {
     if (this.#responseDone) return
-    try {
-      this.#head(raw, (flags & NGHTTP2_FLAG_END_STREAM) !== 0)
-    } catch (error) {
-      this.#broken(asUpstreamFault(error))
+    if (this.#headReceived) {
+      if (!last || this.#raw) throw new MalformedError('a second head')
+      this.#trailers = receivedTrailers(block)
+      return
     }
+    const head = receivedHead(block, false)
+    const text = head.pseudo[':status'] ?? ''
+    if (!STATUS.test(text)) throw new MalformedError(`status ${JSON.stringify(text.slice(0, 8))}`)
+    const status = Number(text)
+    if (status >= 200) this.#head(head, status, last)
+    else if (last || status === 101) throw new MalformedError(`status ${status}`)
+    else this.#informed(head, status)
   }
 
-  #head(raw: string[], ended: boolean): void {
-    const head = receivedHead(raw)
-    let status = Number(head.pseudo[':status'])
-    const { headBytes, headFields } = this.#limits
-    if (head.bytes > headBytes || head.count > headFields + 1) throw brokenUpstream('head too large')
-    if (!(status >= 200 && status <= 599)) throw brokenUpstream(`status ${status}`)
+  overlong(): void {
+    this.threw(brokenUpstream(this.#headReceived ? 'trailers too large' : 'head too large'))
+  }
+
+  #informed({ headers }: ReceivedHead, status: number): void {
+    if (++this.#informational > this.#limits.informational) throw brokenUpstream('too many informational responses')
+    if (status === 100) {
+      if (!this.#awaitsContinue) return
+      this.#awaitsContinue = false
+    }
+    this.#response.responseInformational(status, headers)
+  }
+
+  #head(head: ReceivedHead, status: number, ended: boolean): void {
     this.#headReceived = true
-    const none = ended || this.#request.method === 'HEAD' || status === 204 || status === 304
-    if (this.#request.upgrade && status === 200) {
-      this.#raw = true
-      status = 101
-    } else if (!none) {
-      this.#responseLeft = head.contentLength
-    } else if (this.#request.method !== 'HEAD' && status !== 304 && status !== 204) {
-      if (head.contentLength > 0) throw brokenUpstream('content-length without a body')
+    const isBodiless = this.#request.method === 'HEAD' || status === 204 || status === 304
+    this.#raw = this.#request.upgrade && status === 200
+    if (this.#raw) this.#responseLeft = BODY_UNKNOWN
+    else if (isBodiless) this.#responseLeft = 0
+    else if (!ended) this.#responseLeft = head.contentLength
+    else {
+      if (head.contentLength > 0) throw new MalformedError('content-length without a body')
       // There is no body at all (a trailers-only answer of gRPC). Every later hop can carry it as a head with length 0.
       if (head.contentLength === BODY_UNKNOWN) head.headers.push('content-length', '0')
+      this.#responseLeft = 0
     }
     if (this.#awaitsContinue) {
       // The final answer came instead of the 100, so the upstream does not want the body.
       this.#awaitsContinue = false
       this.#requestDone = true
     }
-    const bodyBytes = none || this.#raw ? 0 : head.contentLength
-    this.#response.responseHead({ status, headers: head.headers, bodyBytes })
-    if (this.#responseDone) return
-    // Nothing can follow. A reset after a whole response does it no harm.
-    if (ended) this.#finish()
-    else if (this.#rest !== undefined) this.#onData(this.#rest)
-    else this.#reader.start(this.#onData)
+    const bodyBytes = this.#raw ? 0 : this.#responseLeft
+    this.#response.responseHead({ status: this.#raw ? 101 : status, headers: head.headers, bodyBytes })
   }
 
-  readonly #onData = (chunk: Buffer): void => {
-    try {
-      this.#data(chunk)
-    } catch (error) {
-      this.threw(error)
-    }
-  }
-
-  #data(chunk: Buffer): void {
+  data(chunk: Uint8Array): void {
     if (this.#responseDone) return
+    if (!this.#headReceived) throw new MalformedError('a body before its head')
     if (this.#responseLeft !== BODY_UNKNOWN) {
       this.#responseLeft -= chunk.length
-      if (this.#responseLeft < 0) {
-        this.#broken(brokenUpstream('body longer than announced'))
-        return
-      }
+      if (this.#responseLeft < 0) throw new MalformedError('body longer than announced')
     }
     this.#response.responseData(chunk)
   }
 
-  #trailed(raw: Raw): void {
-    this.#trailers = stripTrailers(receivedTrailers(raw))
-    if (this.#stream.readableLength === 0) this.#ended()
-  }
-
-  #ended(): void {
+  ended(): void {
     if (this.#responseDone) return
-    if (!this.#headReceived || !hasEnded(this.#stream)) this.#broken(brokenUpstream('the answer broke off'))
-    else if (this.#responseLeft > 0) this.#broken(brokenUpstream('body shorter than announced'))
-    else this.#finish()
-  }
-
-  #finish(): void {
-    const unsent = !this.#stream.writableEnded || this.#writer.waiting > 0
+    if (!this.#headReceived) throw new MalformedError('the answer broke off')
+    if (this.#responseLeft > 0) throw new MalformedError('body shorter than announced')
     this.#responseDone = true
-    this.#answeredAt = performance.now()
     this.#response.responseEnd(this.#trailers)
-    if (!unsent || this.#raw) return
+    if (this.#raw) return
     // The rest of the request is discarded.
     this.#requestDone = true
     this.#cancel()
   }
 
   responseConsumed(bytes: number): void {
-    this.#reader.consumed(bytes)
+    this.#stream.consumed(bytes)
   }
 
   // Ends and deadlines
 
-  /** The upstream has reset the stream, and accepts no more of the request. */
-  #reset(): void {
+  /** If the answer was complete, the rest of it is still passed on. */
+  lost(code: number, fault?: string): void {
     this.#requestDone = true
-    this.#writer.drop()
-    if (hasEnded(this.#stream)) this.#takeOut()
+    if (this.#stream.remoteEnded) return
+    this.#broken(fault === undefined ? this.#owner.lossOf(code) : brokenUpstream(`HTTP/2: ${fault}`))
   }
 
-  /** The session is about to end. Its streams end with it, and so does everything that waits in them. */
-  settle(error: SallyportError): void {
-    if (!hasEnded(this.#stream)) this.#broken(error)
-    else {
-      this.#takeOut()
-      this.#cancel()
-    }
+  #cancel(code: number = CODE.cancel): void {
+    if (!this.#stream.closed) this.#owner.resets()
+    this.#stream.reset(code)
   }
 
-  /** Saves the rest of a complete answer, whatever becomes of its stream. At most one window of it waits. */
-  #takeOut(): void {
-    if (this.#responseDone || this.#settled) return
-    this.#settled = true
-    const rest: Buffer | null = this.#stream.read()
-    // Otherwise the reader has it already.
-    if (!this.#headReceived) this.#rest = rest ?? undefined
-  }
-
-  #failed(error: Error): void {
-    if (!this.#settled)
-      this.#broken(this.#refused ?? new SallyportError('upstream-broken', error.message, { cause: error }))
-  }
-
-  #closed(): void {
-    this.#owner.ended(this)
-    this.#writer.drop()
-    if (this.#settled) this.#ended()
-    this.#broken(this.#refused ?? brokenUpstream(`the upstream reset the stream (${this.#stream.rstCode})`))
-  }
-
-  /** Node also uses this code to close the streams after the last one that a go-away names. */
-  get #refused(): UnprocessedError | undefined {
-    if (this.#stream.rstCode !== NGHTTP2_REFUSED_STREAM) return undefined
-    return new UnprocessedError('the upstream refused the stream')
-  }
-
-  #cancel(): void {
-    if (this.#stream.destroyed || this.#resetAt !== undefined) return
-    this.#resetAt = performance.now()
-    this.#owner.resets()
-    this.#reader.discard()
-    cancelStream(this.#stream)
-  }
-
-  /**
-   * Node asks a stream for trailers after its last data, even if the stream was destroyed in the meantime. Then an assertion ends the
-   * process, and an upstream can provoke that. So a stream that may still be asked, even if its head has not left yet, is reset, and
-   * destroyed once nghttp2 has closed it.
-   */
-  #outliveTrailers(): void {
-    const stream = this.#stream
-    const destroy = stream.destroy.bind(stream)
-    let first: Error | undefined
-    stream.destroy = error => {
-      try {
-        first ??= error
-        return this.#closesFirst() ? stream : destroy(first)
-      } catch (thrown) {
-        return destroy(toSallyportError(thrown))
-      }
-    }
-  }
-
-  #closesFirst(): boolean {
-    const stream = this.#stream
-    if (!this.#mayBeAsked) return false
-    const isIdle = stream.state.state === NGHTTP2_STREAM_STATE_IDLE
-    if (!stream.closed) {
-      this.#isUnopened = isIdle
-      stream.close(NGHTTP2_CANCEL)
-      return true
-    }
-    // Node destroys it while closing it. One turn later that is done.
-    if (!isIdle) this.#isUnopened = false
-    setImmediate(Http2ClientExchange.#closedDue, this)
-    return true
-  }
-
-  get #mayBeAsked(): boolean {
-    const stream = this.#stream
-    if (this.#asked || !stream.writableEnded || stream.session?.destroyed !== false) return false
-    return !stream.closed || this.#isUnopened || stream.state.state !== NGHTTP2_STREAM_STATE_IDLE
-  }
-
-  /** Called when our own code or that of the downstream end is at fault. */
+  /** The upstream, our own code or that of the downstream end is at fault. */
   threw(error: unknown): void {
-    this.#broken(toSallyportError(error))
+    const ours = toSallyportError(error)
+    // Any fault in a response is the upstream's.
+    const isTheirs = ours.reason === 'bad-request'
+    const code = ours instanceof MalformedError ? CODE.protocol : CODE.cancel
+    this.#broken(isTheirs ? new SallyportError('upstream-broken', ours.message, { cause: ours }) : ours, code)
   }
 
-  #broken(error: SallyportError): void {
+  #broken(error: SallyportError, code: number = CODE.cancel): void {
     const over = this.#responseDone
     this.#requestDone = true
     this.#responseDone = true
-    this.#cancel()
+    this.#cancel(code)
     if (!over) this.#response.responseAbort(error)
   }
 
   /** Acts on deadlines that have passed. Returns the time until the next one. */
   check(now: number): number {
-    return Math.min(this.#checkHead(now), this.#checkWrite(now), this.#checkReset(now))
-  }
-
-  /** Its reset was not sent in time. Nobody waits for anything of it any more. */
-  get isStuck(): boolean {
-    return this.#resetAt === Number.POSITIVE_INFINITY
-  }
-
-  #checkReset(now: number): number {
-    if (this.#resetAt === undefined) return Number.POSITIVE_INFINITY
-    const left = timeUntil(this.#resetAt + RESET_MS, now)
-    if (left > 0) return left
-    this.#resetAt = Number.POSITIVE_INFINITY
-    this.#owner.close()
-    return Number.POSITIVE_INFINITY
+    return Math.min(this.#checkHead(now), this.#checkWrite(now))
   }
 
   #checkHead(now: number): number {
@@ -435,32 +241,24 @@ export class Http2ClientExchange implements RequestSink, Failing {
     }
     if (this.#headTimeoutMs === 0) return Number.POSITIVE_INFINITY
     // While a request body is being sent, its upstream may take as long as it needs.
-    const sends = !this.#requestDone || this.#writer.waiting > 0
+    const sends = !this.#requestDone || this.#stream.waiting > 0
     if (sends && !this.#request.upgrade) return this.#headTimeoutMs
-    const left = timeLeft(Math.max(this.#sentAt, this.#writer.progressAt), this.#headTimeoutMs, now)
+    const left = timeLeft(Math.max(this.#sentAt, this.#stream.progressAt), this.#headTimeoutMs, now)
     if (left > 0) return left
     this.#owner.close()
     this.#broken(new SallyportError('upstream-timeout', 'no response head in time'))
     return Number.POSITIVE_INFINITY
   }
 
+  /** The upstream grants no window. If it does not read the connection either, the session watches that. */
   #checkWrite(now: number): number {
-    if (this.#limits.stalledMs === 0) return Number.POSITIVE_INFINITY
-    // The end of a request needs window, too: nghttp2 holds back even an empty DATA. If the answer is over, nothing else watches it.
-    const endWaits = this.#responseDone && this.#writer.ended
-    if (this.#writer.waiting === 0 && !endWaits) return this.#limits.stalledMs
-    const since = Math.max(this.#writer.progressAt, this.#answeredAt)
-    const left = timeLeft(since, this.#limits.stalledMs, now)
+    const { stalledMs } = this.#limits
+    if (!this.#stream.isStalled) return stalledMs || Number.POSITIVE_INFINITY
+    const left = timeLeft(this.#stream.progressAt, stalledMs, now)
     if (left > 0) return left
     // Its session's window may be what is missing.
     if (!this.#responseDone) this.#owner.close()
     this.#broken(new SallyportError('upstream-timeout', 'the upstream stopped reading'))
     return Number.POSITIVE_INFINITY
   }
-}
-
-/** Any fault in a response is the upstream's. */
-function asUpstreamFault(error: unknown): SallyportError {
-  const ours = toSallyportError(error)
-  return ours.reason === 'bad-request' ? new SallyportError('upstream-broken', ours.message, { cause: ours }) : ours
 }

@@ -2,39 +2,34 @@
  * An upstream HTTP/2 session, for gRPC and similar protocols, with many exchanges at a time. It accepts no more exchanges once its
  * upstream goes away, closes its half, falls silent, or leaves a request unanswered for too long, or when stream ids run out.
  */
-import { type ClientHttp2Session, connect, constants } from 'node:http2'
 import type { Duplex } from 'node:stream'
 import { DeadlineWatch, timeLeft } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
-import { discarding, endFor, type Failing, guardWith, ignore } from '../../base/guard.ts'
+import { discarding, endFor, guardWith } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import type { RequestSink, ResponseSink } from '../../exchange.ts'
 import { isAuthority, isPath, isToken } from '../headers.ts'
 import { brokenUpstream, HEAD_TIMEOUT_MS, type OutgoingRequest, type SendOptions } from '../http1/client-exchange.ts'
+import { lookMs, WriteProgress } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
-import { type ExchangeOwner, Http2ClientExchange, RESET_MS } from './client-exchange.ts'
-import { Faults } from './faults.ts'
+import { type ExchangeOwner, Http2ClientExchange, UnprocessedError } from './client-exchange.ts'
+import { type ConnectionOwner, Http2Connection } from './connection.ts'
+import { CODE, type ConnectionError } from './frames.ts'
 import { outgoingBlock } from './headers.ts'
-import { HeldPieces } from './held-pieces.ts'
-import { isWorn, maxSessionMemory } from './session-memory.ts'
-
-/** A request may repeat fields that Node regards as single. The upstream decides what that means. */
-const LENIENT: object = { strictSingleValueFields: false }
+import type { Http2Stream } from './stream.ts'
 
 /** How long an upstream may take to close a connection that we have closed. */
 const LINGER_MS = 1_000
+/** How long a reset may wait for an upstream that takes nothing before later requests use another session. */
+const RESET_MS = 1_000
 /**
  * How many resets a session is used for: a burst, and a long-run rate per second. Upstreams that see too many resets end the
  * connection with all its streams (CVE-2023-44487): Envoy checks from 500 streams on, Node and nghttp2 from 1,000.
  */
 const RESET_BURST = 200
 const RESETS_PER_SECOND = 10
-const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
-const LAST_STREAM_ID = 2 ** 31 - 1
-/** Node's default. */
-const MOST_FAULTS = 1_000
 
 interface Http2ClientOptions {
   limits?: Partial<HttpLimits> | undefined
@@ -48,69 +43,48 @@ interface Http2ClientOptions {
   onClose?: ((session: Http2ClientSession) => void) | undefined
 }
 
-export class Http2ClientSession implements ExchangeOwner, Failing {
+export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   readonly limits: HttpLimits
-  readonly held: HeldPieces
   readonly #socket: Duplex
-  readonly #session: ClientHttp2Session
+  readonly #connection: Http2Connection
   readonly #options: Http2ClientOptions
-  readonly #exchanges = new Set<Http2ClientExchange>()
+  readonly #exchanges = new Map<Http2Stream, Http2ClientExchange>()
   readonly #watch: DeadlineWatch
   readonly #resets = new TokenBucket(RESET_BURST, RESETS_PER_SECOND)
-  /** Memory that streams took with them. */
-  #lostBytes = 0
+  readonly #progress = new WriteProgress()
+  #configured = false
+  /** When a stream was reset, if that waits. */
+  #resetAt: number | undefined
   #pingAt = 0
   #pinging = false
   /** Set once it accepts no more exchanges. */
   #closing = false
-  /** Nothing more is sent, and the connection is about to close. */
-  #over = false
+  /** Why the streams end with the session. */
+  #error = brokenUpstream('the session was ended')
 
   /** `socket` is connected. The session owns it from now on. */
   constructor(socket: Duplex, options: Http2ClientOptions = {}) {
     this.#socket = socket
-    this.held = new HeldPieces(socket)
     this.#options = options
-    this.limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
+    const limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
+    this.limits = limits
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
-    // Before Node's own listeners, which discard what waits in the streams.
     const guard = guardWith(error => this.threw(error))
-    const onLost = guard(this.#onLost)
+    const onLost = guard(() => this.#lose('the connection to the upstream was lost'))
     for (const event of ['end', 'error', 'close']) socket.on(event, onLost)
-    const session = connect('http://upstream.invalid', {
-      createConnection: () => socket,
-      settings: {
-        enablePush: false,
-        initialWindowSize: this.limits.http2WindowBytes,
-        maxHeaderListSize: this.limits.headBytes * 2,
-      },
-      maxHeaderListPairs: this.limits.headFields * 2,
-      maxSessionMemory: maxSessionMemory(this.limits),
-      ...LENIENT,
+    const onClose = guard(this.#onClose)
+    socket.on('close', onClose)
+    this.#connection = new Http2Connection(socket, this, {
+      isServer: false,
+      settings: { enablePush: 0, initialWindowSize: limits.http2WindowBytes, maxHeaderListSize: limits.headBytes * 2 },
+      windowBytes: limits.http2WindowBytes,
+      sessionWindowBytes: limits.http2SessionWindowBytes,
+      bufferBytes: limits.bufferBytes,
+      streams: 0,
+      headBytes: limits.headBytes,
+      headFields: limits.headFields + 1,
     })
-    this.#session = session
-    const destroy = session.destroy.bind(session)
-    const faults = new Faults(session, MOST_FAULTS)
-    // If the upstream breaks the rules, Node ends the session by itself and destroys the streams one by one.
-    session.destroy = guard((error?: Error, code?: number) => {
-      if (faults.spares(error)) return
-      this.#settle(brokenUpstream(error?.message ?? 'the session was ended'))
-      destroy(error, code)
-    })
-    // At a go-away, Node closes the session by itself and sends no more pings. We end the session with its last exchange.
-    session.close = guard(() => this.close())
-    session.on('error', ignore)
-    const { onSettings } = options
-    if (onSettings !== undefined) session.once('remoteSettings', guard(onSettings))
-    session.on('goaway', guard(this.#onGoaway))
-    session.on('close', onLost)
-    socket.on('close', guard(this.#onClose))
-    if (session.connecting) session.once('connect', guard(this.#widen))
-    else this.#widen()
-  }
-
-  readonly #widen = (): void => {
-    if (!this.#session.destroyed) this.#session.setLocalWindowSize(this.limits.http2SessionWindowBytes)
+    this.#connection.start()
   }
 
   /** Exchanges in progress. */
@@ -120,23 +94,22 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
 
   /** Whether `send` may be called. */
   get available(): boolean {
-    if (this.#closing || this.#session.destroyed) return false
-    const most = this.#session.remoteSettings?.maxConcurrentStreams ?? this.limits.http2Streams
-    return this.#exchanges.size < Math.min(most, this.limits.http2Streams)
+    const { over, peer } = this.#connection
+    return (
+      !this.#closing && !over && this.#exchanges.size < Math.min(peer.maxConcurrentStreams, this.limits.http2Streams)
+    )
   }
 
   /** Sends a request whose headers are final. A WebSocket is sent as extended CONNECT (RFC 8441). */
   send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
     const headTimeoutMs = options.headTimeoutMs ?? HEAD_TIMEOUT_MS
     try {
-      const hasBody = request.bodyBytes !== 0 || request.upgrade
-      const stream = this.#session.request(requestBlock(request, this.#options.scheme ?? 'http'), {
-        endStream: !hasBody,
-        waitForTrailers: hasBody && !request.upgrade,
-      } as object)
+      if (this.#connection.over) throw this.#error
+      const block = requestBlock(request, this.#options.scheme ?? 'http')
+      const stream = this.#connection.request(block, request.bodyBytes === 0 && !request.upgrade)
       const exchange = new Http2ClientExchange(stream, request, response, this, headTimeoutMs)
-      this.#track(exchange, headTimeoutMs)
-      if (stream.id === LAST_STREAM_ID) this.close()
+      this.#track(stream, exchange, headTimeoutMs)
+      if (this.#connection.isUsedUp) this.close()
       return exchange
     } catch (error) {
       const ours = toSallyportError(error)
@@ -145,84 +118,75 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     }
   }
 
-  #track(exchange: Http2ClientExchange, headTimeoutMs: number): void {
+  #track(stream: Http2Stream, exchange: Http2ClientExchange, headTimeoutMs: number): void {
     const { expectMs, http2PingMs, stalledMs } = this.limits
     if (this.#exchanges.size === 0) this.#pingAt = performance.now()
-    this.#exchanges.add(exchange)
+    this.#exchanges.set(stream, exchange)
     this.#watch.within(headTimeoutMs || HEAD_TIMEOUT_MS)
     if (stalledMs > 0) this.#watch.within(stalledMs)
     if (http2PingMs > 0) this.#watch.within(http2PingMs)
     if (exchange.awaitsContinue) this.#watch.within(expectMs)
   }
 
-  /** @internal */
-  ended(exchange: Http2ClientExchange): void {
-    this.#exchanges.delete(exchange)
-    this.#lostBytes += exchange.lostBytes
-    if (isWorn(this.#lostBytes, this.limits)) this.#closing = true
-    if (this.#over) return
-    if (this.#closing || this.#session.destroyed) this.#endIfUnwanted()
+  closed(stream: Http2Stream): void {
+    this.#exchanges.delete(stream)
+    if (this.#connection.over) return
+    if (this.#closing) this.#endIfUnwanted()
     else if (this.#exchanges.size === 0) this.#options.onIdle?.(this)
   }
 
   /** Callers that cancel many requests must not end the session for others, so later requests use another session. */
   resets(): void {
     if (!this.#resets.take()) this.close()
+    this.#resetAt ??= performance.now()
     this.#watch.within(RESET_MS)
   }
 
-  /** Accepts no more exchanges, and ends once nobody waits for those in progress. */
+  /** Accepts no more exchanges, and ends with the last of those in progress. */
   close(): void {
     this.#closing = true
     this.#endIfUnwanted()
   }
 
   #endIfUnwanted(): void {
-    for (const exchange of this.#exchanges) if (!exchange.isStuck) return
-    this.#end(this.#exchanges.size === 0 ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL)
+    if (this.#exchanges.size === 0) this.#end(CODE.noError)
   }
 
   /** Ends at once. Exchanges in progress end as `upstream-broken`. */
   destroy(): void {
-    this.#end(NGHTTP2_CANCEL)
+    this.#end(CODE.cancel)
   }
 
   /** Sends the last frames, and closes the connection once they have left, or after a while. */
   #end(code: number): void {
     this.#closing = true
-    if (this.#over) return
-    this.#over = true
+    if (this.#connection.over) return
+    this.#connection.goaway(code)
+    this.#connection.end(code)
     this.#watch.within(LINGER_MS)
-    this.#session.destroy(undefined, code)
-  }
-
-  readonly #onGoaway = (code: number): void => {
-    // Node ends the session and all its streams next.
-    if (code !== NGHTTP2_NO_ERROR) this.#settle(brokenUpstream(`the upstream went away (${code})`))
-    this.close()
   }
 
   /** Nothing more will arrive, whether the connection is half closed or lost. */
-  readonly #onLost = (): void => {
-    this.#settle(brokenUpstream('the connection to the upstream was lost'))
-    this.#end(NGHTTP2_NO_ERROR)
+  #lose(why: string): void {
+    this.#fail(brokenUpstream(why), CODE.noError)
     this.#socket.destroy()
+  }
+
+  #fail(error: SallyportError, code: number): void {
+    if (this.#connection.over) return
+    this.#error = error
+    this.#end(code)
   }
 
   /** An error in an event handler or a timer of the session ends it. */
   threw(error: unknown): void {
-    endFor(error, noLogger, '', this.#onLost, () => this.#socket.destroy())
-  }
-
-  #settle(error: SallyportError): void {
-    this.#closing = true
-    for (const exchange of [...this.#exchanges]) {
-      try {
-        exchange.settle(error)
-      } catch (cause) {
-        exchange.threw(cause)
-      }
-    }
+    endFor(
+      error,
+      noLogger,
+      '',
+      () => this.#lose('the session failed'),
+      () => this.#socket.destroy(),
+    )
   }
 
   readonly #onClose = (): void => {
@@ -230,36 +194,101 @@ export class Http2ClientSession implements ExchangeOwner, Failing {
     this.#options.onClose?.(this)
   }
 
+  // Events of the connection
+
+  opened(): void {}
+
+  settled(): void {}
+
+  asked(): void {}
+
+  configured(): void {
+    if (this.#configured) return
+    this.#configured = true
+    this.#options.onSettings?.()
+  }
+
+  goesAway(last: number, code: number): void {
+    this.#closing = true
+    for (const stream of [...this.#exchanges.keys()]) if (stream.id > last) stream.lose(CODE.refusedStream)
+    if (code === CODE.noError) this.#endIfUnwanted()
+    else this.#fail(brokenUpstream(`the upstream went away (${code})`), CODE.noError)
+  }
+
+  failed(error: ConnectionError): void {
+    this.#fail(brokenUpstream(`HTTP/2: ${error.message}`), error.code)
+  }
+
+  /** Why a stream was lost. */
+  lossOf(code: number): SallyportError {
+    if (code === CODE.refusedStream) return new UnprocessedError('the upstream refused the stream')
+    if (this.#connection.over) return this.#error
+    return brokenUpstream(`the upstream reset the stream (${code})`)
+  }
+
+  unsentChanged(): void {}
+
+  writeWaits(): void {
+    this.#progress.at = 0
+    this.#watch.within(lookMs(this.limits.stalledMs))
+  }
+
+  wrote(): void {
+    this.#progress.at = performance.now()
+  }
+
+  ponged(): void {
+    this.#pinging = false
+  }
+
+  // Deadlines
+
   #check(now: number): number {
-    if (this.#over) {
+    if (this.#connection.over) {
       resetSocket(this.#socket)
       return Number.POSITIVE_INFINITY
     }
-    if (this.#exchanges.size === 0) return Number.POSITIVE_INFINITY
-    let next = this.#checkPing(now)
-    for (const exchange of this.#exchanges) next = Math.min(next, checked(exchange, now))
-    return this.#over ? LINGER_MS : next
+    let next = Math.min(this.#checkReset(now), this.#checkWrite(now))
+    if (this.#exchanges.size > 0) next = Math.min(next, this.#checkPing(now))
+    for (const exchange of this.#exchanges.values()) next = Math.min(next, checked(exchange, now))
+    return this.#connection.over ? LINGER_MS : next
+  }
+
+  #checkReset(now: number): number {
+    if (this.#connection.sender.unsentBytes === 0) this.#resetAt = undefined
+    if (this.#resetAt === undefined) return Number.POSITIVE_INFINITY
+    const left = timeLeft(this.#resetAt, RESET_MS, now)
+    if (left > 0) return left
+    this.close()
+    return Number.POSITIVE_INFINITY
+  }
+
+  #checkWrite(now: number): number {
+    if (this.#connection.sender.unsentBytes === 0) return Number.POSITIVE_INFINITY
+    const left = this.#progress.left(this.#socket, this.limits.stalledMs, now)
+    if (left === 0) this.#giveUp('the upstream stopped reading')
+    return left || Number.POSITIVE_INFINITY
   }
 
   /** An upstream that leaves a ping unanswered for as long as we wait for a peer that does not read counts as gone. */
   #checkPing(now: number): number {
     const { http2PingMs, stalledMs } = this.limits
-    if (http2PingMs === 0 || this.#session.destroyed) return Number.POSITIVE_INFINITY
+    if (http2PingMs === 0) return Number.POSITIVE_INFINITY
     const left = timeLeft(this.#pingAt, this.#pinging ? stalledMs : http2PingMs, now)
     if (left > 0) return left
     if (this.#pinging) {
-      this.#settle(new SallyportError('upstream-timeout', 'the upstream does not answer pings'))
-      this.#end(NGHTTP2_CANCEL)
-      resetSocket(this.#socket)
+      this.#giveUp('the upstream does not answer pings')
       return Number.POSITIVE_INFINITY
     }
     this.#pingAt = now
-    this.#pinging = this.#session.ping(this.#onPong)
+    this.#pinging = true
+    this.#connection.ping()
     return Math.min(http2PingMs, stalledMs)
   }
 
-  readonly #onPong = (): void => {
-    this.#pinging = false
+  #giveUp(why: string): void {
+    this.#fail(new SallyportError('upstream-timeout', why), CODE.cancel)
+    resetSocket(this.#socket)
   }
 }
 

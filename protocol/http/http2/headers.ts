@@ -1,8 +1,8 @@
-/** Translates between flat header lists and the forms that `node:http2` uses. */
-import type { OutgoingHttpHeaders } from 'node:http2'
+/** Header blocks of HTTP/2, and the rules for what they contain (RFC 9113 section 8). */
+import { SallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../../exchange.ts'
 import { FIELD_KIND, kindOf } from '../field-names.ts'
-import { badHead, hasHeader, isFieldValue, isToken, plainNumber, unsendable } from '../headers.ts'
+import { hasHeader, isFieldValue, isToken, plainNumber, stripTrailers, unsendable } from '../headers.ts'
 
 /** Joins `pseudo` and `headers` into one flat block, without the fields of one hop. Throws SallyportError if a field cannot be sent. */
 export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = false): string[] {
@@ -26,42 +26,6 @@ function travels(kind: number, name: string, value: string, keepTe: boolean): bo
   return keepTe && name === 'te' && value === 'trailers'
 }
 
-/** Fields that Node allows once, and whose values may be joined as a list (RFC 9110 section 5.3). */
-const JOINED = new Set(['content-encoding', 'content-language', 'if-match', 'if-none-match'])
-/** Fields that Node allows once, and of which the first counts, since a second has no meaning. */
-const SINGLE = new Set(
-  (
-    'access-control-allow-credentials access-control-max-age access-control-request-method age authorization ' +
-    'content-length content-location content-md5 content-range content-type date dnt etag expires from host ' +
-    'if-modified-since if-range if-unmodified-since last-modified location max-forwards proxy-authorization range ' +
-    'referer retry-after tk upgrade-insecure-requests user-agent x-content-type-options'
-  ).split(' '),
-)
-
-/** A block as the object that some of Node's calls need. Names such as `__proto__` cannot harm it. */
-export function asObject(block: readonly string[]): OutgoingHttpHeaders {
-  const object: OutgoingHttpHeaders = Object.create(null)
-  for (let i = 0; i < block.length; i += 2) {
-    const name = block[i]!
-    const value = block[i + 1]!
-    const present = object[name]
-    if (present === undefined) object[name] = value
-    else if (JOINED.has(name)) object[name] = `${present}, ${value}`
-    else if (SINGLE.has(name)) continue
-    else if (Array.isArray(present)) present.push(value)
-    else object[name] = [String(present), value]
-  }
-  return object
-}
-
-const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
-const TAKES_BLOCK = major > 24 || (major === 24 && minor >= 7)
-
-/** A response's block for this Node's `respond`: flat from 24.7 on. Before that, duplicates move to the first. */
-export function responseBlock(block: string[]): string[] | OutgoingHttpHeaders {
-  return TAKES_BLOCK ? block : asObject(block)
-}
-
 /** The contents of a received header block. */
 export interface ReceivedHead {
   readonly pseudo: Record<string, string | undefined>
@@ -75,41 +39,55 @@ export interface ReceivedHead {
   readonly webSocketVersion: string | undefined
 }
 
+/** A message that breaks the rules (section 8.1.1). Its stream is reset with PROTOCOL_ERROR, since whoever sent it is no HTTP/2 program. */
+export class MalformedError extends SallyportError {
+  constructor(what: string) {
+    super('bad-request', `malformed message: ${what}`)
+  }
+}
+
+const REQUEST_FIELDS: ReadonlySet<string> = new Set([':method', ':scheme', ':authority', ':path', ':protocol'])
+const RESPONSE_FIELDS: ReadonlySet<string> = new Set([':status'])
+/** A token without upper case (section 8.2.1). */
+const NAME = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/
+
 /**
- * Sorts a flat block from Node. Cookies are joined (RFC 9113 section 8.2.3), `host` and the fields of one hop are set aside, and
- * `te` is kept only as `trailers`.
+ * Sorts a flat block. Cookies are joined (RFC 9113 section 8.2.3), and `host` and the fields of one hop are set aside. Throws
+ * {@link MalformedError}.
  */
-export function receivedHead(raw: readonly string[]): ReceivedHead {
+export function receivedHead(block: readonly string[], isRequest: boolean): ReceivedHead {
   const pseudo: Record<string, string | undefined> = Object.create(null)
+  const allowed = isRequest ? REQUEST_FIELDS : RESPONSE_FIELDS
   const headers: HeaderList = []
   const hosts: string[] = []
   let contentLength = BODY_UNKNOWN
   let cookieAt = -1
   let bytes = 0
-  let count = raw.length / 2
+  let count = block.length / 2
   let webSocketVersion: string | undefined
-  for (let i = 0; i < raw.length; i += 2) {
-    const name = raw[i]!
-    const value = raw[i + 1]!
+  let inPseudo = true
+  for (let i = 0; i < block.length; i += 2) {
+    const name = block[i]!
+    const value = block[i + 1]!
     bytes += name.length + value.length
     if (name.charCodeAt(0) === 0x3a) {
-      if (pseudo[name] !== undefined) throw badHead('repeated pseudo field')
+      if (!inPseudo || pseudo[name] !== undefined || !allowed.has(name)) throw new MalformedError('pseudo-field')
+      if (!isFieldValue(value)) throw new MalformedError('value of a pseudo-field')
       pseudo[name] = value
       continue
     }
-    if (!isFieldValue(value)) throw badHead('field value')
-    const kind = kindOf(name) ?? FIELD_KIND.plain
+    inPseudo = false
+    const kind = checkedKind(name, value)
     if (kind === FIELD_KIND.host) hosts.push(value)
     else if (kind === FIELD_KIND.contentLength) {
       const isFirst = contentLength === BODY_UNKNOWN
       contentLength = plainNumber(value)
-      if (!isFirst || contentLength === -1) throw badHead('content-length')
+      if (!isFirst || contentLength === -1) throw new MalformedError('content-length')
       headers.push(name, value)
     } else if (kind === FIELD_KIND.webSocketVersion) {
       webSocketVersion = webSocketVersion === undefined ? value : 'several'
-    } else if (name === 'te') {
-      if (value === 'trailers') headers.push(name, value)
-    } else if (name === 'cookie' && cookieAt >= 0) {
+    } else if (name === 'te') headers.push(name, value)
+    else if (name === 'cookie' && cookieAt >= 0) {
       count--
       const before = headers[cookieAt]!
       headers[cookieAt] = before === '' || value === '' ? before + value : `${before}; ${value}`
@@ -123,11 +101,37 @@ export function receivedHead(raw: readonly string[]): ReceivedHead {
   return { pseudo, headers, hosts, contentLength, bytes, count, webSocketVersion }
 }
 
-/** Trailers as a flat list, from the raw list that Node passes along with the object. */
-export function receivedTrailers(raw: readonly string[]): HeaderList {
-  const trailers: HeaderList = []
-  for (let i = 0; i < raw.length; i += 2) {
-    if (raw[i]!.charCodeAt(0) !== 0x3a && isFieldValue(raw[i + 1]!)) trailers.push(raw[i]!, raw[i + 1]!)
+/** Checks a field (sections 8.2.1 and 8.2.2). Returns how it is treated. */
+function checkedKind(name: string, value: string): number {
+  const kind = kindOf(name)
+  if (kind === undefined && !NAME.test(name)) throw new MalformedError('field name')
+  if (!isFieldValue(value) || isPadded(value)) throw new MalformedError('field value')
+  if (kind !== undefined && OF_ONE_CONNECTION.has(kind)) throw new MalformedError(name)
+  if (name === 'te' && value !== 'trailers') throw new MalformedError(name)
+  if (name === 'proxy-connection') throw new MalformedError(name)
+  return kind ?? FIELD_KIND.plain
+}
+
+const OF_ONE_CONNECTION: ReadonlySet<number> = new Set([
+  FIELD_KIND.connection,
+  FIELD_KIND.transferEncoding,
+  FIELD_KIND.upgrade,
+  FIELD_KIND.keepAlive,
+])
+
+function isPadded(value: string): boolean {
+  return value.length > 0 && (isBlank(value.charCodeAt(0)) || isBlank(value.charCodeAt(value.length - 1)))
+}
+
+function isBlank(char: number): boolean {
+  return char === 0x20 || char === 0x09
+}
+
+/** Trailers as a flat list. Throws {@link MalformedError}. */
+export function receivedTrailers(block: readonly string[]): HeaderList {
+  for (let i = 0; i < block.length; i += 2) {
+    if (block[i]!.charCodeAt(0) === 0x3a) throw new MalformedError('pseudo-field in trailers')
+    checkedKind(block[i]!, block[i + 1]!)
   }
-  return trailers
+  return stripTrailers([...block])
 }

@@ -2,16 +2,19 @@
 import type { Socket } from 'node:net'
 import { endFor, guardWith, heardFirst } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
+import { PREFACE } from './frames.ts'
 
-const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1')
+const preface = Buffer.from(PREFACE, 'latin1')
 
-/**
- * Calls `http1` with the first bytes, or `http2` with the socket as if nothing had been read. Closes the connection if it is
- * neither within `ms` (0: no limit), or if the call throws.
- */
+/** Calls `http1` or `http2` with the first bytes. Closes the connection if it is neither within `ms` (0: no limit), or if the call throws. */
 export function sniffPreface(
   socket: Socket,
-  { ms, http1, http2, logger }: { ms: number; http1: (first: Buffer) => void; http2: () => void; logger: Logger },
+  {
+    ms,
+    http1,
+    http2,
+    logger,
+  }: { ms: number; http1: (first: Buffer) => void; http2: (first: Buffer) => void; logger: Logger },
 ): void {
   let seen: Buffer | undefined
   const guard = guardWith(error => endFor(error, logger, 'a connection could not be begun', () => socket.destroy()))
@@ -35,15 +38,12 @@ export function sniffPreface(
   })
   const onData = guard((chunk: Buffer) => {
     seen = seen === undefined ? chunk : Buffer.concat([seen, chunk])
-    const length = Math.min(seen.length, PREFACE.length)
-    const isPreface = PREFACE.compare(seen, 0, length, 0, length) === 0
-    if (isPreface && length < PREFACE.length) return
+    const length = Math.min(seen.length, preface.length)
+    const isPreface = preface.compare(seen, 0, length, 0, length) === 0
+    if (isPreface && length < preface.length) return
     stop()
-    if (isPreface) {
-      socket.pause()
-      socket.unshift(seen)
-      http2()
-    } else http1(seen)
+    if (isPreface) http2(seen)
+    else http1(seen)
   })
   socket.on('data', onData)
   socket.on('end', onGone)

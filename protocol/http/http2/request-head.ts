@@ -3,18 +3,24 @@ import { SallyportError } from '../../base/errors.ts'
 import type { HttpRequest } from '../../exchange.ts'
 import { badHead, hasHeader, isAuthority, isPath, isToken, removeHeader, withoutEmptyPort } from '../headers.ts'
 import type { HttpLimits } from '../limits.ts'
-import { type ReceivedHead, receivedHead } from './headers.ts'
+import { MalformedError, type ReceivedHead, receivedHead } from './headers.ts'
 
 interface Http2Peer {
   readonly address: string
   readonly encrypted: boolean
 }
 
-/** `ended`: the block ended the stream. Throws SallyportError for what must not be forwarded. */
-export function http2Request(raw: readonly string[], ended: boolean, limits: HttpLimits, peer: Http2Peer): HttpRequest {
-  const head = receivedHead(raw)
+/** `ended`: the block ended the stream. Throws SallyportError for what must not be forwarded, and {@link MalformedError}. */
+export function http2Request(
+  block: readonly string[],
+  ended: boolean,
+  limits: HttpLimits,
+  peer: Http2Peer,
+): HttpRequest {
+  const head = receivedHead(block, true)
+  checkPseudo(head)
   if (head.count > limits.headFields + 5) throw new SallyportError('head-too-large', 'number of fields')
-  if (head.bytes > limits.headBytes) throw tooLong(head, limits)
+  if (head.bytes > limits.headBytes) throw oversized(block, limits)
   const upgrade = isWebSocket(head)
   const method = head.pseudo[':method'] ?? ''
   if (!upgrade && (method === 'CONNECT' || method === 'TRACE')) throw new SallyportError('method-not-allowed')
@@ -39,9 +45,20 @@ export function http2Request(raw: readonly string[], ended: boolean, limits: Htt
   }
 }
 
-function tooLong(head: ReceivedHead, limits: HttpLimits): SallyportError {
-  const path = head.pseudo[':path'] ?? ''
-  return new SallyportError(path.length > limits.uriBytes ? 'uri-too-long' : 'head-too-large')
+/** Section 8.3.1, section 8.5 for CONNECT, and RFC 8441 section 4. */
+function checkPseudo({ pseudo }: ReceivedHead): void {
+  const isTunnel = pseudo[':method'] === 'CONNECT' && pseudo[':protocol'] === undefined
+  for (const name of [':method', ':scheme', ':path']) {
+    const isDue = name === ':method' || !isTunnel
+    if ((pseudo[name] !== undefined) !== isDue || pseudo[name] === '') throw new MalformedError(`${name} of a request`)
+  }
+  if (pseudo[':protocol'] !== undefined && pseudo[':method'] !== 'CONNECT') throw new MalformedError(':protocol')
+}
+
+/** The error for a block that is too large. Its path is in the part that was read, unless it is too large by itself. */
+export function oversized(block: readonly string[], limits: HttpLimits): SallyportError {
+  const at = block.indexOf(':path')
+  return new SallyportError(at < 0 || block[at + 1]!.length > limits.uriBytes ? 'uri-too-long' : 'head-too-large')
 }
 
 /** Only RFC 8441's extended CONNECT with `:protocol: websocket` and version 13. */
@@ -57,7 +74,7 @@ function isWebSocket(head: ReceivedHead): boolean {
 
 function bodyOf(head: ReceivedHead, ended: boolean): number {
   if (!ended) return head.contentLength
-  if (head.contentLength > 0) throw badHead('content-length without a body')
+  if (head.contentLength > 0) throw new MalformedError('content-length without a body')
   return 0
 }
 

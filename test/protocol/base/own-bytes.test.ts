@@ -1,14 +1,12 @@
 /** What waits keeps no more memory than is counted, whatever it was cut from. */
 import { once } from 'node:events'
-import { connect as connectHttp2, createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2'
-import { type AddressInfo, connect, createServer, Socket } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls'
 import { expect, test } from 'vitest'
 import { collectGarbage, liveBytes } from '../../../load-tests/lib/garbage.ts'
 import { ownBytes } from '../../../protocol/base/own-bytes.ts'
 import { type BodyOwner, SocketWriter } from '../../../protocol/http/http1/socket-writer.ts'
-import { HeldPieces } from '../../../protocol/http/http2/held-pieces.ts'
-import { StreamWriter } from '../../../protocol/http/http2/stream-body.ts'
+import { Http2Stream, type StreamHost } from '../../../protocol/http/http2/stream.ts'
 import { SendQueue } from '../../../protocol/wire/yamux/send-queue.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 
@@ -199,80 +197,54 @@ test('what was gathered for a socket is flushed at once if its owner asks, and r
   }
 })
 
-test('chunks that wait for an HTTP/2 stream', async () => {
-  const server = createHttp2Server().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const session = connectHttp2(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
-  try {
-    const came = once(server, 'stream') as Promise<[ServerHttp2Stream]>
-    // Nobody reads the answer: only its window leaves.
-    session.request().pause().end()
-    const [stream] = await came
-    const writer = new StreamWriter(stream, () => {}, { threw() {} }, new HeldPieces(new Socket()))
-    writer.write(Buffer.alloc(200_000))
-    const before = await arrayBufferBytes()
-    for (let i = 0; i < CHUNKS; i++) writer.write(cut(i))
-    expect(writer.waiting).toBeGreaterThan(CHUNKS * 100)
-    expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
-  } finally {
-    session.destroy()
-    server.close()
+/** A stream that has this much window, and what it writes. */
+function streamWith(window: number): { stream: Http2Stream; written: Uint8Array[] } {
+  const written: Uint8Array[] = []
+  const host: StreamHost = {
+    ready() {},
+    isReady: () => false,
+    fieldsWait() {},
+    writeFields() {},
+    writeData: (_stream, piece) => void written.push(piece!),
+    writeWindowUpdate() {},
+    writeReset() {},
+    closed() {},
   }
+  return { stream: new Http2Stream(1, true, host, window, 0, 0), written }
+}
+
+test('chunks that wait for an HTTP/2 stream', async () => {
+  const { stream } = streamWith(0)
+  stream.sendData(Buffer.alloc(200_000))
+  const before = await arrayBufferBytes()
+  for (let i = 0; i < CHUNKS; i++) stream.sendData(cut(i))
+  expect(stream.queued).toBe(200_000 + CHUNKS * 100)
+  expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
 })
 
 test('E15 one chunk on each of the HTTP/2 streams of a caller that grants no window', async () => {
-  const server = createHttp2Server().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  const session = connectHttp2(`http://127.0.0.1:${port}`, { settings: { initialWindowSize: 0 } })
-  try {
-    const streams: ServerHttp2Stream[] = []
-    for (let i = 0; i < 100; i++) {
-      session.request().end()
-      const [stream] = (await once(server, 'stream')) as [ServerHttp2Stream]
-      streams.push(stream)
-    }
-    const before = await arrayBufferBytes()
-    const writers = streams.map((stream, i) => {
-      const writer = new StreamWriter(stream, () => {}, { threw() {} }, new HeldPieces(new Socket()))
-      writer.write(cut(i))
-      return writer
-    })
-    expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
-    expect(writers.map(({ waiting }) => waiting)).toEqual(writers.map(() => 100))
-  } finally {
-    session.destroy()
-    server.close()
-  }
+  const before = await arrayBufferBytes()
+  const streams = Array.from({ length: 100 }, (_, i) => {
+    const { stream } = streamWith(0)
+    stream.sendData(cut(i))
+    return stream
+  })
+  expect((await arrayBufferBytes()) - before).toBeLessThan(8 * SLAB_BYTES)
+  expect(streams.map(({ queued }) => queued)).toEqual(streams.map(() => 100))
 })
 
 test('H6 bytes that wait for an HTTP/2 stream one by one keep little more than their size, and leave in order', async () => {
-  const server = createHttp2Server().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const session = connectHttp2(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
-  try {
-    const came = once(server, 'stream') as Promise<[ServerHttp2Stream]>
-    const request = session.request()
-    request.pause().end()
-    const [stream] = await came
-    let sent = 0
-    const writer = new StreamWriter(stream, bytes => (sent += bytes), { threw() {} }, new HeldPieces(new Socket()))
-    const count = 500_000
-    const before = await liveBytes()
-    for (let i = 0; i < count; i++) writer.write(Buffer.alloc(1, i % 251))
-    writer.write(Buffer.alloc(40_000, 255))
-    for (let i = 0; i < count; i++) writer.write(Buffer.alloc(1, i % 251))
-    writer.end()
-    expect(((await liveBytes()) - before) / writer.waiting).toBeLessThan(2)
-    const part = Buffer.from(Array.from({ length: count }, (_, i) => i % 251))
-    const whole = Buffer.concat([part, Buffer.alloc(40_000, 255), part])
-    const got = Buffer.concat(await request.toArray())
-    expect(got.equals(whole)).toBe(true)
-    expect([sent, writer.waiting]).toEqual([whole.length, 0])
-  } finally {
-    session.destroy()
-    server.close()
-  }
+  const { stream, written } = streamWith(2 ** 30)
+  const count = 500_000
+  const before = await liveBytes()
+  for (let i = 0; i < count; i++) stream.sendData(Buffer.alloc(1, i % 251))
+  stream.sendData(Buffer.alloc(40_000, 255))
+  for (let i = 0; i < count; i++) stream.sendData(Buffer.alloc(1, i % 251))
+  expect(((await liveBytes()) - before) / stream.queued).toBeLessThan(2)
+  while (stream.wants !== 'nothing') stream.sendNext(2 ** 30)
+  const part = Buffer.from(Array.from({ length: count }, (_, i) => i % 251))
+  expect(Buffer.concat(written).equals(Buffer.concat([part, Buffer.alloc(40_000, 255), part]))).toBe(true)
+  expect(stream.queued).toBe(0)
 })
 
 const OWNER = { sent() {} }

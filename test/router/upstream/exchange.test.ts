@@ -97,7 +97,7 @@ describe('while there is no connection yet', () => {
   it.each([false, true])('a body of small pieces costs about its bytes (kept for a retry: %s)', idempotent => {
     const { pool, exchange } = play({ method: 'POST', bodyBytes: 60_000, idempotent })
     exchange.start()
-    // As node:http2 reads them: each is part of one large buffer.
+    // As they are read: each is part of one large buffer.
     const read = Buffer.alloc(65_536, 'x')
     for (let i = 0; i < 60_000; i++) exchange.requestData(read.subarray(i, i + 1))
     exchange.requestEnd([])

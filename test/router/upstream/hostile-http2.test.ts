@@ -1,7 +1,4 @@
-/**
- * What an HTTP/2 upstream sends at the worst moment ends no router. It runs in a separate process, since an assertion
- * in Node would end it.
- */
+/** What an HTTP/2 upstream sends at the worst moment ends no router, which runs in a separate process. */
 import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { request } from 'node:http'
@@ -14,7 +11,7 @@ import { END_HEADERS, field, frame, framesOf, PREFACE, setting, TYPE, uint32 } f
 import { get } from '../support.ts'
 
 const COMMAND = resolve(import.meta.dirname, '../../../bin/sallyport.js')
-/** What Node reads at once. The rest is another read in the same turn. */
+/** What is read at once. The rest is another read in the same turn. */
 const READ_BYTES = 64 * 1024
 const WINDOW_BYTES = 65_535
 const ROUNDS = 8

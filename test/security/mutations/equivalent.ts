@@ -6,7 +6,6 @@ export interface Equivalent {
   readonly because: string
 }
 
-const BOUND = 'nghttp2 holds a body to its content-length, and ends the stream before we hear of it'
 const WHOLE = 'a line that ends in CR LF is whole, or `startLine` refuses it'
 const SAME_TURN = 'a step of a dial begins in the turn in which the one before it ended: nothing happens in between'
 const NO_CONNECTION = 'without a connection the next step throws, which becomes the same StoreError'
@@ -22,21 +21,6 @@ export const EQUIVALENT: readonly Equivalent[] = [
     file: 'protocol/http/http1/head-reader.ts',
     text: "throw parser.fault('bad-request', 'start line')",
     because: WHOLE,
-  },
-  {
-    file: 'protocol/http/http2/client-exchange.ts',
-    text: "throw brokenUpstream('content-length without a body')",
-    because: BOUND,
-  },
-  {
-    file: 'protocol/http/http2/server-exchange.ts',
-    text: "this.#refuse(new SallyportError('bad-request', 'body longer than content-length'))",
-    because: BOUND,
-  },
-  {
-    file: 'protocol/http/http2/server-exchange.ts',
-    text: "this.#refuse(new SallyportError('bad-request', 'body shorter than content-length'))",
-    because: BOUND,
   },
   { file: 'server/inbox/postgres.ts', text: 'throw this.away()', because: NO_CONNECTION },
   {

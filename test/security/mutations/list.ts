@@ -333,14 +333,17 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'resets are counted',
-    edits: [['protocol/http/http2/server-session.ts', 'if (reset && !this.#resets.take()) this.close()', '']],
+    edits: [['protocol/http/http2/server-session.ts', '!this.#resets.take()', 'false']],
     tests: HTTP2,
   },
   {
     defence: 'a reset with NO_ERROR is noticed',
     edits: [
-      ['protocol/http/http2/server-exchange.ts', "    stream.on('aborted', this.gone)\n", ''],
-      ['protocol/http/http2/server-exchange.ts', 'if (this.#stream.closed && !this.#responseEnded) this.#gone()', ''],
+      [
+        'protocol/http/http2/connection.ts',
+        'stream.lose(uint32At(payload, 0))',
+        'if (uint32At(payload, 0) !== 0) stream.lose(uint32At(payload, 0))',
+      ],
     ],
     tests: ['test/security/edge-http2-ends.test.ts'],
   },
@@ -348,9 +351,9 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'the end of a body that arrived with its head is noticed',
     edits: [
       [
-        'protocol/http/http2/server-exchange.ts',
-        'if (this.#stream.readableEnded) this.#requestOver()',
-        'if (false) this.#requestOver()',
+        'protocol/http/http2/stream.ts',
+        '    this.readAt = performance.now()\n    this.#release()\n  }\n\n  /** The owner wants no more',
+        '    this.readAt = performance.now()\n  }\n\n  /** The owner wants no more',
       ],
     ],
     tests: ['test/protocol/http/http2/request-body.test.ts'],
@@ -365,8 +368,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/http2/server-exchange.ts',
-        '    this.#reader.discard()\n    if (this.#awaitsTrailers) return',
-        "    this.#tell(new SallyportError('cancelled'))\n    this.#reader.discard()\n    if (this.#awaitsTrailers) return",
+        '    this.#cutsRequest = true\n',
+        "    this.#tell(new SallyportError('cancelled'))\n    this.#cutsRequest = true\n",
       ],
     ],
     tests: ['test/security/edge-http2-early.test.ts'],
@@ -396,18 +399,9 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: 'decoded bytes of a head (headBytes)',
     edits: [
       ['protocol/http/http2/request-head.ts', 'if (head.bytes > limits.headBytes) throw', 'if (false) throw'],
-      [
-        'protocol/http/http2/server-session.ts',
-        'maxHeaderListSize: limits.headBytes * RECEIVED_HEAD_FACTOR,',
-        'maxHeaderListSize: 1e6,',
-      ],
+      ['protocol/http/http2/server-session.ts', '      headBytes: limits.headBytes,', '      headBytes: 1e6,'],
     ],
     tests: HTTP2,
-  },
-  {
-    defence: 'equal strings of large heads are stored once',
-    edits: [['protocol/http/http2/shared-strings.ts', 'if (textBytes(block) > LARGE_BYTES)', 'if (false)']],
-    tests: ['test/abuse/amplification.test.ts'],
   },
   {
     defence: 'trailers cannot name the caller',
@@ -799,7 +793,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'small chunks that wait over HTTP/2 own their memory',
-    edits: [['protocol/http/http2/stream-body.ts', 'const chunk = ownBytes(given)', 'const chunk = given']],
+    edits: [['protocol/http/http2/stream.ts', 'ownBytes(given)', 'given']],
     tests: OWN_BYTES,
   },
   // Router

@@ -1,16 +1,13 @@
-/** Requests and answers are abandoned at every moment, also before their head has left. An assertion of Node's would end this process. */
+/** Requests are abandoned at every moment, also before their head has left. */
 import { once } from 'node:events'
-import { constants } from 'node:http2'
 import { connect } from 'node:net'
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
-import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../../protocol/exchange.ts'
+import type { RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../../../protocol/http/http2/client-session.ts'
-import { listen } from '../../../../protocol/http/listener.ts'
-import { END_HEADERS, END_STREAM, frame, head, PREFACE, setting, TYPE, uint32 } from '../../../support/http2-frames.ts'
+import { frame, setting, TYPE } from '../../../support/http2-frames.ts'
 import { Http2Upstream, type UpstreamStream } from '../../../support/http2-upstream.ts'
 import { until } from '../../../support/until.ts'
-import { call, recorder } from '../http1/raw.ts'
 
 const ONE_STREAM = frame(TYPE.settings, 0, 0, setting('maxConcurrentStreams', 1))
 const ONE_BYTE = frame(TYPE.settings, 0, 0, setting('initialWindowSize', 1))
@@ -87,34 +84,5 @@ it.each(CASES)(
     await until(() => session.streams === 0)
     expect(upstream.streams.filter(({ ended }) => ended)).toEqual([open])
     if (said !== ONE_STREAM) expect(session.available).toBe(true)
-  },
-)
-
-const { NGHTTP2_CANCEL, NGHTTP2_INTERNAL_ERROR } = constants
-const NO_WINDOW = frame(TYPE.settings, 0, 0, setting('initialWindowSize', 0))
-const GET = END_HEADERS | END_STREAM
-
-it.each([NGHTTP2_CANCEL, NGHTTP2_INTERNAL_ERROR])(
-  'a caller goes away (%i) when the trailers of one answer may leave, part of another waits, and a write is due',
-  async code => {
-    const { handler, seen } = recorder(() => {})
-    const listener = await listen({ port: 0, handler })
-    const peer = await call(listener.address.port)
-    peer.send(Buffer.concat([PREFACE, NO_WINDOW, ...[1, 3, 5].map(id => frame(TYPE.headers, GET, id, head()))]))
-    await until(() => seen.length === 3)
-    for (const { response } of seen.slice(0, 2))
-      response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-    seen[0]!.response.responseEnd([])
-    seen[1]!.response.responseData(Buffer.alloc(20_000))
-    await peer.until(text =>
-      [1, 3].every(id => text.includes(String.fromCharCode(TYPE.headers, END_HEADERS, 0, 0, 0, id))),
-    )
-    await new Promise(setImmediate)
-    seen[2]!.response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
-    const goaway = frame(TYPE.goaway, 0, 0, Buffer.concat([uint32(0), uint32(code)]))
-    peer.send(Buffer.concat([frame(TYPE.window, 0, 1, uint32(1)), goaway]))
-    await peer.close()
-    expect(seen.map(({ aborted }) => aborted)).toEqual([undefined, 'cancelled', 'cancelled'])
-    await listener.close({ graceMs: 0 })
   },
 )

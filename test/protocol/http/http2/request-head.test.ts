@@ -26,11 +26,11 @@ const without = (name: string) => {
 
 describe('H4 a header block', () => {
   test.each([
-    ['a method twice', [...GET, ':method', 'GET'], 'repeated pseudo field'],
-    ['a path twice', [...GET, ':path', '/b'], 'repeated pseudo field'],
-    ['no method', without(':method'), 'method'],
+    ['a method twice', [...GET, ':method', 'GET'], 'pseudo-field'],
+    ['a path twice', [...GET, ':path', '/b'], 'pseudo-field'],
+    ['no method', without(':method'), ':method of a request'],
     ['a method that is no token', [':method', 'G T', ...without(':method')], 'method'],
-    ['no path', without(':path'), ':path'],
+    ['no path', without(':path'), ':path of a request'],
     ['a path with a space', [':path', '/a b', ...without(':path')], ':path'],
     ['a value with a line end', [...GET, 'x', 'a\r\nb'], 'field value'],
     ['a value with NUL', [...GET, 'x', 'a\0b'], 'field value'],

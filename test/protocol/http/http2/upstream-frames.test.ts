@@ -94,7 +94,7 @@ const STUCK = { ...GET, path: '/stuck' }
 async function start(limits: Partial<HttpLimits> = {}, first = settings(setting('enableConnect', 1))) {
   const server = createServer({ noDelay: true }).listen(0, '127.0.0.1')
   await once(server, 'listening')
-  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1')
+  const socket = connect({ port: (server.address() as AddressInfo).port, host: '127.0.0.1', noDelay: true })
   const [accepted] = (await once(server, 'connection')) as [Socket]
   const scene = { gone: false, announced: false }
   const session = new Http2ClientSession(socket, {
@@ -277,6 +277,8 @@ describe('frames', () => {
     ['6.8 a go-away of 7 bytes', GET, [zeros(TYPE.goaway, 0, 7)], SIZE],
     ['6.8 a go-away on a stream', GET, [zeros(TYPE.goaway, 1, 8)], PROTOCOL],
     ['6.9 an update of 3 bytes', GET, [zeros(TYPE.window, 0, 3)], SIZE],
+    ['6.9 an empty update of a stream', POST, [window(1, 0)], REFUSED],
+    ['6.9.1 a stream beyond 2^31 - 1', POST, [window(1, 2 ** 31 - 1)], 'upstream-broken reset FLOW_CONTROL_ERROR'],
     ['6.9.1 the connection beyond 2^31 - 1', GET, [window(0, 2 ** 31 - 1)], FLOW],
     ['6.9.2 by SETTINGS', POST, [window(1, 1), settings(setting('initialWindowSize', 2 ** 31 - 1))], FLOW],
     ['6.10 a head in three', GET, [headers(1, [], END_STREAM), continuation(1, [], 0), continuation(1, OK)], '200'],
@@ -290,6 +292,7 @@ describe('5.1 states of a stream', () => {
   const STATES: Record<string, [request: OutgoingRequest, steps: Step[], base: string]> = {
     open: [POST, [head(1)], '200'],
     'half-closed (local)': [GET, [head(1)], '200'],
+    'closed by both ends': [GET, [whole(1)], '200'],
     'closed by our reset': [GET, [head(1), tick, ({ abort }) => abort(), tick], '200 reset CANCEL'],
     'closed by its reset': [GET, [reset(1)], 'upstream-broken'],
   }
@@ -298,16 +301,16 @@ describe('5.1 states of a stream', () => {
    * stream, `P!` and `S!` of the connection.
    */
   const TABLE: [name: string, bytes: Buffer, wants: string][] = [
-    ['DATA', data(1), '- - - -S'],
-    ['DATA with its end', ended(1), 'E E - -S'],
-    ['HEADERS with its end', trailers(1), 'E E - -S!'],
-    ['HEADERS', trailers(1, 0), 'P P - -S!'],
-    ['PRIORITY', priority(1), '- - - -'],
-    ['RST_STREAM', reset(1), 'B B - -'],
-    ['WINDOW_UPDATE', window(1, 1), '- - - -S'],
-    ['PUSH_PROMISE', push(1), 'P! P! P! P!'],
-    ['CONTINUATION', continuation(1), 'P! P! P! P!'],
-    ['an unknown frame', zeros(TYPE.unknown, 1, 9), '- - - -'],
+    ['DATA', data(1), '- - -S - -S'],
+    ['DATA with its end', ended(1), 'E E -S - -S'],
+    ['HEADERS with its end', trailers(1), 'E E S! - -S!'],
+    ['HEADERS', trailers(1, 0), 'P P S! - -S!'],
+    ['PRIORITY', priority(1), '- - - - -'],
+    ['RST_STREAM', reset(1), 'B B - - -'],
+    ['WINDOW_UPDATE', window(1, 1), '- - -S - -S'],
+    ['PUSH_PROMISE', push(1), 'P! P! P! P! P!'],
+    ['CONTINUATION', continuation(1), 'P! P! P! P! P!'],
+    ['an unknown frame', zeros(TYPE.unknown, 1, 9), '- - - - -'],
   ]
   function words(want: string, state: string, base: string): string | string[] | RegExp {
     const error = want.includes('P') ? 'PROTOCOL_ERROR' : 'STREAM_CLOSED'
@@ -364,6 +367,8 @@ describe('6.8, 8.7 what the upstream has not begun', () => {
     ['the first', [goaway(1), whole(1)], ['200', 'unprocessed']],
     ['both', [goaway(3), whole(3), whole(1)], ['200', '200']],
     ['all, and then the first', [goaway(2 ** 31 - 1), goaway(1), whole(1)], ['200', 'unprocessed']],
+    ['the first, with an error', [goaway(1, 2)], ['upstream-broken', 'unprocessed']],
+    ['none, with an error', [goaway(0, 11)], ['unprocessed', 'unprocessed']],
     ['both, and the connection is lost', [goaway(3)], ['upstream-broken', 'upstream-broken']],
   ])('6.8 a go-away that names %s of two requests', async (name, frames, wants) => {
     const { peer, session, send, gone } = await start()
@@ -409,6 +414,7 @@ describe('8 answers', () => {
     return peer.settled(1)
   }
   rows('8.1', [
+    ['DATA before a head', GET, [data(1)], REFUSED],
     ['DATA before a final head', GET, [head(1, 103), data(1)], `103 ${REFUSED}`],
     ['trailers without an end', GET, [head(1), data(1), trailers(1, 0)], `200 ${REFUSED}`],
     ['a second head', GET, [head(1), whole(1)], `200 ${REFUSED}`],
@@ -441,6 +447,7 @@ describe('8 answers', () => {
   ])
   rows('RFC 8441', [
     ['a WebSocket', WEBSOCKET, [head(1), tick, goesOn, data(1, 'a'), ended(1, 'b')], '101 ab x'],
+    ['8.5 HEADERS on a WebSocket', WEBSOCKET, [head(1), trailers(1)], '101 upstream-broken reset PROTOCOL_ERROR'],
     ['an answer without a WebSocket', WEBSOCKET, [whole(1, 403)], /^403/],
   ])
 })
@@ -483,13 +490,22 @@ describe('windows', () => {
     expect([peer.body(1).length, peer.fault]).toEqual([LARGE_BYTES, undefined])
   })
 
-  test.each([0, 255])('6.9 windows of answers come back, with %s bytes of padding as well', async padding => {
+  test('6.9.1 an end needs no window', async () => {
+    const { peer } = await upload(0, 0)
+    await peer.settled(1)
+    expect([peer.said(1), peer.fault]).toEqual(['', undefined])
+  })
+
+  test.each([
+    [LARGE_BYTES, 0],
+    [LARGE_BYTES / 4, 255],
+  ])('6.9 windows of answers of %s bytes come back, with padding of %s', async (size, padding) => {
     const { peer, send } = await start({ http2SessionWindowBytes: WINDOW_BYTES })
     const sent = [await send(), await send()]
     peer.send(head(1), head(3))
-    await Promise.all([1, 3].map(id => peer.upload(id, LARGE_BYTES, { padding, piece: 1_000 })))
+    await Promise.all([1, 3].map(id => peer.upload(id, size, { padding, piece: 300 })))
     await until(() => sent.every(({ response }) => response.over))
-    expect(sent.map(({ response }) => response.words)).toEqual(Array(2).fill([200, `${LARGE_BYTES} bytes`]))
+    expect(sent.map(({ response }) => response.words)).toEqual(Array(2).fill([200, `${size} bytes`]))
     expect(peer.fault).toBeUndefined()
   })
 
