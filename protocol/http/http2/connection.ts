@@ -265,7 +265,10 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     const { id, fields, last, isLoop, tooLarge } = block
     const stream = this.streams.get(id)
     if (stream === undefined) {
-      if (this.#isIdle(id)) this.#open(block)
+      const isNew = this.#isIdle(id)
+      if (isNew) this.#lastTheirs = id
+      if (isNew && id <= this.#lastBegun) this.#open(block)
+      else this.controlBytes += FRAME_HEADER_BYTES + block.bytes
     } else if (stream.remoteEnded) this.#streamError(stream, CODE.streamClosed, 'HEADERS behind the end')
     // What follows a request's head is trailers, which end it.
     else if (isLoop || (this.#options.isServer && !last)) this.#streamError(stream, CODE.protocol, 'a second head')
@@ -275,8 +278,6 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
 
   #open(block: HeaderBlock): void {
     const { id } = block
-    this.#lastTheirs = id
-    if (id > this.#lastBegun) return
     if (this.streams.size >= this.#options.streams) this.#refuse(id, CODE.refusedStream)
     else if (block.isLoop) this.#refuse(id, CODE.protocol)
     else {

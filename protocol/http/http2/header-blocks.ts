@@ -7,6 +7,8 @@ import { type DecodedBlock, HpackDecoder, HpackError } from './hpack/decoder.ts'
 const BLOCK_FACTOR = 4
 
 export interface HeaderBlock extends DecodedBlock {
+  /** Size as it arrived. */
+  readonly bytes: number
   /** Of the stream. */
   readonly id: number
   /** END_STREAM. */
@@ -77,7 +79,7 @@ export class HeaderBlocks {
     this.#parts = []
     this.#bytes = 0
     const { fields, tooLarge } = this.#decode(encoded)
-    return { id, last: (this.#flags & FLAG.endStream) !== 0, isLoop: this.#isLoop, fields, tooLarge }
+    return { id, bytes: encoded.length, last: (this.#flags & FLAG.endStream) !== 0, isLoop: this.#isLoop, fields, tooLarge }
   }
 
   #decode(encoded: Uint8Array): DecodedBlock {

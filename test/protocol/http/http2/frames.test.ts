@@ -708,6 +708,7 @@ test('10.5 floods end the connection', async () => {
     'requests that are reset': [id => bytes(get(id, '/held'), reset(id))],
     'requests that we reset': [id => bytes(get(id, '/held'), window(id, 0))],
     'malformed requests': [malformed],
+    'HEADERS on a stream that we have reset': [() => get(1), malformed(1)],
     'requests beyond the most streams': [id => get(id, '/held')],
   }
   const ends = Object.entries(floods).map(async ([name, [make, ...before]]) => {
