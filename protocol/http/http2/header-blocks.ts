@@ -79,7 +79,14 @@ export class HeaderBlocks {
     this.#parts = []
     this.#bytes = 0
     const { fields, tooLarge } = this.#decode(encoded)
-    return { id, bytes: encoded.length, last: (this.#flags & FLAG.endStream) !== 0, isLoop: this.#isLoop, fields, tooLarge }
+    return {
+      id,
+      bytes: encoded.length,
+      last: (this.#flags & FLAG.endStream) !== 0,
+      isLoop: this.#isLoop,
+      fields,
+      tooLarge,
+    }
   }
 
   #decode(encoded: Uint8Array): DecodedBlock {
