@@ -6,6 +6,7 @@ import { control } from './control.ts'
 import { exchange } from './exchange.ts'
 import { http1Edge } from './http1-edge.ts'
 import { http1Upstream } from './http1-upstream.ts'
+import { http2Edge } from './http2-edge.ts'
 import { http2Head } from './http2-head.ts'
 import { liveClient } from './live-client.ts'
 import { liveHttp1 } from './live-http1.ts'
@@ -30,6 +31,7 @@ export const TARGETS: readonly FuzzTarget[] = [
   exchange,
   http1Edge,
   http1Upstream,
+  http2Edge,
   http2Head,
   websocketFrames,
   routes,
