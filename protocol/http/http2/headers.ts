@@ -2,23 +2,26 @@
 import { SallyportError } from '../../base/errors.ts'
 import { BODY_UNKNOWN, type HeaderList } from '../../exchange.ts'
 import { FIELD_KIND, kindOf } from '../field-names.ts'
-import { hasHeader, isFieldValue, isToken, plainNumber, stripTrailers, unsendable } from '../headers.ts'
+import { hasHeader, isFieldValue, plainNumber, stripTrailers, unsendable } from '../headers.ts'
 
 /** Joins `pseudo` and `headers` into one flat block, without the fields of one hop. Throws SallyportError if a field cannot be sent. */
 export function outgoingBlock(pseudo: string[], headers: HeaderList, keepTe = false): string[] {
   const block = pseudo
   for (let i = 0; i < headers.length; i += 2) {
-    const name = headers[i]!
+    const name = lowerCase(headers[i]!)
     const value = headers[i + 1]!
     const kind = kindOf(name)
-    if (kind === undefined ? !isToken(name) : !travels(kind, name, value, keepTe)) {
-      if (kind === undefined) throw unsendable(name)
-      continue
-    }
+    if (kind === undefined && !NAME.test(name)) throw unsendable(name)
+    if (kind !== undefined && !travels(kind, name, value, keepTe)) continue
     if (!isFieldValue(value)) throw unsendable(name)
     block.push(name, value)
   }
   return block
+}
+
+/** An embedder may have written it otherwise. */
+function lowerCase(name: string): string {
+  return UPPER.test(name) ? name.toLowerCase() : name
 }
 
 function travels(kind: number, name: string, value: string, keepTe: boolean): boolean {
@@ -48,6 +51,7 @@ export class MalformedError extends SallyportError {
 
 const REQUEST_FIELDS: ReadonlySet<string> = new Set([':method', ':scheme', ':authority', ':path', ':protocol'])
 const RESPONSE_FIELDS: ReadonlySet<string> = new Set([':status'])
+const UPPER = /[A-Z]/
 /** A token without upper case (section 8.2.1). */
 const NAME = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/
 

@@ -12,3 +12,10 @@ test.each([
     expect.objectContaining({ reason: 'upstream-broken', message: expect.stringContaining('field cannot be sent') }),
   )
 })
+
+test('names that an embedder writes in upper case leave in lower case, and those of one hop not at all', () => {
+  expect(outgoingBlock([], ['X-Foo', 'Bar', 'Content-Type', 'a', 'Connection', 'close'])).toEqual([
+    ...['x-foo', 'Bar'],
+    ...['content-type', 'a'],
+  ])
+})
