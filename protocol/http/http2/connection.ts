@@ -30,6 +30,8 @@ import { Http2Stream, type StreamHost } from './stream.ts'
 /** How many streams that have ended are remembered, since the peer may not have heard of it. */
 const REMEMBERED_STREAMS = 256
 const MOST_SETTINGS = 32
+/** For connections of no listener. */
+const ownReader = new SocketReader()
 
 /** The session on top of a connection. An error that it throws ends the connection. */
 export interface ConnectionOwner extends Http2SenderOwner {
@@ -114,7 +116,7 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   }
 
   /** Reads from now on. `first`: what was read from the socket before. */
-  start(reader = new SocketReader(), first?: Buffer): void {
+  start(reader: SocketReader = ownReader, first?: Buffer): void {
     reader.read(this.#socket, this.#onRead, this)
     if (first !== undefined) this.#onRead(first, false)
   }
@@ -257,7 +259,8 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     if (this.#isIdle(id)) return
     const isOurs = this.#ended.get(id)
     if (isOurs === false) throw new ConnectionError(CODE.streamClosed, 'HEADERS on a closed stream')
-    if (isOurs === undefined && isServer) throw unexpected('a stream id that is lower than the last')
+    if (isOurs === undefined && isServer && id <= this.#lastBegun)
+      throw unexpected('a stream id that is lower than the last')
   }
 
   #onBlock(block: HeaderBlock | undefined): void {

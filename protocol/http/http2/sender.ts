@@ -15,7 +15,7 @@ import {
   uint32,
 } from './frames.ts'
 import { HpackEncoder } from './hpack/encoder.ts'
-import type { Http2Stream } from './stream.ts'
+import type { Debtor, Http2Stream } from './stream.ts'
 
 /** While the socket has this much to send, streams keep what they have. */
 const MOST_UNSENT_BYTES = 128 * 1024
@@ -31,7 +31,7 @@ export class Http2Sender implements WriterOwner, BodyOwner {
   static readonly #sendDue = stepOf<Http2Sender>(sender => sender.#sendAll())
   /** How many pieces of bodies were sent. */
   pieces = 0
-  /** Bytes of bodies that wait for the socket, and of heads that wait in streams. */
+  /** Bytes of bodies of open streams that wait for the socket, and of heads that wait in streams. */
   bodyBytes = 0
   fieldBytes = 0
   readonly #owner: Http2SenderOwner
@@ -43,8 +43,8 @@ export class Http2Sender implements WriterOwner, BodyOwner {
   #window = DEFAULT_WINDOW_BYTES
   #scheduled = false
   #ended = false
-  /** For each piece of a body that waits for the socket: its stream, and its size. */
-  readonly #debtors: Http2Stream[] = []
+  /** For each piece of a body that waits for the socket: whose it is, and its size. */
+  readonly #debtors: Debtor[] = []
   readonly #debts: number[] = []
 
   constructor(socket: Duplex, owner: Http2SenderOwner) {
@@ -76,9 +76,12 @@ export class Http2Sender implements WriterOwner, BodyOwner {
     return this.#ready.has(stream)
   }
 
+  /** A stream has ended. What waits for the socket is the connection's from now on, since it would keep all of the exchange. */
   forget(stream: Http2Stream): void {
     this.#ready.delete(stream)
     this.#starved.delete(stream)
+    stream.debtor.stream = undefined
+    this.bodyBytes -= stream.waiting - stream.queued
   }
 
   /** At the end of the turn, so that an answer's head, body and end go out together. */
@@ -157,7 +160,7 @@ export class Http2Sender implements WriterOwner, BodyOwner {
     this.#window -= bytes
     this.pieces++
     this.bodyBytes += bytes
-    this.#debtors.push(stream)
+    this.#debtors.push(stream.debtor)
     this.#debts.push(bytes)
     this.#writer.body(piece, this)
   }
@@ -171,10 +174,9 @@ export class Http2Sender implements WriterOwner, BodyOwner {
   // Events of the socket
 
   sent(bytes: number): void {
-    this.bodyBytes -= bytes
     // What is lost with the socket may be reported before earlier writes, so a debt may be paid in parts.
     for (let left = bytes; left > 0; ) {
-      const stream = this.#debtors[0]!
+      const { stream } = this.#debtors[0]!
       const paid = Math.min(this.#debts[0]!, left)
       left -= paid
       this.#debts[0]! -= paid
@@ -182,7 +184,10 @@ export class Http2Sender implements WriterOwner, BodyOwner {
         this.#debts.shift()
         this.#debtors.shift()
       }
-      stream.wrote(paid)
+      if (stream !== undefined) {
+        this.bodyBytes -= paid
+        stream.wrote(paid)
+      }
     }
     this.#owner.unsentChanged()
   }

@@ -152,6 +152,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     // A WebSocket is complete once both halves are.
     if (this.#raw && this.#responseEnded) this.#count(false)
     this.#sink?.requestEnd(this.#trailers)
+    // The head of a bodiless answer has ended our half.
+    if (this.#stream.closed) this.#gone()
   }
 
   requestConsumed(bytes: number): void {
@@ -373,7 +375,6 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     this.#responseEnded = true
     this.#requestEnded = true
     this.#context.unsentBytes -= this.#unsentBytes
-    // What was given to the socket waits there, and is counted until it has left.
     this.#recount()
     if (!whole) this.#tell(new SallyportError(why))
     this.#stream.discard()

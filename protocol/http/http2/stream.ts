@@ -10,7 +10,7 @@ import { CODE, FRAME_HEADER_BYTES, LARGEST_WINDOW_BYTES, MAX_FRAME_BYTES } from 
 
 /** The rest of a chunk may keep all of the chunk if it is at least this part of it. */
 const LEAST_SHARE = 1 / 2
-/** The most of a body that is sent at a time. With the header of its frame, it fits into one record of TLS. */
+/** Where a body is cut: with the header of its frame, a piece fits into one record of TLS. */
 const PIECE_BYTES = MAX_FRAME_BYTES - FRAME_HEADER_BYTES
 
 /** The exchange of a stream. It `threw` if one of these calls throws. */
@@ -26,7 +26,7 @@ export interface Http2StreamOwner extends Failing {
    * see `remoteEnded`.
    */
   lost(code: number, fault?: string): void
-  /** This many bytes of the body no longer wait: the kernel has them, or they were dropped. */
+  /** This many bytes of the body no longer wait here: the kernel has them, or the stream has ended. */
   sent(bytes: number): void
   /** Our half has ended: END_STREAM was sent. */
   finished(): void
@@ -49,12 +49,18 @@ export interface StreamHost {
   closed(stream: Http2Stream): void
 }
 
+/** Stands for a stream in the socket's queue, and lets go of it when it ends. */
+export interface Debtor {
+  stream: Http2Stream | undefined
+}
+
 type Item = Uint8Array | Gathered | readonly string[]
 
 export class Http2Stream {
   readonly id: number
   owner: Http2StreamOwner | undefined
-  /** Bytes of the body that were given and have not left for the kernel. */
+  readonly debtor: Debtor = { stream: this }
+  /** Bytes of the body that were given and have not left for the kernel. 0 once the stream has ended. */
   waiting = 0
   /** The part of them that waits here. */
   queued = 0
@@ -201,7 +207,7 @@ export class Http2Stream {
 
   #sendPiece(next: Uint8Array | Gathered, most: number): void {
     const bytes = next instanceof Gathered ? next.bytes : next
-    const limit = Math.min(most, this.window, PIECE_BYTES)
+    const limit = Math.min(most, this.window, bytes.length > MAX_FRAME_BYTES ? PIECE_BYTES : MAX_FRAME_BYTES)
     if (bytes.length > limit) {
       this.#queue[0] = ownBytes(bytes.subarray(limit), LEAST_SHARE)
       this.#sendData(bytes.subarray(0, limit))
@@ -223,7 +229,7 @@ export class Http2Stream {
 
   #finish(): void {
     this.localEnded = true
-    if (this.remoteEnded) this.#close()
+    this.#closeIfEnded()
     try {
       this.owner?.finished()
     } catch (error) {
@@ -254,7 +260,7 @@ export class Http2Stream {
     if (this.closed) return
     if (this.isOpen) this.#host.writeReset(this, code)
     this.#close()
-    this.#creditDropped()
+    this.#creditRest()
   }
 
   /** The peer has reset the stream or broken a rule on it, or the connection has ended. What was complete is still passed on. */
@@ -268,7 +274,7 @@ export class Http2Stream {
       this.owner?.threw(error)
     }
     // Only now: an owner that got credit would go on.
-    this.#creditDropped()
+    this.#creditRest()
   }
 
   /** Drops what waits to be sent. */
@@ -280,10 +286,17 @@ export class Http2Stream {
     this.#host.closed(this)
   }
 
-  #creditDropped(): void {
-    const { queued } = this
+  #closeIfEnded(): void {
+    if (!this.localEnded || !this.remoteEnded) return
+    this.#close()
+    this.#creditRest()
+  }
+
+  /** Nothing waits for a stream that has ended. */
+  #creditRest(): void {
+    const { waiting } = this
     this.queued = 0
-    if (queued > 0) this.wrote(queued)
+    if (waiting > 0) this.wrote(waiting)
   }
 
   // Receiving
@@ -326,7 +339,7 @@ export class Http2Stream {
   arrivedEnd(): void {
     if (this.closed) return
     this.remoteEnded = true
-    if (this.localEnded) this.#close()
+    this.#closeIfEnded()
     this.#release()
   }
 
