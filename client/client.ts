@@ -455,7 +455,6 @@ export class Client implements Tunnel, SessionKeeperOwner {
   async #close(graceMs: number): Promise<void> {
     this.#stop.abort(new SallyportError('runtime-offline', CLOSING))
     this.#first.reject(new SallyportError('runtime-offline', 'the tunnel was closed before its first session'))
-    this.#network.close()
     this.logger.info({ ...this.#underWay(), graceMs }, 'draining: no new exchanges; open ones may finish')
     const grace = setTimeout(
       this.guard(() => this.#warnOfLate()),
@@ -464,6 +463,7 @@ export class Client implements Tunnel, SessionKeeperOwner {
     await this.#drain(graceMs)
     // Until then, sessions need fresh tokens: the server ends them with their token, and the grace may be longer.
     this.#tokens.close()
+    this.#network.close()
     clearTimeout(grace)
     await this.#sockets.closed()
     this.#exchanges.close()

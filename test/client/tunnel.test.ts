@@ -1062,6 +1062,22 @@ describe('a token', () => {
     expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
   })
 
+  it('is fetched while the client closes, too, when the machine has slept past its time', async () => {
+    const server = await fake()
+    const answer = Promise.withResolvers<Response>()
+    const tunnel = startTunnel(optionsFor(server, { token: () => jwt(), target: () => answer.promise }))
+    const session = await server.serve()
+    await tunnel.connected()
+    const last = session.exchange()
+    const closing = tunnel.close({ graceMs: 60_000 })
+    await session.receive('drain')
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_000_000 })
+    expect((await session.receive('reauth')).token).not.toBe(server.tokens[0])
+    answer.resolve(new Response('done'))
+    expect((await last.answer()).text).toBe('done')
+    await closing
+  })
+
   it('is renewed while the client closes, until its last exchange has ended', async () => {
     const server = await fake()
     const answer = Promise.withResolvers<Response>()
