@@ -13,6 +13,8 @@ const [program = ''] = process.argv.slice(2)
 const wish = readWish(await readMessage(process.stdin))
 const reference = spawn(program, { stdio: ['pipe', 'pipe', 'inherit'] })
 process.on('exit', () => reference.kill())
+// Also a start that takes too long.
+process.once('SIGTERM', () => process.exit(0))
 reference.stdin.end(writePlainWish(wish))
 const upstream = readPort(await readMessage(reference.stdout))
 
@@ -22,4 +24,3 @@ const target = await startTarget(
   `${wish.httpVersion === 2 ? 'h2c' : 'http'}://127.0.0.1:${upstream}`,
 )
 process.stdout.write(writePlace(target.edgePort, wish.tls?.cert))
-process.once('SIGTERM', () => process.exit(0))
