@@ -3,7 +3,7 @@
  * encoded or framed before that, and a reset drops all of it. What arrives before its owner can use it waits here, too.
  */
 import { Gathered, GatheredChunks, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
-import type { Failing } from '../../base/guard.ts'
+import { type Failing, stepOf } from '../../base/guard.ts'
 import { ownBytes } from '../../base/own-bytes.ts'
 import { textBytes } from '../headers.ts'
 import { CODE, FRAME_HEADER_BYTES, LARGEST_WINDOW_BYTES, MAX_FRAME_BYTES } from './frames.ts'
@@ -56,7 +56,8 @@ export interface Debtor {
 
 type Item = Uint8Array | Gathered | readonly string[]
 
-export class Http2Stream {
+export class Http2Stream implements Failing {
+  static readonly #releaseDue = stepOf<Http2Stream>(stream => stream.#release())
   readonly id: number
   owner: Http2StreamOwner | undefined
   readonly debtor: Debtor = { stream: this }
@@ -374,7 +375,12 @@ export class Http2Stream {
     this.#unconsumed -= bytes
     if (!wasFull || this.full) return
     this.readAt = performance.now()
-    this.#release()
+    // Not within this call: an owner may give credit before it uses what the credit is for.
+    if (this.#kept !== undefined) process.nextTick(Http2Stream.#releaseDue, this)
+  }
+
+  threw(error: unknown): void {
+    this.owner?.threw(error)
   }
 
   #release(): void {

@@ -3,6 +3,7 @@ import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } f
 import { afterEach, describe, expect, test } from 'vitest'
 import { LOOK_MS } from '../../../../protocol/base/deadline-watch.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
+import { discarding } from '../../../../protocol/base/guard.ts'
 import type { Handler, ResponseSink } from '../../../../protocol/exchange.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { listen } from '../../../../protocol/http/listener.ts'
@@ -313,6 +314,33 @@ describe('requests', () => {
     expect(consumed).toBeLessThan(400_000)
     stream.destroy()
   })
+})
+
+test('a handler that gives credit before it uses a chunk gets the next one after it', async () => {
+  const body = Buffer.from(Array.from({ length: 60_000 }, (_, at) => at % 251))
+  const taken: Uint8Array[] = []
+  const ended = Promise.withResolvers<void>()
+  const { session } = await serve(
+    (_request, response) => ({
+      ...discarding(response),
+      requestData: chunk => {
+        // The first waits, so that the others are kept.
+        const use = () => {
+          response.requestConsumed(chunk.length)
+          taken.push(chunk)
+        }
+        if (taken.length === 0) setTimeout(use, 50)
+        else use()
+      },
+      requestEnd: () => ended.resolve(),
+    }),
+    { bufferBytes: 1 },
+  )
+  const stream = ask(session, { ':method': 'POST' }, false)
+  stream.end(body)
+  await ended.promise
+  expect(Buffer.concat(taken)).toEqual(body)
+  stream.destroy()
 })
 
 describe('extended CONNECT', () => {
