@@ -1,5 +1,6 @@
 /** Puts header blocks together (RFC 9113 sections 4.3, 6.2 and 6.10), and decodes them. */
 import { Buffer } from 'node:buffer'
+import { GatheredChunks } from '../../base/gathered.ts'
 import { CODE, ConnectionError, FLAG, FRAME_HEADER_BYTES, LAST_STREAM_ID, uint32At, unexpected } from './frames.ts'
 import { type DecodedBlock, HpackDecoder, HpackError } from './hpack/decoder.ts'
 
@@ -25,7 +26,7 @@ export class HeaderBlocks {
   #id = 0
   #flags = 0
   #isLoop = false
-  #parts: Buffer[] = []
+  readonly #parts = new GatheredChunks()
   #bytes = 0
 
   /** `mostBytes`, `mostFields`: of one block that is not too large. */
@@ -66,17 +67,17 @@ export class HeaderBlocks {
 
   #add(flags: number, part: Uint8Array): HeaderBlock | undefined {
     const isWhole = (flags & FLAG.endHeaders) !== 0
-    if (isWhole && this.#parts.length === 0) return this.#end(part)
+    if (isWhole && this.#parts.bytes === 0) return this.#end(part)
     this.#bytes += FRAME_HEADER_BYTES + part.length
     if (this.#bytes > BLOCK_FACTOR * this.#mostBytes) throw new ConnectionError(CODE.enhanceYourCalm, 'head too large')
-    this.#parts.push(Buffer.from(part))
-    return isWhole ? this.#end(Buffer.concat(this.#parts)) : undefined
+    this.#parts.add(Buffer.from(part))
+    return isWhole ? this.#end(Buffer.concat([...this.#parts])) : undefined
   }
 
   #end(encoded: Uint8Array): HeaderBlock {
     const id = this.#id
     this.#id = 0
-    this.#parts = []
+    this.#parts.clear()
     this.#bytes = 0
     const { fields, tooLarge } = this.#decode(encoded)
     return {
