@@ -81,10 +81,12 @@ export class Http2Sender implements WriterOwner, BodyOwner {
     this.#ready.delete(stream)
     this.#starved.delete(stream)
     stream.debtor.stream = undefined
-    this.bodyBytes -= stream.waiting - stream.queued
+    const inSocket = stream.waiting - stream.queued
+    this.bodyBytes -= inSocket
+    if (inSocket > 0) this.#sendSoon()
   }
 
-  /** At the end of the turn, so that an answer's head, body and end go out together. */
+  /** At the end of the turn, so that an answer's head, body and end go out together. Then what waits is counted. */
   #sendSoon(): void {
     if (this.#scheduled) return
     this.#scheduled = true

@@ -332,6 +332,29 @@ describe('a caller that reads slowly', () => {
     expect(connections.unread.usedBytes).toBe(0)
   })
 
+  test('holds what an answer that is cut had in its socket', async () => {
+    const { handler, seen } = recorder(({ response }) => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: -1 })
+      response.responseData(Buffer.alloc(HUGE_BYTES))
+    })
+    const connections = new ConnectionSet(10, 2 ** 30)
+    const sockets: Socket[] = []
+    const port = await accept(socket => {
+      sockets.push(socket)
+      serveHttp2(socket, { handler, connections, boundsBodies: true })
+    })
+    const peer = await call(port)
+    open.push(() => peer.socket.destroy())
+    peer.socket.pause()
+    peer.send(Buffer.concat([greeting(2 ** 30), get(1)]))
+    await until(() => sockets[0] !== undefined && queuedInHandle(sockets[0]) > 0)
+    expect(connections.unread.usedBytes).toBeLessThan(16 * 1024)
+    seen[0]!.response.responseAbort(new SallyportError('upstream-broken'))
+    await until(() => connections.unread.usedBytes > 64 * 1024)
+    peer.socket.resume()
+    await until(() => connections.unread.usedBytes === 0)
+  })
+
   test('holds nothing of requests whose answers wait in its socket', async () => {
     const requests: WeakRef<object>[] = []
     const handler: Handler = (request, response) => {
