@@ -451,6 +451,12 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     this.sender.frame(FRAME.ping, 0, 0, 'sallypt.')
   }
 
+  /** The peer should open no more streams. Those that are on their way are still served (section 6.8). */
+  askToLeave(): void {
+    this.sender.frame(FRAME.goaway, 0, 0, uint32(LAST_STREAM_ID) + uint32(CODE.noError))
+    this.ping()
+  }
+
   /** Streams of the peer that are not open yet will be ignored, and it may send their requests again. */
   goaway(code: number): void {
     this.#lastBegun = Math.min(this.#lastBegun, this.#lastTheirs)

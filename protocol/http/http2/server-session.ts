@@ -96,6 +96,8 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   #used = false
   /** The session ends with its first requests. */
   #leaving = false
+  /** The caller was asked to leave. */
+  #wasAsked = false
   /** No more requests are begun. The session ends with those in progress. */
   #closing = false
   #beginning = false
@@ -311,14 +313,18 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   }
 
   /**
-   * The go-away says which requests were begun, and callers can send the others again at once. A caller that has just connected may
-   * send its request first, since many do not reconnect if they could send nothing.
+   * A caller is asked to leave, and has a round trip for the requests that are on their way: not every caller can send them again. Then
+   * the go-away says which requests were begun. A caller that has just connected may send its request first, since many do not reconnect
+   * if they could send nothing.
    */
   close(patienceMs = 0): void {
     if (this.#closing || this.#connection.over) return
-    this.#leaving = patienceMs > 0 && !this.#used
-    if (this.#leaving) setTimeout(Http2ServerSession.#closeDue, patienceMs, this).unref()
-    else {
+    if (patienceMs > 0 && !this.#wasAsked) {
+      this.#leaving = !this.#used
+      this.#wasAsked = this.#used
+      if (this.#wasAsked) this.#connection.askToLeave()
+      setTimeout(Http2ServerSession.#closeDue, patienceMs, this).unref()
+    } else {
       this.#closing = true
       this.#connection.goaway(CODE.noError)
       this.#endIfDone()
@@ -451,6 +457,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
 
   ponged(): void {
     this.#pinging = false
+    if (this.#wasAsked) this.close()
   }
 }
 

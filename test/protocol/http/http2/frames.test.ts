@@ -747,6 +747,24 @@ describe('6.8 going away', () => {
     expect([last, seen.length]).toEqual([1, 1])
   })
 
+  test('a listener that closes answers what was on its way', async () => {
+    const { peer, seen, listener } = await serve()
+    peer.send(get(1, '/held'))
+    await until(() => seen.length === 1)
+    const closed = listener.close({ graceMs: 5_000 })
+    // Its caller has not read the go-away yet.
+    peer.send(get(3, '/held'))
+    await until(() => seen.length === 2)
+    for (const one of seen) one.answer('held')
+    await peer.end()
+    await closed
+    expect([peer.said(1), peer.said(3), peer.fault]).toEqual(['200 held', '200 held', undefined])
+    expect(peer.goaways).toEqual([
+      { last: 2 ** 31 - 1, code: 0 },
+      { last: 3, code: 0 },
+    ])
+  })
+
   test('an error of the connection names the last stream that was begun', async () => {
     const { peer } = await serve()
     peer.send(get(1), get(3))

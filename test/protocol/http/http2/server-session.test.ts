@@ -485,14 +485,19 @@ describe('H4: what must not be forwarded', () => {
 })
 
 describe('ends', () => {
-  test('a graceful close: GOAWAY says at once what is in progress, and that ends', async () => {
+  test('a graceful close: GOAWAY asks the caller to leave, then says what is in progress, and that ends', async () => {
     const { handler, seen } = recorder(() => {})
     const { session, listener } = await serve(handler)
     const result = answer(ask(session, {}))
     await until(() => seen.length === 1)
-    const goaway = once(session, 'goaway')
+    const said: number[][] = []
+    session.on('goaway', (code, last) => said.push([code, last]))
     const closed = listener.close({ graceMs: 10_000 })
-    expect((await goaway).slice(0, 2)).toEqual([0, 1])
+    await until(() => said.length === 2)
+    expect(said).toEqual([
+      [0, 2 ** 31 - 1],
+      [0, 1],
+    ])
     ok(seen[0]!.response)
     expect(await result).toMatchObject({ status: 200, body: 'ok' })
     await closed
