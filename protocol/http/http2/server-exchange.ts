@@ -311,6 +311,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
 
   finished(): void {
     if (this.#cutsRequest) this.#stream.reset(CODE.noError)
+    // What the caller of a WebSocket has sent completely is still passed on. `ended` follows.
+    else if (this.#raw && !this.#requestEnded) return
     if (this.#stream.closed) this.#gone()
   }
 

@@ -367,6 +367,35 @@ describe('extended CONNECT', () => {
     expect(seen[0]!.aborted).toBeUndefined()
   })
 
+  test('a WebSocket whose upstream ends first gets all that its caller sent', async () => {
+    let taken = 0
+    let last: string | undefined
+    let held = () => {}
+    const { session } = await serve(
+      (_request, response) => {
+        response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+        held = () => response.requestConsumed(taken)
+        return {
+          requestData(chunk) {
+            if (taken > 0) response.requestConsumed(chunk.length)
+            else setTimeout(() => response.responseEnd([]), 50)
+            taken += chunk.length
+          },
+          requestEnd: () => (last = 'end'),
+          requestAbort: error => (last = error.reason),
+          responseConsumed() {},
+        }
+      },
+      { bufferBytes: 1 },
+    )
+    const stream = ask(session, { ...webSocket, ':scheme': 'http' }, false)
+    stream.end(Buffer.alloc(60_000)).resume()
+    await once(stream, 'end')
+    held()
+    await until(() => last !== undefined)
+    expect([last, taken]).toEqual(['end', 60_000])
+  })
+
   test('a WebSocket whose caller keeps its half open after the answer is cancelled once it is silent', async () => {
     const { handler, seen } = recorder(({ request, response }) => {
       if (!request.upgrade) return
