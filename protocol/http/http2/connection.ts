@@ -336,14 +336,17 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     if (this.#heardSettings) this.#owner.asked(false)
     this.#heardSettings = true
     const before = this.peer.windowBytes
-    this.peer.apply(payload)
-    this.sender.setTableBytes(this.peer.tableBytes)
+    this.peer.apply(payload, this.#setTableBytes)
     const change = this.peer.windowBytes - before
     for (const stream of this.streams.values()) {
       if (change !== 0 && !stream.widen(change)) throw new ConnectionError(CODE.flowControl, 'window too large')
     }
     this.sender.frame(FRAME.settings, FLAG.ack, 0, '')
     this.#owner.configured()
+  }
+
+  readonly #setTableBytes = (bytes: number): void => {
+    this.sender.setTableBytes(bytes)
   }
 
   #onPing(flags: number, id: number, payload: Uint8Array): void {

@@ -31,8 +31,6 @@ export function settingsPayload(settings: Partial<Record<keyof typeof SETTING, n
 /** What a peer has set. The values before its first SETTINGS are the protocol's defaults. */
 export class PeerSettings {
   readonly #isServer: boolean
-  /** Size of the compression table. */
-  tableBytes = 4096
   maxConcurrentStreams = Number.POSITIVE_INFINITY
   /** Window of a new stream. */
   windowBytes = DEFAULT_WINDOW_BYTES
@@ -43,12 +41,13 @@ export class PeerSettings {
   }
 
   /** Throws ConnectionError for a value that is not allowed. Unknown settings are ignored, and so are those that do not concern us. */
-  apply(payload: Uint8Array): void {
+  apply(payload: Uint8Array, setTableBytes: (bytes: number) => void): void {
     for (let at = 0; at < payload.length; at += 6) {
       const value = uint32At(payload, at + 2)
       switch ((payload[at]! << 8) | payload[at + 1]!) {
         case SETTING.headerTableSize:
-          this.tableBytes = value
+          // Each, since the smallest empties the table (RFC 7541 section 4.2).
+          setTableBytes(value)
           break
         case SETTING.maxConcurrentStreams:
           this.maxConcurrentStreams = value
