@@ -393,7 +393,7 @@ describe('a caller that reads slowly', () => {
 
   test.each(['plain', 'TLS'])('holds nothing beyond what is counted (%s)', async how => {
     const secrets = how === 'TLS' ? await makeSecrets() : undefined
-    const COUNT = 300
+    const COUNT = 400
     const BODY_BYTES = 16_383
     const connections = new ConnectionSet(10, 2 ** 30)
     let consumed = 0
