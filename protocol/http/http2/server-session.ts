@@ -94,7 +94,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   #closed = false
   /** A request has arrived. */
   #used = false
-  /** The session ends with its first requests. */
+  /** The caller will be asked to leave with its first request. */
   #leaving = false
   /** The caller was asked to leave. */
   #wasAsked = false
@@ -154,7 +154,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
 
   opened(stream: Http2Stream, head: HeaderBlock): void {
     this.#used = true
-    if (this.#leaving) setImmediate(Http2ServerSession.#closeDue, this)
+    if (this.#leaving) this.#askToLeave()
     this.#arrivals.push({ stream, head })
   }
 
@@ -314,21 +314,26 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
 
   /**
    * A caller is asked to leave, and has a round trip for the requests that are on their way: not every caller can send them again. Then
-   * the go-away says which requests were begun. A caller that has just connected may send its request first, since many do not reconnect
-   * if they could send nothing.
+   * the go-away says which requests were begun. A caller that has just connected may send its first request before that, since many do not
+   * reconnect if they could send nothing.
    */
   close(patienceMs = 0): void {
     if (this.#closing || this.#connection.over) return
     if (patienceMs > 0 && !this.#wasAsked) {
-      this.#leaving = !this.#used
-      this.#wasAsked = this.#used
-      if (this.#wasAsked) this.#connection.askToLeave()
+      if (this.#used) this.#askToLeave()
+      else this.#leaving = true
       setTimeout(Http2ServerSession.#closeDue, patienceMs, this).unref()
     } else {
       this.#closing = true
       this.#connection.goaway(CODE.noError)
       this.#endIfDone()
     }
+  }
+
+  #askToLeave(): void {
+    this.#leaving = false
+    this.#wasAsked = true
+    this.#connection.askToLeave()
   }
 
   #endIfDone(): void {

@@ -765,6 +765,23 @@ describe('6.8 going away', () => {
     ])
   })
 
+  test('a listener that closes answers what was on its way on a connection that had just begun', async () => {
+    const { peer, seen, listener } = await serve()
+    const closed = listener.close({ graceMs: 5_000 })
+    // Its caller does not read the go-away yet.
+    peer.socket.pause()
+    peer.send(get(1, '/held'))
+    await until(() => seen.length === 1)
+    peer.send(get(3, '/held'))
+    await until(() => seen.length === 2)
+    peer.socket.resume()
+    for (const one of seen) one.answer('held')
+    await peer.end()
+    await closed
+    expect([peer.said(1), peer.said(3), peer.fault]).toEqual(['200 held', '200 held', undefined])
+    expect(peer.goaways.at(-1)).toEqual({ last: 3, code: 0 })
+  })
+
   test('an error of the connection names the last stream that was begun', async () => {
     const { peer } = await serve()
     peer.send(get(1), get(3))
