@@ -269,13 +269,12 @@ export class Http2Stream implements Failing {
     if (this.closed) return
     if (!this.remoteEnded) this.#drop()
     this.#close()
+    this.#creditRest()
     try {
       this.owner?.lost(code, fault)
     } catch (error) {
       this.owner?.threw(error)
     }
-    // Only now: an owner that got credit would go on.
-    this.#creditRest()
   }
 
   /** Drops what waits to be sent. */
