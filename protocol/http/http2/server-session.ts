@@ -38,7 +38,7 @@ const COOKIES = 256
 /** How many requests of one session start in one turn. Answers to earlier ones can leave before the next turn. */
 const REQUESTS_PER_TURN = 16
 /** While the caller has not taken this much of cheap answers, no request is started. */
-const MAX_UNSENT_BYTES = 192 * 1024
+const MAX_UNSENT_BYTES = 128 * 1024
 
 /** A stream that was opened, and whose request has not begun. */
 interface Arrival {
