@@ -14,7 +14,7 @@ import { serveHttp2 } from '../../../../protocol/http/http2/server-session.ts'
 import type { HttpLimits } from '../../../../protocol/http/limits.ts'
 import { type Listener, listen } from '../../../../protocol/http/listener.ts'
 import { END_HEADERS, END_STREAM, frame, head, PREFACE, setting, TYPE, uint32 } from '../../../support/http2-frames.ts'
-import { makeSecrets } from '../../../support/secrets.ts'
+import { makeSecrets, type Secrets } from '../../../support/secrets.ts'
 import { until } from '../../../support/until.ts'
 import { call, ok, RawPeer, recorder } from '../http1/raw.ts'
 
@@ -53,6 +53,20 @@ async function accept(onSocket: (socket: Socket) => void, tls?: TlsOptions): Pro
   open.push(() => server.close())
   await once(server, 'listening')
   return (server.address() as AddressInfo).port
+}
+
+/** A caller that reads nothing, of a session with these options, and how much waits in its socket. */
+async function unreading(options: Parameters<typeof serveHttp2>[1], tls?: Secrets) {
+  const sockets: Socket[] = []
+  const port = await accept(socket => {
+    sockets.push(socket)
+    serveHttp2(socket, options)
+  }, tls?.server)
+  const peer = tls === undefined ? await call(port) : new RawPeer(connectTls({ port, ca: tls.ca }))
+  open.push(() => peer.socket.destroy())
+  peer.socket.pause()
+  const queued = () => (sockets[0] === undefined ? 0 : queuedInHandle(sockets[0]))
+  return { peer, queued }
 }
 
 /** Answers with `bytes` as fast as they leave. `given`: how many answers have been given completely. */
@@ -256,16 +270,9 @@ describe('a caller that reads slowly', () => {
       }
       return { ...discarding(response), requestAbort, responseConsumed }
     }
-    const sockets: Socket[] = []
-    const port = await accept(socket => {
-      sockets.push(socket)
-      serveHttp2(socket, { handler, connections, boundsBodies: true })
-    })
-    const peer = await call(port)
-    open.push(() => peer.socket.destroy())
-    peer.socket.pause()
+    const { peer, queued } = await unreading({ handler, connections, boundsBodies: true })
     peer.send(Buffer.concat([greeting(0), get(1, ['x-endless', '']), frame(TYPE.window, 0, 1, uint32(2 ** 30))]))
-    await until(() => sockets[0] !== undefined && queuedInHandle(sockets[0]) > 0)
+    await until(() => queued() > 0)
     for (let id = 3; id <= 25; id += 2) peer.send(get(id))
     await until(() => given === 12)
     expect(connections.unread.usedBytes).toBeLessThan(256 * 1024)
@@ -293,16 +300,9 @@ describe('a caller that reads slowly', () => {
         response.responseData(Buffer.alloc(seen.length === 1 ? HUGE_BYTES : 10_000))
       })
     })
-    const sockets: Socket[] = []
-    const port = await accept(socket => {
-      sockets.push(socket)
-      serveHttp2(socket, { handler, connections })
-    })
-    const peer = await call(port)
-    open.push(() => peer.socket.destroy())
-    peer.socket.pause()
+    const { peer, queued } = await unreading({ handler, connections })
     peer.send(Buffer.concat([greeting(2 ** 30), get(1)]))
-    await until(() => sockets[0] !== undefined && queuedInHandle(sockets[0]) > 0)
+    await until(() => queued() > 0)
     for (let id = 3; id < 3 + 2 * count; id += 2) peer.send(get(id))
     await until(() => seen.length === 1 + count && connections.unread.usedBytes > 2 * count * 10_000)
     for (let id = 1; id < 3 + 2 * count; id += 2) peer.send(frame(TYPE.reset, 0, id, uint32(8)))
@@ -338,16 +338,9 @@ describe('a caller that reads slowly', () => {
       response.responseData(Buffer.alloc(HUGE_BYTES))
     })
     const connections = new ConnectionSet(10, 2 ** 30)
-    const sockets: Socket[] = []
-    const port = await accept(socket => {
-      sockets.push(socket)
-      serveHttp2(socket, { handler, connections, boundsBodies: true })
-    })
-    const peer = await call(port)
-    open.push(() => peer.socket.destroy())
-    peer.socket.pause()
+    const { peer, queued } = await unreading({ handler, connections, boundsBodies: true })
     peer.send(Buffer.concat([greeting(2 ** 30), get(1)]))
-    await until(() => sockets[0] !== undefined && queuedInHandle(sockets[0]) > 0)
+    await until(() => queued() > 0)
     expect(connections.unread.usedBytes).toBeLessThan(16 * 1024)
     seen[0]!.response.responseAbort(new SallyportError('upstream-broken'))
     await until(() => connections.unread.usedBytes > 64 * 1024)
@@ -364,14 +357,7 @@ describe('a caller that reads slowly', () => {
       return discarding(response)
     }
     const connections = new ConnectionSet(10, 2 ** 30)
-    const sockets: Socket[] = []
-    const port = await accept(socket => {
-      sockets.push(socket)
-      serveHttp2(socket, { handler, connections })
-    })
-    const peer = await call(port)
-    open.push(() => peer.socket.destroy())
-    peer.socket.pause()
+    const { peer, queued } = await unreading({ handler, connections })
     peer.send(greeting(2 ** 30))
     let id = 1
     const ask = async (...fields: [string, string][]) => {
@@ -380,14 +366,14 @@ describe('a caller that reads slowly', () => {
       await until(() => requests.length === (id - 1) / 2)
     }
     do await ask()
-    while (queuedInHandle(sockets[0]!) === 0)
+    while (queued() === 0)
     const before = requests.length
     for (let i = 0; i < 20; i++) await ask(['x-small', ''])
     await until(async () => {
       await collectGarbage()
       return requests.slice(before).every(request => request.deref() === undefined)
     })
-    expect(queuedInHandle(sockets[0]!)).toBeGreaterThan(0)
+    expect(queued()).toBeGreaterThan(0)
     expect(connections.unread.usedBytes).toBeGreaterThan(0)
   })
 
@@ -411,17 +397,12 @@ describe('a caller that reads slowly', () => {
       }
       return { ...discarding(response), responseConsumed }
     }
-    const sockets: Socket[] = []
-    const port = await accept(socket => {
-      sockets.push(socket)
-      serveHttp2(socket, { handler, connections, boundsBodies: true, limits: { http2Streams: COUNT } })
-    }, secrets?.server)
-    const peer = secrets === undefined ? await call(port) : new RawPeer(connectTls({ port, ca: secrets.ca }))
-    open.push(() => peer.socket.destroy())
-    peer.socket.pause()
+    const { peer, queued } = await unreading(
+      { handler, connections, boundsBodies: true, limits: { http2Streams: COUNT } },
+      secrets,
+    )
     peer.send(greeting(2 ** 30))
     for (let i = 0; i < COUNT; i++) peer.send(get(1 + 2 * i))
-    const queued = () => queuedInHandle(sockets[0]!)
     await until(() => bodies.length === COUNT && queued() > 0)
     // What the handler has been told is gone, or in the socket. TLS has an encrypted copy of the rest.
     await until(async () => {
