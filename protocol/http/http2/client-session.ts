@@ -74,16 +74,7 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
     for (const event of ['end', 'error', 'close']) socket.on(event, onLost)
     const onClose = guard(this.#onClose)
     socket.on('close', onClose)
-    this.#connection = new Http2Connection(socket, this, {
-      isServer: false,
-      settings: { enablePush: 0, initialWindowSize: limits.http2WindowBytes, maxHeaderListSize: limits.headBytes * 2 },
-      windowBytes: limits.http2WindowBytes,
-      sessionWindowBytes: limits.http2SessionWindowBytes,
-      bufferBytes: limits.bufferBytes,
-      streams: 0,
-      headBytes: limits.headBytes,
-      headFields: limits.headFields + 1,
-    })
+    this.#connection = new Http2Connection(socket, this, false, limits, limits.headFields + 1)
     this.#connection.start()
   }
 

@@ -7,6 +7,7 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { latin1 } from '../../base/latin1.ts'
 import { SocketReader } from '../http1/socket-reader.ts'
+import type { HttpLimits } from '../limits.ts'
 import { FrameReader, type FrameReceiver } from './frame-reader.ts'
 import {
   CODE,
@@ -24,12 +25,14 @@ import {
 } from './frames.ts'
 import { type HeaderBlock, HeaderBlocks } from './header-blocks.ts'
 import { Http2Sender, type Http2SenderOwner } from './sender.ts'
-import { PeerSettings, type SETTING, settingsPayload } from './settings.ts'
+import { type OwnSettings, PeerSettings, settingsPayload } from './settings.ts'
 import { Http2Stream, type StreamHost } from './stream.ts'
 
 /** How many streams that have ended are remembered, since the peer may not have heard of it. */
 const REMEMBERED_STREAMS = 256
 const MOST_SETTINGS = 32
+/** SETTINGS_MAX_HEADER_LIST_SIZE counts 32 bytes more for each field than we do. */
+const LIST_FACTOR = 2
 /** For connections of no listener. */
 const ownReader = new SocketReader()
 
@@ -53,20 +56,6 @@ export interface ConnectionOwner extends Http2SenderOwner {
   failed(error: ConnectionError): void
 }
 
-interface ConnectionOptions {
-  readonly isServer: boolean
-  /** Our own settings. */
-  readonly settings: Partial<Record<keyof typeof SETTING, number>>
-  /** Windows of a stream and of the connection, and how much of a body a stream's owner may hold. */
-  readonly windowBytes: number
-  readonly sessionWindowBytes: number
-  readonly bufferBytes: number
-  /** Most streams of the peer, and most bytes and fields of a head. */
-  readonly streams: number
-  readonly headBytes: number
-  readonly headFields: number
-}
-
 export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOwner {
   readonly streams = new Map<number, Http2Stream>()
   readonly peer: PeerSettings
@@ -76,7 +65,8 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   /** Nothing more is read or sent. */
   over = false
   readonly #owner: ConnectionOwner
-  readonly #options: ConnectionOptions
+  readonly #isServer: boolean
+  readonly #limits: HttpLimits
   readonly #socket: Duplex
   readonly #frames: FrameReader
   readonly #blocks: HeaderBlocks
@@ -99,20 +89,21 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   #framed = 0
   #unused = 0
 
-  constructor(socket: Duplex, owner: ConnectionOwner, options: ConnectionOptions) {
-    const { isServer, settings, headBytes, headFields } = options
+  /** `headFields`: the most fields of a head before they are sorted. */
+  constructor(socket: Duplex, owner: ConnectionOwner, isServer: boolean, limits: HttpLimits, headFields: number) {
     this.#socket = socket
     this.#owner = owner
-    this.#options = options
+    this.#isServer = isServer
+    this.#limits = limits
     this.#nextOurs = isServer ? 2 : 1
     this.peer = new PeerSettings(!isServer)
     this.#frames = new FrameReader(this, isServer)
-    this.#blocks = new HeaderBlocks(headBytes, headFields)
+    this.#blocks = new HeaderBlocks(limits.headBytes, headFields)
     this.sender = new Http2Sender(socket, this)
     if ('setNoDelay' in socket) (socket as Socket).setNoDelay()
     if (!isServer) this.sender.preface(PREFACE)
-    this.sender.frame(FRAME.settings, 0, 0, settingsPayload(settings))
-    this.#credit(options.sessionWindowBytes - DEFAULT_WINDOW_BYTES)
+    this.sender.frame(FRAME.settings, 0, 0, settingsPayload(settingsOf(isServer, limits)))
+    this.#credit(limits.http2SessionWindowBytes - DEFAULT_WINDOW_BYTES)
   }
 
   /** Reads from now on. `first`: what was read from the socket before. */
@@ -204,7 +195,7 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     this.#receiving = undefined
     if (stream === undefined) this.#onDataOfClosed(id)
     else if (stream.remoteEnded) this.#streamError(stream, CODE.streamClosed, 'DATA behind the end')
-    else if (!stream.receives(bytes, Math.max(0, DEFAULT_WINDOW_BYTES - this.#options.windowBytes))) {
+    else if (!stream.receives(bytes, Math.max(0, DEFAULT_WINDOW_BYTES - this.#limits.http2WindowBytes))) {
       this.#streamError(stream, CODE.flowControl, 'the window of the stream is exceeded')
     } else this.#receiving = stream
   }
@@ -232,7 +223,7 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
 
   #isIdle(id: number): boolean {
     if (id === 0) return true
-    const isTheirs = (id & 1) === (this.#options.isServer ? 1 : 0)
+    const isTheirs = (id & 1) === (this.#isServer ? 1 : 0)
     return isTheirs ? id > this.#lastTheirs : id >= this.#nextOurs
   }
 
@@ -252,7 +243,7 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
 
   /** Errors of the connection (sections 5.1 and 5.1.1). */
   #checkHeaders(id: number): void {
-    const { isServer } = this.#options
+    const isServer = this.#isServer
     if (id === 0 || ((id & 1) === 0 && isServer)) throw unexpected(`HEADERS on stream ${id}`)
     if (this.streams.has(id)) return
     if (!isServer && this.#isIdle(id)) throw unexpected(`HEADERS on stream ${id}`)
@@ -274,14 +265,14 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
       else this.controlBytes += FRAME_HEADER_BYTES + block.bytes
     } else if (stream.remoteEnded) this.#streamError(stream, CODE.streamClosed, 'HEADERS behind the end')
     // What follows a request's head is trailers, which end it.
-    else if (isLoop || (this.#options.isServer && !last)) this.#streamError(stream, CODE.protocol, 'a second head')
+    else if (isLoop || (this.#isServer && !last)) this.#streamError(stream, CODE.protocol, 'a second head')
     else if (tooLarge) stream.arrivedOverlong()
     else stream.arrivedFields(fields, last)
   }
 
   #open(block: HeaderBlock): void {
     const { id } = block
-    if (this.streams.size >= this.#options.streams) this.#refuse(id, CODE.refusedStream)
+    if (this.streams.size >= this.#limits.http2Streams) this.#refuse(id, CODE.refusedStream)
     else if (block.isLoop) this.#refuse(id, CODE.protocol)
     else {
       const stream = this.#newStream(id, true)
@@ -292,8 +283,8 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   }
 
   #newStream(id: number, isOpen: boolean): Http2Stream {
-    const { windowBytes, bufferBytes } = this.#options
-    return new Http2Stream(id, isOpen, this, this.peer.windowBytes, windowBytes, bufferBytes)
+    const { http2WindowBytes, bufferBytes } = this.#limits
+    return new Http2Stream(id, isOpen, this, this.peer.windowBytes, http2WindowBytes, bufferBytes)
   }
 
   // Control frames
@@ -412,37 +403,9 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
 
   // Sending
 
-  ready(stream: Http2Stream): void {
-    this.sender.ready(stream)
-  }
-
-  isReady(stream: Http2Stream): boolean {
-    return this.sender.isReady(stream)
-  }
-
-  fieldsWait(bytes: number): void {
-    this.sender.fieldBytes += bytes
-  }
-
-  writeFields(stream: Http2Stream, block: readonly string[], last: boolean): void {
-    this.sender.fields(stream.id, block, last)
-  }
-
-  writeData(stream: Http2Stream, piece: Uint8Array | undefined, last: boolean): void {
-    this.sender.data(stream, piece, last)
-  }
-
-  writeWindowUpdate(id: number, bytes: number): void {
-    this.sender.windowUpdate(id, bytes)
-  }
-
-  writeReset(stream: Http2Stream, code: number): void {
-    this.sender.reset(stream.id, code)
-  }
-
   #credit(bytes: number): void {
     this.#owed += bytes
-    if (this.#owed * 2 < this.#options.sessionWindowBytes) return
+    if (this.#owed * 2 < this.#limits.http2SessionWindowBytes) return
     this.#receivable += this.#owed
     this.sender.windowUpdate(0, this.#owed)
     this.#owed = 0
@@ -494,4 +457,11 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   threw(error: unknown): void {
     this.#owner.threw(error)
   }
+}
+
+/** What we announce. */
+function settingsOf(isServer: boolean, limits: HttpLimits): OwnSettings {
+  const { http2Streams, http2WindowBytes, headBytes } = limits
+  const role = isServer ? { enableConnectProtocol: 1, maxConcurrentStreams: http2Streams } : { enablePush: 0 }
+  return { ...role, initialWindowSize: http2WindowBytes, maxHeaderListSize: headBytes * LIST_FACTOR }
 }

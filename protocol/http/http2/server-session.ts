@@ -30,8 +30,6 @@ const PIECE_ECHO_BYTES = 17 + 2 * 13
 /** And this much for each request, beside its head and body. */
 const REQUEST_CONTROL_BYTES = 4 * 1024
 
-/** That setting counts 32 bytes more for each field than we do. */
-const LIST_FACTOR = 2
 /** More cookies than a browser has for a site. They count as one field. */
 const COOKIES = 256
 
@@ -124,21 +122,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     socket.once('end', onEnd)
     socket.on('error', ignore)
     socket.once('close', onClose)
-    this.#connection = new Http2Connection(socket, this, {
-      isServer: true,
-      settings: {
-        enableConnectProtocol: 1,
-        maxConcurrentStreams: limits.http2Streams,
-        initialWindowSize: limits.http2WindowBytes,
-        maxHeaderListSize: limits.headBytes * LIST_FACTOR,
-      },
-      windowBytes: limits.http2WindowBytes,
-      sessionWindowBytes: limits.http2SessionWindowBytes,
-      bufferBytes: limits.bufferBytes,
-      streams: limits.http2Streams,
-      headBytes: limits.headBytes,
-      headFields: limits.headFields + 5 + COOKIES,
-    })
+    this.#connection = new Http2Connection(socket, this, true, limits, limits.headFields + 5 + COOKIES)
     options.connections?.add(this)
     this.#unread = options.connections?.unreadOf(this.#peer.address)
     this.#unread?.join(this)

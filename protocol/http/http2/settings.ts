@@ -9,7 +9,7 @@ import {
   uint32At,
 } from './frames.ts'
 
-export const SETTING = {
+const SETTING = {
   headerTableSize: 1,
   enablePush: 2,
   maxConcurrentStreams: 3,
@@ -19,8 +19,10 @@ export const SETTING = {
   enableConnectProtocol: 8,
 } as const
 
+export type OwnSettings = Partial<Record<keyof typeof SETTING, number>>
+
 /** Payload of a SETTINGS frame, as latin1 text. */
-export function settingsPayload(settings: Partial<Record<keyof typeof SETTING, number>>): string {
+export function settingsPayload(settings: OwnSettings): string {
   let text = ''
   for (const [name, value] of Object.entries(settings)) {
     text += String.fromCharCode(0, SETTING[name as keyof typeof SETTING]) + uint32(value)

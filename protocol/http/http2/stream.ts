@@ -34,17 +34,22 @@ export interface Http2StreamOwner extends Failing {
   overlong(): void
 }
 
-/** The connection, as its streams see it. */
-export interface StreamHost {
+/** What sends for the streams of a connection. */
+export interface StreamSender {
+  /** Bytes of heads that wait in streams. */
+  fieldBytes: number
   /** The stream has something to send. */
   ready(stream: Http2Stream): void
   isReady(stream: Http2Stream): boolean
-  /** This many more bytes of heads wait in streams, or fewer. */
-  fieldsWait(bytes: number): void
-  writeFields(stream: Http2Stream, block: readonly string[], last: boolean): void
-  writeData(stream: Http2Stream, piece: Uint8Array | undefined, last: boolean): void
-  writeWindowUpdate(id: number, bytes: number): void
-  writeReset(stream: Http2Stream, code: number): void
+  fields(id: number, block: readonly string[], last: boolean): void
+  data(stream: Http2Stream, piece: Uint8Array | undefined, last: boolean): void
+  windowUpdate(id: number, bytes: number): void
+  reset(id: number, code: number): void
+}
+
+/** The connection, as its streams see it. */
+export interface StreamHost {
+  readonly sender: StreamSender
   /** Both halves have ended, or the stream was reset. */
   closed(stream: Http2Stream): void
 }
@@ -80,6 +85,7 @@ export class Http2Stream implements Failing {
   /** How much may be sent on it. Negative after the peer has reduced its windows. */
   window: number
   readonly #host: StreamHost
+  readonly #sender: StreamSender
   readonly #windowBytes: number
   readonly #bufferBytes: number
   readonly #queue: Item[] = []
@@ -102,6 +108,7 @@ export class Http2Stream implements Failing {
     this.id = id
     this.isOpen = isOpen
     this.#host = host
+    this.#sender = host.sender
     this.window = window
     this.#windowBytes = windowBytes
     this.#receivable = windowBytes
@@ -116,7 +123,7 @@ export class Http2Stream implements Failing {
     if (this.#isMute) return
     this.#queueFields(block)
     if (last) this.#ending = true
-    this.#host.ready(this)
+    this.#sender.ready(this)
   }
 
   #queueFields(block: readonly string[]): void {
@@ -126,7 +133,7 @@ export class Http2Stream implements Failing {
 
   #countFields(bytes: number): void {
     this.#fieldBytes += bytes
-    this.#host.fieldsWait(bytes)
+    this.#sender.fieldBytes += bytes
   }
 
   sendData(given: Uint8Array): void {
@@ -143,7 +150,7 @@ export class Http2Stream implements Failing {
       this.#queue.push(ownBytes(given))
     }
     this.queued += given.length
-    this.#host.ready(this)
+    this.#sender.ready(this)
   }
 
   #gather(piece: Uint8Array): void {
@@ -163,7 +170,7 @@ export class Http2Stream implements Failing {
     if (this.#isMute) return
     if (trailers.length > 0) this.#queueFields(trailers)
     this.#ending = true
-    this.#host.ready(this)
+    this.#sender.ready(this)
   }
 
   get #isMute(): boolean {
@@ -172,7 +179,7 @@ export class Http2Stream implements Failing {
 
   /** Something waits here, and for the peer to grant a window. */
   get isStalled(): boolean {
-    return this.queued > 0 && !this.#host.isReady(this)
+    return this.queued > 0 && !this.#sender.isReady(this)
   }
 
   /** Everything was given, and something of it, or the end, waits here. */
@@ -202,7 +209,7 @@ export class Http2Stream implements Failing {
     const last = this.#ending && this.#queue.length === 0
     this.isOpen = true
     this.#countFields(-textBytes(block))
-    this.#host.writeFields(this, block, last)
+    this.#sender.fields(this.id, block, last)
     if (last) this.#finish()
   }
 
@@ -224,7 +231,7 @@ export class Http2Stream implements Failing {
     this.window -= bytes
     this.queued -= bytes
     this.progressAt = performance.now()
-    this.#host.writeData(this, piece, last)
+    this.#sender.data(this, piece, last)
     if (last) this.#finish()
   }
 
@@ -251,7 +258,7 @@ export class Http2Stream implements Failing {
   /** Another window, or the change of the peer's initial one. Returns false if the sum is too large (section 6.9.1). */
   widen(bytes: number): boolean {
     this.window += bytes
-    if (this.window > 0) this.#host.ready(this)
+    if (this.window > 0) this.#sender.ready(this)
     return this.window <= LARGEST_WINDOW_BYTES
   }
 
@@ -259,7 +266,7 @@ export class Http2Stream implements Failing {
   reset(code: number): void {
     this.#drop()
     if (this.closed) return
-    if (this.isOpen) this.#host.writeReset(this, code)
+    if (this.isOpen) this.#sender.reset(this.id, code)
     this.#close()
     this.#creditRest()
   }
@@ -423,7 +430,7 @@ export class Http2Stream implements Failing {
     this.#owed += bytes
     if (this.#owed * 2 < this.#windowBytes) return
     this.#receivable += this.#owed
-    this.#host.writeWindowUpdate(this.id, this.#owed)
+    this.#sender.windowUpdate(this.id, this.#owed)
     this.#owed = 0
   }
 }

@@ -6,7 +6,7 @@ import { expect, test } from 'vitest'
 import { collectGarbage, liveBytes } from '../../../load-tests/lib/garbage.ts'
 import { ownBytes } from '../../../protocol/base/own-bytes.ts'
 import { type BodyOwner, SocketWriter } from '../../../protocol/http/http1/socket-writer.ts'
-import { Http2Stream, type StreamHost } from '../../../protocol/http/http2/stream.ts'
+import { Http2Stream, type StreamSender } from '../../../protocol/http/http2/stream.ts'
 import { SendQueue } from '../../../protocol/wire/yamux/send-queue.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 
@@ -200,16 +200,16 @@ test('what was gathered for a socket is flushed at once if its owner asks, and r
 /** A stream that has this much window, and what it writes. */
 function streamWith(window: number): { stream: Http2Stream; written: Uint8Array[] } {
   const written: Uint8Array[] = []
-  const host: StreamHost = {
+  const sender: StreamSender = {
+    fieldBytes: 0,
     ready() {},
     isReady: () => false,
-    fieldsWait() {},
-    writeFields() {},
-    writeData: (_stream, piece) => void written.push(piece!),
-    writeWindowUpdate() {},
-    writeReset() {},
-    closed() {},
+    fields() {},
+    data: (_stream, piece) => void written.push(piece!),
+    windowUpdate() {},
+    reset() {},
   }
+  const host = { sender, closed() {} }
   return { stream: new Http2Stream(1, true, host, window, 0, 0), written }
 }
 

@@ -392,14 +392,14 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'streams of a connection (http2Streams)',
-    edits: [['protocol/http/http2/server-session.ts', '      maxConcurrentStreams: limits.http2Streams,\n', '']],
+    edits: [['protocol/http/http2/connection.ts', 'maxConcurrentStreams: http2Streams }', '}']],
     tests: HTTP2,
   },
   {
     defence: 'decoded bytes of a head (headBytes)',
     edits: [
       ['protocol/http/http2/request-head.ts', 'if (head.bytes > limits.headBytes) throw', 'if (false) throw'],
-      ['protocol/http/http2/server-session.ts', '      headBytes: limits.headBytes,', '      headBytes: 1e6,'],
+      ['protocol/http/http2/connection.ts', 'new HeaderBlocks(limits.headBytes,', 'new HeaderBlocks(1e6,'],
     ],
     tests: HTTP2,
   },
