@@ -48,7 +48,7 @@ export interface ConnectionOwner extends Http2SenderOwner {
   configured(): void
   /** A frame that we answer: a ping, settings, or a request that is refused here. */
   asked(isPing: boolean): void
-  /** The last ping was answered. */
+  /** The last ping was answered: everything that we had sent before it was read. */
   ponged(): void
   /** The peer accepts no more streams, and has not begun those above `last`. */
   goesAway(last: number, code: number): void
@@ -82,7 +82,8 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   /** Streams that have ended: whether by a reset of ours. */
   readonly #ended = new Map<number, boolean>()
   #heardSettings = false
-  #pinged = false
+  /** What the peer has to send back. */
+  #pinged: string | undefined
   /** The stream of the DATA frame in progress, unless its bytes are dropped. */
   #receiving: Http2Stream | undefined
   /** Its size, and how much of it is not part of a body, so far. */
@@ -344,11 +345,12 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     if (id !== 0) throw unexpected('PING on a stream')
     if (payload.length !== 8) throw new ConnectionError(CODE.frameSize, 'PING')
     this.#control(payload)
+    const text = latin1(payload)
     if ((flags & FLAG.ack) === 0) {
       this.#owner.asked(true)
-      this.sender.frame(FRAME.ping, FLAG.ack, 0, latin1(payload))
-    } else if (this.#pinged) {
-      this.#pinged = false
+      this.sender.frame(FRAME.ping, FLAG.ack, 0, text)
+    } else if (text === this.#pinged) {
+      this.#pinged = undefined
       this.#owner.ponged()
     }
   }
@@ -413,14 +415,18 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
 
   /** Asks the peer for a sign of life. */
   ping(): void {
-    this.#pinged = true
-    this.sender.frame(FRAME.ping, 0, 0, 'sallypt.')
+    this.#ping('sallypt.')
+  }
+
+  #ping(text: string): void {
+    this.#pinged = text
+    this.sender.frame(FRAME.ping, 0, 0, text)
   }
 
   /** The peer should open no more streams. Those that are on their way are still served (section 6.8). */
   askToLeave(): void {
     this.sender.frame(FRAME.goaway, 0, 0, uint32(LAST_STREAM_ID) + uint32(CODE.noError))
-    this.ping()
+    this.#ping('sallybye')
   }
 
   /** Streams of the peer that are not open yet will be ignored, and it may send their requests again. */

@@ -782,6 +782,21 @@ describe('6.8 going away', () => {
     expect(peer.goaways.at(-1)).toEqual({ last: 3, code: 0 })
   })
 
+  test('an answer to another ping does not say that the go-away was read', async () => {
+    const { peer, seen, listener } = await serve()
+    peer.send(get(1, '/held'))
+    await until(() => seen.length === 1)
+    peer.socket.pause()
+    const closed = listener.close({ graceMs: 5_000 })
+    peer.send(zeros(TYPE.ping, 0, 8, ACK), get(3, '/held'))
+    await until(() => seen.length === 2)
+    peer.socket.resume()
+    for (const one of seen) one.answer('held')
+    await peer.end()
+    await closed
+    expect([peer.said(1), peer.said(3), peer.fault]).toEqual(['200 held', '200 held', undefined])
+  })
+
   test('an error of the connection names the last stream that was begun', async () => {
     const { peer } = await serve()
     peer.send(get(1), get(3))
