@@ -113,8 +113,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     this.#sink = sink
     if (this.#over) this.#tell(new SallyportError(this.#context.why))
     else {
-      this.#read()
       if (request.bodyBytes === 0 && !request.upgrade) sink.requestEnd([])
+      this.#read()
     }
   }
 
@@ -146,14 +146,17 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   }
 
   ended(): void {
-    if (this.#requestEnded || this.#over) return
+    if (!this.#requestEnded) this.#endRequest()
+    // Our half has ended before: by the head of a bodiless answer, or by the answer to a request that announced no body.
+    if (this.#stream.closed) this.#gone()
+  }
+
+  #endRequest(): void {
     if (this.#requestLeft > 0) throw new MalformedError('body shorter than content-length')
     this.#requestEnded = true
     // A WebSocket is complete once both halves are.
     if (this.#raw && this.#responseEnded) this.#count(false)
     this.#sink?.requestEnd(this.#trailers)
-    // The head of a bodiless answer has ended our half.
-    if (this.#stream.closed) this.#gone()
   }
 
   requestConsumed(bytes: number): void {

@@ -30,13 +30,17 @@ function pieces(index: number): Buffer[] {
 }
 
 const WEBSOCKET = { ':method': 'CONNECT', ':protocol': 'websocket', 'sec-websocket-version': '13' }
-const LEAVINGS: [string, Record<string, string>, number][] = [
+/** Known to be empty before it ends. */
+const EMPTY = { ':method': 'POST', 'content-length': '0', ':path': '/ok' }
+/** Without a code, the caller ends its request. */
+const LEAVINGS: [string, Record<string, string>, number | undefined][] = [
   ['downloads that their callers cancel', {}, NGHTTP2_CANCEL],
   ['downloads that their callers reset with NO_ERROR', {}, NGHTTP2_NO_ERROR],
   ['downloads that break off', { ':path': '/broken' }, NGHTTP2_CANCEL],
   ['complete answers that their callers reset', { ':path': '/whole' }, NGHTTP2_CANCEL],
   ['complete answers that their callers reset with NO_ERROR', { ':path': '/whole' }, NGHTTP2_NO_ERROR],
   ['WebSockets that their callers leave', WEBSOCKET, NGHTTP2_CANCEL],
+  ['empty requests that end after their answers', EMPTY, undefined],
 ]
 
 test.each(LEAVINGS)('a connection with %s', async (_, fields, code) => {
@@ -64,7 +68,8 @@ test.each(LEAVINGS)('a connection with %s', async (_, fields, code) => {
     const left = session.request({ ':path': '/', ...fields }).on('error', () => {})
     await Promise.race(['response', 'close'].map(event => new Promise(resolve => left.once(event, resolve))))
     await sleep(1)
-    left.close(code)
+    if (code === undefined) await once(left.resume().end(), 'close')
+    else left.close(code)
     const next = session.request({ ':path': '/ok' })
     await once(next.resume(), 'close')
     expect(next.rstCode).toBe(NGHTTP2_NO_ERROR)

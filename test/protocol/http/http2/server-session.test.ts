@@ -502,6 +502,20 @@ describe('H4: what must not be forwarded', () => {
     }
   })
 
+  test('a body although content-length is 0: nothing comes behind the abort', async () => {
+    const calls: string[] = []
+    const { session } = await serve(() => ({
+      requestData: () => calls.push('data'),
+      requestEnd: () => calls.push('end'),
+      requestAbort: ({ reason }) => calls.push(reason),
+      responseConsumed: () => {},
+    }))
+    const stream = ask(session, { ':method': 'POST', 'content-length': '0' }, false)
+    stream.end('x')
+    expect((await answer(stream)).rst).toBe(constants.NGHTTP2_PROTOCOL_ERROR)
+    expect(calls).toEqual(['end', 'bad-request'])
+  })
+
   test('H5: 100 streams are announced and enforced', async () => {
     const { handler, seen } = recorder(() => {})
     const { session } = await serve(handler)
