@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import { canonicalAddress } from '../../base/address.ts'
 import type { BudgetMember, BufferBudget } from '../../base/budget.ts'
-import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
+import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, type SallyportError, toSallyportError } from '../../base/errors.ts'
 import { endFor, guardWith, ignore, logDefect, stepOf } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
@@ -12,13 +12,14 @@ import { TokenBucket } from '../../base/token-bucket.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import type { ManagedConnection } from '../connection-set.ts'
 import type { Http1ServerOptions } from '../http1/server-connection.ts'
-import { lookMs, queuedInHandle, WriteProgress } from '../http1/write-progress.ts'
+import { lookMs, WriteProgress } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { unreadRequest } from '../unread-request.ts'
 import { type ConnectionOwner, Http2Connection } from './connection.ts'
 import { CODE, type ConnectionError } from './frames.ts'
 import type { HeaderBlock } from './header-blocks.ts'
 import { MalformedError } from './headers.ts'
+import { Linger } from './linger.ts'
 import { expectsContinue, http2Request, oversized } from './request-head.ts'
 import { Http2ServerExchange, type Http2SessionContext } from './server-exchange.ts'
 import type { Http2Stream } from './stream.ts'
@@ -75,6 +76,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   #unsentBytes = 0
   readonly #unread: BufferBudget | undefined
   readonly #progress = new WriteProgress()
+  #linger: Linger | undefined
   #idleSince = performance.now()
   /** Bytes of control frames that finished requests account for, and the surplus at the last check. */
   #accounted = 0
@@ -84,10 +86,6 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   #pinging = false
   /** How many pieces of answers had left at the caller's last ping. */
   #piecesAtPing = 0
-  /** When the session was first seen to be over, and when its caller last took or sent something after that, as `#moved` shows. */
-  #leftAt: number | undefined
-  #movedAt = 0
-  #moved: number | undefined
   /** The socket is gone. */
   #closed = false
   /** A request has arrived. */
@@ -357,7 +355,10 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
 
   #check(now: number): number {
     if (this.#closed) return Number.POSITIVE_INFINITY
-    if (this.#connection.over) return this.#checkLeaving(now)
+    if (this.#connection.over) {
+      this.#linger ??= new Linger(this.#socket, this.#limits, now)
+      return this.#linger.check(now)
+    }
     let next = Math.min(this.#checkControl(now), this.#checkWrite(now))
     // That may have ended it.
     if (this.#connection.over) return LOOK_MS
@@ -365,25 +366,6 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     else next = Math.min(next, this.#checkPing(now))
     for (const exchange of this.#exchanges.values()) next = Math.min(next, exchange.check(now))
     return this.#closed ? Number.POSITIVE_INFINITY : next
-  }
-
-  /**
-   * The session is over. Its socket lives until the caller has taken what was sent, which may never happen. One that still reads sends
-   * window updates. If the socket were closed, they would be answered with a reset, and the caller would lose what is on its way.
-   */
-  #checkLeaving(now: number): number {
-    const { drainMs, lingerMs } = this.#limits
-    const moved = this.#socket.bytesRead - queuedInHandle(this.#socket)
-    if (moved !== this.#moved) this.#movedAt = now
-    this.#moved = moved
-    this.#leftAt ??= now
-    return Math.min(due(this.#movedAt, drainMs, now, this.#onLeft), due(this.#leftAt, lingerMs, now, this.#onLeft))
-  }
-
-  /** What the kernel has taken may still be on its way to a caller that reads slowly. */
-  readonly #onLeft = (): void => {
-    if (queuedInHandle(this.#socket) > 0) resetSocket(this.#socket)
-    else this.#socket.destroy()
   }
 
   /** The caller takes nothing of what waits for it. */

@@ -712,7 +712,8 @@ test('10.5 floods end the connection', async () => {
     'requests beyond the most streams': [id => get(id, '/held')],
   }
   const ends = Object.entries(floods).map(async ([name, [make, ...before]]) => {
-    const said = await verdict([...before, flood(make)])
+    // A flood from a busy machine is one, too.
+    const said = await verdict([...before, flood(make)], { http2ControlBytes: 4_096 })
     return /^(goaway (ENHANCE_YOUR_CALM|NO_ERROR)|closed)/.test(said) ? [] : [name]
   })
   expect((await Promise.all(ends)).flat()).toEqual([])
