@@ -18,6 +18,11 @@ import type { UpstreamRequest } from './types.ts'
 /** Servers of gRPC end a session that is pinged more often than every 5 minutes while they send nothing (`too_many_pings`). */
 const PING_MS = 330_000
 const LIMITS = { ...INNER_LIMITS, http2PingMs: PING_MS }
+/**
+ * Some servers end a session, and all requests on it, because of one request: nginx does for trailers, and for a field larger than it
+ * takes. So that nobody can end the requests of others again and again, exchanges share no session for this long afterwards.
+ */
+const ALONE_MS = 600_000
 
 /** An exchange that waits for a session, across all dials made for it. */
 interface Waiter {
@@ -51,7 +56,8 @@ export class Http2Pool implements Pool {
    * One dial for all waiters with the same deadline. For a captured name, one per network, since their lookups may take
    * different times.
    */
-  readonly #dials = new Map<string, Dial>()
+  readonly #dials = new Map<string | symbol, Dial>()
+  #aloneUntil = 0
   #closed = false
 
   constructor(
@@ -85,11 +91,17 @@ export class Http2Pool implements Pool {
   take(): PooledUpstream | undefined {
     const now = performance.now()
     for (const session of this.#sessions) {
-      if (!session.wire.available) continue
+      if (!this.#hasRoom(session, now)) continue
       if (session.wire.streams > 0 || now < session.idleUntil) return session
       session.wire.close()
     }
     return undefined
+  }
+
+  /** If no more connections are allowed, sessions are shared in any case. */
+  #hasRoom({ wire }: PooledSession, now: number): boolean {
+    if (!wire.available) return false
+    return wire.streams === 0 || now >= this.#aloneUntil || this.#connections.refuse() !== undefined
   }
 
   open(caller: string, connectMs: number, done: OnOpened): () => void {
@@ -106,7 +118,8 @@ export class Http2Pool implements Pool {
 
   #wait(waiter: Waiter, now: number): void {
     const { caller, connectMs, done } = waiter
-    const key = `${connectMs} ${this.#target.captured ? networkOf(caller) : ''}`
+    const shared = `${connectMs} ${this.#target.captured ? networkOf(caller) : ''}`
+    const key = now < this.#aloneUntil ? Symbol('alone') : shared
     const known = this.#dials.get(key)
     const refused = known === undefined ? this.#connections.refuse() : undefined
     if (refused !== undefined || this.#closed) {
@@ -129,7 +142,7 @@ export class Http2Pool implements Pool {
     waiter.timer = setTimeout(heardFirst(onLate), waiter.endsMs - now)
   }
 
-  #dial(key: string, caller: string, connectMs: number, now: number): Dial {
+  #dial(key: string | symbol, caller: string, connectMs: number, now: number): Dial {
     const waiting = new Set<Waiter>()
     const endsMs = now + connectMs
     this.#connections.add()
@@ -192,9 +205,17 @@ export class Http2Pool implements Pool {
       finish(new SallyportError('upstream-broken', 'the upstream closed a new connection'))
       if (this.#sessions.delete(session)) this.#connections.remove()
     }
+    const onFault = (): void => {
+      this.#aloneUntil = performance.now() + ALONE_MS
+    }
     const onIdle = (): void => this.#onIdle(session)
     const scheme = this.#target.protocol === 'https' ? 'https' : 'http'
-    const session = new PooledSession(socket, scheme, performance.now() + this.#idleMs, { onSettings, onIdle, onClose })
+    const session = new PooledSession(socket, scheme, performance.now() + this.#idleMs, {
+      onSettings,
+      onFault,
+      onIdle,
+      onClose,
+    })
     const late = guard(() => finish(new SallyportError('upstream-timeout', 'the upstream sent no settings in time')))
     const timer = setTimeout(heardFirst(late), Math.max(0, endsMs - performance.now()))
     return () => {
@@ -209,7 +230,7 @@ export class Http2Pool implements Pool {
     const now = performance.now()
     for (const waiter of waiting) {
       if (waiter.gone) continue
-      if (session.wire.available) waiter.done(undefined, session)
+      if (this.#hasRoom(session, now)) waiter.done(undefined, session)
       else this.#wait(waiter, now)
     }
   }
@@ -221,7 +242,8 @@ export class Http2Pool implements Pool {
 
   sweep(now: number): boolean {
     for (const { wire, idleUntil } of this.#sessions) if (wire.streams === 0 && idleUntil <= now) wire.close()
-    return this.size === 0
+    // Captured names could otherwise make any number of targets that are kept.
+    return this.size === 0 && (this.#target.captured || now >= this.#aloneUntil)
   }
 
   close(): void {
@@ -244,6 +266,7 @@ function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]):
 /** Events of a session, for its pool. */
 interface SessionEvents {
   readonly onSettings: () => void
+  readonly onFault: () => void
   readonly onIdle: () => void
   readonly onClose: () => void
 }

@@ -37,6 +37,8 @@ interface Http2ClientOptions {
   scheme?: 'http' | 'https' | undefined
   /** Called once, when the upstream has announced its limits. What is sent earlier may be refused. */
   onSettings?: (() => void) | undefined
+  /** Called when the upstream ends the session with an error, or breaks a rule of the connection, before its exchanges fail. */
+  onFault?: (() => void) | undefined
   /** Called when the last exchange in progress has ended. */
   onIdle?: ((session: Http2ClientSession) => void) | undefined
   /** Called once, when the connection is gone. */
@@ -203,11 +205,16 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
     this.#closing = true
     for (const stream of [...this.#exchanges.keys()]) if (stream.id > last) stream.lose(CODE.refusedStream)
     if (code === CODE.noError) this.#endIfUnwanted()
-    else this.#fail(brokenUpstream(`the upstream went away (${code})`), CODE.noError)
+    else this.#blame(`the upstream went away (${code})`, CODE.noError)
   }
 
   failed(error: ConnectionError): void {
-    this.#fail(brokenUpstream(`HTTP/2: ${error.message}`), error.code)
+    this.#blame(`HTTP/2: ${error.message}`, error.code)
+  }
+
+  #blame(why: string, code: number): void {
+    if (this.#exchanges.size > 0) this.#options.onFault?.()
+    this.#fail(brokenUpstream(why), code)
   }
 
   /** Why a stream was lost. */

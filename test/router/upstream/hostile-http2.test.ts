@@ -21,20 +21,24 @@ const SMALL = 'small'
 const BIG = 'big'
 
 let folder: string
-let server: Server
+let servers: Server[]
 let router: Part
 let port: number
+let round: number
 let onStream: (socket: Socket, id: number) => void
 let sockets: Socket[]
 beforeEach(async () => {
   sockets = []
-  server = createServer(serve)
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  servers = Array.from({ length: ROUNDS }, () => createServer(serve).listen(0, '127.0.0.1'))
+  await Promise.all(servers.map(server => once(server, 'listening')))
   folder = await mkdtemp(join(tmpdir(), 'sallyport-hostile-'))
-  const target = `h2c://127.0.0.1:${(server.address() as AddressInfo).port}`
   const answer = { name: 'here', match: { path: '/here' }, answer: { body: 'still here' } }
-  const routes = { routes: [answer, { name: 'up', match: {}, target }] }
+  // After a fault, exchanges with the same target would share no session.
+  const ups = servers.map((server, round) => {
+    const target = `h2c://127.0.0.1:${(server.address() as AddressInfo).port}`
+    return { name: `up${round}`, match: { path: `/${round}` }, target }
+  })
+  const routes = { routes: [answer, ...ups] }
   await writeFile(join(folder, 'routes.yaml'), JSON.stringify(routes))
   const flags = ['--admin.listen', 'off', '--listen', '127.0.0.1:0', '--routes', join(folder, 'routes.yaml')]
   router = new Part('router', process.execPath, [COMMAND, 'router', ...flags], process.env)
@@ -43,7 +47,7 @@ beforeEach(async () => {
 afterEach(async () => {
   await router.stop()
   for (const socket of sockets) socket.destroy()
-  server.close()
+  for (const server of servers) server.close()
   await rm(folder, { recursive: true })
 })
 
@@ -74,7 +78,7 @@ function serve(socket: Socket): void {
 /** Status of the answer; undefined if there was none. */
 function post(path: string, bytes: number): Promise<number | undefined> {
   return new Promise(done => {
-    const call = request({ port, host: '127.0.0.1', path: `/${path}`, method: 'POST', agent: false })
+    const call = request({ port, host: '127.0.0.1', path: `/${round}/${path}`, method: 'POST', agent: false })
     call.on('response', answer => {
       answer.on('error', () => {})
       answer.resume()
@@ -102,7 +106,7 @@ const FAULTS: Record<string, (id: number) => Buffer[]> = {
 }
 
 it.each(Object.entries(FAULTS))('%s, as the last of a request leaves: the router goes on', async (_, fault) => {
-  for (let round = 0; round < ROUNDS; round++) {
+  for (round = 0; round < ROUNDS; round++) {
     const answered = new Promise<number>(done => {
       onStream = (socket, id) => {
         socket.once('answered', done)

@@ -9,7 +9,7 @@ import { ConnectionBudget, type PooledUpstream, TargetConnections } from '../../
 import { unhurried } from '../../support/busy.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
 import { frame, TYPE } from '../../support/http2-frames.ts'
-import { Http2Upstream } from '../../support/http2-upstream.ts'
+import { Http2Upstream, type UpstreamConnection } from '../../support/http2-upstream.ts'
 import { eventually, until } from '../../support/until.ts'
 
 const PER_SESSION = 100
@@ -161,6 +161,50 @@ describe('a new session', () => {
     giveUp()
     await until(() => upstream.connections[0]!.socket.destroyed)
     expect([budget.used, pool.size]).toEqual([0, 0])
+  })
+})
+
+describe('after a session that its upstream has ended', () => {
+  const PROTOCOL = 1
+  const ends: Record<string, [end: (connection: UpstreamConnection) => void, perSession: number[]]> = {
+    'because of one of its exchanges, the others share no session': [each => each.goaway(PROTOCOL, 1), [1, 1, 1]],
+    'by breaking a rule of the connection, the others share no session': [
+      each => each.send(frame(TYPE.data, 0, 0, Buffer.alloc(0))),
+      [1, 1, 1],
+    ],
+    'without an error, the others share one': [each => each.goaway(0, 1), [3]],
+    'with its connection, the others share one': [({ socket }) => void socket.end(), [3]],
+  }
+  const get = () =>
+    pool.take() ?? new Promise<PooledUpstream>(done => pool.open('192.0.2.1', 60_000, (_, one) => done(one!)))
+  const send = async (response = DEAF) => (await get()).send(UPSTREAM_REQUEST, response, 60_000)
+  /** A first exchange, until `end` has ended its session. */
+  const endFirst = async (end: (connection: UpstreamConnection) => void) => {
+    let over = false
+    const note = () => {
+      over = true
+    }
+    await send({ ...DEAF, responseAbort: note, responseEnd: note })
+    await until(() => upstream.streams.length === 1)
+    end(upstream.connections[0]!)
+    upstream.streams[0]!.head(200, {}, true)
+    await until(() => over)
+  }
+
+  it.each(Object.entries(ends))('%s', async (_, [end, perSession]) => {
+    await endFirst(end)
+    // In one turn, and in several.
+    await Promise.all([send(), send()])
+    await send()
+    await until(() => upstream.streams.length === 4)
+    expect(upstream.connections.slice(1).map(({ streams }) => streams.size)).toEqual(perSession)
+  })
+
+  it('because of one of its exchanges, the others share the last one that is allowed', async () => {
+    await endFirst(connection => connection.goaway(PROTOCOL, 1))
+    for (let i = 0; i < 12; i++) await send()
+    await until(() => upstream.streams.length === 13)
+    expect(upstream.connections.slice(1).map(({ streams }) => streams.size)).toEqual([3, ...Array(9).fill(1)])
   })
 })
 
