@@ -154,7 +154,11 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
 
   #beginAll(): void {
     this.#beginning = false
-    for (const arrival of this.#arrivals.splice(0, REQUESTS_PER_TURN)) {
+    const wasFull = this.#isFull
+    for (let begun = 0; begun < REQUESTS_PER_TURN && this.#arrivals.length > 0; begun++) {
+      // What was answered in this turn leaves at its end.
+      if (this.#isFull && !wasFull) break
+      const arrival = this.#arrivals.shift()!
       try {
         this.#take(arrival)
       } catch (error) {
@@ -165,9 +169,13 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     this.#beginSoon()
   }
 
+  get #isFull(): boolean {
+    return this.#context.unsentBytes > MAX_UNSENT_BYTES
+  }
+
   #take({ stream, head }: Arrival): void {
     // The request was not started and may be sent again (RFC 9113, section 8.7).
-    if (this.#context.unsentBytes > MAX_UNSENT_BYTES) stream.reset(CODE.refusedStream)
+    if (this.#isFull) stream.reset(CODE.refusedStream)
     if (stream.closed) return
     let request: HttpRequest
     try {

@@ -292,6 +292,16 @@ describe('requests', () => {
     },
   )
 
+  test('each of a burst of requests with large heads that are answered at once', async () => {
+    const { session } = await serve((_request, response) => {
+      ok(response)
+      return discarding(response)
+    })
+    const large = { 'x-large': 'y'.repeat(14_000) }
+    const answers = await Promise.all(Array.from({ length: 50 }, () => answer(ask(session, large))))
+    expect(answers.map(({ status, rst }) => [status, rst])).toEqual(answers.map(() => [200, 0]))
+  })
+
   test('back-pressure in both directions', async () => {
     let taken = 0
     let consumed = 0
