@@ -98,6 +98,7 @@ export class Sessions {
     if (add !== undefined) this.returned = new ReturnedSpans(add)
     this.#context = this.#createContext()
     resolveSessionLimits(this.#context.session)
+    if (options.inbox !== undefined) options.inbox.announceAgain = () => this.#announceAgain()
     const { logger } = options.settings
     this.#guard = logGuard(logger, 'checking tokens of sessions failed')
     const look = this.#guard(() => {
@@ -223,6 +224,16 @@ export class Sessions {
     const isApplied = inbox.rules.publish(runtime, hello.inbox ?? [], hello.inboxKey, shared, identity.hosts, by)
     if (isApplied) this.#unpublished.delete(session)
     else this.#unpublished.add(session)
+  }
+
+  /** Where servers share a store, one that could write only late may have replaced the rules of the active instance. */
+  #announceAgain(): void {
+    for (const session of this.#all) {
+      const hello = this.#hellos.get(session)
+      const isActive = session.active && session.usable && hello !== undefined
+      if (isActive && this.#options.inbox!.rules.isReplaced(session.runtime, session.instance))
+        this.#publishRules(session, hello)
+    }
   }
 
   /** If each server has a store of its own, the active instance may not be connected to ours. */

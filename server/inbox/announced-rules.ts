@@ -67,10 +67,12 @@ interface RuntimeRules {
   readonly announced: boolean
   /** The instance of that client. */
   readonly instance?: string | undefined
-  /** The last rules that were announced here, which have their secrets, and what of them is stored. */
-  readonly own?: { readonly rules: Rules; readonly text: string } | undefined
-  /** When they were written. 0 until then. */
-  savedAt: number
+  /** The last rules that were announced here, which have their secrets, by whom, and what of them is stored. */
+  readonly own?: { readonly rules: Rules; readonly instance: string | undefined; readonly text: string } | undefined
+  /** When they were announced, or written since. */
+  readonly at: number
+  /** The store has them. */
+  saved: boolean
 }
 
 export class AnnouncedRules {
@@ -113,6 +115,12 @@ export class AnnouncedRules {
     return this.#byRuntime.get(runtime)?.instance
   }
 
+  /** Whether other rules than those that the instance announced here have replaced them. */
+  isReplaced(runtime: string, instance: string): boolean {
+    const known = this.#byRuntime.get(runtime)
+    return known?.own?.instance === instance && known.own.rules !== known.rules
+  }
+
   /**
    * Sets the rules that the client of a runtime announces. An empty list withdraws earlier ones. `shared` is as in
    * {@link ClientSealer}. `hosts` are the runtime's own, as its token names them. `active` is the active instance, if that is another one.
@@ -138,14 +146,14 @@ export class AnnouncedRules {
     const stored = { key, shared, rules: rules.map(withoutSecrets), secrets, ...(hosts.length > 0 && { hosts }) }
     const text = rules.length === 0 ? undefined : JSON.stringify(stored)
     if (active !== undefined && (text === undefined || known?.text !== text)) return false
-    const own = { rules: this.#rulesOf(runtime, rules), text: textOf(stored) }
+    const own = { rules: this.#rulesOf(runtime, rules), instance, text: textOf(stored) }
     const now = this.#parts.now()
-    const isFresh = known !== undefined && known.text === text && now - known.savedAt < RULES_FRESH_MS
+    const isFresh = known?.saved === true && known.text === text && now - known.at < RULES_FRESH_MS
     this.#byRuntime.putWithin(this.#maxRuntimes, runtime, {
       ...{ rules: own.rules, hosts, sealer: () => sealer, text, announced: true, instance, own },
-      savedAt: isFresh ? known.savedAt : 0,
+      ...{ at: isFresh ? known.at : now, saved: isFresh },
     })
-    if (!isFresh) this.#save(runtime, text)
+    if (!isFresh) this.#save(runtime, text, now)
     return true
   }
 
@@ -154,8 +162,9 @@ export class AnnouncedRules {
     const known = this.#byRuntime.get(runtime)
     if (known?.text === undefined || isDeepStrictEqual(known.hosts, hosts)) return
     const text = JSON.stringify({ ...(JSON.parse(known.text) as StoredRules), hosts })
-    this.#byRuntime.putWithin(this.#maxRuntimes, runtime, { ...known, hosts, text, savedAt: 0 })
-    this.#save(runtime, text)
+    const at = this.#parts.now()
+    this.#byRuntime.putWithin(this.#maxRuntimes, runtime, { ...known, hosts, text, at, saved: false })
+    this.#save(runtime, text, at)
   }
 
   /** Without a key, webhooks are kept only if the operator allows unencrypted ones. */
@@ -197,7 +206,7 @@ export class AnnouncedRules {
   }
 
   /** Unreadable rules are skipped: the runtime's next session announces them again. */
-  #load(runtime: string, text: string, savedAt: number): void {
+  #load(runtime: string, text: string, at: number): void {
     try {
       const stored = JSON.parse(text) as StoredRules
       const { key, shared = false, hosts = [] } = stored
@@ -206,7 +215,7 @@ export class AnnouncedRules {
       const isOwn = own !== undefined && own.text === textOf(stored)
       const rules = isOwn ? own.rules : new Rules(stored.rules, this.#parts.maxAgeMs)
       const sealer = memoized(() => sealerOf(key, shared))
-      const loaded = { rules, hosts, sealer, text, announced: false, own, savedAt }
+      const loaded = { rules, hosts, sealer, text, announced: false, own, at, saved: true }
       this.#byRuntime.putWithin(this.#maxRuntimes, runtime, loaded)
     } catch (error) {
       this.#logUnreadable(runtime, error)
@@ -218,13 +227,13 @@ export class AnnouncedRules {
     this.#parts.logger.error({ runtime, err }, 'the stored rules of a runtime cannot be read')
   }
 
-  #save(runtime: string, rules: string | undefined): void {
-    detached(this.#parts.logger, RULES_NOT_WRITTEN, this.#write(runtime, rules))
+  /** `at` is when they were announced, however late they are written. */
+  #save(runtime: string, rules: string | undefined, at: number): void {
+    detached(this.#parts.logger, RULES_NOT_WRITTEN, this.#write(runtime, rules, at))
   }
 
   /** If this fails, a restart loses the rules until the client announces them again. */
-  async #write(runtime: string, rules: string | undefined): Promise<void> {
-    const at = this.#parts.now()
+  async #write(runtime: string, rules: string | undefined, at: number): Promise<void> {
     try {
       const proven = rules && (this.#parts.mac?.addRulesMac(runtime, rules, at) ?? rules)
       await this.#parts.store.apply({ op: 'rules', runtime, rules: proven, at })
@@ -232,22 +241,25 @@ export class AnnouncedRules {
       this.#unproven.delete(runtime)
       if (known === undefined || known.text !== rules) return
       if (rules === undefined) this.#byRuntime.delete(runtime)
-      else this.#byRuntime.put(runtime, { ...known, savedAt: at })
+      else this.#byRuntime.put(runtime, { ...known, at, saved: true })
     } catch (error) {
       const err = { message: (error as Error).message }
       this.#parts.logger.warn({ runtime, err }, RULES_NOT_WRITTEN)
     }
   }
 
-  /** Adopts the rules in the store, except where our own are still being written. */
+  /**
+   * Adopts the rules in the store, except where our own are still being written. If those in the store are newer, another server has written
+   * them while we could not write ours.
+   */
   adopt(rules: Contents['rules']): void {
     const trusted = this.#trusted(rules)
-    for (const [runtime, { savedAt }] of this.#byRuntime)
-      if (savedAt > 0 && !trusted.has(runtime)) this.#byRuntime.delete(runtime)
+    for (const [runtime, { saved }] of this.#byRuntime)
+      if (saved && !trusted.has(runtime)) this.#byRuntime.delete(runtime)
     if (trusted.size > this.#maxRuntimes) this.#parts.logger.warn({ runtimes: trusted.size }, TOO_MANY_RUNTIMES)
     for (const [runtime, { rules: text, seen }] of [...trusted].slice(-this.#maxRuntimes)) {
       const known = this.#byRuntime.get(runtime)
-      if (known === undefined || (known.savedAt > 0 && known.text !== text))
+      if (known === undefined || ((known.saved || known.at < seen) && known.text !== text))
         this.#load(runtime, text, Math.min(seen, this.#parts.now()))
     }
   }
@@ -287,29 +299,29 @@ export class AnnouncedRules {
 
   /** A new, empty file has none of the rules, so each is written again. */
   forgetSaved(): void {
-    for (const [, known] of this.#byRuntime) known.savedAt = 0
+    for (const [, known] of this.#byRuntime) known.saved = false
   }
 
   /** After a restore or a failover, the store may lack what our clients announced, or have earlier rules. Then theirs are written again. */
   keepLost(stored: Contents['rules']): void {
     const seen = new Map(stored.map(row => [row.runtime, row.seen]))
     for (const [runtime, known] of this.#byRuntime) {
-      const isLost = known.savedAt > (seen.get(runtime) ?? 0)
-      if (isLost && known.announced && this.#parts.isHere(runtime)) known.savedAt = 0
+      const isLost = known.saved && known.at > (seen.get(runtime) ?? 0)
+      if (isLost && known.announced && this.#parts.isHere(runtime)) known.saved = false
     }
   }
 
   /** Writes what the store does not have yet. */
   saveMissing(): void {
-    for (const [runtime, { text, savedAt }] of this.#byRuntime) if (savedAt === 0) this.#save(runtime, text)
+    for (const [runtime, { text, at, saved }] of this.#byRuntime) if (!saved) this.#save(runtime, text, at)
   }
 
   /** Also renews the rules of connected clients, so that they do not expire. */
   refresh(): void {
-    for (const [runtime, { text, savedAt }] of this.#byRuntime) {
-      const isOld = this.#parts.now() - savedAt >= RULES_FRESH_MS && this.#parts.isLive(runtime)
-      if (savedAt === 0 || isOld) this.#save(runtime, text)
-    }
+    const now = this.#parts.now()
+    this.saveMissing()
+    for (const [runtime, { text, at, saved }] of this.#byRuntime)
+      if (saved && now - at >= RULES_FRESH_MS && this.#parts.isLive(runtime)) this.#save(runtime, text, now)
   }
 }
 

@@ -77,6 +77,8 @@ const NO_DEAD: Readonly<Record<string, number>> = { expired: 0, poison: 0, refus
 export class Inbox {
   readonly rules: AnnouncedRules
   readonly operations: InboxOperations
+  /** Called by each sweep, to announce again what other rules have replaced. */
+  announceAgain: (() => void) | undefined
   readonly #parts: InboxParts
   readonly #store: InboxStore
   readonly #ledger: Ledger
@@ -223,6 +225,7 @@ export class Inbox {
       if (this.#parts.isLive(runtime)) this.#lanes.resume(runtime)
       else this.#parts.look(runtime)
     }
+    this.announceAgain?.()
     this.rules.refresh()
     await this.#refusedLetters.trimAll()
   }

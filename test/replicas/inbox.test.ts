@@ -1,13 +1,14 @@
 /** Servers that share a directory and an inbox in PostgreSQL. */
 import { createHmac } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { answer, call, dial, HOST, leave } from '../server/fixture.ts'
 import { Receiver, RULE } from '../server/inbox/fixture.ts'
 import { unhurried } from '../support/busy.ts'
 import { needs } from '../support/needs.ts'
 import { Postgres } from '../support/postgres.ts'
+import { Relay } from '../support/relay.ts'
 import { until } from '../support/until.ts'
 import { ReplicaGroup } from './fixture.ts'
 
@@ -27,9 +28,20 @@ describe.runIf(needs('redis', 'postgres'))('a shared inbox', () => {
   })
 
   /** Two servers. Clients connect to the near one unless they say otherwise. */
-  async function start(): Promise<{ near: Server; far: Server }> {
-    const options = { inbox: { url: postgres.url, plaintext: true }, hold: { holdMs: 0 } }
-    return { near: await group.add(options), far: await group.add(options) }
+  async function start({ farUrl = postgres.url } = {}): Promise<{ near: Server; far: Server }> {
+    const optionsOf = (url: string) => ({ inbox: { url, plaintext: true }, hold: { holdMs: 0 } })
+    return { near: await group.add(optionsOf(postgres.url)), far: await group.add(optionsOf(farUrl)) }
+  }
+
+  /** A client whose rules have this secret. */
+  const join = (server: Server, instance: string, secret: string) => {
+    const verify = { scheme: 'github' as const, secrets: [Buffer.from(secret).toString('base64')] }
+    return dial(server, { hello: { instance, inbox: [{ ...RULE, verify }] } })
+  }
+  const post = async (server: Server, secret: string) => {
+    const signature = `sha256=${createHmac('sha256', secret).update('webhook').digest('hex')}`
+    const headers = { 'x-hub-signature-256': signature }
+    return (await call(server, HOST, '/webhooks/a', { method: 'POST', body: 'webhook', headers })).status
   }
 
   test('a server that stops waits for a delivery over another one, so that it is not made twice', async () => {
@@ -52,22 +64,43 @@ describe.runIf(needs('redis', 'postgres'))('a shared inbox', () => {
 
   test('a server to which no client with a new secret is connected does not refuse what is signed with it', async () => {
     const { near, far } = await start()
-    const join = (server: Server, instance: string, secret: string) => {
-      const verify = { scheme: 'github' as const, secrets: [Buffer.from(secret).toString('base64')] }
-      return dial(server, { hello: { instance, inbox: [{ ...RULE, verify }] } })
-    }
-    const post = async (secret: string) => {
-      const signature = `sha256=${createHmac('sha256', secret).update('webhook').digest('hex')}`
-      const headers = { 'x-hub-signature-256': signature }
-      return (await call(far, HOST, '/webhooks/a', { method: 'POST', body: 'webhook', headers })).status
-    }
     const old = await join(far, 'old', 'old')
-    expect([await post('new'), await post('old')]).toEqual([401, 200])
+    expect([await post(far, 'new'), await post(far, 'old')]).toEqual([401, 200])
     const client = await join(near, 'new', 'new')
     await leave(far, old)
-    await until(async () => (await post('new')) !== 401)
+    await until(async () => (await post(far, 'new')) !== 401)
     await leave(near, client)
     await until(() => far.stats().runtimes === 0)
-    expect(await post('new')).toBe(202)
+    expect(await post(far, 'new')).toBe(202)
+  })
+
+  test('rules that a server could not write do not replace those that were announced since', async () => {
+    const relay = await Relay.start({ port: postgres.port })
+    onTestFinished(() => relay.stop())
+    const { near, far } = await start({ farUrl: `postgres://sallyport@127.0.0.1:${relay.port}/sallyport` })
+    const isOpen = () => far.stats().inbox!.store.open
+    relay.target = 0
+    relay.cut()
+    await until(() => !isOpen())
+    const old = await join(far, 'old', 'old')
+    await join(near, 'new', 'new')
+    await leave(far, old)
+    relay.target = postgres.port
+    await until(isOpen)
+    await until(async () => (await post(far, 'new')) !== 401)
+    expect(await post(near, 'old')).toBe(401)
+  })
+
+  test('rules of the active instance that others have replaced hold again', { tags: ['slow'] }, async () => {
+    const { near } = await start()
+    await join(near, 'active', 'secret')
+    await until(async () => (await postgres.query('SELECT FROM sallyport_inbox.rules', 'sallyport')).length > 0)
+    await postgres.query(
+      `UPDATE sallyport_inbox.rules SET rules = '${JSON.stringify({ rules: [RULE] })}';
+       SELECT pg_notify('sallyport_inbox', 'another rules')`,
+      'sallyport',
+    )
+    await until(async () => (await post(near, 'another')) !== 401)
+    await until(async () => (await post(near, 'another')) === 401)
   })
 })

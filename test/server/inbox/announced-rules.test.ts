@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { type Logger, noLogger } from '../../../protocol/base/log.ts'
 import type { InboxRule } from '../../../protocol/wire/control.ts'
 import { AnnouncedRules } from '../../../server/inbox/announced-rules.ts'
-import type { InboxStore } from '../../../server/inbox/store.ts'
+import { type InboxStore, StoreError } from '../../../server/inbox/store.ts'
 import { EXCHANGE } from '../../support/ends.ts'
 
 const MAX_RUNTIMES = 10
@@ -15,10 +15,12 @@ const KEY = generateKeyPairSync('x25519').publicKey.export({ format: 'jwk' }).x!
 
 function make(logger: Logger = noLogger) {
   const clock = { now: DAY_MS }
-  const stored = new Map<string, string>()
+  const stored = new Map<string, { readonly rules: string; readonly seen: number }>()
   const store = {
-    apply: async ({ runtime, rules = '' }: { runtime: string; rules?: string }) => {
-      stored.set(runtime, rules)
+    away: false,
+    apply: async ({ runtime, rules = '', at }: { runtime: string; rules?: string; at: number }) => {
+      if (store.away) throw new StoreError('away', 'away')
+      stored.set(runtime, { rules, seen: at })
       return { status: 'done', id: '' }
     },
     stats: () => ({ open: true }),
@@ -40,8 +42,8 @@ function make(logger: Logger = noLogger) {
     return applied
   }
   /** What it has stored, as other servers read it. */
-  const rowsOf = () => [...stored].map(([runtime, rules]) => ({ runtime, rules, seen: clock.now }))
-  return { rules, clock, find, publish, announce, rowsOf }
+  const rowsOf = () => [...stored].map(([runtime, row]) => ({ runtime, ...row }))
+  return { rules, clock, store, find, publish, announce, rowsOf }
 }
 
 const rowOf = (runtime: string, seen: number, key = KEY) => ({
@@ -124,6 +126,41 @@ describe('servers that share a store', () => {
     await here.announce('old', { instance: 'a' })
     tell()
     expect(secretsAt(there)).toBe(true)
+  })
+
+  test.each([
+    ['earlier than', -1, true],
+    ['at the time of', 0, false],
+    ['later than', 1, false],
+  ])(
+    'rules that were announced %s those in the store give way to them, if they could not be written',
+    async (...example) => {
+      const [, afterMs, giveWay] = example
+      const { here, there, tell } = two()
+      await here.announce('stored', { instance: 'a' })
+      there.store.away = true
+      there.clock.now += afterMs
+      await there.announce('unwritten', { instance: 'b' })
+      there.store.away = false
+      there.clock.now += 1000
+      tell()
+      there.rules.saveMissing()
+      await setImmediate()
+      const written = giveWay ? [] : [expect.objectContaining({ seen: DAY_MS + afterMs })]
+      expect([secretsAt(there), there.rowsOf()]).toEqual([!giveWay, written])
+    },
+  )
+
+  test('a server knows that the rules that an instance announced there were replaced, until it announces them again', async () => {
+    const { here, there, tell } = two()
+    const isReplaced = () => ['a', 'b'].map(instance => there.rules.isReplaced('demo', instance))
+    await there.announce('a secret', { instance: 'a' })
+    expect(isReplaced()).toEqual([false, false])
+    await here.announce('another one', { instance: 'b' })
+    tell()
+    expect(isReplaced()).toEqual([true, false])
+    await there.announce('a secret', { instance: 'a' })
+    expect(isReplaced()).toEqual([false, false])
   })
 
   test.each([
