@@ -230,10 +230,15 @@ export class Sessions {
   #announceAgain(): void {
     for (const session of this.#all) {
       const hello = this.#hellos.get(session)
-      const isActive = session.active && session.usable && hello !== undefined
-      if (isActive && this.#options.inbox!.rules.isReplaced(session.runtime, session.instance))
-        this.#publishRules(session, hello)
+      if (hello !== undefined && this.#isReplaced(session)) this.#publishRules(session, hello)
     }
+  }
+
+  /** False if its instance may no longer be the active one, since the directory cannot be asked. */
+  #isReplaced(session: RuntimeSession): boolean {
+    const { rules, operations } = this.#options.inbox!
+    if (!rules.isReplaced(session.runtime, session.instance) || !session.usable || !session.active) return false
+    return this.#options.registry.activeBeside(session, operations.shared) === undefined
   }
 
   /** If each server has a store of its own, the active instance may not be connected to ours. */

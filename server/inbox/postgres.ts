@@ -45,6 +45,8 @@ const LEASE_MS = 30_000
 export const QUERY_MS = 8000
 /** For changes that are retried one by one after their group failed. They wait for locks only briefly: others wait behind them. */
 const BEGIN_SINGLE = 'BEGIN; SET LOCAL lock_timeout = 100'
+/** How long to wait before rules that could not be read are read again. */
+const RELOAD_MS = 1000
 /** How long `close` waits for PostgreSQL. */
 const CLOSE_MS = 2000
 const BEATS_PER_LEASE = 6
@@ -192,12 +194,15 @@ export class PostgresStore extends GroupedStore {
 
   #handleNotification(payload: string): void {
     const [server, what, lane = '', runtime = ''] = payload.split(' ')
-    if (!this.isOpen) return
+    if (!this.isOpen || server === this.#server) return
     if (what === sql.RULES) this.#reload(this.#connections!)
-    else if (server !== this.#server) this.shared.onLane?.(runtime, lane, what as LaneEvent)
+    else this.shared.onLane?.(runtime, lane, what as LaneEvent)
   }
 
-  /** Reads the rules again after a change, our own included. Reloads run one by one, so the last one sees the final state. */
+  /**
+   * Reads the rules again after a change, our own included: another server may have changed the same ones before we knew that ours were
+   * committed. Reloads run one by one, so the last one sees the final state.
+   */
   #reload(connections: Connections): void {
     if (this.#reloadQueued === connections) return
     this.#reloadQueued = connections
@@ -206,12 +211,17 @@ export class PostgresStore extends GroupedStore {
       this.#rulesChanges = []
       return this.#rules(connections)
     }
+    const isCurrent = () => this.#connections === connections && this.isOpen
+    const again = this.guard(() => {
+      if (isCurrent()) this.#reload(connections)
+    })
     const failed = this.guard((error: unknown) => {
       if (this.#connections === connections) this.#failed(error)
+      // PostgreSQL refused to read them now, for example because it has too many connections. Nobody tells of the change again.
+      if (isCurrent()) setTimeout(again, RELOAD_MS).unref()
     })
     const loaded = this.guard((rules: Rules) => {
-      if (this.#connections === connections && this.isOpen)
-        this.shared.onRules?.(withChanges(rules, this.#rulesChanges))
+      if (isCurrent()) this.shared.onRules?.(withChanges(rules, this.#rulesChanges))
     })
     this.#reloading = this.#reloading.then(read).then(loaded, failed)
   }
@@ -275,7 +285,9 @@ export class PostgresStore extends GroupedStore {
     const told = news.size === 0 ? [] : [ask(sql.notify(this.#server, news))]
     const ended = (await all([...told, writer.query('COMMIT')], undo)).at(-1)!
     if (ended.command !== 'COMMIT') throw new Error('PostgreSQL rolled the transaction back')
-    this.#rulesChanges.push(...changes.filter(change => change.op === 'rules' || change.op === 'pause'))
+    const ofRules = changes.filter(change => change.op === 'rules' || change.op === 'pause')
+    this.#rulesChanges.push(...ofRules)
+    if (ofRules.length > 0 && this.#connections?.writer === writer) this.#reload(this.#connections)
     return await Promise.all(changes.map((change, i) => this.#applied(change, rows[i])))
   }
 

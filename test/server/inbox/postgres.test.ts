@@ -621,6 +621,47 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(told.filter(runtimes => !runtimes.includes('ours'))).toEqual([])
     })
 
+    test('rules that PostgreSQL refuses to read are read again, although nobody changes them any more', async () => {
+      const [a, b] = [await start(), await start({ queryMs: unhurried(400) })]
+      const told: string[] = []
+      b.shared.onRules = ({ rules }) => told.push(...rules.map(({ runtime }) => runtime))
+      const other = await another()
+      await other.query('BEGIN; LOCK TABLE sallyport_inbox.paused')
+      await a.apply({ op: 'rules', runtime: 'demo', rules: 'rules', at: NOW })
+      // It waits for the lock only so long.
+      const waits = `SELECT FROM pg_stat_activity WHERE query = 'SELECT runtime FROM paused' AND wait_event_type = 'Lock'`
+      for (const count of [1, 0]) await until(async () => (await postgres.query(waits)).length === count)
+      await other.end()
+      await until(() => told.includes('demo'))
+    })
+
+    test('what others change is known, however late we hear that our own change before it was committed', async () => {
+      const { promise: confirmed, resolve: confirm } = Promise.withResolvers<void>()
+      let isLate = false
+      class LateClient extends pg.Client {
+        override query = ((...asked: unknown[]) => {
+          const answer = super.query(...(asked as [string])) as Promise<unknown>
+          return isLate && asked[0] === 'COMMIT' ? confirmed.then(() => answer) : answer
+        }) as pg.Client['query']
+      }
+      const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger }
+      const b = new PostgresStore(place, { ...pg, Client: LateClient })
+      const a = await start()
+      open.push(b)
+      await b.start()
+      isLate = true
+      const told: string[] = []
+      b.shared.onRules = ({ rules }) => told.push(...rules.map(({ rules }) => rules))
+      const written = b.apply({ op: 'rules', runtime: 'demo', rules: 'ours', at: NOW })
+      await until(async () => (await postgres.query('SELECT FROM sallyport_inbox.rules', 'sallyport')).length > 0)
+      await a.apply({ op: 'rules', runtime: 'demo', rules: 'theirs', at: NOW })
+      await until(() => told.at(-1) === 'theirs')
+      told.length = 0
+      confirm()
+      await written
+      await until(() => told.at(-1) === 'theirs')
+    })
+
     test('what others change is known, however often our own changes overlap with reading it', async () => {
       const [a, b] = [await start(), await start({ queryMs: 240_000 })]
       const told: { rules: string[]; paused: readonly string[] }[] = []
