@@ -12,6 +12,8 @@ import { EventSource } from './event-source.ts'
 import { MARK, PATHS, SMALL_BODY, signature } from './service.ts'
 
 const CHUNK_BYTES = 256 * 1024
+/** A caller with as many unread echoes is not read from. */
+const MOST_WAITING_BYTES = 1024 * 1024
 
 /** Resolves once it listens. */
 export async function serveApp(host: string, port: number): Promise<Server> {
@@ -28,7 +30,11 @@ export async function serveApp(host: string, port: number): Promise<Server> {
   })
   const sockets = new WebSocketServer({ server, path: PATHS.echo, perMessageDeflate: false, maxPayload: 1024 * 1024 })
   sockets.on('connection', socket => {
-    socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary }))
+    const sent = () => socket.bufferedAmount < MOST_WAITING_BYTES && socket.resume()
+    socket.on('message', (data, isBinary) => {
+      socket.send(data, { binary: isBinary }, sent)
+      if (socket.bufferedAmount >= MOST_WAITING_BYTES) socket.pause()
+    })
     socket.on('error', () => {})
   })
   server.keepAliveTimeout = 0
@@ -71,6 +77,8 @@ async function download(bytes: number, response: ServerResponse): Promise<void> 
   if (!Number.isSafeInteger(bytes) || bytes < 0) return void response.writeHead(400).end()
   response.writeHead(200, { 'content-length': bytes })
   response.on('error', () => {})
+  // Node drops what is written after HEAD, and would never ask to wait.
+  if (response.req.method === 'HEAD') return void response.end()
   for (let sent = 0; sent < bytes && !response.destroyed; ) {
     const chunk = patternAt(sent, Math.min(CHUNK_BYTES, bytes - sent))
     sent += chunk.length
