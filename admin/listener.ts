@@ -7,6 +7,7 @@ import type { Logger } from '../protocol/base/log.ts'
 import { withoutQuery } from '../protocol/base/path.ts'
 import { reserveAddress } from '../protocol/base/reserved-addresses.ts'
 import { KEEP_ALIVE } from '../protocol/base/tcp.ts'
+import { ignoreRest } from '../protocol/http/http1/ignore-rest.ts'
 import { type BoundAddress, type ListenAddress, listenOn } from '../protocol/http/listen-on.ts'
 import { bearsToken, isHostAllowed } from './access.ts'
 import { runAction } from './actions.ts'
@@ -186,6 +187,7 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
     const visitor = visitors.get(request.socket)!
     // Pipelining is not allowed here. Thousands of requests in one packet would mean as many answers at once.
     if (visitor.owed) {
+      ignoreRest(request.socket)
       visitor.destroy()
       return
     }

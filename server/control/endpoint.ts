@@ -21,6 +21,7 @@ import { endFor, type Guard, guardWith, ignore, logGuard } from '../../protocol/
 import type { Logger } from '../../protocol/base/log.ts'
 import { KEEP_ALIVE } from '../../protocol/base/tcp.ts'
 import { ASKING, INTERMEDIATE, MODERN } from '../../protocol/base/tls-profile.ts'
+import { ignoreRest } from '../../protocol/http/http1/ignore-rest.ts'
 import { type BoundAddress, type ListenAddress, listenOn } from '../../protocol/http/listen-on.ts'
 import { SUBPROTOCOL } from '../../protocol/wire/control.ts'
 import { WEBSOCKET_OPTIONS } from '../../protocol/wire/transport.ts'
@@ -171,8 +172,9 @@ export class ControlEndpoint {
     }
   }
 
-  /** Answers a request that is not an upgrade. */
+  /** Answers a request that is not an upgrade. Those behind it would cost far more than the handshake that was paid for. */
   #answer(request: IncomingMessage, response: ServerResponse): void {
+    ignoreRest(request.socket)
     const check = checkHandshake(request)
     const reason = 'refusal' in check && check.refusal === 'not-found' ? 'not-found' : 'not-upgrade'
     const { head, body, status } = refusalText(reason, randomUUID())

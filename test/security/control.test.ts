@@ -1,4 +1,5 @@
 /** security.md, "Control endpoint": W1 to W9. */
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { connect as connectTcp, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
@@ -183,6 +184,18 @@ describe('W2 the handshake is bounded', () => {
     for (const socket of sockets) socket.destroy()
     // Their places are free again.
     await dial(server)
+  })
+
+  test('of a pipeline, only the first request reaches Node, since the others have no budget', async () => {
+    await startControl()
+    const socket = await rawTls()
+    let begun = 0
+    const count = () => begun++
+    subscribe('http.server.request.start', count)
+    socket.write('GET / HTTP/1.1\r\nhost: x\r\n\r\n'.repeat(100))
+    await closed(socket)
+    unsubscribe('http.server.request.start', count)
+    expect(begun).toBe(1)
   })
 
   test('silent connections delay nobody who speaks', async () => {

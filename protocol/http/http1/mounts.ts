@@ -9,6 +9,7 @@ import { ignore } from '../../base/guard.ts'
 import { keepProbing } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS } from '../limits.ts'
+import { ignoreRest } from './ignore-rest.ts'
 
 export interface Mounted {
   serves(request: IncomingMessage): boolean
@@ -73,7 +74,7 @@ function atTurn(request: IncomingMessage, response: ServerResponse, begin: () =>
 interface NodeSocket extends Duplex {
   /** A stream that the embedder has injected has no such method. */
   setTimeout?(ms: number): unknown
-  readonly parser?: NodeParser | null
+  readonly parser?: never
 }
 
 /**
@@ -84,23 +85,6 @@ function endSoftly(this: NodeSocket): void {
   this.setTimeout?.(DEFAULT_HTTP_LIMITS.drainMs)
   this.end()
   if (this.parser) ignoreRest(this)
-}
-
-/** Node reads on, so that it notices a caller that leaves, but emits no further request of the connection. */
-function ignoreRest(socket: NodeSocket): void {
-  if (socket.parser) socket.parser.onIncoming = ignoreRequest
-  else socket.destroy()
-}
-
-/** What Node's parser calls with the head of each request. */
-interface NodeParser {
-  onIncoming: (request: IncomingMessage) => number
-}
-
-function ignoreRequest(request: IncomingMessage & { upgrade?: boolean }): number {
-  request.upgrade = false
-  request.resume()
-  return 0
 }
 
 class Mounts {
