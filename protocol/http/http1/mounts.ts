@@ -5,7 +5,7 @@
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
-import { ignore } from '../../base/guard.ts'
+import { guardWith, ignore } from '../../base/guard.ts'
 import { keepProbing } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS } from '../limits.ts'
@@ -38,6 +38,11 @@ interface Host extends HttpServer {
 }
 
 const servers = new WeakMap<HttpServer, Mounts>()
+
+/** Node destroys the socket of a CONNECT, and TLS may report an error of what came with it even then. Not every Node listens for it. */
+const ignoreErrors = guardWith(ignore)((socket: Duplex) => {
+  socket.on('error', ignore)
+})
 
 /** Puts `mounted` before everything else on `server`. The returned function removes it, once. */
 export function addMount(server: HttpServer, mounted: Mounted): () => void {
@@ -116,12 +121,14 @@ class Mounts {
     }
     // Before Node 24.9, once there is an `upgrade` listener, every request that offers an upgrade is emitted as `upgrade`.
     if (this.#shouldUpgrade !== undefined) this.#server.shouldUpgradeCallback = this.#isUpgrade
+    if (this.#mounted.length === 1) this.#server.on('secureConnection', ignoreErrors)
   }
 
   delete(mounted: Mounted): void {
     this.#mounted = this.#mounted.filter(one => one !== mounted)
     if (this.#mounted.length > 0) return
     if (servers.get(this.#server) === this) servers.delete(this.#server)
+    this.#server.off('secureConnection', ignoreErrors)
     for (const [event, ours] of this.#events()) {
       if (!this.#has(event)) continue
       this.#server.off(event, ours)
