@@ -98,10 +98,11 @@ export class Http2Pool implements Pool {
     return undefined
   }
 
-  /** If no more connections are allowed, sessions are shared in any case. */
+  /** An upload that its upstream does not use must not hold up others. If no more connections are allowed, sessions are shared in any case. */
   #hasRoom({ wire }: PooledSession, now: number): boolean {
     if (!wire.available) return false
-    return wire.streams === 0 || now >= this.#aloneUntil || this.#connections.refuse() !== undefined
+    const isGood = !wire.isStarved && (wire.streams === 0 || now >= this.#aloneUntil)
+    return isGood || this.#connections.refuse() !== undefined
   }
 
   open(caller: string, connectMs: number, done: OnOpened): () => void {

@@ -8,6 +8,7 @@ import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../
 import { fillTarget, parseTarget } from '../../router/target.ts'
 import type { UpstreamRequest } from '../../router/upstream/types.ts'
 import { Upstreams } from '../../router/upstream/upstreams.ts'
+import { frame, TYPE, uint32 } from '../support/http2-frames.ts'
 import { Http2Upstream, type UpstreamStream } from '../support/http2-upstream.ts'
 import { until } from '../support/until.ts'
 
@@ -74,6 +75,8 @@ let upstream: Http2Upstream
 let upstreams: Upstreams
 beforeEach(async () => {
   upstream = await Http2Upstream.start()
+  // What a stream leaves unread uses up none of the connection's window.
+  upstream.onConnection = connection => connection.send(frame(TYPE.window, 0, 0, uint32(2 ** 30)))
   upstreams = new Upstreams()
 })
 afterEach(async () => {

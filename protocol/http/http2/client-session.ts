@@ -93,6 +93,11 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
     )
   }
 
+  /** Whether bodies would wait for each other. */
+  get isStarved(): boolean {
+    return this.#connection.sender.isStarved
+  }
+
   /** Sends a request whose headers are final. A WebSocket is sent as extended CONNECT (RFC 8441). */
   send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
     const headTimeoutMs = options.headTimeoutMs ?? HEAD_TIMEOUT_MS

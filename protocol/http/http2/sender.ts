@@ -57,6 +57,11 @@ export class Http2Sender implements WriterOwner, BodyOwner {
     return this.#writer.held
   }
 
+  /** The peer's window for the connection has no room for another frame. Some peers grant more only once what they have is used. */
+  get isStarved(): boolean {
+    return this.#window < MAX_FRAME_BYTES
+  }
+
   get isClogged(): boolean {
     return this.#writer.held > MOST_UNREAD_BYTES
   }

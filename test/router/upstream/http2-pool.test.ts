@@ -8,7 +8,7 @@ import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
 import { ConnectionBudget, type PooledUpstream, TargetConnections } from '../../../router/upstream/pool.ts'
 import { unhurried } from '../../support/busy.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
-import { frame, TYPE } from '../../support/http2-frames.ts'
+import { frame, setting, TYPE, uint32 } from '../../support/http2-frames.ts'
 import { Http2Upstream, type UpstreamConnection } from '../../support/http2-upstream.ts'
 import { eventually, until } from '../../support/until.ts'
 
@@ -205,6 +205,33 @@ describe('after a session that its upstream has ended', () => {
     for (let i = 0; i < 12; i++) await send()
     await until(() => upstream.streams.length === 13)
     expect(upstream.connections.slice(1).map(({ streams }) => streams.size)).toEqual([3, ...Array(9).fill(1)])
+  })
+})
+
+describe('while an upload is not used that fills the window of its connection', () => {
+  const WINDOW_BYTES = 65_535
+  const start = async () => {
+    upstream.settings = setting('initialWindowSize', 2 * WINDOW_BYTES)
+    pool.open('192.0.2.1', 60_000, (_, connection) => {
+      const upload = connection!.send({ ...UPSTREAM_REQUEST, method: 'POST', bodyBytes: -1 }, DEAF, 60_000)
+      upload.requestData(Buffer.alloc(2 * WINDOW_BYTES))
+    })
+    await until(() => upstream.streams[0]?.received === WINDOW_BYTES)
+  }
+
+  it('others get another session, until it is used', async () => {
+    await start()
+    expect(pool.take()).toBeUndefined()
+    upstream.connections[0]!.send(frame(TYPE.window, 0, 0, uint32(2 * WINDOW_BYTES)))
+    await until(() => pool.take() !== undefined)
+    expect(budget.used).toBe(1)
+  })
+
+  it('others share the last connection that is allowed', async () => {
+    await start()
+    budget.used = budget.total
+    expect(pool.take()).toBeDefined()
+    budget.used = 1
   })
 })
 
