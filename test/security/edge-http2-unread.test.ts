@@ -6,7 +6,7 @@ import type { RawPeer } from '../protocol/http/http1/raw.ts'
 import { END_HEADERS, END_STREAM, field, frame, framesOf, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { DOMAIN } from '../support/secrets.ts'
 import { eventually } from '../support/until.ts'
-import { answering, type Edge, HOST, startEdge, stopEdges } from './edge.ts'
+import { answering, answeringWith, type Edge, HOST, startEdge, stopEdges } from './edge.ts'
 
 afterEach(stopEdges)
 
@@ -124,4 +124,18 @@ test('E15: requests that were not begun are refused so that they may be sent aga
   const answered = heads().length
   peer.send(request(201, get('nobody.example'), END_STREAM))
   await eventually(() => expect(heads().length).toBe(answered + 1))
+})
+
+test("E15: errors of an upstream's that one caller behind a proxy does not take keep no other request out", async () => {
+  const body = 'x'.repeat(60_000)
+  const edge = await startEdge(answeringWith(`HTTP/1.1 404 Not Found\r\nContent-Length: ${body.length}\r\n\r\n${body}`))
+  const [proxy] = (await callAll(edge, NO_WINDOW, 1)) as [RawPeer]
+  const heads = () => framesOf(Buffer.from(proxy.text, 'latin1')).filter(({ type }) => type === TYPE.headers)
+  for (let n = 0; n < 8; n++) proxy.send(request(2 * n + 1, get(HOST, `/${n}`), END_STREAM))
+  await eventually(() => expect(heads()).toHaveLength(8))
+  // Meanwhile, the answers become complete.
+  for (let n = 8; n < 28; n++) {
+    proxy.send(request(2 * n + 1, get(HOST, '/canary'), END_STREAM))
+    await eventually(() => expect(heads()).toHaveLength(n + 1))
+  }
 })

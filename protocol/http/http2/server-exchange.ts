@@ -23,12 +23,14 @@ import type { Http2Stream, Http2StreamOwner } from './stream.ts'
 
 /** Memory of a stream, without its head and the part of its answer that waits. */
 const STREAM_BYTES = 4 * 1024
+/** The longest body of a cheap answer. A longer one is an upstream's, which pays for it. */
+const MAX_CHEAP_BYTES = 4 * 1024
 
 /** State that the exchanges of a session share. */
 export interface Http2SessionContext {
   /** Why exchanges end with their streams: `cancelled`, since their caller left, unless we end the session. */
   why: ErrorCode
-  /** Bytes of cheap answers (errors, and others that are given at once) that the caller has not taken yet. */
+  /** Bytes of cheap answers (short errors, and short ones that are given at once) that the caller has not taken yet. */
   unsentBytes: number
   /** Counts what a stream holds for its answer, or no longer holds (a negative number). */
   readonly keep: (bytes: number) => void
@@ -59,6 +61,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   #trailers: HeaderList = []
   /** How many bytes of the response (or of the request) are still to come. BODY_UNKNOWN if it was not announced. */
   #responseLeft = 0
+  /** How many bytes of its body were given. */
+  #bodyBytes = 0
   /** The head ends the response, so what a handler gives as its body is discarded. */
   #bodiless = false
   /** Trailers may follow a body of known length: they are announced, or the caller said `te: trailers`, as gRPC does. */
@@ -248,6 +252,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   }
 
   #write(chunk: Uint8Array): void {
+    this.#bodyBytes += chunk.length
     this.#stream.sendData(chunk)
     this.#recount()
   }
@@ -306,7 +311,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     if (this.#over) return
     const { path, headers } = this.request
     this.#headsBytes = STREAM_BYTES + path.length + textBytes(headers) + this.#headBytes
-    this.#unsentBytes = cheap ? this.#headsBytes + this.#stream.waiting : 0
+    // Many callers may share the connection. One that does not take what is long must not keep the others' requests out.
+    this.#unsentBytes = cheap && this.#bodyBytes <= MAX_CHEAP_BYTES ? this.#headsBytes + this.#stream.waiting : 0
     this.#context.unsentBytes += this.#unsentBytes
     this.#shares = cheap || !this.#context.boundsBodies ? 1 : 0
     this.#recount()
