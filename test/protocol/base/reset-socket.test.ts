@@ -1,16 +1,32 @@
 import { once } from 'node:events'
 import { readdirSync, readlinkSync } from 'node:fs'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
+import { setImmediate as turn } from 'node:timers/promises'
+import { connect as connectTls, createServer as createTlsServer } from 'node:tls'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { resetSocket } from '../../../protocol/base/reset-socket.ts'
+import { makeSecrets } from '../../support/secrets.ts'
 import { eventually } from '../../support/until.ts'
 
-const server = createServer({ allowHalfOpen: true, pauseOnConnect: true })
+const options = { allowHalfOpen: true, pauseOnConnect: true }
+const secrets = await makeSecrets()
+const DOORS = {
+  TCP: { server: createServer(options), event: 'connection', dial: connect },
+  TLS: {
+    server: createTlsServer({ ...secrets.server, ...options }) as Server,
+    event: 'secureConnection',
+    dial: (to: { port: number; host: string }): Socket => connectTls({ ...to, ca: secrets.ca }),
+  },
+}
 beforeAll(async () => {
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  for (const { server } of Object.values(DOORS)) {
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+  }
 })
-afterAll(() => server.close())
+afterAll(() => {
+  for (const { server } of Object.values(DOORS)) server.close()
+})
 
 const WAYS: Record<string, (socket: Socket) => void> = {
   'in use': () => {},
@@ -19,6 +35,7 @@ const WAYS: Record<string, (socket: Socket) => void> = {
   'ended behind more than the peer takes': socket => socket.end(Buffer.alloc(8 * 1024 * 1024)),
   'destroyed before': socket => socket.destroy(),
 }
+const MOMENTS: Record<string, () => Promise<unknown>> = { 'at once': async () => {}, 'a turn later': () => turn() }
 
 function sockets(): number {
   return readdirSync('/proc/self/fd').filter(name => {
@@ -30,17 +47,25 @@ function sockets(): number {
   }).length
 }
 
+const CASES = Object.keys(DOORS).flatMap(door =>
+  Object.keys(WAYS).flatMap(way => Object.keys(MOMENTS).map(moment => [door, way, moment] as const)),
+)
+
 describe.runIf(process.platform === 'linux')('an abandoned connection', () => {
-  it.each(Object.keys(WAYS))('that was %s gives its descriptor back', async way => {
+  it.each(CASES)('over %s that was %s and is reset %s gives its descriptor back', async (door, way, moment) => {
     const before = sockets()
+    const { server, event, dial } = DOORS[door as keyof typeof DOORS]
     const { port } = server.address() as AddressInfo
     for (let i = 0; i < 8; i++) {
-      const arriving = once(server, 'connection')
-      const caller = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
+      const arriving = once(server, event)
+      const caller = dial({ port, host: '127.0.0.1', ...options })
       caller.on('error', () => {})
       const [socket] = (await arriving) as [Socket]
       socket.on('error', () => {})
+      // Node uses the connection until the turn of its handshake is over.
+      await turn()
       WAYS[way]!(socket)
+      await MOMENTS[moment]!()
       resetSocket(socket)
       caller.destroy()
     }
