@@ -25,7 +25,7 @@ export function patienceOf(graceMs: number): number {
   return Math.min(MOST_PATIENCE_MS, graceMs / 2)
 }
 
-/** The most that all connections over HTTP/2 may hold for complete answers, the heads of their requests, and what Node keeps. */
+/** The most that all connections over HTTP/2 may hold for requests, for complete answers, and for their sockets. */
 const MAX_UNREAD_BYTES = 128 * 1024 * 1024
 /** The same if nobody else pays for the bodies of other answers. */
 export const MAX_UNREAD_WITH_BODIES_BYTES = 2 * MAX_UNREAD_BYTES
@@ -42,7 +42,7 @@ const destroy = guard((connection: ManagedConnection) => connection.destroy('shu
 const destroyAll = guard((set: ConnectionSet) => set.destroyAll())
 
 export class ConnectionSet {
-  /** What they hold for answers that their callers do not take. At the ceiling, the network that holds the most loses some. */
+  /** What they hold for requests, and for answers that their callers do not take. At the ceiling, the network that holds the most loses some. */
   readonly unread: BufferBudget
   readonly #unreadOf = new Map<string, BufferBudget>()
   readonly #all = new Set<ManagedConnection>()

@@ -110,6 +110,8 @@ export class Http2ClientExchange implements RequestSink, Http2StreamOwner {
 
   finished(): void {}
 
+  kept(): void {}
+
   requestAbort(_error: SallyportError): void {
     this.#requestDone = true
     this.#responseDone = true

@@ -32,7 +32,7 @@ export interface Http2SessionContext {
   why: ErrorCode
   /** Bytes of cheap answers (short errors, and short ones that are given at once) that the caller has not taken yet. */
   unsentBytes: number
-  /** Counts what a stream holds for its answer, or no longer holds (a negative number). */
+  /** Counts what is held for a stream, or no longer held (a negative number). */
   readonly keep: (bytes: number) => void
   /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
   readonly boundsBodies: boolean
@@ -76,13 +76,14 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   /** The caller has left, or the stream has ended. */
   #over = false
   #status = 0
-  /** What is counted of what the stream holds for its answer, and its part of the session's `unsentBytes`. */
+  /** What is counted of what is held for the request and its answer. */
   keptBytes = 0
-  /** The part of it that is not body, once the answer is complete. */
-  #headsBytes = 0
+  /** The part of it that is not body: of the answer only once it is complete. */
+  #headsBytes: number
   /** How often the bytes of its body that wait are counted: twice until the last has come, since the upstream's end holds as many. */
   #shares: number
   isShed = false
+  /** Its part of the session's `unsentBytes`. */
   #unsentBytes = 0
   readonly #since = performance.now()
 
@@ -96,6 +97,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = expectsContinue(request)
     this.#takesTrailers = hasHeader(request.headers, 'te')
+    this.#headsBytes = request.path.length + textBytes(request.headers)
     stream.owner = this
   }
 
@@ -119,6 +121,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     else {
       if (request.bodyBytes === 0 && !request.upgrade) sink.requestEnd([])
       this.#read()
+      this.#recount()
     }
   }
 
@@ -147,6 +150,11 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
       if (this.#requestLeft < 0) throw new MalformedError('body longer than content-length')
     }
     this.#sink?.requestData(chunk)
+    this.#recount()
+  }
+
+  kept(): void {
+    this.#recount()
   }
 
   ended(): void {
@@ -165,6 +173,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
 
   requestConsumed(bytes: number): void {
     this.#stream.consumed(bytes)
+    this.#recount()
   }
 
   /** The caller broke the rules in the middle of its body. */
@@ -264,7 +273,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
 
   /** Follows what is held from what there is, since it may be shed, and end, in the middle of any step. */
   #recount(): void {
-    const kept = (this.#over ? 0 : this.#headsBytes) + this.#shares * this.#stream.waiting
+    const { heldBytes, waiting } = this.#stream
+    const kept = this.#over ? 0 : this.#headsBytes + heldBytes + this.#shares * waiting
     const change = kept - this.keptBytes
     this.keptBytes = kept
     if (change !== 0) this.#context.keep(change)
@@ -298,6 +308,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   unwanted(): void {
     if (this.#requestEnded || this.#over || !this.#responseEnded) return
     this.#stream.discard()
+    this.#recount()
     this.#cutsRequest = true
     if (this.#stream.localEnded) this.finished()
   }
@@ -309,8 +320,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   /** The answer is complete. A handler that bounds bodies pays for those that it passes on, but for nothing else. */
   #count(cheap: boolean): void {
     if (this.#over) return
-    const { path, headers } = this.request
-    this.#headsBytes = STREAM_BYTES + path.length + textBytes(headers) + this.#headBytes
+    this.#headsBytes += STREAM_BYTES + this.#headBytes
     // Many callers may share the connection. One that does not take what is long must not keep the others' requests out.
     this.#unsentBytes = cheap && this.#bodyBytes <= MAX_CHEAP_BYTES ? this.#headsBytes + this.#stream.waiting : 0
     this.#context.unsentBytes += this.#unsentBytes
@@ -354,7 +364,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     this.responseAbort(error)
   }
 
-  /** Drops the answer that the caller does not take. */
+  /** Drops a request or an answer that nobody takes. */
   shed(): void {
     this.isShed = true
     this.#reset(CODE.internal)

@@ -70,7 +70,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   readonly #resets: TokenBucket
   readonly #answers: TokenBucket
   readonly #socket: Socket | TLSSocket
-  /** What is held for answers that the caller has not taken. */
+  /** What is held for requests, and for answers that the caller has not taken. */
   usedBytes = 0
   /** The part of it that waits for the socket, and belongs to no exchange. */
   #unsentBytes = 0
@@ -278,12 +278,12 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   }
 
   /**
-   * Of its network's connections, this one holds the most. If it is a proxy's, the answers that hold the most are those of few of
+   * Of its network's connections, this one holds the most. If it is a proxy's, the exchanges that hold the most are those of few of
    * its callers. What the socket holds is freed only with the connection.
    */
   shed(bytes: number): number {
     const before = this.usedBytes
-    this.#log({ message: 'too many answers that the caller does not take' })
+    this.#log({ message: 'too much is held for requests and answers that nobody takes' })
     const kept = [...this.#exchanges.values()].filter(({ keptBytes }) => keptBytes > 0)
     for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
       if (before - this.usedBytes < bytes) exchange.shed()

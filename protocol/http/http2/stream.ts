@@ -8,7 +8,7 @@ import { ownBytes } from '../../base/own-bytes.ts'
 import { textBytes } from '../headers.ts'
 import { CODE, FRAME_HEADER_BYTES, LARGEST_WINDOW_BYTES, MAX_FRAME_BYTES } from './frames.ts'
 
-/** The rest of a chunk may keep all of the chunk if it is at least this part of it. */
+/** What waits may keep the memory that it was read into, or the chunk that it is the rest of, if it is at least this part of that. */
 const LEAST_SHARE = 1 / 2
 /** Where a body is cut: with the header of its frame, a piece fits into one record of TLS. */
 const PIECE_BYTES = MAX_FRAME_BYTES - FRAME_HEADER_BYTES
@@ -19,6 +19,8 @@ export interface Http2StreamOwner extends Failing {
   fields(block: string[], last: boolean): void
   /** A piece of the body, which belongs to the owner. */
   data(chunk: Uint8Array): void
+  /** More of the body waits here than before: see `heldBytes`. */
+  kept(): void
   /** The peer has ended its half, and everything before that has been passed on. */
   ended(): void
   /**
@@ -321,8 +323,13 @@ export class Http2Stream implements Failing {
     else if (this.#use === 'passed' && !this.full && this.#kept === undefined)
       this.#pass(lent ? Buffer.from(part) : part)
     else {
-      this.#kept ??= new GatheredChunks()
+      this.#kept ??= new GatheredChunks(LEAST_SHARE)
       this.#kept.add(lent && part.length >= SMALL_PIECE_BYTES ? Buffer.from(part) : part)
+      try {
+        this.owner?.kept()
+      } catch (error) {
+        this.owner?.threw(error)
+      }
     }
   }
 
@@ -369,6 +376,11 @@ export class Http2Stream implements Failing {
     this.#use = 'dropped'
     this.#kept = undefined
     this.#keptTrailers = undefined
+  }
+
+  /** Bytes of the peer's body that wait, here or with the owner. */
+  get heldBytes(): number {
+    return this.#unconsumed + (this.#kept?.bytes ?? 0)
   }
 
   /** The owner holds everything back, so silence is not the peer's fault. */

@@ -233,6 +233,14 @@ test('E15 one chunk on each of the HTTP/2 streams of a caller that grants no win
   expect(streams.map(({ queued }) => queued)).toEqual(streams.map(() => 100))
 })
 
+test('frames that arrive on an HTTP/2 stream before they are wanted, each in a read of its own', async () => {
+  const { stream } = streamWith(0)
+  const before = await arrayBufferBytes()
+  for (let i = 0; i < 32; i++) stream.arrived(Buffer.alloc(SLAB_BYTES).subarray(9, 9 + SLAB_BYTES / 4), false)
+  expect(stream.heldBytes).toBe(8 * SLAB_BYTES)
+  expect((await arrayBufferBytes()) - before).toBeLessThan(9 * SLAB_BYTES)
+})
+
 test('H6 bytes that wait for an HTTP/2 stream one by one keep little more than their size, and leave in order', async () => {
   const { stream, written } = streamWith(2 ** 30)
   const count = 500_000
