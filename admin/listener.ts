@@ -201,6 +201,8 @@ async function open(options: AdminListenerSettings, answer: Answer): Promise<Adm
   })
   server.on('connection', connected)
   server.on('request', requested)
+  // Node would answer unknown expectations by itself, any number at once.
+  server.on('checkExpectation', requested)
   const address = await listenOn(server, options, logger)
   const release = reserveAddress(address)
   return {

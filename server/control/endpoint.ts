@@ -104,6 +104,10 @@ export class ControlEndpoint {
       this.upgrade(request, socket, head),
     )
     this.#http.on('upgrade', upgrade)
+    const answer = this.#guard((request: IncomingMessage, response: ServerResponse) => this.#answer(request, response))
+    this.#http.on('request', answer)
+    // Node would answer unknown expectations by itself, and keep the connection.
+    this.#http.on('checkExpectation', answer)
     const malformed = this.#guard((error: NodeJS.ErrnoException, socket: Duplex) => refuseBytes(error, socket))
     this.#http.on('clientError', malformed)
   }
@@ -119,13 +123,15 @@ export class ControlEndpoint {
       // Node's default is 5 minutes, which is too long for a head.
       requestTimeout: this.#options.limits.handshakeMs,
       keepAliveTimeout: 1,
+      // Node would answer requests without one by itself.
+      requireHostHeader: false,
     }
-    const answer = this.#guard((request: IncomingMessage, response: ServerResponse) => this.#answer(request, response))
-    if (this.#options.tls === undefined) return createHttpServer(limits, answer)
-    const server = createHttpsServer(
-      { ...limits, ...this.#tlsOptions(this.#options.tls), handshakeTimeout: this.#options.limits.handshakeMs },
-      answer,
-    )
+    if (this.#options.tls === undefined) return createHttpServer(limits)
+    const server = createHttpsServer({
+      ...limits,
+      ...this.#tlsOptions(this.#options.tls),
+      handshakeTimeout: this.#options.limits.handshakeMs,
+    })
     const failed = this.#guard((error: Error) =>
       this.#options.logger.debug({ err: error }, 'TLS handshake of a client failed'),
     )

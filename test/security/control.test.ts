@@ -186,13 +186,17 @@ describe('W2 the handshake is bounded', () => {
     await dial(server)
   })
 
-  test('of a pipeline, only the first request reaches Node, since the others have no budget', async () => {
+  test.each([
+    ['', 'host: x\r\n'],
+    [', with an unknown expectation', 'host: x\r\nexpect: x\r\n'],
+    [', without a host', ''],
+  ])('of a pipeline, only the first request is read, since the others have no budget%s', async (_, fields) => {
     await startControl()
     const socket = await rawTls()
     let begun = 0
     const count = () => begun++
     subscribe('http.server.request.start', count)
-    socket.write('GET / HTTP/1.1\r\nhost: x\r\n\r\n'.repeat(100))
+    socket.write(`GET / HTTP/1.1\r\n${fields}\r\n`.repeat(100))
     await closed(socket)
     unsubscribe('http.server.request.start', count)
     expect(begun).toBe(1)
