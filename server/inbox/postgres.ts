@@ -212,13 +212,13 @@ export class PostgresStore extends GroupedStore {
       return this.#rules(connections)
     }
     const isCurrent = () => this.#connections === connections && this.isOpen
-    const again = this.guard(() => {
+    const retry = this.guard(() => {
       if (isCurrent()) this.#reload(connections)
     })
     const failed = this.guard((error: unknown) => {
       if (this.#connections === connections) this.#failed(error)
       // PostgreSQL refused to read them now, for example because it has too many connections. Nobody tells of the change again.
-      if (isCurrent()) setTimeout(again, RELOAD_MS).unref()
+      if (isCurrent()) setTimeout(retry, RELOAD_MS).unref()
     })
     const loaded = this.guard((rules: Rules) => {
       if (isCurrent()) this.shared.onRules?.(withChanges(rules, this.#rulesChanges))
