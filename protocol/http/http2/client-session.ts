@@ -2,8 +2,8 @@
  * An upstream HTTP/2 session, for gRPC and similar protocols, with many exchanges at a time. It accepts no more exchanges once its
  * upstream goes away, closes its half, falls silent, or leaves a request unanswered for too long, or when stream ids run out.
  */
-import type { Duplex } from 'node:stream'
-import { DeadlineWatch, timeLeft } from '../../base/deadline-watch.ts'
+import type { Socket } from 'node:net'
+import { DeadlineWatch, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { discarding, endFor, guardWith } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
@@ -18,10 +18,9 @@ import { type ExchangeOwner, Http2ClientExchange, UnprocessedError } from './cli
 import { type ConnectionOwner, Http2Connection } from './connection.ts'
 import { CODE, type ConnectionError } from './frames.ts'
 import { outgoingBlock } from './headers.ts'
+import { Linger } from './linger.ts'
 import type { Http2Stream } from './stream.ts'
 
-/** How long an upstream may take to close a connection that we have closed. */
-const LINGER_MS = 1_000
 /** How long a reset may wait for an upstream that takes nothing before later requests use another session. */
 const RESET_MS = 1_000
 /**
@@ -47,13 +46,14 @@ interface Http2ClientOptions {
 
 export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   readonly limits: HttpLimits
-  readonly #socket: Duplex
+  readonly #socket: Socket
   readonly #connection: Http2Connection
   readonly #options: Http2ClientOptions
   readonly #exchanges = new Map<Http2Stream, Http2ClientExchange>()
   readonly #watch: DeadlineWatch
   readonly #resets = new TokenBucket(RESET_BURST, RESETS_PER_SECOND)
   readonly #progress = new WriteProgress()
+  #linger: Linger | undefined
   #configured = false
   /** When a stream was reset, if that waits. */
   #resetAt: number | undefined
@@ -65,7 +65,7 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
   #error = brokenUpstream('the session was ended')
 
   /** `socket` is connected. The session owns it from now on. */
-  constructor(socket: Duplex, options: Http2ClientOptions = {}) {
+  constructor(socket: Socket, options: Http2ClientOptions = {}) {
     this.#socket = socket
     this.#options = options
     const limits = { ...DEFAULT_HTTP_LIMITS, ...options.limits }
@@ -155,13 +155,13 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
     this.#end(CODE.cancel)
   }
 
-  /** Sends the last frames, and closes the connection once they have left, or after a while. */
+  /** Sends the last frames, and closes the connection once the upstream has taken what was sent. */
   #end(code: number): void {
     this.#closing = true
     if (this.#connection.over) return
     this.#connection.goaway(code)
     this.#connection.end(code)
-    this.#watch.within(LINGER_MS)
+    this.#watch.within(LOOK_MS)
   }
 
   /** Nothing more will arrive, whether the connection is half closed or lost. */
@@ -248,13 +248,13 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
 
   #check(now: number): number {
     if (this.#connection.over) {
-      resetSocket(this.#socket)
-      return Number.POSITIVE_INFINITY
+      this.#linger ??= new Linger(this.#socket, this.limits, now)
+      return this.#linger.check(now)
     }
     let next = Math.min(this.#checkReset(now), this.#checkWrite(now))
     if (this.#exchanges.size > 0) next = Math.min(next, this.#checkPing(now))
     for (const exchange of this.#exchanges.values()) next = Math.min(next, checked(exchange, now))
-    return this.#connection.over ? LINGER_MS : next
+    return this.#connection.over ? LOOK_MS : next
   }
 
   #checkReset(now: number): number {

@@ -93,6 +93,34 @@ function answerEmpty(stream: ServerHttp2Stream): void {
   stream.respond({ ':status': 200 }, { endStream: true })
 }
 
+/** Longer than it takes us to look whether an upstream has closed its half, too. */
+const PAUSE_MS = 1500
+
+test('a WebSocket whose upstream ends first, goes away and reads nothing for a while gets all that its caller sends', async () => {
+  const upstream = await Http2Upstream.start()
+  open.push(() => void upstream.stop())
+  upstream.settings = setting('initialWindowSize', 2 ** 20)
+  upstream.onConnection = connection => connection.send(frame(TYPE.window, 0, 0, uint32(2 ** 20)))
+  const socket = connect(upstream.port, '127.0.0.1')
+  await once(socket, 'connect')
+  const session = new Http2ClientSession(socket)
+  const response = new Response()
+  const sink = session.send(request({ method: 'GET', bodyBytes: 0, upgrade: true }), response)
+  await until(() => upstream.streams.length === 1)
+  const stream = upstream.streams[0]!
+  stream.head(200)
+  stream.data('bye', true)
+  stream.connection.goaway(0, 1)
+  stream.connection.socket.pause()
+  await response.over()
+  sink.requestData(Buffer.alloc(500_000))
+  sink.requestEnd([])
+  await new Promise(resolve => setTimeout(resolve, PAUSE_MS))
+  stream.connection.socket.resume()
+  await until(() => stream.ended || stream.connection.socket.destroyed)
+  expect(stream).toMatchObject({ received: 500_000, ended: true })
+})
+
 describe('h2c upstream', () => {
   test('a bidirectional call with trailers in both directions', async () => {
     let trailers: unknown
