@@ -226,12 +226,13 @@ export class Sessions {
     else this.#unpublished.add(session)
   }
 
-  /** Where servers share a store, one that could write only late may have replaced the rules of the active instance. */
+  /**
+   * Where servers share a store, one that could write only late may have replaced the rules of the active instance. Its newest session comes
+   * last, and has its newest rules.
+   */
   #announceAgain(): void {
-    for (const session of this.#all) {
-      const hello = this.#hellos.get(session)
-      if (hello !== undefined && this.#isReplaced(session)) this.#publishRules(session, hello)
-    }
+    const replaced = [...this.#all].filter(session => this.#isReplaced(session))
+    for (const session of replaced) this.#publishRules(session, this.#hellos.get(session)!)
   }
 
   /** False if its instance may no longer be the active one, since the directory cannot be asked. */

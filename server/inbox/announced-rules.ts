@@ -1,6 +1,6 @@
 /** The rules that clients announce: which webhooks of their runtimes are stored, and for which key these are sealed. */
 import { Buffer } from 'node:buffer'
-import { createHmac } from 'node:crypto'
+import { createHash, createHmac } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import { detached } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
@@ -43,6 +43,8 @@ interface StoredRules {
   readonly rules: InboxRule[]
   /** See {@link digestOf}. Absent if the rules have no secrets. */
   readonly secrets?: string
+  /** The instance that announced them. See {@link nameOf}. */
+  readonly by?: string
   /** The runtime's own hosts, as its token names them. */
   readonly hosts?: readonly string[]
 }
@@ -115,10 +117,11 @@ export class AnnouncedRules {
     return this.#byRuntime.get(runtime)?.instance
   }
 
-  /** Whether other rules than those that the instance announced here have replaced them. */
+  /** Whether those of another instance have replaced the rules that this one announced here. Those that it announced elsewhere may be newer. */
   isReplaced(runtime: string, instance: string): boolean {
     const known = this.#byRuntime.get(runtime)
-    return known?.own?.instance === instance && known.own.rules !== known.rules
+    if (known?.own?.instance !== instance || known.own.rules === known.rules) return false
+    return (JSON.parse(known.text!) as StoredRules).by !== nameOf(instance)
   }
 
   /**
@@ -143,7 +146,8 @@ export class AnnouncedRules {
     // While the store is not open, it may hold earlier rules that must be deleted.
     if (rules.length === 0 && known === undefined && this.#parts.store.stats().open) return true
     const secrets = digestOf(rules, instance)
-    const stored = { key, shared, rules: rules.map(withoutSecrets), secrets, ...(hosts.length > 0 && { hosts }) }
+    const by = nameOf(instance)
+    const stored = { key, shared, rules: rules.map(withoutSecrets), secrets, by, ...(hosts.length > 0 && { hosts }) }
     const text = rules.length === 0 ? undefined : JSON.stringify(stored)
     if (active !== undefined && (text === undefined || known?.text !== text)) return false
     const own = { rules: this.#rulesOf(runtime, rules), instance, text: textOf(stored) }
@@ -350,6 +354,11 @@ function digestOf(rules: readonly InboxRule[], instance = ''): string | undefine
   const secrets = rules.flatMap(({ verify }) => verify ?? [])
   if (secrets.length === 0) return undefined
   return createHmac('sha256', instance).update(JSON.stringify(secrets)).digest('base64url')
+}
+
+/** A name of the instance for the store. It is too short to find its id by, which is the key of {@link digestOf}. */
+function nameOf(instance = ''): string {
+  return createHash('sha256').update(instance).digest('base64url').slice(0, 6)
 }
 
 /** As long as this is the same, the secrets are. */

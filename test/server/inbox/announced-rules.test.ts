@@ -151,14 +151,19 @@ describe('servers that share a store', () => {
     },
   )
 
-  test('a server knows that the rules that an instance announced there were replaced, until it announces them again', async () => {
+  test('a server knows that those of another instance replaced the rules that one announced there, until it announces them again', async () => {
     const { here, there, tell } = two()
     const isReplaced = () => ['a', 'b'].map(instance => there.rules.isReplaced('demo', instance))
     await there.announce('a secret', { instance: 'a' })
-    expect(isReplaced()).toEqual([false, false])
-    await here.announce('another one', { instance: 'b' })
-    tell()
-    expect(isReplaced()).toEqual([true, false])
+    for (const [secret, instance, expected] of [
+      ['a secret', 'a', [false, false]],
+      ['a newer one', 'a', [false, false]],
+      ['another one', 'b', [true, false]],
+    ] as const) {
+      await here.announce(secret, { instance })
+      tell()
+      expect(isReplaced()).toEqual(expected)
+    }
     await there.announce('a secret', { instance: 'a' })
     expect(isReplaced()).toEqual([false, false])
   })
