@@ -23,6 +23,8 @@ const LIMITS = { ...INNER_LIMITS, http2PingMs: PING_MS }
  * takes. So that nobody can end the requests of others again and again, exchanges share no session for this long afterwards.
  */
 const ALONE_MS = 600_000
+/** How long a target that could not be dialled, while it had sessions, counts as one that takes no more connections. */
+const FULL_MS = 60_000
 
 /** An exchange that waits for a session, across all dials made for it. */
 interface Waiter {
@@ -58,6 +60,7 @@ export class Http2Pool implements Pool {
    */
   readonly #dials = new Map<string | symbol, Dial>()
   #aloneUntil = 0
+  #fullUntil = 0
   #closed = false
 
   constructor(
@@ -90,19 +93,25 @@ export class Http2Pool implements Pool {
 
   take(): PooledUpstream | undefined {
     const now = performance.now()
+    let least: PooledSession | undefined
     for (const session of this.#sessions) {
-      if (!this.#hasRoom(session, now)) continue
-      if (session.wire.streams > 0 || now < session.idleUntil) return session
-      session.wire.close()
+      const { wire, idleUntil } = session
+      if (!wire.available) continue
+      if (wire.streams === 0 && now >= idleUntil) wire.close()
+      else if (this.#isGood(session, now)) return session
+      else if (least === undefined || session.burden < least.burden) least = session
     }
-    return undefined
+    return this.#mustShare(now) ? least : undefined
   }
 
-  /** An upload that its upstream does not use must not hold up others. If no more connections are allowed, sessions are shared in any case. */
-  #hasRoom({ wire }: PooledSession, now: number): boolean {
-    if (!wire.available) return false
-    const isGood = !wire.isStarved && (wire.streams === 0 || now >= this.#aloneUntil)
-    return isGood || this.#connections.refuse() !== undefined
+  /** An upload that its upstream does not use must not hold up others. */
+  #isGood({ wire }: PooledSession, now: number): boolean {
+    return !wire.isStarved && (wire.streams === 0 || now >= this.#aloneUntil)
+  }
+
+  /** Neither we nor the target allow more connections. */
+  #mustShare(now: number): boolean {
+    return now < this.#fullUntil || this.#connections.refuse() !== undefined
   }
 
   open(caller: string, connectMs: number, done: OnOpened): () => void {
@@ -156,7 +165,12 @@ export class Http2Pool implements Pool {
     }
     const failed = (error: SallyportError | undefined): void => {
       this.#connections.remove()
-      for (const { gone, done } of over()) if (!gone) done(error, undefined)
+      if (this.#sessions.size > 0) this.#fullUntil = performance.now() + FULL_MS
+      for (const { gone, done } of over()) {
+        if (gone) continue
+        const session = this.take()
+        done(session === undefined ? error : undefined, session)
+      }
     }
     let giveUpStep = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
       if (socket === undefined) failed(error)
@@ -231,7 +245,8 @@ export class Http2Pool implements Pool {
     const now = performance.now()
     for (const waiter of waiting) {
       if (waiter.gone) continue
-      if (this.#hasRoom(session, now)) waiter.done(undefined, session)
+      const isTaken = session.wire.available && (this.#isGood(session, now) || this.#mustShare(now))
+      if (isTaken) waiter.done(undefined, session)
       else this.#wait(waiter, now)
     }
   }
@@ -281,6 +296,11 @@ class PooledSession implements PooledUpstream {
   constructor(socket: Socket, scheme: 'http' | 'https', idleUntil: number, events: SessionEvents) {
     this.idleUntil = idleUntil
     this.wire = new Http2ClientSession(socket, { limits: LIMITS, scheme, ...events })
+  }
+
+  /** How much an exchange would share with others. */
+  get burden(): number {
+    return this.wire.streams + (this.wire.isStarved ? this.wire.limits.http2Streams : 0)
   }
 
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {

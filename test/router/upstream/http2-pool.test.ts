@@ -200,11 +200,22 @@ describe('after a session that its upstream has ended', () => {
     expect(upstream.connections.slice(1).map(({ streams }) => streams.size)).toEqual(perSession)
   })
 
-  it('because of one of its exchanges, the others share the last one that is allowed', async () => {
+  it('because of one of its exchanges, the others share evenly if no more are allowed', async () => {
     await endFirst(connection => connection.goaway(PROTOCOL, 1))
     for (let i = 0; i < 12; i++) await send()
     await until(() => upstream.streams.length === 13)
-    expect(upstream.connections.slice(1).map(({ streams }) => streams.size)).toEqual([3, ...Array(9).fill(1)])
+    expect(upstream.connections.slice(1).map(({ streams }) => streams.size)).toEqual([2, 2, ...Array(8).fill(1)])
+  })
+
+  it('because of one of its exchanges, the others share one if their target takes no more', async () => {
+    await endFirst(connection => connection.goaway(PROTOCOL, 1))
+    await send()
+    upstream.settings = undefined
+    upstream.onConnection = ({ socket }) => void socket.destroy()
+    for (let i = 0; i < 3; i++) await send()
+    await until(() => upstream.streams.length === 5)
+    // Only one was tried in vain.
+    expect(upstream.connections.slice(1).map(({ streams }) => streams.size)).toEqual([4, 0])
   })
 })
 
@@ -225,6 +236,23 @@ describe('while an upload is not used that fills the window of its connection', 
     upstream.connections[0]!.send(frame(TYPE.window, 0, 0, uint32(2 * WINDOW_BYTES)))
     await until(() => pool.take() !== undefined)
     expect(budget.used).toBe(1)
+  })
+
+  it('others use one that has room, if no more connections are allowed', async () => {
+    await start()
+    const second = await new Promise(done => pool.open('192.0.2.1', 60_000, (_, one) => done(one)))
+    budget.used = budget.total
+    expect(pool.take()).toBe(second)
+    budget.used = 2
+  })
+
+  it('others share it if their target takes no more connections', async () => {
+    await start()
+    upstream.settings = undefined
+    upstream.onConnection = ({ socket }) => void socket.destroy()
+    const shared = await new Promise(done => pool.open('192.0.2.1', 60_000, (_, one) => done(one)))
+    expect(shared).toBeDefined()
+    expect(pool.take()).toBe(shared)
   })
 
   it('others share the last connection that is allowed', async () => {
