@@ -602,7 +602,9 @@ describe('requests that nobody takes', () => {
     let given = 0
     const handler: Handler = (_request, response) => ({
       ...discarding(response),
-      requestData: chunk => void (given += chunk.length),
+      requestData: chunk => {
+        given += chunk.length
+      },
     })
     const peer = await call(await accept(socket => serveHttp2(socket, { handler, connections, boundsBodies })))
     open.push(() => peer.socket.destroy())
