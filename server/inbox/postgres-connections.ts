@@ -57,6 +57,11 @@ export class Connections {
     for (const connection of [this.writer, this.listener]) connection.on('error', broken)
     // The pool replaces connections that break while they are idle.
     this.readers.on('error', () => {})
+    // It listens to none that breaks while it is verified, although that would end the process. The query fails anyway.
+    const connected = guard((reader: Client) => {
+      reader.on('error', () => {})
+    })
+    this.readers.on('connect', connected)
     this.listener.on('notification', heard)
   }
 

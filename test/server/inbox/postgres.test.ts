@@ -2,7 +2,7 @@
 /** An inbox in PostgreSQL: what cannot be used, what happens when it fails, and who has a lane. */
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
-import { type AddressInfo, connect, createServer } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import pg, { Client } from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
@@ -633,6 +633,26 @@ describe.runIf(needs('postgres'))('a real one', () => {
       for (const count of [1, 0]) await until(async () => (await postgres.query(waits)).length === count)
       await other.end()
       await until(() => told.includes('demo'))
+    })
+
+    test('a connection that breaks while a reader is made ready is replaced, and ends no process', async () => {
+      let breaks = 0
+      class BreakingPool extends pg.Pool {
+        constructor(config: pg.PoolConfig) {
+          super(config)
+          this.on('acquire', reader => {
+            const { stream } = (reader as unknown as { connection: { stream: Socket } }).connection
+            if (breaks-- > 0) stream.destroy(new Error('reset'))
+          })
+        }
+      }
+      const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger }
+      const store = new PostgresStore(place, { ...pg, Pool: BreakingPool as unknown as typeof pg.Pool })
+      open.push(store)
+      breaks = 1
+      await store.start()
+      await until(() => store.stats().open)
+      expect(await store.counts()).toEqual([])
     })
 
     test('what others change is known, however late we hear that our own change before it was committed', async () => {
