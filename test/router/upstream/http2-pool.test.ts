@@ -217,12 +217,12 @@ describe('after a session that its upstream has ended', () => {
   it('because of one of its exchanges, the others share evenly if there are many', async () => {
     pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(new ConnectionBudget(500, 500)), 60_000)
     await endFirst(connection => connection.goaway(PROTOCOL, 1))
-    await Promise.all(Array.from({ length: 150 }, () => send()))
-    for (let i = 0; i < 50; i++) await send()
+    await Promise.all(Array.from({ length: 100 }, () => send()))
+    for (let i = 0; i < 100; i++) await send()
     await until(() => upstream.streams.length === 201)
     const counts = upstream.connections.slice(1).map(({ streams }) => streams.size)
     expect(counts.length).toBeLessThanOrEqual(101)
-    expect(Math.max(...counts)).toBe(2)
+    expect(Math.max(...counts)).toBeLessThanOrEqual(3)
   })
 
   it('because of one of its exchanges, the others share one if their target takes no more', async () => {
