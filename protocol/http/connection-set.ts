@@ -26,9 +26,7 @@ export function patienceOf(graceMs: number): number {
 }
 
 /** The most that all connections over HTTP/2 may hold for requests, for complete answers, and for their sockets. */
-const MAX_UNREAD_BYTES = 128 * 1024 * 1024
-/** The same if nobody else pays for the bodies of other answers. */
-export const MAX_UNREAD_WITH_BODIES_BYTES = 2 * MAX_UNREAD_BYTES
+const MAX_UNREAD_BYTES = 256 * 1024 * 1024
 
 /** Time for connections that arrive late, but at most half of the grace. */
 const MOST_LATE_MS = 10_000

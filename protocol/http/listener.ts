@@ -19,7 +19,7 @@ import { KEEP_ALIVE } from '../base/tcp.ts'
 import { ASKING, INTERMEDIATE } from '../base/tls-profile.ts'
 import type { Handler, HttpRequest } from '../exchange.ts'
 import { CertifiedConnections } from './certified-connections.ts'
-import { ConnectionSet, MAX_UNREAD_WITH_BODIES_BYTES, type ManagedConnection } from './connection-set.ts'
+import { ConnectionSet, type ManagedConnection } from './connection-set.ts'
 import { withListenerLayers } from './forwarded.ts'
 import { DateClock } from './http1/encode.ts'
 import { serveHttp1 } from './http1/server-connection.ts'
@@ -124,10 +124,7 @@ class HttpListener implements Listener {
     this.#options = options
     this.#authorities = options.tls?.ca
     const { maxConnections } = resolveLimits(LISTENER_LIMITS, options)
-    this.#connections = new ConnectionSet(
-      maxConnections,
-      options.boundsBodies ? undefined : MAX_UNREAD_WITH_BODIES_BYTES,
-    )
+    this.#connections = new ConnectionSet(maxConnections)
     this.#pending = new PendingConnections(this.#connections)
     this.#http2 = options.http2 ?? true
     const { handler, trustedProxies } = options

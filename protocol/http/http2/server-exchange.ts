@@ -34,7 +34,7 @@ export interface Http2SessionContext {
   unsentBytes: number
   /** Counts what is held for a stream, or no longer held (a negative number). */
   readonly keep: (bytes: number) => void
-  /** The handler pays for the bytes of bodies that it was given, and for those that wait, unless they are cheap. */
+  /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
   readonly boundsBodies: boolean
   readonly limits: HttpLimits
   readonly logger: Logger
@@ -273,9 +273,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
 
   /** Follows what is held from what there is, since it may be shed, and end, in the middle of any step. */
   #recount(): void {
-    const { keptBytes, heldBytes, waiting } = this.#stream
-    const ofRequest = this.#context.boundsBodies ? keptBytes : heldBytes
-    const kept = this.#over ? 0 : this.#headsBytes + ofRequest + this.#shares * waiting
+    const { heldBytes, waiting } = this.#stream
+    const kept = this.#over ? 0 : this.#headsBytes + heldBytes + this.#shares * waiting
     const change = kept - this.keptBytes
     this.keptBytes = kept
     if (change !== 0) this.#context.keep(change)

@@ -19,7 +19,7 @@ export interface Http2StreamOwner extends Failing {
   fields(block: string[], last: boolean): void
   /** A piece of the body, which belongs to the owner. */
   data(chunk: Uint8Array): void
-  /** More of the body waits here than before: see `keptBytes`. */
+  /** More of the body waits here than before: see `heldBytes`. */
   kept(): void
   /** The peer has ended its half, and everything before that has been passed on. */
   ended(): void
@@ -378,14 +378,9 @@ export class Http2Stream implements Failing {
     this.#keptTrailers = undefined
   }
 
-  /** Bytes of the peer's body that wait here. */
-  get keptBytes(): number {
-    return this.#kept?.bytes ?? 0
-  }
-
-  /** Those, and the ones that the owner has not used. */
+  /** Bytes of the peer's body that wait, here or with the owner. */
   get heldBytes(): number {
-    return this.#unconsumed + this.keptBytes
+    return this.#unconsumed + (this.#kept?.bytes ?? 0)
   }
 
   /** The owner holds everything back, so silence is not the peer's fault. */

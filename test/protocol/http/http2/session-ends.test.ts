@@ -594,25 +594,6 @@ describe('requests that nobody takes', () => {
     expect(connections.unread.usedBytes).toBe(0)
   })
 
-  test.each([
-    ['in themselves', false, '/attack'.length + 15_000],
-    ['not at all, if their handler pays for it,', true, '/attack'.length],
-  ])('count %s what was passed on of their bodies', async (_who, boundsBodies, bytes) => {
-    const connections = new ConnectionSet(10, 256 * 1024)
-    let given = 0
-    const handler: Handler = (_request, response) => ({
-      ...discarding(response),
-      requestData: chunk => {
-        given += chunk.length
-      },
-    })
-    const peer = await call(await accept(socket => serveHttp2(socket, { handler, connections, boundsBodies })))
-    open.push(() => peer.socket.destroy())
-    peer.send(Buffer.concat([greeting(2 ** 30), post(1)]))
-    await until(() => given === 15_000)
-    expect(connections.unread.usedBytes).toBe(bytes)
-  })
-
   test('no longer count for what was taken of their bodies', async () => {
     const connections = new ConnectionSet(10, 256 * 1024)
     const { handler, seen } = recorder(() => {})
