@@ -92,6 +92,7 @@ export class PostgresStore extends GroupedStore {
   #reloading: Promise<void> = Promise.resolve()
   /** A reload of the rules is queued for these connections. It will see every change that is notified before it starts. */
   #reloadQueued: Connections | undefined
+  #reloadTimer: NodeJS.Timeout | undefined
   /** Rules and pauses that we have committed since the last reload began. What it reads may lack them. */
   #rulesChanges: RulesChange[] = []
   override readonly shared: SharedStore = {
@@ -213,12 +214,13 @@ export class PostgresStore extends GroupedStore {
     }
     const isCurrent = () => this.#connections === connections && this.isOpen
     const retry = this.guard(() => {
-      if (isCurrent()) this.#reload(connections)
+      this.#reloadTimer = undefined
+      if (this.isOpen) this.#reload(this.#connections!)
     })
     const failed = this.guard((error: unknown) => {
       if (this.#connections === connections) this.#failed(error)
       // PostgreSQL refused to read them now, for example because it has too many connections. Nobody tells of the change again.
-      if (isCurrent()) setTimeout(retry, RELOAD_MS).unref()
+      if (isCurrent()) this.#reloadTimer ??= setTimeout(retry, RELOAD_MS).unref()
     })
     const loaded = this.guard((rules: Rules) => {
       if (isCurrent()) this.shared.onRules?.(withChanges(rules, this.#rulesChanges))
