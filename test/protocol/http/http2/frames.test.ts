@@ -748,6 +748,13 @@ describe('6.8 going away', () => {
     expect([last, seen.length]).toEqual([1, 1])
   })
 
+  const bothAnswered = async (peer: Http2Peer, seen: readonly Seen[], closed: Promise<void>) => {
+    for (const one of seen) one.answer('held')
+    await peer.end()
+    await closed
+    expect([peer.said(1), peer.said(3), peer.fault]).toEqual(['200 held', '200 held', undefined])
+  }
+
   test('a listener that closes answers what was on its way', async () => {
     const { peer, seen, listener } = await serve()
     peer.send(get(1, '/held'))
@@ -756,10 +763,7 @@ describe('6.8 going away', () => {
     // Its caller has not read the go-away yet.
     peer.send(get(3, '/held'))
     await until(() => seen.length === 2)
-    for (const one of seen) one.answer('held')
-    await peer.end()
-    await closed
-    expect([peer.said(1), peer.said(3), peer.fault]).toEqual(['200 held', '200 held', undefined])
+    await bothAnswered(peer, seen, closed)
     expect(peer.goaways).toEqual([
       { last: 2 ** 31 - 1, code: 0 },
       { last: 3, code: 0 },
@@ -776,10 +780,7 @@ describe('6.8 going away', () => {
     peer.send(get(3, '/held'))
     await until(() => seen.length === 2)
     peer.socket.resume()
-    for (const one of seen) one.answer('held')
-    await peer.end()
-    await closed
-    expect([peer.said(1), peer.said(3), peer.fault]).toEqual(['200 held', '200 held', undefined])
+    await bothAnswered(peer, seen, closed)
     expect(peer.goaways.at(-1)).toEqual({ last: 3, code: 0 })
   })
 
@@ -792,10 +793,7 @@ describe('6.8 going away', () => {
     peer.send(zeros(TYPE.ping, 0, 8, ACK), get(3, '/held'))
     await until(() => seen.length === 2)
     peer.socket.resume()
-    for (const one of seen) one.answer('held')
-    await peer.end()
-    await closed
-    expect([peer.said(1), peer.said(3), peer.fault]).toEqual(['200 held', '200 held', undefined])
+    await bothAnswered(peer, seen, closed)
   })
 
   test('an error of the connection names the last stream that was begun', async () => {
