@@ -25,8 +25,6 @@ const LIMITS = { ...INNER_LIMITS, http2PingMs: PING_MS }
 const ALONE_MS = 600_000
 /** How long a target that could not be dialled, while it had sessions, counts as one that takes no more connections. */
 const FULL_MS = 60_000
-/** From this many connections on, exchanges share them evenly in any case. */
-const MOST_APART = 100
 
 /** An exchange that waits for a session, across all dials made for it. */
 interface Waiter {
@@ -111,9 +109,9 @@ export class Http2Pool implements Pool {
     return !wire.isStarved && (wire.streams === 0 || now >= this.#aloneUntil)
   }
 
-  /** There are many connections, or neither we nor the target allow more. */
+  /** Neither we nor the target allow more connections. */
   #mustShare(now: number): boolean {
-    return this.size >= MOST_APART || now < this.#fullUntil || this.#connections.refuse() !== undefined
+    return now < this.#fullUntil || this.#connections.refuse() !== undefined
   }
 
   open(caller: string, connectMs: number, done: OnOpened): () => void {
@@ -131,11 +129,10 @@ export class Http2Pool implements Pool {
   #wait(waiter: Waiter, now: number): void {
     const { caller, connectMs, done } = waiter
     const shared = `${connectMs} ${this.#target.captured ? networkOf(caller) : ''}`
-    const key = now < this.#aloneUntil && !this.#mustShare(now) ? Symbol('alone') : shared
-    const refused = this.#connections.refuse()
-    // If no more are allowed, the first of those that are being opened is shared.
-    const known = this.#dials.get(key) ?? (refused && this.#dials.values().next().value)
-    if ((known === undefined && refused !== undefined) || this.#closed) {
+    const key = now < this.#aloneUntil ? Symbol('alone') : shared
+    const known = this.#dials.get(key)
+    const refused = known === undefined ? this.#connections.refuse() : undefined
+    if (refused !== undefined || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return
     }
@@ -248,9 +245,8 @@ export class Http2Pool implements Pool {
     const now = performance.now()
     for (const waiter of waiting) {
       if (waiter.gone) continue
-      const isFree = session.wire.available && this.#isGood(session, now)
-      const chosen = isFree ? session : this.take()
-      if (chosen !== undefined) waiter.done(undefined, chosen)
+      const isTaken = session.wire.available && (this.#isGood(session, now) || this.#mustShare(now))
+      if (isTaken) waiter.done(undefined, session)
       else this.#wait(waiter, now)
     }
   }

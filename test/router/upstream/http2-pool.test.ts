@@ -207,24 +207,6 @@ describe('after a session that its upstream has ended', () => {
     expect(upstream.connections.slice(1).map(({ streams }) => streams.size)).toEqual([2, 2, ...Array(8).fill(1)])
   })
 
-  it('because of one of its exchanges, those that come together share if no more are allowed', async () => {
-    await endFirst(connection => connection.goaway(PROTOCOL, 1))
-    await Promise.all(Array.from({ length: 12 }, () => send()))
-    await until(() => upstream.streams.length === 13)
-    expect(budget.used).toBeLessThanOrEqual(10)
-  })
-
-  it('because of one of its exchanges, the others share evenly if there are many', async () => {
-    pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(new ConnectionBudget(500, 500)), 60_000)
-    await endFirst(connection => connection.goaway(PROTOCOL, 1))
-    await Promise.all(Array.from({ length: 100 }, () => send()))
-    for (let i = 0; i < 100; i++) await send()
-    await until(() => upstream.streams.length === 201)
-    const counts = upstream.connections.slice(1).map(({ streams }) => streams.size)
-    expect(counts.length).toBeLessThanOrEqual(101)
-    expect(Math.max(...counts)).toBeLessThanOrEqual(3)
-  })
-
   it('because of one of its exchanges, the others share one if their target takes no more', async () => {
     await endFirst(connection => connection.goaway(PROTOCOL, 1))
     await send()
