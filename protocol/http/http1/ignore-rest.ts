@@ -2,8 +2,11 @@
 import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
 
-interface NodeSocket extends Duplex {
+/** A socket of `node:http`, or a stream that an embedder has injected. */
+export interface NodeSocket extends Duplex {
   readonly parser?: NodeParser | null
+  /** An injected stream has no such method. */
+  setTimeout?(ms: number): unknown
 }
 
 /** What Node's parser calls with the head of each request. */

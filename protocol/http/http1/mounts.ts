@@ -9,7 +9,7 @@ import { guardWith, ignore } from '../../base/guard.ts'
 import { keepProbing } from '../../base/tcp.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS } from '../limits.ts'
-import { ignoreRest } from './ignore-rest.ts'
+import { ignoreRest, type NodeSocket } from './ignore-rest.ts'
 
 export interface Mounted {
   serves(request: IncomingMessage): boolean
@@ -74,12 +74,6 @@ function atTurn(request: IncomingMessage, response: ServerResponse, begin: () =>
     // Node sends a 100 first.
     process.nextTick(() => socket.destroyed || next())
   })
-}
-
-interface NodeSocket extends Duplex {
-  /** A stream that the embedder has injected has no such method. */
-  setTimeout?(ms: number): unknown
-  readonly parser?: never
 }
 
 /**
