@@ -251,7 +251,7 @@ export class Registry<M extends RegisteredSession, H = never> {
    * Another instance of the runtime that is active at this replica, or with `anywhere` at any. Empty if there may be one elsewhere, and the
    * directory must be asked.
    */
-  activeBeside({ runtime, instance }: M, anywhere: boolean): string | undefined {
+  activeBeside({ runtime, instance }: Pick<M, 'runtime' | 'instance'>, anywhere: boolean): string | undefined {
     const state = this.#directory.find(runtime)
     if (state === 'unknown') return anywhere ? '' : undefined
     if (state === undefined || state.active === instance) return undefined

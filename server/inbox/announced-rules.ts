@@ -34,6 +34,10 @@ interface AnnouncedRulesParts {
   isLive(runtime: string): boolean
   /** Whether it has one at this server. */
   isHere(runtime: string): boolean
+  /** Another instance of the runtime that is active. Empty if there may be one, and the directory must be asked. */
+  activeBeside(runtime: string, instance: string): string | undefined
+  /** Asks the directory. */
+  look(runtime: string): void
 }
 
 /** A runtime's rules, as JSON in the store. */
@@ -117,11 +121,15 @@ export class AnnouncedRules {
     return this.#byRuntime.get(runtime)?.instance
   }
 
-  /** Whether those of another instance have replaced the rules that this one announced here. Those that it announced elsewhere may be newer. */
-  isReplaced(runtime: string, instance: string): boolean {
+  /**
+   * Whether those of another instance have replaced the rules that this one announced here, or with `none` are there although it announced
+   * that it has none. Those that it announced elsewhere may be newer.
+   */
+  isReplaced(runtime: string, instance: string, none: boolean): boolean {
     const known = this.#byRuntime.get(runtime)
-    if (known?.own?.instance !== instance || known.own.rules === known.rules) return false
-    return (JSON.parse(known.text!) as StoredRules).by !== nameOf(instance)
+    const isOther = none || (known?.own?.instance === instance && known.own.rules !== known.rules)
+    if (known?.text === undefined || !isOther) return false
+    return (JSON.parse(known.text) as StoredRules).by !== nameOf(instance)
   }
 
   /**
@@ -254,16 +262,17 @@ export class AnnouncedRules {
 
   /**
    * Adopts the rules in the store, except where our own are still being written. If those in the store are newer, another server has written
-   * them while we could not write ours.
+   * them while we could not write ours. If another instance is active now, the store has its rules, or it has none.
    */
   adopt(rules: Contents['rules']): void {
     const trusted = this.#trusted(rules)
-    for (const [runtime, { saved }] of this.#byRuntime)
-      if (saved && !trusted.has(runtime)) this.#byRuntime.delete(runtime)
+    const gives = (runtime: string, known: RuntimeRules) => known.saved || Boolean(this.#activeBeside(runtime, known))
+    for (const [runtime, known] of this.#byRuntime)
+      if (!trusted.has(runtime) && gives(runtime, known)) this.#byRuntime.delete(runtime)
     if (trusted.size > this.#maxRuntimes) this.#parts.logger.warn({ runtimes: trusted.size }, TOO_MANY_RUNTIMES)
     for (const [runtime, { rules: text, seen }] of [...trusted].slice(-this.#maxRuntimes)) {
       const known = this.#byRuntime.get(runtime)
-      if (known === undefined || ((known.saved || known.at < seen) && known.text !== text))
+      if (known === undefined || (known.text !== text && (known.at < seen || gives(runtime, known))))
         this.#load(runtime, text, Math.min(seen, this.#parts.now()))
     }
   }
@@ -315,9 +324,17 @@ export class AnnouncedRules {
     }
   }
 
-  /** Writes what the store does not have yet. */
+  /** Writes what the store does not have yet, unless another instance is active, or may be. */
   saveMissing(): void {
-    for (const [runtime, { text, at, saved }] of this.#byRuntime) if (!saved) this.#save(runtime, text, at)
+    for (const [runtime, known] of this.#byRuntime) {
+      const active = known.saved ? undefined : this.#activeBeside(runtime, known)
+      if (active === '') this.#parts.look(runtime)
+      if (!known.saved && active === undefined) this.#save(runtime, known.text, known.at)
+    }
+  }
+
+  #activeBeside(runtime: string, { instance }: RuntimeRules): string | undefined {
+    return instance === undefined ? undefined : this.#parts.activeBeside(runtime, instance)
   }
 
   /** Also renews the rules of connected clients, so that they do not expire. */

@@ -45,6 +45,8 @@ interface InboxParts {
   isLive(runtime: string): boolean
   /** Whether it has one at this server. */
   isHere(runtime: string): boolean
+  /** Another instance of the runtime that is active. With `anywhere`, wherever it is; empty if the directory must be asked. */
+  activeBeside(runtime: string, instance: string, anywhere: boolean): string | undefined
   /** Looks up whether another replica has a session of the runtime. */
   look(runtime: string): void
 }
@@ -120,6 +122,8 @@ export class Inbox {
     this.operations = new StoredWebhooks(shared)
     this.rules = new AnnouncedRules({
       ...{ store, mac, logger, now, isLive, isHere, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
+      activeBeside: (runtime, instance) => parts.activeBeside(runtime, instance, this.operations.shared),
+      look: runtime => parts.look(runtime),
     })
     if (mac !== undefined) mac.onChange = () => this.rules.retryUnproven()
     // A sweep may take longer than the time between two.

@@ -1,6 +1,7 @@
 /** Servers that share a directory and an inbox in PostgreSQL. */
 import { createHmac } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
+import { isDeepStrictEqual } from 'node:util'
 import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { Server } from '../../server/server.ts'
 import { answer, call, dial, HOST, leave } from '../server/fixture.ts'
@@ -33,8 +34,9 @@ describe.runIf(needs('redis', 'postgres'))('a shared inbox', () => {
     return { near: await group.add(optionsOf(postgres.url)), far: await group.add(optionsOf(farUrl)) }
   }
 
-  /** A client whose rules have this secret. */
-  const join = (server: Server, instance: string, secret: string) => {
+  /** A client whose rules have this secret. Without one, it has no rules. */
+  const join = (server: Server, instance: string, secret?: string) => {
+    if (secret === undefined) return dial(server, { hello: { instance } })
     const verify = { scheme: 'github' as const, secrets: [Buffer.from(secret).toString('base64')] }
     return dial(server, { hello: { instance, inbox: [{ ...RULE, verify }] } })
   }
@@ -74,34 +76,76 @@ describe.runIf(needs('redis', 'postgres'))('a shared inbox', () => {
     expect(await post(far, 'new')).toBe(202)
   })
 
-  test('rules that a server could not write do not replace those that were announced since', async () => {
+  /** Two servers, and the store of the far one can be taken away. */
+  async function startApart() {
     const relay = await Relay.start({ port: postgres.port })
     onTestFinished(() => relay.stop())
-    const { near, far } = await start({ farUrl: `postgres://sallyport@127.0.0.1:${relay.port}/sallyport` })
-    const isOpen = () => far.stats().inbox!.store.open
-    relay.target = 0
-    relay.cut()
-    await until(() => !isOpen())
+    const servers = await start({ farUrl: `postgres://sallyport@127.0.0.1:${relay.port}/sallyport` })
+    const isOpen = () => servers.far.stats().inbox!.store.open
+    const take = async () => {
+      relay.target = 0
+      relay.cut()
+      await until(() => !isOpen())
+    }
+    const giveBack = async () => {
+      relay.target = postgres.port
+      await until(isOpen)
+    }
+    return { ...servers, take, giveBack }
+  }
+
+  test('rules that a server could not write do not replace those that were announced since', async () => {
+    const { near, far, take, giveBack } = await startApart()
+    await take()
     const old = await join(far, 'old', 'old')
     await join(near, 'new', 'new')
     await leave(far, old)
-    relay.target = postgres.port
-    await until(isOpen)
+    await giveBack()
     await until(async () => (await post(far, 'new')) !== 401)
     expect(await post(near, 'old')).toBe(401)
+  })
+
+  /** The runtimes whose rules are stored. */
+  const storedRules = async () => {
+    const rows = await postgres.query('SELECT runtime FROM sallyport_inbox.rules ORDER BY 1', 'sallyport')
+    return rows.map(({ runtime }) => runtime)
+  }
+
+  test.each([
+    ['rules are not written once an instance without any is active', 'a secret', undefined, []],
+    ['that there are none deletes no rules of the instance that is active again', undefined, 'a secret', ['demo']],
+  ])('what a server could not write: %s', async (_, unwritten, active, stored) => {
+    const { near, far, take, giveBack } = await startApart()
+    const first = active === undefined ? undefined : await join(near, 'active', active)
+    await until(async () => isDeepStrictEqual(await storedRules(), stored))
+    await take()
+    const late = await join(far, 'late', unwritten)
+    const client = first ?? (await join(near, 'active', active))
+    await leave(far, late)
+    await dial(far, { runtime: 'other', hello: { inbox: [RULE] } })
+    await giveBack()
+    // What a server could not write is written in order.
+    await until(async () => (await storedRules()).includes('other'))
+    expect(await storedRules()).toEqual([...stored, 'other'])
+    await leave(near, client)
+    for (const server of [near, far])
+      await until(async () => (await post(server, 'a secret')) === (active === undefined ? 503 : 202))
   })
 
   test('rules of the active instance that others have replaced hold again', { tags: ['slow'] }, async () => {
     const { near } = await start()
     for (const secret of ['older secret', 'secret']) await join(near, 'active', secret)
-    await until(async () => (await postgres.query('SELECT FROM sallyport_inbox.rules', 'sallyport')).length > 0)
+    await dial(near, { runtime: 'without' })
+    await until(async () => (await storedRules()).length > 0)
     await postgres.query(
       `UPDATE sallyport_inbox.rules SET rules = '${JSON.stringify({ rules: [RULE] })}';
+       INSERT INTO sallyport_inbox.rules SELECT 'without', rules, seen FROM sallyport_inbox.rules;
        SELECT pg_notify('sallyport_inbox', 'another rules')`,
       'sallyport',
     )
     await until(async () => (await post(near, 'another')) !== 401)
     await until(async () => (await post(near, 'another')) === 401)
     expect(await post(near, 'secret')).not.toBe(401)
+    await until(async () => !(await storedRules()).includes('without'))
   })
 })

@@ -1,6 +1,7 @@
 /** The rules of many runtimes, more than a server remembers. */
 import { generateKeyPairSync } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
+import { isDeepStrictEqual } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { type Logger, noLogger } from '../../../protocol/base/log.ts'
 import type { InboxRule } from '../../../protocol/wire/control.ts'
@@ -15,35 +16,41 @@ const KEY = generateKeyPairSync('x25519').publicKey.export({ format: 'jwk' }).x!
 
 function make(logger: Logger = noLogger) {
   const clock = { now: DAY_MS }
+  /** The active instance, if it is known. */
+  const directory = { active: undefined as string | undefined, asked: 0 }
   const stored = new Map<string, { readonly rules: string; readonly seen: number }>()
   const store = {
     away: false,
-    apply: async ({ runtime, rules = '', at }: { runtime: string; rules?: string; at: number }) => {
+    apply: async ({ runtime, rules, at }: { runtime: string; rules?: string; at: number }) => {
       if (store.away) throw new StoreError('away', 'away')
-      stored.set(runtime, { rules, seen: at })
+      if (rules === undefined) stored.delete(runtime)
+      else stored.set(runtime, { rules, seen: at })
       return { status: 'done', id: '' }
     },
-    stats: () => ({ open: true }),
+    stats: () => ({ open: !store.away }),
   }
   const rules = new AnnouncedRules({
     ...{ store: store as unknown as InboxStore, mac: undefined, maxAgeMs: 1e9, plaintext: true, logger },
     ...{ maxRuntimes: MAX_RUNTIMES, now: () => clock.now, isLive: () => true, isHere: () => true },
+    activeBeside: (_, instance) => (directory.active === instance ? undefined : directory.active),
+    look: () => directory.asked++,
   })
   const find = (runtime: string) => rules.find({ ...EXCHANGE, method: 'POST', path: '/hooks', headers: [], runtime })
   const publish = async (...runtimes: string[]) => {
     for (const runtime of runtimes) rules.publish(runtime, [RULE], KEY)
     await setImmediate()
   }
-  /** As an instance with these secrets announces it, and true if the rules apply. */
-  const announce = async (secret: string, by: { instance?: string; active?: string } = {}) => {
-    const verify = { scheme: 'github' as const, secrets: [Buffer.from(secret).toString('base64')] }
-    const applied = rules.publish('demo', [{ ...RULE, verify }], KEY, false, [], by)
+  /** As an instance with this secret announces it, or without one that it has no rules. True if the rules apply. */
+  const announce = async (secret: string | undefined, by: { instance?: string; active?: string } = {}) => {
+    const verified = (text: string) => ({ scheme: 'github' as const, secrets: [Buffer.from(text).toString('base64')] })
+    const announced = secret === undefined ? [] : [{ ...RULE, verify: verified(secret) }]
+    const applied = rules.publish('demo', announced, KEY, false, [], by)
     await setImmediate()
     return applied
   }
   /** What it has stored, as other servers read it. */
   const rowsOf = () => [...stored].map(([runtime, row]) => ({ runtime, ...row }))
-  return { rules, clock, store, find, publish, announce, rowsOf }
+  return { rules, clock, directory, store, find, publish, announce, rowsOf }
 }
 
 const rowOf = (runtime: string, seen: number, key = KEY) => ({
@@ -153,7 +160,7 @@ describe('servers that share a store', () => {
 
   test('a server knows that those of another instance replaced the rules that one announced there, until it announces them again', async () => {
     const { here, there, tell } = two()
-    const isReplaced = () => ['a', 'b'].map(instance => there.rules.isReplaced('demo', instance))
+    const isReplaced = () => ['a', 'b'].map(instance => there.rules.isReplaced('demo', instance, false))
     await there.announce('a secret', { instance: 'a' })
     for (const [secret, instance, expected] of [
       ['a secret', 'a', [false, false]],
@@ -166,6 +173,43 @@ describe('servers that share a store', () => {
     }
     await there.announce('a secret', { instance: 'a' })
     expect(isReplaced()).toEqual([false, false])
+  })
+
+  test.each([
+    ['a', true],
+    ['b', false],
+  ])('if instance a has none, rules by %s stay: %o', async (instance, stay) => {
+    const { here, there, tell } = two()
+    expect(there.rules.isReplaced('demo', 'a', true)).toBe(false)
+    await here.announce('a secret', { instance })
+    tell()
+    expect(there.rules.isReplaced('demo', 'a', true)).toBe(!stay)
+  })
+
+  test.each([
+    ['is active', 'a', true],
+    ['has left, and nobody else is connected', undefined, true],
+    ['has been replaced by another one', 'b', false],
+    ['may have been replaced', '', false],
+  ])('what an instance announced while the store was away is written later: it %s', async (_, active, written) => {
+    for (const secret of ['a secret', undefined]) {
+      const { rules, clock, directory, store, find, publish, announce, rowsOf } = make()
+      await publish('demo')
+      const before = rowsOf()
+      store.away = true
+      clock.now++
+      await announce(secret, { instance: 'a' })
+      store.away = false
+      directory.active = active
+      rules.adopt(before)
+      rules.saveMissing()
+      await setImmediate()
+      expect(isDeepStrictEqual(rowsOf(), before)).toBe(!written)
+      expect(directory.asked).toBe(active === '' ? 1 : 0)
+      const found = active === 'b' ? ['stored'] : secret === undefined ? [] : ['announced']
+      const { rule } = find('demo') ?? {}
+      expect(rule === undefined ? [] : [rule.verifier === undefined ? 'stored' : 'announced']).toEqual(found)
+    }
   })
 
   test.each([

@@ -466,6 +466,8 @@ describe('rules that are read again', () => {
       logger: noLogger,
       isLive: () => false,
       isHere: () => false,
+      activeBeside: () => undefined,
+      look: () => {},
     }
     const clock = { now: RULES_MS }
     const made = new AnnouncedRules({ ...parts, store: {} as InboxStore, now: () => clock.now })

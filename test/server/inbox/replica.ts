@@ -27,7 +27,7 @@ const inbox = new Inbox({
     logger: noLogger,
     now: Date.now,
   },
-  ...{ isLive: () => true, isHere: () => true, look: () => {} },
+  ...{ isLive: () => true, isHere: () => true, activeBeside: () => undefined, look: () => {} },
 })
 
 /** To the receiver, as one HTTP exchange. */
