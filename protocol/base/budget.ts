@@ -98,26 +98,31 @@ class SharedBudget implements BufferBudget {
     this.#parent?.enforce()
   }
 
-  /** The greediest member sheds until it is no longer the greediest, and then the next. */
+  /** The greediest members shed until none of them holds more than the others. */
   shed(bytes: number): number {
     const before = this.#usedBytes
-    for (let left = bytes; left > 0; left = bytes - (before - this.#usedBytes)) {
-      const [most, next] = this.#greediest()
-      if (most === undefined || most.shed(Math.max(1, Math.min(left, most.usedBytes - next))) === 0) break
-    }
+    for (let left = bytes; left > 0 && this.#level(left); ) left = bytes - (before - this.#usedBytes)
     return before - this.#usedBytes
   }
 
-  /** The greediest member, and how much the next one holds. */
-  #greediest(): [most: BudgetMember | undefined, nextBytes: number] {
-    let most: BudgetMember | undefined
-    let nextBytes = 0
-    for (const member of this.#members) {
-      if (most === undefined || member.usedBytes > most.usedBytes) {
-        nextBytes = most?.usedBytes ?? 0
-        most = member
-      } else nextBytes = Math.max(nextBytes, member.usedBytes)
+  /**
+   * Looks at all members once, however many have to shed. Returns false if one of them could not, whose bytes may be about to leave: the
+   * others do not pay for it.
+   */
+  #level(bytes: number): boolean {
+    const target = this.#usedBytes - bytes
+    const greediest = [...this.#members].sort((a, b) => b.usedBytes - a.usedBytes)
+    let level = Number.NEGATIVE_INFINITY
+    let sum = 0
+    for (const [i, { usedBytes }] of greediest.entries()) {
+      if (usedBytes <= level) break
+      sum += usedBytes
+      level = Math.max(0, sum - bytes) / (i + 1)
     }
-    return [most, nextBytes]
+    for (const member of greediest) {
+      if (this.#usedBytes <= target || member.usedBytes <= level) break
+      if (member.shed(Math.max(1, Math.ceil(member.usedBytes - level))) === 0) return false
+    }
+    return this.#usedBytes < target + bytes
   }
 }
