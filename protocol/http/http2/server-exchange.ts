@@ -1,5 +1,5 @@
 /** One stream of a downstream HTTP/2 session: reads the request, writes the response. */
-import { timeLeft } from '../../base/deadline-watch.ts'
+import { due, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
 import { callHandler, endFor } from '../../base/guard.ts'
 import type { Logger } from '../../base/log.ts'
@@ -425,7 +425,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   }
 
   #checkRead(now: number): number {
-    if (this.#requestEnded) return Number.POSITIVE_INFINITY
+    if (this.#requestEnded) return this.#checkUnended(now)
     if (this.#raw && this.#responseEnded) return this.#checkEnd(now)
     // Once the answer has begun, both directions may be quiet, as on a WebSocket.
     if (this.#responseEnded || this.#headSent || this.request.upgrade) return Number.POSITIVE_INFINITY
@@ -440,6 +440,13 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     if (left > 0) return left
     this.#refuse(new SallyportError('request-timeout'))
     return Number.POSITIVE_INFINITY
+  }
+
+  /** A request that announced no body was answered, and its caller does not end it. */
+  #checkUnended(now: number): number {
+    if (!this.#responseEnded || !this.#stream.localEnded) return Number.POSITIVE_INFINITY
+    const since = Math.max(this.#responseEndedAt, this.#stream.progressAt)
+    return due(since, this.#limits.drainMs, now, () => this.#reset(CODE.noError))
   }
 
   /** Our half of a WebSocket is closed. A caller that has read everything and neither sends nor closes its half is gone. */

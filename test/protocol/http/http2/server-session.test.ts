@@ -592,6 +592,13 @@ describe('ends', () => {
     expect(seen[0]!.aborted).toBe('request-timeout')
   })
 
+  test('a request that announced no body and does not end behind its answer is over', async () => {
+    const { handler } = recorder(({ response }) => ok(response))
+    const { session } = await serve(handler, { drainMs: 30 })
+    const result = answer(ask(session, { ':method': 'POST', 'content-length': '0' }, false))
+    expect(await result).toMatchObject({ status: 200, body: 'ok', rst: 0 })
+  })
+
   // In gRPC, both directions stream at once, and a caller may only listen.
   test('a body that stops behind the begin of its answer is waited for', async () => {
     const { handler, seen } = recorder(({ request, response }) => {
