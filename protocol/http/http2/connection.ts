@@ -115,6 +115,11 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
 
   // Reading
 
+  /** Bytes of a head, or of another frame, of which only a part has arrived. */
+  get partialBytes(): number {
+    return this.#frames.heldBytes + this.#blocks.heldBytes
+  }
+
   readonly #onRead = (bytes: Buffer, lent: boolean): void => {
     if (this.over) return
     try {

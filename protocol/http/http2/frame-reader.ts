@@ -40,6 +40,11 @@ export class FrameReader {
     this.#preface = expectsPreface ? preface : preface.subarray(preface.length)
   }
 
+  /** Memory of a frame of which only a part has arrived. */
+  get heldBytes(): number {
+    return this.#part?.length ?? 0
+  }
+
   /** Nothing more is passed on. */
   stop(): void {
     this.#stopped = true

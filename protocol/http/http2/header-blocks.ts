@@ -26,7 +26,7 @@ export class HeaderBlocks {
   #id = 0
   #flags = 0
   #isLoop = false
-  readonly #parts = new GatheredChunks()
+  readonly #parts = new GatheredChunks(1)
   #bytes = 0
 
   /** `mostBytes`, `mostFields`: of one block that is not too large. */
@@ -38,6 +38,11 @@ export class HeaderBlocks {
   /** Whether nothing but CONTINUATION may come. */
   get isOpen(): boolean {
     return this.#id !== 0
+  }
+
+  /** Bytes of the block of which only a part has arrived. */
+  get heldBytes(): number {
+    return this.#parts.bytes
   }
 
   /** HEADERS. Returns the block if it is whole. */
@@ -70,7 +75,7 @@ export class HeaderBlocks {
     if (isWhole && this.#parts.bytes === 0) return this.#end(part)
     this.#bytes += FRAME_HEADER_BYTES + part.length
     if (this.#bytes > BLOCK_FACTOR * this.#mostBytes) throw new ConnectionError(CODE.enhanceYourCalm, 'head too large')
-    this.#parts.add(Buffer.from(part))
+    this.#parts.add(part)
     return isWhole ? this.#end(Buffer.concat([...this.#parts])) : undefined
   }
 

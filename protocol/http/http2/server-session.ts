@@ -72,8 +72,8 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   readonly #socket: Socket | TLSSocket
   /** What is held for requests, and for answers that the caller has not taken. */
   usedBytes = 0
-  /** The part of it that waits for the socket, and belongs to no exchange. */
-  #unsentBytes = 0
+  /** The part of it that belongs to no exchange: it waits for the socket, or for the rest of a head. */
+  #ownBytes = 0
   readonly #unread: BufferBudget | undefined
   readonly #progress = new WriteProgress()
   #linger: Linger | undefined
@@ -265,9 +265,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     const { unsentBytes, bodyBytes, fieldBytes } = this.#connection.sender
     // TLS keeps an encrypted copy of what the kernel has not taken.
     const copied = 'encrypted' in this.#socket ? unsentBytes : 0
-    const bytes = this.#closed ? 0 : unsentBytes - bodyBytes + fieldBytes + copied
-    const change = bytes - this.#unsentBytes
-    this.#unsentBytes = bytes
+    const bytes = this.#closed ? 0 : unsentBytes - bodyBytes + fieldBytes + copied + this.#connection.partialBytes
+    const change = bytes - this.#ownBytes
+    this.#ownBytes = bytes
     if (change !== 0) this.#keep(change)
   }
 

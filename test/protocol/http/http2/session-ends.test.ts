@@ -594,6 +594,38 @@ describe('requests that nobody takes', () => {
     expect(connections.unread.usedBytes).toBe(0)
   })
 
+  test('are lost by the network that holds the most, for heads of which only a part has arrived', async () => {
+    // Room for the light one and three others.
+    const connections = new ConnectionSet(10, 18 * 15_000)
+    const handler: Handler = (_request, response) => discarding(response)
+    const addresses = [LIGHT]
+    const port = await accept(socket =>
+      serveHttp2(socket, { handler, connections, peerAddress: addresses.shift() ?? HEAVY }),
+    )
+    const part = (type: number) => frame(type, 0, 1, Buffer.alloc(15_000))
+    const caller = async (parts: number) => {
+      const peer = await call(port)
+      open.push(() => peer.socket.destroy())
+      peer.send(Buffer.concat([greeting(2 ** 30), part(TYPE.headers)]))
+      for (let k = 0; k < parts; k++) peer.send(part(TYPE.continuation))
+      peer.send(part(TYPE.continuation).subarray(0, 100))
+      return peer
+    }
+    const light = await caller(0)
+    // The rest of a frame has room, too.
+    await until(() => connections.unread.usedBytes >= 2 * 15_000)
+    const heavy = [await caller(3), await caller(3), await caller(3)]
+    await until(() => connections.unread.usedBytes > 16 * 15_000)
+    expect([light, ...heavy].some(({ closed }) => closed)).toBe(false)
+    heavy.push(await caller(3))
+    await until(() => heavy.some(({ closed }) => closed))
+    expect(light.closed).toBe(false)
+    expect(connections.unread.usedBytes).toBeLessThanOrEqual(18 * 15_000)
+    for (const { socket } of [light, ...heavy]) socket.destroy()
+    await until(() => connections.size === 0)
+    expect(connections.unread.usedBytes).toBe(0)
+  })
+
   test('no longer count for what was taken of their bodies', async () => {
     const connections = new ConnectionSet(10, 256 * 1024)
     const { handler, seen } = recorder(() => {})
