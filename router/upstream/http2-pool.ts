@@ -23,6 +23,8 @@ const LIMITS = { ...INNER_LIMITS, http2PingMs: PING_MS }
  * takes. So that nobody can end the requests of others again and again, exchanges share no session for this long afterwards.
  */
 const ALONE_MS = 600_000
+/** From this many connections on, they share those that take what is sent: nginx allows 512 in all, and would answer 502 beyond them. */
+const MOST_APART = 100
 /** How long a target that could not be dialled, while it had sessions, counts as one that takes no more connections. */
 const FULL_MS = 60_000
 
@@ -101,7 +103,8 @@ export class Http2Pool implements Pool {
       else if (this.#isGood(session, now)) return session
       else if (least === undefined || session.burden < least.burden) least = session
     }
-    return this.#mustShare(now) ? least : undefined
+    const isBearable = least !== undefined && this.size >= MOST_APART && !least.wire.isStarved
+    return isBearable || this.#mustShare(now) ? least : undefined
   }
 
   /** An upload that its upstream does not use must not hold up others. */
@@ -128,11 +131,13 @@ export class Http2Pool implements Pool {
 
   #wait(waiter: Waiter, now: number): void {
     const { caller, connectMs, done } = waiter
-    const shared = `${connectMs} ${this.#target.captured ? networkOf(caller) : ''}`
+    const { captured } = this.#target
+    const shared = `${connectMs} ${captured ? networkOf(caller) : ''}`
     const key = now < this.#aloneUntil ? Symbol('alone') : shared
-    const known = this.#dials.get(key)
-    const refused = known === undefined ? this.#connections.refuse() : undefined
-    if (refused !== undefined || this.#closed) {
+    const refused = this.#connections.refuse()
+    const isEnough = refused !== undefined || (!captured && this.#dials.size >= MOST_APART)
+    const known = this.#dials.get(key) ?? (isEnough ? this.#leastAwaited : undefined)
+    if ((known === undefined && refused !== undefined) || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return
     }
@@ -149,7 +154,14 @@ export class Http2Pool implements Pool {
       waiter.leave()
       done(new SallyportError('upstream-timeout', `no session with room within ${connectMs} ms`), undefined)
     })
-    waiter.timer = setTimeout(heardFirst(onLate), waiter.endsMs - now)
+    waiter.timer = setTimeout(heardFirst(onLate), Math.max(0, waiter.endsMs - now))
+  }
+
+  get #leastAwaited(): Dial | undefined {
+    let least: Dial | undefined
+    for (const dial of this.#dials.values())
+      if (least === undefined || dial.waiting.size < least.waiting.size) least = dial
+    return least
   }
 
   #dial(key: string | symbol, caller: string, connectMs: number, now: number): Dial {
@@ -240,14 +252,15 @@ export class Http2Pool implements Pool {
     }
   }
 
-  /** Hands the new session to its waiters. Those that it has no room for open another one, in their remaining time. */
+  /** Hands the new session, or another, to its waiters. Those for which there is no room open another one, in their remaining time. */
   #share(session: PooledSession, waiting: readonly Waiter[]): void {
     const now = performance.now()
+    let next: PooledUpstream | undefined = session
     for (const waiter of waiting) {
       if (waiter.gone) continue
-      const isTaken = session.wire.available && (this.#isGood(session, now) || this.#mustShare(now))
-      if (isTaken) waiter.done(undefined, session)
-      else this.#wait(waiter, now)
+      next = session.wire.available && this.#isGood(session, now) ? session : next && this.take()
+      if (next === undefined) this.#wait(waiter, now)
+      else waiter.done(undefined, next)
     }
   }
 

@@ -2,6 +2,7 @@
 import { performance } from 'node:perf_hooks'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { SallyportError } from '../../../protocol/base/errors.ts'
+import { Http2ClientSession } from '../../../protocol/http/http2/client-session.ts'
 import { fillTarget, parseTarget, type UpstreamTarget } from '../../../router/target.ts'
 import { SecureContexts } from '../../../router/upstream/dial.ts'
 import { Http2Pool } from '../../../router/upstream/http2-pool.ts'
@@ -98,6 +99,24 @@ describe('a new session', () => {
     pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(new ConnectionBudget(2, 10)), 60_000)
     const outcomes = sendTogether(5)
     await eventually(() => expect(outcomes).toEqual(['sent', 'sent', 'sent', 'sent', 'overloaded']))
+  })
+
+  it('does not make each of those that it has no room for look at all others', async () => {
+    upstream.settings = taking(1)
+    pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(new ConnectionBudget(500, 500)), 60_000)
+    const looks = vi.spyOn(Http2ClientSession.prototype, 'available', 'get')
+    onTestFinished(() => void vi.restoreAllMocks())
+    sendTogether(500)
+    await until(() => upstream.streams.length === 500)
+    // Each new session once for itself, and all that there are for two exchanges.
+    expect(looks.mock.calls.length).toBeLessThan(2 * 500 ** 2)
+  })
+
+  it('carries those that wait for it even if connections are not used again', async () => {
+    pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(budget), 0)
+    expect(sendTogether(3)).toEqual([])
+    await until(() => upstream.streams.length === 3)
+    expect(upstream.connections).toHaveLength(1)
   })
 
   const takeNothing = () => {
@@ -205,6 +224,48 @@ describe('after a session that its upstream has ended', () => {
     for (let i = 0; i < 12; i++) await send()
     await until(() => upstream.streams.length === 13)
     expect(upstream.connections.slice(1).map(({ streams }) => streams.size)).toEqual([2, 2, ...Array(8).fill(1)])
+  })
+
+  it('because of one of its exchanges, those that come together share if no more are allowed', async () => {
+    await endFirst(connection => connection.goaway(PROTOCOL, 1))
+    await Promise.all(Array.from({ length: 12 }, () => send()))
+    await until(() => upstream.streams.length === 13)
+    expect(budget.used).toBeLessThanOrEqual(10)
+    expect(Math.max(...upstream.connections.slice(1).map(({ streams }) => streams.size))).toBe(2)
+  })
+
+  describe('because of one of its exchanges, of many others', () => {
+    const WINDOW_BYTES = 65_535
+    const allow = (connections: number) => {
+      budget = new ConnectionBudget(connections, connections)
+      pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(budget), 60_000)
+    }
+    const upload = async () => {
+      const request = { ...UPSTREAM_REQUEST, method: 'POST', bodyBytes: 2 * WINDOW_BYTES }
+      ;(await get()).send(request, DEAF, 60_000).requestData(Buffer.alloc(2 * WINDOW_BYTES))
+    }
+    const begun = () => upstream.connections.slice(1).map(({ streams }) => streams.size)
+
+    it('some share 100 connections evenly', async () => {
+      allow(500)
+      await endFirst(connection => connection.goaway(PROTOCOL, 1))
+      await Promise.all(Array.from({ length: 150 }, () => send()))
+      for (let i = 0; i < 50; i++) await send()
+      await until(() => upstream.streams.length === 201)
+      expect(budget.used).toBeLessThanOrEqual(101)
+      expect(Math.max(...begun())).toBe(2)
+    })
+
+    it('none shares a connection whose window an upload has filled that is not used', async () => {
+      allow(500)
+      await endFirst(connection => connection.goaway(PROTOCOL, 1))
+      upstream.settings = setting('initialWindowSize', 2 * WINDOW_BYTES)
+      for (let i = 0; i < 120; i++) {
+        await upload()
+        await until(() => upstream.streams[i + 1]?.received === WINDOW_BYTES)
+      }
+      expect(begun()).toEqual(Array(120).fill(1))
+    })
   })
 
   it('because of one of its exchanges, the others share one if their target takes no more', async () => {
