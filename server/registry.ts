@@ -260,6 +260,19 @@ export class Registry<M extends RegisteredSession, H = never> {
     return isThere ? state.active : undefined
   }
 
+  /**
+   * Whether what an instance announced here may have been overtaken: by another instance that is active, or by its own sessions at other
+   * replicas if it has none here. Without `anywhere`, other replicas do not count.
+   */
+  isOvertaken(by: Pick<M, 'runtime' | 'instance'>, anywhere: boolean): boolean | 'unknown' {
+    const { runtime, instance } = by
+    const active = this.activeBeside(by, anywhere)
+    if (active !== undefined) return active === '' ? 'unknown' : true
+    const state = this.#directory.find(runtime)
+    if (!anywhere || typeof state !== 'object' || this.#runtimes.get(runtime)?.has(instance)) return false
+    return (state.instances.get(instance)?.replicas ?? []).length > 0
+  }
+
   /** Like `pick`, but only a hop, even if this replica has sessions. */
   pickElsewhere(name: string, not?: unknown, instance?: string): H | undefined {
     const state = this.#stateOf(name, instance)

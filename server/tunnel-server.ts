@@ -206,7 +206,7 @@ export class TunnelServer implements Server {
       ...{ ...keeping, limits: inbox!.limits, plaintext: inbox!.plaintext, logger, now: clock, tracing },
       isLive: runtime => carriers.pick(runtime) !== undefined || carriers.isFull(runtime),
       isHere: runtime => carriers.isOnline(runtime),
-      activeBeside: (runtime, instance, anywhere) => this.#registry.activeBeside({ runtime, instance }, anywhere),
+      isOvertaken: (announced, anywhere) => this.#registry.isOvertaken(announced, anywhere),
       look: runtime => {
         carriers.ask(runtime, undefined, undefined)
       },

@@ -34,8 +34,8 @@ interface AnnouncedRulesParts {
   isLive(runtime: string): boolean
   /** Whether it has one at this server. */
   isHere(runtime: string): boolean
-  /** Another instance of the runtime that is active. Empty if there may be one, and the directory must be asked. */
-  activeBeside(runtime: string, instance: string): string | undefined
+  /** Whether what the instance announced here may have been overtaken. `unknown` if the directory must be asked. */
+  isOvertaken(by: { readonly runtime: string; readonly instance: string }): boolean | 'unknown'
   /** Asks the directory. */
   look(runtime: string): void
 }
@@ -262,11 +262,11 @@ export class AnnouncedRules {
 
   /**
    * Adopts the rules in the store, except where our own are still being written. If those in the store are newer, another server has written
-   * them while we could not write ours. If another instance is active now, the store has its rules, or it has none.
+   * them while we could not write ours. If ours may have been overtaken, the store has those that hold.
    */
   adopt(rules: Contents['rules']): void {
     const trusted = this.#trusted(rules)
-    const gives = (runtime: string, known: RuntimeRules) => known.saved || Boolean(this.#activeBeside(runtime, known))
+    const gives = (runtime: string, known: RuntimeRules) => known.saved || this.#isOvertaken(runtime, known) === true
     for (const [runtime, known] of this.#byRuntime)
       if (!trusted.has(runtime) && gives(runtime, known)) this.#byRuntime.delete(runtime)
     if (trusted.size > this.#maxRuntimes) this.#parts.logger.warn({ runtimes: trusted.size }, TOO_MANY_RUNTIMES)
@@ -324,17 +324,18 @@ export class AnnouncedRules {
     }
   }
 
-  /** Writes what the store does not have yet, unless another instance is active, or may be. */
+  /** Writes what the store does not have yet, unless it may have been overtaken. */
   saveMissing(): void {
     for (const [runtime, known] of this.#byRuntime) {
-      const active = known.saved ? undefined : this.#activeBeside(runtime, known)
-      if (active === '') this.#parts.look(runtime)
-      if (!known.saved && active === undefined) this.#save(runtime, known.text, known.at)
+      if (known.saved) continue
+      const overtaken = this.#isOvertaken(runtime, known)
+      if (overtaken === 'unknown') this.#parts.look(runtime)
+      else if (!overtaken) this.#save(runtime, known.text, known.at)
     }
   }
 
-  #activeBeside(runtime: string, { instance }: RuntimeRules): string | undefined {
-    return instance === undefined ? undefined : this.#parts.activeBeside(runtime, instance)
+  #isOvertaken(runtime: string, { instance }: RuntimeRules): boolean | 'unknown' {
+    return instance !== undefined && this.#parts.isOvertaken({ runtime, instance })
   }
 
   /** Also renews the rules of connected clients, so that they do not expire. */

@@ -45,8 +45,8 @@ interface InboxParts {
   isLive(runtime: string): boolean
   /** Whether it has one at this server. */
   isHere(runtime: string): boolean
-  /** Another instance of the runtime that is active. With `anywhere`, wherever it is; empty if the directory must be asked. */
-  activeBeside(runtime: string, instance: string, anywhere: boolean): string | undefined
+  /** Whether what the instance announced here may have been overtaken: here, or with `anywhere` at any server. */
+  isOvertaken(by: { readonly runtime: string; readonly instance: string }, anywhere: boolean): boolean | 'unknown'
   /** Looks up whether another replica has a session of the runtime. */
   look(runtime: string): void
 }
@@ -122,7 +122,7 @@ export class Inbox {
     this.operations = new StoredWebhooks(shared)
     this.rules = new AnnouncedRules({
       ...{ store, mac, logger, now, isLive, isHere, maxAgeMs: limits.maxAgeMs, plaintext: parts.plaintext },
-      activeBeside: (runtime, instance) => parts.activeBeside(runtime, instance, this.operations.shared),
+      isOvertaken: announced => parts.isOvertaken(announced, this.operations.shared),
       look: runtime => parts.look(runtime),
     })
     if (mac !== undefined) mac.onChange = () => this.rules.retryUnproven()

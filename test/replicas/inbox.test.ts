@@ -132,6 +132,18 @@ describe.runIf(needs('redis', 'postgres'))('a shared inbox', () => {
       await until(async () => (await post(server, 'a secret')) === (active === undefined ? 503 : 202))
   })
 
+  test('what a server could not write: nothing of an instance that has announced other rules elsewhere since', async () => {
+    const { near, far, take, giveBack } = await startApart()
+    await take()
+    const late = await join(far, 'one', 'a secret')
+    await join(near, 'one')
+    await leave(far, late)
+    await dial(far, { runtime: 'other', hello: { inbox: [RULE] } })
+    await giveBack()
+    await until(async () => (await storedRules()).includes('other'))
+    expect(await storedRules()).toEqual(['other'])
+  })
+
   test('rules of the active instance that others have replaced hold again', { tags: ['slow'] }, async () => {
     const { near } = await start()
     for (const secret of ['older secret', 'secret']) await join(near, 'active', secret)

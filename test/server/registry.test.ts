@@ -71,6 +71,28 @@ test.each([
   expect([registry.activeBeside(member, false), registry.activeBeside(member, true)]).toEqual(expected)
 })
 
+test.each([
+  ['nobody is active', undefined, [], [], [false, false]],
+  ['the directory must be asked', 'unknown', [], [], [false, 'unknown']],
+  ['another instance is active here', 'b', [], ['replica'], [true, true]],
+  ['another instance is active elsewhere', 'b', ['replica'], ['other'], [false, true]],
+  ['it is active here and elsewhere', 'a', ['replica', 'other'], [], [false, false]],
+  ['it is active, but only elsewhere', 'a', ['other'], [], [false, true]],
+  ['it was active, and has left', 'a', [], [], [false, false]],
+] as const)('what an instance announced may have been overtaken: %s', async (_, active, own, others, expected) => {
+  const directory: Directory = Object.assign(new MemoryDirectory(), { replica: 'replica' })
+  const instances = new Map([
+    ['a', { epoch: 1, replicas: own }],
+    ['b', { epoch: 1, replicas: others }],
+  ])
+  const state = { runtime: 'demo', epoch: 1, version: 1, changedMs: 0, instances }
+  directory.find = () => (active === undefined || active === 'unknown' ? active : { ...state, active })
+  const registry = new Registry<Fake>({ directory, logger: noLogger })
+  const member = new Fake('1', 'a')
+  if ((own as readonly string[]).includes('replica')) registry.add(member)
+  expect([registry.isOvertaken(member, false), registry.isOvertaken(member, true)]).toEqual(expected)
+})
+
 test("whoever waits for the directory's answer is told once, however many wait", async () => {
   const directory: Directory = new MemoryDirectory()
   let refreshed = 0

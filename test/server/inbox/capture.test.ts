@@ -17,7 +17,7 @@ import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
 function openInbox(): Inbox {
   const inbox = new Inbox({
     ...{ store: new MemoryInboxStore(new MemoryDisk()), limits: defaultsOf(INBOX), plaintext: true, logger: noLogger },
-    ...{ now: Date.now, isLive: () => true, isHere: () => true, activeBeside: () => undefined, look: () => {} },
+    ...{ now: Date.now, isLive: () => true, isHere: () => true, isOvertaken: () => false, look: () => {} },
   })
   onTestFinished(() => inbox.close())
   return inbox

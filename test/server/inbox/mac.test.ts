@@ -466,7 +466,7 @@ describe('rules that are read again', () => {
       logger: noLogger,
       isLive: () => false,
       isHere: () => false,
-      activeBeside: () => undefined,
+      isOvertaken: () => false,
       look: () => {},
     }
     const clock = { now: RULES_MS }

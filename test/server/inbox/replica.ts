@@ -27,7 +27,7 @@ const inbox = new Inbox({
     logger: noLogger,
     now: Date.now,
   },
-  ...{ isLive: () => true, isHere: () => true, activeBeside: () => undefined, look: () => {} },
+  ...{ isLive: () => true, isHere: () => true, isOvertaken: () => false, look: () => {} },
 })
 
 /** To the receiver, as one HTTP exchange. */

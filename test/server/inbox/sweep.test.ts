@@ -67,7 +67,7 @@ async function start({ isShared = false, limits = {} as Partial<InboxLimits>, is
   for (const id of ['a', 'b']) await append(store, message(id))
   const inbox = new Inbox({
     ...{ store, limits: { ...defaultsOf(INBOX), ...limits }, plaintext: true, logger: noLogger, now: Date.now },
-    ...{ isLive, isHere: () => false, activeBeside: () => undefined, look: () => {} },
+    ...{ isLive, isHere: () => false, isOvertaken: () => false, look: () => {} },
   })
   inbox.start(
     () => expect.unreachable(),

@@ -72,7 +72,7 @@ class World {
     const { live } = { live: () => this.live }
     this.#inbox = new Inbox({
       ...{ store: this.#store, limits: defaultsOf(INBOX), plaintext: true, logger: noLogger, now: Date.now },
-      ...{ random: this.random, isLive: live, isHere: live, activeBeside: () => undefined, look: () => {} },
+      ...{ random: this.random, isLive: live, isHere: live, isOvertaken: () => false, look: () => {} },
     })
     this.#inbox.start(this.#receiver, refuse)
     this.#front = this.#inbox.layer(this.#receiver)
