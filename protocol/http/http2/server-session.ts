@@ -39,6 +39,9 @@ const REQUESTS_PER_TURN = 16
 /** While the caller has not taken this much of cheap answers, no request is started. */
 const MAX_UNSENT_BYTES = 128 * 1024
 
+/** How long a caller has for what is on its way if it does not say that it has heard of the go-away. */
+const LEAVING_MS = 2000
+
 /** A stream that was opened, and whose request has not begun. */
 interface Arrival {
   readonly stream: Http2Stream
@@ -67,7 +70,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   readonly #context: Http2SessionContext
   readonly #watch: DeadlineWatch
   /** Counts streams that ended before their response, and frames that ask for an answer. */
-  readonly #resets: TokenBucket
+  #resets: TokenBucket
   readonly #answers: TokenBucket
   readonly #socket: Socket | TLSSocket
   /** What is held for requests, and for answers that the caller has not taken. */
@@ -110,8 +113,8 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
     }
-    this.#resets = new TokenBucket(limits.http2ResetBurst, limits.http2ResetRate)
-    this.#answers = new TokenBucket(limits.http2ResetBurst, limits.http2ResetRate)
+    this.#resets = this.#bucket()
+    this.#answers = this.#bucket()
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
     const guard = guardWith(error => this.threw(error))
     // A caller that closes its half of the connection no longer wants the session, whatever still waits for it.
@@ -216,8 +219,18 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     this.#exchanges.delete(stream)
     if (this.#exchanges.size === 0) this.#idleSince = performance.now()
     this.#accounted += REQUEST_CONTROL_BYTES
-    if (isReset && !stream.localEnded && exchange?.isShed !== true && !this.#resets.take()) this.close()
+    if (isReset && !stream.localEnded && exchange?.isShed !== true && !this.#resets.take()) this.#tooManyResets()
     if (this.#closing) this.#endIfDone()
+  }
+
+  /** What is on its way of other callers still has a round trip, and as many resets again. */
+  #tooManyResets(): void {
+    this.#resets = this.#bucket()
+    this.close(LEAVING_MS)
+  }
+
+  #bucket(): TokenBucket {
+    return new TokenBucket(this.#limits.http2ResetBurst, this.#limits.http2ResetRate)
   }
 
   /** Go's gRPC measures its path with a ping for each piece of an answer. One ping costs no more than the piece. */
@@ -409,7 +422,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
 
   #checkIdle(now: number): number {
     const left = timeLeft(this.#idleSince, this.#limits.keepAliveMs, now)
-    if (left === 0) this.close()
+    if (left === 0) this.close(LEAVING_MS)
     return left || LOOK_MS
   }
 

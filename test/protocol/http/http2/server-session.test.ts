@@ -571,15 +571,20 @@ describe('ends', () => {
   })
 
   test('an idle session is closed; one with a quiet stream is pinged instead', async () => {
-    const { handler, seen } = recorder(() => {})
+    const { handler, seen } = recorder(({ request, response }) => request.path === '/used' && ok(response))
     const { session, listener } = await serve(handler, { keepAliveMs: unhurried(400), http2PingMs: 20 })
+    await answer(ask(session, { ':path': '/used' }))
     const quiet = connect(`http://127.0.0.1:${listener.address.port}`)
     open.push(() => quiet.destroy())
     const result = answer(quiet.request({ ':path': '/', ':authority': 'a' }))
     const pinged = once(quiet, 'ping')
+    const said: number[] = []
+    session.on('goaway', (_code, last) => said.push(last))
     await once(session, 'close')
+    // A request may be on its way.
+    expect(said[0]).toBe(2 ** 31 - 1)
     await pinged
-    ok(seen[0]!.response)
+    ok(seen[1]!.response)
     expect((await result).status).toBe(200)
   })
 
