@@ -2,6 +2,7 @@
  * One exchange with an upstream: takes a connection or waits for one, sends the request, and sends it again where that is safe
  * (R7). The connection enforces the deadline of the head.
  */
+import { networkOf } from '../../protocol/base/address.ts'
 import { type SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
@@ -12,8 +13,6 @@ import { maySpeakHttp2, type UpstreamTarget } from '../target.ts'
 import type { PooledUpstream, Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
-/** Largest body that is kept for sending again. */
-const KEEP_BYTES = 64 * 1024
 const FIRST_PAUSE_MS = 100
 
 const again = stepOf<UpstreamExchange>(exchange => exchange.again())
@@ -31,8 +30,9 @@ export class UpstreamExchange implements RequestSink, Failing {
   #giveUp: (() => void) | undefined
   /** Body that arrived before there was a connection. The downstream end limits it. */
   #early: GatheredChunks | undefined
-  /** Body kept for sending again; undefined if it may not be. */
+  /** Body kept for sending again; undefined if it may not be. The budget counts it for the network of the caller. */
   #kept: GatheredChunks | undefined
+  readonly #network: string
   /** Kept bytes for which credit was given. They are not credited again when they are sent again. */
   #credited = 0
   #skipCredit = 0
@@ -56,8 +56,10 @@ export class UpstreamExchange implements RequestSink, Failing {
     this.#response = response
     this.#retriesLeft = options.attempts
     const mayRepeat = request.idempotent || maySpeakHttp2(target)
-    const keeps = mayRepeat && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= KEEP_BYTES
+    const { perExchange } = pools.replayBudget
+    const keeps = mayRepeat && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= perExchange
     this.#kept = keeps ? new GatheredChunks() : undefined
+    this.#network = keeps ? networkOf(request.caller) : ''
   }
 
   start(): void {
@@ -101,9 +103,18 @@ export class UpstreamExchange implements RequestSink, Failing {
   }
 
   #keep(kept: GatheredChunks, chunk: Uint8Array): void {
+    const { replayBudget } = this.#pools
+    const fits = kept.bytes + chunk.length <= replayBudget.perExchange
+    if (fits && replayBudget.fits(this.#network, chunk.length)) replayBudget.add(this.#network, chunk.length)
+    else {
+      if (this.#sink === undefined) this.#early = kept
+      this.#dropKept()
+    }
     kept.add(chunk)
-    if (kept.bytes <= KEEP_BYTES) return
-    if (this.#sink === undefined) this.#early = kept
+  }
+
+  #dropKept(): void {
+    if (this.#kept !== undefined) this.#pools.replayBudget.add(this.#network, -this.#kept.bytes)
     this.#kept = undefined
   }
 
@@ -135,7 +146,7 @@ export class UpstreamExchange implements RequestSink, Failing {
   }
 
   head(head: ResponseHead): void {
-    this.#kept = undefined
+    this.#dropKept()
     this.#response.responseHead(head)
   }
 
@@ -208,7 +219,7 @@ export class UpstreamExchange implements RequestSink, Failing {
   #finish(): void {
     this.#over = true
     this.#early = undefined
-    this.#kept = undefined
+    this.#dropKept()
   }
 }
 

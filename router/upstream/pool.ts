@@ -1,5 +1,6 @@
 /** Connections to one target: takes idle ones, opens new ones, and counts them. */
 import { SallyportError } from '../../protocol/base/errors.ts'
+import type { ReplayBudget } from '../../protocol/base/replay-budget.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { UpstreamTarget } from '../target.ts'
 import type { UpstreamRequest } from './types.ts'
@@ -31,6 +32,7 @@ export interface Pool {
 
 /** Finds the pool of a target. Do not keep a pool across a wait: one without connections is forgotten. */
 export interface Pools {
+  readonly replayBudget: ReplayBudget
   poolFor(target: UpstreamTarget): Pool
 }
 

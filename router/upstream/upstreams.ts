@@ -4,6 +4,7 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import { type Guard, logGuard, safeLogger } from '../../protocol/base/guard.ts'
 import { type LimitOptions, type Limits, resolveLimits } from '../../protocol/base/limit.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import { ReplayBudget } from '../../protocol/base/replay-budget.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { SocketReader } from '../../protocol/http/http1/socket-reader.ts'
 import type { UpstreamTarget } from '../target.ts'
@@ -26,6 +27,10 @@ export const UPSTREAM_LIMITS = {
   },
 } as const satisfies Limits
 
+/** Most bytes of one body that are kept for sending again, and of all bodies. */
+const REPLAY_BYTES = 64 * 1024
+const REPLAY_TOTAL_BYTES = 64 * 1024 * 1024
+
 /** Limits on connections to upstreams. */
 export interface UpstreamsOptions extends LimitOptions<typeof UPSTREAM_LIMITS> {
   logger?: Logger | undefined
@@ -42,6 +47,7 @@ const SWEEP_MS = 1_000
 const MAX_TARGETS = 8_192
 
 export class Upstreams implements Pools {
+  readonly replayBudget = new ReplayBudget(REPLAY_BYTES, REPLAY_TOTAL_BYTES)
   readonly #pools = new Map<string, Pool>()
   readonly #contexts = new SecureContexts()
   readonly #reader = new SocketReader()

@@ -14,6 +14,7 @@ import { cidrsContain } from '../../protocol/base/address.ts'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { logDefect, stepOf } from '../../protocol/base/guard.ts'
 import type { Logger } from '../../protocol/base/log.ts'
+import type { ReplayBudget } from '../../protocol/base/replay-budget.ts'
 import type {
   Handler,
   HeaderList,
@@ -31,7 +32,7 @@ import type { CarrierSource } from './carriers.ts'
 import { Deadline } from './deadline.ts'
 import { DeliverySpans } from './delivery-spans.ts'
 import type { Hold } from './hold.ts'
-import { Replay, type ReplayBudget } from './replay.ts'
+import { Replay } from './replay.ts'
 import { RetryPolicy } from './retry-policy.ts'
 import { Waiting } from './waiting.ts'
 

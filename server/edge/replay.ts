@@ -2,7 +2,7 @@
 import { Buffer } from 'node:buffer'
 import { SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
 import { ownBytes } from '../../protocol/base/own-bytes.ts'
-import { Tally } from '../../protocol/base/tally.ts'
+import type { ReplayBudget } from '../../protocol/base/replay-budget.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
 
 /** A chunk is kept for longer than bytes that wait to be written, so it must use at least this share of its underlying buffer. */
@@ -12,32 +12,6 @@ const MIN_SHARE = 1 / 2
 const MAX_GATHERED_BYTES = 16 * 1024
 
 const NOTHING = new Uint8Array(0)
-
-/** The share of the total that one runtime may use, so that others are left enough. */
-const RUNTIME_SHARE = 1 / 4
-
-/** Bytes kept by all exchanges together. */
-export class ReplayBudget {
-  readonly perExchange: number
-  readonly total: number
-  used = 0
-  readonly #byRuntime = new Tally()
-
-  constructor(perExchange: number, total: number) {
-    this.perExchange = perExchange
-    this.total = total
-  }
-
-  fits(runtime: string, bytes: number): boolean {
-    return this.used + bytes <= this.total && this.#byRuntime.of(runtime) + bytes <= this.total * RUNTIME_SHARE
-  }
-
-  /** Negative numbers give bytes back. */
-  add(runtime: string, bytes: number): void {
-    this.used += bytes
-    this.#byRuntime.add(runtime, bytes)
-  }
-}
 
 /** Until the peer has acknowledged the stream, it may still refuse it unread, and this multiple of the bound is kept. */
 const UNACKNOWLEDGED = 4

@@ -5,6 +5,7 @@ import { expect, test } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { discarding } from '../../protocol/base/guard.ts'
 import { noLogger } from '../../protocol/base/log.ts'
+import { ReplayBudget } from '../../protocol/base/replay-budget.ts'
 import {
   BODY_UNKNOWN,
   type ExchangeRecord,
@@ -20,7 +21,6 @@ import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { RuntimeSession } from '../../server/control/runtime-session.ts'
 import { type DeliverOptions, deliver } from '../../server/edge/deliver.ts'
 import { Hold } from '../../server/edge/hold.ts'
-import { ReplayBudget } from '../../server/edge/replay.ts'
 import { DEFAULT_HOLD } from '../../server/limits.ts'
 import { EXCHANGE } from '../support/ends.ts'
 import { Spans } from '../support/spans.ts'

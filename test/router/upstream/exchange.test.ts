@@ -1,6 +1,7 @@
 /** One exchange with an upstream, over connections that the test plays. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
+import { ReplayBudget } from '../../../protocol/base/replay-budget.ts'
 import type { RequestSink, ResponseSink } from '../../../protocol/exchange.ts'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { UpstreamExchange } from '../../../router/upstream/exchange.ts'
@@ -54,6 +55,8 @@ const target = fillTarget(parseTarget('http://played'), {}, new Map(), undefined
 const broken = new SallyportError('upstream-broken')
 const refused = new SallyportError('upstream-refused')
 
+let replayBudget: ReplayBudget
+
 function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOptions> = {}) {
   const pool = new PlayedPool()
   const events: string[] = []
@@ -67,7 +70,7 @@ function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOp
   }
   const whole = { ...UPSTREAM_REQUEST, ...request }
   const exchange = new UpstreamExchange(
-    { poolFor: () => pool },
+    { replayBudget, poolFor: () => pool },
     target,
     whole,
     { connectMs: 1000, headMs: 1000, attempts: 0, ...options },
@@ -78,7 +81,10 @@ function play(request: Partial<UpstreamRequest> = {}, options: Partial<ForwardOp
 
 const bytes = (text: string) => Buffer.from(text)
 
-beforeEach(() => vi.useFakeTimers())
+beforeEach(() => {
+  replayBudget = new ReplayBudget(64 * 1024, 1024 * 1024)
+  vi.useFakeTimers()
+})
 afterEach(() => vi.useRealTimers())
 
 describe('while there is no connection yet', () => {
@@ -266,5 +272,65 @@ describe('retries', () => {
     connection.response.responseAbort(broken)
     expect(events).toEqual(['upstream-broken'])
     expect(pool.opening).toEqual([])
+  })
+})
+
+describe('what is kept of bodies', () => {
+  const body = { method: 'POST', bodyBytes: -1, idempotent: true }
+  const begin = (caller: string, text: string) => {
+    const played = play({ ...body, caller }, { attempts: 1 })
+    const connection = new PlayedConnection()
+    played.pool.ready.push(connection)
+    played.exchange.start()
+    played.exchange.requestData(bytes(text))
+    return { ...played, connection }
+  }
+
+  const ends: Record<string, (played: ReturnType<typeof begin>) => void> = {
+    'the answer begins': ({ connection }) =>
+      connection.response.responseHead({ status: 200, headers: [], bodyBytes: 0 }),
+    'the caller leaves': ({ exchange }) => exchange.requestAbort(new SallyportError('cancelled')),
+    'the upstream fails': ({ connection }) => connection.response.responseAbort(refused),
+    'it is too much': ({ exchange }) => exchange.requestData(Buffer.alloc(64 * 1024)),
+  }
+  it.each(Object.entries(ends))('counts until %s', (_, end) => {
+    const played = begin('192.0.2.1', 'abc')
+    played.exchange.requestData(bytes('def'))
+    expect(replayBudget.used).toBe(6)
+    end(played)
+    played.exchange.requestData(bytes('ghi'))
+    expect(replayBudget.used).toBe(0)
+  })
+
+  it('counts once, however often it is sent', () => {
+    const { pool, connection } = begin('192.0.2.1', 'abc')
+    connection.response.responseAbort(broken)
+    pool.opening[0]!(undefined, new PlayedConnection())
+    expect(replayBudget.used).toBe(3)
+  })
+
+  it('is at most a share of what all may keep: another body of the same network is sent only once', () => {
+    replayBudget = new ReplayBudget(64 * 1024, 4 * 5)
+    const played = [begin('2001:db8::1', 'abc'), begin('2001:db8::2', 'def'), begin('192.0.2.1', 'ghi')]
+    for (const { connection } of played) connection.response.responseAbort(broken)
+    expect(played.map(({ events, pool }) => [events, pool.opening.length])).toEqual([
+      [[], 1],
+      [['upstream-broken'], 0],
+      [[], 1],
+    ])
+  })
+
+  it('may give way before there is a connection: then it is sent only once', () => {
+    replayBudget = new ReplayBudget(64 * 1024, 0)
+    const { pool, events, exchange } = play(body, { attempts: 1 })
+    exchange.start()
+    exchange.requestData(bytes('abc'))
+    exchange.requestData(bytes('def'))
+    exchange.requestEnd([])
+    const connection = new PlayedConnection()
+    pool.opening[0]!(undefined, connection)
+    expect(connection.calls.join(' ')).toBe('POST abcdef end')
+    connection.response.responseAbort(broken)
+    expect(events).toEqual(['upstream-broken'])
   })
 })

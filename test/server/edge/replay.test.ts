@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { Replay, ReplayBudget } from '../../../server/edge/replay.ts'
+import { ReplayBudget } from '../../../protocol/base/replay-budget.ts'
+import { Replay } from '../../../server/edge/replay.ts'
 
 describe('replay', () => {
   test('keeps what arrives up to the bound of one exchange and of all', () => {
