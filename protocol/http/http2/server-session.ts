@@ -278,7 +278,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     const { unsentBytes, bodyBytes, fieldBytes } = this.#connection.sender
     // TLS keeps an encrypted copy of what the kernel has not taken.
     const copied = 'encrypted' in this.#socket ? unsentBytes : 0
-    const bytes = this.#closed ? 0 : unsentBytes - bodyBytes + fieldBytes + copied + this.#connection.partialBytes
+    const held = unsentBytes - bodyBytes + fieldBytes + copied + this.#connection.partialBytes
+    // A socket that is destroyed lets go of it in this turn.
+    const bytes = this.#socket.destroyed ? 0 : held
     const change = bytes - this.#ownBytes
     this.#ownBytes = bytes
     if (change !== 0) this.#keep(change)

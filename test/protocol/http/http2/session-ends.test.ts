@@ -637,6 +637,30 @@ describe('requests that nobody takes', () => {
   })
 })
 
+test.each([
+  ['a part of a head', false],
+  ['answers that have ended, and wait for the socket', true],
+])('what a connection holds no longer counts once it is cut: %s', async (_what, isAnswers) => {
+  const connections = new ConnectionSet(10)
+  const answers = giver(16 * 1024)
+  const sockets: Socket[] = []
+  const peer = await call(await accept(socket => sockets.push(socket)))
+  open.push(() => peer.socket.destroy())
+  await until(() => sockets.length === 1)
+  const connection = serveHttp2(sockets[0]!, { handler: answers.handler, connections })
+  peer.send(greeting(2 ** 30))
+  peer.socket.pause()
+  if (!isAnswers) peer.send(frame(TYPE.headers, 0, 1, Buffer.alloc(15_000)))
+  for (let id = 1; isAnswers && queuedInHandle(sockets[0]!) === 0; id += 2) {
+    peer.send(get(id))
+    await until(() => answers.given === (id + 1) / 2)
+    await new Promise(resolve => setTimeout(resolve, 1))
+  }
+  await until(() => connections.unread.usedBytes >= 15_000)
+  connection.destroy('overloaded')
+  expect(connections.unread.usedBytes).toBe(0)
+})
+
 test('large heads within the limit are no flood', async () => {
   // Answers from within the handler count as cheap, and few of them may wait at a time.
   const { handler, seen } = recorder(({ response }) => void setImmediate(() => ok(response)))
