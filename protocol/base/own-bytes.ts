@@ -8,7 +8,7 @@ const LEAST_SHARE = 1 / 4
  * slabs of 64 KiB (since 26) and cuts small buffers from pools of that size. A hundred waiting bytes could keep a whole slab
  * alive, and the memory in use would be six hundred times what is counted.
  */
-export function ownBytes(bytes: Uint8Array, leastShare: number = LEAST_SHARE): Uint8Array {
+export function ownBytes<Bytes extends Uint8Array>(bytes: Bytes, leastShare: number = LEAST_SHARE): Bytes | Buffer {
   if (bytes.length >= bytes.buffer.byteLength * leastShare) return bytes
   const own = Buffer.allocUnsafeSlow(bytes.length)
   own.set(bytes)

@@ -59,6 +59,11 @@ export class BodyReader {
     return this.#state === STATE.length ? this.#left : 0
   }
 
+  /** Bytes of trailers that wait for the rest. */
+  get heldBytes(): number {
+    return this.#tail?.length ?? 0
+  }
+
   startLength(bytes: number): void {
     this.#left = bytes
     this.#state = STATE.length

@@ -1,5 +1,6 @@
 import { Buffer } from 'node:buffer'
 import type { Duplex } from 'node:stream'
+import { ownBytes } from '../../base/own-bytes.ts'
 
 /** The connection that an intake reads for. */
 export interface IntakeOwner {
@@ -42,8 +43,13 @@ export class Intake {
     this.#lent = lent && this.bytes === undefined
     this.bytes = this.bytes === undefined ? bytes : Buffer.concat([this.bytes, bytes])
     this.parse()
-    if (this.#lent && this.bytes !== undefined) this.bytes = Buffer.from(this.bytes)
+    if (this.bytes !== undefined) this.bytes = ownBytes(this.bytes, this.#lent ? Number.POSITIVE_INFINITY : 1 / 2)
     this.#lent = false
+  }
+
+  /** Bytes that wait here or with the receiver, or while nothing is read, in the socket. */
+  get heldBytes(): number {
+    return (this.bytes?.length ?? 0) + this.#unconsumed + (this.paused ? this.#socket.readableLength : 0)
   }
 
   /** Uses the bytes at hand, as far as the owner's state allows. */

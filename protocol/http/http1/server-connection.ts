@@ -17,6 +17,7 @@ import { performance } from 'node:perf_hooks'
 import process from 'node:process'
 import type { TLSSocket } from 'node:tls'
 import { canonicalAddress } from '../../base/address.ts'
+import type { BudgetMember, BufferBudget } from '../../base/budget.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
 import { callHandler, endFor, type Failing, guardWith, stepOf } from '../../base/guard.ts'
@@ -78,7 +79,9 @@ const ASK_MS = 1000
 
 type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
 
-class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiver, IntakeOwner, WriterOwner, Failing {
+class Http1ServerConnection
+  implements ManagedConnection, BudgetMember, ServerWire, BodyReceiver, IntakeOwner, WriterOwner, Failing
+{
   static readonly #catchUpDue = stepOf<Http1ServerConnection>(connection => connection.#catchUp())
   static readonly #parseDue = stepOf<Http1ServerConnection>(connection => connection.#intake.parse())
   readonly #socket: Socket | TLSSocket
@@ -98,6 +101,11 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   readonly #intake: Intake
   #state: State = 'readHead'
   #exchange: ServerExchange | undefined
+  /** Bytes of the head of its request. */
+  #headBytes = 0
+  /** What is held for requests. */
+  usedBytes = 0
+  readonly #unread: BufferBudget | undefined
   #unended: UnendedExchanges | undefined
   /** How many requests were started in this turn. */
   #begun = 0
@@ -149,6 +157,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     socket.on('close', guard(this.#onClose))
     socket.setNoDelay(true)
     this.#connections?.add(this)
+    this.#unread = this.#connections?.unreadOf(this.address)
+    this.#unread?.join(this)
     this.#watch.within(this.#limits.headMs)
     const reader = options.reader ?? new SocketReader()
     reader.read(socket, this.#onRead, this)
@@ -178,6 +188,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
       if (this.#closing && exchange.keepAlive && exchange.asked.request.bodyBytes === 0) this.#passOver()
     }
     this.#intake.regulate()
+    this.#recount()
+    this.#unread?.enforce()
   }
 
   /** The caller has closed its half. Whatever is incomplete by now will remain incomplete. */
@@ -273,6 +285,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const { request } = head
     const exchange = new ServerExchange(this, head, this.#limits)
     this.#exchange = exchange
+    this.#headBytes = this.#heads.end
     this.#earlierBytes = this.#writer.writtenBytes
     this.#headBegun = false
     if (this.#halfClosed) this.#since = performance.now()
@@ -314,7 +327,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
   }
 
   requestConsumed(exchange: ServerExchange, bytes: number): void {
-    if (exchange === this.#exchange) this.#intake.consumed(bytes)
+    if (exchange !== this.#exchange) return
+    this.#intake.consumed(bytes)
+    this.#recount()
   }
 
   /** Reading stops while the rest of a pipeline waits for its turn, and while more than `bufferBytes` of it has arrived. */
@@ -442,6 +457,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#since = performance.now()
     this.#watch.within(this.#limits.drainMs)
     this.#intake.regulate()
+    this.#recount()
   }
 
   /** Both the request and the response are over. `isFollowed`: some of the next request has arrived. */
@@ -481,6 +497,7 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#watch.within(Math.min(this.#limits.drainMs, this.#limits.lingerMs))
     this.#writer.end()
     if (this.#intake.paused) this.#intake.regulate()
+    this.#recount()
   }
 
   /** Answers a request that must not be forwarded, or ends one whose body turned out to be malformed. */
@@ -508,6 +525,22 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     this.#state = 'await'
     this.#exchange = new ServerExchange(this, head, this.#limits)
     this.#exchange.responseAbort(error)
+  }
+
+  /** Follows what is held from what there is. */
+  #recount(): void {
+    const head = this.#exchange === undefined ? 0 : this.#headBytes
+    const bytes = this.#state === 'closed' ? 0 : head + this.#intake.heldBytes + this.#body.heldBytes
+    this.#unread?.take(bytes - this.usedBytes)
+    this.usedBytes = bytes
+  }
+
+  /** Of its network's connections, this one holds the most. The request is answered, if that can still be done. */
+  shed(): number {
+    const before = this.usedBytes
+    if (!this.#intake.parsing && this.#exchange?.ended !== true) this.#refuse(new SallyportError('overloaded'))
+    if (this.usedBytes > 0) this.destroy('overloaded')
+    return before - this.usedBytes
   }
 
   endsByClose(): void {
@@ -586,6 +619,8 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
     const exchange = this.#exchange
     this.#exchange = undefined
     this.#connections?.delete(this)
+    this.#recount()
+    this.#unread?.leave(this)
     this.#unended?.end(this.#why)
     if (exchange === undefined || wasDraining || (exchange.ended && this.#halfClosed)) return
     exchange.ended = true
@@ -622,6 +657,9 @@ class Http1ServerConnection implements ManagedConnection, ServerWire, BodyReceiv
 
   /** Acts on deadlines that have passed. Returns the time until the next one. */
   #check(now: number): number {
+    // While nothing is read from it, TLS still fills the socket.
+    this.#recount()
+    this.#unread?.enforce()
     const unheard = this.#intake.paused || this.#halfClosed
     if (unheard && isBroken(this.#socket)) this.destroy('cancelled')
     const next = Math.min(this.#checkRead(now), this.#checkWrite(now), unheard ? LOOK_MS : Number.POSITIVE_INFINITY)

@@ -12,8 +12,8 @@ import type { Failing } from '../../base/guard.ts'
 
 /** The most that libuv reads in one call. */
 const READ_BYTES = 64 * 1024
-/** After a full read, a read of at least this size belongs to a body. Its buffer is handed over instead of copied. */
-const BODY_BYTES = 16 * 1024
+/** After a full read, a read of at least this size belongs to a body. Its buffer, of which it is at least half, is handed over instead of copied. */
+const BODY_BYTES = READ_BYTES / 2
 
 /** Receives what was read. Bytes that are `lent` change after the call, so whatever is kept must be copied. */
 export type OnRead = (bytes: Buffer, lent: boolean) => void
@@ -55,9 +55,10 @@ export class SocketReader {
     fields[slots.callback] = (length: number, buffer: Buffer) => {
       try {
         const isBody = buffer !== shared && length >= BODY_BYTES
-        if (isBody || (buffer === shared && length === READ_BYTES)) next = Buffer.allocUnsafeSlow(READ_BYTES)
-        else if (buffer !== shared) next = shared
         onRead(length === READ_BYTES ? buffer : buffer.subarray(0, length), !isBody)
+        // A connection that is not read from gets no buffer of its own, which would only take up memory.
+        if ((isBody || length === READ_BYTES) && !socket.isPaused()) next = Buffer.allocUnsafeSlow(READ_BYTES)
+        else if (buffer !== shared) next = shared
       } catch (error) {
         owner.threw(error)
       }

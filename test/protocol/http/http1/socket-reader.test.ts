@@ -58,6 +58,22 @@ describe('reading into one buffer', () => {
     expect(Buffer.concat(seen.bytes).equals(body)).toBe(true)
   })
 
+  it('gives none away of which most is unused', async () => {
+    const [from, to] = await pair()
+    const seen = collect(new SocketReader(), to)
+    // Then the next read has a buffer of its own.
+    from.write(Buffer.alloc(64 * 1024))
+    await expect.poll(() => Buffer.concat(seen.bytes).length).toBe(64 * 1024)
+    from.write(Buffer.alloc(64 * 1024 - 1))
+    await expect.poll(() => Buffer.concat(seen.bytes).length).toBe(128 * 1024 - 1)
+    for (let i = 1; i <= 10; i++) {
+      from.write(Buffer.alloc(16 * 1024))
+      await expect.poll(() => Buffer.concat(seen.bytes).length).toBe(128 * 1024 - 1 + i * 16 * 1024)
+    }
+    const given = seen.bytes.filter(({ buffer }) => buffer.byteLength === 64 * 1024)
+    for (const { length } of given) expect(length).toBeGreaterThanOrEqual(32 * 1024)
+  })
+
   it('keeps connections that share it apart', async () => {
     const reader = new SocketReader()
     const [[a, first], [b, second]] = [await pair(), await pair()]

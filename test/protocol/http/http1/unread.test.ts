@@ -1,0 +1,287 @@
+/** What requests over HTTP/1.1 hold until somebody takes it: it is counted, and whoever holds the most loses it. */
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { connect as connectTls, createServer as createTlsServer } from 'node:tls'
+import { afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { collectGarbage } from '../../../../load-tests/lib/garbage.ts'
+import type { SallyportError } from '../../../../protocol/base/errors.ts'
+import { discarding } from '../../../../protocol/base/guard.ts'
+import type { Handler, RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
+import { ConnectionSet } from '../../../../protocol/http/connection-set.ts'
+import { serveHttp1 } from '../../../../protocol/http/http1/server-connection.ts'
+import { SocketReader } from '../../../../protocol/http/http1/socket-reader.ts'
+import { Random } from '../../../fuzz/random.ts'
+import { makeSecrets, type Secrets } from '../../../support/secrets.ts'
+import { firstSeed } from '../../../support/seed.ts'
+import { until } from '../../../support/until.ts'
+import { ok, RawPeer } from './raw.ts'
+
+let secrets: Secrets
+beforeAll(async () => {
+  secrets = await makeSecrets()
+})
+const open: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of open.splice(0).reverse()) await close()
+})
+
+interface Serving {
+  readonly connections: ConnectionSet
+  /** Another caller, from this address. */
+  call(address?: string): Promise<RawPeer>
+}
+
+async function serve(handler: Handler, mostBytes = 2 ** 40, isTls = false): Promise<Serving> {
+  const connections = new ConnectionSet(1000, mostBytes)
+  const reader = new SocketReader()
+  const addresses: (string | undefined)[] = []
+  let taken = 0
+  const take = (socket: Socket) => {
+    taken++
+    const limits = { headMs: 0, bodyIdleMs: 0 }
+    serveHttp1(socket, { handler, connections, limits, reader, peerAddress: addresses.shift() })
+  }
+  const options = { allowHalfOpen: true }
+  const server = isTls ? createTlsServer({ ...secrets.server, ...options }, take) : createServer(options, take)
+  open.push(() => server.close())
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const { port } = server.address() as AddressInfo
+  const call = async (address?: string) => {
+    addresses.push(address)
+    const before = taken
+    const socket = isTls
+      ? connectTls({ port, host: '127.0.0.1', ca: secrets.ca })
+      : connect({ port, host: '127.0.0.1' })
+    open.push(() => socket.destroy())
+    await until(() => taken > before)
+    return new RawPeer(socket)
+  }
+  return { connections, call }
+}
+
+/** Keeps what it is given, and takes nothing. */
+function hoarder() {
+  const kept: unknown[] = []
+  const aborted: string[] = []
+  const handler: Handler = (request, response) => {
+    kept.push(request)
+    const requestData = (chunk: Uint8Array) => void kept.push(chunk)
+    return { ...discarding(response), requestData, requestAbort: ({ reason }) => void aborted.push(reason) }
+  }
+  return { handler, kept, aborted }
+}
+
+const get = (path = '/') => `GET ${path} HTTP/1.1\r\nHost: a\r\n`
+const post = 'POST / HTTP/1.1\r\nHost: a\r\n'
+const long = `${post}Content-Length: 100000000\r\n\r\n`
+const upgrade =
+  'Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n'
+/** More than is read. */
+const MUCH = Buffer.alloc(1024 * 1024, 'x')
+const CHUNKS = Buffer.from(`1000\r\n${'x'.repeat(4096)}\r\n`.repeat(100))
+const PIPELINE = Buffer.from(`${get()}\r\n`.repeat(10_000))
+const FIELDS = Buffer.from(`X-Large: ${'~'.repeat(1500)}\r\n`.repeat(10))
+
+const SHAPES: [string, string, Buffer][] = [
+  ['a body', long, MUCH],
+  ['a body in chunks', `${post}Transfer-Encoding: chunked\r\n\r\n`, CHUNKS],
+  ['a part of a head', get(), FIELDS],
+  ['a part of trailers', `${post}Transfer-Encoding: chunked\r\n\r\n0\r\n`, FIELDS],
+  ['requests behind one without an answer', `${get()}\r\n`, PIPELINE],
+  ['what follows the handshake of a WebSocket', get() + upgrade, MUCH],
+]
+
+describe.each([
+  ['TCP', false],
+  ['TLS', true],
+])('over %s', (_name, isTls) => {
+  test.each(SHAPES)(
+    'as much is counted as is held of %s',
+    { tags: isTls ? ['slow'] : [] },
+    async (_what, head, rest) => {
+      const { handler, kept } = hoarder()
+      const { connections, call } = await serve(handler, 2 ** 40, isTls)
+      const peers: RawPeer[] = []
+      const memory = async () => {
+        await collectGarbage()
+        return process.memoryUsage().arrayBuffers
+      }
+      const before = await memory()
+      for (let i = 0; i < 30; i++) peers.push(await call())
+      for (const peer of peers) {
+        peer.send(head)
+        peer.send(rest)
+      }
+      // Until nothing more is read. Of TLS, that is seen only when the connection is looked at.
+      for (let seen = -1; connections.unread.usedBytes !== seen; ) {
+        seen = connections.unread.usedBytes
+        await new Promise(resolve => setTimeout(resolve, isTls ? 2500 : 300))
+      }
+      const { usedBytes } = connections.unread
+      expect(usedBytes).toBeGreaterThan(30 * 14_000)
+      expect((await memory()) - before).toBeLessThan(1.6 * usedBytes)
+      expect(kept.length).toBeGreaterThanOrEqual(0)
+      connections.destroyAll()
+      await until(() => connections.size === 0)
+      expect(connections.unread.usedBytes).toBe(0)
+    },
+  )
+})
+
+const MOST_BYTES = 256 * 1024
+const [HEAVY, LIGHT] = ['192.0.2.1', '198.51.100.1']
+const body = Buffer.alloc(15_000, 'x')
+
+/** Answers small requests, begins the answer to `/begun`, and takes no bodies. */
+function refusing() {
+  const aborted: string[] = []
+  const handler: Handler = ({ path, peerAddress }, response): RequestSink => {
+    if (path === '/begun') response.responseHead({ status: 200, headers: [], bodyBytes: 100 })
+    if (path === '/raw') response.responseHead({ status: 101, headers: [], bodyBytes: -1 })
+    if (path === '/small') ok(response)
+    const requestAbort = ({ reason }: SallyportError) => void aborted.push(`${peerAddress} ${reason}`)
+    return { ...discarding(response), requestData() {}, requestAbort }
+  }
+  return { handler, aborted }
+}
+
+describe('at the ceiling, who holds the most', () => {
+  test.each([
+    ['is answered, for a body', long, '503'],
+    ['is answered, for a part of a head', `${get()}X-Large: `, '503'],
+    ['is answered, for requests behind one without an answer', `${get('/never')}\r\n${get('/never')}X-Large: `, '503'],
+    ['is answered, for what follows the handshake of a WebSocket', get() + upgrade, '503'],
+    ['is cut, for a body whose answer has begun', long.replace('/', '/begun'), '200'],
+    ['is cut, for what a WebSocket sends', get('/raw') + upgrade, '101'],
+  ])('%s', async (_what, head, status) => {
+    const { handler, aborted } = refusing()
+    const { connections, call } = await serve(handler, MOST_BYTES)
+    const light = await call(LIGHT)
+    light.send(long)
+    light.send(body)
+    await until(() => connections.unread.usedBytes > 15_000)
+    const heavy: RawPeer[] = []
+    for (let i = 0; !heavy.some(({ text }) => text.includes('503') || heavy.some(({ closed }) => closed)); i++) {
+      const peer = await call(HEAVY)
+      heavy.push(peer)
+      peer.send(head)
+      peer.send(body)
+      const { usedBytes } = connections.unread
+      await until(() => connections.unread.usedBytes !== usedBytes)
+      expect(connections.unread.usedBytes).toBeLessThanOrEqual(MOST_BYTES)
+      expect(i).toBeLessThan(20)
+    }
+    expect(heavy.length).toBeGreaterThan(15)
+    const lost = heavy.find(({ text, closed }) => text.includes('503') || closed)!
+    const text = await lost.end()
+    expect(text).toMatch(new RegExp(`^HTTP/1.1 ${status} `))
+    expect(text.includes('sallyport-error: overloaded')).toBe(status === '503')
+    expect(lost.error).toBe(status === '101' ? 'ECONNRESET' : undefined)
+    if (!head.includes('X-Large')) expect(new Set(aborted)).toEqual(new Set([`${HEAVY} overloaded`]))
+    // Small requests of both networks go on.
+    for (const address of [HEAVY, LIGHT]) {
+      const peer = await call(address)
+      peer.send(`${get('/small')}\r\n`)
+      await peer.saying('ok')
+    }
+    expect([light.text, light.closed]).toEqual(['', false])
+    connections.destroyAll()
+    await until(() => connections.size === 0)
+    expect(connections.unread.usedBytes).toBe(0)
+  })
+
+  test.each(['handler', 'requestData', 'requestEnd', 'responseConsumed'])('may lose it within its %s', async step => {
+    const events: string[] = []
+    let shed = () => {}
+    const handler: Handler = (_request, response) => {
+      const on = (name: string) => {
+        events.push(name)
+        if (name === step) shed()
+      }
+      on('handler')
+      return {
+        requestData: () => on('requestData'),
+        requestEnd: () => {
+          on('requestEnd')
+          response.responseHead({ status: 200, headers: [], bodyBytes: 10 })
+          response.responseData(Buffer.from('five '))
+        },
+        responseConsumed: () => on('responseConsumed'),
+        requestAbort: ({ reason }) => void events.push(reason),
+      }
+    }
+    const { connections, call } = await serve(handler)
+    shed = () => void connections.unread.shed(1)
+    const peer = await call()
+    peer.send(`${post}Content-Length: 5`)
+    await until(() => connections.unread.usedBytes > 0)
+    peer.send('\r\n\r\nab')
+    if (step !== 'handler') {
+      await until(() => events.includes('requestData'))
+      peer.send('cde')
+    }
+    await peer.close()
+    await until(() => connections.size === 0)
+    expect(events.slice(events.indexOf(step) + 1)).toEqual(['overloaded'])
+    expect(connections.unread.usedBytes).toBe(0)
+  })
+})
+
+test('whatever callers and handlers do, nothing is counted at rest', async () => {
+  const random = new Random(String(firstSeed()))
+  const late: (() => void)[] = []
+  const handler: Handler = (_request, response: ResponseSink) => {
+    const takes = random.oneIn(2)
+    let held = 0
+    late.push(() => {
+      response.requestConsumed(held)
+      held = 0
+      if (random.oneIn(2)) ok(response)
+    })
+    if (random.oneIn(4)) ok(response)
+    return {
+      ...discarding(response),
+      requestData: ({ length }) => {
+        if (takes) response.requestConsumed(length)
+        else held += length
+      },
+      requestEnd: () => void (random.oneIn(2) && ok(response)),
+    }
+  }
+  const { connections, call } = await serve(handler, MOST_BYTES)
+  for (let i = 0; i < 150; i++) {
+    const peer = await call(random.pick([HEAVY, LIGHT]))
+    for (let k = random.int(4); k >= 0; k--) {
+      const [, head, rest] = random.pick(SHAPES)
+      peer.send(random.oneIn(3) ? `${post}Content-Length: 5\r\n\r\nhello` : head)
+      if (random.oneIn(2)) peer.send(rest.subarray(0, random.size(100_000)))
+    }
+    for (const step of late.splice(0, random.int(3))) step()
+    const end = random.pick(['destroy', 'end', undefined] as const)
+    if (end !== undefined) peer.socket[end]()
+    expect(connections.unread.usedBytes).toBeLessThanOrEqual(MOST_BYTES)
+  }
+  connections.destroyAll()
+  await until(() => connections.size === 0)
+  for (const step of late) step()
+  expect(connections.unread.usedBytes).toBe(0)
+})
+
+test('a connection without a request holds nothing but the begin of the next one', async () => {
+  const { connections, call } = await serve((_request, response) => {
+    const requestData = ({ length }: Uint8Array) => response.requestConsumed(length)
+    return { ...discarding(response), requestData, requestEnd: () => ok(response) }
+  })
+  await collectGarbage()
+  const before = process.memoryUsage().arrayBuffers
+  for (let i = 0; i < 50; i++) {
+    const peer = await call()
+    // The last read is of a body. Its memory is far larger than what is left of it.
+    peer.send(`${post}Content-Length: 220000\r\n\r\n${'x'.repeat(220_000)}GET`)
+    await peer.saying('ok')
+  }
+  await until(() => connections.unread.usedBytes === 50 * 'GET'.length)
+  await collectGarbage()
+  expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(50 * 16 * 1024)
+  connections.destroyAll()
+})
