@@ -324,14 +324,17 @@ export class AnnouncedRules {
     }
   }
 
-  /** Writes what the store does not have yet, unless it may have been overtaken. */
+  /** Writes what the store does not have yet, unless it may have been overtaken. If it has been, the store has the rules that hold. */
   saveMissing(): void {
+    let isBehind = false
     for (const [runtime, known] of this.#byRuntime) {
       if (known.saved) continue
       const overtaken = this.#isOvertaken(runtime, known)
       if (overtaken === 'unknown') this.#parts.look(runtime)
-      else if (!overtaken) this.#save(runtime, known.text, known.at)
+      else if (overtaken) isBehind = true
+      else this.#save(runtime, known.text, known.at)
     }
+    if (isBehind) this.#parts.store.shared?.reload()
   }
 
   #isOvertaken(runtime: string, { instance }: RuntimeRules): boolean | 'unknown' {

@@ -100,6 +100,9 @@ export class PostgresStore extends GroupedStore {
   override readonly shared: SharedStore = {
     onLane: undefined,
     onRules: undefined,
+    reload: () => {
+      if (this.isOpen) this.#reload(this.#connections!)
+    },
     release: (runtime, lane, empty) => {
       if (this.#owned.delete(keyOf(runtime, lane)))
         this.#applyOwn({ op: 'release', runtime, lane, empty }).catch(() => {})
@@ -219,7 +222,7 @@ export class PostgresStore extends GroupedStore {
     const isCurrent = () => this.#connections === connections && this.isOpen
     const retry = this.guard(() => {
       this.#reloadTimer = undefined
-      if (this.isOpen) this.#reload(this.#connections!)
+      this.shared.reload()
     })
     const failed = this.guard((error: unknown) => {
       if (this.#connections === connections) this.#failed(error)

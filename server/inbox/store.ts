@@ -176,8 +176,10 @@ export interface InboxStore {
 export interface SharedStore {
   /** Called when another server stored a message in a lane, or released the lane. */
   onLane: ((runtime: string, lane: string, what: LaneEvent) => void) | undefined
-  /** Called when any server changed rules or pauses. */
+  /** Called when any server changed rules or pauses, and after `reload`. */
   onRules: ((contents: Pick<Contents, 'rules' | 'paused'>) => void) | undefined
+  /** Reads the rules and pauses again. */
+  reload(): void
   /** Releases the lane. With `empty`, nothing waits in it, and the other servers are notified. */
   release(runtime: string, lane: string, empty: boolean): void
 }

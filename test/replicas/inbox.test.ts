@@ -144,6 +144,19 @@ describe.runIf(needs('redis', 'postgres'))('a shared inbox', () => {
     expect(await storedRules()).toEqual(['other'])
   })
 
+  test('refused rules hold no longer once an instance without any is active', { tags: ['slow'] }, async () => {
+    const { near, far } = await start()
+    await postgres.query('ALTER TABLE sallyport_inbox.rules ADD CONSTRAINT none CHECK (false)', 'sallyport')
+    const refused = await join(far, 'refused', 'a secret')
+    const client = await join(near, 'active')
+    await leave(far, refused)
+    await postgres.query('ALTER TABLE sallyport_inbox.rules DROP CONSTRAINT none', 'sallyport')
+    await until(async () => (await post(far, 'another')) === 200)
+    await leave(near, client)
+    for (const server of [near, far]) await until(async () => (await post(server, 'a secret')) === 503)
+    expect(await storedRules()).toEqual([])
+  })
+
   test('rules of the active instance that others have replaced hold again', { tags: ['slow'] }, async () => {
     const { near } = await start()
     for (const secret of ['older secret', 'secret']) await join(near, 'active', secret)

@@ -28,8 +28,9 @@ function make(logger: Logger = noLogger) {
       return { status: 'done', id: '' }
     },
     stats: () => ({ open: !store.away }),
+    shared: { reload: () => rules.adopt(rowsOf()) },
   }
-  const rules = new AnnouncedRules({
+  const rules: AnnouncedRules = new AnnouncedRules({
     ...{ store: store as unknown as InboxStore, mac: undefined, maxAgeMs: 1e9, plaintext: true, logger },
     ...{ maxRuntimes: MAX_RUNTIMES, now: () => clock.now, isLive: () => true, isHere: () => true },
     isOvertaken: () => directory.overtaken,
@@ -223,6 +224,26 @@ describe('servers that share a store', () => {
     tell()
     expect(await there.announce(secret, { instance, active: '' })).toBe(expected)
     expect(secretsAt(there)).toBe(expected)
+  })
+
+  test.each([
+    ['rules', 'a secret'],
+    ['that there are none', undefined],
+  ])('what could not be written gives way once it is known that it has been overtaken: %s', async (_, secret) => {
+    const { rules, clock, directory, store, find, publish, announce, rowsOf } = make()
+    await publish('demo')
+    const before = rowsOf()
+    store.away = true
+    clock.now++
+    await announce(secret, { instance: 'a' })
+    store.away = false
+    directory.overtaken = 'unknown'
+    rules.adopt(before)
+    directory.overtaken = true
+    rules.saveMissing()
+    await setImmediate()
+    expect(rowsOf()).toEqual(before)
+    expect(find('demo')!.rule.verifier).toBeUndefined()
   })
 
   test('the store holds nothing by which a secret could be guessed', async () => {

@@ -32,7 +32,7 @@ class Watched extends MemoryInboxStore {
 
   constructor(disk: MemoryDisk, isShared: boolean) {
     super(disk)
-    this.shared = isShared ? { onLane: undefined, onRules: undefined, release() {} } : undefined
+    this.shared = isShared ? { onLane: undefined, onRules: undefined, reload() {}, release() {} } : undefined
   }
 
   found(filter: Filter): Promise<Message[]> {
