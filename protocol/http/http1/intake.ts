@@ -80,8 +80,9 @@ export class Intake {
     return this.#lent ? Buffer.from(part) : part
   }
 
+  /** What was forgotten may still be consumed later. */
   consumed(bytes: number): void {
-    this.#unconsumed -= bytes
+    this.#unconsumed = Math.max(0, this.#unconsumed - bytes)
     if (this.paused) this.regulate()
   }
 

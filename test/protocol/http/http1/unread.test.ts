@@ -227,6 +227,35 @@ describe('at the ceiling, who holds the most', () => {
   })
 })
 
+test.each([
+  ['is complete', 80_000],
+  ['is not', 100_000],
+])(
+  'a body that is consumed after its answer, when the request %s, does not count for less than nothing',
+  async (_what, length) => {
+    let consume = () => {}
+    const { connections, call } = await serve((_request, response) => {
+      let held = 0
+      const requestData = (chunk: Uint8Array) => {
+        held += chunk.length
+        if (held < 80_000) return
+        consume = () => response.requestConsumed(held)
+        response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
+        response.responseData(Buffer.from('ok'))
+        // The end of a complete answer may come later, or never.
+        if (length > held) response.responseEnd([])
+      }
+      return { ...discarding(response), requestData }
+    })
+    const peer = await call()
+    peer.send(`${post}Content-Length: ${length}\r\n\r\n${'x'.repeat(80_000)}`)
+    await peer.saying('ok')
+    await until(() => connections.unread.usedBytes < 100)
+    consume()
+    expect(connections.unread.usedBytes).toBeGreaterThanOrEqual(0)
+  },
+)
+
 test('whatever callers and handlers do, nothing is counted at rest', async () => {
   const random = new Random(String(firstSeed()))
   const late: (() => void)[] = []
