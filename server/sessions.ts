@@ -238,9 +238,9 @@ export class Sessions {
   /** False if its instance may no longer be the active one, since the directory cannot be asked. */
   #isReplaced(session: RuntimeSession): boolean {
     const { rules, operations } = this.#options.inbox!
-    const { inbox = [] } = this.#hellos.get(session) ?? {}
+    const { inbox = [], inboxKey } = this.#hellos.get(session) ?? {}
     if (!session.usable || !session.active) return false
-    if (!rules.isReplaced(session.runtime, session.instance, inbox.length === 0)) return false
+    if (!rules.isReplaced(session.runtime, session.instance, inbox, inboxKey)) return false
     return this.#options.registry.activeBeside(session, operations.shared) === undefined
   }
 

@@ -122,13 +122,15 @@ export class AnnouncedRules {
   }
 
   /**
-   * Whether those of another instance have replaced the rules that this one announced here, or with `none` are there although it announced
-   * that it has none. Those that it announced elsewhere may be newer.
+   * Whether those of another instance have replaced the rules that this one announced here, or are there although it announced none that can
+   * be used. Those that it announced elsewhere may be newer.
    */
-  isReplaced(runtime: string, instance: string, none: boolean): boolean {
+  isReplaced(runtime: string, instance: string, announced: readonly InboxRule[], key: string | undefined): boolean {
     const known = this.#byRuntime.get(runtime)
-    const isOther = none || (known?.own?.instance === instance && known.own.rules !== known.rules)
-    if (known?.text === undefined || !isOther) return false
+    if (known?.text === undefined) return false
+    const { own, rules } = known
+    const hasNone = () => announced.length === 0 || this.#sealerOf(key, false).problem !== undefined
+    if (own?.instance === instance ? own.rules === rules : !hasNone()) return false
     return (JSON.parse(known.text) as StoredRules).by !== nameOf(instance)
   }
 

@@ -161,7 +161,7 @@ describe('servers that share a store', () => {
 
   test('a server knows that those of another instance replaced the rules that one announced there, until it announces them again', async () => {
     const { here, there, tell } = two()
-    const isReplaced = () => ['a', 'b'].map(instance => there.rules.isReplaced('demo', instance, false))
+    const isReplaced = () => ['a', 'b'].map(instance => there.rules.isReplaced('demo', instance, [RULE], KEY))
     await there.announce('a secret', { instance: 'a' })
     for (const [secret, instance, expected] of [
       ['a secret', 'a', [false, false]],
@@ -177,14 +177,17 @@ describe('servers that share a store', () => {
   })
 
   test.each([
-    ['a', true],
-    ['b', false],
-  ])('if instance a has none, rules by %s stay: %o', async (instance, stay) => {
+    ['has none', 'a', true, [], undefined],
+    ['has none', 'b', false, [], undefined],
+    ['has some and an invalid key', 'b', false, [RULE], 'invalid'],
+    ['has some that it announced elsewhere', 'b', true, [RULE], KEY],
+  ])('if instance a %s, rules by %s stay: %o', async (_, instance, stay, announced, key) => {
     const { here, there, tell } = two()
-    expect(there.rules.isReplaced('demo', 'a', true)).toBe(false)
+    const isReplaced = () => there.rules.isReplaced('demo', 'a', announced, key)
+    expect(isReplaced()).toBe(false)
     await here.announce('a secret', { instance })
     tell()
-    expect(there.rules.isReplaced('demo', 'a', true)).toBe(!stay)
+    expect(isReplaced()).toBe(!stay)
   })
 
   test.each([
