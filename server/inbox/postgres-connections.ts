@@ -99,8 +99,10 @@ export class Connections {
     await this.writer.query(NOTIFY, [CHANNEL, [probe]])
     await within(NOTIFY_MS, received)
     this.listener.off('notification', hear)
-    if (!isHeard)
-      throw new UnusableError('notifications do not arrive: a pooler must pool by session (pool_mode = session)')
+    if (isHeard) return
+    // Fails if the connection has broken meanwhile.
+    await this.listener.query('SELECT')
+    throw new UnusableError('notifications do not arrive: a pooler must pool by session (pool_mode = session)')
   }
 
   /** Destroys them, since the server may not answer any more. */

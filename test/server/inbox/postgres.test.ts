@@ -672,6 +672,23 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(await store.counts()).toEqual([])
     })
 
+    test('a connection that breaks before its first notification does not count as a pooler, which would stop the start', async () => {
+      let breaks = 1
+      class BreakingClient extends pg.Client {
+        override query = ((...asked: unknown[]) => {
+          const answer = super.query(...(asked as [string])) as Promise<unknown>
+          const { stream } = (this as unknown as { connection: { stream: Socket } }).connection
+          if (!String(asked[0]).startsWith('LISTEN') || breaks-- <= 0) return answer
+          return answer.finally(() => stream.destroy(new Error('reset')))
+        }) as pg.Client['query']
+      }
+      const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger }
+      const store = new PostgresStore(place, { ...pg, Client: BreakingClient })
+      open.push(store)
+      await store.start()
+      await until(() => store.stats().open)
+    })
+
     test('what others change is known, however late we hear that our own change before it was committed', async () => {
       const { promise: confirmed, resolve: confirm } = Promise.withResolvers<void>()
       let isLate = false
