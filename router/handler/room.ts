@@ -11,12 +11,25 @@ export const MAX_BODY_BYTES = 25 * 1024 * 1024
 export const ROOM_BYTES = 32 * 1024 * 1024
 /** Part of the room that only small bodies may use. */
 const RESERVED_BYTES = 4 * 1024 * 1024
+/** Room for a thousand tails. */
+export const TAILS_BYTES = 64 * 1024 * 1024
 
-/** Shared by the routes of a router. */
-export class BodyRoom {
-  #left = ROOM_BYTES
-  /** Webhooks that hold some of the room and whose signature is not verified yet. */
-  readonly #unverified = new Set<RoomShare>()
+/** What the webhooks of one network hold whose signature is not verified yet. */
+interface Unverified {
+  bytes: number
+  readonly shares: Set<RoomShare>
+}
+
+class Room {
+  #left: number
+  readonly #reservedBytes: number
+  readonly #unverified = new Map<string, Unverified>()
+
+  /** Only small bodies may use the last `reservedBytes`. */
+  constructor(bytes: number, reservedBytes: number) {
+    this.#left = bytes
+    this.#reservedBytes = reservedBytes
+  }
 
   /**
    * Returns the share of `request`. `isSmall`: the body is small, and arrives once the signature is verified. `shed` must end the
@@ -30,47 +43,68 @@ export class BodyRoom {
   /** @internal */
   hold(share: RoomShare, bytes: number): boolean {
     const more = bytes - share.bytes
-    while (more > this.#left - (share.isSmall ? 0 : RESERVED_BYTES) && more > 0) {
+    while (more > this.#left - (share.isSmall ? 0 : this.#reservedBytes) && more > 0) {
       const largest = this.#largestOfGreediest(share, bytes)
       if (largest === undefined) return false
       largest.shed()
     }
     this.#left -= more
     share.bytes = bytes
-    if (bytes > 0 && !share.isVerified) this.#unverified.add(share)
-    else this.#unverified.delete(share)
+    this.#count(share, share.isVerified ? 0 : bytes)
     return true
   }
 
+  #count(share: RoomShare, bytes: number): void {
+    if (bytes === share.unverifiedBytes) return
+    const of = this.#unverified.get(share.network) ?? { bytes: 0, shares: new Set() }
+    of.bytes += bytes - share.unverifiedBytes
+    share.unverifiedBytes = bytes
+    if (bytes > 0) of.shares.add(share)
+    else of.shares.delete(share)
+    if (of.shares.size > 0) this.#unverified.set(share.network, of)
+    else this.#unverified.delete(share.network)
+  }
+
   /** Undefined if no other network has more than the network of `asking` would have. */
-  #largestOfGreediest(asking: RoomShare, wanted: number): RoomShare | undefined {
-    const sums = new Map<string, number>()
-    for (const { network, bytes } of this.#unverified) sums.set(network, (sums.get(network) ?? 0) + bytes)
-    let greediest = asking.network
-    let most = (sums.get(asking.network) ?? 0) + wanted - (asking.isVerified ? 0 : asking.bytes)
-    for (const [network, bytes] of sums) {
-      if (bytes > most) [greediest, most] = [network, bytes]
+  #largestOfGreediest({ network, isVerified, unverifiedBytes }: RoomShare, wanted: number): RoomShare | undefined {
+    const own = this.#unverified.get(network)?.bytes ?? 0
+    let most = own + wanted - (isVerified ? 0 : unverifiedBytes)
+    let greediest: Unverified | undefined
+    for (const of of this.#unverified.values()) {
+      if (of.bytes > most) {
+        most = of.bytes
+        greediest = of
+      }
     }
-    if (greediest === asking.network) return undefined
     let largest: RoomShare | undefined
-    for (const share of this.#unverified) {
-      if (share.network === greediest && share.bytes > (largest?.bytes ?? 0)) largest = share
-    }
+    for (const share of greediest?.shares ?? []) if (share.bytes > (largest?.bytes ?? 0)) largest = share
     return largest
+  }
+}
+
+/** Shared by the routes of a router. */
+export class BodyRoom extends Room {
+  /** For the first 64 KiB of each, which do not count otherwise. */
+  readonly tails = new Room(TAILS_BYTES, 0)
+
+  constructor() {
+    super(ROOM_BYTES, RESERVED_BYTES)
   }
 }
 
 /** The share of one webhook. */
 export class RoomShare {
   bytes = 0
+  /** How much of them counts as unverified. */
+  unverifiedBytes = 0
   /** Whether its signature is verified, so that nothing replaces it any more. */
   isVerified = false
   readonly network: string
   readonly isSmall: boolean
   readonly shed: () => void
-  readonly #room: BodyRoom
+  readonly #room: Room
 
-  constructor(room: BodyRoom, network: string, isSmall: boolean, shed: () => void) {
+  constructor(room: Room, network: string, isSmall: boolean, shed: () => void) {
     this.#room = room
     this.network = network
     this.isSmall = isSmall

@@ -65,6 +65,7 @@ class VerifiedExchange extends PassThrough {
   #taken = 0
   readonly #waitsWhole: boolean
   readonly #share: RoomShare
+  readonly #tailShare: RoomShare
   /** Whether the answer is held back: until the verdict, and then until the caller has consumed what waited before. */
   #holds = true
   #isPassingOn = false
@@ -89,6 +90,7 @@ class VerifiedExchange extends PassThrough {
     super(response)
     this.#waitsWhole = waitsWhole
     this.#share = room.enter(request, false, () => this.#noRoom())
+    this.#tailShare = room.tails.enter(request, false, () => this.#noRoom())
     this.#verification = verification
     this.#next = next
     this.#request = request
@@ -104,16 +106,19 @@ class VerifiedExchange extends PassThrough {
     else if (this.#received > MAX_BODY_BYTES) {
       this.#refuse(new SallyportError('body-too-large', `more than ${MAX_BODY_BYTES} bytes to verify`))
     }
-    if (!this.isOver && !this.#share.hold(this.#heldBytes)) this.#noRoom()
+    if (!this.isOver && !this.#hold()) this.#noRoom()
   }
 
-  /** Bytes beyond those that each request may hold. */
-  get #heldBytes(): number {
-    const body = this.#waitsWhole ? this.#received - this.#taken : 0
-    return [this.#verification.heldBytes, body, this.#advanced].reduce(
-      (sum, bytes) => sum + Math.max(0, bytes - TAIL_BYTES),
-      0,
-    )
+  /** Counts what is held. Of each kind, the first bytes count on their own, so that large bodies do not keep small ones out. */
+  #hold(): boolean {
+    const body = this.#waitsWhole ? this.#received - this.#taken : Math.min(this.#credited - this.#taken, TAIL_BYTES)
+    let first = 0
+    let more = 0
+    for (const bytes of [this.#verification.heldBytes, body, this.#advanced]) {
+      first += Math.min(Math.max(0, bytes), TAIL_BYTES)
+      more += Math.max(0, bytes - TAIL_BYTES)
+    }
+    return this.#share.hold(more) && this.#tailShare.hold(first)
   }
 
   #noRoom(): void {
@@ -132,7 +137,8 @@ class VerifiedExchange extends PassThrough {
       return
     }
     this.#share.markVerified()
-    this.#share.hold(this.#heldBytes)
+    this.#tailShare.markVerified()
+    this.#hold()
     this.#release(0)
     this.#begin()
     super.requestEnd(trailers)
@@ -168,7 +174,7 @@ class VerifiedExchange extends PassThrough {
       this.#refuse(
         new SallyportError('upstream-broken', `answered ${MAX_BODY_BYTES} bytes and more before the verdict`),
       )
-    } else if (this.#share.hold(this.#heldBytes)) super.responseConsumed(chunk.length)
+    } else if (this.#hold()) super.responseConsumed(chunk.length)
     else this.#noRoom()
   }
 
@@ -176,7 +182,7 @@ class VerifiedExchange extends PassThrough {
     const advanced = Math.min(bytes, this.#advanced)
     this.#advanced -= advanced
     this.#untaken -= bytes
-    if (!this.isOver) this.#share.hold(this.#heldBytes)
+    if (!this.isOver) this.#hold()
     if (bytes > advanced) super.responseConsumed(bytes - advanced)
     if (this.#holds && this.#share.isVerified) this.#passOnAnswer()
   }
@@ -196,14 +202,14 @@ class VerifiedExchange extends PassThrough {
     this.detach()
     this.#taken = this.#received
     this.#advanced = 0
-    this.#share.hold(this.#heldBytes)
     this.#credit()
+    this.#hold()
   }
 
   override requestConsumed(bytes: number): void {
     this.#taken += bytes
-    if (!this.isOver) this.#share.hold(this.#heldBytes)
     this.#credit()
+    if (!this.isOver) this.#hold()
   }
 
   /** Credits what waits at once. If it used up the caller's credit, the rest would never come. */
@@ -217,6 +223,7 @@ class VerifiedExchange extends PassThrough {
 
   protected override over(): void {
     this.#share.hold(0)
+    this.#tailShare.hold(0)
   }
 
   /** Passes on the held answer as the caller consumes it. Once it has ended, at most as much as a tail still waits. */

@@ -17,7 +17,7 @@ import { readSecret } from '../../protocol/webhook/secret.ts'
 import { createSigner } from '../../protocol/webhook/sign.ts'
 import { createVerifier } from '../../protocol/webhook/verify.ts'
 import { resigning } from '../../router/handler/resigned.ts'
-import { BodyRoom } from '../../router/handler/room.ts'
+import { BodyRoom, TAILS_BYTES } from '../../router/handler/room.ts'
 import { verifying } from '../../router/handler/verified.ts'
 import { createRouter, type Route, type RouterService, serveRouter } from '../../router/index.ts'
 import { type Ends, EXCHANGE, ends } from '../support/ends.ts'
@@ -111,8 +111,10 @@ async function digesting(): Promise<{ url: string; outcomes: string[]; ended: ()
 /** Whether nobody holds any of it. */
 function isFree(room: BodyRoom): boolean {
   const all = room.enter(EXCHANGE, true, () => {})
-  const free = all.hold(32 * MIB)
+  const tails = room.tails.enter(EXCHANGE, true, () => {})
+  const free = all.hold(32 * MIB) && tails.hold(TAILS_BYTES)
   all.hold(0)
+  tails.hold(0)
   return free
 }
 
@@ -901,6 +903,31 @@ describe('room for bodies that are held whole', () => {
       good.both.response.requestConsumed(body.length)
       expect(isFree(room)).toBe(true)
     })
+  })
+
+  it.each(['as it passes', ...Object.keys(ways)])('what waits of small ones is bounded, too: %s', name => {
+    const room = new BodyRoom()
+    const begin = (address: string, body: Buffer) => {
+      const both = ends()
+      const headers = ['x-hub-signature-256', sign(body)]
+      const passing = (request: HttpRequest) =>
+        verifying(createVerifier(github, [secret]), false, room, both.next)({ ...request, headers }, both.front)
+      return { both, sink: (ways[name]?.(room, both) ?? passing)(from(address), body) }
+    }
+    const piece = Buffer.alloc(60 * KIB)
+    const forgers = Array.from({ length: 1_100 }, () => begin('198.51.100.9', Buffer.alloc(0)))
+    for (const { sink } of forgers) sink.requestData(piece)
+    const refused = () => forgers.filter(({ both }) => both.events.includes('responseAbort overloaded')).length
+    const before = refused()
+    expect((forgers.length - before) * piece.length).toBeLessThanOrEqual(TAILS_BYTES)
+    const good = begin('192.0.2.1', piece)
+    good.sink.requestData(piece)
+    good.sink.requestEnd([])
+    expect(good.both.events.at(-1)).toBe('requestEnd')
+    expect(refused()).toBeGreaterThan(before)
+    good.both.response.requestConsumed(piece.length)
+    for (const { sink } of forgers) sink.requestAbort(new SallyportError('cancelled'))
+    expect(isFree(room)).toBe(true)
   })
 
   it('a valid body is never evicted', () => {

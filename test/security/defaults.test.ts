@@ -12,7 +12,7 @@ import { DEFAULT_HTTP_LIMITS as HTTP, type HttpLimits } from '../../protocol/htt
 import { listen } from '../../protocol/http/listener.ts'
 import { MAX_CONTROL_BYTES } from '../../protocol/wire/control.ts'
 import { DEFAULT_SESSION_LIMITS as SESSION } from '../../protocol/wire/yamux/limits.ts'
-import { ROOM_BYTES } from '../../router/handler/room.ts'
+import { ROOM_BYTES, TAILS_BYTES } from '../../router/handler/room.ts'
 import { MAX_NAMES_WAITING } from '../../router/upstream/name-lookups.ts'
 import { MAX_KEY_SET_BYTES } from '../../server/auth/key-source.ts'
 import { MAX_TOKEN_BYTES } from '../../server/auth/verifier.ts'
@@ -30,6 +30,7 @@ const ALL: Record<string, number> = {
   'fixed: hosts of a token': MAX_CLAIMED_HOSTS,
   'fixed: captured names that wait': MAX_NAMES_WAITING,
   'fixed: webhooks that wait whole': ROOM_BYTES,
+  'fixed: tails of webhooks': TAILS_BYTES,
   'fixed: control message': MAX_CONTROL_BYTES,
 }
 
