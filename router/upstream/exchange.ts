@@ -14,6 +14,8 @@ import type { PooledUpstream, Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
 const FIRST_PAUSE_MS = 100
+/** A piece of a body that is kept uses at least this share of its memory. */
+const LEAST_SHARE = 1 / 2
 
 const again = stepOf<UpstreamExchange>(exchange => exchange.again())
 
@@ -58,7 +60,7 @@ export class UpstreamExchange implements RequestSink, Failing {
     const mayRepeat = request.idempotent || maySpeakHttp2(target)
     const { perExchange } = pools.replayBudget
     const keeps = mayRepeat && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= perExchange
-    this.#kept = keeps ? new GatheredChunks() : undefined
+    this.#kept = keeps ? new GatheredChunks(LEAST_SHARE) : undefined
     this.#network = keeps ? networkOf(request.caller) : ''
   }
 

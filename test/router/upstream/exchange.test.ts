@@ -13,13 +13,17 @@ import { UPSTREAM_REQUEST } from '../../support/ends.ts'
 class PlayedConnection implements PooledUpstream {
   responseStarted = false
   readonly calls: string[] = []
+  readonly chunks: Uint8Array[] = []
   response!: ResponseSink
 
   send(request: UpstreamRequest, response: ResponseSink): RequestSink {
     this.calls.push(request.method)
     this.response = response
     return {
-      requestData: chunk => this.calls.push(Buffer.from(chunk).toString()),
+      requestData: chunk => {
+        this.chunks.push(chunk)
+        this.calls.push(Buffer.from(chunk).toString())
+      },
       requestEnd: () => this.calls.push('end'),
       requestAbort: error => this.calls.push(`abort ${error.reason}`),
       responseConsumed: () => {},
@@ -300,6 +304,16 @@ describe('what is kept of bodies', () => {
     end(played)
     played.exchange.requestData(bytes('ghi'))
     expect(replayBudget.used).toBe(0)
+  })
+
+  it('keeps little more memory than what counts', () => {
+    const { pool, connection, exchange } = begin('192.0.2.1', 'abc')
+    exchange.requestData(Buffer.allocUnsafeSlow(64 * 1024).subarray(0, 16 * 1024))
+    connection.response.responseAbort(broken)
+    const next = new PlayedConnection()
+    pool.opening[0]!(undefined, next)
+    const memory = next.chunks.reduce((sum, { buffer }) => sum + buffer.byteLength, 0)
+    expect(memory).toBeLessThan(2 * replayBudget.used)
   })
 
   it('counts once, however often it is sent', () => {
