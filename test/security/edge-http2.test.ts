@@ -187,6 +187,29 @@ describe('H1: resets', () => {
     expect(seen.map(({ request }) => request.path)).toEqual(['/first'])
   })
 
+  test('H1: nor does a stop, while a request may be on its way', async () => {
+    const { handler, seen } = recorder(({ request, response }) => request.path !== '/attack' && ok(response))
+    const listener = await listen({ port: 0, handler, limits: { http2ResetBurst: 8, http2ResetRate: 1 } })
+    open.push(() => listener.close({ graceMs: 0 }))
+    const peer = await Http2Peer.call(listener.address.port)
+    open.push(() => peer.socket.destroy())
+    // It does not answer the ping behind the first go-away yet.
+    peer.socket.pause()
+    const get = (id: number, path: string) => headers(id, [...PSEUDO, [':path', path]])
+    peer.send(
+      ...Array.from({ length: 9 }, (_, n) => [get(2 * n + 1, '/attack'), reset(2 * n + 1)]).flat(),
+      get(19, '/first'),
+    )
+    await eventually(() => expect(seen).toHaveLength(1))
+    const closed = listener.close({ graceMs: 10_000 })
+    peer.send(get(21, '/second'))
+    await eventually(() => expect(seen).toHaveLength(2))
+    peer.socket.resume()
+    await peer.end()
+    expect([peer.said(19), peer.said(21)]).toEqual(['200 ok', '200 ok'])
+    await closed
+  })
+
   test.each([
     ['NO_ERROR', 0],
     ['CANCEL', 8],

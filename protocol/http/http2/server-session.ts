@@ -226,7 +226,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   /** What is on its way of other callers still has a round trip, and as many resets again. */
   #tooManyResets(): void {
     this.#resets = this.#bucket()
-    this.close(LEAVING_MS)
+    this.close(this.#wasAsked ? 0 : LEAVING_MS)
   }
 
   #bucket(): TokenBucket {
@@ -324,9 +324,9 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
    */
   close(patienceMs = 0): void {
     if (this.#closing || this.#connection.over) return
-    if (patienceMs > 0 && !this.#wasAsked) {
-      if (this.#used) this.#askToLeave()
-      else this.#leaving = true
+    if (patienceMs > 0) {
+      if (!this.#used) this.#leaving = true
+      else if (!this.#wasAsked) this.#askToLeave()
       setTimeout(Http2ServerSession.#closeDue, patienceMs, this).unref()
     } else {
       this.#closing = true
