@@ -52,6 +52,7 @@ const ROWS: Row[] = [
   { state: 'in a quiet answer', upstream: streaming, sends: get(), hears: 'event', fin: true },
   { state: 'in a quiet answer, reading paused', upstream: streaming, sends: get() + SOME, hears: 'event', fin: false },
   { state: 'before a 101', sends: UPGRADE, fin: true },
+  { state: 'before a 101, reading paused', sends: UPGRADE + SOME, fin: true },
   { state: 'upgraded', upstream: accepting, sends: UPGRADE, hears: '101', fin: false },
   { state: 'upgraded, and nobody takes', upstream: stopping, sends: UPGRADE + MUCH, hears: '101', fin: false },
 ]

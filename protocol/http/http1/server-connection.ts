@@ -692,6 +692,7 @@ class Http1ServerConnection
           this.#checkEnd(limits.lingerMs, now, this.#onGone),
           due(Math.max(this.#since, this.#readAt), limits.drainMs, now, this.#onGone),
         )
+      case 'upgrade':
       case 'await':
         if (this.#exchange?.headSent !== true && (this.#halfClosed || this.#intake.paused)) return this.#ask(now)
         if (!this.#halfClosed) return Number.POSITIVE_INFINITY
