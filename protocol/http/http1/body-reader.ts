@@ -226,7 +226,7 @@ export class BodyReader {
   #parseTrailers(tail: Buffer, end: number): HeaderList {
     this.#trailers.start()
     this.#trailers.fields(tail, 0, end)
-    return stripTrailers(this.#trailers.head.headers)
+    return stripTrailers(this.#trailers.take().headers)
   }
 
   #bad(what: string): SallyportError {

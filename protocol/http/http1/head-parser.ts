@@ -42,6 +42,9 @@ export class Head {
   keepAliveParameters: string | undefined = undefined
 }
 
+/** Stands in where none is being parsed. */
+const NONE = new Head()
+
 /** Reused for all heads of one connection. */
 export class HeadParser {
   /** The head parsed since the last call of `start`. */
@@ -58,6 +61,14 @@ export class HeadParser {
   start(): void {
     this.head = new Head()
     this.#connection = undefined
+  }
+
+  /** The head, of which an idle connection keeps nothing. */
+  take(): Head {
+    const { head } = this
+    this.head = NONE
+    this.#connection = undefined
+    return head
   }
 
   /** Parses the first line from `start`. Returns the offset after it, or -1 if the line is incomplete at `end`. */

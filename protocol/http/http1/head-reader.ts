@@ -32,6 +32,7 @@ export class HeadReader {
       const long = bytes.length - start > this.#limits.headBytes
       // Once per line, since a head can come byte by byte.
       if (long || lines <= start || lines !== this.#checkedBytes) this.#parse(bytes, start, lines, bytes.length)
+      this.#parser.take()
       this.#checkedBytes = lines
       return undefined
     }
@@ -40,7 +41,7 @@ export class HeadReader {
     const seen = this.#seen?.find(bytes, start, end)
     if (seen !== undefined) return seen
     this.#parse(bytes, start, end + 2, end)
-    const { head } = this.#parser
+    const head = this.#parser.take()
     if (head.status >= 200) this.#seen?.keep(bytes, start, end, head)
     return head
   }
