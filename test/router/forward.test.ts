@@ -287,6 +287,16 @@ describe('streams', () => {
     const head = await rawCall(port, 'HEAD /head HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n')
     expect(head).toMatch(/^HTTP\/1\.1 200 [\s\S]*content-length: 99\r\n[\s\S]*\r\n\r\n$/)
   })
+
+  it('HEAD for an event stream holds up no other exchange, although Node answers nothing else on its connection', async () => {
+    const target = await httpUpstream((request, response) => {
+      if (request.url === '/events') response.flushHeaders()
+      else response.end('ok')
+    })
+    const { port } = await service(target)
+    expect(await rawCall(port, 'HEAD /events HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n')).toMatch(/ 200 /)
+    expect(await get(port, '/')).toMatch(/ 200 [\s\S]*ok/)
+  })
 })
 
 describe('ends', () => {

@@ -210,9 +210,12 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     if (head.status > 599) throw brokenUpstream(`status ${head.status}`)
     const bodyBytes = this.#responseBody(exchange, head)
     const untilClose = bodyBytes === BODY_UNKNOWN && head.transferEncoding === undefined
+    // A program on Node may answer as it would answer GET, for example with an event stream, and answers nothing else until that ends.
+    const mayGoOn = exchange.request.method === 'HEAD' && head.contentLength === -1
     this.#keepAlive =
       !head.close &&
       !untilClose &&
+      !mayGoOn &&
       (head.minor === 1 || head.keepAlive) &&
       !exchange.request.upgrade &&
       !exchange.awaitsContinue &&

@@ -277,6 +277,15 @@ describe('responses', () => {
   })
 
   test.each([
+    ['without a length', '', false],
+    ['with one', 'Content-Length: 3\r\n', true],
+  ])('an answer to HEAD %s: whether the connection is used again', async (_name, field, isUsedAgain) => {
+    const { response, connection } = await answered(`HTTP/1.1 200 OK\r\n${field}\r\n`, { method: 'HEAD' })
+    expect(response.trailers).toEqual([])
+    expect(connection.idle).toBe(isUsedAgain)
+  })
+
+  test.each([
     ['both lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc'],
     ['a length that is no number', 'HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\nabc'],
