@@ -103,13 +103,13 @@ describe('a new session', () => {
 
   it('does not make each of those that it has no room for look at all others', async () => {
     upstream.settings = taking(1)
-    pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(new ConnectionBudget(500, 500)), 60_000)
+    pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(new ConnectionBudget(150, 150)), 60_000)
     const looks = vi.spyOn(Http2ClientSession.prototype, 'available', 'get')
     onTestFinished(() => void vi.restoreAllMocks())
-    sendTogether(500)
-    await until(() => upstream.streams.length === 500)
+    sendTogether(150)
+    await until(() => upstream.streams.length === 150)
     // Each new session once for itself, and all that there are for two exchanges.
-    expect(looks.mock.calls.length).toBeLessThan(2 * 500 ** 2)
+    expect(looks.mock.calls.length).toBeLessThan(2 * 150 ** 2)
   })
 
   it('carries those that wait for it even if connections are not used again', async () => {
