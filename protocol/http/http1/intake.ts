@@ -43,7 +43,6 @@ export class Intake {
     this.#lent = lent && this.bytes === undefined
     this.bytes = this.bytes === undefined ? bytes : Buffer.concat([this.bytes, bytes])
     this.parse()
-    if (this.bytes !== undefined) this.bytes = ownBytes(this.bytes, this.#lent ? Number.POSITIVE_INFINITY : 1 / 2)
     this.#lent = false
   }
 
@@ -62,6 +61,7 @@ export class Intake {
       this.#owner.stepFailed(error)
     }
     this.parsing = false
+    if (this.bytes !== undefined) this.bytes = ownBytes(this.bytes, this.#lent ? Number.POSITIVE_INFINITY : 1 / 2)
     this.#owner.parsed()
   }
 
