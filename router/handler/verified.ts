@@ -109,7 +109,10 @@ class VerifiedExchange extends PassThrough {
     if (!this.isOver && !this.#hold()) this.#noRoom()
   }
 
-  /** Counts what is held. Of each kind, the first bytes count on their own, so that large bodies do not keep small ones out. */
+  /**
+   * Counts what is held. Of each kind, the first bytes count on their own, so that large bodies do not keep small ones out. They do so only
+   * until the verdict, so that any number of webhooks may wait for their target.
+   */
   #hold(): boolean {
     const body = this.#waitsWhole ? this.#received - this.#taken : Math.min(this.#credited - this.#taken, TAIL_BYTES)
     let first = 0
@@ -118,7 +121,7 @@ class VerifiedExchange extends PassThrough {
       first += Math.min(Math.max(0, bytes), TAIL_BYTES)
       more += Math.max(0, bytes - TAIL_BYTES)
     }
-    return this.#share.hold(more) && this.#tailShare.hold(first)
+    return this.#share.hold(more) && (this.#share.isVerified || this.#tailShare.hold(first))
   }
 
   #noRoom(): void {
@@ -137,7 +140,7 @@ class VerifiedExchange extends PassThrough {
       return
     }
     this.#share.markVerified()
-    this.#tailShare.markVerified()
+    this.#tailShare.hold(0)
     this.#hold()
     this.#release(0)
     this.#begin()

@@ -930,6 +930,21 @@ describe('room for bodies that are held whole', () => {
     expect(isFree(room)).toBe(true)
   })
 
+  it.each([false, true])('valid small ones wait for their target in any number; over HTTP/2: %s', waitsWhole => {
+    const room = new BodyRoom()
+    const piece = Buffer.alloc(60 * KIB)
+    const headers = ['x-hub-signature-256', sign(piece)]
+    for (let i = 0; i < 1_200; i++) {
+      const both = ends()
+      const verifier = createVerifier(github, [secret])
+      const sink = verifying(verifier, waitsWhole, room, both.next)({ ...from('192.0.2.1'), headers }, both.front)
+      sink.requestData(piece)
+      sink.requestEnd([])
+      expect(both.events.at(-1)).toBe('requestEnd')
+    }
+    expect(isFree(room)).toBe(true)
+  })
+
   it('a valid body is never evicted', () => {
     const room = new BodyRoom()
     const both = ends()
