@@ -110,7 +110,7 @@ class SharedBudget implements BufferBudget {
    * others do not pay for it.
    */
   #level(bytes: number): boolean {
-    const target = this.#usedBytes - bytes
+    const before = this.#usedBytes
     const greediest = [...this.#members].sort((a, b) => b.usedBytes - a.usedBytes)
     let level = Number.NEGATIVE_INFINITY
     let sum = 0
@@ -120,9 +120,9 @@ class SharedBudget implements BufferBudget {
       level = Math.max(0, sum - bytes) / (i + 1)
     }
     for (const member of greediest) {
-      if (this.#usedBytes <= target || member.usedBytes <= level) break
+      if (before - this.#usedBytes >= bytes || member.usedBytes <= level) break
       if (member.shed(Math.max(1, Math.ceil(member.usedBytes - level))) === 0) return false
     }
-    return this.#usedBytes < target + bytes
+    return this.#usedBytes < before
   }
 }

@@ -2,6 +2,8 @@ import { Buffer } from 'node:buffer'
 
 /** Default share: a chunk that uses at least this part of its memory may keep it. */
 const LEAST_SHARE = 1 / 4
+/** For bytes that are kept for longer than those that wait to be written, such as bodies that may be sent again. */
+export const KEPT_SHARE = 1 / 2
 
 /**
  * Returns bytes that are to be kept for longer than a turn, copied if they are a small part of their memory. Node reads TLS into

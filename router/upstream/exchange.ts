@@ -6,6 +6,7 @@ import { networkOf } from '../../protocol/base/address.ts'
 import { type SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
+import { KEPT_SHARE } from '../../protocol/base/own-bytes.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { UnprocessedError } from '../../protocol/http/http2/client-exchange.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
@@ -14,8 +15,6 @@ import type { PooledUpstream, Pools } from './pool.ts'
 import type { ForwardOptions, UpstreamRequest } from './types.ts'
 
 const FIRST_PAUSE_MS = 100
-/** A piece of a body that is kept uses at least this share of its memory. */
-const LEAST_SHARE = 1 / 2
 
 const again = stepOf<UpstreamExchange>(exchange => exchange.again())
 
@@ -60,7 +59,7 @@ export class UpstreamExchange implements RequestSink, Failing {
     const mayRepeat = request.idempotent || maySpeakHttp2(target)
     const { perExchange } = pools.replayBudget
     const keeps = mayRepeat && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= perExchange
-    this.#kept = keeps ? new GatheredChunks(LEAST_SHARE) : undefined
+    this.#kept = keeps ? new GatheredChunks(KEPT_SHARE) : undefined
     this.#network = keeps ? networkOf(request.caller) : ''
   }
 

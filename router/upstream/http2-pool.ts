@@ -134,9 +134,9 @@ export class Http2Pool implements Pool {
     const { captured } = this.#target
     const shared = `${connectMs} ${captured ? networkOf(caller) : ''}`
     const key = now < this.#aloneUntil ? Symbol('alone') : shared
-    const refused = this.#connections.refuse()
-    const isEnough = refused !== undefined || (!captured && this.#dials.size >= MOST_APART)
-    const known = this.#dials.get(key) ?? (isEnough ? this.#leastAwaited : undefined)
+    let known = this.#dials.get(key)
+    const refused = known === undefined ? this.#connections.refuse() : undefined
+    if (refused !== undefined || (!captured && this.#dials.size >= MOST_APART)) known ??= this.#leastAwaited
     if ((known === undefined && refused !== undefined) || this.#closed) {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return

@@ -1,12 +1,9 @@
 /** Keeps the request body until the answer begins, so that the request can be sent to another session. */
 import { Buffer } from 'node:buffer'
 import { SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
-import { ownBytes } from '../../protocol/base/own-bytes.ts'
+import { KEPT_SHARE, ownBytes } from '../../protocol/base/own-bytes.ts'
 import type { ReplayBudget } from '../../protocol/base/replay-budget.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
-
-/** A chunk is kept for longer than bytes that wait to be written, so it must use at least this share of its underlying buffer. */
-const MIN_SHARE = 1 / 2
 
 /** Small chunks are gathered into buffers of up to this size. */
 const MAX_GATHERED_BYTES = 16 * 1024
@@ -73,7 +70,7 @@ export class Replay {
     if (length < SMALL_PIECE_BYTES) this.#gather(chunk)
     else {
       this.#closeGathered()
-      this.#push(ownBytes(chunk, MIN_SHARE))
+      this.#push(ownBytes(chunk, KEPT_SHARE))
     }
     this.bytes += length
     this.#budget.add(this.#runtime, length)
@@ -97,7 +94,7 @@ export class Replay {
 
   /** Frees unused room: if a large chunk follows, most of the buffer may still be empty. */
   #closeGathered(): void {
-    if (this.#gatheredBytes > 0) this.#push(ownBytes(this.#gathered.subarray(0, this.#gatheredBytes), MIN_SHARE))
+    if (this.#gatheredBytes > 0) this.#push(ownBytes(this.#gathered.subarray(0, this.#gatheredBytes), KEPT_SHARE))
     this.#gathered = NOTHING
     this.#gatheredBytes = 0
   }

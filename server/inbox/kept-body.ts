@@ -4,6 +4,7 @@ import { createHash, type Hash } from 'node:crypto'
 import { networkOf } from '../../protocol/base/address.ts'
 import { GatheredChunks, SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
 import { guardWith } from '../../protocol/base/guard.ts'
+import { KEPT_SHARE } from '../../protocol/base/own-bytes.ts'
 import { Tally } from '../../protocol/base/tally.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 
@@ -11,8 +12,6 @@ import type { HttpRequest } from '../../protocol/exchange.ts'
 const PART_BYTES = 512 * 1024
 /** More chunks than this are gathered at once, since each costs far more than a byte. A part in ordinary chunks has fewer. */
 const MAX_READ_CHUNKS = PART_BYTES / SMALL_PIECE_BYTES
-/** The same as for bodies that are kept for a replay. */
-const MIN_SHARE = 1 / 2
 
 /** The two accounts that bytes count against: the runtime's, and that of the network within the runtime. */
 type Payers = readonly [runtime: string, network: string]
@@ -96,7 +95,7 @@ export class KeptBody {
    */
   own(): void {
     if (this.#owned !== undefined) return
-    this.#owned = new GatheredChunks(MIN_SHARE)
+    this.#owned = new GatheredChunks(KEPT_SHARE)
     for (const chunk of this.#read) this.#owned.add(chunk)
     this.#read = []
   }

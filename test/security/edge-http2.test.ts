@@ -166,16 +166,22 @@ describe('H1: resets', () => {
     await eventually(() => expect(listener.connections).toBe(0))
   })
 
-  // Not every proxy can send it again: `ReverseProxy` of Go answers 502 to a POST.
-  test('H1: resets of one caller do not end a request of another that is on its way, unless there are as many again', async () => {
+  const get = (id: number, path: string) => headers(id, [...PSEUDO, [':path', path]])
+  const hasty = (from: number, count: number) =>
+    Array.from({ length: count }, (_, n) => [get(from + 2 * n, '/attack'), reset(from + 2 * n)]).flat()
+  /** A connection of many callers, on which 9 resets are too many. What none of them attacks is answered at once. */
+  async function shared() {
     const { handler, seen } = recorder(({ request, response }) => request.path !== '/attack' && ok(response))
     const listener = await listen({ port: 0, handler, limits: { http2ResetBurst: 8, http2ResetRate: 1 } })
     open.push(() => listener.close({ graceMs: 0 }))
     const peer = await Http2Peer.call(listener.address.port)
     open.push(() => peer.socket.destroy())
-    const get = (id: number, path: string) => headers(id, [...PSEUDO, [':path', path]])
-    const hasty = (from: number, count: number) =>
-      Array.from({ length: count }, (_, n) => [get(from + 2 * n, '/attack'), reset(from + 2 * n)]).flat()
+    return { seen, listener, peer }
+  }
+
+  // Not every proxy can send it again: `ReverseProxy` of Go answers 502 to a POST.
+  test('H1: resets of one caller do not end a request of another that is on its way, unless there are as many again', async () => {
+    const { seen, peer } = await shared()
     // In one piece, so that it comes before the answer to the ping behind the first go-away.
     peer.send(...hasty(1, 9), get(19, '/first'), ...hasty(21, 9), get(39, '/second'))
     await peer.end()
@@ -188,18 +194,10 @@ describe('H1: resets', () => {
   })
 
   test('H1: nor does a stop, while a request may be on its way', async () => {
-    const { handler, seen } = recorder(({ request, response }) => request.path !== '/attack' && ok(response))
-    const listener = await listen({ port: 0, handler, limits: { http2ResetBurst: 8, http2ResetRate: 1 } })
-    open.push(() => listener.close({ graceMs: 0 }))
-    const peer = await Http2Peer.call(listener.address.port)
-    open.push(() => peer.socket.destroy())
+    const { seen, listener, peer } = await shared()
     // It does not answer the ping behind the first go-away yet.
     peer.socket.pause()
-    const get = (id: number, path: string) => headers(id, [...PSEUDO, [':path', path]])
-    peer.send(
-      ...Array.from({ length: 9 }, (_, n) => [get(2 * n + 1, '/attack'), reset(2 * n + 1)]).flat(),
-      get(19, '/first'),
-    )
+    peer.send(...hasty(1, 9), get(19, '/first'))
     await eventually(() => expect(seen).toHaveLength(1))
     const closed = listener.close({ graceMs: 10_000 })
     peer.send(get(21, '/second'))

@@ -1,6 +1,6 @@
 import { Buffer } from 'node:buffer'
 import type { Duplex } from 'node:stream'
-import { ownBytes } from '../../base/own-bytes.ts'
+import { KEPT_SHARE, ownBytes } from '../../base/own-bytes.ts'
 
 /** The connection that an intake reads for. */
 export interface IntakeOwner {
@@ -61,7 +61,7 @@ export class Intake {
       this.#owner.stepFailed(error)
     }
     this.parsing = false
-    if (this.bytes !== undefined) this.bytes = ownBytes(this.bytes, this.#lent ? Number.POSITIVE_INFINITY : 1 / 2)
+    if (this.bytes !== undefined) this.bytes = ownBytes(this.bytes, this.#lent ? Number.POSITIVE_INFINITY : KEPT_SHARE)
     this.#owner.parsed()
   }
 

@@ -4,12 +4,10 @@
  */
 import { Gathered, GatheredChunks, SMALL_PIECE_BYTES } from '../../base/gathered.ts'
 import { type Failing, stepOf } from '../../base/guard.ts'
-import { ownBytes } from '../../base/own-bytes.ts'
+import { KEPT_SHARE, ownBytes } from '../../base/own-bytes.ts'
 import { textBytes } from '../headers.ts'
 import { CODE, FRAME_HEADER_BYTES, LARGEST_WINDOW_BYTES, MAX_FRAME_BYTES } from './frames.ts'
 
-/** What waits may keep the memory that it was read into, or the chunk that it is the rest of, if it is at least this part of that. */
-const LEAST_SHARE = 1 / 2
 /** Where a body is cut: with the header of its frame, a piece fits into one record of TLS. */
 const PIECE_BYTES = MAX_FRAME_BYTES - FRAME_HEADER_BYTES
 
@@ -219,7 +217,7 @@ export class Http2Stream implements Failing {
     const bytes = next instanceof Gathered ? next.bytes : next
     const limit = Math.min(most, this.window, bytes.length > MAX_FRAME_BYTES ? PIECE_BYTES : MAX_FRAME_BYTES)
     if (bytes.length > limit) {
-      this.#queue[0] = ownBytes(bytes.subarray(limit), LEAST_SHARE)
+      this.#queue[0] = ownBytes(bytes.subarray(limit), KEPT_SHARE)
       this.#sendData(bytes.subarray(0, limit))
     } else {
       this.#queue.shift()
@@ -323,7 +321,7 @@ export class Http2Stream implements Failing {
     else if (this.#use === 'passed' && !this.full && this.#kept === undefined)
       this.#pass(lent ? Buffer.from(part) : part)
     else {
-      this.#kept ??= new GatheredChunks(LEAST_SHARE)
+      this.#kept ??= new GatheredChunks(KEPT_SHARE)
       this.#kept.add(lent && part.length >= SMALL_PIECE_BYTES ? Buffer.from(part) : part)
       try {
         this.owner?.kept()

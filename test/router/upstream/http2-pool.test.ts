@@ -20,14 +20,18 @@ let pool: Http2Pool
 let target: UpstreamTarget
 beforeEach(async () => {
   upstream = await Http2Upstream.start()
-  budget = new ConnectionBudget(10, 10)
   target = fillTarget(parseTarget(`h2c://127.0.0.1:${upstream.port}`), {}, new Map(), undefined)!
-  pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(budget), 60_000)
+  makePool(10)
 })
 afterEach(async () => {
   pool.close()
   await upstream.stop()
 })
+
+function makePool(perTarget: number, total = perTarget, idleMs = 60_000): void {
+  budget = new ConnectionBudget(perTarget, total)
+  pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(budget), idleMs)
+}
 
 /** One more than a session accepts; `then` is called when the first of them gets it. */
 function waitTogether(then: (giveUps: (() => void)[]) => void): { got: number[]; giveUps: (() => void)[] } {
@@ -96,14 +100,14 @@ describe('a new session', () => {
   it('beyond the most connections of a target is refused as overloaded', async () => {
     upstream.settings = taking(2)
     pool.close()
-    pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(new ConnectionBudget(2, 10)), 60_000)
+    makePool(2, 10)
     const outcomes = sendTogether(5)
     await eventually(() => expect(outcomes).toEqual(['sent', 'sent', 'sent', 'sent', 'overloaded']))
   })
 
   it('does not make each of those that it has no room for look at all others', async () => {
     upstream.settings = taking(1)
-    pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(new ConnectionBudget(150, 150)), 60_000)
+    makePool(150)
     const looks = vi.spyOn(Http2ClientSession.prototype, 'available', 'get')
     onTestFinished(() => void vi.restoreAllMocks())
     sendTogether(150)
@@ -113,7 +117,7 @@ describe('a new session', () => {
   })
 
   it('carries those that wait for it even if connections are not used again', async () => {
-    pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(budget), 0)
+    makePool(10, 10, 0)
     expect(sendTogether(3)).toEqual([])
     await until(() => upstream.streams.length === 3)
     expect(upstream.connections).toHaveLength(1)
@@ -236,10 +240,6 @@ describe('after a session that its upstream has ended', () => {
 
   describe('because of one of its exchanges, of many others', () => {
     const WINDOW_BYTES = 65_535
-    const allow = (connections: number) => {
-      budget = new ConnectionBudget(connections, connections)
-      pool = new Http2Pool(target, new SecureContexts(), new TargetConnections(budget), 60_000)
-    }
     const upload = async () => {
       const request = { ...UPSTREAM_REQUEST, method: 'POST', bodyBytes: 2 * WINDOW_BYTES }
       ;(await get()).send(request, DEAF, 60_000).requestData(Buffer.alloc(2 * WINDOW_BYTES))
@@ -247,7 +247,7 @@ describe('after a session that its upstream has ended', () => {
     const begun = () => upstream.connections.slice(1).map(({ streams }) => streams.size)
 
     it('some share 100 connections evenly', async () => {
-      allow(500)
+      makePool(500)
       await endFirst(connection => connection.goaway(PROTOCOL, 1))
       await Promise.all(Array.from({ length: 150 }, () => send()))
       for (let i = 0; i < 50; i++) await send()
@@ -257,7 +257,7 @@ describe('after a session that its upstream has ended', () => {
     })
 
     it('none shares a connection whose window an upload has filled that is not used', async () => {
-      allow(500)
+      makePool(500)
       await endFirst(connection => connection.goaway(PROTOCOL, 1))
       upstream.settings = setting('initialWindowSize', 2 * WINDOW_BYTES)
       for (let i = 0; i < 120; i++) {

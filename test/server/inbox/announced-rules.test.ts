@@ -190,6 +190,18 @@ describe('servers that share a store', () => {
     expect(isReplaced()).toBe(!stay)
   })
 
+  /** The store has rules, and could not be reached when instance `a` announced others, or none. It is back. */
+  async function announcedWhileAway(secret: string | undefined) {
+    const made = make()
+    await made.publish('demo')
+    const before = made.rowsOf()
+    made.store.away = true
+    made.clock.now++
+    await made.announce(secret, { instance: 'a' })
+    made.store.away = false
+    return { ...made, before }
+  }
+
   test.each([
     [false, true],
     [true, false],
@@ -197,13 +209,7 @@ describe('servers that share a store', () => {
   ])('what was announced while the store was away is written later unless it was overtaken: %s', async (...example) => {
     const [overtaken, written] = example
     for (const secret of ['a secret', undefined]) {
-      const { rules, clock, directory, store, find, publish, announce, rowsOf } = make()
-      await publish('demo')
-      const before = rowsOf()
-      store.away = true
-      clock.now++
-      await announce(secret, { instance: 'a' })
-      store.away = false
+      const { rules, directory, find, rowsOf, before } = await announcedWhileAway(secret)
       directory.overtaken = overtaken
       rules.adopt(before)
       rules.saveMissing()
@@ -233,13 +239,7 @@ describe('servers that share a store', () => {
     ['rules', 'a secret'],
     ['that there are none', undefined],
   ])('what could not be written gives way once it is known that it has been overtaken: %s', async (_, secret) => {
-    const { rules, clock, directory, store, find, publish, announce, rowsOf } = make()
-    await publish('demo')
-    const before = rowsOf()
-    store.away = true
-    clock.now++
-    await announce(secret, { instance: 'a' })
-    store.away = false
+    const { rules, directory, find, rowsOf, before } = await announcedWhileAway(secret)
     directory.overtaken = 'unknown'
     rules.adopt(before)
     directory.overtaken = true

@@ -65,9 +65,15 @@ describe.runIf(needs('postgres'))('a real one', () => {
   const log = (fields: object, text: string) => logged.push(`${JSON.stringify(fields)} ${text}`)
   const logger = { debug: log, info: log, warn: log, error: log } as unknown as Logger
 
+  const place = () => ({ ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger })
   const start = async (more: Partial<PostgresOptions> = {}): Promise<PostgresStore> => {
-    const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger }
-    const store = await openPostgres({ ...place, ...more })
+    const store = await openPostgres({ ...place(), ...more })
+    open.push(store)
+    return store
+  }
+  /** One whose connections are of classes of the test. It is not started. */
+  const over = (classes: Partial<typeof pg>, more: Partial<PostgresOptions> = {}): PostgresStore => {
+    const store = new PostgresStore({ ...place(), ...more }, { ...pg, ...classes })
     open.push(store)
     return store
   }
@@ -174,11 +180,9 @@ describe.runIf(needs('postgres'))('a real one', () => {
     }
 
     const begin = async () => {
-      const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger, leaseMs: 1000 }
-      const store = new PostgresStore(place, { ...pg, Client: AskedClient, Pool: AskedPool })
+      const store = over({ Client: AskedClient, Pool: AskedPool }, { leaseMs: 1000 })
       const states: boolean[] = []
       store.onState = state => void states.push(state.open)
-      open.push(store)
       await store.start()
       states.length = 0
       return { store, states }
@@ -646,9 +650,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
           })
         }
       }
-      const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger }
-      const store = new PostgresStore(place, { ...pg, Pool: BreakingPool as unknown as typeof pg.Pool })
-      open.push(store)
+      const store = over({ Pool: BreakingPool as unknown as typeof pg.Pool })
       breaks = 1
       await store.start()
       await until(() => store.stats().open)
@@ -665,9 +667,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
           return answer.finally(() => stream.destroy(new Error('reset')))
         }) as pg.Client['query']
       }
-      const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger }
-      const store = new PostgresStore(place, { ...pg, Client: BreakingClient })
-      open.push(store)
+      const store = over({ Client: BreakingClient })
       await store.start()
       await until(() => store.stats().open)
     })
@@ -681,10 +681,8 @@ describe.runIf(needs('postgres'))('a real one', () => {
           return isLate && asked[0] === 'COMMIT' ? confirmed.then(() => answer) : answer
         }) as pg.Client['query']
       }
-      const place = { ...readPostgresUrl(postgres.url), passwordFile: undefined, ca: undefined, logger }
-      const b = new PostgresStore(place, { ...pg, Client: LateClient })
+      const b = over({ Client: LateClient })
       const a = await start()
-      open.push(b)
       await b.start()
       isLate = true
       const told: string[] = []
