@@ -7,6 +7,7 @@
 import { type Cidrs, canonicalAddress, cidrsContain } from '../base/address.ts'
 import type { SallyportError } from '../base/errors.ts'
 import { newRequestId } from '../base/ids.ts'
+import { ownText } from '../base/latin1.ts'
 import { memoizeLast } from '../base/memoize-last.ts'
 import type { Caller, Handler, HeaderList, HttpRequest } from '../exchange.ts'
 import { compose, type Layer } from '../layer.ts'
@@ -92,7 +93,8 @@ function forwardedCaller(request: HttpRequest, trusted: Cidrs, scheme: 'http' | 
   const proto = fromRight(members(request.headers, 'x-forwarded-proto'), hops).toLowerCase()
   const host = fromRight(members(request.headers, 'x-forwarded-host'), hops)
   return {
-    address,
+    // What is counted by address is kept.
+    address: ownText(address),
     scheme: proto === 'https' || proto === 'wss' ? 'https' : proto === 'http' || proto === 'ws' ? 'http' : scheme,
     host: isAuthority(host) ? host : request.authority,
   }

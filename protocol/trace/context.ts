@@ -1,4 +1,5 @@
 /** Reads and writes `traceparent` and `tracestate` (W3C Trace Context). */
+import { ownText } from '../base/latin1.ts'
 import type { HeaderList } from '../exchange.ts'
 import { removeWhere } from '../http/headers.ts'
 import type { SpanContext } from './span.ts'
@@ -24,9 +25,11 @@ export function readContext(headers: HeaderList): SpanContext | undefined {
     } else if (name === STATE) state = state === undefined ? headers[i + 1]! : `${state},${headers[i + 1]}`
   }
   if (parent === undefined || !isTraceParent(parent)) return undefined
-  const traceId = parent.slice(TRACE_AT, TRACE_AT + 32)
-  const spanId = parent.slice(SPAN_AT, SPAN_AT + 16)
-  return { traceId, spanId, sampled: isSampled(parent), state: state === undefined ? undefined : fittingState(state) }
+  // Spans are kept for longer than their request.
+  const traceId = ownText(parent.slice(TRACE_AT, TRACE_AT + 32))
+  const spanId = ownText(parent.slice(SPAN_AT, SPAN_AT + 16))
+  const fitting = state === undefined ? undefined : fittingState(ownText(state))
+  return { traceId, spanId, sampled: isSampled(parent), state: fitting }
 }
 
 /** A later version may have more after the flags. */

@@ -1,6 +1,7 @@
 /** Turns a parsed request head into an {@link HttpRequest}: framing, target forms, Host, upgrade, expectation. */
 import type { Buffer } from 'node:buffer'
 import { SallyportError } from '../../base/errors.ts'
+import { ownText } from '../../base/latin1.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import { badHead, isAuthority, listTokens, remembering, withoutEmptyPort } from '../headers.ts'
 import type { Head, HeadLimits } from './head-parser.ts'
@@ -79,14 +80,23 @@ function otherCoding(value: string): SallyportError {
 
 const isHost = remembering(isAuthority)
 
+let lastAuthority = ''
+
+/** Runtimes are named after it, and their names are kept. */
+function authorityOf(host: string): string {
+  const authority = withoutEmptyPort(host)
+  if (authority !== lastAuthority) lastAuthority = ownText(authority)
+  return lastAuthority
+}
+
 /** RFC 9112 section 3.2: origin form, absolute form, and asterisk form for OPTIONS. The other forms are refused. */
 function target(head: Head, http10: boolean): { authority: string; path: string } {
   if (head.method === 'CONNECT' || head.method === 'TRACE') throw new SallyportError('method-not-allowed')
   if (head.hosts > 1 || (head.hosts === 0 && !http10)) throw badHead('not exactly one host')
   const host = head.host ?? ''
   if (host === '' ? !http10 : !isHost(host)) throw badHead('host')
-  if (head.target.charCodeAt(0) === 0x2f) return { authority: withoutEmptyPort(host), path: head.target }
-  if (head.target === '*' && head.method === 'OPTIONS') return { authority: withoutEmptyPort(host), path: '*' }
+  if (head.target.charCodeAt(0) === 0x2f) return { authority: authorityOf(host), path: head.target }
+  if (head.target === '*' && head.method === 'OPTIONS') return { authority: authorityOf(host), path: '*' }
   return absoluteForm(head)
 }
 
@@ -99,7 +109,7 @@ function absoluteForm(head: Head): { authority: string; path: string } {
   const [, authority = '', rest = ''] = parts
   if (!isAuthority(authority)) throw badHead('authority')
   const path = rest === '' && head.method === 'OPTIONS' ? '*' : rest.startsWith('/') ? rest : `/${rest}`
-  return { authority: withoutEmptyPort(authority), path }
+  return { authority: authorityOf(authority), path }
 }
 
 /** A request for any other protocol, or with a malformed offer, is an ordinary request. */
