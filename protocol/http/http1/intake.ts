@@ -46,9 +46,9 @@ export class Intake {
     this.#lent = false
   }
 
-  /** Bytes that wait here or with the receiver, or while nothing is read, in the socket. */
+  /** Bytes that wait here, or while nothing is read, in the socket. */
   get heldBytes(): number {
-    return (this.bytes?.length ?? 0) + this.#unconsumed + (this.paused ? this.#socket.readableLength : 0)
+    return (this.bytes?.length ?? 0) + (this.paused ? this.#socket.readableLength : 0)
   }
 
   /** Uses the bytes at hand, as far as the owner's state allows. */

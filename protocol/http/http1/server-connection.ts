@@ -27,6 +27,7 @@ import { isBroken } from '../../base/tcp.ts'
 import type { Handler, HeaderList, HttpRequest } from '../../exchange.ts'
 import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
+import { textBytes } from '../headers.ts'
 import type { CorsPolicy } from '../problem.ts'
 import { BodyReader, type BodyReceiver } from './body-reader.ts'
 import { CR, LF } from './bytes.ts'
@@ -101,8 +102,6 @@ class Http1ServerConnection
   readonly #intake: Intake
   #state: State = 'readHead'
   #exchange: ServerExchange | undefined
-  /** Bytes of the head of its request. */
-  #headBytes = 0
   /** What is held for requests. */
   usedBytes = 0
   readonly #unread: BufferBudget | undefined
@@ -237,7 +236,7 @@ class Http1ServerConnection
       case 'raw':
         this.#intake.clear()
         if (this.#exchange?.ended === true) this.#since = performance.now()
-        this.#exchange?.sink?.requestData(this.#intake.give(bytes))
+        if (this.#exchange !== undefined) this.#pass(this.#exchange, bytes)
         return false
       case 'await':
         return this.#passOver()
@@ -285,7 +284,7 @@ class Http1ServerConnection
     const { request } = head
     const exchange = new ServerExchange(this, head, this.#limits)
     this.#exchange = exchange
-    this.#headBytes = this.#heads.end
+    exchange.heldBytes = this.#heads.end
     this.#earlierBytes = this.#writer.writtenBytes
     this.#headBegun = false
     if (this.#halfClosed) this.#since = performance.now()
@@ -313,7 +312,13 @@ class Http1ServerConnection
     if (this.#state === 'drain') return
     const exchange = this.#exchange!
     exchange.awaitsContinue = false
-    exchange.sink?.requestData(this.#intake.give(chunk))
+    this.#pass(exchange, chunk)
+  }
+
+  #pass(exchange: ServerExchange, part: Uint8Array): void {
+    if (exchange.sink === undefined) return
+    exchange.heldBytes += part.length
+    exchange.sink.requestData(this.#intake.give(part))
   }
 
   bodyEnd(trailers: HeaderList): void {
@@ -323,12 +328,12 @@ class Http1ServerConnection
       return
     }
     this.#state = 'await'
+    exchange.heldBytes += textBytes(trailers)
     exchange.sink?.requestEnd(trailers)
   }
 
   requestConsumed(exchange: ServerExchange, bytes: number): void {
-    if (exchange !== this.#exchange) return
-    this.#intake.consumed(bytes)
+    if (exchange === this.#exchange) this.#intake.consumed(bytes)
     this.#recount()
   }
 
@@ -439,6 +444,7 @@ class Http1ServerConnection
 
   over(exchange: ServerExchange): void {
     this.#unended?.delete(exchange)
+    this.#recount()
   }
 
   /**
@@ -529,15 +535,21 @@ class Http1ServerConnection
 
   /** Follows what is held from what there is. */
   #recount(): void {
-    const head = this.#exchange === undefined ? 0 : this.#headBytes
-    const bytes = this.#state === 'closed' ? 0 : head + this.#intake.heldBytes + this.#body.heldBytes
+    // What is drained is held by nobody.
+    const current = this.#state === 'drain' ? 0 : (this.#exchange?.heldBytes ?? 0)
+    const passedOn = current + (this.#unended?.heldBytes ?? 0)
+    const bytes = this.#state === 'closed' ? 0 : passedOn + this.#intake.heldBytes + this.#body.heldBytes
     this.#unread?.take(bytes - this.usedBytes)
     this.usedBytes = bytes
   }
 
   /** Of its network's connections, this one holds the most. The request is answered, if that can still be done. */
-  shed(): number {
+  shed(bytes: number): number {
     const before = this.usedBytes
+    // Their answers have left.
+    this.#unended?.end('overloaded')
+    this.#recount()
+    if (before - this.usedBytes >= bytes) return before - this.usedBytes
     if (!this.#intake.parsing && this.#exchange?.ended !== true) this.#refuse(new SallyportError('overloaded'))
     if (this.usedBytes > 0) this.destroy('overloaded')
     return before - this.usedBytes

@@ -54,6 +54,8 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
   failure: SallyportError | undefined
   /** An error is being answered. Another error during that answer cuts the connection. */
   #failed = false
+  /** Bytes of its request that wait at the upstream end: its head, its trailers, and what was not consumed of its body. */
+  heldBytes = 0
   /** The caller still waits for a 100. */
   awaitsContinue: boolean
   #wire: ServerWire
@@ -235,6 +237,7 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
   }
 
   requestConsumed(bytes: number): void {
+    this.heldBytes -= bytes
     this.#wire.requestConsumed(this, bytes)
   }
 

@@ -85,6 +85,7 @@ const SHAPES: [string, string, Buffer][] = [
   ['a part of a head', get(), FIELDS],
   ['a head', get(), Buffer.concat([FIELDS, Buffer.from('\r\n')])],
   ['a part of trailers', `${post}Transfer-Encoding: chunked\r\n\r\n0\r\n`, FIELDS],
+  ['trailers', `${post}Transfer-Encoding: chunked\r\n\r\n0\r\n`, Buffer.concat([FIELDS, Buffer.from('\r\n')])],
   ['requests behind one without an answer', `${get()}\r\n`, PIPELINE],
   ['what follows the handshake of a WebSocket', get() + upgrade, MUCH],
 ]
@@ -125,6 +126,8 @@ describe.each([
 })
 
 const MOST_BYTES = 256 * 1024
+/** What an exchange costs that is over only for its caller. */
+const UNENDED_BYTES = 8 * 1024
 const [HEAVY, LIGHT] = ['192.0.2.1', '198.51.100.1']
 const body = Buffer.alloc(15_000, 'x')
 
@@ -246,8 +249,8 @@ test.each([
     const peer = await call()
     peer.send(`${post}Content-Length: ${length}\r\n\r\n${'x'.repeat(80_000)}`)
     await peer.saying('ok')
-    await until(() => connections.unread.usedBytes < 100)
     consume()
+    await until(() => connections.unread.usedBytes < 100)
     expect(connections.unread.usedBytes).toBeGreaterThanOrEqual(0)
   },
 )
@@ -309,6 +312,44 @@ test('what is taken of a body no longer counts', async () => {
   expect(connections.unread.usedBytes).toBe(long.length + body.length)
   responses[0]!.requestConsumed(10_000)
   expect(connections.unread.usedBytes).toBe(long.length + body.length - 10_000)
+})
+
+test('bodies that nobody takes count behind their answers, too, until their upstream ends are over', async () => {
+  const responses: ResponseSink[] = []
+  const aborted: string[] = []
+  const { connections, call } = await serve((_request, response) => {
+    responses.push(response)
+    const answer = () => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: 2 })
+      response.responseData(Buffer.from('ok'))
+    }
+    const requestAbort = ({ reason }: SallyportError) => void aborted.push(reason)
+    return { ...discarding(response), requestData() {}, requestEnd: answer, requestAbort }
+  })
+  const peer = await call()
+  const upload = `${post}Content-Length: ${body.length}\r\n\r\n`
+  const bytes = upload.length + body.length
+  for (const count of [1, 2, 3]) {
+    peer.send(upload)
+    peer.send(body)
+    await peer.saying('ok', count)
+    await until(() => connections.unread.usedBytes === count * bytes + (count - 1) * UNENDED_BYTES)
+  }
+  const held = connections.unread.usedBytes
+  responses[0]!.requestConsumed(5000)
+  expect(connections.unread.usedBytes).toBe(held - 5000)
+  responses[1]!.responseEnd([])
+  expect(connections.unread.usedBytes).toBe(held - 5000 - bytes - UNENDED_BYTES)
+  expect(aborted).toEqual([])
+  // They go first, since their callers have their answers. The connection goes on.
+  connections.unread.shed(1)
+  expect(aborted).toEqual(['overloaded'])
+  expect(connections.unread.usedBytes).toBe(bytes)
+  peer.send(upload)
+  peer.send(body)
+  await peer.saying('ok', 4)
+  peer.socket.destroy()
+  await until(() => connections.unread.usedBytes === 0)
 })
 
 test.each([
