@@ -31,6 +31,8 @@ const EARLY_STREAMS = 8
 const MAX_UNSENT_BYTES = 512 * 1024
 /** The transport gets more when it has this little left, which keeps the kernel busy until then. */
 const RESUME_BYTES = MAX_UNSENT_BYTES / 2
+/** While the transport is busy, it gets no buffer with less than this in it, since each waits there as a whole. */
+const WORTHWHILE_BYTES = POOL_BUFFER_BYTES / 2
 /** A frame is not cut smaller than this to fit the limit. */
 const LEAST_ROOM_BYTES = 4 * 1024
 /** At least this many streams must end before the queues are searched for streams that are over. */
@@ -174,7 +176,7 @@ export class Outgoing {
   readonly #turn = (): void => {
     try {
       this.#scheduled = false
-      this.flush()
+      this.flush(false)
     } catch (error) {
       this.#owner.failed(error)
     }
@@ -182,7 +184,7 @@ export class Outgoing {
 
   readonly #early = (): void => {
     try {
-      this.flush()
+      this.flush(false)
     } catch (error) {
       this.#owner.failed(error)
     }
@@ -197,10 +199,10 @@ export class Outgoing {
     }
   }
 
-  /** Sends now what may be sent. */
-  flush(): void {
+  /** Sends now what may be sent. Unless it should be `all`, a mostly empty buffer waits for more while the transport is busy. */
+  flush(all = true): void {
     if (this.#stopped) return
-    if (!this.#clogged()) this.#flush()
+    if (!this.#clogged()) this.#flush(all)
     for (const stream of this.#joined) {
       stream.waits = stream.listed
       if (stream.waits) stream.queue.waits()
@@ -208,7 +210,7 @@ export class Outgoing {
     this.#joined.length = 0
   }
 
-  #flush(): void {
+  #flush(all: boolean): void {
     this.#round++
     this.#freshStreams = 0
     this.#giveCredit()
@@ -216,7 +218,7 @@ export class Outgoing {
     if (this.#stopped) return
     this.#acknowledge()
     this.#markDelivery()
-    this.#handOver()
+    if (all || this.#unsent.bytes === 0 || this.#used >= WORTHWHILE_BYTES) this.#handOver()
   }
 
   /** Sends only the frames without payload, for the end of a session. */
@@ -458,7 +460,8 @@ export class Outgoing {
   readonly #sent = (): void => {
     const bytes = this.#unsent.taken()
     const left = this.#unsent.bytes
-    if (left <= RESUME_BYTES && left + bytes > RESUME_BYTES) this.schedule()
+    const resumes = left <= RESUME_BYTES && left + bytes > RESUME_BYTES
+    if (resumes || (left === 0 && this.#buffer !== undefined)) this.schedule()
   }
 }
 
