@@ -136,7 +136,6 @@ export class RuntimeSession implements RegisteredSession, Carrier {
       ...client.budgets,
       role: 'server',
       logger: context.logger,
-      onStream: stream => stream.reset('refused'),
       onControl: text => this.#control(text),
       onGoAway: () => this.#stopOpening(),
       onRoom: () => this.#context.onRoom(this),

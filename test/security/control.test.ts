@@ -375,6 +375,28 @@ test.each<[string, number[], string]>([
   expect((await call(server, `demo.${DOMAIN}`)).text).toBe('unhurt')
 })
 
+test('W4 a client that opens streams at the server ends only its session, and causes no more refusals than control messages', async () => {
+  await startControl()
+  await dial(server, { handler: always('unhurt') })
+  const flooder = await dial(server, { token: await token('other') })
+  const { _socket: socket } = flooder.ws as unknown as { _socket: Socket }
+  let id = 1
+  const open = (count: number) => {
+    const frames = Array.from({ length: count }, () => {
+      const frame = Buffer.from([0x82, 0x8c, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])
+      frame.writeUInt32BE((id += 2), 10)
+      return frame
+    })
+    socket.write(Buffer.concat(frames))
+  }
+  open(300)
+  expect((await call(server, `other.${DOMAIN}`)).status).toBe(200)
+  const ended = event(server, 'sessionEnded')
+  open(300)
+  expect(await ended).toMatchObject({ runtime: 'other', reason: 'yamux: too many streams opened and reset' })
+  expect((await call(server, `demo.${DOMAIN}`)).text).toBe('unhurt')
+})
+
 test("W5 a browser's Origin is refused", async () => {
   await startControl()
   const { answer, refused } = await refusal({ headers: { origin: 'https://evil.example' } })

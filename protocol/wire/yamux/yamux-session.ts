@@ -26,6 +26,8 @@ import { type StreamOwner, YamuxStream } from './yamux-stream.ts'
 
 /** Higher ids are not used, for the sake of peers with signed numbers. */
 const LAST_ID = 0x7fff_ffff
+/** As many resets counts a stream that is opened where none is accepted. Its refusal is a control message, so few are allowed. */
+const VAIN_RESETS = 16
 /** How many ids before the last one the session asks for its replacement. */
 const IDS_LOW = 1 << 20
 
@@ -302,7 +304,7 @@ export class YamuxSession implements StreamOwner {
     const { onStream } = this.#options
     if (onStream === undefined || this.#goAwaySent || this.#streams.size >= this.#limits.maxStreams) {
       this.#sendReset(id, 'refused')
-      this.#countReset()
+      this.#countReset(undefined, onStream === undefined ? VAIN_RESETS : 1)
       return undefined
     }
     const stream = new YamuxStream(this, id, this.#windowBytes, false, 0)
@@ -344,9 +346,9 @@ export class YamuxSession implements StreamOwner {
     if ((stream.id & 1) !== (this.#nextId & 1)) this.#countReset()
   }
 
-  #countReset(excess = 'too many streams opened and reset'): void {
+  #countReset(excess = 'too many streams opened and reset', resets = 1): void {
     this.#resets ??= new TokenBucket(this.#limits.resetBurst, this.#limits.resetsPerSecond)
-    if (!this.#resets.take(this.#clock.now())) this.#fail('too-many-requests', excess)
+    if (!this.#resets.take(this.#clock.now(), resets)) this.#fail('too-many-requests', excess)
   }
 
   /** The code precedes its RST. A bare RST means `cancelled`. */
