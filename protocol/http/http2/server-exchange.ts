@@ -135,6 +135,8 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   fields(block: string[]): void {
     if (this.request.upgrade) throw new MalformedError('a second head of a WebSocket')
     this.#trailers = receivedTrailers(block)
+    this.#headsBytes += textBytes(this.#trailers)
+    this.#recount()
     // With a content-length of 0, the request was passed on without waiting for them.
     if (this.#requestEnded && !this.#over) this.#logDropped(this.#trailers)
   }

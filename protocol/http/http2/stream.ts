@@ -17,7 +17,7 @@ export interface Http2StreamOwner extends Failing {
   fields(block: string[], last: boolean): void
   /** A piece of the body, which belongs to the owner. */
   data(chunk: Uint8Array): void
-  /** More of the body waits here than before: see `heldBytes`. */
+  /** More waits here than before: see `heldBytes`. */
   kept(): void
   /** The peer has ended its half, and everything before that has been passed on. */
   ended(): void
@@ -323,18 +323,24 @@ export class Http2Stream implements Failing {
     else {
       this.#kept ??= new GatheredChunks(KEPT_SHARE)
       this.#kept.add(lent && part.length >= SMALL_PIECE_BYTES ? Buffer.from(part) : part)
-      try {
-        this.owner?.kept()
-      } catch (error) {
-        this.owner?.threw(error)
-      }
+      this.#tellKept()
+    }
+  }
+
+  #tellKept(): void {
+    try {
+      this.owner?.kept()
+    } catch (error) {
+      this.owner?.threw(error)
     }
   }
 
   /** Trailers, or the head of an answer. */
   arrivedFields(block: string[], last: boolean): void {
-    if (last && (this.#kept !== undefined || this.owner === undefined)) this.#keptTrailers = block
-    else if (this.#use !== 'dropped') this.#passFields(block, last)
+    if (last && (this.#kept !== undefined || this.owner === undefined)) {
+      this.#keptTrailers = block
+      this.#tellKept()
+    } else if (this.#use !== 'dropped') this.#passFields(block, last)
     if (last) this.arrivedEnd()
   }
 
@@ -376,9 +382,10 @@ export class Http2Stream implements Failing {
     this.#keptTrailers = undefined
   }
 
-  /** Bytes of the peer's body that wait, here or with the owner. */
+  /** Bytes of the peer's body that wait, here or with the owner, and of trailers that wait here. */
   get heldBytes(): number {
-    return this.#unconsumed + (this.#kept?.bytes ?? 0)
+    const trailers = this.#keptTrailers === undefined ? 0 : textBytes(this.#keptTrailers)
+    return this.#unconsumed + (this.#kept?.bytes ?? 0) + trailers
   }
 
   /** The owner holds everything back, so silence is not the peer's fault. */
@@ -408,7 +415,9 @@ export class Http2Stream implements Failing {
     }
     if (!this.remoteEnded || this.#endTold || this.#kept !== undefined) return
     this.#endTold = true
-    if (this.#keptTrailers !== undefined) this.#passFields(this.#keptTrailers, true)
+    const trailers = this.#keptTrailers
+    this.#keptTrailers = undefined
+    if (trailers !== undefined) this.#passFields(trailers, true)
     try {
       if (this.#use === 'passed') this.owner?.ended()
     } catch (error) {
