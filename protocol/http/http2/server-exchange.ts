@@ -21,7 +21,7 @@ import { MalformedError, outgoingBlock, receivedTrailers } from './headers.ts'
 import { expectsContinue } from './request-head.ts'
 import type { Http2Stream, Http2StreamOwner } from './stream.ts'
 
-/** Memory of a stream, without its head and the part of its answer that waits. */
+/** Memory of an exchange and its stream, without heads, trailers and bodies. */
 const STREAM_BYTES = 4 * 1024
 /** The longest body of a cheap answer. A longer one is an upstream's, which pays for it. */
 const MAX_CHEAP_BYTES = 4 * 1024
@@ -97,7 +97,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     this.#requestEnded = request.bodyBytes === 0 && !request.upgrade
     this.#awaitsContinue = expectsContinue(request)
     this.#takesTrailers = hasHeader(request.headers, 'te')
-    this.#headsBytes = request.path.length + textBytes(request.headers)
+    this.#headsBytes = STREAM_BYTES + request.path.length + textBytes(request.headers)
     stream.owner = this
   }
 
@@ -322,7 +322,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   /** The answer is complete. A handler that bounds bodies pays for those that it passes on, but for nothing else. */
   #count(cheap: boolean): void {
     if (this.#over) return
-    this.#headsBytes += STREAM_BYTES + this.#headBytes
+    this.#headsBytes += this.#headBytes
     // Many callers may share the connection. One that does not take what is long must not keep the others' requests out.
     this.#unsentBytes = cheap && this.#bodyBytes <= MAX_CHEAP_BYTES ? this.#headsBytes + this.#stream.waiting : 0
     this.#context.unsentBytes += this.#unsentBytes
