@@ -183,6 +183,7 @@ export class RedisLink {
         client.sendCommand(['SCRIPT', 'LOAD', RENEW.text]),
         client.sendCommand(['SCRIPT', 'LOAD', REVOKE.text]),
         client.sendCommand(['SCRIPT', 'LOAD', RIGHTS.text]),
+        client.sendCommand(['SCRIPT', 'LOAD', WRITE.text]),
         client.subscribe(channel, message),
       ])
       this.#isOpen = true
@@ -249,7 +250,6 @@ export class RedisLink {
 
   /** Rejects if Redis accepts no writes beside this key. */
   async checkWrites(key: string): Promise<void> {
-    await this.#send(['SCRIPT', 'LOAD', WRITE.text])
     await this.run(WRITE, `${key}:check`, [])
   }
 
@@ -258,9 +258,12 @@ export class RedisLink {
     return new Map(Object.entries(await this.#send<Record<string, string>>(['HGETALL', key])))
   }
 
-  /** Ends the link if the key has moved to another node of the cluster, or if Redis has become a standby. */
+  /**
+   * Ends the link if the key has moved to another node of the cluster, or if Redis has become a standby. Also if it accepts no writes since
+   * it has lost its standbys: one of them may have taken over.
+   */
   async check(key: string): Promise<void> {
-    await this.#send<unknown>(lookFor(key), throwUnlessHere)
+    await this.#send<unknown>(callOf(WRITE, `${key}:check`, []), throwUnlessHere)
     const problem = standbyProblem(await this.#send<Hello>(HELLO))
     if (problem !== undefined) this.#end(problem)
     if (this.#closed !== undefined) throw this.#closed
@@ -322,9 +325,9 @@ function lookFor(key: string): string[] {
   return ['HGET', key, '@born']
 }
 
-/** A key of the wrong type is on this node all the same, and the scripts will replace it. */
+/** A key of the wrong type is on this node all the same, and the scripts will replace it. So are those of a node that is full. */
 function throwUnlessHere(error: Error): void {
-  if (!error.message.startsWith('WRONGTYPE')) throw error
+  if (!/^(?:WRONGTYPE|OOM|MISCONF)/.test(error.message)) throw error
 }
 
 function rethrow(error: Error): never {

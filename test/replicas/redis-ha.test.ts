@@ -151,6 +151,26 @@ describe.runIf(needs('redis'))('D8: Redis with standbys', () => {
     await works('two')
   })
 
+  test('Sentinels: a primary that has been replaced, and refuses writes since its standbys are gone, is left by every connection', async () => {
+    const [primary, next] = [await node(), await node()]
+    const sentinel = await Redis.start({
+      sentinel: true,
+      lines: [`sentinel monitor sally 127.0.0.1 ${primary.port} 1`],
+    })
+    nodes.push(sentinel)
+    const url = `redis+sentinel://127.0.0.1:${sentinel.port}/sally`
+    await start(url)
+    await start(url)
+    answering()
+    await works('one')
+    // Sentinels that cannot reach it leave its connections alone.
+    await primary.command('CONFIG', 'SET', 'min-replicas-to-write', '1')
+    await sentinel.command('SENTINEL', 'REMOVE', 'sally')
+    await sentinel.command('SENTINEL', 'MONITOR', 'sally', '127.0.0.1', String(next.port), '1')
+    await works('two')
+    expect(await next.command('HLEN', '{sallyport}:revocations')).toBe(2)
+  })
+
   test.each([
     ['', 'default'],
     ['operator', 'operator'],
