@@ -78,6 +78,8 @@ export class Outgoing {
   #mostEnds = LEAST_ENDS
   #buffer: Buffer | undefined
   #used = 0
+  /** Whether the buffer has frames of streams, which no control message may overtake. */
+  #hasStreams = false
   #round = 0
   #scheduled = false
   /** Whether bodies wait for the pace of the path. */
@@ -221,6 +223,11 @@ export class Outgoing {
     if (all || this.#unsent.bytes === 0 || this.#used >= WORTHWHILE_BYTES) this.#handOver()
   }
 
+  /** Call it before a control message. Resets alone stay, so that too many of them are noticed. */
+  catchUp(): void {
+    if (this.#hasStreams) this.#handOver()
+  }
+
   /** Sends only the frames without payload, for the end of a session. */
   flushControl(): void {
     if (!this.#stopped) this.#handOver()
@@ -350,6 +357,7 @@ export class Outgoing {
   }
 
   #takeFlags(stream: YamuxStream): number {
+    this.#hasStreams = true
     if (stream.synDue) this.#openOlder(stream)
     const flags = (stream.synDue ? Flag.syn : 0) | (stream.ackDue ? Flag.ack : 0)
     stream.synDue = false
@@ -433,12 +441,17 @@ export class Outgoing {
   }
 
   #handOver(): void {
-    const buffer = this.#buffer
-    if (buffer === undefined) return
+    const begun = this.#buffer
+    if (begun === undefined) return
     const end = this.#used
     this.#buffer = undefined
     this.#used = 0
-    this.#handedOver(buffer.length === SMALL_BYTES ? undefined : buffer, end - HEADROOM_BYTES)
+    this.#hasStreams = false
+    const pooled = begun.length !== SMALL_BYTES
+    const copied = pooled && this.#unsent.bytes > 0 && end < WORTHWHILE_BYTES
+    const buffer = copied ? Buffer.from(begun.subarray(0, end)) : begun
+    if (copied) this.#pool.give(begun)
+    this.#handedOver(pooled && !copied ? buffer : undefined, end - HEADROOM_BYTES)
     if (this.#transport.pooled === undefined) this.#transport.bytes(buffer.subarray(HEADROOM_BYTES, end), this.#sent)
     else this.#transport.pooled(buffer, end, this.#sent)
   }

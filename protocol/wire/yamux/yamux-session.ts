@@ -427,6 +427,7 @@ export class YamuxSession implements StreamOwner {
     const { controlBytes } = this.#limits
     if (Buffer.byteLength(text) > controlBytes)
       throw new TypeError(`a control message has at most ${controlBytes} bytes`)
+    this.#out.catchUp()
     this.#transport.control(text)
   }
 

@@ -136,6 +136,49 @@ describe('writer', () => {
       await until(() => peer.controls.length > 0, 'the message')
       expect(peer.streamFrames.map(({ payload }) => String(payload))).toEqual(['first', 'second'])
     })
+
+    test('nor does the reason of a reset overtake its stream', async () => {
+      const resets: string[] = []
+      const onStream = (stream: Stream) => {
+        stream.handler = { data() {}, end() {}, reset: code => void resets.push(`${stream.id} ${code}`), consumed() {} }
+      }
+      const { server, clientTransport } = sessionPair({}, { onStream })
+      clientTransport.pause()
+      const [first, second] = [server.open(), server.open()]
+      first.write('first')
+      await turns()
+      second.write('second')
+      await turns()
+      second.reset('timeout')
+      clientTransport.resume()
+      await until(() => resets.length > 0, 'the reset')
+      expect(resets).toEqual([`${second.id} timeout`])
+    })
+
+    test('control messages between small writes keep no large buffers', async () => {
+      let taken = 0
+      class CountingPool extends BufferPool {
+        override take(): Buffer {
+          taken++
+          return super.take()
+        }
+        override give(buffer: Buffer): void {
+          taken--
+          super.give(buffer)
+        }
+      }
+      const { session, peer } = sessionWithRawPeer({ role: 'server', pool: new CountingPool() })
+      peer.transport.pause()
+      const stream = session.open()
+      for (let i = 0; i < 100; i++) {
+        stream.write('.')
+        session.control({ type: 'said' })
+      }
+      expect(taken).toBeLessThan(3)
+      peer.transport.resume()
+      await until(() => peer.controls.length === 100, 'the messages')
+      expect(taken).toBe(0)
+    })
   })
 
   describe('B1 a small part of a large buffer is copied', () => {
