@@ -384,7 +384,8 @@ test('W4 a client that opens streams at the server ends only its session, and ca
   const open = (count: number) => {
     const frames = Array.from({ length: count }, () => {
       const frame = Buffer.from([0x82, 0x8c, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])
-      frame.writeUInt32BE((id += 2), 10)
+      id += 2
+      frame.writeUInt32BE(id, 10)
       return frame
     })
     socket.write(Buffer.concat(frames))
