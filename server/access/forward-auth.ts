@@ -1,6 +1,7 @@
 /** Asks another service about each request. No answer in time, or one that we do not understand, means no. */
 import { request as ask } from 'undici'
 import { type EndingAgent, endingAgent } from '../../protocol/base/ending-agent.ts'
+import { ignore } from '../../protocol/base/guard.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
@@ -85,7 +86,8 @@ export class ForwardAuthCheck {
     // A destroyed body emits an error, and nobody else listens for it.
     body.on('error', () => {})
     if (statusCode >= 200 && statusCode < 300) {
-      body.destroy()
+      // Destroying it would cost the connection, and with one for each request we would run out of ports.
+      void body.dump({ limit: MAX_BODY_BYTES }).catch(ignore)
       this.#copy(headers, request.headers)
       return undefined
     }

@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { createServer as createHttpServer } from 'node:http'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import type { HttpRequest } from '../../../protocol/exchange.ts'
@@ -21,4 +22,36 @@ test('a connection that is still being opened ends with the check', async () => 
   await expect(asked).rejects.toThrow()
   await closed
   service.close()
+})
+
+const ROUNDS = 20
+
+test('a service that sends the body of its yes behind the head keeps its connection', async () => {
+  let connections = 0
+  const service = createHttpServer(async (_, response) => {
+    response.flushHeaders()
+    await asked
+    response.end('y'.repeat(60_000))
+  })
+  service.on('connection', () => {
+    connections++
+  })
+  await once(service.listen(0, '127.0.0.1'), 'listening')
+  const { port } = service.address() as AddressInfo
+  const check = new ForwardAuthCheck({ url: `http://127.0.0.1:${port}/` })
+  const caller = { address: '127.0.0.1', scheme: 'http', host: '' }
+  let asked: Promise<unknown> | undefined
+  for (let i = 0; i < ROUNDS; i++) {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    asked = promise
+    const sent = once(service, 'request').then(([, response]) => once(response, 'finish'))
+    const request = { method: 'GET', path: '/', caller } as HttpRequest
+    expect(await check.check(request, [], new AbortController().signal)).toBe(undefined)
+    resolve()
+    await sent
+  }
+  check.close()
+  service.close()
+  // The service has sent it a moment before we have it all.
+  expect(connections).toBeLessThan(ROUNDS / 2)
 })
