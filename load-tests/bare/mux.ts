@@ -34,7 +34,11 @@ class Tunnel {
     socket.setNoDelay(true)
     socket.on('error', () => {})
     socket.on('close', () => this.#sockets.delete(id))
-    reader.read(socket, bytes => this.#send(id, bytes), { threw: () => socket.destroy() })
+    const onRead = (bytes: Buffer) => {
+      this.#send(id, bytes)
+      return true
+    }
+    reader.read(socket, onRead, { threw: () => socket.destroy() })
   }
 
   #send(id: number, bytes: Buffer): void {

@@ -148,10 +148,12 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
 
   // Reading
 
-  readonly #onRead = (bytes: Buffer, lent: boolean): void => {
-    if (this.#state === 'closed') return
+  readonly #onRead = (bytes: Buffer, lent: boolean): boolean => {
+    if (this.#state === 'closed') return false
     this.responseStarted = true
     this.#intake.add(bytes, lent)
+    const state = this.#state as State
+    return state === 'body' || state === 'raw'
   }
 
   stepFailed(error: unknown): void {

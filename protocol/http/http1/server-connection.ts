@@ -166,10 +166,11 @@ class Http1ServerConnection
 
   // Reading
 
-  readonly #onRead = (bytes: Buffer, lent: boolean): void => {
+  readonly #onRead = (bytes: Buffer, lent: boolean): boolean => {
     this.#readAt = performance.now()
     if (!this.#behind) this.#begun = 0
     this.#intake.add(bytes, lent)
+    return this.#state === 'readBody' || this.#state === 'raw'
   }
 
   stepFailed(error: unknown): void {

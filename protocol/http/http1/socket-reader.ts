@@ -15,8 +15,11 @@ const READ_BYTES = 64 * 1024
 /** After a full read, a read of at least this size belongs to a body. Its buffer, of which it is at least half, is handed over instead of copied. */
 const BODY_BYTES = READ_BYTES / 2
 
-/** Receives what was read. Bytes that are `lent` change after the call, so whatever is kept must be copied. */
-export type OnRead = (bytes: Buffer, lent: boolean) => void
+/**
+ * Receives what was read. Bytes that are `lent` change after the call, so whatever is kept must be copied. Returns whether more of a body
+ * is to come.
+ */
+export type OnRead = (bytes: Buffer, lent: boolean) => boolean
 
 interface Slots {
   readonly buffer: symbol
@@ -55,9 +58,9 @@ export class SocketReader {
     fields[slots.callback] = (length: number, buffer: Buffer) => {
       try {
         const isBody = buffer !== shared && length >= BODY_BYTES
-        onRead(length === READ_BYTES ? buffer : buffer.subarray(0, length), !isBody)
-        // A connection that is not read from gets no buffer of its own, which would only take up memory.
-        if ((isBody || length === READ_BYTES) && !socket.isPaused()) next = Buffer.allocUnsafeSlow(READ_BYTES)
+        const goesOn = onRead(length === READ_BYTES ? buffer : buffer.subarray(0, length), !isBody)
+        // A connection that reads no body, or nothing at all, gets no buffer of its own, which would only take up memory.
+        if (goesOn && (isBody || length === READ_BYTES) && !socket.isPaused()) next = Buffer.allocUnsafeSlow(READ_BYTES)
         else if (buffer !== shared) next = shared
       } catch (error) {
         owner.threw(error)

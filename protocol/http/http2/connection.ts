@@ -120,8 +120,8 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     return this.#frames.heldBytes + this.#blocks.heldBytes
   }
 
-  readonly #onRead = (bytes: Buffer, lent: boolean): void => {
-    if (this.over) return
+  readonly #onRead = (bytes: Buffer, lent: boolean): boolean => {
+    if (this.over) return false
     try {
       this.#frames.read(bytes, lent)
     } catch (error) {
@@ -130,6 +130,7 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     }
     this.#regulate()
     this.#owner.settled()
+    return this.#frames.isInBody
   }
 
   #fail(error: ConnectionError): void {

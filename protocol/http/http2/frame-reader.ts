@@ -45,6 +45,11 @@ export class FrameReader {
     return this.#part?.length ?? 0
   }
 
+  /** More of the body in a frame is to come. */
+  get isInBody(): boolean {
+    return this.#inFrame && this.#type === FRAME.data
+  }
+
   /** Nothing more is passed on. */
   stop(): void {
     this.#stopped = true

@@ -21,13 +21,14 @@ async function pair(): Promise<[Socket, Socket]> {
 }
 
 /** Everything that arrives, as its receiver should treat it: what is lent is copied. */
-function collect(reader: SocketReader, socket: Socket | PassThrough) {
+function collect(reader: SocketReader, socket: Socket | PassThrough, goesOn = true) {
   const seen = { bytes: [] as Buffer[], lent: 0, given: 0 }
   const owner = { threw: () => socket.destroy() }
   const take = (bytes: Buffer, lent: boolean) => {
     if (lent) seen.lent++
     else seen.given++
     seen.bytes.push(lent ? Buffer.from(bytes) : bytes)
+    return goesOn
   }
   reader.read(socket, take, owner)
   return seen
@@ -56,6 +57,15 @@ describe('reading into one buffer', () => {
     await once(to, 'end')
     expect(seen.given).toBeGreaterThan(0)
     expect(Buffer.concat(seen.bytes).equals(body)).toBe(true)
+  })
+
+  it('gives none away where no body goes on', async () => {
+    const [from, to] = await pair()
+    const seen = collect(new SocketReader(), to, false)
+    from.end(Buffer.alloc(4 * 1024 * 1024))
+    await once(to, 'end')
+    expect(Buffer.concat(seen.bytes).length).toBe(4 * 1024 * 1024)
+    expect(seen.given).toBe(0)
   })
 
   it('gives none away of which most is unused', async () => {
