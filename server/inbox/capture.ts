@@ -19,7 +19,7 @@ import type {
   ResponseHead,
   ResponseSink,
 } from '../../protocol/exchange.ts'
-import { hasHeader } from '../../protocol/http/headers.ts'
+import { hasHeader, textBytes } from '../../protocol/http/headers.ts'
 import type { Span } from '../../protocol/trace/span.ts'
 import { keptHead } from './head.ts'
 import { laneDigest } from './identity.ts'
@@ -47,6 +47,12 @@ interface CaptureOptions {
 
 /** Most webhooks are answered within this time, so until then the body stays in the buffers that it was read into. */
 const MOMENT_MS = 250
+
+/** How often the head is in memory while it is stored: as JSON, and on its way to the store. */
+const HEAD_COPIES = 2
+
+/** What an attempt takes in memory, besides the texts of its head and the bytes that wait. */
+const ATTEMPT_BYTES = 8 * 1024
 
 /** A receiver that reads nothing for this long counts as stuck. By default, 2 s are then left of the 10 s that senders wait. */
 const STUCK_MS = 500
@@ -94,6 +100,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   /** The receiver's answer, if it came before the receiver had the whole request. */
   #earlyOutcome: Outcome | undefined
   #attempted = false
+  /** What the attempt holds after the 202, when nobody else counts it any more. */
+  #held: KeptBody | undefined
   /** `MOMENT_MS` have passed. */
   #momentOver = false
   /** Request bytes: consumed by the next layer, kept safely, credited to the caller, and received. */
@@ -197,7 +205,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#release()
     this.#phase = 'over'
     this.span?.end()
-    clearTimeout(this.#attemptTimer)
+    this.#attemptLeft()
     this.#next?.requestAbort(error)
   }
 
@@ -207,7 +215,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   /** Gives credit only for bytes that both the next layer has consumed and the body keeps. */
   #giveCredit(): void {
-    const passed = this.#next === undefined ? this.#receivedBytes : this.#forwardedBytes
+    const isOpen = this.#next !== undefined && this.#outcome === undefined
+    const passed = isOpen ? this.#forwardedBytes : this.#receivedBytes
     const kept = this.#phase === 'passing' || this.#phase === 'capturing' ? this.#keptBytes : this.#receivedBytes
     const more = Math.min(passed, kept) - this.#creditedBytes
     if (more <= 0) return
@@ -249,7 +258,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   responseEnd(trailers: HeaderList): void {
     if (this.#earlyOutcome !== undefined) this.#attemptEnded(this.#earlyOutcome)
-    clearTimeout(this.#attemptTimer)
+    this.#attemptLeft()
     if (this.#phase !== 'answering') return
     this.#phase = 'over'
     this.#response.responseEnd(trailers)
@@ -257,7 +266,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   responseAbort(error: SallyportError): void {
     if (!this.#passesAnswer) this.#attemptEnded(outcomeOfError(error))
-    clearTimeout(this.#attemptTimer)
+    this.#attemptLeft()
     if (!this.#passesAnswer) return
     this.#phase = 'over'
     this.#response.responseAbort(error)
@@ -265,8 +274,8 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   requestConsumed(bytes: number): void {
     this.#forwardedBytes += bytes
-    if (this.#phase === 'over') this.#response.requestConsumed(bytes)
-    else this.#giveCredit()
+    this.#giveCredit()
+    this.#countAttempt()
   }
 
   acknowledged(): void {
@@ -285,10 +294,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
       // The rest of the request is only kept.
       this.#next?.requestAbort(new SallyportError('cancelled'))
       this.#next = undefined
-    } else {
-      this.#forwardedBytes = this.#receivedBytes
-      this.#limitAttempt(REST_MS)
-    }
+    } else this.#limitAttempt(REST_MS)
     if (this.#phase === 'passing') this.#capture(reasonOf(outcome))
     else {
       this.#onOutcome?.(outcome)
@@ -331,6 +337,23 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#next?.requestAbort(error)
     this.#next = undefined
     this.#attemptEnded(outcomeOfError(error))
+    this.#attemptLeft()
+  }
+
+  #attemptLeft(): void {
+    clearTimeout(this.#attemptTimer)
+    this.#attemptTimer = undefined
+    this.#held?.drop()
+    this.#held = undefined
+  }
+
+  #countAttempt(): void {
+    this.#held?.hold(ATTEMPT_BYTES + this.#headBytes + this.#receivedBytes - this.#forwardedBytes)
+  }
+
+  get #headBytes(): number {
+    const { path, headers } = this.#original
+    return path.length + textBytes(headers) + textBytes(this.#trailers ?? [])
   }
 
   threw(error: unknown): void {
@@ -389,6 +412,11 @@ export class Capture implements RequestSink, ResponseSink, Failing {
   }
 
   #store(): void {
+    this.#body.hold(HEAD_COPIES * this.#headBytes)
+    if (this.#body.isFull) {
+      this.#keepFailed(undefined)
+      return
+    }
     this.#phase = 'storing'
     const { rest, digest, parts } = this.#body.finish()
     const bodyBytes = this.#body.bytes
@@ -418,6 +446,10 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#response.responseHead({ status: 202, headers, bodyBytes: body.length })
     this.#response.responseData(body)
     this.#response.responseEnd([])
+    if (this.#attemptTimer === undefined) return
+    this.#held = new KeptBody(this.#intake.attempts, this)
+    this.#countAttempt()
+    if (this.#held.isFull) this.giveUp()
   }
 
   #refuse(error: SallyportError): void {

@@ -49,6 +49,8 @@ export class WebhookIntake {
   readonly logger: Logger
   readonly now: () => number
   readonly budget: BodyBudget
+  /** For attempts that go on after their webhooks were stored. It is not the same, so that slow receivers keep no webhook out. */
+  readonly attempts: BodyBudget
   readonly accepted: Record<CaptureReason | 'duplicate', number> = { ...zeros(CAPTURE_REASONS), duplicate: 0 }
   readonly refused: Record<'inbox-full' | 'inbox-away', number> = { 'inbox-full': 0, 'inbox-away': 0 }
   /** Sends an error response. Set before the first webhook arrives. */
@@ -69,6 +71,7 @@ export class WebhookIntake {
     this.logger = parts.logger
     this.now = parts.now
     this.budget = new BodyBudget(parts.limits.bufferBytes)
+    this.attempts = new BodyBudget(parts.limits.bufferBytes)
   }
 
   get attemptMs(): number {
