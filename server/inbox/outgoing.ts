@@ -50,12 +50,8 @@ const UNPROVEN: Outcome = { kind: 'damaged', reason: 'bad-mac' }
 
 /** Resolves to the outcome. Rejects with a {@link StoreError} if the store cannot be read now. */
 export async function deliverMessage(message: Message, options: OutgoingOptions): Promise<Outcome> {
-  const first: Uint8Array[] = []
-  for (let n = 0; n < Math.min(message.parts, FIRST_PARTS); n++) {
-    const bytes = await partOf(message, n, options)
-    if ('kind' in bytes) return bytes
-    first.push(bytes)
-  }
+  const first = await firstOf(message, options)
+  if ('kind' in first) return first
   const kept = requestOf(message, first[0]!, options.logger)
   if (kept === undefined) return DAMAGED
   const { request, trailers } = kept
@@ -65,6 +61,16 @@ export async function deliverMessage(message: Message, options: OutgoingOptions)
     const delivery = new Outgoing({ ...options, handler }, { resolve, reject })
     delivery.begin(request, message, first, trailers)
   })
+}
+
+async function firstOf(message: Message, options: OutgoingOptions): Promise<Uint8Array[] | Outcome> {
+  const first: Uint8Array[] = []
+  for (let n = 0; n < Math.min(message.parts, FIRST_PARTS); n++) {
+    const bytes = await partOf(message, n, options)
+    if ('kind' in bytes) return bytes
+    first.push(bytes)
+  }
+  return first
 }
 
 /** Part `n` as it was stored, or why it cannot be delivered. */
@@ -113,7 +119,7 @@ class Outgoing implements ResponseSink, Failing {
     this.#timer = setTimeout(late, options.attemptMs, this)
   }
 
-  begin(request: HttpRequest, message: Message, first: readonly Uint8Array[], trailers: HeaderList): void {
+  begin(request: HttpRequest, message: Message, first: Uint8Array[], trailers: HeaderList): void {
     try {
       this.#run(this.#options.handler(request, this), message, first, trailers)
     } catch (error) {
@@ -121,7 +127,7 @@ class Outgoing implements ResponseSink, Failing {
     }
   }
 
-  #run(sink: RequestSink, message: Message, first: readonly Uint8Array[], trailers: HeaderList): void {
+  #run(sink: RequestSink, message: Message, first: Uint8Array[], trailers: HeaderList): void {
     this.#sink = sink
     if (this.#responseBytes > 0) sink.responseConsumed(this.#responseBytes)
     const guard = guardWith(error => this.#broken(error))
@@ -129,11 +135,12 @@ class Outgoing implements ResponseSink, Failing {
     this.#send(sink, message, first, trailers).catch(failed)
   }
 
-  /** Sends the parts one by one, each after the one before has been consumed. */
-  async #send(sink: RequestSink, message: Message, first: readonly Uint8Array[], trailers: HeaderList): Promise<void> {
+  /** Sends the parts one by one, each after the one before has been consumed. Those that were sent are kept nowhere. */
+  async #send(sink: RequestSink, message: Message, first: Uint8Array[], trailers: HeaderList): Promise<void> {
     const isSealed = message.key !== ''
+    if (!isSealed) first.shift()
     for (let n = isSealed ? 0 : 1; n < message.parts && !this.#over; n++) {
-      const bytes = first[n] ?? (await partOf(message, n, this.#options))
+      const bytes = first.shift() ?? (await partOf(message, n, this.#options))
       if (this.#over) return
       if ('kind' in bytes) {
         this.#giveUp(bytes)

@@ -1,4 +1,6 @@
 /** One delivery of a stored webhook, to a receiver that a test plays. */
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { expect, test, vi } from 'vitest'
 import { discarding } from '../../../protocol/base/guard.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
@@ -50,4 +52,22 @@ test('P1 if our own code throws, the delivery has failed', async () => {
   }
   expect(await deliver(body, { requestEnd })).toMatchObject({ kind: 'failed', reason: 'internal' })
   expect(requestAbort).toHaveBeenCalledOnce()
+})
+
+test('what its receiver has taken is kept nowhere while its answer is awaited', async () => {
+  const parts: WeakRef<Uint8Array>[] = []
+  const part = () => {
+    const bytes = new Uint8Array(512 * 1024)
+    parts.push(new WeakRef(bytes))
+    return bytes
+  }
+  const { promise: sent, resolve } = Promise.withResolvers<void>()
+  const delivered = deliver(part, { requestEnd: () => resolve() })
+  await sent
+  // A reference that was just used is kept until the turn is over.
+  await new Promise(setImmediate)
+  setFlagsFromString('--expose-gc')
+  runInNewContext('gc')()
+  expect(parts.map(ref => ref.deref())).toEqual([undefined, undefined])
+  expect(await delivered).toMatchObject({ reason: 'upstream-timeout' })
 })
