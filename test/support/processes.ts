@@ -19,13 +19,19 @@ export interface Processes {
   /** Runtime `demo` at the public edge. */
   readonly place: Place
   readonly control: string
+  /** Where the router service listens. */
+  readonly service: string
   readonly secrets: Secrets
   readonly folder: string
   stop(): Promise<void>
 }
 
-/** `routes` is the text of the router service's file. */
-export async function startProcesses(routes: string, serverFlags: string[] = []): Promise<Processes> {
+/** `routes` is the text of the router service's file; `nodeFlags` are Node's own. */
+export async function startProcesses(
+  routes: string,
+  serverFlags: string[] = [],
+  nodeFlags: string[] = [],
+): Promise<Processes> {
   const folder = await mkdtemp(join(tmpdir(), 'sallyport-test-'))
   const at = (name: string) => join(folder, name)
   const secrets = await makeSecrets()
@@ -43,7 +49,7 @@ export async function startProcesses(routes: string, serverFlags: string[] = [])
   ]
   const parts: Part[] = []
   const start = (name: string, args: string[]) => {
-    const part = new Part(name, process.execPath, [COMMAND, name, '--admin.listen', 'off', ...args], ENV)
+    const part = new Part(name, process.execPath, [...nodeFlags, COMMAND, name, '--admin.listen', 'off', ...args], ENV)
     parts.push(part)
     return part
   }
@@ -68,7 +74,7 @@ export async function startProcesses(routes: string, serverFlags: string[] = [])
     await rm(folder, { recursive: true, force: true })
   }
   const place = { port, authority: `demo.${DOMAIN}:${port}`, ca: secrets.ca }
-  return { server, client, router, place, control: `wss://${control}`, secrets, folder, stop }
+  return { server, client, router, place, control: `wss://${control}`, service, secrets, folder, stop }
 }
 
 /** Resident bytes of a process: now, and at most since {@link resetPeak}. Linux only. */

@@ -1,0 +1,49 @@
+// @module-tag slow
+/** B1: what is held counts. Outsiders fill real processes in each way that we know, and the ledgers have to know of it. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { HTTP1, HTTP2, type Shape } from './shapes.ts'
+import { type Gain, World } from './world.ts'
+
+/** What a connection costs, with another one to its target. */
+const CONNECTION_BYTES = 20 * 1024
+
+let world: World
+beforeAll(async () => {
+  world = await World.start()
+})
+afterAll(() => world?.stop())
+
+function expectCounted({ part, held, counted }: Gain, { callers, counts }: Shape): void {
+  expect(counted, `what counts at the ${part}`).toBeGreaterThanOrEqual(callers * counts)
+  expect(held, `what the ${part} holds`).toBeLessThan(2 * counted + callers * CONNECTION_BYTES)
+}
+
+describe('B1 at the router', () => {
+  test.each(Object.entries(HTTP1))('over HTTP/1.1: %s', async (_what, shape) => {
+    expectCounted(await world.atRouter(shape), shape)
+  })
+  test.each(Object.entries(HTTP2))('over HTTP/2: %s', async (_what, shape) => {
+    expectCounted(await world.atRouter(shape), shape)
+  })
+})
+
+/** Heads are half as long there, and with TLS, connections take time. */
+const fewer = (shape: Shape, share: number): Shape => ({
+  ...shape,
+  callers: shape.callers * share,
+  counts: shape.counts / 2,
+})
+
+describe('B1 at the edge', () => {
+  test.each(['a head', 'trailers', 'a part of trailers', 'a small body'])('over HTTP/1.1: %s', async what => {
+    const shape = fewer(HTTP1[what]!, 1 / 4)
+    expectCounted(await world.atEdge(shape, 'http/1.1'), shape)
+  })
+  test.each(['heads', 'trailers', 'requests without a body', 'answers of the target'])(
+    'over HTTP/2: %s',
+    async what => {
+      const shape = fewer(HTTP2[what]!, 1)
+      expectCounted(await world.atEdge(shape, 'h2'), shape)
+    },
+  )
+})

@@ -1,0 +1,37 @@
+/** What a process with the probe in it holds. */
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import type { Part } from '../../../cli/demo/parts.ts'
+
+export interface Holding {
+  /** Bytes on the heap and in buffers outside it, after a collection. */
+  readonly live: number
+  /** Bytes in the ledgers. */
+  readonly counted: number
+}
+
+export function probeOf(pid: number): string {
+  return join(tmpdir(), `sallyport-held-${pid}.sock`)
+}
+
+async function holdingOf({ pid }: Part): Promise<Holding> {
+  return JSON.parse(await text(connect(probeOf(pid!))))
+}
+
+const PAUSE_MS = 150
+/** What a process may gain or lose while nothing happens. */
+const STILL_BYTES = 1024 * 1024
+
+/** Resolves with what a process holds once neither that nor `sent`, what it is sent meanwhile, changes any more. */
+export async function settled(part: Part, sent: () => number = () => 0): Promise<Holding> {
+  const look = async () => ({ ...(await holdingOf(part)), sent: sent() })
+  for (let last = await look(); ; ) {
+    await new Promise(resolve => setTimeout(resolve, PAUSE_MS))
+    const now = await look()
+    const still = now.counted === last.counted && now.sent === last.sent
+    if (still && Math.abs(now.live - last.live) < STILL_BYTES) return now
+    last = now
+  }
+}

@@ -1,0 +1,60 @@
+/**
+ * Loaded into a process before the command (`node --expose-gc --import`). On a socket of its own it tells everybody who connects what
+ * the process holds, and how much of that its ledgers count.
+ */
+import { createServer } from 'node:net'
+import { createBufferBudget } from '../../../protocol/base/budget.ts'
+import { ReplayBudget } from '../../../protocol/base/replay-budget.ts'
+import { RoomShare } from '../../../router/handler/room.ts'
+import { BodyBudget } from '../../../server/inbox/kept-body.ts'
+import { type Holding, probeOf } from './holding.ts'
+
+declare const gc: () => void
+
+let counted = 0
+
+/** What counts in a budget counts in those above it, too. The highest one hears of it last. */
+let latest: unknown
+const budgets = Object.getPrototypeOf(createBufferBudget())
+for (const [name, sign] of [
+  ['take', 1],
+  ['release', -1],
+] as const) {
+  const own = budgets[name]
+  budgets[name] = function (bytes: number) {
+    latest = this
+    own.call(this, bytes)
+    if (latest === this) counted += sign * bytes
+  }
+}
+
+for (const { prototype } of [ReplayBudget, BodyBudget]) {
+  const budget = prototype as { add(owner: unknown, bytes: number): void }
+  const { add } = budget
+  budget.add = function (owner, bytes) {
+    counted += bytes
+    add.call(this, owner, bytes)
+  }
+}
+
+const { hold } = RoomShare.prototype
+RoomShare.prototype.hold = function (bytes) {
+  const before = this.bytes
+  const fits = hold.call(this, bytes)
+  counted += this.bytes - before
+  return fits
+}
+
+async function holding(): Promise<Holding> {
+  // Buffers are freed in the turn after the one that found them dead.
+  for (let i = 0; i < 3; i++) {
+    gc()
+    await new Promise(resolve => setImmediate(resolve))
+  }
+  const { heapUsed, external } = process.memoryUsage()
+  return { live: heapUsed + external, counted }
+}
+
+createServer(async asking => asking.end(JSON.stringify(await holding())))
+  .listen(probeOf(process.pid))
+  .unref()
