@@ -32,6 +32,8 @@ export interface Http2SessionContext {
   why: ErrorCode
   /** Bytes of cheap answers (short errors, and short ones that are given at once) that the caller has not taken yet. */
   unsentBytes: number
+  /** WebSockets whose both halves have ended, and whose upstream end has not taken everything. */
+  readonly untaken: Set<Http2ServerExchange>
   /** Counts what is held for a stream, or no longer held (a negative number). */
   readonly keep: (bytes: number) => void
   /** The handler pays for the bytes of bodies that wait, unless they are cheap. */
@@ -125,9 +127,12 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     }
   }
 
-  /** Until the 101, nobody reads what the caller of a WebSocket sends. */
+  /**
+   * Until the 101, nobody reads what the caller of a WebSocket sends. Once both halves have ended, the exchange is over for its caller. So
+   * that what the upstream end has not taken counts until then, it learns of the end of its half behind that.
+   */
   #read(): void {
-    if (this.#sink !== undefined && (this.#raw || !this.request.upgrade)) this.#stream.start()
+    if (this.#sink !== undefined && (this.#raw || !this.request.upgrade)) this.#stream.start(this.#raw)
   }
 
   // Request
@@ -394,6 +399,7 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
   #gone(why: ErrorCode = this.isShed ? 'overloaded' : this.#context.why): void {
     if (this.#over) return
     this.#over = true
+    this.#context.untaken.delete(this)
     const whole = this.#responseEnded && this.#requestEnded
     this.#responseEnded = true
     this.#requestEnded = true

@@ -108,7 +108,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     this.#limits = limits
     const { corsOf, logger = noLogger, boundsBodies = false } = options
     const keep = (bytes: number) => this.#keep(bytes)
-    this.#context = { why: 'cancelled', limits, logger, corsOf, keep, boundsBodies, unsentBytes: 0 }
+    this.#context = { why: 'cancelled', limits, logger, corsOf, keep, boundsBodies, unsentBytes: 0, untaken: new Set() }
     this.#peer = {
       address: canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? ''),
       encrypted: options.encrypted ?? 'encrypted' in socket,
@@ -217,6 +217,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   closed(stream: Http2Stream, isReset: boolean): void {
     const exchange = this.#exchanges.get(stream)
     this.#exchanges.delete(stream)
+    if (exchange?.request.upgrade === true && !isReset) this.#context.untaken.add(exchange)
     if (this.#exchanges.size === 0) this.#idleSince = performance.now()
     this.#accounted += REQUEST_CONTROL_BYTES
     if (isReset && !stream.localEnded && exchange?.isShed !== true && !this.#resets.take()) this.#tooManyResets()
@@ -269,7 +270,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     this.#watch.stop()
     this.#options.connections?.delete(this)
     this.unsentChanged()
-    this.#unread?.leave(this)
+    this.#leaveBudget()
   }
 
   // Memory
@@ -290,6 +291,12 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     this.usedBytes += bytes
     this.#unread?.take(bytes)
     if (bytes > 0) this.#unread?.enforce()
+    else this.#leaveBudget()
+  }
+
+  /** Once the socket and the last byte have gone. */
+  #leaveBudget(): void {
+    if (this.#closed && this.usedBytes === 0) this.#unread?.leave(this)
   }
 
   /**
@@ -299,7 +306,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   shed(bytes: number): number {
     const before = this.usedBytes
     this.#log({ message: 'too much is held for requests and answers that nobody takes' })
-    const kept = [...this.#exchanges.values()].filter(({ keptBytes }) => keptBytes > 0)
+    const kept = [...this.#exchanges.values(), ...this.#context.untaken].filter(({ keptBytes }) => keptBytes > 0)
     for (const exchange of kept.sort((a, b) => b.keptBytes - a.keptBytes)) {
       if (before - this.usedBytes < bytes) exchange.shed()
     }

@@ -102,6 +102,8 @@ export class Http2Stream implements Failing {
   /** What becomes of a body that arrives. */
   #use: 'kept' | 'passed' | 'dropped' = 'kept'
   #endTold = false
+  /** The owner learns of the end only once it has consumed everything before that. */
+  #endsConsumed = false
 
   /** `window`: how much may be sent. `windowBytes`: how much the peer may send. `bufferBytes`: how much its owner may hold unconsumed. */
   constructor(id: number, isOpen: boolean, host: StreamHost, window: number, windowBytes: number, bufferBytes: number) {
@@ -361,8 +363,9 @@ export class Http2Stream implements Failing {
     this.#release()
   }
 
-  /** The owner wants the body from now on. */
-  start(): void {
+  /** The owner wants the body from now on, and its end at once, or once it has consumed everything before that. */
+  start(endsConsumed = false): void {
+    this.#endsConsumed = endsConsumed
     if (this.#use === 'kept') this.#use = 'passed'
     this.readAt = performance.now()
     this.#release()
@@ -396,10 +399,11 @@ export class Http2Stream implements Failing {
   consumed(bytes: number): void {
     const wasFull = this.full
     this.#unconsumed -= bytes
-    if (!wasFull || this.full) return
-    this.readAt = performance.now()
+    const hasRoom = wasFull && !this.full
+    if (hasRoom) this.readAt = performance.now()
+    const mayEnd = this.#endsConsumed && this.remoteEnded && this.#unconsumed === 0
     // Not within this call: an owner may give credit before it uses what the credit is for.
-    if (this.#kept !== undefined) process.nextTick(Http2Stream.#releaseDue, this)
+    if (mayEnd || (hasRoom && this.#kept !== undefined)) process.nextTick(Http2Stream.#releaseDue, this)
   }
 
   threw(error: unknown): void {
@@ -414,6 +418,7 @@ export class Http2Stream implements Failing {
       else this.#pass(chunk)
     }
     if (!this.remoteEnded || this.#endTold || this.#kept !== undefined) return
+    if (this.#endsConsumed && this.#unconsumed > 0) return
     this.#endTold = true
     const trailers = this.#keptTrailers
     this.#keptTrailers = undefined

@@ -653,6 +653,50 @@ describe('requests that nobody takes', () => {
     expect(connections.unread.usedBytes).toBe(0)
   })
 
+  test.each([
+    ['wait for its upstream end', 'taken', 10_000],
+    ['wait for its upstream end', 'shed', 10_000],
+    ['were passed on', 'taken', 64 * 1024],
+    ['were passed on', 'shed', 64 * 1024],
+  ])(
+    'count for a WebSocket that is over for its caller if they %s, until they are %s',
+    async (_what, way, bufferBytes) => {
+      const connections = new ConnectionSet(10, 256 * 1024)
+      let untaken = 0
+      let takes = false
+      let consume = (_bytes: number) => {}
+      const ends: string[] = []
+      const handler: Handler = (_request, response) => {
+        consume = bytes => response.requestConsumed(bytes)
+        response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+        response.responseEnd([])
+        const requestData = ({ length }: Uint8Array) => {
+          if (takes) consume(length)
+          else untaken += length
+        }
+        const requestEnd = () => void ends.push('whole')
+        const requestAbort = ({ reason }: SallyportError) => void ends.push(reason)
+        return { ...discarding(response), requestData, requestEnd, requestAbort }
+      }
+      const limits = { bufferBytes }
+      const peer = await call(await accept(peer => serveHttp2(peer, { handler, connections, limits })))
+      peer.send(Buffer.concat([greeting(2 ** 30), socket(1), body(1), frame(TYPE.data, END_STREAM, 1)]))
+      await until(() => connections.unread.usedBytes >= 30_000)
+      peer.socket.end()
+      await until(() => connections.size === 0)
+      expect(connections.unread.usedBytes).toBeGreaterThan(30_000)
+      expect(ends).toEqual([])
+      if (way === 'shed') connections.unread.shed(1)
+      else {
+        takes = true
+        consume(untaken)
+      }
+      await until(() => ends.length > 0)
+      expect(ends).toEqual([way === 'shed' ? 'overloaded' : 'whole'])
+      expect(connections.unread.usedBytes).toBe(0)
+    },
+  )
+
   test('no longer count for what was taken of their bodies', async () => {
     const connections = new ConnectionSet(10, 256 * 1024)
     const { handler, seen } = recorder(() => {})
