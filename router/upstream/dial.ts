@@ -10,6 +10,7 @@ import {
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { guardWith, heardFirst, ignore } from '../../protocol/base/guard.ts'
 import { isReserved } from '../../protocol/base/reserved-addresses.ts'
+import { resetSocket } from '../../protocol/base/reset-socket.ts'
 import { leadingTo, unanswered } from '../../protocol/base/unanswered.ts'
 import type { TlsIdentity, UpstreamTarget } from '../target.ts'
 import { elsewhere } from './elsewhere.ts'
@@ -49,7 +50,7 @@ export function dialUpstream(
     clearTimeout(timer)
     name.leave()
     release(socket)
-    if (error !== undefined) socket.destroy()
+    if (error !== undefined) resetSocket(socket)
     done(error, error === undefined ? socket : undefined)
   }
   const onError = guard((error: Error) => {
@@ -75,7 +76,7 @@ export function dialUpstream(
     clearTimeout(timer)
     name.leave()
     release(socket)
-    socket.destroy()
+    resetSocket(socket)
   }
 }
 

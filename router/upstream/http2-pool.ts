@@ -6,6 +6,7 @@ import type { TLSSocket } from 'node:tls'
 import { networkOf } from '../../protocol/base/address.ts'
 import { SallyportError, toSallyportError } from '../../protocol/base/errors.ts'
 import { guardWith, heardFirst } from '../../protocol/base/guard.ts'
+import { resetSocket } from '../../protocol/base/reset-socket.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http2ClientSession } from '../../protocol/http/http2/client-session.ts'
 import { INNER_LIMITS } from '../../protocol/http/limits.ts'
@@ -248,7 +249,7 @@ export class Http2Pool implements Pool {
     return () => {
       over = true
       clearTimeout(timer)
-      session.wire.destroy()
+      resetSocket(socket)
     }
   }
 

@@ -288,15 +288,21 @@ describe('streams', () => {
     expect(head).toMatch(/^HTTP\/1\.1 200 [\s\S]*content-length: 99\r\n[\s\S]*\r\n\r\n$/)
   })
 
-  it('HEAD for an event stream holds up no other exchange, although Node answers nothing else on its connection', async () => {
-    const target = await httpUpstream((request, response) => {
-      if (request.url === '/events') response.flushHeaders()
-      else response.end('ok')
-    })
-    const { port } = await service(target)
-    expect(await rawCall(port, 'HEAD /events HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n')).toMatch(/ 200 /)
-    expect(await get(port, '/')).toMatch(/ 200 [\s\S]*ok/)
-  })
+  it.each([
+    ['an event stream', {}],
+    ['a body that is made slowly', { 'content-length': 99 }],
+  ])(
+    'HEAD for %s holds up no other exchange, although Node answers nothing else on its connection',
+    async (_name, fields) => {
+      const target = await httpUpstream((request, response) => {
+        if (request.method === 'HEAD') response.writeHead(200, fields).flushHeaders()
+        else response.end('ok')
+      })
+      const { port } = await service(target)
+      expect(await rawCall(port, 'HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n')).toMatch(/ 200 /)
+      expect(await get(port, '/')).toMatch(/ 200 [\s\S]*ok/)
+    },
+  )
 })
 
 describe('ends', () => {

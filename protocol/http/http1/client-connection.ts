@@ -11,6 +11,7 @@ import { DeadlineWatch, timeLeft, timeUntil } from '../../base/deadline-watch.ts
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { endFor, type Failing, guardWith } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
+import { hangUp, resetSocket } from '../../base/reset-socket.ts'
 import { BODY_UNKNOWN, type HeaderList, type RequestSink, type ResponseSink } from '../../exchange.ts'
 import { listTokens } from '../headers.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
@@ -213,7 +214,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     const bodyBytes = this.#responseBody(exchange, head)
     const untilClose = bodyBytes === BODY_UNKNOWN && head.transferEncoding === undefined
     // A program on Node may answer as it would answer GET, for example with an event stream, and answers nothing else until that ends.
-    const mayGoOn = exchange.request.method === 'HEAD' && head.contentLength === -1
+    const mayGoOn = exchange.request.method === 'HEAD'
     this.#keepAlive =
       !head.close &&
       !untilClose &&
@@ -304,6 +305,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     if (exchange !== this.#exchange) return
     this.#exchange = undefined
     this.#end(exchange, error)
+    // A program that has taken over a connection for a WebSocket may not expect a reset.
+    if (!exchange.request.upgrade) resetSocket(this.#socket)
     this.destroy()
   }
 
@@ -398,7 +401,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.#intake.stop()
     this.#body.stop()
     this.#watch.stop()
-    this.#socket.destroy()
+    hangUp(this.#socket)
     const exchange = this.#exchange
     this.#exchange = undefined
     if (exchange !== undefined) this.#end(exchange, brokenUpstream('the connection was ended'))
