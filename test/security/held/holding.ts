@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import type { Part } from '../../../cli/demo/parts.ts'
+import { until } from '../../support/until.ts'
 
 export interface Holding {
   /** Bytes on the heap and in buffers outside it, after a collection. */
@@ -23,6 +24,11 @@ async function holdingOf({ pid }: Part): Promise<Holding> {
 const PAUSE_MS = 150
 /** What a process may gain or lose while nothing happens. */
 const STILL_BYTES = 1024 * 1024
+
+/** Resolves once nothing counts that outsiders have left behind, which a process may notice late. */
+export function atRest(part: Part): Promise<void> {
+  return until(async () => (await holdingOf(part)).counted === 0)
+}
 
 /** Resolves with what a process holds once neither that nor `sent`, what it is sent meanwhile, changes any more. */
 export async function settled(part: Part, sent: () => number = () => 0): Promise<Holding> {

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { connect as connectTls } from 'node:tls'
 import type { Part } from '../../../cli/demo/parts.ts'
 import { type Processes, startProcesses } from '../../support/processes.ts'
-import { settled } from './holding.ts'
+import { atRest, settled } from './holding.ts'
 import { type Place, type Shape, TARGETS } from './shapes.ts'
 
 /** What one part has gained. */
@@ -77,6 +77,7 @@ export class World {
   }
 
   async #gain(part: Part, shape: Shape, place: Place, dial: () => Socket): Promise<Gain> {
+    await atRest(part)
     const before = await settled(part)
     const callers: Socket[] = []
     const answered: Promise<unknown>[] = []
