@@ -91,7 +91,8 @@ export class SocketWriter implements Failing {
     }
     if (this.#scheduled) return
     this.#scheduled = true
-    if (piece.length >= BULK_BYTES) setImmediate(flushDue, this)
+    // A handler may give more for each piece that is lost with the socket. In ticks, that would keep its close from being heard.
+    if (piece.length >= BULK_BYTES || this.#socket.destroyed) setImmediate(flushDue, this)
     else flushSoon(this)
   }
 

@@ -784,6 +784,36 @@ describe('ends', () => {
   })
 })
 
+test('a caller that leaves ends an answer that goes on whenever some of it was taken', async () => {
+  const piece = Buffer.alloc(60_000)
+  let pieces = 0
+  let reason: string | undefined
+  const { caller } = await serve((_request, response) => {
+    const give = () => {
+      if (pieces < 1000) response.responseData(piece)
+      pieces++
+    }
+    const requestEnd = () => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: BODY_UNKNOWN })
+      give()
+    }
+    const requestAbort = (error: SallyportError) => {
+      reason = error.reason
+    }
+    return { requestData() {}, requestEnd, responseConsumed: give, requestAbort }
+  })
+  caller.socket.pause()
+  caller.send(get())
+  for (let seen = -1; pieces !== seen; ) {
+    seen = pieces
+    await new Promise(resolve => setTimeout(resolve, 200))
+  }
+  caller.socket.destroy()
+  await until(() => reason !== undefined)
+  expect(reason).toBe('cancelled')
+  expect(pieces).toBeLessThan(1000)
+})
+
 describe('deadlines', () => {
   test('a head that never arrives: closed in silence, or 408 if begun', async () => {
     const { handler } = recorder(() => {})
