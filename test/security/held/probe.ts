@@ -2,6 +2,7 @@
  * Loaded into a process before the command (`node --expose-gc --import`). On a socket of its own it tells everybody who connects what
  * the process holds, and how much of that its ledgers count.
  */
+import { rmSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { createBufferBudget } from '../../../protocol/base/budget.ts'
 import { ReplayBudget } from '../../../protocol/base/replay-budget.ts'
@@ -55,6 +56,11 @@ async function holding(): Promise<Holding> {
   return { live: heapUsed + external, counted }
 }
 
+const path = probeOf(process.pid)
+/** Another process with this number may have left it. */
+const remove = () => rmSync(path, { force: true })
+remove()
 createServer(async asking => asking.end(JSON.stringify(await holding())))
-  .listen(probeOf(process.pid))
+  .listen(path)
   .unref()
+process.once('exit', remove)
