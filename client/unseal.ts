@@ -78,6 +78,8 @@ class Unsealed extends PassThrough {
   /** Number of the current part. */
   #n = 0
   #head: ReturnType<typeof readSealedHead> | undefined
+  /** Its size. It is kept until the exchange is over. */
+  #headBytes = 0
   #over = false
   /** Bytes of the body that are still to come. */
   #bodyLeft = 0
@@ -133,8 +135,10 @@ class Unsealed extends PassThrough {
   }
 
   #opened(text: Uint8Array): void {
-    if (this.#head === undefined) this.#begin(readSealedHead(text))
-    else {
+    if (this.#head === undefined) {
+      this.#headBytes = text.length
+      this.#begin(readSealedHead(text))
+    } else {
       this.#bodyLeft -= text.length
       if (this.#bodyLeft < 0 || text.length === 0) throw new Error('the body is not as long as its head says')
       this.#open += text.length
@@ -188,7 +192,7 @@ class Unsealed extends PassThrough {
     const bytes = this.#open > 0 ? 0 : this.#owed
     this.#owed -= bytes
     if (bytes > 0) this.#response.requestConsumed(bytes)
-    this.#response.requestKept?.(Math.max(0, this.#part.bytes + this.#open - this.#owed))
+    this.#response.requestKept?.(this.#headBytes + Math.max(0, this.#part.bytes + this.#open - this.#owed))
   }
 
   /** A webhook that cannot be opened in full must not look complete, so its receiver never sees its end. */
@@ -202,6 +206,7 @@ class Unsealed extends PassThrough {
     this.#over = true
     this.#part.clear()
     this.#open = 0
+    this.#headBytes = 0
     this.detach()
     if (isAnswered) this.#response.responseAbort(sealed)
     else refuse(request, this.#response, sealed)

@@ -146,8 +146,9 @@ describe('B1 sealed webhooks of a server that lies count as held', () => {
     const exchange = (await server.serve()).exchange({ method: 'POST', bodyBytes: BODY_UNKNOWN, headers })
     exchange.request.requestData(body)
     await at(() => exchange.consumedRequestBytes > PART, 'it has arrived')
-    // Credit may be given a little ahead of the last bytes.
-    await eventually(() => expect(tunnel.stats().sessions[0]!.bufferedBytes).toBe(PART))
+    // Credit may be given a little ahead of the last bytes. The heads count, too.
+    const kept = () => tunnel.stats().sessions[0]!.bufferedBytes - PART
+    await eventually(() => expect([kept() > 0, kept() < 2_000]).toEqual([true, true]))
   })
 })
 
@@ -231,7 +232,8 @@ describe('a server that fills each session and then asks us to leave it', () => 
       await at(() => held()[i]! >= bytes, 'the requests have come')
       if (i === 0) session.send(drain)
     }
-    expect(held()).toEqual([bytes, bytes])
+    // Their heads count, too.
+    expect(held().map(each => Math.floor(each / 1_000))).toEqual([bytes / 1_000, bytes / 1_000])
     expect(tunnel.stats().exchanges).toEqual({ live: 8, total: 8 })
   })
 

@@ -77,6 +77,8 @@ export class MessageDecoder {
   #heldLength = 0
   /** Bytes of the current head so far. */
   #headBytes = 0
+  /** Size of the head of a request, and of trailers, once they are complete. */
+  #keptBytes = 0
   #status = 0
   #informational = 0
   #line = NO_LINE
@@ -101,9 +103,9 @@ export class MessageDecoder {
     return this.#state === STATE.complete
   }
 
-  /** Memory held for an incomplete item. */
+  /** Memory held: an incomplete item, and what the exchange keeps to its end, a request's head and trailers. */
   get heldBytes(): number {
-    return this.#held.length
+    return this.#held.length + this.#keptBytes
   }
 
   /** Treats everything after the current head as raw bytes. Called from the visitor. */
@@ -116,6 +118,7 @@ export class MessageDecoder {
     this.#state = STATE.stopped
     this.#held = NO_BYTES
     this.#heldLength = 0
+    this.#keptBytes = 0
     this.#smallLength = 0
   }
 
@@ -260,6 +263,7 @@ export class MessageDecoder {
     const next = sectionEnd(bytes, at, end, MAX_HEAD_BYTES - this.#headBytes)
     if (next < 0) return -1
     const headers = decodeSection(bytes, at, next)
+    this.#keptBytes = this.#headBytes + next - at
     this.#state = STATE.chunkLength
     const { method, scheme, authority, path } = this.#line
     this.#contentLeft = this.#visitor.request!(method, scheme, authority, path, headers)
@@ -336,6 +340,7 @@ export class MessageDecoder {
     const next = sectionEnd(bytes, at, end, MAX_HEAD_BYTES)
     if (next < 0) return -1
     this.trailers = decodeSection(bytes, at, next)
+    this.#keptBytes += next - at
     this.#state = STATE.complete
     return next
   }

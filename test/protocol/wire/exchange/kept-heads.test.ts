@@ -1,9 +1,14 @@
-/** B1: an incomplete head counts, though its credit has been returned. */
+/** B1: an incomplete head counts, though its credit has been returned. That of a request, and trailers, count until the exchange is over. */
 import { describe, expect, test } from 'vitest'
 import { type BufferBudget, createBufferBudget } from '../../../../protocol/base/budget.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import type { HttpRequest, RequestSink, ResponseSink } from '../../../../protocol/exchange.ts'
-import { RESPONSE_START, requestHeadText, responseHeadText } from '../../../../protocol/wire/bhttp/encode.ts'
+import {
+  messageEndText,
+  RESPONSE_START,
+  requestHeadText,
+  responseHeadText,
+} from '../../../../protocol/wire/bhttp/encode.ts'
 import { acceptExchange } from '../../../../protocol/wire/exchange/accept.ts'
 import { openExchange } from '../../../../protocol/wire/exchange/open.ts'
 import { preambleText } from '../../../../protocol/wire/preamble.ts'
@@ -84,9 +89,9 @@ async function request(): Promise<Playing> {
 }
 
 describe.each([
-  ['a response', response],
-  ['a request', request],
-])('B1 an incomplete head of %s', (_, begin) => {
+  ['a response', response, false],
+  ['a request', request, true],
+])('B1 the head of %s', (_, begin, keeps) => {
   const sent = async (): Promise<Playing> => {
     const playing = await begin()
     playing.stream.write(playing.head.slice(0, -1))
@@ -96,11 +101,21 @@ describe.each([
   }
   const isAtRest = ({ session, budget }: Playing) => session.bufferedBytes === 0 && budget.usedBytes === 0
 
-  test('counts until it is complete', async () => {
+  test.each<[string, (playing: Playing) => void]>([
+    ['', () => {}],
+    ['with its trailers ', ({ stream }) => stream.write(messageEndText(LONG))],
+  ])('%scounts, if it is kept, until the exchange is over', async (_what, more) => {
     const playing = await sent()
     playing.stream.write(playing.head.slice(-1))
+    more(playing)
+    await until(() => playing.outcomes.length > 0)
+    await until(() => playing.stream.queuedBytes === 0)
+    const kept = [keeps ? playing.head.length - PREAMBLE.length : 0, more.length > 0 ? messageEndText(LONG).length : 0]
+    await until(() => Math.abs(playing.session.bufferedBytes - kept[0]! - kept[1]!) < 100, 'what is kept')
+    expect(playing.budget.usedBytes).toBe(playing.session.bufferedBytes)
+    playing.stream.reset('cancelled')
     await until(() => isAtRest(playing))
-    expect(playing.outcomes).toEqual(['head'])
+    expect(playing.outcomes[0]).toBe('head')
   })
 
   test.each<[string, (playing: Playing) => void]>([
@@ -108,7 +123,7 @@ describe.each([
     ['ended', ({ stream }) => stream.end()],
     ['broken', ({ stream, head }) => stream.write('v'.repeat(head.length))],
     ['lost with its session', ({ session }) => session.destroy(new SallyportError('session-lost'))],
-  ])('counts until it is %s', async (_how, end) => {
+  ])('counts, while it is incomplete, until it is %s', async (_how, end) => {
     const playing = await sent()
     end(playing)
     await until(() => isAtRest(playing))
