@@ -2,6 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { Flag, FrameType, GoAwayCode } from '../../protocol/wire/yamux/frame.ts'
+import { RESETS_OF_STRANGERS } from '../../protocol/wire/yamux/limits.ts'
 import type { SessionOptions } from '../../protocol/wire/yamux/session.ts'
 import type { Stream } from '../../protocol/wire/yamux/stream.ts'
 import {
@@ -144,6 +145,24 @@ describe('M4 a peer that stops reading', () => {
     }
     expect(closings).toMatchObject([{ reason: expect.stringMatching(/more answers than it reads/) }])
     expect(session.bytesOut).toBeLessThan(1024 * KIB)
+  })
+
+  test('M4 a flood of streams from a peer that does not read the refusals', async () => {
+    const onStream = (stream: Stream) => stream.reset('refused')
+    const { session, peer, transport, closings } = sessionWithRawPeer({
+      role: 'client',
+      onStream,
+      ...RESETS_OF_STRANGERS,
+    })
+    let texts = 0
+    transport.control = () => void texts++
+    peer.transport.pause()
+    for (let id = 2; id < 60_000 && !session.closed; id += 2_000) {
+      peer.send(...Array.from({ length: 1_000 }, (_, i) => open(id + 2 * i)))
+      await turns(2)
+    }
+    expect(closings).toMatchObject([{ reason: expect.stringMatching(/more answers than it reads/) }])
+    expect(texts).toBeLessThan(10_000)
   })
 })
 

@@ -29,6 +29,8 @@ const EARLY_STREAMS = 8
  * Everything else waits at its sender, within limits of its own.
  */
 const MAX_UNSENT_BYTES = 512 * 1024
+/** What a control message costs the transport while it waits there, beyond its own bytes. */
+const MESSAGE_BYTES = 512
 /** The transport gets more when it has this little left, which keeps the kernel busy until then. */
 const RESUME_BYTES = MAX_UNSENT_BYTES / 2
 /** While the transport is busy, it gets no buffer with less than this in it, since each waits there as a whole. */
@@ -88,6 +90,7 @@ export class Outgoing {
   readonly #unsent: Unsent
   #pingsOut = 0
   #markedBytes = ZERO
+  #messageBytes = 0
   bytesOut = ZERO
 
   constructor(transport: Transport, pool: BufferPool, clock: Clock, owner: OutgoingOwner) {
@@ -223,9 +226,10 @@ export class Outgoing {
     if (all || this.#unsent.bytes === 0 || this.#used >= WORTHWHILE_BYTES) this.#handOver()
   }
 
-  /** Call it before a control message. Resets alone stay, so that too many of them are noticed. */
-  catchUp(): void {
+  /** Call it before a control message, which counts with the frames that follow it. Resets alone stay, so that too many of them are noticed. */
+  catchUp(bytes: number): void {
     if (this.#hasStreams) this.#handOver()
+    this.#messageBytes += MESSAGE_BYTES + bytes
   }
 
   /** Sends only the frames without payload, for the end of a session. */
@@ -464,7 +468,8 @@ export class Outgoing {
 
   #handedOver(buffer: Buffer | undefined, bytes: number): void {
     const isFirst = this.#unsent.bytes === 0
-    this.#unsent.add(buffer, bytes)
+    this.#unsent.add(buffer, bytes + this.#messageBytes)
+    this.#messageBytes = 0
     this.bytesOut += bytes
     if (isFirst) this.#owner.writing(this.#unsent.stalledSince!)
   }

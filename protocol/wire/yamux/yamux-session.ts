@@ -425,9 +425,9 @@ export class YamuxSession implements StreamOwner {
   #sendControl(message: object): void {
     const text = JSON.stringify(message)
     const { controlBytes } = this.#limits
-    if (Buffer.byteLength(text) > controlBytes)
-      throw new TypeError(`a control message has at most ${controlBytes} bytes`)
-    this.#out.catchUp()
+    const bytes = Buffer.byteLength(text)
+    if (bytes > controlBytes) throw new TypeError(`a control message has at most ${controlBytes} bytes`)
+    this.#out.catchUp(bytes)
     this.#transport.control(text)
   }
 
