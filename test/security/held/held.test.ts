@@ -47,3 +47,14 @@ describe('B1 at the edge', () => {
     },
   )
 })
+
+describe('B1 at a client, of callers at the edge', () => {
+  test.each(['a head', 'trailers'])('over HTTP/1.1: %s', async what => {
+    const shape = fewer(HTTP1[what]!, 1 / 4)
+    expectCounted(await world.atEdge(shape, 'http/1.1', 'client'), shape)
+  })
+  test.each(['heads', 'trailers'])('over HTTP/2: %s', async what => {
+    const shape = fewer(HTTP2[what]!, 1)
+    expectCounted(await world.atEdge(shape, 'h2', 'client'), shape)
+  })
+})

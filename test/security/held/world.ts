@@ -67,13 +67,13 @@ export class World {
     return this.#gain(this.#processes.router, shape, place, () => connect(port, '127.0.0.1'))
   }
 
-  /** At the server, with TLS, and on through the tunnel. */
-  atEdge(shape: Shape, protocol: 'http/1.1' | 'h2'): Promise<Gain> {
-    const { server, place } = this.#processes
+  /** At the server, with TLS, and on through the tunnel. `where`: whose gain. */
+  atEdge(shape: Shape, protocol: 'http/1.1' | 'h2', where: 'server' | 'client' = 'server'): Promise<Gain> {
+    const { [where]: part, place } = this.#processes
     const servername = place.authority.split(':')[0]!
     const options = { port: place.port, host: '127.0.0.1', ca: place.ca, servername, ALPNProtocols: [protocol] }
     const { authority } = place
-    return this.#gain(server, shape, { authority, fieldBytes: 15_000 }, () => connectTls(options))
+    return this.#gain(part, shape, { authority, fieldBytes: 15_000 }, () => connectTls(options))
   }
 
   async #gain(part: Part, shape: Shape, place: Place, dial: () => Socket): Promise<Gain> {
