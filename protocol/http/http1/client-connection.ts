@@ -79,6 +79,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   #writeFailed: SallyportError | undefined
   #sentAt = 0
   readonly #progress = new WriteProgress()
+  /** The kernel may still hold some of a body, or of a WebSocket, for an upstream that reads late. A reset would drop it. */
+  #mayOwe = false
 
   /** `socket` is connected and, for TLS, verified. The connection owns it from now on. */
   constructor(socket: Duplex, options: Http1ClientOptions = {}) {
@@ -128,6 +130,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.#exchange = exchange
     this.#state = 'head'
     this.#keepAlive = true
+    this.#mayOwe = request.bodyBytes !== 0
     this.#intake.forget()
     this.responseStarted = false
     this.exchanges++
@@ -229,6 +232,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
       // The final answer came instead of the 100, so the upstream does not want the body.
       exchange.awaitsContinue = false
       exchange.requestDone = true
+      this.#mayOwe = false
     }
     this.#state = 'body'
     exchange.response.responseHead({ status: head.status, headers: head.headers.slice(), bodyBytes })
@@ -260,6 +264,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     if (accept !== webSocketAccept(key)) throw brokenUpstream('101 with a wrong sec-websocket-accept')
     exchange.headReceived = true
     exchange.raw = true
+    this.#mayOwe = true
     this.#state = 'raw'
     exchange.response.responseHead({ status: 101, headers, bodyBytes: 0 })
   }
@@ -321,6 +326,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   #exchangeOver(exchange: ClientExchange): void {
     if (exchange !== this.#exchange) return
     const whole = exchange.requestDone
+    if (!whole) this.#mayOwe = false
     exchange.requestDone = true
     this.#exchange = undefined
     this.#intake.forget()
@@ -401,7 +407,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.#intake.stop()
     this.#body.stop()
     this.#watch.stop()
-    hangUp(this.#socket)
+    if (this.#mayOwe) this.#socket.destroy()
+    else hangUp(this.#socket)
     const exchange = this.#exchange
     this.#exchange = undefined
     if (exchange !== undefined) this.#end(exchange, brokenUpstream('the connection was ended'))

@@ -78,6 +78,9 @@ const request = (over: Partial<OutgoingRequest> = {}): OutgoingRequest => ({
   ...over,
 })
 
+/** More than a kernel takes for a program that does not read, and less than ours keeps to be sent. */
+const LATE_BYTES = 600_000
+
 async function turns(count = 20): Promise<void> {
   for (let turn = 0; turn < count; turn++) await new Promise(resolve => setImmediate(resolve))
 }
@@ -198,6 +201,21 @@ describe('requests', () => {
     expect(response.taken).toBeLessThan(32 * chunk.length)
     peer.socket.resume()
     await until(() => response.taken === 32 * chunk.length)
+  })
+
+  test('an upstream that answers, closes and reads late gets the whole body', async () => {
+    const { connection, peer } = await startConnection()
+    peer.socket.pause()
+    const response = new Response()
+    const sink = connection.send(request({ bodyBytes: LATE_BYTES }), response)
+    sink.requestData(Buffer.alloc(LATE_BYTES, 'b'))
+    sink.requestEnd([])
+    await until(() => response.taken === LATE_BYTES)
+    peer.send('HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n')
+    await response.over()
+    await turns()
+    peer.socket.resume()
+    expect((await peer.end()).split('\r\n\r\n')[1]).toBe('b'.repeat(LATE_BYTES))
   })
 })
 
@@ -445,6 +463,18 @@ describe('upgrade', () => {
     peer.socket.end('last')
     await response.over()
     expect(response).toMatchObject({ body: 'firstlast', trailers: [], error: undefined })
+  })
+
+  test('a program that reads late gets everything that was sent before its caller was lost', async () => {
+    const { peer, response, sink } = await upgrading((to, key) => to.send(`${switching}${key}\r\n\r\n`))
+    await until(() => response.heads.length === 1)
+    peer.socket.pause()
+    sink.requestData(Buffer.alloc(LATE_BYTES, 'b'))
+    await until(() => response.taken === LATE_BYTES)
+    sink.requestAbort(new SallyportError('cancelled'))
+    await turns()
+    peer.socket.resume()
+    expect((await peer.end()).split('\r\n\r\n')[1]).toBe('b'.repeat(LATE_BYTES))
   })
 
   test.each([
