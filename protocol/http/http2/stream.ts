@@ -401,7 +401,7 @@ export class Http2Stream implements Failing {
     this.#unconsumed -= bytes
     const hasRoom = wasFull && !this.full
     if (hasRoom) this.readAt = performance.now()
-    const mayEnd = this.#endsConsumed && this.remoteEnded && this.#unconsumed === 0
+    const mayEnd = this.#endsConsumed && this.remoteEnded && this.#unconsumed <= 0
     // Not within this call: an owner may give credit before it uses what the credit is for.
     if (mayEnd || (hasRoom && this.#kept !== undefined)) process.nextTick(Http2Stream.#releaseDue, this)
   }

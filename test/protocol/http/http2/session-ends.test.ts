@@ -657,6 +657,7 @@ describe('requests that nobody takes', () => {
     ['wait for its upstream end', 'taken', 10_000],
     ['wait for its upstream end', 'shed', 10_000],
     ['were passed on', 'taken', 64 * 1024],
+    ['were passed on', 'taken twice', 64 * 1024],
     ['were passed on', 'shed', 64 * 1024],
   ])(
     'count for a WebSocket that is over for its caller if they %s, until they are %s',
@@ -689,7 +690,7 @@ describe('requests that nobody takes', () => {
       if (way === 'shed') connections.unread.shed(1)
       else {
         takes = true
-        consume(untaken)
+        consume(way === 'taken' ? untaken : 2 * untaken)
       }
       await until(() => ends.length > 0)
       expect(ends).toEqual([way === 'shed' ? 'overloaded' : 'whole'])
