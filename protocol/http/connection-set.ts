@@ -25,7 +25,7 @@ export function patienceOf(graceMs: number): number {
   return Math.min(MOST_PATIENCE_MS, graceMs / 2)
 }
 
-/** The most that all connections may hold for requests, and those over HTTP/2 also for complete answers and for their sockets. */
+/** The most that all connections may hold for requests and for answers, and those over HTTP/2 also for their sockets. */
 const MAX_UNREAD_BYTES = 256 * 1024 * 1024
 
 /** Time for connections that arrive late, but at most half of the grace. */

@@ -55,6 +55,8 @@ export interface Http1ServerOptions {
   dates?: DateClock | undefined
   /** Closes after the first answer. */
   oneRequest?: boolean | undefined
+  /** See `ListenerOptions`. */
+  boundsBodies?: boolean | undefined
   /** Shared by the connections of a listener. */
   reader?: SocketReader | undefined
   /** Called for each request that was refused before the handler got it, with what could be read of it. */
@@ -85,6 +87,7 @@ class Http1ServerConnection
 {
   static readonly #catchUpDue = stepOf<Http1ServerConnection>(connection => connection.#catchUp())
   static readonly #parseDue = stepOf<Http1ServerConnection>(connection => connection.#intake.parse())
+  static readonly #settleDue = stepOf<Http1ServerConnection>(connection => connection.#settle())
   readonly #socket: Socket | TLSSocket
   readonly #handler: Handler
   readonly #limits: HttpLimits
@@ -94,6 +97,7 @@ class Http1ServerConnection
   readonly #onBadRequest: Http1ServerOptions['onBadRequest']
   readonly #corsOf: Http1ServerOptions['corsOf']
   readonly #encrypted: boolean
+  readonly #boundsBodies: boolean
   readonly address: string
   readonly #writer: SocketWriter
   readonly #heads: HeadReader
@@ -102,7 +106,7 @@ class Http1ServerConnection
   readonly #intake: Intake
   #state: State = 'readHead'
   #exchange: ServerExchange | undefined
-  /** What is held for requests. */
+  /** What is held for requests, and of answers. */
   usedBytes = 0
   readonly #unread: BufferBudget | undefined
   #unended: UnendedExchanges | undefined
@@ -144,6 +148,7 @@ class Http1ServerConnection
     this.#corsOf = options.corsOf
     this.#closing = options.oneRequest ?? false
     this.#encrypted = options.encrypted ?? 'encrypted' in socket
+    this.#boundsBodies = options.boundsBodies ?? false
     this.address = canonicalAddress(options.peerAddress ?? socket.remoteAddress ?? '')
     this.#intake = new Intake(socket, this.#limits.bufferBytes, this)
     this.#writer = new SocketWriter(socket, this)
@@ -188,8 +193,7 @@ class Http1ServerConnection
       if (this.#closing && exchange.keepAlive && exchange.asked.request.bodyBytes === 0) this.#passOver()
     }
     this.#intake.regulate()
-    this.#recount()
-    this.#unread?.enforce()
+    this.#settle()
   }
 
   /** The caller has closed its half. Whatever is incomplete by now will remain incomplete. */
@@ -371,6 +375,7 @@ class Http1ServerConnection
 
   body(chunk: Uint8Array, owner: BodyOwner): void {
     this.#writer.body(chunk, owner)
+    if (this.#writer.waiting > 0) this.#settle()
   }
 
   date(): string {
@@ -539,9 +544,22 @@ class Http1ServerConnection
     // What is drained is held by nobody.
     const current = this.#state === 'drain' ? 0 : (this.#exchange?.heldBytes ?? 0)
     const passedOn = current + (this.#unended?.heldBytes ?? 0)
-    const bytes = this.#state === 'closed' ? 0 : passedOn + this.#intake.heldBytes + this.#body.heldBytes
+    const requests = passedOn + this.#intake.heldBytes + this.#body.heldBytes
+    const bytes = this.#state === 'closed' ? 0 : requests + this.#answerBytes
     this.#unread?.take(bytes - this.usedBytes)
     this.usedBytes = bytes
+  }
+
+  /** A handler that bounds bodies pays for those that it passes on, but for nothing else, and no longer once they are complete. */
+  get #answerBytes(): number {
+    const exchange = this.#exchange
+    const isPaid = this.#boundsBodies && exchange?.ended === false
+    return this.#writer.held - (isPaid ? exchange.unsent : 0)
+  }
+
+  #settle(): void {
+    this.#recount()
+    this.#unread?.enforce()
   }
 
   /** Of its network's connections, this one holds the most. The request is answered, if that can still be done. */
@@ -551,7 +569,8 @@ class Http1ServerConnection
     this.#unended?.end('overloaded')
     this.#recount()
     if (before - this.usedBytes >= bytes) return before - this.usedBytes
-    if (!this.#intake.parsing && this.#exchange?.ended !== true) this.#refuse(new SallyportError('overloaded'))
+    const mayAnswer = !this.#intake.parsing && this.#exchange?.ended !== true && this.#writer.held === 0
+    if (mayAnswer) this.#refuse(new SallyportError('overloaded'))
     if (this.usedBytes > 0) this.destroy('overloaded')
     return before - this.usedBytes
   }
@@ -596,9 +615,11 @@ class Http1ServerConnection
   writeWaits(): void {
     this.#progress.at = 0
     this.#watch.within(lookMs(this.#limits.stalledMs))
+    setImmediate(Http1ServerConnection.#settleDue, this)
   }
 
   wrote(): void {
+    this.#recount()
     if (this.#halfClosed || this.#writer.waiting > 0) this.#progress.at = performance.now()
     if (this.#choked && this.#writer.held <= this.#limits.bufferBytes) {
       this.#choked = false
@@ -671,8 +692,7 @@ class Http1ServerConnection
   /** Acts on deadlines that have passed. Returns the time until the next one. */
   #check(now: number): number {
     // While nothing is read from it, TLS still fills the socket.
-    this.#recount()
-    this.#unread?.enforce()
+    this.#settle()
     const unheard = this.#intake.paused || this.#halfClosed
     if (unheard && isBroken(this.#socket)) this.destroy('cancelled')
     const next = Math.min(this.#checkRead(now), this.#checkWrite(now), unheard ? LOOK_MS : Number.POSITIVE_INFINITY)

@@ -64,7 +64,7 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
   #informational: Informational | undefined
   #raw = false
   /** Bytes of the body that have not left. */
-  #unsent = 0
+  unsent = 0
   readonly #limits: HttpLimits
 
   constructor(wire: ServerWire, head: RequestHead, limits: HttpLimits) {
@@ -160,7 +160,7 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
   }
 
   #body(chunk: Uint8Array): void {
-    this.#unsent += chunk.length
+    this.unsent += chunk.length
     this.#wire.body(chunk, this)
   }
 
@@ -194,7 +194,7 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
   responseAbort(error: SallyportError): void {
     if (this.ended) {
       this.#wire.over(this)
-      if (this.#unsent > 0) this.#wire.drop(error.reason)
+      if (this.unsent > 0) this.#wire.drop(error.reason)
       return
     }
     if (this.#whole && error.reason !== 'cancelled') {
@@ -218,7 +218,7 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
 
   /** The caller needs nothing more, although the upstream end has not said that the response is complete. */
   get delivered(): boolean {
-    return !this.ended && this.#unsent === 0 && this.#whole
+    return !this.ended && this.unsent === 0 && this.#whole
   }
 
   /** Our own end found a fault in the response, so the upstream is notified as well. */
@@ -242,7 +242,7 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
   }
 
   sent(bytes: number): void {
-    this.#unsent -= bytes
+    this.unsent -= bytes
     this.sink?.responseConsumed(bytes)
     if (this.delivered) this.#wire.delivered(this)
   }

@@ -142,8 +142,8 @@ export class SocketWriter implements Failing {
     if (atOnce) this.#writeAtOnce(pieces, bytes)
     else this.#write(pieces, bytes, this.#onWritten)
     if (atOnce && this.#socket.writableLength === 0) {
-      this.#connection.wrote()
       owner?.sent(owed)
+      this.#connection.wrote()
       return
     }
     this.#sizes.push(bytes)
@@ -203,8 +203,8 @@ export class SocketWriter implements Failing {
     this.waiting -= this.#sizes.shift()!
     const owner = this.#owners.shift()
     const bytes = this.#debts.shift()!
-    if (!error) this.#connection.wrote()
     if (bytes > 0) owner!.sent(bytes)
+    if (!error) this.#connection.wrote()
     if (this.waiting === 0 && this.#gathered !== undefined) this.#flush(this.#tellsAtOnce)
   }
 

@@ -48,10 +48,7 @@ interface Arrival {
   readonly head: HeaderBlock
 }
 
-interface Http2ServerOptions extends Omit<Http1ServerOptions, 'dates'> {
-  /** See `ListenerOptions`. */
-  boundsBodies?: boolean | undefined
-}
+type Http2ServerOptions = Omit<Http1ServerOptions, 'dates'>
 
 /** Serves HTTP/2 on a socket. `first` holds bytes that were already read from it. The session owns the socket from now on. */
 export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptions, first?: Buffer): ManagedConnection {

@@ -31,7 +31,7 @@ interface Serving {
   call(address?: string): Promise<RawPeer>
 }
 
-async function serve(handler: Handler, mostBytes = 2 ** 40, isTls = false): Promise<Serving> {
+async function serve(handler: Handler, mostBytes = 2 ** 40, isTls = false, boundsBodies = false): Promise<Serving> {
   const connections = new ConnectionSet(1000, mostBytes)
   const reader = new SocketReader()
   const addresses: (string | undefined)[] = []
@@ -39,7 +39,7 @@ async function serve(handler: Handler, mostBytes = 2 ** 40, isTls = false): Prom
   const take = (socket: Socket) => {
     taken++
     const limits = { headMs: 0, bodyIdleMs: 0 }
-    serveHttp1(socket, { handler, connections, limits, reader, peerAddress: addresses.shift() })
+    serveHttp1(socket, { handler, connections, limits, reader, boundsBodies, peerAddress: addresses.shift() })
   }
   const options = { allowHalfOpen: true }
   const server = isTls ? createTlsServer({ ...secrets.server, ...options }, take) : createServer(options, take)
@@ -210,7 +210,7 @@ describe('at the ceiling, who holds the most', () => {
       }
     }
     const { connections, call } = await serve(handler)
-    shed = () => void connections.unread.shed(1)
+    shed = () => void connections.unread.shed(connections.unread.usedBytes)
     const peer = await call()
     peer.send(`${post}Content-Length: 5`)
     await until(() => connections.unread.usedBytes > 0)
@@ -276,7 +276,7 @@ test('whatever callers and handlers do, nothing is counted at rest', async () =>
       requestEnd: () => void (random.oneIn(2) && ok(response)),
     }
   }
-  const { connections, call } = await serve(handler, MOST_BYTES)
+  const { connections, call } = await serve(handler, MOST_BYTES, false, random.oneIn(2))
   for (let i = 0; i < 150; i++) {
     const peer = await call(random.pick([HEAVY, LIGHT]))
     for (let k = random.int(4); k >= 0; k--) {
@@ -288,11 +288,79 @@ test('whatever callers and handlers do, nothing is counted at rest', async () =>
     const end = random.pick(['destroy', 'end', undefined] as const)
     if (end !== undefined) peer.socket[end]()
     expect(connections.unread.usedBytes).toBeLessThanOrEqual(MOST_BYTES)
+    expect(connections.unread.usedBytes).toBeGreaterThanOrEqual(0)
   }
   connections.destroyAll()
   await until(() => connections.size === 0)
   for (const step of late) step()
   expect(connections.unread.usedBytes).toBe(0)
+})
+
+/** Answers `/whole` at once, and everything else with a body that goes on as long as it is taken. */
+function answering() {
+  const aborted: string[] = []
+  let sent = 0
+  const handler: Handler = ({ path, peerAddress }, response): RequestSink => {
+    const give = () => {
+      sent += PIECE
+      response.responseData(Buffer.alloc(PIECE))
+    }
+    const requestEnd = () => {
+      response.responseHead({ status: 200, headers: [], bodyBytes: path === '/whole' ? PIECE : -1 })
+      give()
+      if (path === '/whole') response.responseEnd([])
+    }
+    const responseConsumed = path === '/whole' ? () => {} : give
+    const requestAbort = ({ reason }: SallyportError) => void aborted.push(`${peerAddress} ${reason}`)
+    return { requestData() {}, requestEnd, responseConsumed, requestAbort }
+  }
+  /** Until nothing more is taken. */
+  const stalled = async () => {
+    for (let seen = -1; sent !== seen; ) {
+      seen = sent
+      await new Promise(resolve => setTimeout(resolve, 300))
+    }
+  }
+  return { handler, aborted, stalled }
+}
+const PIECE = 60_000
+
+describe('answers that callers do not take', () => {
+  test.each([
+    ['count', false, 'download', 1, PIECE],
+    ['count for their handler if it pays for them', true, 'download', 1, 0],
+    ['count once they are complete, whoever pays', true, 'whole', 400, PIECE],
+  ])('%s', async (_what, boundsBodies, path, times, least) => {
+    const { handler, stalled } = answering()
+    const { connections, call } = await serve(handler, 2 ** 40, false, boundsBodies)
+    const peer = await call()
+    peer.socket.pause()
+    peer.send(`${get(`/${path}`)}\r\n`.repeat(times))
+    await stalled()
+    const requests = connections.unread.usedBytes - least
+    expect(requests).toBeGreaterThanOrEqual(0)
+    expect(requests).toBeLessThan(2 * PIECE)
+    if (least === 0) expect(requests).toBeLessThan(1000)
+    peer.socket.resume()
+    if (path === 'whole') await until(() => connections.unread.usedBytes === 0)
+    peer.socket.destroy()
+    await until(() => connections.size === 0)
+    expect(connections.unread.usedBytes).toBe(0)
+  })
+
+  test('are lost at the ceiling by whoever holds the most', async () => {
+    const { handler, aborted, stalled } = answering()
+    const { connections, call } = await serve(handler, MOST_BYTES)
+    for (const address of [LIGHT, HEAVY, HEAVY, HEAVY, HEAVY]) {
+      const peer = await call(address)
+      peer.socket.pause()
+      peer.send(`${get('/download')}\r\n`)
+      await stalled()
+      expect(connections.unread.usedBytes).toBeLessThanOrEqual(MOST_BYTES)
+    }
+    expect(aborted).toEqual([`${HEAVY} overloaded`])
+    connections.destroyAll()
+  })
 })
 
 test('what is taken of a body no longer counts', async () => {
