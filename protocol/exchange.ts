@@ -39,6 +39,7 @@
  *   came first. In that case the body may never arrive, and the downstream end aborts the request after the response.
  * - After `responseHead` with status 101 (only if `request.upgrade` is set), both directions carry raw bytes, and `requestEnd`
  *   and `responseEnd` are TCP's half-close. Until then, the downstream end holds back whatever the caller sent after the head.
+ *   `requestEnd` may wait until everything before it was consumed, so an upstream end must not wait for it to give credit.
  */
 import type { SallyportError } from './base/errors.ts'
 import type { Span } from './trace/span.ts'
