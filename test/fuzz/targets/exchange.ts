@@ -102,7 +102,12 @@ function handler(told: Told) {
         told.data(chunk)
         response.requestConsumed(chunk.length)
       },
-      requestEnd: trailers => told.say('end', trailers),
+      requestEnd: trailers => {
+        told.say('end', trailers)
+        // The head counts until the exchange is over.
+        if (!received.upgrade) response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
+        response.responseEnd([])
+      },
       requestAbort: error => {
         holds(error.reason !== 'internal', 'an error of the table')
         told.say('abort')
