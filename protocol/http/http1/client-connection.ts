@@ -81,6 +81,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   readonly #progress = new WriteProgress()
   /** The kernel may still hold some of a body, or of a WebSocket, for an upstream that reads late. A reset would drop it. */
   #mayOwe = false
+  /** The same, of a body that belongs to an earlier exchange. */
+  #mayOweEarlier = false
 
   /** `socket` is connected and, for TLS, verified. The connection owns it from now on. */
   constructor(socket: Duplex, options: Http1ClientOptions = {}) {
@@ -130,7 +132,8 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.#exchange = exchange
     this.#state = 'head'
     this.#keepAlive = true
-    this.#mayOwe = request.bodyBytes !== 0
+    this.#mayOweEarlier = this.#mayOwe
+    this.#mayOwe ||= request.bodyBytes !== 0
     this.#intake.forget()
     this.responseStarted = false
     this.exchanges++
@@ -228,6 +231,9 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
       this.#writeFailed === undefined
     this.keepAliveMs = keepAliveTimeout(head.keepAliveParameters)
     exchange.headReceived = true
+    // Answers come in order, so everything before this request has been read.
+    this.#mayOweEarlier = false
+    if (exchange.request.bodyBytes === 0) this.#mayOwe = false
     if (exchange.awaitsContinue) {
       // The final answer came instead of the 100, so the upstream does not want the body.
       exchange.awaitsContinue = false
@@ -311,7 +317,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.#exchange = undefined
     this.#end(exchange, error)
     // A program that has taken over a connection for a WebSocket may not expect a reset.
-    if (!exchange.request.upgrade) resetSocket(this.#socket)
+    if (!exchange.request.upgrade && !this.#mayOweEarlier) resetSocket(this.#socket)
     this.destroy()
   }
 

@@ -3,7 +3,7 @@ import { connect } from 'node:net'
 import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { ByteCache } from '../../../../protocol/base/byte-cache.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
-import type { HeaderList, ResponseHead, ResponseSink } from '../../../../protocol/exchange.ts'
+import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../../../protocol/http/http1/client-connection.ts'
 import type { OutgoingRequest } from '../../../../protocol/http/http1/client-exchange.ts'
 import { type Head, HeadParser } from '../../../../protocol/http/http1/head-parser.ts'
@@ -216,6 +216,31 @@ describe('requests', () => {
     await turns()
     peer.socket.resume()
     expect((await peer.end()).split('\r\n\r\n')[1]).toBe('b'.repeat(LATE_BYTES))
+  })
+
+  test.each([
+    ['is cancelled', (next: RequestSink) => next.requestAbort(new SallyportError('cancelled'))],
+    ['cannot be sent', undefined],
+    [
+      'waits while the connection is ended',
+      (_: RequestSink, connection: Http1ClientConnection) => connection.destroy(),
+    ],
+  ])('a body that its upstream has answered and reads late is whole although the next request %s', async (_, end) => {
+    const { connection, peer } = await startConnection()
+    peer.socket.pause()
+    const response = new Response()
+    const sink = connection.send(request({ bodyBytes: LATE_BYTES }), response)
+    sink.requestData(Buffer.alloc(LATE_BYTES, 'b'))
+    sink.requestEnd([])
+    await until(() => response.taken === LATE_BYTES)
+    peer.send('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
+    await until(() => connection.idle)
+    const next = connection.send(request(end === undefined ? { method: 'not one' } : {}), new Response())
+    await turns()
+    end?.(next, connection)
+    await turns()
+    peer.socket.resume()
+    expect((await peer.end()).split('\r\n\r\n')[1]).toMatch(new RegExp(`^b{${LATE_BYTES}}`))
   })
 })
 
