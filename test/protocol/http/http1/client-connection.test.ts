@@ -98,6 +98,18 @@ async function answered(text: string, over: Partial<OutgoingRequest> = {}, end =
   return { response, connection, peer, idle }
 }
 
+/** Sends a body to an upstream that reads nothing yet. All of it has left for the kernel. */
+async function readLate() {
+  const { connection, peer } = await startConnection()
+  peer.socket.pause()
+  const response = new Response()
+  const sink = connection.send(request({ bodyBytes: LATE_BYTES }), response)
+  sink.requestData(Buffer.alloc(LATE_BYTES, 'b'))
+  sink.requestEnd([])
+  await until(() => response.taken === LATE_BYTES)
+  return { connection, peer, response }
+}
+
 describe('requests', () => {
   test('head, chunks and trailers as they arrive', async () => {
     const { connection, peer } = await startConnection()
@@ -204,13 +216,7 @@ describe('requests', () => {
   })
 
   test('an upstream that answers, closes and reads late gets the whole body', async () => {
-    const { connection, peer } = await startConnection()
-    peer.socket.pause()
-    const response = new Response()
-    const sink = connection.send(request({ bodyBytes: LATE_BYTES }), response)
-    sink.requestData(Buffer.alloc(LATE_BYTES, 'b'))
-    sink.requestEnd([])
-    await until(() => response.taken === LATE_BYTES)
+    const { peer, response } = await readLate()
     peer.send('HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n')
     await response.over()
     await turns()
@@ -226,13 +232,7 @@ describe('requests', () => {
       (_: RequestSink, connection: Http1ClientConnection) => connection.destroy(),
     ],
   ])('a body that its upstream has answered and reads late is whole although the next request %s', async (_, end) => {
-    const { connection, peer } = await startConnection()
-    peer.socket.pause()
-    const response = new Response()
-    const sink = connection.send(request({ bodyBytes: LATE_BYTES }), response)
-    sink.requestData(Buffer.alloc(LATE_BYTES, 'b'))
-    sink.requestEnd([])
-    await until(() => response.taken === LATE_BYTES)
+    const { connection, peer } = await readLate()
     peer.send('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
     await until(() => connection.idle)
     const next = connection.send(request(end === undefined ? { method: 'not one' } : {}), new Response())

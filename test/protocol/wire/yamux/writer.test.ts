@@ -23,6 +23,26 @@ import {
 const KIB = 1024
 const MIB = 1024 * KIB
 
+/** Notices a buffer that is in use twice, or given back twice. */
+class WatchedPool extends BufferPool {
+  takes = 0
+  /** And not given back. */
+  readonly taken = new Set<Buffer>()
+
+  override take(): Buffer {
+    const buffer = super.take()
+    expect(this.taken.has(buffer)).toBe(false)
+    this.taken.add(buffer)
+    this.takes++
+    return buffer
+  }
+
+  override give(buffer: Buffer): void {
+    expect(this.taken.delete(buffer)).toBe(true)
+    super.give(buffer)
+  }
+}
+
 /** A stream that always has more to send. */
 function greedy(stream: Stream, chunkBytes = 64 * KIB): StreamRecorder {
   const recorder = new StreamRecorder(stream)
@@ -156,28 +176,18 @@ describe('writer', () => {
     })
 
     test('control messages between small writes keep no large buffers', async () => {
-      let taken = 0
-      class CountingPool extends BufferPool {
-        override take(): Buffer {
-          taken++
-          return super.take()
-        }
-        override give(buffer: Buffer): void {
-          taken--
-          super.give(buffer)
-        }
-      }
-      const { session, peer } = sessionWithRawPeer({ role: 'server', pool: new CountingPool() })
+      const pool = new WatchedPool()
+      const { session, peer } = sessionWithRawPeer({ role: 'server', pool })
       peer.transport.pause()
       const stream = session.open()
       for (let i = 0; i < 100; i++) {
         stream.write('.')
         session.control({ type: 'said' })
       }
-      expect(taken).toBeLessThan(3)
+      expect(pool.taken.size).toBeLessThan(3)
       peer.transport.resume()
       await until(() => peer.controls.length === 100, 'the messages')
-      expect(taken).toBe(0)
+      expect(pool.taken.size).toBe(0)
     })
   })
 
@@ -237,19 +247,8 @@ describe('writer', () => {
   })
 
   test('a buffer returns to its pool in the callback of its write, never earlier', async () => {
-    const taken = new Set<Buffer>()
-    class WatchedPool extends BufferPool {
-      override take(): Buffer {
-        const buffer = super.take()
-        expect(taken.has(buffer)).toBe(false)
-        taken.add(buffer)
-        return buffer
-      }
-      override give(buffer: Buffer): void {
-        expect(taken.delete(buffer)).toBe(true)
-        super.give(buffer)
-      }
-    }
+    const pool = new WatchedPool()
+    const { taken } = pool
     const writes: { chunk: Uint8Array; copy: Buffer; sent: () => void }[] = []
     const transport: Transport = {
       peer: '',
@@ -259,7 +258,7 @@ describe('writer', () => {
       close: () => {},
       terminate: () => {},
     }
-    const session = createSession(transport, { role: 'server', pool: new WatchedPool() })
+    const session = createSession(transport, { role: 'server', pool })
     for (let i = 0; i < 6; i++) {
       for (let j = 0; j < 3; j++) session.open().write(pattern(12 * KIB, i))
       await turns(2)
@@ -275,23 +274,17 @@ describe('writer', () => {
   })
 
   test('a ping takes no buffer from the pool; what follows it in the turn leaves with it, in order', async () => {
-    let taken = 0
-    class CountingPool extends BufferPool {
-      override take(): Buffer {
-        taken++
-        return super.take()
-      }
-    }
-    const { session, peer } = sessionWithRawPeer({ role: 'server', pool: new CountingPool() })
+    const pool = new WatchedPool()
+    const { session, peer } = sessionWithRawPeer({ role: 'server', pool })
     peer.answersPings = false
     session.ping(() => {})
     await turns(2)
-    expect([peer.writes, taken]).toEqual([[HEADER_BYTES], 0])
+    expect([peer.writes, pool.takes]).toEqual([[HEADER_BYTES], 0])
     session.ping(() => {})
     const body = pattern(5000)
     session.open().write(body)
     await turns(2)
-    expect([peer.writes, taken]).toEqual([[HEADER_BYTES, 2 * HEADER_BYTES + 5000], 1])
+    expect([peer.writes, pool.takes]).toEqual([[HEADER_BYTES, 2 * HEADER_BYTES + 5000], 1])
     expect(peer.frames.map(({ type }) => type)).toEqual([FrameType.ping, FrameType.ping, FrameType.data])
     expect(peer.frames[2]!.payload.equals(body)).toBe(true)
     for (let i = 0; i < 30; i++) session.ping(() => {})
