@@ -84,7 +84,7 @@ export class ForwardAuthCheck {
       return ask(this.#url, options)
     })
     // A destroyed body emits an error, and nobody else listens for it.
-    body.on('error', () => {})
+    body.on('error', ignore)
     if (statusCode >= 200 && statusCode < 300) {
       // Destroying it would cost the connection, and with one for each request we would run out of ports.
       void body.dump({ limit: MAX_BODY_BYTES }).catch(ignore)
