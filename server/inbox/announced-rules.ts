@@ -63,7 +63,7 @@ interface VerifiedRow {
 }
 
 interface RuntimeRules {
-  readonly rules: Rules
+  readonly rules: () => Rules
   readonly hosts: readonly string[]
   /** Returns `undefined` if webhooks are stored unencrypted. */
   readonly sealer: () => ClientSealer | undefined
@@ -74,7 +74,9 @@ interface RuntimeRules {
   /** The instance of that client. */
   readonly instance?: string | undefined
   /** The last rules that were announced here, which have their secrets, by whom, and what of them is stored. */
-  readonly own?: { readonly rules: Rules; readonly instance: string | undefined; readonly text: string } | undefined
+  readonly own?:
+    | { readonly rules: () => Rules; readonly instance: string | undefined; readonly text: string }
+    | undefined
   /** When they were announced, or written since. */
   readonly at: number
   /** The store has them. */
@@ -104,12 +106,12 @@ export class AnnouncedRules {
   /** The rule that stores the request, and how. `undefined` if there is none. */
   find(request: HttpRequest): { readonly rule: Rule; readonly sealer: ClientSealer | undefined } | undefined {
     const known = this.#byRuntime.get(request.runtime!)
-    const rule = known?.rules.find(request)
     // Webhooks for a host of its own are kept only if the runtime's token names the host, whatever the directory says.
     const isOwnHost = request.ownHost === undefined || known?.hosts.includes(request.ownHost) === true
-    if (known === undefined || rule === undefined || !isOwnHost) return undefined
+    if (known === undefined || !isOwnHost) return undefined
     try {
-      return { rule, sealer: known.sealer() }
+      const rule = known.rules().find(request)
+      return rule && { rule, sealer: known.sealer() }
     } catch (error) {
       this.#logUnreadable(request.runtime!, error)
       return undefined
@@ -160,7 +162,8 @@ export class AnnouncedRules {
     const stored = { key, shared, rules: rules.map(withoutSecrets), secrets, by, ...(hosts.length > 0 && { hosts }) }
     const text = rules.length === 0 ? undefined : JSON.stringify(stored)
     if (active !== undefined && (text === undefined || known?.text !== text)) return false
-    const own = { rules: this.#rulesOf(runtime, rules), instance, text: textOf(stored) }
+    const usable = this.#rulesOf(runtime, rules)
+    const own = { rules: () => usable, instance, text: textOf(stored) }
     const now = this.#parts.now()
     const isFresh = known?.saved === true && known.text === text && now - known.at < RULES_FRESH_MS
     this.#byRuntime.putWithin(this.#maxRuntimes, runtime, {
@@ -227,7 +230,9 @@ export class AnnouncedRules {
       if (key === undefined && !this.#parts.plaintext) return
       const own = this.#byRuntime.get(runtime)?.own
       const isOwn = own !== undefined && own.text === textOf(stored)
-      const rules = isOwn ? own.rules : new Rules(stored.rules, this.#parts.maxAgeMs)
+      const rules = isOwn
+        ? own.rules
+        : memoized(() => new Rules((JSON.parse(text) as StoredRules).rules, this.#parts.maxAgeMs))
       const sealer = memoized(() => sealerOf(key, shared))
       const loaded = { rules, hosts, sealer, text, announced: false, own, at, saved: true }
       this.#byRuntime.putWithin(this.#maxRuntimes, runtime, loaded)

@@ -8,7 +8,7 @@ import { KEPT_SHARE } from '../../protocol/base/own-bytes.ts'
 import { Tally } from '../../protocol/base/tally.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
 
-/** At most this much is in memory, and as much again on its way to the store. */
+/** At most about this much is in memory, and as much again on its way to the store. No part is twice as long. */
 const PART_BYTES = 512 * 1024
 /** More chunks than this are gathered at once, since each costs far more than a byte. A part in ordinary chunks has fewer. */
 const MAX_READ_CHUNKS = PART_BYTES / SMALL_PIECE_BYTES
@@ -80,6 +80,12 @@ export class KeptBody {
 
   add(chunk: Uint8Array): void {
     if (this.#done) return
+    if (chunk.length > PART_BYTES) {
+      // An embedder may give a body in one piece.
+      this.add(chunk.subarray(0, PART_BYTES))
+      this.add(chunk.subarray(PART_BYTES))
+      return
+    }
     this.bytes += chunk.length
     if (this.#owned !== undefined) this.#owned.add(chunk)
     else if (this.#read.push(chunk) > MAX_READ_CHUNKS) this.own()

@@ -27,6 +27,9 @@ const SAY_FULL_MS = 60_000
 /** How often a lane that another server owns is tried again, unless that server releases it sooner. */
 const OWNED_ELSEWHERE_MS = 5000
 
+/** Most lanes that other servers' messages may add before the store is asked what waits. */
+const MAX_HEARD = 100_000
+
 interface Lane {
   readonly runtime: string
   readonly key: string
@@ -66,6 +69,7 @@ export class Lanes {
   /** Work on lanes, and attempts that began before their messages were stored. */
   readonly #underWay = new Set<Promise<void>>()
   #unsure = false
+  #heard = 0
   #closed = false
   /** How often an outcome could not be written. */
   #unwritten = 0
@@ -207,7 +211,8 @@ export class Lanes {
       lane.waiting = Math.max(1, lane.waiting)
       lane.arrivals++
     }
-    if (lane !== undefined || what === 'free') return
+    if (lane !== undefined || what === 'free' || this.#heard >= MAX_HEARD) return
+    this.#heard++
     const made = this.#lane(runtime, key)
     made.waiting = 1
     made.pacedLeft = PACED
@@ -229,6 +234,7 @@ export class Lanes {
    */
   reconciling(): (lanes: readonly LaneCount[]) => void {
     this.#unsure = false
+    this.#heard = 0
     const asked = new Map<Lane, number>()
     for (const lane of this.#all()) asked.set(lane, lane.arrivals)
     return counted => {

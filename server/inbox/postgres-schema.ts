@@ -96,7 +96,7 @@ async function inTransaction<Done>(
 
 async function makeUsable(client: Client): Promise<void> {
   await create(client)
-  const { rows } = await client.query<{ version: number }>('SELECT version FROM version')
+  const { rows } = await client.query<{ version: number }>('SELECT version FROM version LIMIT 1')
   const version = rows[0]?.version ?? 0
   if (version > VERSION) {
     throw new UnusableError(`its tables were created by a newer sallyport (schema ${version}, this one has ${VERSION})`)

@@ -37,13 +37,43 @@ export const CHANNEL = 'sallyport_inbox'
 export const PROBE: LaneEvent = 'free'
 /** Tells that rules or pauses have changed. */
 export const RULES = 'rules'
-const NAMES = COLUMNS.map(name => `"${name}"`).join(', ')
 const APPENDED = {
   ...{ id: 'text', runtime: 'text', lane: 'text', route: 'text', why: 'text', received: 'bigint', expires: 'bigint' },
   ...{ bytes: 'bigint', parts: 'integer', attempts: 'integer', failures: 'integer', refusals: 'integer' },
   ...{ failedSince: 'bigint', next: 'bigint', key: 'text', enc: 'text', caller: 'text', reason: 'text' },
   ...{ dedupe: 'text', dedupeMs: 'bigint' },
 } as const satisfies Partial<Record<keyof NewMessage, string>>
+
+/**
+ * Others may have written to the tables. So that they cannot end this server, it reads only as much of them as ours may have. What is cut
+ * has no valid MAC any more, or cannot be parsed.
+ */
+const MAX_CHARS = 1024
+/** For names of runtimes and lanes where there may be many. */
+const MAX_NAME_CHARS = 64
+const MAX_ROWS = 500_000
+/** The rules of one runtime, and of all. */
+const MAX_RULES_BYTES = 64 * 1024
+const MAX_ALL_RULES_BYTES = 128 * 1024 * 1024
+/** What a row takes in memory besides its rules. */
+const RULES_ROW_BYTES = 1024
+/** For the MACs of 22,000 parts. */
+const MAX_CALLER_CHARS = 1024 * 1024
+/** Older versions stored an embedder's body in one part. */
+const MAX_PART_BYTES = 32 * 1024 * 1024
+
+const cut = (name: string, chars: number) => `left("${name}", ${chars}) AS "${name}"`
+const shortName = (name: 'runtime' | 'lane' | 'state') => cut(name, MAX_NAME_CHARS)
+
+/** The columns of a message. `callerChars` is an expression. */
+function namesOf(callerChars: string): string {
+  const isText = (name: string) => name === 'state' || (APPENDED as Record<string, string>)[name] === 'text'
+  const read = (name: string) => {
+    if (name === 'caller') return `left(caller, ${callerChars}) AS caller`
+    return isText(name) ? cut(name, MAX_CHARS) : `"${name}"`
+  }
+  return COLUMNS.map(read).join(', ')
+}
 
 type Append = Extract<Change, { op: 'append' }>
 type AppendedName = keyof typeof APPENDED
@@ -54,7 +84,11 @@ const isAlive = (owner: string, grace: string) =>
   `EXISTS (SELECT FROM servers WHERE servers.id = ${owner} AND until + ${grace} * interval '1 ms' > clock_timestamp())`
 
 /** Finds a duplicate: a message that waits, or was delivered a moment ago. */
-const same = (runtime: string, dedupe: string, received: string) => `SELECT id FROM messages WHERE runtime = ${runtime}
+const same = (
+  runtime: string,
+  dedupe: string,
+  received: string,
+) => `SELECT ${cut('id', MAX_CHARS)} FROM messages WHERE runtime = ${runtime}
   AND dedupe = ${dedupe} AND dedupe <> '' AND (state = 'waiting' OR (state = 'delivered' AND changed + "dedupeMs" > ${received}))
   LIMIT 1`
 
@@ -240,7 +274,7 @@ function update({ id, set, at, owned = false }: Extract<Change, { op: 'update' }
     sets.push(`dedupe = CASE WHEN EXISTS (SELECT FROM messages AS other WHERE other.runtime = one.runtime
       AND other.dedupe = one.dedupe AND other.state = 'waiting' AND other.id <> one.id) THEN '' ELSE dedupe END`)
   }
-  const changed = `UPDATE messages AS one SET ${sets.join(', ')} WHERE ${where} RETURNING id, runtime, lane`
+  const changed = `UPDATE messages AS one SET ${sets.join(', ')} WHERE ${where} RETURNING id, ${shortName('runtime')}, ${shortName('lane')}`
   if (set.state !== 'delivered') return { text: changed, values }
   const text = `WITH done AS (${changed}), gone AS (DELETE FROM parts WHERE id IN (SELECT id FROM done)) SELECT * FROM done`
   return { text, values }
@@ -330,25 +364,42 @@ export function eventOf(change: PostgresChange, row: ChangeRow | undefined): str
 }
 
 /** `busy`: another server's attempt, begun before the message was stored, is still under way. */
-export const NEXT = `SELECT ${NAMES}, owner NOT IN ('', $4) AND ${isAlive('owner', '$5::int')} AS busy FROM messages
+export const NEXT = `SELECT ${namesOf(String(MAX_CALLER_CHARS))}, owner NOT IN ('', $4) AND ${isAlive('owner', '$5::int')} AS busy FROM messages
   WHERE runtime = $1 AND lane = $2 AND state = 'waiting' ORDER BY seq LIMIT $3`
 
-export const LIST = `SELECT ${NAMES} FROM messages WHERE ($1::text IS NULL OR runtime = $1) AND ($2::text IS NULL OR lane = $2)
+/** The callers of a page share what they may have, since they are needed only to read one message. */
+export const LIST = `SELECT ${namesOf(`16 * ${MAX_CALLER_CHARS} / $8::int`)} FROM messages WHERE ($1::text IS NULL OR runtime = $1) AND ($2::text IS NULL OR lane = $2)
   AND ($3::text IS NULL OR state = $3) AND received >= $4 AND starts_with(id, $5) AND starts_with(reason, $6)
-  AND seq < coalesce((SELECT min(seq) FROM messages WHERE id = ANY($7::text[])), 9e18::bigint) ORDER BY seq DESC LIMIT $8`
+  AND seq < coalesce((SELECT min(seq) FROM messages WHERE id = ANY($7::text[])), 9e18::bigint) ORDER BY seq DESC LIMIT $8::int`
 
-export const LANES = `SELECT runtime, lane, count(*) AS messages FROM messages WHERE state = 'waiting' GROUP BY runtime, lane`
+export const PART = `SELECT bytes FROM parts WHERE id = $1 AND n = $2 AND octet_length(bytes) <= ${MAX_PART_BYTES}`
+
+const READABLE_RULES = `CASE WHEN octet_length(rules) <= ${MAX_RULES_BYTES} THEN rules ELSE '' END`
+const RULES_SIZE = `sum(octet_length(${READABLE_RULES}) + ${RULES_ROW_BYTES})`
+
+/** The oldest first. If they are too many, those that were written last. */
+export const READ_RULES = `WITH size AS (SELECT ${RULES_SIZE} > ${MAX_ALL_RULES_BYTES} AS "isTooMuch" FROM rules)
+  SELECT ${shortName('runtime')}, ${READABLE_RULES} AS rules, seen, "isTooMuch" FROM rules, size WHERE NOT "isTooMuch" OR runtime IN (
+    SELECT runtime FROM (SELECT runtime, ${RULES_SIZE} OVER (ORDER BY seen DESC, runtime) AS total FROM rules) AS newest
+    WHERE total <= ${MAX_ALL_RULES_BYTES}) ORDER BY seen`
+
+export const PAUSED = `SELECT ${shortName('runtime')} FROM paused LIMIT ${MAX_ROWS}`
+
+/** Those with the oldest webhooks, if there are more. The others follow once these are empty. */
+export const LANES = `SELECT ${shortName('runtime')}, ${shortName('lane')}, count(*) AS messages FROM messages WHERE state = 'waiting'
+  GROUP BY messages.runtime, messages.lane ORDER BY min(seq) LIMIT ${MAX_ROWS}`
 
 const IS_REFUSED = `reason LIKE '${REFUSED}%'`
-export const COUNTS = `SELECT runtime, state, count(*) AS messages, sum(bytes)::bigint AS bytes, min(received) AS oldest,
+export const COUNTS = `SELECT ${shortName('runtime')}, ${shortName('state')}, count(*) AS messages, sum(bytes)::bigint AS bytes, min(received) AS oldest,
   count(*) FILTER (WHERE ${IS_REFUSED}) AS refused,
-  coalesce(sum(bytes) FILTER (WHERE ${IS_REFUSED}), 0)::bigint AS "refusedBytes" FROM messages GROUP BY runtime, state`
+  coalesce(sum(bytes) FILTER (WHERE ${IS_REFUSED}), 0)::bigint AS "refusedBytes" FROM messages
+  GROUP BY messages.runtime, messages.state LIMIT ${MAX_ROWS}`
 
 /** Most messages of each kind that one sweep handles. */
 export const SWEEP_BATCH = 1000
 
 export const EXPIRE = `UPDATE messages SET state = 'dead', reason = 'expired', changed = $1 WHERE seq IN (
-  SELECT seq FROM messages WHERE state = 'waiting' AND expires <= $1 LIMIT ${SWEEP_BATCH} FOR UPDATE SKIP LOCKED) RETURNING ${NAMES}`
+  SELECT seq FROM messages WHERE state = 'waiting' AND expires <= $1 LIMIT ${SWEEP_BATCH} FOR UPDATE SKIP LOCKED) RETURNING ${namesOf('0')}`
 
 export const FORGET = `WITH old AS (DELETE FROM messages WHERE seq IN (
     SELECT seq FROM messages WHERE state = $1 AND changed < $2 LIMIT ${SWEEP_BATCH} FOR UPDATE SKIP LOCKED) RETURNING id),
@@ -376,7 +427,7 @@ export const BEAT = `INSERT INTO servers VALUES ($1, clock_timestamp() + $2::int
 export const OWNED = `WITH busy AS (SELECT runtime, lane FROM lanes WHERE owner = $1 AND EXISTS (SELECT FROM messages
     WHERE messages.runtime = lanes.runtime AND messages.lane = lanes.lane AND state = 'waiting')),
   idle AS (DELETE FROM lanes WHERE owner = $1 AND (runtime, lane) NOT IN (SELECT runtime, lane FROM busy))
-  SELECT runtime, lane FROM busy`
+  SELECT ${shortName('runtime')}, ${shortName('lane')} FROM busy LIMIT ${MAX_ROWS}`
 
 /** Releases all lanes of a server that stops, and notifies the others. */
 export const LEAVE = `WITH gone AS (DELETE FROM servers WHERE id = $1),

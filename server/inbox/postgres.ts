@@ -47,6 +47,8 @@ export const QUERY_MS = 8000
 const BEGIN_SINGLE = 'BEGIN; SET LOCAL lock_timeout = 100'
 /** How long to wait before rules that could not be read are read again. */
 const RELOAD_MS = 1000
+/** Longer ones do not come from a server. */
+const MAX_PAYLOAD = 256
 /** How long `close` waits for PostgreSQL. */
 const CLOSE_MS = 2000
 const BEATS_PER_LEASE = 6
@@ -198,7 +200,7 @@ export class PostgresStore extends GroupedStore {
 
   #handleNotification(payload: string): void {
     const [server, what, lane = '', runtime = ''] = payload.split(' ')
-    if (!this.isOpen || server === this.#server) return
+    if (!this.isOpen || server === this.#server || payload.length > MAX_PAYLOAD) return
     if (what === sql.RULES) this.#reload(this.#connections!)
     else this.shared.onLane?.(runtime, lane, what as LaneEvent)
   }
@@ -232,9 +234,11 @@ export class PostgresStore extends GroupedStore {
   }
 
   async #rules({ readers }: Connections): Promise<Rules> {
-    const rules = await readers.query<Rules['rules'][number]>('SELECT runtime, rules, seen FROM rules ORDER BY seen')
-    const paused = await readers.query<{ runtime: string }>('SELECT runtime FROM paused')
-    return { rules: rules.rows, paused: paused.rows.map(({ runtime }) => runtime) }
+    const read = await readers.query<Rules['rules'][number] & { isTooMuch: boolean }>(sql.READ_RULES)
+    if (read.rows[0]?.isTooMuch === true) this.logger.error(this.place, TOO_MUCH_RULES)
+    const rules = read.rows.map(({ runtime, rules, seen }) => ({ runtime, rules, seen }))
+    const paused = await readers.query<{ runtime: string }>(sql.PAUSED)
+    return { rules, paused: paused.rows.map(({ runtime }) => runtime) }
   }
 
   async #contents(connections: Connections): Promise<Contents> {
@@ -350,7 +354,7 @@ export class PostgresStore extends GroupedStore {
   }
 
   async part(id: string, n: number): Promise<Uint8Array | undefined> {
-    const rows = await this.#ask<{ bytes: Uint8Array }>('SELECT bytes FROM parts WHERE id = $1 AND n = $2', [id, n])
+    const rows = await this.#ask<{ bytes: Uint8Array }>(sql.PART, [id, n])
     this.#checkLease()
     return rows[0]?.bytes
   }
@@ -411,6 +415,9 @@ export class PostgresStore extends GroupedStore {
       await connections.listener.query(sql.LEAVE, [this.#server]).catch(() => {})
   }
 }
+
+const TOO_MUCH_RULES =
+  'the store of the inbox has more rules than a server reads: webhooks of runtimes whose rules are oldest are not stored'
 
 function keyOf(runtime: string, lane: string): string {
   return `${runtime}\0${lane}`

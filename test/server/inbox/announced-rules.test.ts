@@ -87,10 +87,13 @@ test('those of the runtimes that were away longest are forgotten, not those that
   expect(find('here')).toBeDefined()
 })
 
-test('a stored key is checked when a webhook comes, since that takes long', () => {
+test.each([
+  ['a key', rowOf('demo', DAY_MS, Buffer.alloc(32).toString('base64url'))],
+  ['a rule', { runtime: 'demo', seen: DAY_MS, rules: JSON.stringify({ key: KEY, rules: [{ ...RULE, path: 1 }] }) }],
+])('%s from the store is made usable when a webhook comes, since that takes long and much memory', (_, row) => {
   const errors: string[] = []
   const { rules, find } = make({ ...noLogger, error: (_fields, message) => errors.push(message) })
-  rules.adopt([rowOf('demo', DAY_MS, Buffer.alloc(32).toString('base64url'))])
+  rules.adopt([row])
   expect(errors).toEqual([])
   expect(find('demo')).toBeUndefined()
   expect(errors).toEqual(['the stored rules of a runtime cannot be read'])

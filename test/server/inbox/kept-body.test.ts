@@ -97,6 +97,16 @@ test('small and large pieces keep their order across parts', async () => {
   expect(Buffer.concat([...stored, rest]).equals(Buffer.concat(sent))).toBe(true)
 })
 
+test('a body that comes in one piece is stored in parts of the usual size', async () => {
+  const { body, stored } = keep()
+  const whole = slabOf(2_000_000)
+  body.add(whole)
+  const { rest, parts } = body.finish()
+  expect(stored.map(({ length }) => length)).toEqual([524_288, 524_288, 524_288])
+  expect(Buffer.concat([...stored, rest]).equals(whole)).toBe(true)
+  expect(parts).toBe(4)
+})
+
 describe('a webhook over HTTP/2', () => {
   let ground: Ground
   afterEach(() => ground.close())

@@ -10,13 +10,14 @@ import type { Logger } from '../../../protocol/base/log.ts'
 import { openPostgres, type PostgresOptions, PostgresStore } from '../../../server/inbox/postgres.ts'
 import { problemOf } from '../../../server/inbox/postgres-schema.ts'
 import { readPostgresUrl } from '../../../server/inbox/postgres-url.ts'
+import type { Contents } from '../../../server/inbox/store.ts'
 import { unhurried } from '../../support/busy.ts'
 import { needs } from '../../support/needs.ts'
 import { PgBouncer } from '../../support/pgbouncer.ts'
 import { PASSWORD, Postgres } from '../../support/postgres.ts'
 import { makeSecrets, type Secrets } from '../../support/secrets.ts'
 import { eventually, until } from '../../support/until.ts'
-import { append, message, NOW } from './messages.ts'
+import { append, contentsOf, message, NOW } from './messages.ts'
 
 describe('a URL', () => {
   test.each([
@@ -196,7 +197,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
 
     test('as rules are read again: all connections are opened anew, and the rules are read', async () => {
       const { store, states } = await begin()
-      unanswered = /^SELECT runtime, rules/
+      unanswered = / AS rules, seen/
       await store.apply({ op: 'rules', runtime: 'demo', rules: 'x', at: NOW })
       await until(() => states.join() === 'false,true')
     })
@@ -592,6 +593,44 @@ describe.runIf(needs('postgres'))('a real one', () => {
       expect(await deadlocks()).toBe(before)
     })
 
+    describe('of what others write there, no more is read than ours may have written:', () => {
+      /** The rules as a server reads them that reaches PostgreSQL after this. */
+      async function rulesAfter(statement: string): Promise<Contents['rules']> {
+        await start()
+        const other = await another()
+        await other.query(`TRUNCATE sallyport_inbox.rules; INSERT INTO sallyport_inbox.rules ${statement}`)
+        const { rules } = contentsOf(await start())
+        await other.query('TRUNCATE sallyport_inbox.rules')
+        return rules
+      }
+
+      test('no rules that are too long', async () => {
+        const rules = await rulesAfter("VALUES ('one', repeat('x', 9000000), 1), ('two', repeat('x', 60000), 2)")
+        expect(rules).toEqual([
+          { runtime: 'one', rules: '', seen: 1 },
+          { runtime: 'two', rules: 'x'.repeat(60_000), seen: 2 },
+        ])
+      })
+
+      test.each([
+        ['long', 60_000, 3000],
+        ['empty', 0, 150_000],
+      ])('of too many %s rules those that were written last, and a log line says so', async (_, length, rows) => {
+        const rules = await rulesAfter(`SELECT n, repeat('x', ${length}), n FROM generate_series(1, ${rows}) AS n`)
+        expect(rules.at(-1)!.runtime).toBe(String(rows))
+        expect(rules.length * (length + 1024)).toBeLessThanOrEqual(128 * 1024 * 1024)
+        expect(logged.join()).toContain('more rules than a server reads')
+      })
+
+      test('no part that is too long', async () => {
+        const store = await start()
+        await (await another()).query(`INSERT INTO sallyport_inbox.parts
+          VALUES ('long', 0, convert_to(repeat('x', 33554433), 'UTF8')), ('long', 1, 'x')`)
+        expect(await store.part('long', 0)).toBeUndefined()
+        expect(await store.part('long', 1)).toEqual(Buffer.from('x'))
+      })
+    })
+
     test('however often rules changed while they could not be read, they are read once, in their latest form', async () => {
       // What waits for the lock does so for as long as a busy machine needs for the rest.
       const [a, b] = [await start(), await start({ queryMs: 240_000 })]
@@ -617,7 +656,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       // Rules are read before pauses. So b has read the rules, and waits.
       await other.query('BEGIN; LOCK TABLE sallyport_inbox.paused')
       await a.apply({ op: 'rules', runtime: 'one', rules: 'rules', at: NOW })
-      const waits = `SELECT FROM pg_stat_activity WHERE query = 'SELECT runtime FROM paused' AND wait_event_type = 'Lock'`
+      const waits = `SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT % FROM paused%' AND wait_event_type = 'Lock'`
       await until(async () => (await postgres.query(waits)).length === 1)
       await b.apply({ op: 'rules', runtime: 'ours', rules: 'rules', at: NOW })
       await other.end()
@@ -633,7 +672,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await other.query('BEGIN; LOCK TABLE sallyport_inbox.paused')
       await a.apply({ op: 'rules', runtime: 'demo', rules: 'rules', at: NOW })
       // It waits for the lock only so long.
-      const waits = `SELECT FROM pg_stat_activity WHERE query = 'SELECT runtime FROM paused' AND wait_event_type = 'Lock'`
+      const waits = `SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT % FROM paused%' AND wait_event_type = 'Lock'`
       for (const count of [1, 0]) await until(async () => (await postgres.query(waits)).length === count)
       await other.end()
       await until(() => told.includes('demo'))
@@ -705,7 +744,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
       await until(() => told.length === 1)
       const other = await another()
       const lock = 'BEGIN; LOCK TABLE sallyport_inbox.paused'
-      const waits = `SELECT FROM pg_stat_activity WHERE query = 'SELECT runtime FROM paused' AND wait_event_type = 'Lock'`
+      const waits = `SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT % FROM paused%' AND wait_event_type = 'Lock'`
       await other.query(lock)
       // Both servers read the rules, and wait.
       await a.apply({ op: 'rules', runtime: 'new', rules: 'rules', at: NOW })
@@ -729,7 +768,7 @@ describe.runIf(needs('postgres'))('a real one', () => {
         // Rules are read before pauses. So b has read the rules, and waits.
         await other.query('BEGIN; LOCK TABLE sallyport_inbox.paused')
         const opening = start({ queryMs: 240_000 })
-        const waits = `SELECT FROM pg_stat_activity WHERE query = 'SELECT runtime FROM paused' AND wait_event_type = 'Lock'`
+        const waits = `SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT % FROM paused%' AND wait_event_type = 'Lock'`
         await until(async () => (await postgres.query(waits)).length === 1)
         if (when === 'while it opens its store') await change()
         await other.end()
