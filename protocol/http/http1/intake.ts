@@ -24,11 +24,12 @@ export class Intake {
   bytes: Buffer | undefined
   parsing = false
   paused = false
+  /** What the receiver holds. */
+  unconsumed = 0
   readonly #socket: Duplex
   readonly #bufferBytes: number
   readonly #owner: IntakeOwner
   #lent = false
-  #unconsumed = 0
   #stopped = false
 
   /** `bufferBytes` is how much the receiver may hold without having consumed it. */
@@ -76,24 +77,24 @@ export class Intake {
 
   /** Some of the bytes go to the receiver, which holds them until they are `consumed`. */
   give(part: Uint8Array): Uint8Array {
-    this.#unconsumed += part.length
+    this.unconsumed += part.length
     return this.#lent ? Buffer.from(part) : part
   }
 
   /** What was forgotten may still be consumed later. */
   consumed(bytes: number): void {
-    this.#unconsumed = Math.max(0, this.#unconsumed - bytes)
+    this.unconsumed = Math.max(0, this.unconsumed - bytes)
     if (this.paused) this.regulate()
   }
 
   /** The receiver is gone, so what it has not consumed no longer counts. */
   forget(): void {
-    this.#unconsumed = 0
+    this.unconsumed = 0
   }
 
   /** Stops or resumes reading. */
   regulate(): void {
-    const pause = this.#unconsumed > this.#bufferBytes || this.#owner.holdsBack?.() === true
+    const pause = this.unconsumed > this.#bufferBytes || this.#owner.holdsBack?.() === true
     if (pause === this.paused || this.#stopped) return
     this.paused = pause
     if (pause) this.#socket.pause()

@@ -88,6 +88,7 @@ class Http1ServerConnection
   static readonly #catchUpDue = stepOf<Http1ServerConnection>(connection => connection.#catchUp())
   static readonly #parseDue = stepOf<Http1ServerConnection>(connection => connection.#intake.parse())
   static readonly #settleDue = stepOf<Http1ServerConnection>(connection => connection.#settle())
+  static readonly #endDue = stepOf<Http1ServerConnection>(connection => connection.#endRaw())
   readonly #socket: Socket | TLSSocket
   readonly #handler: Handler
   readonly #limits: HttpLimits
@@ -123,6 +124,8 @@ class Http1ServerConnection
   /** Until when an answer that ends leaves the connection open. What follows it needs time before the grace is over. */
   #patientUntil = 0
   #halfClosed = false
+  /** The upstream end of a WebSocket has not learned that the caller has ended its half. */
+  #endWaits = false
   /** Why the exchange in progress ends with the connection: `cancelled`, since its caller left, unless we end it. */
   #why: ErrorCode = 'cancelled'
   /** Only the close ends the last answer. */
@@ -339,6 +342,8 @@ class Http1ServerConnection
 
   requestConsumed(exchange: ServerExchange, bytes: number): void {
     if (exchange === this.#exchange) this.#intake.consumed(bytes)
+    // Not within this call: an owner may give credit before it uses what the credit is for.
+    if (this.#endWaits) process.nextTick(Http1ServerConnection.#endDue, this)
     this.#recount()
   }
 
@@ -545,7 +550,7 @@ class Http1ServerConnection
     const current = this.#state === 'drain' ? 0 : (this.#exchange?.heldBytes ?? 0)
     const passedOn = current + (this.#unended?.heldBytes ?? 0)
     const requests = passedOn + this.#intake.heldBytes + this.#body.heldBytes
-    const bytes = this.#state === 'closed' ? 0 : requests + this.#answerBytes
+    const bytes = this.#state === 'closed' ? current : requests + this.#answerBytes
     this.#unread?.take(bytes - this.usedBytes)
     this.usedBytes = bytes
   }
@@ -572,6 +577,7 @@ class Http1ServerConnection
     const mayAnswer = !this.#intake.parsing && this.#exchange?.ended !== true && this.#writer.held === 0
     if (mayAnswer) this.#refuse(new SallyportError('overloaded'))
     if (this.usedBytes > 0) this.destroy('overloaded')
+    if (this.#state === 'closed') this.#forgetRaw()?.takeSink()?.requestAbort(new SallyportError('overloaded'))
     return before - this.usedBytes
   }
 
@@ -631,8 +637,30 @@ class Http1ServerConnection
     this.#halfClosed = true
     this.#since = performance.now()
     this.#watch.within(Math.min(ASK_MS, this.#limits.halfCloseMs || ASK_MS))
-    if (this.#state === 'raw') this.#exchange?.sink?.requestEnd([])
-    else this.#intake.parse()
+    if (this.#state === 'raw') {
+      this.#endWaits = true
+      this.#endRaw()
+    } else this.#intake.parse()
+  }
+
+  /**
+   * Once both halves of a WebSocket have ended, the exchange is over for its caller. So that what the upstream end has not taken counts
+   * until then, it learns of the end of its half behind that.
+   */
+  #endRaw(): void {
+    const sink = this.#exchange?.sink
+    if (!this.#endWaits || (sink !== undefined && this.#intake.unconsumed > 0)) return
+    this.#endWaits = false
+    if (this.#state === 'closed') this.#forgetRaw()
+    sink?.requestEnd([])
+  }
+
+  /** A WebSocket whose caller has gone no longer counts. */
+  #forgetRaw(): ServerExchange | undefined {
+    const exchange = this.#exchange
+    this.#exchange = undefined
+    this.#leaveBudget()
+    return exchange
   }
 
   readonly #onError = (error: Error): void => {
@@ -645,21 +673,26 @@ class Http1ServerConnection
 
   #gone(): void {
     if (this.#state === 'closed') return
-    const wasDraining = this.#state === 'drain'
+    const exchange = this.#exchange
+    const isOver = exchange === undefined || this.#state === 'drain' || (exchange.ended && this.#halfClosed)
     this.#state = 'closed'
     this.#intake.stop()
     this.#body.stop()
     this.#watch.stop()
-    const exchange = this.#exchange
-    this.#exchange = undefined
+    if (!isOver || !this.#endWaits) this.#exchange = undefined
     this.#connections?.delete(this)
-    this.#recount()
-    this.#unread?.leave(this)
+    this.#leaveBudget()
     this.#unended?.end(this.#why)
-    if (exchange === undefined || wasDraining || (exchange.ended && this.#halfClosed)) return
+    if (isOver) return
     exchange.ended = true
     exchange.failure = new SallyportError(this.#why)
     exchange.takeSink()?.requestAbort(exchange.failure)
+  }
+
+  /** Once the socket has gone, and the last that was held for it. */
+  #leaveBudget(): void {
+    this.#recount()
+    if (this.#exchange === undefined) this.#unread?.leave(this)
   }
 
   get idle(): boolean {

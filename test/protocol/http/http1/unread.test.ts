@@ -258,22 +258,27 @@ test.each([
 test('whatever callers and handlers do, nothing is counted at rest', async () => {
   const random = new Random(String(firstSeed()))
   const late: (() => void)[] = []
-  const handler: Handler = (_request, response: ResponseSink) => {
+  const handler: Handler = ({ upgrade }, response: ResponseSink) => {
     const takes = random.oneIn(2)
     let held = 0
+    const answer = () => {
+      if (upgrade) response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+      if (!upgrade) ok(response)
+      else if (random.oneIn(2)) response.responseEnd([])
+    }
     late.push(() => {
       response.requestConsumed(held)
       held = 0
-      if (random.oneIn(2)) ok(response)
+      if (random.oneIn(2)) answer()
     })
-    if (random.oneIn(4)) ok(response)
+    if (random.oneIn(4)) answer()
     return {
       ...discarding(response),
       requestData: ({ length }) => {
         if (takes) response.requestConsumed(length)
         else held += length
       },
-      requestEnd: () => void (random.oneIn(2) && ok(response)),
+      requestEnd: () => void (random.oneIn(2) && answer()),
     }
   }
   const { connections, call } = await serve(handler, MOST_BYTES, false, random.oneIn(2))
@@ -284,7 +289,7 @@ test('whatever callers and handlers do, nothing is counted at rest', async () =>
       peer.send(random.oneIn(3) ? `${post}Content-Length: 5\r\n\r\nhello` : head)
       if (random.oneIn(2)) peer.send(rest.subarray(0, random.size(100_000)))
     }
-    for (const step of late.splice(0, random.int(3))) step()
+    for (let k = random.int(3); k > 0 && late.length > 0; k--) random.pick(late)()
     const end = random.pick(['destroy', 'end', undefined] as const)
     if (end !== undefined) peer.socket[end]()
     expect(connections.unread.usedBytes).toBeLessThanOrEqual(MOST_BYTES)
@@ -293,7 +298,7 @@ test('whatever callers and handlers do, nothing is counted at rest', async () =>
   connections.destroyAll()
   await until(() => connections.size === 0)
   for (const step of late) step()
-  expect(connections.unread.usedBytes).toBe(0)
+  await until(() => connections.unread.usedBytes === 0)
 })
 
 /** Answers `/whole` at once, and everything else with a body that goes on as long as it is taken. */
@@ -418,6 +423,52 @@ test('bodies that nobody takes count behind their answers, too, until their upst
   await peer.saying('ok', 4)
   peer.socket.destroy()
   await until(() => connections.unread.usedBytes === 0)
+})
+
+test.each([
+  ['taken', 'whole'],
+  ['taken twice', 'whole'],
+  ['shed', 'overloaded'],
+  ['shed before its caller has gone', 'overloaded'],
+])('a WebSocket that is over for its caller counts until what it has sent is %s', async (way, end) => {
+  const ends: string[] = []
+  let untaken = 0
+  let response!: ResponseSink
+  const { connections, call } = await serve((_request, sink) => {
+    response = sink
+    response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+    const requestData = ({ length }: Uint8Array) => {
+      untaken += length
+    }
+    const requestEnd = () => void ends.push('whole')
+    const requestAbort = ({ reason }: SallyportError) => void ends.push(reason)
+    return { ...discarding(response), requestData, requestEnd, requestAbort }
+  })
+  const peer = await call()
+  peer.send(get() + upgrade)
+  await peer.saying('101')
+  peer.send(body)
+  peer.socket.end()
+  await until(() => untaken === body.length)
+  if (way === 'shed before its caller has gone') {
+    peer.socket.pause()
+    for (let i = 0; i < 16; i++) response.responseData(MUCH)
+    // Until the caller's end has been read.
+    await new Promise(resolve => setTimeout(resolve, 100))
+  }
+  response.responseEnd([])
+  if (way !== 'shed before its caller has gone') await until(() => connections.size === 0)
+  expect(connections.unread.usedBytes).toBeGreaterThan(body.length)
+  expect(ends).toEqual([])
+  if (end === 'overloaded') connections.unread.shed(1)
+  else response.requestConsumed(way === 'taken' ? untaken : 2 * untaken)
+  await until(() => ends.length > 0)
+  expect(ends).toEqual([end])
+  await until(() => connections.size === 0)
+  expect(connections.unread.usedBytes).toBe(0)
+  // The upstream end lets go of it after the end, too.
+  if (end === 'overloaded') response.requestConsumed(untaken)
+  expect(connections.unread.usedBytes).toBe(0)
 })
 
 test.each([
