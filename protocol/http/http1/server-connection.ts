@@ -525,9 +525,10 @@ class Http1ServerConnection
     this.#logger.debug({ peer: this.address, code: error.reason, err: error }, 'request refused')
     const exchange = this.#exchange
     if (exchange !== undefined && !exchange.ended) {
-      exchange.takeSink()?.requestAbort(error, !exchange.headSent)
+      // First, since an upstream end might end the response in the call, and no more of the body is read.
       exchange.keepAlive = false
       this.#closing = true
+      exchange.takeSink()?.requestAbort(error, !exchange.headSent)
       exchange.responseAbort(error)
       return
     }

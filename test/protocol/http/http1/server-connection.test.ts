@@ -266,6 +266,29 @@ describe('answers', () => {
     }
   })
 
+  test('an upstream end that ends its answer while its broken request is aborted ends the connection', async () => {
+    let isAborted = false
+    const { caller } = await serve((_request, response) => ({
+      requestData: ({ length }) => {
+        response.requestConsumed(length)
+        response.responseHead({ status: 200, headers: [], bodyBytes: 0 })
+      },
+      requestEnd() {},
+      requestAbort() {
+        isAborted = true
+        response.responseEnd([])
+      },
+      responseConsumed() {},
+    }))
+    caller.send('POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n')
+    await caller.saying('200 OK')
+    caller.send('no chunk\r\n')
+    // In a read of its own.
+    await until(() => isAborted)
+    caller.send(get())
+    expect(await caller.end()).toMatch(/^HTTP\/1.1 200 OK\r\n.*\r\n\r\n$/s)
+  })
+
   test.each<[string, Partial<HttpLimits>, (caller: RawPeer, listener: Listener) => unknown]>([
     ['the grace of its listener is over', {}, (_, listener) => listener.close({ graceMs: 50 })],
     ['its caller half-closed, and it sends nothing', { halfCloseMs: 50 }, caller => caller.socket.end()],
