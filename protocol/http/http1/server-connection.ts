@@ -728,7 +728,9 @@ class Http1ServerConnection
     // While nothing is read from it, TLS still fills the socket.
     this.#settle()
     const unheard = this.#intake.paused || this.#halfClosed
-    if (unheard && isBroken(this.#socket)) this.destroy('cancelled')
+    // Behind our end, a caller's end looks like a reset, although what it sent before may still wait in the kernel.
+    const isEnded = this.#state === 'raw' && this.#exchange?.ended === true
+    if (unheard && !isEnded && isBroken(this.#socket)) this.destroy('cancelled')
     const next = Math.min(this.#checkRead(now), this.#checkWrite(now), unheard ? LOOK_MS : Number.POSITIVE_INFINITY)
     return this.#state === 'closed' ? Number.POSITIVE_INFINITY : next
   }

@@ -231,7 +231,7 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/http1/server-connection.ts',
-        "if (unheard && isBroken(this.#socket)) this.destroy('cancelled')",
+        "if (unheard && !isEnded && isBroken(this.#socket)) this.destroy('cancelled')",
         '',
       ],
     ],

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import { LOOK_MS } from '../../../../protocol/base/deadline-watch.ts'
 import { SallyportError } from '../../../../protocol/base/errors.ts'
 import { BODY_UNKNOWN, type Handler, type ResponseSink } from '../../../../protocol/exchange.ts'
 import { HeadParser } from '../../../../protocol/http/http1/head-parser.ts'
@@ -657,6 +658,43 @@ describe('upgrade', () => {
     expect(text).toMatch(/^HTTP\/1.1 200 OK.*connection: close/s)
     expect(text.split('HTTP/1.1').length).toBe(2)
     expect(seen.length).toBe(1)
+  })
+
+  test('what its caller sent before its end is passed on, however late it is taken, also if the handler has ended its half', async () => {
+    let got = 0
+    let untaken = 0
+    const ends: (string | undefined)[] = []
+    let response!: ResponseSink
+    const { caller } = await serve(
+      (_request, sink) => {
+        response = sink
+        response.responseHead({ status: 101, headers: [], bodyBytes: 0 })
+        const requestData = ({ length }: Uint8Array) => {
+          got += length
+          untaken += length
+        }
+        return {
+          requestData,
+          requestEnd: () => void ends.push(undefined),
+          requestAbort: ({ reason }) => void ends.push(reason),
+          responseConsumed() {},
+        }
+      },
+      { bufferBytes: 1000 },
+    )
+    caller.send(handshake)
+    await caller.saying('101')
+    response.responseEnd([])
+    await caller.end()
+    caller.socket.end(Buffer.alloc(100_000))
+    await caller.close()
+    await new Promise(resolve => setTimeout(resolve, 1.5 * LOOK_MS))
+    for (; ends.length === 0; await new Promise(resolve => setImmediate(resolve))) {
+      const bytes = untaken
+      untaken = 0
+      response.requestConsumed(bytes)
+    }
+    expect({ got, ends }).toEqual({ got: 100_000, ends: [undefined] })
   })
 
   test('E7: 101 to a plain request becomes 502', async () => {
