@@ -303,6 +303,10 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     this.#writer.body(chunk, owner)
   }
 
+  chunk(piece: Uint8Array, owner: BodyOwner): void {
+    this.#writer.chunk(piece, owner)
+  }
+
   requestEnded(exchange: ClientExchange): void {
     this.#sentAt = performance.now()
     if (exchange.responseDone) this.#exchangeOver(exchange)

@@ -32,6 +32,8 @@ export function brokenUpstream(message: string): SallyportError {
 export interface ClientWire {
   text(text: string): void
   body(chunk: Uint8Array, owner: BodyOwner): void
+  /** A piece of a body in chunks. */
+  chunk(piece: Uint8Array, owner: BodyOwner): void
   responseConsumed(exchange: ClientExchange, bytes: number): void
   requestEnded(exchange: ClientExchange): void
   halfClose(exchange: ClientExchange): void
@@ -105,9 +107,7 @@ export class ClientExchange implements RequestSink, BodyOwner {
     }
     // An empty chunk would end the body.
     if (chunk.length === 0) return
-    this.#wire.text(`${chunk.length.toString(16)}\r\n`)
-    this.#wire.body(chunk, this)
-    this.#wire.text('\r\n')
+    this.#wire.chunk(chunk, this)
   }
 
   requestEnd(trailers: HeaderList): void {

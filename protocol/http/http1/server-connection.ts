@@ -383,6 +383,11 @@ class Http1ServerConnection
     if (this.#writer.waiting > 0) this.#settle()
   }
 
+  chunk(piece: Uint8Array, owner: BodyOwner): void {
+    this.#writer.chunk(piece, owner)
+    if (this.#writer.waiting > 0) this.#settle()
+  }
+
   date(): string {
     return this.#dates.now()
   }

@@ -22,6 +22,8 @@ import { webSocketAccept } from './websocket.ts'
 export interface ServerWire {
   text(text: string): void
   body(chunk: Uint8Array, owner: BodyOwner): void
+  /** A piece of a body in chunks. */
+  chunk(piece: Uint8Array, owner: BodyOwner): void
   date(): string
   /** Which pages may read an answer of our own. */
   corsOf(request: HttpRequest): CorsPolicy | undefined
@@ -149,9 +151,8 @@ export class ServerExchange implements ResponseSink, BodyOwner, Unended {
       if (this.#left < 0) this.#fail(new SallyportError('upstream-broken', 'body longer than announced'))
       else this.#body(chunk)
     } else if (this.#framing === FRAMING.chunked) {
-      this.#wire.text(`${chunk.length.toString(16)}\r\n`)
-      this.#body(chunk)
-      this.#wire.text('\r\n')
+      this.unsent += chunk.length
+      this.#wire.chunk(chunk, this)
     } else if (this.#framing === FRAMING.close) {
       this.#body(chunk)
     } else {

@@ -44,7 +44,9 @@ export class SocketWriter implements Failing {
   /** What was written in earlier turns behind something that waits. It comes before `#pieces`. */
   #gathered: Gathered | undefined
   #pieces: (string | Uint8Array)[] = []
-  /** Bytes in both. */
+  /** The content of a chunk that is not complete yet. It comes after `#pieces`. */
+  #chunk: Gathered | undefined
+  /** Bytes in all three. */
   #bytes = 0
   #scheduled = false
   #ending = false
@@ -71,20 +73,61 @@ export class SocketWriter implements Failing {
     this.#add(text)
   }
 
-  body(chunk: Uint8Array, owner: BodyOwner): void {
+  body(piece: Uint8Array, owner: BodyOwner): void {
+    this.#owe(piece.length, owner)
+    this.#add(piece)
+  }
+
+  /** A piece of a body in chunks. Small pieces share a chunk if they have to wait or are many, since framing may be longer than they are. */
+  chunk(piece: Uint8Array, owner: BodyOwner): void {
+    const mayShare = this.waiting > 0 || this.#pieces.length >= MANY_PIECES
+    if (piece.length < SMALL_PIECE_BYTES && mayShare) {
+      this.#owe(piece.length, owner)
+      this.#addToChunk(piece)
+    } else {
+      this.text(`${piece.length.toString(16)}\r\n`)
+      this.body(piece, owner)
+      this.text('\r\n')
+    }
+  }
+
+  #owe(bytes: number, owner: BodyOwner): void {
     if (this.#owner !== owner) {
       if (this.#owed > 0) this.flush()
       this.#owner = owner
     }
-    this.#owed += chunk.length
-    this.#add(chunk)
+    this.#owed += bytes
   }
 
   #add(piece: string | Uint8Array): void {
     if (this.#ending) return
+    if (this.#chunk !== undefined) this.#closeChunk()
     this.#pieces.push(piece)
-    this.#bytes += piece.length
-    this.writtenBytes += piece.length
+    this.#added(piece.length)
+  }
+
+  #addToChunk(piece: Uint8Array): void {
+    if (this.#ending) return
+    if (this.#chunk?.add(piece) !== true) {
+      this.#closeChunk()
+      this.#chunk = new Gathered(piece, this.held)
+    }
+    this.#added(piece.length)
+  }
+
+  #closeChunk(): void {
+    const chunk = this.#chunk
+    if (chunk === undefined) return
+    this.#chunk = undefined
+    const size = `${chunk.length.toString(16)}\r\n`
+    this.#pieces.push(size, chunk.bytes, '\r\n')
+    this.#bytes += size.length + 2
+    this.writtenBytes += size.length + 2
+  }
+
+  #added(bytes: number): void {
+    this.#bytes += bytes
+    this.writtenBytes += bytes
     if (this.#bytes >= TURN_BYTES) {
       this.flush()
       return
@@ -92,7 +135,7 @@ export class SocketWriter implements Failing {
     if (this.#scheduled) return
     this.#scheduled = true
     // A handler may give more for each piece that is lost with the socket. In ticks, that would keep its close from being heard.
-    if (piece.length >= BULK_BYTES || this.#socket.destroyed) setImmediate(flushDue, this)
+    if (bytes >= BULK_BYTES || this.#socket.destroyed) setImmediate(flushDue, this)
     else flushSoon(this)
   }
 
@@ -105,7 +148,7 @@ export class SocketWriter implements Failing {
   /** A pending write costs some hundred bytes, so small pieces are held back until what is before them has left. */
   #gather(): boolean {
     const pieces = this.#pieces
-    const bytes = this.#bytes - (this.#gathered?.length ?? 0)
+    const bytes = this.#bytes - (this.#gathered?.length ?? 0) - (this.#chunk?.length ?? 0)
     if (bytes === 0) return true
     if (bytes >= SMALL_PIECE_BYTES) return false
     const turn = pieces.length === 1 ? pieces[0]! : join(pieces, roomToJoin()).subarray(0, bytes)
@@ -122,6 +165,7 @@ export class SocketWriter implements Failing {
   /** `mayTell`: the code that wrote has returned, so owners can be notified before this call returns. */
   #flush(mayTell: boolean): void {
     if (this.#bytes === 0) return
+    this.#closeChunk()
     const pieces = this.#pieces
     const bytes = this.#bytes
     if (this.#gathered !== undefined) {
@@ -205,7 +249,8 @@ export class SocketWriter implements Failing {
     const bytes = this.#debts.shift()!
     if (bytes > 0) owner!.sent(bytes)
     if (!error) this.#connection.wrote()
-    if (this.waiting === 0 && this.#gathered !== undefined) this.#flush(this.#tellsAtOnce)
+    const isHeldBack = this.#gathered !== undefined || this.#chunk !== undefined
+    if (this.waiting === 0 && isHeldBack) this.#flush(this.#tellsAtOnce)
   }
 
   threw(error: unknown): void {

@@ -5,8 +5,10 @@ import { connect as connectTls, createServer as createTlsServer } from 'node:tls
 import { expect, test } from 'vitest'
 import { collectGarbage, liveBytes } from '../../../load-tests/lib/garbage.ts'
 import { ownBytes } from '../../../protocol/base/own-bytes.ts'
+import { BodyReader } from '../../../protocol/http/http1/body-reader.ts'
 import { type BodyOwner, SocketWriter } from '../../../protocol/http/http1/socket-writer.ts'
 import { Http2Stream, type StreamSender } from '../../../protocol/http/http2/stream.ts'
+import { DEFAULT_HTTP_LIMITS } from '../../../protocol/http/limits.ts'
 import { SendQueue } from '../../../protocol/wire/yamux/send-queue.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 
@@ -48,14 +50,7 @@ test('chunks that wait for a stream', async () => {
 
 test.each([
   ['alone', (writer: SocketWriter, bytes: Uint8Array) => writer.body(bytes, OWNER)],
-  [
-    'with text around them',
-    (writer: SocketWriter, bytes: Uint8Array) => {
-      writer.text('64\r\n')
-      writer.body(bytes, OWNER)
-      writer.text('\r\n')
-    },
-  ],
+  ['in a body in chunks', (writer: SocketWriter, bytes: Uint8Array) => writer.chunk(bytes, OWNER)],
 ])('chunks that wait for a socket, %s', async (_, write) => {
   const { near, far, close } = await socketPair()
   try {
@@ -131,9 +126,14 @@ test.each(['plain', 'TLS'])(
   },
 )
 
-test.each(['plain', 'TLS'])(
-  'E15 chunks of one byte that come in one turn for a %s socket that nobody reads keep little more than their size',
-  async kind => {
+test.each([
+  ['in one turn', 'plain', 20_000],
+  ['in one turn', 'TLS', 20_000],
+  ['one by one', 'plain', 1],
+  ['one by one', 'TLS', 1],
+])(
+  'E15 pieces of one byte that come %s for a body in chunks, on a %s socket that nobody reads, keep little more than their size',
+  async (_, kind, perTurn) => {
     const { near, far, close } = await (kind === 'TLS' ? tlsPair() : socketPair())
     try {
       far.pause()
@@ -143,59 +143,58 @@ test.each(['plain', 'TLS'])(
       writer.flush()
       await new Promise(setImmediate)
       const owner = counting()
-      const [turns, count] = [5, 20_000]
+      const count = 100_000
       const before = await liveBytes()
-      for (let turn = 0; turn < turns; turn++) {
-        for (let i = 0; i < count; i++) {
-          writer.text('1\r\n')
-          writer.body(Buffer.alloc(1, 65 + (i % 26)), owner)
-          writer.text('\r\n')
-        }
-        await new Promise(setImmediate)
+      for (let i = 0; i < count; i++) {
+        writer.chunk(Buffer.alloc(1, i % 251), owner)
+        if ((i + 1) % perTurn === 0) await new Promise(setImmediate)
       }
-      expect((await liveBytes()) - before).toBeLessThan(turns * count * 6 * 2)
+      expect((await liveBytes()) - before).toBeLessThan(count * 3)
+      writer.text('0\r\n\r\n')
       writer.end()
-      const got = Buffer.concat(await far.toArray()).subarray(fill)
-      const once = Array.from({ length: count }, (_, i) => `1\r\n${String.fromCharCode(65 + (i % 26))}\r\n`).join('')
-      expect(got.equals(Buffer.from(once.repeat(turns)))).toBe(true)
-      expect([owner.bytes, writer.held]).toEqual([turns * count, 0])
+      const body = readWhole(Buffer.concat(await far.toArray()).subarray(fill))
+      expect(body.equals(Buffer.from(Array.from({ length: count }, (_, i) => i % 251)))).toBe(true)
+      expect([owner.bytes, writer.held]).toEqual([count, 0])
     } finally {
       close()
     }
   },
 )
 
-test('what was gathered for a socket is flushed at once if its owner asks, and reported as gone with the socket', async () => {
-  const { near, far, close } = await socketPair()
-  try {
-    far.pause()
-    const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
-    while (near.writableLength === 0) {
-      writer.body(Buffer.alloc(100_000), OWNER)
-      writer.flush()
-      await new Promise(setImmediate)
-    }
-    const owner = counting()
-    const gather = async () => {
-      const { waiting } = writer
-      for (let i = 0; i < 10; i++) {
-        writer.body(Buffer.alloc(1), owner)
+test.each(['body', 'chunk'] as const)(
+  'what was gathered for a socket by %s is flushed at once if its owner asks, and reported as gone with the socket',
+  async how => {
+    const { near, far, close } = await socketPair()
+    try {
+      far.pause()
+      const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
+      while (near.writableLength === 0) {
+        writer.body(Buffer.alloc(100_000), OWNER)
+        writer.flush()
         await new Promise(setImmediate)
       }
-      expect(writer.waiting).toBe(waiting)
+      const owner = counting()
+      const gather = async () => {
+        const { waiting } = writer
+        for (let i = 0; i < 10; i++) {
+          writer[how](Buffer.alloc(1), owner)
+          await new Promise(setImmediate)
+        }
+        expect(writer.waiting).toBe(waiting)
+      }
+      await gather()
+      const { waiting } = writer
+      writer.flush()
+      expect(writer.waiting).toBe(waiting + (how === 'chunk' ? 'a\r\n..........\r\n'.length : 10))
+      await gather()
+      near.destroy()
+      await once(near, 'close')
+      expect([owner.bytes, writer.held]).toEqual([20, 0])
+    } finally {
+      close()
     }
-    await gather()
-    const { waiting } = writer
-    writer.flush()
-    expect(writer.waiting).toBe(waiting + 10)
-    await gather()
-    near.destroy()
-    await once(near, 'close')
-    expect([owner.bytes, writer.held]).toEqual([20, 0])
-  } finally {
-    close()
-  }
-})
+  },
+)
 
 /** A stream that has this much window, and what it writes. */
 function streamWith(window: number): { stream: Http2Stream; written: Uint8Array[] } {
@@ -254,6 +253,17 @@ test('H6 bytes that wait for an HTTP/2 stream one by one keep little more than t
   expect(Buffer.concat(written).equals(Buffer.concat([part, Buffer.alloc(40_000, 255), part]))).toBe(true)
   expect(stream.queued).toBe(0)
 })
+
+/** The content of a body in chunks. */
+function readWhole(bytes: Buffer): Buffer {
+  const pieces: Uint8Array[] = []
+  let ended = false
+  const receiver = { bodyData: (piece: Uint8Array) => pieces.push(piece), bodyEnd: () => (ended = true) }
+  const reader = new BodyReader(receiver, DEFAULT_HTTP_LIMITS, 'bad-request')
+  reader.startChunked()
+  expect([reader.feed(bytes, 0), ended]).toEqual([bytes.length, true])
+  return Buffer.concat(pieces)
+}
 
 const OWNER = { sent() {} }
 

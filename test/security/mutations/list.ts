@@ -792,6 +792,11 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: OWN_BYTES,
   },
   {
+    defence: 'pieces of one byte that wait in a body in chunks share their framing',
+    edits: [['protocol/http/http1/socket-writer.ts', 'SMALL_PIECE_BYTES && mayShare', 'SMALL_PIECE_BYTES && false']],
+    tests: OWN_BYTES,
+  },
+  {
     defence: 'small chunks that wait over HTTP/2 own their memory',
     edits: [['protocol/http/http2/stream.ts', 'ownBytes(given)', 'given']],
     tests: OWN_BYTES,
