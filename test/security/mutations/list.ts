@@ -940,7 +940,7 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'webhooks for a host that no token names are not stored',
-    edits: [['server/inbox/announced-rules.ts', 'rule === undefined || !isOwnHost', 'rule === undefined']],
+    edits: [['server/inbox/announced-rules.ts', 'known === undefined || !isOwnHost', 'known === undefined']],
     tests: ['test/server/inbox/own-hosts.test.ts'],
   },
   {
