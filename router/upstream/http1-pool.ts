@@ -4,6 +4,7 @@ import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
+import { resetSocket } from '../../protocol/base/reset-socket.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../protocol/http/http1/client-connection.ts'
 import type { Head } from '../../protocol/http/http1/head-parser.ts'
@@ -71,7 +72,7 @@ export class Http1Pool implements Pool {
       if (socket === undefined) {
         this.#connections.remove()
         done(error, undefined)
-      } else done(undefined, this.adopt(socket))
+      } else this.adopt(socket, caller, done)
     })
     return () => {
       this.#dialling--
@@ -80,10 +81,21 @@ export class Http1Pool implements Pool {
     }
   }
 
-  /** Adds a connection that is already counted. */
-  adopt(socket: Socket): PooledUpstream {
+  /** Adds a connection for `caller` that is already counted. */
+  adopt(socket: Socket, caller: string, done: OnOpened): void {
+    const address = this.#connections.keptPorts.addressOf(socket)
+    const refused = this.#connections.refuseFor(caller, address)
+    if (refused !== undefined) {
+      this.#connections.remove()
+      resetSocket(socket)
+      done(refused, undefined)
+      return
+    }
     this.#open++
-    return new PooledConnection(socket, this.#reader, this.#heads, this.#onIdle, this.#onClose)
+    const onPortKept = ({ caller }: PooledConnection): void => {
+      if (address !== undefined) this.#connections.keptPorts.add(address, caller)
+    }
+    done(undefined, new PooledConnection(socket, this.#reader, this.#heads, this.#onIdle, this.#onClose, onPortKept))
   }
 
   readonly #onIdle = (connection: PooledConnection): void => {
@@ -111,6 +123,8 @@ export class Http1Pool implements Pool {
 
 class PooledConnection implements PooledUpstream {
   readonly wire: Http1ClientConnection
+  /** Of its last exchange. */
+  caller = ''
 
   constructor(
     socket: Socket,
@@ -118,6 +132,7 @@ class PooledConnection implements PooledUpstream {
     heads: ByteCache<Head>,
     onIdle: (connection: PooledConnection) => void,
     onClose: (connection: PooledConnection) => void,
+    onPortKept: (connection: PooledConnection) => void,
   ) {
     this.wire = new Http1ClientConnection(socket, {
       limits: INNER_LIMITS,
@@ -125,6 +140,7 @@ class PooledConnection implements PooledUpstream {
       heads,
       onIdle: () => onIdle(this),
       onClose: () => onClose(this),
+      onPortKept: () => onPortKept(this),
     })
   }
 
@@ -133,6 +149,7 @@ class PooledConnection implements PooledUpstream {
   }
 
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {
+    this.caller = request.caller
     return this.wire.send(request, response, { headTimeoutMs: headMs })
   }
 }

@@ -284,10 +284,9 @@ export class Http2Pool implements Pool {
 
 /** The target chose HTTP/1.1. One waiter gets this connection, and each of the others opens its own. */
 function handOver(http1: Http1Pool, socket: Socket, waiting: readonly Waiter[]): void {
-  const connection = http1.adopt(socket)
   const now = performance.now()
   for (const [i, waiter] of waiting.entries()) {
-    if (i === 0) waiter.done(undefined, connection)
+    if (i === 0) http1.adopt(socket, waiter.caller, waiter.done)
     else if (!waiter.gone)
       waiter.leave = http1.open(waiter.caller, Math.max(Math.ceil(waiter.endsMs - now), 1), waiter.done)
   }

@@ -3,6 +3,7 @@ import { SallyportError } from '../../protocol/base/errors.ts'
 import type { ReplayBudget } from '../../protocol/base/replay-budget.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import type { UpstreamTarget } from '../target.ts'
+import { KeptPorts } from './kept-ports.ts'
 import type { UpstreamRequest } from './types.ts'
 
 /** A connection that carries one exchange at a time, or a session that carries many. */
@@ -40,20 +41,24 @@ export interface Pools {
 export class ConnectionBudget {
   readonly perTarget: number
   readonly total: number
+  readonly keptPorts: KeptPorts
   used = 0
 
-  constructor(perTarget: number, total: number) {
+  constructor(perTarget: number, total: number, keptPorts = new KeptPorts()) {
     this.perTarget = perTarget
     this.total = total
+    this.keptPorts = keptPorts
   }
 }
 
 /** The connections to one target, whatever they speak. */
 export class TargetConnections {
+  readonly keptPorts: KeptPorts
   readonly #budget: ConnectionBudget
   #open = 0
 
   constructor(budget: ConnectionBudget) {
+    this.keptPorts = budget.keptPorts
     this.#budget = budget
   }
 
@@ -62,6 +67,12 @@ export class TargetConnections {
     const { perTarget, total, used } = this.#budget
     if (this.#open < perTarget && used < total) return undefined
     return new SallyportError('overloaded', `too many connections to upstreams (${this.#open} here, ${used} in all)`)
+  }
+
+  /** Undefined if `caller` may use a connection to `address`, which is counted already. */
+  refuseFor(caller: string, address: string | undefined): SallyportError | undefined {
+    if (address === undefined || !this.keptPorts.refuses(caller, address, this.#open)) return undefined
+    return new SallyportError('overloaded', `the network of the caller keeps too many local ports of ${address}`)
   }
 
   add(): void {

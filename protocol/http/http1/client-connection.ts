@@ -7,7 +7,7 @@ import type { Buffer } from 'node:buffer'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import { ByteCache } from '../../base/byte-cache.ts'
-import { DeadlineWatch, timeLeft, timeUntil } from '../../base/deadline-watch.ts'
+import { DeadlineWatch, due, timeLeft, timeUntil } from '../../base/deadline-watch.ts'
 import { SallyportError, toSallyportError } from '../../base/errors.ts'
 import { endFor, type Failing, guardWith } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
@@ -43,13 +43,18 @@ interface Http1ClientOptions {
   onIdle?: ((connection: Http1ClientConnection) => void) | undefined
   /** Called once, when the connection can carry no more exchanges and its socket is closed or closing. */
   onClose?: ((connection: Http1ClientConnection) => void) | undefined
+  /** Called if the kernel keeps the local port for a minute, since we have ended the connection before its upstream did, and without a reset. */
+  onPortKept?: (() => void) | undefined
 }
 
 /** Allows for an upstream that closes slightly earlier than it announced. */
 export const KEEP_ALIVE_MARGIN_MS = 1_000
 
+/** How long an upstream may take to end a connection as it has said. The local port is then kept by its kernel, and not by ours. */
+const ENDING_MS = 1_000
+
 /** Bodies until close and bytes after the last response need no state of their own: in `idle`, no bytes are accepted. */
-type State = 'idle' | 'head' | 'body' | 'raw' | 'closed'
+type State = 'idle' | 'head' | 'body' | 'raw' | 'ending' | 'closed'
 
 export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOwner, WriterOwner, Failing {
   /** How many exchanges have been started on it. */
@@ -72,7 +77,10 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   #exchange: ClientExchange | undefined
   /** The upstream allows another exchange after this one. */
   #keepAlive = true
+  /** The upstream has said that it ends the connection behind its answer. */
+  #endsItself = false
   #ended = false
+  #keepsPort = false
   /** Set from the first body on. A head without a body is written before anybody can have answered it. */
   #outlivesFailedWrites = false
   /** The peer accepts no more bytes. What it sent before is still read. */
@@ -229,6 +237,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
       !exchange.request.upgrade &&
       !exchange.awaitsContinue &&
       this.#writeFailed === undefined
+    this.#endsItself = head.close || (head.minor === 0 && !head.keepAlive)
     this.keepAliveMs = keepAliveTimeout(head.keepAliveParameters)
     exchange.headReceived = true
     // Answers come in order, so everything before this request has been read.
@@ -313,7 +322,9 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   }
 
   halfClose(exchange: ClientExchange): void {
-    if (exchange === this.#exchange) this.#writer.end()
+    if (exchange !== this.#exchange) return
+    this.#keepsPort = !this.#ended
+    this.#writer.end()
   }
 
   giveUp(exchange: ClientExchange, error: SallyportError | undefined): void {
@@ -340,13 +351,18 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
     exchange.requestDone = true
     this.#exchange = undefined
     this.#intake.forget()
-    if (!whole || !this.#keepAlive || this.#ended) {
+    const mayWait = this.#endsItself && this.#mayOwe && this.#writeFailed === undefined
+    if (!whole || this.#ended || !(this.#keepAlive || mayWait)) {
       this.destroy()
       return
     }
-    this.#state = 'idle'
+    this.#state = this.#keepAlive ? 'idle' : 'ending'
     if (this.#intake.paused) this.#intake.regulate()
-    if (!this.#intake.parsing) this.#options.onIdle?.(this)
+    if (this.#state === 'ending') {
+      this.#sentAt = performance.now()
+      this.#watch.within(ENDING_MS, this.#sentAt)
+      this.#options.onClose?.(this)
+    } else if (!this.#intake.parsing) this.#options.onIdle?.(this)
   }
 
   // Ends and deadlines
@@ -390,6 +406,7 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   }
 
   readonly #onError = (error: Error): void => {
+    this.#keepsPort = false
     this.#broken(new SallyportError('upstream-broken', error.message, { cause: error }))
   }
 
@@ -413,22 +430,30 @@ export class Http1ClientConnection implements ClientWire, BodyReceiver, IntakeOw
   /** Ends the connection at once; an exchange in progress ends as `upstream-broken`. */
   destroy(): void {
     if (this.#state === 'closed') return
+    const toldAlready = this.#state === 'ending'
     this.#state = 'closed'
     this.#intake.stop()
     this.#body.stop()
     this.#watch.stop()
-    if (this.#mayOwe) this.#socket.destroy()
-    else hangUp(this.#socket)
+    if (this.#mayOwe) {
+      this.#keepsPort ||= !this.#ended && !this.#socket.destroyed
+      this.#socket.destroy()
+    } else hangUp(this.#socket)
     const exchange = this.#exchange
     this.#exchange = undefined
     if (exchange !== undefined) this.#end(exchange, brokenUpstream('the connection was ended'))
-    this.#options.onClose?.(this)
+    if (this.#keepsPort) this.#options.onPortKept?.()
+    if (!toldAlready) this.#options.onClose?.(this)
   }
 
   /** Acts on deadlines that have passed. Returns the time until the next one. */
   #check(now: number): number {
     const exchange = this.#exchange
-    if (exchange === undefined) return Number.POSITIVE_INFINITY
+    if (exchange === undefined) {
+      return this.#state === 'ending'
+        ? due(this.#sentAt, ENDING_MS, now, () => this.destroy())
+        : Number.POSITIVE_INFINITY
+    }
     let next = Number.POSITIVE_INFINITY
     if (!exchange.headReceived) next = this.#checkHead(exchange, now)
     if (this.#writer.waiting > 0) next = Math.min(next, this.#checkWrite(exchange, now))
