@@ -5,7 +5,9 @@
 import type { Buffer } from 'node:buffer'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
+import { stepOf } from '../../base/guard.ts'
 import { latin1 } from '../../base/latin1.ts'
+import { KEPT_SHARE, ownBytes } from '../../base/own-bytes.ts'
 import { SocketReader } from '../http1/socket-reader.ts'
 import type { HttpLimits } from '../limits.ts'
 import { FrameReader, type FrameReceiver } from './frame-reader.ts'
@@ -31,6 +33,8 @@ import { Http2Stream, type StreamHost } from './stream.ts'
 /** How many streams that have ended are remembered, since the peer may not have heard of it. */
 const REMEMBERED_STREAMS = 256
 const MOST_SETTINGS = 32
+/** So many frames of one read are handled in a turn. The rest waits, so that a peer whose frames are tiny leaves time for others. */
+const FRAMES_PER_TURN = 256
 /** SETTINGS_MAX_HEADER_LIST_SIZE counts 32 bytes more for each field than we do. */
 const LIST_FACTOR = 2
 /** For connections of no listener. */
@@ -57,6 +61,7 @@ export interface ConnectionOwner extends Http2SenderOwner {
 }
 
 export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOwner {
+  static readonly #readRestDue = stepOf<Http2Connection>(connection => connection.readRest(FRAMES_PER_TURN))
   readonly streams = new Map<number, Http2Stream>()
   readonly peer: PeerSettings
   readonly sender: Http2Sender
@@ -71,6 +76,8 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   readonly #frames: FrameReader
   readonly #blocks: HeaderBlocks
   #paused = false
+  /** What was read, and waits for the next turn. */
+  #rest: Buffer | undefined
   /** How much the peer may still send, and how much of what it has sent was not granted again. */
   #receivable = DEFAULT_WINDOW_BYTES
   #owed = 0
@@ -115,22 +122,39 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
 
   // Reading
 
-  /** Bytes of a head, or of another frame, of which only a part has arrived. */
+  /** Bytes of a head, or of another frame, of which only a part has arrived, and those that wait for their turn. */
   get partialBytes(): number {
-    return this.#frames.heldBytes + this.#blocks.heldBytes
+    return this.#frames.heldBytes + this.#blocks.heldBytes + (this.#rest?.length ?? 0)
   }
 
   readonly #onRead = (bytes: Buffer, lent: boolean): boolean => {
-    if (this.over) return false
+    this.#read(bytes, lent, FRAMES_PER_TURN)
+    return this.#frames.isInBody
+  }
+
+  /** Handles what waits for its turn. */
+  readRest(most: number): void {
+    const rest = this.#rest
+    this.#rest = undefined
+    if (rest !== undefined) this.#read(rest, false, most)
+  }
+
+  #read(bytes: Buffer, lent: boolean, most: number): void {
+    if (this.over) return
     try {
-      this.#frames.read(bytes, lent)
+      const rest = this.#frames.read(bytes, lent, most)
+      if (rest !== undefined) this.#postpone(ownBytes(rest, lent ? Number.POSITIVE_INFINITY : KEPT_SHARE))
     } catch (error) {
       if (error instanceof ConnectionError) this.#fail(error)
       else throw error
     }
     this.#regulate()
     this.#owner.settled()
-    return this.#frames.isInBody
+  }
+
+  #postpone(rest: Buffer): void {
+    this.#rest = rest
+    setImmediate(Http2Connection.#readRestDue, this)
   }
 
   #fail(error: ConnectionError): void {
@@ -139,7 +163,7 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   }
 
   #regulate(): void {
-    const pause = this.sender.isClogged && !this.over
+    const pause = (this.sender.isClogged || this.#rest !== undefined) && !this.over
     if (pause === this.#paused) return
     this.#paused = pause
     if (pause) this.#socket.pause()
@@ -445,6 +469,7 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   end(code: number): void {
     if (this.over) return
     this.over = true
+    this.#rest = undefined
     this.#frames.stop()
     for (const stream of [...this.streams.values()]) stream.lose(code)
     this.sender.end()
