@@ -128,13 +128,13 @@ export class SocketWriter implements Failing {
   #added(bytes: number): void {
     this.#bytes += bytes
     this.writtenBytes += bytes
-    if (this.#bytes >= TURN_BYTES) {
+    // A handler may give more for each piece that is lost with the socket. In this call or in ticks, that would keep its close from being heard.
+    if (this.#bytes >= TURN_BYTES && !this.#socket.destroyed) {
       this.flush()
       return
     }
     if (this.#scheduled) return
     this.#scheduled = true
-    // A handler may give more for each piece that is lost with the socket. In ticks, that would keep its close from being heard.
     if (bytes >= BULK_BYTES || this.#socket.destroyed) setImmediate(flushDue, this)
     else flushSoon(this)
   }
