@@ -125,7 +125,14 @@ function endTogether(ours: Duplex, theirs: Duplex, logger: Logger): void {
     // As by a kernel. Otherwise the application would see a response after which the connection ends as one that broke off.
     taken()
   })
-  const theirsClosed = guard(() => ours.destroy())
+  const endOnceRead = guard(() => {
+    if (ours.readableLength === 0) ours.destroy()
+  })
+  const theirsClosed = guard(() => {
+    // As by a kernel, what was sent before comes first: the server closes idle connections, however slowly an answer is read.
+    ours.prependListener('data', endOnceRead)
+    endOnceRead()
+  })
   ours.once('close', oursClosed)
   theirs.once('close', theirsClosed)
 }

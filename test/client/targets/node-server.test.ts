@@ -281,6 +281,22 @@ describe('a node:http server that never listens', () => {
     await eventually(() => expect(seen).toEqual(['finish', 'close']))
   })
 
+  it('may close a connection as soon as it is idle, however slowly its last answer is read', async () => {
+    const length = 160 * KIB
+    const closed = Promise.withResolvers<void>()
+    const target = createServer(({ socket }, response) => {
+      socket.once('close', closed.resolve)
+      response.once('finish', () => socket.destroy()).end('x'.repeat(length))
+    })
+    const exchange = (await serve(target)).exchange()
+    exchange.takes = false
+    await closed.promise
+    await turn()
+    exchange.takes = true
+    exchange.request.responseConsumed(exchange.received)
+    expect(await exchange.answer()).toMatchObject({ status: 200, text: 'x'.repeat(length) })
+  })
+
   it('that breaks off midway is cut', async () => {
     const target = createServer((_request, response) => {
       response.write('half')
