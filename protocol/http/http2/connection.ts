@@ -129,7 +129,7 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
 
   readonly #onRead = (bytes: Buffer, lent: boolean): boolean => {
     this.#read(bytes, lent, FRAMES_PER_TURN)
-    return this.#frames.isInBody
+    return !this.over && this.#frames.isInBody
   }
 
   /** Handles what waits for its turn. */
