@@ -324,14 +324,14 @@ export class Http2ServerExchange implements ResponseSink, Http2StreamOwner {
     if (trailers.length > 0) this.#context.logger.debug({ names: namesOf(trailers) }, 'trailers dropped')
   }
 
-  /** The answer is complete. A handler that bounds bodies pays for those that it passes on, but for nothing else. */
+  /** The answer is complete. A handler that bounds bodies pays for those that it passes on, but no longer once they are complete. */
   #count(cheap: boolean): void {
     if (this.#over) return
     this.#headsBytes += this.#headBytes
     // Many callers may share the connection. One that does not take what is long must not keep the others' requests out.
     this.#unsentBytes = cheap && this.#bodyBytes <= MAX_CHEAP_BYTES ? this.#headsBytes + this.#stream.waiting : 0
     this.#context.unsentBytes += this.#unsentBytes
-    this.#shares = cheap || !this.#context.boundsBodies ? 1 : 0
+    this.#shares = 1
     this.#recount()
   }
 
