@@ -64,7 +64,7 @@ interface VerifiedRow {
 
 interface RuntimeRules {
   readonly rules: () => Rules
-  readonly hosts: readonly string[]
+  readonly hosts: () => readonly string[]
   /** Returns `undefined` if webhooks are stored unencrypted. */
   readonly sealer: () => ClientSealer | undefined
   /** The rules as stored. `undefined` if the client withdrew them, and the store must still delete them. */
@@ -106,10 +106,11 @@ export class AnnouncedRules {
   /** The rule that stores the request, and how. `undefined` if there is none. */
   find(request: HttpRequest): { readonly rule: Rule; readonly sealer: ClientSealer | undefined } | undefined {
     const known = this.#byRuntime.get(request.runtime!)
-    // Webhooks for a host of its own are kept only if the runtime's token names the host, whatever the directory says.
-    const isOwnHost = request.ownHost === undefined || known?.hosts.includes(request.ownHost) === true
-    if (known === undefined || !isOwnHost) return undefined
+    if (known === undefined) return undefined
     try {
+      // Webhooks for a host of its own are kept only if the runtime's token names the host, whatever the directory says.
+      const isOwnHost = request.ownHost === undefined || known.hosts().includes(request.ownHost)
+      if (!isOwnHost) return undefined
       const rule = known.rules().find(request)
       return rule && { rule, sealer: known.sealer() }
     } catch (error) {
@@ -167,7 +168,7 @@ export class AnnouncedRules {
     const now = this.#parts.now()
     const isFresh = known?.saved === true && known.text === text && now - known.at < RULES_FRESH_MS
     this.#byRuntime.putWithin(this.#maxRuntimes, runtime, {
-      ...{ rules: own.rules, hosts, sealer: () => sealer, text, announced: true, instance, own },
+      ...{ rules: own.rules, hosts: () => hosts, sealer: () => sealer, text, announced: true, instance, own },
       ...{ at: isFresh ? known.at : now, saved: isFresh },
     })
     if (!isFresh) this.#save(runtime, text, now)
@@ -177,10 +178,10 @@ export class AnnouncedRules {
   /** The runtime's client has a fresh token, which names these hosts. */
   renewed(runtime: string, hosts: readonly string[]): void {
     const known = this.#byRuntime.get(runtime)
-    if (known?.text === undefined || isDeepStrictEqual(known.hosts, hosts)) return
+    if (known?.text === undefined || isDeepStrictEqual(known.hosts(), hosts)) return
     const text = JSON.stringify({ ...(JSON.parse(known.text) as StoredRules), hosts })
     const at = this.#parts.now()
-    this.#byRuntime.putWithin(this.#maxRuntimes, runtime, { ...known, hosts, text, at, saved: false })
+    this.#byRuntime.putWithin(this.#maxRuntimes, runtime, { ...known, hosts: () => hosts, text, at, saved: false })
     this.#save(runtime, text, at)
   }
 
@@ -222,18 +223,23 @@ export class AnnouncedRules {
     return new Rules(usable, maxAgeMs)
   }
 
-  /** Unreadable rules are skipped: the runtime's next session announces them again. */
+  /**
+   * Unreadable rules are skipped: the runtime's next session announces them again. Until there is a webhook for them, only their text is
+   * kept, since values that others have written may take many times as much.
+   */
   #load(runtime: string, text: string, at: number): void {
+    const read = () => JSON.parse(text) as StoredRules
     try {
-      const stored = JSON.parse(text) as StoredRules
-      const { key, shared = false, hosts = [] } = stored
-      if (key === undefined && !this.#parts.plaintext) return
+      const stored = read()
+      if (stored.key === undefined && !this.#parts.plaintext) return
       const own = this.#byRuntime.get(runtime)?.own
       const isOwn = own !== undefined && own.text === textOf(stored)
-      const rules = isOwn
-        ? own.rules
-        : memoized(() => new Rules((JSON.parse(text) as StoredRules).rules, this.#parts.maxAgeMs))
-      const sealer = memoized(() => sealerOf(key, shared))
+      const rules = isOwn ? own.rules : memoized(() => new Rules(read().rules, this.#parts.maxAgeMs))
+      const hosts = memoized(() => read().hosts ?? [])
+      const sealer = memoized(() => {
+        const { key, shared = false } = read()
+        return sealerOf(key, shared)
+      })
       const loaded = { rules, hosts, sealer, text, announced: false, own, at, saved: true }
       this.#byRuntime.putWithin(this.#maxRuntimes, runtime, loaded)
     } catch (error) {

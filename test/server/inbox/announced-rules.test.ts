@@ -36,7 +36,8 @@ function make(logger: Logger = noLogger) {
     isOvertaken: () => directory.overtaken,
     look: () => directory.asked++,
   })
-  const find = (runtime: string) => rules.find({ ...EXCHANGE, method: 'POST', path: '/hooks', headers: [], runtime })
+  const find = (runtime: string, ownHost?: string) =>
+    rules.find({ ...EXCHANGE, method: 'POST', path: '/hooks', headers: [], runtime, ownHost })
   const publish = async (...runtimes: string[]) => {
     for (const runtime of runtimes) rules.publish(runtime, [RULE], KEY)
     await setImmediate()
@@ -87,17 +88,25 @@ test('those of the runtimes that were away longest are forgotten, not those that
   expect(find('here')).toBeDefined()
 })
 
-test.each([
+test.each<[what: string, row: ReturnType<typeof rowOf>, ownHost?: string]>([
   ['a key', rowOf('demo', DAY_MS, Buffer.alloc(32).toString('base64url'))],
   ['a rule', { runtime: 'demo', seen: DAY_MS, rules: JSON.stringify({ key: KEY, rules: [{ ...RULE, path: 1 }] }) }],
-])('%s from the store is made usable when a webhook comes, since that takes long and much memory', (_, row) => {
-  const errors: string[] = []
-  const { rules, find } = make({ ...noLogger, error: (_fields, message) => errors.push(message) })
-  rules.adopt([row])
-  expect(errors).toEqual([])
-  expect(find('demo')).toBeUndefined()
-  expect(errors).toEqual(['the stored rules of a runtime cannot be read'])
-})
+  [
+    'a host',
+    { runtime: 'demo', seen: DAY_MS, rules: JSON.stringify({ key: KEY, rules: [RULE], hosts: 1 }) },
+    'demo.example.com',
+  ],
+])(
+  '%s from the store is made usable when a webhook comes, since that takes long and much memory',
+  (_, row, ownHost) => {
+    const errors: string[] = []
+    const { rules, find } = make({ ...noLogger, error: (_fields, message) => errors.push(message) })
+    rules.adopt([row])
+    expect(errors).toEqual([])
+    expect(find('demo', ownHost)).toBeUndefined()
+    expect(errors).toEqual(['the stored rules of a runtime cannot be read'])
+  },
+)
 
 describe('servers that share a store', () => {
   /** Two servers, of which the other one reads what the first stores. */
