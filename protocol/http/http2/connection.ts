@@ -46,7 +46,7 @@ export interface ConnectionOwner extends Http2SenderOwner {
   opened(stream: Http2Stream, head: HeaderBlock): void
   /** A stream has ended. `isReset`: before both halves had. */
   closed(stream: Http2Stream, isReset: boolean): void
-  /** Everything that was read has been handled. */
+  /** What was read has been handled, or the part of it that is handled in this turn. */
   settled(): void
   /** The peer's settings have changed. */
   configured(): void

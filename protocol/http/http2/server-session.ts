@@ -140,7 +140,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
     this.#arrivals.push({ stream, head })
   }
 
-  /** Requests start once everything that was read has been handled. So a stream that was reset in the same read costs no exchange. */
+  /** Requests start once what was read in this turn has been handled. So a stream that is reset right away costs no exchange. */
   settled(): void {
     this.unsentChanged()
     this.#beginSoon()

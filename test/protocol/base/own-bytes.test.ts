@@ -55,13 +55,7 @@ test.each([
   const { near, far, close } = await socketPair()
   try {
     far.pause()
-    const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
-    // Until the kernel accepts no more.
-    while (near.writableLength === 0) {
-      writer.body(Buffer.alloc(100_000), OWNER)
-      writer.flush()
-      await new Promise(setImmediate)
-    }
+    const { writer } = await clogged(near)
     const before = await arrayBufferBytes()
     for (let i = 0; i < CHUNKS; i++) {
       write(writer, cut(i))
@@ -83,14 +77,7 @@ test.each(['plain', 'TLS'])(
     const { near, far, close } = await (kind === 'TLS' ? tlsPair() : socketPair())
     try {
       far.pause()
-      const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
-      let first = 0
-      while (near.writableLength === 0 || first < 8_000_000) {
-        first += 100_000
-        writer.body(Buffer.alloc(100_000), OWNER)
-        writer.flush()
-        await new Promise(setImmediate)
-      }
+      const { writer, filled } = await clogged(near, 8_000_000)
       const { waiting } = writer
       const [one, two] = [counting(), counting()]
       const pieces: Buffer[] = []
@@ -117,7 +104,7 @@ test.each(['plain', 'TLS'])(
       expect([one.bytes, two.bytes]).toEqual([0, 0])
       expect(writer.held).toBe(waiting + Buffer.concat(pieces).length)
       writer.end()
-      const got = Buffer.concat(await far.toArray()).subarray(first)
+      const got = Buffer.concat(await far.toArray()).subarray(filled)
       expect(got.equals(Buffer.concat(pieces))).toBe(true)
       expect([one.bytes, two.bytes, writer.held]).toEqual([count + 5_000, 40_003, 0])
     } finally {
@@ -137,11 +124,7 @@ test.each([
     const { near, far, close } = await (kind === 'TLS' ? tlsPair() : socketPair())
     try {
       far.pause()
-      const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
-      const fill = 8_000_000
-      writer.body(Buffer.alloc(fill), OWNER)
-      writer.flush()
-      await new Promise(setImmediate)
+      const { writer, filled } = await clogged(near, 8_000_000)
       const owner = counting()
       const count = 100_000
       const before = await liveBytes()
@@ -152,7 +135,7 @@ test.each([
       expect((await liveBytes()) - before).toBeLessThan(count * 3)
       writer.text('0\r\n\r\n')
       writer.end()
-      const body = readWhole(Buffer.concat(await far.toArray()).subarray(fill))
+      const body = readWhole(Buffer.concat(await far.toArray()).subarray(filled))
       expect(body.equals(Buffer.from(Array.from({ length: count }, (_, i) => i % 251)))).toBe(true)
       expect([owner.bytes, writer.held]).toEqual([count, 0])
     } finally {
@@ -167,12 +150,7 @@ test.each(['body', 'chunk'] as const)(
     const { near, far, close } = await socketPair()
     try {
       far.pause()
-      const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
-      while (near.writableLength === 0) {
-        writer.body(Buffer.alloc(100_000), OWNER)
-        writer.flush()
-        await new Promise(setImmediate)
-      }
+      const { writer } = await clogged(near)
       const owner = counting()
       const gather = async () => {
         const { waiting } = writer
@@ -266,6 +244,19 @@ function readWhole(bytes: Buffer): Buffer {
 }
 
 const OWNER = { sent() {} }
+
+/** A writer behind `least` bytes and so many that the kernel accepts no more. */
+async function clogged(near: Socket, least = 0): Promise<{ writer: SocketWriter; filled: number }> {
+  const writer = new SocketWriter(near, { writeWaits() {}, wrote() {}, threw() {} })
+  let filled = 0
+  while (near.writableLength === 0 || filled < least) {
+    filled += 100_000
+    writer.body(Buffer.alloc(100_000), OWNER)
+    writer.flush()
+    await new Promise(setImmediate)
+  }
+  return { writer, filled }
+}
 
 function counting(): BodyOwner & { bytes: number } {
   return {
