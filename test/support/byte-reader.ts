@@ -1,4 +1,4 @@
-import type { Duplex } from 'node:stream'
+import type { Readable } from 'node:stream'
 
 /** Bytes that no HTTP/1.1 sender may send; a body that is merely cut is none. */
 export class WireFault extends Error {
@@ -11,7 +11,7 @@ export class ByteReader {
   #held: Buffer = Buffer.alloc(0)
   #ended = false
 
-  constructor(socket: Duplex) {
+  constructor(socket: Readable) {
     // Destroying the socket is the test's business: a body that is not read to its end must not close it.
     this.#iterator = socket.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>
   }

@@ -1,5 +1,6 @@
 /** HTTP/1.1 as it stands on the wire, read by tests at both ends: nothing is repaired, nothing is hidden. */
-import { type ByteReader, WireFault } from './byte-reader.ts'
+import { Readable } from 'node:stream'
+import { ByteReader, WireFault } from './byte-reader.ts'
 
 export interface WireHead {
   /** Request line or status line. */
@@ -77,6 +78,14 @@ async function* readChunked(reader: ByteReader, trailers: string[]): AsyncGenera
     }
     if ((await reader.line()) !== '') throw new WireFault('no CRLF behind a chunk')
   }
+}
+
+/** The content of these bytes, which must be one whole body in chunks. */
+export async function contentOf(chunked: Buffer): Promise<Buffer> {
+  const reader = new ByteReader(Readable.from([chunked]))
+  const content = Buffer.concat(await Readable.from(readBody(reader, 'chunked', [])).toArray())
+  if ((await reader.some()) !== undefined) throw new WireFault('bytes behind the last chunk')
+  return content
 }
 
 async function* readToEnd(reader: ByteReader): AsyncGenerator<Buffer> {

@@ -5,11 +5,10 @@ import { connect as connectTls, createServer as createTlsServer } from 'node:tls
 import { expect, test } from 'vitest'
 import { collectGarbage, liveBytes } from '../../../load-tests/lib/garbage.ts'
 import { ownBytes } from '../../../protocol/base/own-bytes.ts'
-import { BodyReader } from '../../../protocol/http/http1/body-reader.ts'
 import { type BodyOwner, SocketWriter } from '../../../protocol/http/http1/socket-writer.ts'
 import { Http2Stream, type StreamSender } from '../../../protocol/http/http2/stream.ts'
-import { DEFAULT_HTTP_LIMITS } from '../../../protocol/http/limits.ts'
 import { SendQueue } from '../../../protocol/wire/yamux/send-queue.ts'
+import { contentOf } from '../../support/http1-wire.ts'
 import { makeSecrets } from '../../support/secrets.ts'
 
 const SLAB_BYTES = 64 * 1024
@@ -135,7 +134,7 @@ test.each([
       expect((await liveBytes()) - before).toBeLessThan(count * 3)
       writer.text('0\r\n\r\n')
       writer.end()
-      const body = readWhole(Buffer.concat(await far.toArray()).subarray(filled))
+      const body = await contentOf(Buffer.concat(await far.toArray()).subarray(filled))
       expect(body.equals(Buffer.from(Array.from({ length: count }, (_, i) => i % 251)))).toBe(true)
       expect([owner.bytes, writer.held]).toEqual([count, 0])
     } finally {
@@ -231,17 +230,6 @@ test('H6 bytes that wait for an HTTP/2 stream one by one keep little more than t
   expect(Buffer.concat(written).equals(Buffer.concat([part, Buffer.alloc(40_000, 255), part]))).toBe(true)
   expect(stream.queued).toBe(0)
 })
-
-/** The content of a body in chunks. */
-function readWhole(bytes: Buffer): Buffer {
-  const pieces: Uint8Array[] = []
-  let ended = false
-  const receiver = { bodyData: (piece: Uint8Array) => pieces.push(piece), bodyEnd: () => (ended = true) }
-  const reader = new BodyReader(receiver, DEFAULT_HTTP_LIMITS, 'bad-request')
-  reader.startChunked()
-  expect([reader.feed(bytes, 0), ended]).toEqual([bytes.length, true])
-  return Buffer.concat(pieces)
-}
 
 const OWNER = { sent() {} }
 
