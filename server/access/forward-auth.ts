@@ -8,7 +8,7 @@ import { appendForwarded } from '../../protocol/http/forwarded.ts'
 import { isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
 import { type CorsPolicy, corsFields } from '../../protocol/http/problem.ts'
 import { isOverride } from './open-path.ts'
-import { FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
+import { dashed, FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
 import { Turns } from './turns.ts'
 
 /** Most questions at a time, over as many connections; the same for one network; and most requests that wait for their turn. */
@@ -57,9 +57,8 @@ export class ForwardAuthCheck {
   constructor({ url, ca, headers = [], timeoutMs = FORWARD_AUTH_MS }: ForwardAuth) {
     this.#url = url
     this.#names = headers.map(name => name.toLowerCase())
-    const names = new Set(this.#names)
-    // Some upstreams treat `_` and `.` like `-`, so these spellings are removed, too.
-    this.#isCopied = name => names.has(name) || names.has(name.replace(/[_.]/g, '-'))
+    const names = new Set(this.#names.map(dashed))
+    this.#isCopied = name => names.has(dashed(name))
     this.#timeoutMs = timeoutMs
     const connect = { timeout: timeoutMs, ...(ca === undefined ? {} : { ca: String(ca) }) }
     this.#ending = endingAgent({ connect, connections: TURNS.atOnce })

@@ -95,9 +95,14 @@ function checkForwardAuth({ url, headers = [], timeoutMs }: ForwardAuth): void {
   demand(protocol === 'http:' || protocol === 'https:', 'access.forwardAuth.url must be an http or https URL')
   demand(headers.length <= MAX_HEADERS, `access.forwardAuth.headers has over ${MAX_HEADERS} names`)
   for (const name of headers) {
-    const plain = name.toLowerCase()
+    const plain = dashed(name.toLowerCase())
     const isOurs = isForwardedName(plain) || isHopByHop(plain) || NOT_TO_COPY.has(plain)
     demand(isToken(name) && !isOurs, `access.forwardAuth.headers: ${name} cannot be copied, since it is ours to set`)
   }
   if (timeoutMs !== undefined) checkDuration('access.forwardAuth.timeoutMs', timeoutMs, 1, 60_000)
+}
+
+/** The name as upstreams read it that treat `_` and `.` like `-`. */
+export function dashed(name: string): string {
+  return name.replace(/[_.]/g, '-')
 }

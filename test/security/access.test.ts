@@ -182,6 +182,17 @@ describe('E18 a forward-auth service', () => {
     expect(text).not.toMatch(/root|wheel|x-secret|groups/)
   })
 
+  test('names the caller in a field with `_` or `.`, and callers cannot write it in another way', async () => {
+    const { url } = await judge(says(202, { remote_user: 'ann', 'remote.group': 'staff' }))
+    await start({ forwardAuth: { url, headers: ['Remote_User', 'remote.group'] } })
+    const forged = ['remote-user', 'remote_user', 'remote.user', 'remote-group', 'remote_group', 'remote.group']
+    expect((await ask('/', Object.fromEntries(forged.map(name => [name, 'root'])))).status).toBe(200)
+    const named = seen[0]!.flatMap((name, i) =>
+      i % 2 === 0 && name.startsWith('remote') ? [name, seen[0]![i + 1]] : [],
+    )
+    expect(named).toEqual(['remote_user', 'ann', 'remote.group', 'staff'])
+  })
+
   test('strips what callers claim about themselves even where it is not asked', async () => {
     const { url, asked } = await judge(says(500))
     await start({ forwardAuth: { url, headers: HEADERS }, runtimes: ['demo'], open: ['demo/webhooks'] })
@@ -718,6 +729,7 @@ test.each<[AccessOptions | AccessOptions[], string]>([
   [{ forwardAuth: { url: 'ftp://x' } }, 'http or https'],
   [{ forwardAuth: { url: 'http://x', headers: ['x-forwarded-user'] } }, 'ours to set'],
   [{ forwardAuth: { url: 'http://x', headers: ['Content-Length'] } }, 'ours to set'],
+  [{ forwardAuth: { url: 'http://x', headers: ['content_length'] } }, 'ours to set'],
   [{ forwardAuth: { url: 'http://x' }, open: ['webhooks'] }, 'not a plain'],
   [{ forwardAuth: { url: 'http://x' }, open: ['/a/../b'] }, 'not a plain'],
   [{ forwardAuth: { url: 'http://x' }, runtimes: ['Demo'] }, 'names of runtimes'],
