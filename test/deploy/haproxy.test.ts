@@ -6,14 +6,16 @@ import { request as httpsRequest } from 'node:https'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { connect as connectTls } from 'node:tls'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { DeploymentFiles } from '../chaos/deployment/files.ts'
 import { HEALTH_PATH, startHaproxy } from '../chaos/deployment/haproxy.ts'
+import { END_HEADERS, END_STREAM, frame, framesOf, head, PREFACE, TYPE } from '../support/http2-frames.ts'
 import { needs } from '../support/needs.ts'
 import { type Pair, startPair } from '../support/pair.ts'
-import type { ProxyProgram } from '../support/proxy-program.ts'
+import { freePort, type ProxyProgram } from '../support/proxy-program.ts'
 import { DOMAIN } from '../support/secrets.ts'
-import { until } from '../support/until.ts'
+import { eventually, until } from '../support/until.ts'
 
 const HOST = `demo.${DOMAIN}`
 const FORGED = {
@@ -49,9 +51,8 @@ describe.runIf(needs('haproxy'))('K1 the HAProxy of deploy/haproxy', () => {
     ] as const) {
       await writeFile(join(folder, name), text)
     }
-    const files = { folder, at: (name: string) => join(folder, name) } as DeploymentFiles
     const { port } = pair.server.publicAddress!
-    haproxy = await startHaproxy(files, [port, port])
+    haproxy = await start(folder, port)
   })
   afterAll(async () => {
     await haproxy?.stop()
@@ -59,12 +60,21 @@ describe.runIf(needs('haproxy'))('K1 the HAProxy of deploy/haproxy', () => {
     await rm(folder, { recursive: true, force: true })
   })
 
-  async function ask(localAddress = '127.0.0.1'): Promise<{ status: number; headers: Record<string, string> }> {
+  /** Both of its servers are at this port. */
+  function start(to: string, port: number): Promise<ProxyProgram> {
+    const files = { folder: to, at: (name: string) => join(folder, name) } as DeploymentFiles
+    return startHaproxy(files, [port, port])
+  }
+
+  async function ask(
+    localAddress = '127.0.0.1',
+    port = haproxy.port,
+  ): Promise<{ status: number; headers: Record<string, string> }> {
     return new Promise((resolve, reject) => {
       const { ca } = pair.secrets
       const headers = { host: HOST, ...FORGED }
       const request = httpsRequest({
-        port: haproxy.port,
+        port,
         host: '127.0.0.1',
         localAddress,
         ca,
@@ -106,6 +116,33 @@ describe.runIf(needs('haproxy'))('K1 the HAProxy of deploy/haproxy', () => {
       expect((await ask('127.0.0.2')).status).toBe(200)
     } finally {
       for (const socket of sockets) socket.destroy()
+    }
+  })
+
+  test('an upload that is refused while no server is up leaves its connection over HTTP/2 a window', async () => {
+    const alone = await start(await mkdtemp(join(folder, 'alone-')), await freePort())
+    const { ca } = pair.secrets
+    const socket = connectTls({ port: alone.port, host: '127.0.0.1', servername: HOST, ca, ALPNProtocols: ['h2'] })
+    let read: Buffer = Buffer.alloc(0)
+    socket.on('error', () => {}).on('data', (bytes: Buffer) => (read = Buffer.concat([read, bytes])))
+    try {
+      await eventually(async () => expect((await ask('127.0.0.1', alone.port)).status).toBe(503))
+      const heard = (type: number) => framesOf(read).filter(one => one.type === type && one.stream === 0).length
+      const ping = frame(TYPE.ping, 0, 0, Buffer.alloc(8))
+      socket.write(
+        Buffer.concat([PREFACE, frame(TYPE.settings, 0, 0), frame(TYPE.headers, END_HEADERS, 1, head('POST'))]),
+      )
+      // The body comes a few round trips later, so that an answer that does not wait for it is there before.
+      for (let pongs = 0; pongs < 5; pongs++) {
+        socket.write(ping)
+        await until(() => heard(TYPE.ping) > pongs, 'a round trip')
+      }
+      const bytes = Buffer.alloc(16_383)
+      for (const flags of [0, 0, 0, END_STREAM]) socket.write(frame(TYPE.data, flags, 1, bytes))
+      await until(() => heard(TYPE.window) > 0, 'a window for the connection')
+    } finally {
+      socket.destroy()
+      await alone.stop()
     }
   })
 })
