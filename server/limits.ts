@@ -328,7 +328,7 @@ export const INBOX = {
     default: '64MiB',
     least: '1MiB',
     about:
-      'Most memory for bodies of webhooks in flight; one runtime gets at most half of it, and one address a third. Beyond that, webhooks bypass the inbox, and those that have to be stored get 503. As much again is for attempts that go on after their 202; beyond that, they are given up, and the webhooks are delivered again.',
+      'Most memory for bodies of webhooks in flight; one runtime gets at most half of it, and one address a third. Beyond that, webhooks bypass the inbox, and those that have to be stored get 503. As much again is for senders that have lately sent a webhook whose signature the edge has verified, and as much for attempts that go on after their 202; beyond that, they are given up, and the webhooks are delivered again.',
   },
 } as const satisfies Limits
 

@@ -11,17 +11,17 @@ import { type Decision, decide } from './decide.ts'
 import { type ExchangeHooks, RoutedExchange } from './exchange.ts'
 import { upstreamHeaders } from './headers.ts'
 import { resigning } from './resigned.ts'
-import { BodyRoom } from './room.ts'
+import { BodyRooms } from './room.ts'
 import { verifying } from './verified.ts'
 
 /** `table` is called once per request, so a reload applies only to later requests. */
 export function routeHandler(table: () => CompiledTable, upstreams: Upstreams, hooks: ExchangeHooks): Handler {
-  const room = new BodyRoom()
+  const rooms = new BodyRooms()
   return (request, response) => {
     const decision = decide(table(), request)
     const exchange = new RoutedExchange(hooks, request, response, decision.route)
     try {
-      begin(exchange, request, decision, upstreams, room)
+      begin(exchange, request, decision, upstreams, rooms)
     } catch (error) {
       exchange.threw(error)
     }
@@ -34,30 +34,34 @@ function begin(
   { span }: HttpRequest,
   decision: Decision,
   upstreams: Upstreams,
-  room: BodyRoom,
+  rooms: BodyRooms,
 ): void {
   if (decision.kind === 'forward') {
     const { route, target, path } = decision
     const call: Handler = (request, response) =>
       upstreams.forward(target, upstreamRequest(request, route, target, path), route, response)
     const forward = span === undefined ? call : traced(span, call, target, path)
-    exchange.forward(route.verifier === undefined ? forward : signed(route, route.verifier, target, forward, room))
+    exchange.forward(route.verifier === undefined ? forward : signed(route, route.verifier, target, forward, rooms))
   } else if (decision.kind === 'answer') exchange.answer(decision.answer)
   else exchange.fail(decision.error, decision.allow)
 }
 
 /** Puts the checks of signed webhooks in front of the upstream of a route. */
 function signed(
-  { signer }: CompiledRoute,
+  { name, signer }: CompiledRoute,
   verifier: Verifier,
   target: UpstreamTarget,
   forward: Handler,
-  room: BodyRoom,
+  rooms: BodyRooms,
 ): Handler {
-  const next = signer === undefined ? forward : resigning(signer, room, forward)
-  const verified = verifying(verifier, signer === undefined && maySpeakHttp2(target), room, next)
-  // An edited replay has no valid signature. The operator who edited it vouches for it.
-  return (request, response) => (request.replay?.edited === true ? next : verified)(request, response)
+  return (request, response) => {
+    const room = rooms.of(request, name)
+    const next = signer === undefined ? forward : resigning(signer, room, forward)
+    // An edited replay has no valid signature. The operator who edited it vouches for it.
+    if (request.replay?.edited === true) return next(request, response)
+    const remember = () => rooms.remember(request, name)
+    return verifying(verifier, signer === undefined && maySpeakHttp2(target), room, next, remember)(request, response)
+  }
 }
 
 function upstreamRequest(

@@ -4,6 +4,7 @@
  */
 import { networkOf } from '../../protocol/base/address.ts'
 import type { HttpRequest } from '../../protocol/exchange.ts'
+import { KnownSenders } from '../../protocol/webhook/known-senders.ts'
 
 /** Largest body that GitHub sends. */
 export const MAX_BODY_BYTES = 25 * 1024 * 1024
@@ -36,8 +37,7 @@ class Room {
    * exchange, which then leaves.
    */
   enter(request: HttpRequest, isSmall: boolean, shed: () => void): RoomShare {
-    const network = networkOf(request.caller?.address ?? request.peerAddress)
-    return new RoomShare(this, network, isSmall, shed)
+    return new RoomShare(this, senderOf(request), isSmall, shed)
   }
 
   /** @internal */
@@ -82,7 +82,28 @@ class Room {
   }
 }
 
-/** Shared by the routes of a router. */
+/** Shared by the routes of a router. Known senders have a room of their own, which strangers in thousands of networks cannot fill. */
+export class BodyRooms {
+  readonly #strangers = new BodyRoom()
+  readonly #known = new BodyRoom()
+  readonly #senders = new KnownSenders()
+
+  /** The room of a webhook for `route`. */
+  of(request: HttpRequest, route: string): BodyRoom {
+    return this.#senders.has(route, senderOf(request)) ? this.#known : this.#strangers
+  }
+
+  /** A webhook for `route` has a valid signature. */
+  remember(request: HttpRequest, route: string): void {
+    this.#senders.add(route, senderOf(request))
+  }
+}
+
+function senderOf({ caller, peerAddress }: HttpRequest): string {
+  return networkOf(caller?.address ?? peerAddress)
+}
+
+/** Room for webhooks of strangers, or of known senders. */
 export class BodyRoom extends Room {
   /** For the first 64 KiB of each, which do not count otherwise. */
   readonly tails = new Room(TAILS_BYTES, 0)

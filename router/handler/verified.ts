@@ -32,18 +32,30 @@ export const TAIL_BYTES = 64 * 1024
 /** The most that waits, since small pieces are passed on together. */
 const MOST_TAIL_BYTES = TAIL_BYTES + MOST_ROOM_BYTES
 
-/** Passes on requests with a valid signature. `waitsWhole`: nothing of a body is sent before the verdict. */
-export function verifying(verifier: Verifier, waitsWhole: boolean, room: BodyRoom, next: Handler): Handler {
+/**
+ * Passes on requests with a valid signature. `waitsWhole`: nothing of a body is sent before the verdict. `onValid` hears of valid
+ * signatures.
+ */
+export function verifying(
+  verifier: Verifier,
+  waitsWhole: boolean,
+  room: BodyRoom,
+  next: Handler,
+  onValid?: () => void,
+): Handler {
   return (request, response) => {
     const hold = (request: HttpRequest): RequestSink =>
-      new VerifiedExchange(verification, waitsWhole, room, next, request, response)
+      new VerifiedExchange(verification, waitsWhole, room, next, request, response, onValid)
     const verification = verifier.begin(request.headers, arrivalMs(request))
     const refusal = request.upgrade ? 'a WebSocket is not signed' : verification.refusal
     if (refusal !== undefined) {
       response.responseAbort(new SallyportError('webhook-signature', refusal))
       return discarding(response)
     }
-    if (verification.isDecided) return next(request, response)
+    if (verification.isDecided) {
+      onValid?.()
+      return next(request, response)
+    }
     if (!hasHeader(request.headers, 'expect')) return hold(request)
     // The upstream is called only once the body has arrived, so its own 100 would come too late.
     if (request.bodyBytes !== 0) response.responseInformational(100, [])
@@ -57,6 +69,7 @@ class VerifiedExchange extends PassThrough {
   readonly #verification: Verification
   readonly #next: Handler
   readonly #request: HttpRequest
+  readonly #onValid: (() => void) | undefined
   readonly #tail = new GatheredChunks()
   #begun = false
   /** Request bytes: received, credited to the caller, and consumed by the upstream. */
@@ -86,8 +99,10 @@ class VerifiedExchange extends PassThrough {
     next: Handler,
     request: HttpRequest,
     response: ResponseSink,
+    onValid: (() => void) | undefined,
   ) {
     super(response)
+    this.#onValid = onValid
     this.#waitsWhole = waitsWhole
     this.#share = room.enter(request, false, () => this.#noRoom())
     this.#tailShare = room.tails.enter(request, false, () => this.#noRoom())
@@ -135,6 +150,7 @@ class VerifiedExchange extends PassThrough {
       this.#refuse(new SallyportError('webhook-signature', reason))
       return
     }
+    this.#onValid?.()
     if (this.#failure !== undefined) {
       super.responseAbort(this.#failure)
       return

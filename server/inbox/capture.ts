@@ -127,7 +127,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#response = response
     this.received = intake.now()
     this.#original = { ...request, headers: [...request.headers] }
-    this.#body = new KeptBody(intake.budget, this)
+    this.#body = new KeptBody(intake.budgetOf(request), this)
   }
 
   get lane(): string {
@@ -148,9 +148,12 @@ export class Capture implements RequestSink, ResponseSink, Failing {
 
   start(next: Handler): this {
     this.#signature = this.rule.verifier?.begin(this.request.headers, this.received)
-    this.isVerified = this.#signature?.isDecided === true
-    if (this.#signature?.refusal !== undefined) this.#refuseSignature(this.#signature.refusal)
-    else if (this.rule.mode === 'always') this.#capture('always')
+    if (this.#signature?.refusal !== undefined) {
+      this.#refuseSignature(this.#signature.refusal)
+      return this
+    }
+    if (this.#signature?.isDecided === true) this.#verified()
+    if (this.rule.mode === 'always') this.#capture('always')
     else if (this.#intake.isBusy(this)) this.#capture('behind')
     else {
       this.#attempted = true
@@ -161,6 +164,11 @@ export class Capture implements RequestSink, ResponseSink, Failing {
       if (this.#outcome === undefined || this.#phase === 'answering') this.#next = sink
     }
     return this
+  }
+
+  #verified(): void {
+    this.isVerified = true
+    this.#intake.remember(this.request)
   }
 
   // The request.
@@ -192,7 +200,7 @@ export class Capture implements RequestSink, ResponseSink, Failing {
       this.#refuseSignature(problem)
       return
     }
-    this.isVerified = this.#signature !== undefined
+    if (this.#signature !== undefined) this.#verified()
     this.#body.hold(0)
     this.#trailers = trailers
     this.#next?.requestEnd(trailers)

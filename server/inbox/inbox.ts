@@ -245,7 +245,7 @@ export class Inbox {
       oldestSeconds: oldest.length === 0 ? 0 : Math.max(0, this.#parts.now() - Math.min(...oldest)) / 1000,
       lanes: this.#lanes.size,
       paused: this.#lanes.paused,
-      bufferBytes: this.#intake.budget.used + this.#intake.attempts.used,
+      bufferBytes: this.#intake.bufferBytes,
       accepted: { ...this.#intake.accepted },
       attempts: { ...this.#attempts },
       dead: { ...this.#dead },

@@ -6,6 +6,7 @@ import type { Logger } from '../../protocol/base/log.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import type { Refuse } from '../../protocol/http/problem.ts'
+import { KnownSenders } from '../../protocol/webhook/known-senders.ts'
 import { AgedMap } from '../aged-map.ts'
 import type { InboxLimits } from '../limits.ts'
 import { CAPTURE_REASONS, type Capture, type CaptureReason } from './capture.ts'
@@ -48,7 +49,10 @@ const MAX_ORPHANS = 10_000
 export class WebhookIntake {
   readonly logger: Logger
   readonly now: () => number
-  readonly budget: BodyBudget
+  readonly #budget: BodyBudget
+  /** Known senders have one of their own, which strangers in thousands of networks cannot use up. */
+  readonly #knownBudget: BodyBudget
+  readonly #senders = new KnownSenders()
   /** For attempts that go on after their webhooks were stored. It is not the same, so that slow receivers keep no webhook out. */
   readonly attempts: BodyBudget
   readonly accepted: Record<CaptureReason | 'duplicate', number> = { ...zeros(CAPTURE_REASONS), duplicate: 0 }
@@ -70,12 +74,28 @@ export class WebhookIntake {
     this.#ledger = parts.ledger
     this.logger = parts.logger
     this.now = parts.now
-    this.budget = new BodyBudget(parts.limits.bufferBytes)
+    this.#budget = new BodyBudget(parts.limits.bufferBytes)
+    this.#knownBudget = new BodyBudget(parts.limits.bufferBytes)
     this.attempts = new BodyBudget(parts.limits.bufferBytes)
   }
 
   get attemptMs(): number {
     return this.#parts.limits.attemptMs
+  }
+
+  get bufferBytes(): number {
+    return this.#budget.used + this.#knownBudget.used + this.attempts.used
+  }
+
+  /** What the body of a webhook counts against. */
+  budgetOf({ runtime, caller }: HttpRequest): BodyBudget {
+    const isKnown = this.#senders.has(runtime!, networkOf(caller!.address))
+    return isKnown ? this.#knownBudget : this.#budget
+  }
+
+  /** The signature of a webhook is valid. */
+  remember({ runtime, caller }: HttpRequest): void {
+    this.#senders.add(runtime!, networkOf(caller!.address))
   }
 
   /** Whether it must wait behind others. `arrived` is as in {@link Lanes.isBusy}. */

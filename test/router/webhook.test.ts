@@ -11,7 +11,7 @@ import { Transform } from 'node:stream'
 import fc from 'fast-check'
 import { afterAll, afterEach, describe, expect, it } from 'vitest'
 import { SallyportError } from '../../protocol/base/errors.ts'
-import { BODY_UNKNOWN, type HttpRequest, type RequestSink } from '../../protocol/exchange.ts'
+import { BODY_UNKNOWN, type HttpRequest, type RequestSink, type ResponseSink } from '../../protocol/exchange.ts'
 import { getHeader } from '../../protocol/http/headers.ts'
 import { readSecret } from '../../protocol/webhook/secret.ts'
 import { createSigner } from '../../protocol/webhook/sign.ts'
@@ -928,6 +928,55 @@ describe('room for bodies that are held whole', () => {
     good.both.response.requestConsumed(piece.length)
     for (const { sink } of forgers) sink.requestAbort(new SallyportError('cancelled'))
     expect(isFree(room)).toBe(true)
+  })
+
+  it.each<[string, Partial<Route>, forgers: number, forged: number, bytes: number]>([
+    ['as it passes', {}, 4000, 17 * KIB, 60 * KIB],
+    [
+      'for a new signature',
+      { inbox: { mode: 'always', resign: { ...github, secret: { file: SECRET } } } },
+      500,
+      150 * KIB,
+      MIB,
+    ],
+  ])('forgers in many networks keep no known sender out: %s', async (_, more, count, forged, bytes) => {
+    const { url } = await digesting()
+    const verify = { ...github, secrets: [{ file: SECRET }] }
+    const routes = ['/a', '/b'].map(path => ({
+      name: path.slice(1),
+      match: { path, methods: ['POST'] },
+      target: url,
+      verify,
+      ...more,
+    }))
+    const router = createRouter({ routes: { routes } })
+    stops.push(() => router.close())
+    const begin = (address: string, path: string, signature: string, front: ResponseSink) =>
+      router.handler({ ...from(address), path, headers: ['x-hub-signature-256', signature] }, front)
+    const forgers = Array.from({ length: count }, (_, i) => {
+      const both = ends()
+      return { both, sink: begin(`2001:db8:${i.toString(16)}::1`, '/a', sign('another'), both.front) }
+    })
+    const body = Buffer.alloc(bytes)
+    /** The forgers come while it is under way. */
+    const send = async (address: string, path: string, others: typeof forgers) => {
+      const { promise, resolve } = Promise.withResolvers<number>()
+      const front: ResponseSink = { ...ends().front, responseHead: ({ status }) => resolve(status) }
+      const sink = begin(address, path, sign(body), front)
+      sink.requestData(body.subarray(bytes / 2))
+      for (const forger of others) forger.sink.requestData(Buffer.alloc(forged))
+      sink.requestData(body.subarray(bytes / 2))
+      sink.requestEnd([])
+      return await promise
+    }
+    expect(await send('192.0.2.1', '/a', [])).toBe(200)
+    expect(await send('192.0.2.1', '/a', forgers)).toBe(200)
+    for (let i = 0; i < 10; i++) expect(await send('192.0.2.1', '/a', [])).toBe(200)
+    expect(await send('192.0.2.1', '/b', [])).toBe(503)
+    expect(await send('198.51.100.1', '/a', [])).toBe(503)
+    for (const { both, sink } of forgers)
+      if (!both.events.includes('head 503')) sink.requestAbort(new SallyportError('cancelled'))
+    expect(await send('198.51.100.1', '/a', [])).toBe(200)
   })
 
   it.each([false, true])('valid small ones wait for their target in any number; over HTTP/2: %s', waitsWhole => {

@@ -1,10 +1,11 @@
 /** One webhook at the edge, between ends that a test plays. */
+import { createHmac } from 'node:crypto'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { discarding } from '../../../protocol/base/guard.ts'
 import { defaultsOf } from '../../../protocol/base/limit.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
-import type { Handler, ResponseSink } from '../../../protocol/exchange.ts'
+import type { Handler, ResponseHead, ResponseSink } from '../../../protocol/exchange.ts'
 import { hasHeader } from '../../../protocol/http/headers.ts'
 import { Capture } from '../../../server/inbox/capture.ts'
 import { Inbox } from '../../../server/inbox/inbox.ts'
@@ -136,6 +137,76 @@ describe('an attempt that goes on after the 202', () => {
     for (const { response, aborted } of receivers) if (aborted === undefined) answer(response, 200, '')
     await until(() => inbox.stats().messages.delivered === 20)
     expect(inbox.stats().bufferBytes).toBe(0)
+  })
+})
+
+describe('when others have used up the memory of a runtime', () => {
+  const secret = 's3cret'
+
+  /** Eight others have sent the beginning of something. Returns what sends a webhook of 60 KiB that is valid. */
+  function crowd() {
+    const inbox = openInbox(1024 * KIB)
+    inbox.start(
+      () => expect.unreachable(),
+      (_request, response) => {
+        response.responseHead({ status: 503, headers: [], bodyBytes: 0 })
+        return discarding(response)
+      },
+    )
+    const secrets = [Buffer.from(secret).toString('base64')]
+    const rule = { ...RULE, mode: 'always' as const, lane: 'none' as const }
+    const rules = [
+      { ...rule, verify: { scheme: 'github' as const, secrets } },
+      { ...rule, route: 'tokens', path: '/tokens', verify: { scheme: 'gitlab' as const, secrets } },
+    ]
+    for (const runtime of ['demo', 'other']) inbox.rules.publish(runtime, rules, undefined)
+    const begin = (address: string, headers: string[], response: ResponseSink, to = {}) =>
+      inbox.layer(() => expect.unreachable())(
+        { ...REQUEST, ...to, headers, caller: { ...EXCHANGE.caller!, address } },
+        response,
+      )
+    const send = async (address: string, to = {}) => {
+      const { promise, resolve } = Promise.withResolvers<number>()
+      const body = Buffer.alloc(60 * KIB)
+      const signature = `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`
+      const response = { ...DEAF, responseHead: ({ status }: ResponseHead) => resolve(status) }
+      const sink = begin(address, ['x-hub-signature-256', signature], response, to)
+      for (let at = 0; at < body.length; at += 20 * KIB) sink.requestData(body.subarray(at, at + 20 * KIB))
+      sink.requestEnd([])
+      return await promise
+    }
+    const sendToken = (address: string, token: string) =>
+      begin(address, ['x-gitlab-token', token], DEAF, { path: '/tokens' }).requestEnd([])
+    const forged = ['x-hub-signature-256', `sha256=${'0'.repeat(64)}`]
+    const fill = () => {
+      const sinks = Array.from({ length: 8 }, (_, i) => begin(`2001:db8:${i}::1`, forged, DEAF))
+      for (const sink of sinks) sink.requestData(Buffer.alloc(64 * KIB))
+      return () => {
+        for (const sink of sinks) sink.requestAbort(new SallyportError('cancelled'))
+      }
+    }
+    return { inbox, send, sendToken, fill }
+  }
+
+  test.each<[sender: string, before: (own: ReturnType<typeof crowd>, address: string) => unknown, status: number]>([
+    ['one that has sent a valid one', ({ send }, address) => send(address), 202],
+    ['one that has sent a valid token', ({ sendToken }, address) => sendToken(address, secret), 202],
+    ['one that has sent a wrong token', ({ sendToken }, address) => sendToken(address, 'wrong'), 503],
+    [
+      'one that has sent a valid one to another runtime',
+      ({ send }, address) => send(address, { runtime: 'other' }),
+      503,
+    ],
+    ['a new one', () => {}, 503],
+  ])('%s', async (_sender, before, status) => {
+    const { inbox, ...others } = crowd()
+    await before({ inbox, ...others }, '192.0.2.1')
+    await until(() => inbox.stats().bufferBytes === 0)
+    const leave = others.fill()
+    for (let n = 0; n < 20; n++) expect(await others.send('192.0.2.1')).toBe(status)
+    expect(inbox.stats().bufferBytes).toBeLessThan(600 * KIB)
+    leave()
+    await until(() => inbox.stats().bufferBytes === 0)
   })
 })
 
