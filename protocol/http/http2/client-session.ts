@@ -12,6 +12,7 @@ import { TokenBucket } from '../../base/token-bucket.ts'
 import type { RequestSink, ResponseSink } from '../../exchange.ts'
 import { isAuthority, isPath, isToken } from '../headers.ts'
 import { brokenUpstream, HEAD_TIMEOUT_MS, type OutgoingRequest, type SendOptions } from '../http1/client-exchange.ts'
+import { outliveFailedWrites } from '../http1/failed-writes.ts'
 import { lookMs, WriteProgress } from '../http1/write-progress.ts'
 import { DEFAULT_HTTP_LIMITS, type HttpLimits } from '../limits.ts'
 import { type ExchangeOwner, Http2ClientExchange, UnprocessedError } from './client-exchange.ts'
@@ -79,6 +80,11 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
     for (const event of ['end', 'error', 'close']) socket.on(event, onLost)
     const onClose = guard(this.#onClose)
     socket.on('close', onClose)
+    // What the upstream has sent before its reset is still read.
+    outliveFailedWrites(
+      socket,
+      guard(() => this.close()),
+    )
     this.#connection = new Http2Connection(socket, this, false, limits, limits.headFields + 1)
     this.#connection.start()
   }

@@ -229,6 +229,40 @@ describe('h2c upstream', () => {
     expect(session.available).toBe(false)
   })
 
+  test('an answer that has arrived is whole, although its upstream has reset the connection and our next write fails', async () => {
+    const upstream = await Http2Upstream.start()
+    const socket = connect(upstream.port, '127.0.0.1')
+    await once(socket, 'connect')
+    const session = new Http2ClientSession(socket)
+    open.push(
+      () => void upstream.stop(),
+      () => session.destroy(),
+    )
+    const response = new Response()
+    session.send(request({ bodyBytes: 0 }), response)
+    await until(() => upstream.streams.length === 1)
+    const stream = upstream.streams[0]!
+    const { connection } = stream
+    connection.socket.setNoDelay()
+    const take = response.responseData.bind(response)
+    response.responseData = chunk => {
+      if (response.body === '') {
+        stream.data('second', true)
+        connection.socket.resetAndDestroy()
+      }
+      take(chunk)
+    }
+    connection.atOnce(() => {
+      stream.head(200)
+      stream.data('first ')
+      // Our answer to it is the write that fails.
+      connection.send(frame(TYPE.ping, 0, 0, Buffer.alloc(8)))
+    })
+    await response.over()
+    expect([response.body, response.error]).toEqual(['first second', undefined])
+    expect(session.available).toBe(false)
+  })
+
   test('an aborted request resets its stream', async () => {
     let rst = -1
     const { session } = await startSession(stream => stream.on('close', () => (rst = stream.rstCode)))
