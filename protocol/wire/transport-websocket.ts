@@ -1,5 +1,6 @@
 import { Buffer } from 'node:buffer'
 import type { EventEmitter } from 'node:events'
+import { performance } from 'node:perf_hooks'
 import process from 'node:process'
 import type { Duplex } from 'node:stream'
 import type { RawData, WebSocket } from 'ws'
@@ -8,6 +9,7 @@ import { errorOf } from '../base/errors.ts'
 import { guardWith, ignore } from '../base/guard.ts'
 import { ownBytes } from '../base/own-bytes.ts'
 import { resetSocket } from '../base/reset-socket.ts'
+import { SocketTurns } from '../base/socket-turns.ts'
 import { TokenBucket } from '../base/token-bucket.ts'
 import { HEADROOM_BYTES, MAX_MESSAGE_BYTES, type Transport, type TransportHandler } from './transport.ts'
 import { type ReaderOwner, WebSocketReader } from './websocket-reader.ts'
@@ -119,7 +121,12 @@ class WebSocketTransport implements Transport, ReaderOwner {
     if (receiver._state !== 0 || receiver._bufferedBytes !== 0 || receiver._fragmented !== 0) return
     const reader = new WebSocketReader(this, MAX_MESSAGE_BYTES)
     this.#listener = listener
-    const push = this.#guard((bytes: Buffer) => reader.push(bytes))
+    const turns = new SocketTurns(socket)
+    const push = this.#guard((bytes: Buffer) => {
+      const since = performance.now()
+      reader.push(bytes)
+      turns.took(since)
+    })
     socket.on('data', push)
     socket.off('data', listener)
   }

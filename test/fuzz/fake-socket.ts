@@ -55,7 +55,7 @@ export class LendingReader extends SocketReader {
   override read(socket: Duplex, onRead: OnRead): void {
     socket.on('data', (bytes: Buffer) => {
       const lent = Buffer.from(bytes)
-      onRead(lent, true)
+      onRead(lent, true, performance.now())
       lent.fill('!')
     })
   }

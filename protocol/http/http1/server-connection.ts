@@ -169,13 +169,13 @@ class Http1ServerConnection
     this.#watch.within(this.#limits.headMs)
     const reader = options.reader ?? new SocketReader()
     reader.read(socket, this.#onRead, this)
-    if (first !== undefined && first.length > 0) this.#onRead(first, false)
+    if (first !== undefined && first.length > 0) this.#onRead(first, false, performance.now())
   }
 
   // Reading
 
-  readonly #onRead = (bytes: Buffer, lent: boolean): boolean => {
-    this.#readAt = performance.now()
+  readonly #onRead = (bytes: Buffer, lent: boolean, now: number): boolean => {
+    this.#readAt = now
     if (!this.#behind) this.#begun = 0
     this.#intake.add(bytes, lent)
     return this.#state === 'readBody' || this.#state === 'raw'

@@ -7,8 +7,10 @@
  */
 import { Buffer } from 'node:buffer'
 import { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import type { Failing } from '../../base/guard.ts'
+import { SocketTurns } from '../../base/socket-turns.ts'
 
 /** The most that libuv reads in one call. */
 const READ_BYTES = 64 * 1024
@@ -16,10 +18,10 @@ const READ_BYTES = 64 * 1024
 const BODY_BYTES = READ_BYTES / 2
 
 /**
- * Receives what was read. Bytes that are `lent` change after the call, so whatever is kept must be copied. Returns whether more of a body
- * is to come.
+ * Receives what was read, at this time. Bytes that are `lent` change after the call, so whatever is kept must be copied. Returns whether
+ * more of a body is to come.
  */
-export type OnRead = (bytes: Buffer, lent: boolean) => boolean
+export type OnRead = (bytes: Buffer, lent: boolean, now: number) => boolean
 
 interface Slots {
   readonly buffer: symbol
@@ -40,10 +42,13 @@ export class SocketReader {
   read(socket: Duplex, onRead: OnRead, owner: Failing): void {
     const handle = (socket as { _handle?: Handle })._handle
     const slots = this.#slotsOf(socket, handle)
+    const turns = new SocketTurns(socket)
     if (slots === undefined || !(socket instanceof Socket)) {
       socket.on('data', bytes => {
         try {
-          onRead(bytes, false)
+          const since = performance.now()
+          onRead(bytes, false, since)
+          turns.took(since)
         } catch (error) {
           owner.threw(error)
         }
@@ -57,11 +62,13 @@ export class SocketReader {
     fields[slots.buffer] = shared
     fields[slots.callback] = (length: number, buffer: Buffer) => {
       try {
+        const since = performance.now()
         const isBody = buffer !== shared && length >= BODY_BYTES
-        const goesOn = onRead(length === READ_BYTES ? buffer : buffer.subarray(0, length), !isBody)
+        const goesOn = onRead(length === READ_BYTES ? buffer : buffer.subarray(0, length), !isBody, since)
         // A connection that reads no body, or nothing at all, gets no buffer of its own, which would only take up memory.
         if (goesOn && (isBody || length === READ_BYTES) && !socket.isPaused()) next = Buffer.allocUnsafeSlow(READ_BYTES)
         else if (buffer !== shared) next = shared
+        turns.took(since)
       } catch (error) {
         owner.threw(error)
       }

@@ -205,6 +205,16 @@ export const MUTATIONS: readonly Mutation[] = [
     tests: ['test/protocol/http/http1/server-connection.test.ts'],
   },
   {
+    defence: 'a socket whose bytes take long leaves others their turns',
+    edits: [['protocol/base/socket-turns.ts', 'this.#socket._handle?.readStop?.()', '']],
+    tests: ['test/protocol/base/socket-turns.test.ts'],
+  },
+  {
+    defence: 'many sockets with short reads leave others their turns',
+    edits: [['protocol/base/socket-turns.ts', 'const LONG_TURN_MS = 8', 'const LONG_TURN_MS = 1e9']],
+    tests: ['test/protocol/base/socket-turns.test.ts'],
+  },
+  {
     defence: 'a stopped reader is cut (stalledMs)',
     edits: [
       [

@@ -1,0 +1,92 @@
+/**
+ * Leaves others their turns. Within one turn of the event loop, Node may read megabytes of one socket. Handling them takes a few
+ * milliseconds if they are bulk, but a hundred times as long if their sender has cut them into the smallest pieces that its
+ * protocol has.
+ */
+import { performance } from 'node:perf_hooks'
+import type { Duplex } from 'node:stream'
+import { guardWith, ignore } from './guard.ts'
+
+/** A socket whose bytes have taken this long to handle rests: it is not read from in this turn any more. */
+const TURN_MS = 2
+/** Turns that take less than this are not told apart. Most do. */
+const SHORT_TURN_MS = 1
+/** Once all sockets together have made a turn this long, each of them rests that has taken more than a usual request does. */
+const LONG_TURN_MS = 8
+const REQUEST_MS = 0.1
+/** The most that is owed. Much of what took longer was collecting garbage, or a process that stood still. */
+const MOST_OWED_MS = 8
+
+interface Handle {
+  /** Whether its stream wants to read. It does not know that the handle has stopped. */
+  readonly reading?: boolean
+  readStart?(): number
+  readStop?(): number
+}
+
+const guard = guardWith(ignore)
+/** Those that rest. */
+const resting = new Set<SocketTurns>()
+/** What all have taken in this turn. */
+let takenMs = 0
+let turn = 0
+let endIsDue = false
+
+/** The turns of one socket. */
+export class SocketTurns {
+  readonly #socket: { readonly _handle?: Handle | null }
+  #turn = 0
+  #owedMs = 0
+
+  constructor(socket: Duplex) {
+    this.#socket = socket as Duplex & { readonly _handle?: Handle | null }
+  }
+
+  /** What was read has been handled, from `since` on. */
+  took(since: number): void {
+    const ms = performance.now() - since
+    if (this.#turn !== turn) this.#begin()
+    this.#owedMs = Math.min(MOST_OWED_MS, this.#owedMs + ms)
+    takenMs += ms
+    if (takenMs < SHORT_TURN_MS) return
+    if (!endIsDue) {
+      endIsDue = true
+      setImmediate(endTurn)
+    }
+    if (this.#owedMs < (takenMs < LONG_TURN_MS ? TURN_MS : REQUEST_MS)) return
+    this.#socket._handle?.readStop?.()
+    resting.add(this)
+  }
+
+  #begin(): void {
+    this.#turn = turn
+    if (!resting.has(this)) this.#owedMs = 0
+  }
+
+  /** Returns whether nothing is owed any more. */
+  forgive(ms: number): boolean {
+    this.#owedMs -= ms
+    return this.#owedMs <= 0
+  }
+
+  readOn(): void {
+    const handle = this.#socket._handle
+    if (handle?.reading === true) handle.readStart?.()
+  }
+}
+
+/**
+ * However many rest, together they are forgiven the time of one, and at most one of them reads on. So nobody waits for all of them,
+ * and whoever has taken less rests for less long. Nothing here throws: the methods of a handle return their errors.
+ */
+const endTurn: () => void = guard(() => {
+  turn++
+  takenMs = 0
+  const ms = TURN_MS / resting.size
+  let next: SocketTurns | undefined
+  for (const turns of resting) if (turns.forgive(ms)) next ??= turns
+  if (next !== undefined) resting.delete(next)
+  endIsDue = resting.size > 0
+  if (endIsDue) setImmediate(endTurn)
+  next?.readOn()
+})

@@ -1,0 +1,200 @@
+/** Sockets whose bytes take long to handle leave others their turns. */
+import { once } from 'node:events'
+import { createServer as createHttpServer } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import { connect as connectTls, createServer as createTlsServer } from 'node:tls'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { WebSocket, WebSocketServer } from 'ws'
+import { SocketTurns } from '../../../protocol/base/socket-turns.ts'
+import { SocketReader } from '../../../protocol/http/http1/socket-reader.ts'
+import { WEBSOCKET_OPTIONS } from '../../../protocol/wire/transport.ts'
+import { webSocketTransport } from '../../../protocol/wire/transport-websocket.ts'
+import { makeSecrets } from '../../support/secrets.ts'
+import { until } from '../../support/until.ts'
+
+const secrets = await makeSecrets()
+const nextTurn = () => new Promise(resolve => setImmediate(resolve))
+const endings: (() => void)[] = []
+afterEach(() => {
+  for (const end of endings.splice(0)) end()
+})
+
+interface Line {
+  send(bytes: Buffer): void
+  /** The socket that is read. */
+  readonly socket: Socket
+}
+
+type Door = (isTls: boolean, read: (bytes: Buffer) => void) => Promise<Line>
+
+const connection: Door = async (isTls, read) => {
+  const server = isTls ? createTlsServer(secrets.server) : createServer()
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const accepted = once(server, isTls ? 'secureConnection' : 'connection')
+  const to = { port: (server.address() as AddressInfo).port, host: '127.0.0.1', rejectUnauthorized: false }
+  const from = isTls ? connectTls(to) : connect(to)
+  const [socket] = (await accepted) as [Socket]
+  const onRead = (bytes: Buffer) => {
+    read(bytes)
+    return false
+  }
+  new SocketReader().read(socket, onRead, { threw: () => socket.destroy() })
+  for (const each of [from, socket]) each.on('error', () => {})
+  endings.push(() => {
+    for (const each of [from, socket]) each.destroy()
+    server.close()
+  })
+  return { send: bytes => from.write(bytes), socket }
+}
+
+const webSocket: Door = async (isTls, read) => {
+  const server = isTls ? createHttpsServer(secrets.server) : createHttpServer()
+  const webSockets = new WebSocketServer({ server, ...WEBSOCKET_OPTIONS })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const accepted = once(webSockets, 'connection')
+  const place = `127.0.0.1:${(server.address() as AddressInfo).port}`
+  const from = new WebSocket(`${isTls ? 'wss' : 'ws'}://${place}`, { ...WEBSOCKET_OPTIONS, rejectUnauthorized: false })
+  const [[to]] = (await Promise.all([accepted, once(from, 'open')])) as [[WebSocket & { _socket: Socket }], unknown]
+  webSocketTransport(to).handler = { bytes: chunk => read(chunk as Buffer), control: () => {}, closed: () => {} }
+  for (const each of [from, to]) each.on('error', () => {})
+  endings.push(() => {
+    from.terminate()
+    server.close()
+  })
+  const send = (bytes: Buffer) => {
+    for (let at = 0; at < bytes.length; at += PIECE_BYTES) from.send(bytes.subarray(at, at + PIECE_BYTES))
+  }
+  return { send, socket: to._socket }
+}
+
+const PIECE_BYTES = 64 * 1024
+/** Far more than is read in one turn. */
+const FLOOD = Buffer.from(Uint32Array.from({ length: 1024 * 1024 }, (_, i) => i).buffer)
+/** With TLS, one read of a flood has up to four records, and the turn in which the byte is sent goes on for that long. */
+const MOST_BETWEEN = 8
+const SENT = 9
+/** Afterwards, time is saved. */
+const LONG_READS = 100
+
+/** Takes longer than a turn should. */
+function work(): void {
+  const until = performance.now() + 3
+  while (performance.now() < until);
+}
+
+/** A line whose bytes take long to handle. */
+async function flood(door: Door, isTls: boolean, onRead: (reads: number) => void = () => {}) {
+  const seen: Buffer[] = []
+  let seenBytes = 0
+  const line = await door(isTls, bytes => {
+    seen.push(Buffer.from(bytes))
+    seenBytes += bytes.length
+    if (seen.length < LONG_READS) work()
+    onRead(seen.length)
+  })
+  line.send(FLOOD)
+  return { ...line, seen, isRead: () => seenBytes === FLOOD.length }
+}
+
+describe.each([
+  ['connections', connection, false],
+  ['connections with TLS', connection, true],
+  ['WebSockets', webSocket, false],
+  ['WebSockets with TLS', webSocket, true],
+])('of %s', (_name, door, isTls) => {
+  test.each([
+    ['one', 1],
+    ['several', 4],
+  ])('%s whose bytes take long leave another its turns', async (_count, count) => {
+    /** How many reads of the others came between the sending and the reading of each byte. */
+    const between: number[] = []
+    let reads = -1
+    const canary = await door(isTls, () => {
+      between.push(reads)
+      reads = -1
+    })
+    const onRead = () => {
+      if (++reads === 0) canary.send(Buffer.from('x'))
+    }
+    await Promise.all(Array.from({ length: count }, () => flood(door, isTls, onRead)))
+    await until(() => between.length >= SENT)
+    expect(between.sort((a, b) => a - b)[SENT >> 1]).toBeLessThanOrEqual(MOST_BETWEEN)
+  })
+
+  test('one is not read on while it is paused', async () => {
+    const { socket, seen, isRead } = await flood(door, isTls, reads => {
+      if (reads === 1) socket.pause()
+    })
+    await until(() => seen.length > 0)
+    for (let turns = 0; turns < 20; turns++) await nextTurn()
+    expect(socket.isPaused()).toBe(true)
+    const { length } = seen
+    for (let turns = 0; turns < 20; turns++) await nextTurn()
+    expect(seen.length).toBe(length)
+    socket.resume()
+    await until(isRead)
+    expect(Buffer.concat(seen).equals(FLOOD)).toBe(true)
+  })
+
+  test('one may end while it rests', async () => {
+    const { socket, seen } = await flood(door, isTls, () => socket.destroy())
+    await until(() => seen.length > 0)
+    await until(() => socket.closed)
+  })
+})
+
+/** Sockets that rest when they are said to have taken this many milliseconds each, one after the other in one turn. */
+function turnsOf(...took: number[]) {
+  const rests = took.map(() => false)
+  const sockets = took.map((_, i) => {
+    const handle = { reading: true, readStop: () => (rests[i] = true), readStart: () => (rests[i] = false) }
+    return new SocketTurns({ _handle: handle } as unknown as Socket)
+  })
+  for (const [i, ms] of took.entries()) sockets[i]!.took(performance.now() - ms)
+  return rests
+}
+
+describe('a socket', () => {
+  beforeEach(nextTurn)
+
+  test.each([
+    ['that has taken more than 2 ms rests', [2.1], [true]],
+    ['that has taken less does not', [1.5], [false]],
+    [
+      'rests earlier in a turn of more than 8 ms',
+      [1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5],
+      Array(7).fill(false).with(5, true).with(6, true),
+    ],
+    ['with a usual request does not rest then', [9, 0.01], [true, false]],
+  ])('%s', async (_name, took, rests) => {
+    const found = turnsOf(...took)
+    expect(found).toEqual(rests)
+    await until(() => !found.includes(true))
+  })
+
+  test('owes a few turns for a long pause', async () => {
+    const found = turnsOf(10_000)
+    let turns = 0
+    for (; found[0]; turns++) await nextTurn()
+    expect(turns).toBeLessThanOrEqual(5)
+  })
+
+  test('reads on before one that has taken more, and one in a turn', async () => {
+    const found = turnsOf(7, 3, 3)
+    const seen: boolean[][] = []
+    while (found.includes(true)) {
+      await nextTurn()
+      if (seen.at(-1)?.join() !== found.join()) seen.push([...found])
+    }
+    expect(seen).toEqual([
+      [true, true, true],
+      [true, false, true],
+      [true, false, false],
+      [false, false, false],
+    ])
+  })
+})
