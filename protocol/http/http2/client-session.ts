@@ -73,10 +73,7 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
     this.limits = limits
     this.#watch = new DeadlineWatch(now => this.#check(now), this)
     const guard = guardWith(error => this.threw(error))
-    const onLost = guard(() => {
-      this.#connection.readRest(Number.POSITIVE_INFINITY)
-      this.#lose('the connection to the upstream was lost')
-    })
+    const onLost = guard(() => this.#lose('the connection to the upstream was lost'))
     for (const event of ['end', 'error', 'close']) socket.on(event, onLost)
     const onClose = guard(this.#onClose)
     socket.on('close', onClose)

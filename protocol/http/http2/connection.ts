@@ -5,9 +5,7 @@
 import type { Buffer } from 'node:buffer'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { stepOf } from '../../base/guard.ts'
 import { latin1 } from '../../base/latin1.ts'
-import { KEPT_SHARE, ownBytes } from '../../base/own-bytes.ts'
 import { SocketReader } from '../http1/socket-reader.ts'
 import type { HttpLimits } from '../limits.ts'
 import { FrameReader, type FrameReceiver } from './frame-reader.ts'
@@ -33,8 +31,6 @@ import { Http2Stream, type StreamHost } from './stream.ts'
 /** How many streams that have ended are remembered, since the peer may not have heard of it. */
 const REMEMBERED_STREAMS = 256
 const MOST_SETTINGS = 32
-/** So many frames of one read are handled in a turn. The rest waits, so that a peer whose frames are tiny leaves time for others. */
-const FRAMES_PER_TURN = 256
 /** SETTINGS_MAX_HEADER_LIST_SIZE counts 32 bytes more for each field than we do. */
 const LIST_FACTOR = 2
 /** For connections of no listener. */
@@ -61,7 +57,6 @@ export interface ConnectionOwner extends Http2SenderOwner {
 }
 
 export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOwner {
-  static readonly #readRestDue = stepOf<Http2Connection>(connection => connection.readRest(FRAMES_PER_TURN))
   readonly streams = new Map<number, Http2Stream>()
   readonly peer: PeerSettings
   readonly sender: Http2Sender
@@ -76,8 +71,6 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   readonly #frames: FrameReader
   readonly #blocks: HeaderBlocks
   #paused = false
-  /** What was read, and waits for the next turn. */
-  #rest: Buffer | undefined
   /** How much the peer may still send, and how much of what it has sent was not granted again. */
   #receivable = DEFAULT_WINDOW_BYTES
   #owed = 0
@@ -122,39 +115,22 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
 
   // Reading
 
-  /** Bytes of a head, or of another frame, of which only a part has arrived, and those that wait for their turn. */
+  /** Bytes of a head, or of another frame, of which only a part has arrived. */
   get partialBytes(): number {
-    return this.#frames.heldBytes + this.#blocks.heldBytes + (this.#rest?.length ?? 0)
+    return this.#frames.heldBytes + this.#blocks.heldBytes
   }
 
   readonly #onRead = (bytes: Buffer, lent: boolean): boolean => {
-    this.#read(bytes, lent, FRAMES_PER_TURN)
-    return !this.over && this.#frames.isInBody
-  }
-
-  /** Handles what waits for its turn. */
-  readRest(most: number): void {
-    const rest = this.#rest
-    this.#rest = undefined
-    if (rest !== undefined) this.#read(rest, false, most)
-  }
-
-  #read(bytes: Buffer, lent: boolean, most: number): void {
-    if (this.over) return
+    if (this.over) return false
     try {
-      const rest = this.#frames.read(bytes, lent, most)
-      if (rest !== undefined) this.#postpone(ownBytes(rest, lent ? Number.POSITIVE_INFINITY : KEPT_SHARE))
+      this.#frames.read(bytes, lent)
     } catch (error) {
       if (error instanceof ConnectionError) this.#fail(error)
       else throw error
     }
     this.#regulate()
     this.#owner.settled()
-  }
-
-  #postpone(rest: Buffer): void {
-    this.#rest = rest
-    setImmediate(Http2Connection.#readRestDue, this)
+    return this.#frames.isInBody
   }
 
   #fail(error: ConnectionError): void {
@@ -163,7 +139,7 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   }
 
   #regulate(): void {
-    const pause = (this.sender.isClogged || this.#rest !== undefined) && !this.over
+    const pause = this.sender.isClogged && !this.over
     if (pause === this.#paused) return
     this.#paused = pause
     if (pause) this.#socket.pause()
@@ -469,7 +445,6 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   end(code: number): void {
     if (this.over) return
     this.over = true
-    this.#rest = undefined
     this.#frames.stop()
     for (const stream of [...this.streams.values()]) stream.lose(code)
     this.sender.end()

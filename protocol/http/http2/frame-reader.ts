@@ -56,18 +56,15 @@ export class FrameReader {
     this.#part = undefined
   }
 
-  /** Reads until `most` frames have begun, and returns the rest. Bytes that are `lent` change after the call. */
-  read(bytes: Buffer, lent: boolean, most: number): Buffer | undefined {
+  /** Bytes that are `lent` change after the call. */
+  read(bytes: Buffer, lent: boolean): void {
     let at = this.#preface.length > 0 ? this.#readPreface(bytes) : 0
-    for (let begun = 0; !this.#stopped; ) {
-      if (!this.#inFrame) {
-        if (begun++ === most) return bytes.subarray(at)
-        at = this.#readHeader(bytes, at)
-      } else if (this.#type === FRAME.data) at = this.#readData(bytes, at, lent)
+    while (!this.#stopped) {
+      if (!this.#inFrame) at = this.#readHeader(bytes, at)
+      else if (this.#type === FRAME.data) at = this.#readData(bytes, at, lent)
       else at = this.#readPayload(bytes, at)
-      if (at === bytes.length && !this.#isReady) return undefined
+      if (at === bytes.length && !this.#isReady) return
     }
-    return undefined
   }
 
   /** The frame in progress needs no more bytes. */
