@@ -5,6 +5,8 @@
  *
  * It speaks HTTP/1.1, where a request that is given up ends its connection. An HTTP/2 connection whose path is silent would get the
  * next request, too, and while it is being opened, all requests would wait for it.
+ *
+ * It verifies certificates, whatever `NODE_TLS_REJECT_UNAUTHORIZED` says.
  */
 import { Agent, buildConnector } from 'undici'
 
@@ -26,7 +28,7 @@ export function endingAgent({ connect, ...options }: EndingAgentOptions): Ending
       const ending = new AbortController()
       opening.add(ending)
       const { signal } = ending
-      buildConnector({ ...connect, allowH2: false, signal })(place, (...outcome) => {
+      buildConnector({ ...connect, rejectUnauthorized: true, allowH2: false, signal })(place, (...outcome) => {
         opening.delete(ending)
         opened(...outcome)
       })

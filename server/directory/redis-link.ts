@@ -126,7 +126,7 @@ export class RedisLink {
       maintNotifications: 'disabled',
       commandsQueueMaxLength: MAX_PENDING + 10,
       commandOptions: { timeout: 0 },
-      socket: tls ? { ...base, tls: true, ...(ca === undefined ? {} : { ca }) } : base,
+      socket: tls ? { ...base, tls: true, rejectUnauthorized: true, ...(ca === undefined ? {} : { ca }) } : base,
       ...(isRedis && database > 0 ? { database } : {}),
       ...(user === undefined ? {} : { username: user }),
       ...(password === undefined ? {} : { password }),

@@ -121,7 +121,7 @@ export async function configOf(pg: Package, login: PostgresLogin, queryMs: numbe
   const password = passwordFile === undefined ? undefined : () => readPassword(passwordFile)
   await password?.()
   return {
-    ...{ host, port, database, user, password, ssl: tls && { ca } },
+    ...{ host, port, database, user, password, ssl: tls && { ca, rejectUnauthorized: true } },
     ...{ query_timeout: queryMs, connectionTimeoutMillis: queryMs },
     ...{ keepAlive: true, application_name: 'sallyport' },
     types: { getTypeParser: (type: number) => (type === INT8 ? Number : pg.types.getTypeParser(type)) },

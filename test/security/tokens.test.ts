@@ -209,6 +209,14 @@ describe('J2, J3 key sets from a URL', () => {
     await expect(urlKeys({ url: 'http://127.0.0.1/' }, noLogger, () => 0)).rejects.toThrow(TypeError)
   })
 
+  test('only from a server whose certificate is trusted, whatever the environment says', async () => {
+    vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
+    reply = good
+    requests = 0
+    source = await urlKeys({ url }, noLogger, () => 0)
+    expect([source.current, requests]).toEqual([undefined, 0])
+  })
+
   test.each([
     ['a redirect', () => ({ status: 302, headers: { location: '/elsewhere' } })],
     ['over 64 KiB', () => ({ status: 200, body: JSON.stringify({ keys: [ed.jwk], x: 'y'.repeat(70_000) }) })],

@@ -3,7 +3,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { Logger } from '../../../protocol/base/log.ts'
 import { noLogger } from '../../../protocol/base/log.ts'
 import type { Registration, RuntimeState } from '../../../server/directory/directory.ts'
@@ -447,6 +447,7 @@ describe.runIf(needs('redis'))('D2: TLS and an ACL user', () => {
     ['an authority that did not sign its certificate', { password: user.password, ca: undefined }],
     ['no TLS', { password: user.password, url: 'plain' }],
   ])('%s: it is refused, and the message reveals nothing secret', async (_name, change) => {
+    vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
     const url = 'url' in change ? redis.url.replace('rediss:', 'redis:') : redis.url
     const { replica, logged } = await attempt({ ...change, url } as Partial<RedisAddress>)
     expect(replica.directory.state).toBe('lost')

@@ -835,6 +835,7 @@ describe.runIf(needs('postgres'))('with TLS and a password', () => {
     const error = await start({ passwordFile: wrong }).catch((caught: unknown) => caught)
     expect((error as Error).message).toBe('inbox: password authentication failed for user "sallyport"')
     await expect(start({ tls: false })).rejects.toThrow(/no pg_hba.conf entry .* no encryption/)
+    vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
     const stranger = await start({ ca: undefined })
     expect(stranger.stats().problem).toMatch(/certificate/)
     await stranger.close()
