@@ -187,6 +187,10 @@ const MISTAKES: readonly (readonly [object, string])[] = [
   [{ server: { ...SERVER, ...SEVERAL, directory: { url: 'rediss://redis:6379', redis: true } } }, 'redis or url'],
   [{ server: { ...SERVER, replicas: 2 } }, 'server.directory.redis'],
   [{ server: { ...SERVER, replicas: 2, directory: { redis: true } } }, 'say postgresql or none'],
+  [{ server: { ...SERVER, config: { ...SERVER.config, grace: '120s' } } }, 'server.terminationGracePeriodSeconds'],
+  [{ server: { ...SERVER, terminationGracePeriodSeconds: 30 } }, 'server.terminationGracePeriodSeconds'],
+  [{ client: { ...CLIENT, config: { ...CLIENT.config, grace: '1h' } } }, 'client.terminationGracePeriodSeconds'],
+  [{ router: { enabled: true, config: { grace: '35001ms' } } }, 'router.terminationGracePeriodSeconds'],
 ]
 
 const folder = mkdtempSync(join(tmpdir(), 'sallyport-chart-'))

@@ -101,6 +101,16 @@ tolerations: {{ toJson . }}
 annotations: {{ toJson (merge (dict "checksum/settings" (list .config .routes | toJson | sha256sum)) .podAnnotations) }}
 {{- end }}
 
+{{/* Takes a dict of "name" and "part". */}}
+{{- define "sallyport.terminationGrace" -}}
+{{- $grace := .part.config.grace | default "30s" }}
+{{- $unit := regexFind "[a-z]+" $grace }}
+{{- $seconds := mulf (trimSuffix $unit $grace) (get (dict "ms" 0.001 "s" 1 "m" 60 "h" 3600 "d" 86400) $unit) }}
+{{- $given := .part.terminationGracePeriodSeconds }}
+{{- if lt (float64 $given) (addf $seconds 15) }}{{ fail (printf "%s.terminationGracePeriodSeconds: at least 15 more than grace" .name) }}{{ end }}
+{{- $given }}
+{{- end }}
+
 {{- define "sallyport.autoscaler" -}}
 {{- if lt (int .part.autoscaling.maxReplicas) (int .part.replicas) }}{{ fail "autoscaling.maxReplicas: less than replicas" }}{{ end -}}
 apiVersion: autoscaling/v2
