@@ -69,10 +69,18 @@ export class ForwardAuthCheck {
     if (this.#names.length > 0) removeWhere(fields, this.#isCopied)
   }
 
-  /** `sent` is the original head. Resolves to `undefined` if the request may pass, and has then added the answer's fields. */
+  /**
+   * `sent` is the original head. Resolves to `undefined` if the request may pass, and has then added the answer's fields. A question goes
+   * on without its caller: to give it up would end its connection, whose local port the kernel then keeps for a minute.
+   */
   async check(request: HttpRequest, sent: HeaderList, gone: AbortSignal): Promise<Denied | undefined> {
-    const signal = AbortSignal.any([gone, AbortSignal.timeout(this.#timeoutMs)])
-    return this.#turns.run(request.caller!.address, signal, () => this.#ask(request, sent, signal))
+    const late = AbortSignal.timeout(this.#timeoutMs)
+    const ask = async () => {
+      const denied = await this.#ask(request, sent, late)
+      gone.throwIfAborted()
+      return denied
+    }
+    return this.#turns.run(request.caller!.address, AbortSignal.any([gone, late]), ask)
   }
 
   async #ask(request: HttpRequest, sent: HeaderList, signal: AbortSignal): Promise<Denied | undefined> {

@@ -26,6 +26,31 @@ test('a connection that is still being opened ends with the check', async () => 
 
 const ROUNDS = 20
 
+test('callers that leave while they are asked about cost no connection', async () => {
+  let connections = 0
+  const service = createHttpServer((_, response) => void answers.push(() => response.end()))
+  const answers: (() => void)[] = []
+  service.on('connection', () => {
+    connections++
+  })
+  await once(service.listen(0, '127.0.0.1'), 'listening')
+  const { port } = service.address() as AddressInfo
+  const check = new ForwardAuthCheck({ url: `http://127.0.0.1:${port}/` })
+  const caller = { address: '127.0.0.1', scheme: 'http', host: '' }
+  for (let i = 0; i < ROUNDS; i++) {
+    const gone = new AbortController()
+    const asked = check.check({ method: 'GET', path: '/', caller } as HttpRequest, [], gone.signal)
+    asked.catch(() => {})
+    await until(() => answers.length > 0)
+    gone.abort()
+    answers.pop()!()
+    await expect(asked).rejects.toThrow('aborted')
+  }
+  check.close()
+  service.close()
+  expect(connections).toBeLessThan(ROUNDS / 2)
+})
+
 test('a service that sends the body of its yes behind the head keeps its connection', async () => {
   let connections = 0
   const service = createHttpServer(async (_, response) => {
