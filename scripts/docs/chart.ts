@@ -197,7 +197,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
     'service.port': value(PORT, 443, 'Port of the Service.'),
     'service.annotations': words('Annotations for the load balancer.'),
     ...autoscaling,
-    resources: resources('250m', '256Mi', '1Gi'),
+    resources: resources('250m', '256Mi', '1536Mi'),
   }),
   ...part('client', 2, 50, {
     ...routes,
@@ -226,7 +226,7 @@ export const VALUES: Readonly<Record<string, Value>> = {
       'Secret with `key.pem` (X25519), which opens stored webhooks. Empty for none.',
     ),
     ...services,
-    resources: resources('100m', '128Mi', '512Mi'),
+    resources: resources('100m', '128Mi', '1Gi'),
   }),
   ...part('router', 2, 50, {
     ...routes,
