@@ -1,7 +1,7 @@
 import { formatAddress, type HostPort } from '../../protocol/base/host-port.ts'
-import { configurationError, Failure } from '../failure.ts'
+import { configurationError, Failure, ofMisuse } from '../failure.ts'
 
-/** Turns a failure to listen into one line that names the flag; other errors are returned as they are. */
+/** Turns a failure to listen into one line that names the flag, or the socket that was given. Other errors are returned as they are. */
 export function explainListenError(error: unknown, flag: string, address: string): unknown {
   if (error instanceof Failure) return error
   const code = (error as NodeJS.ErrnoException).code
@@ -14,7 +14,7 @@ export function explainListenError(error: unknown, flag: string, address: string
   if (code === 'EADDRNOTAVAIL')
     return configurationError(`--${flag} ${address}: this machine has no such address`, error)
   if (code === 'ENOTFOUND') return configurationError(`--${flag} ${address}: the name does not resolve`, error)
-  return error
+  return ofMisuse(error)
 }
 
 /** Explains it with the flag whose port the failed `listen` call was for, or with the first flag if that is not clear. */
