@@ -67,8 +67,8 @@ interface RuntimeRules {
   readonly hosts: () => readonly string[]
   /** Returns `undefined` if webhooks are stored unencrypted. */
   readonly sealer: () => ClientSealer | undefined
-  /** The rules as stored. `undefined` if the client withdrew them, and the store must still delete them. */
-  readonly text: string | undefined
+  /** As stored. */
+  readonly text: string
   /** A client announced them here. Otherwise they come from the store. */
   readonly announced: boolean
   /** The instance of that client. */
@@ -130,7 +130,7 @@ export class AnnouncedRules {
    */
   isReplaced(runtime: string, instance: string, announced: readonly InboxRule[], key: string | undefined): boolean {
     const known = this.#byRuntime.get(runtime)
-    if (known?.text === undefined) return false
+    if (known === undefined) return false
     const { own, rules } = known
     const hasNone = () => announced.length === 0 || this.#sealerOf(key, false).problem !== undefined
     if (own?.instance === instance ? own.rules === rules : !hasNone()) return false
@@ -138,9 +138,9 @@ export class AnnouncedRules {
   }
 
   /**
-   * Sets the rules that the client of a runtime announces. An empty list withdraws earlier ones. `shared` is as in
-   * {@link ClientSealer}. `hosts` are the runtime's own, as its token names them. `active` is the active instance, if that is another one.
-   * A standby changes nothing, since it may be of another version. False if it was ignored.
+   * Sets the rules that the client of a runtime announces. An empty list withdraws earlier ones, and is stored like any other, so that
+   * it is known which is newer. `shared` is as in {@link ClientSealer}. `hosts` are the runtime's own, as its token names them. `active` is
+   * the active instance, if that is another one. A standby changes nothing, since it may be of another version. False if it was ignored.
    */
   publish(
     runtime: string,
@@ -156,13 +156,13 @@ export class AnnouncedRules {
     }
     const rules = problem === undefined ? announced : []
     const known = this.#byRuntime.get(runtime)
-    // While the store is not open, it may hold earlier rules that must be deleted.
+    // While the store is not open, it may hold earlier rules.
     if (rules.length === 0 && known === undefined && this.#parts.store.stats().open) return true
     const secrets = digestOf(rules, instance)
     const by = nameOf(instance)
     const stored = { key, shared, rules: rules.map(withoutSecrets), secrets, by, ...(hosts.length > 0 && { hosts }) }
-    const text = rules.length === 0 ? undefined : JSON.stringify(stored)
-    if (active !== undefined && (text === undefined || known?.text !== text)) return false
+    const text = JSON.stringify(stored)
+    if (active !== undefined && known?.text !== text) return false
     const usable = this.#rulesOf(runtime, rules)
     const own = { rules: () => usable, instance, text: textOf(stored) }
     const now = this.#parts.now()
@@ -178,7 +178,7 @@ export class AnnouncedRules {
   /** The runtime's client has a fresh token, which names these hosts. */
   renewed(runtime: string, hosts: readonly string[]): void {
     const known = this.#byRuntime.get(runtime)
-    if (known?.text === undefined || isDeepStrictEqual(known.hosts(), hosts)) return
+    if (known === undefined || isDeepStrictEqual(known.hosts(), hosts)) return
     const text = JSON.stringify({ ...(JSON.parse(known.text) as StoredRules), hosts })
     const at = this.#parts.now()
     this.#byRuntime.putWithin(this.#maxRuntimes, runtime, { ...known, hosts: () => hosts, text, at, saved: false })
@@ -231,7 +231,7 @@ export class AnnouncedRules {
     const read = () => JSON.parse(text) as StoredRules
     try {
       const stored = read()
-      if (stored.key === undefined && !this.#parts.plaintext) return
+      if (stored.key === undefined && !this.#parts.plaintext && stored.rules.length > 0) return
       const own = this.#byRuntime.get(runtime)?.own
       const isOwn = own !== undefined && own.text === textOf(stored)
       const rules = isOwn ? own.rules : memoized(() => new Rules(read().rules, this.#parts.maxAgeMs))
@@ -240,6 +240,8 @@ export class AnnouncedRules {
         const { key, shared = false } = read()
         return sealerOf(key, shared)
       })
+      // What a client has announced here is not replaced by something unusable.
+      if (own !== undefined) void [rules(), sealer()]
       const loaded = { rules, hosts, sealer, text, announced: false, own, at, saved: true }
       this.#byRuntime.putWithin(this.#maxRuntimes, runtime, loaded)
     } catch (error) {
@@ -253,20 +255,18 @@ export class AnnouncedRules {
   }
 
   /** `at` is when they were announced, however late they are written. */
-  #save(runtime: string, rules: string | undefined, at: number): void {
+  #save(runtime: string, rules: string, at: number): void {
     detached(this.#parts.logger, RULES_NOT_WRITTEN, this.#write(runtime, rules, at))
   }
 
   /** If this fails, a restart loses the rules until the client announces them again. */
-  async #write(runtime: string, rules: string | undefined, at: number): Promise<void> {
+  async #write(runtime: string, rules: string, at: number): Promise<void> {
     try {
-      const proven = rules && (this.#parts.mac?.addRulesMac(runtime, rules, at) ?? rules)
+      const proven = this.#parts.mac?.addRulesMac(runtime, rules, at) ?? rules
       await this.#parts.store.apply({ op: 'rules', runtime, rules: proven, at })
       const known = this.#byRuntime.get(runtime)
       this.#unproven.delete(runtime)
-      if (known === undefined || known.text !== rules) return
-      if (rules === undefined) this.#byRuntime.delete(runtime)
-      else this.#byRuntime.put(runtime, { ...known, at, saved: true })
+      if (known?.text === rules) this.#byRuntime.put(runtime, { ...known, at, saved: true })
     } catch (error) {
       const err = { message: (error as Error).message }
       this.#parts.logger.warn({ runtime, err }, RULES_NOT_WRITTEN)
@@ -275,13 +275,14 @@ export class AnnouncedRules {
 
   /**
    * Adopts the rules in the store, except where our own are still being written. If those in the store are newer, another server has written
-   * them while we could not write ours. If ours may have been overtaken, the store has those that hold.
+   * them while we could not write ours. If ours may have been overtaken, the store has those that hold. Where it has none, there is nothing
+   * to withdraw.
    */
   adopt(rules: Contents['rules']): void {
     const trusted = this.#trusted(rules)
     const gives = (runtime: string, known: RuntimeRules) => known.saved || this.#isOvertaken(runtime, known) === true
     for (const [runtime, known] of this.#byRuntime)
-      if (!trusted.has(runtime) && gives(runtime, known)) this.#byRuntime.delete(runtime)
+      if (!trusted.has(runtime) && (gives(runtime, known) || isWithdrawal(known))) this.#byRuntime.delete(runtime)
     if (trusted.size > this.#maxRuntimes) this.#parts.logger.warn({ runtimes: trusted.size }, TOO_MANY_RUNTIMES)
     for (const [runtime, { rules: text, seen }] of [...trusted].slice(-this.#maxRuntimes)) {
       const known = this.#byRuntime.get(runtime)
@@ -361,6 +362,10 @@ export class AnnouncedRules {
     for (const [runtime, { text, at, saved }] of this.#byRuntime)
       if (saved && now - at >= RULES_FRESH_MS && this.#parts.isLive(runtime)) this.#save(runtime, text, now)
   }
+}
+
+function isWithdrawal({ own }: RuntimeRules): boolean {
+  return own?.text === textOf({ rules: [] })
 }
 
 /** Checking the keys of 10,000 runtimes takes seconds, so a stored one is checked when a webhook comes. */

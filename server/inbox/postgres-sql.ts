@@ -230,8 +230,6 @@ function statementOf(change: PostgresChange, { server, graceMs }: Self): Stateme
     case 'drop':
       return statement('drop', DROP, change.id, change.state)
     case 'rules':
-      if (change.rules === undefined)
-        return statement('unruled', 'DELETE FROM rules WHERE runtime = $1', change.runtime)
       return statement(
         'rules',
         'INSERT INTO rules VALUES ($1, $2, $3) ON CONFLICT (runtime) DO UPDATE SET rules = $2, seen = $3',

@@ -429,10 +429,8 @@ function withChanges({ rules, paused }: Rules, changes: readonly RulesChange[]):
   const stopped = new Set(paused)
   for (const change of changes) {
     const { runtime } = change
-    if (change.op === 'rules') {
-      if (change.rules === undefined) rows.delete(runtime)
-      else rows.set(runtime, { runtime, rules: change.rules, seen: change.at })
-    } else if (change.paused) stopped.add(runtime)
+    if (change.op === 'rules') rows.set(runtime, { runtime, rules: change.rules, seen: change.at })
+    else if (change.paused) stopped.add(runtime)
     else stopped.delete(runtime)
   }
   return { rules: [...rows.values()], paused: [...stopped] }

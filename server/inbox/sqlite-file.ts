@@ -310,8 +310,7 @@ export class SqliteFile {
   }
 
   #setRules({ runtime, rules, at }: Extract<Change, { op: 'rules' }>): ChangeResult {
-    if (rules === undefined) this.#run('DELETE FROM rules WHERE runtime = ?', runtime)
-    else this.#run('INSERT OR REPLACE INTO rules VALUES (?, ?, ?)', runtime, rules, at)
+    this.#run('INSERT OR REPLACE INTO rules VALUES (?, ?, ?)', runtime, rules, at)
     return { status: 'done', id: runtime }
   }
 

@@ -83,8 +83,8 @@ export type Change =
     }
   /** Deletes a message. With `state`, `absent` unless it is in this state. */
   | { readonly op: 'drop'; readonly id: string; readonly state?: MessageState }
-  /** Sets the rules of a runtime; `undefined` deletes them. */
-  | { readonly op: 'rules'; readonly runtime: string; readonly rules: string | undefined; readonly at: number }
+  /** Sets the rules of a runtime. */
+  | { readonly op: 'rules'; readonly runtime: string; readonly rules: string; readonly at: number }
   | { readonly op: 'pause'; readonly runtime: string; readonly paused: boolean }
 
 /** What a change did. For a duplicate, `id` is that of the older message. */

@@ -105,10 +105,10 @@ describe.runIf(needs('redis', 'postgres'))('a shared inbox', () => {
     expect(await post(near, 'old')).toBe(401)
   })
 
-  /** The runtimes whose rules are stored. */
+  /** The runtimes whose rules are stored. Of those that were withdrawn, it is only stored that there are none. */
   const storedRules = async () => {
-    const rows = await postgres.query('SELECT runtime FROM sallyport_inbox.rules ORDER BY 1', 'sallyport')
-    return rows.map(({ runtime }) => runtime)
+    const rows = await postgres.query('SELECT runtime, rules FROM sallyport_inbox.rules ORDER BY 1', 'sallyport')
+    return rows.flatMap(({ runtime, rules }) => (JSON.parse(rules as string).rules.length > 0 ? [runtime] : []))
   }
 
   test.each([

@@ -21,10 +21,9 @@ function make(logger: Logger = noLogger) {
   const stored = new Map<string, { readonly rules: string; readonly seen: number }>()
   const store = {
     away: false,
-    apply: async ({ runtime, rules, at }: { runtime: string; rules?: string; at: number }) => {
+    apply: async ({ runtime, rules, at }: { runtime: string; rules: string; at: number }) => {
       if (store.away) throw new StoreError('away', 'away')
-      if (rules === undefined) stored.delete(runtime)
-      else stored.set(runtime, { rules, seen: at })
+      stored.set(runtime, { rules, seen: at })
       return { status: 'done', id: '' }
     },
     stats: () => ({ open: !store.away }),
@@ -186,6 +185,59 @@ describe('servers that share a store', () => {
     }
     await there.announce('a secret', { instance: 'a' })
     expect(isReplaced()).toEqual([false, false])
+  })
+
+  test('rules that another instance withdraws too late are announced again', async () => {
+    const { here, there, tell } = two()
+    await here.announce('a secret', { instance: 'b' })
+    await there.announce('a secret', { instance: 'a' })
+    await here.announce(undefined, { instance: 'b' })
+    tell()
+    expect(there.find('demo')).toBeUndefined()
+    expect(there.rules.isReplaced('demo', 'a', [RULE], KEY)).toBe(true)
+    await there.announce('a secret', { instance: 'a' })
+    expect(secretsAt(there)).toBe(true)
+    expect(there.rules.isReplaced('demo', 'a', [RULE], KEY)).toBe(false)
+  })
+
+  test('rules that could not be written give way to a later instance that has withdrawn its own and left', async () => {
+    const { here, there, tell } = two()
+    there.store.away = true
+    await there.announce('unwritten', { instance: 'a' })
+    here.clock.now++
+    await here.announce('a secret', { instance: 'b' })
+    await here.announce(undefined, { instance: 'b' })
+    there.store.away = false
+    there.clock.now += 1000
+    tell()
+    there.rules.saveMissing()
+    await setImmediate()
+    expect([there.find('demo'), there.rowsOf()]).toEqual([undefined, []])
+  })
+
+  test('nothing is withdrawn of which the store has nothing', async () => {
+    const { rules, store, find, announce, rowsOf } = make()
+    await announce(undefined, { instance: 'a' })
+    store.away = true
+    await announce(undefined, { instance: 'a' })
+    store.away = false
+    rules.adopt([])
+    rules.saveMissing()
+    await setImmediate()
+    expect([find('demo'), rowsOf()]).toEqual([undefined, []])
+  })
+
+  test('stored rules that cannot be used do not replace those of a client that is connected here', async () => {
+    const errors: string[] = []
+    const { rules, find, announce } = make({ ...noLogger, error: (_fields, message) => errors.push(message) })
+    await announce('a secret', { instance: 'a' })
+    const unusable = [
+      { key: KEY, rules: [{ ...RULE, path: 1 }] },
+      { key: 'invalid', rules: [RULE] },
+    ]
+    for (const stored of unusable) rules.adopt([{ runtime: 'demo', seen: 2 * DAY_MS, rules: JSON.stringify(stored) }])
+    expect(find('demo')?.rule.verifier).toBeDefined()
+    expect(errors).toEqual(Array(2).fill('the stored rules of a runtime cannot be read'))
   })
 
   test.each([

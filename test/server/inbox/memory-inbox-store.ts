@@ -70,7 +70,7 @@ export class MemoryDisk {
         return { status: at >= 0 ? 'done' : 'absent', id: change.id }
       }
       case 'rules':
-        if (change.rules !== undefined) this.rules.set(change.runtime, { rules: change.rules, seen: change.at })
+        this.rules.set(change.runtime, { rules: change.rules, seen: change.at })
         return { status: 'done', id: change.runtime }
       default:
         return { status: 'done', id: '' }

@@ -257,8 +257,6 @@ describe.each(['sqlite', 'postgres'] as const)('%s', name => {
     const rules = JSON.stringify({ rules: [{ route: 'nul \0, "quotes" and \u{1f600}' }] })
     await store.apply({ op: 'rules', runtime: 'demo', rules: 'first', at: NOW })
     await store.apply({ op: 'rules', runtime: 'demo', rules, at: NOW })
-    await store.apply({ op: 'rules', runtime: 'gone', rules, at: NOW })
-    await store.apply({ op: 'rules', runtime: 'gone', rules: undefined, at: NOW })
     for (const paused of [true, true]) await store.apply({ op: 'pause', runtime: 'demo', paused })
     await store.close()
     const again = await start()
