@@ -70,9 +70,21 @@ function formatIPv6(bytes: Uint8Array): string {
   return `${hex.slice(0, runStart).join(':')}::${hex.slice(runStart + runLength).join(':')}`
 }
 
+let lastAddress = ''
+let lastNetwork = ''
+
 /** The network that one host may have to itself, as a key: an IPv4 address, or the /64 of an IPv6 address. */
 export function networkOf(address: string): string {
   if (!address.includes(':')) return address
+  // Each part that a request passes asks for the same one.
+  if (address !== lastAddress) {
+    lastNetwork = networkOfIPv6(address)
+    lastAddress = address
+  }
+  return lastNetwork
+}
+
+function networkOfIPv6(address: string): string {
   const bytes = parseAddress(address)
   if (bytes === undefined) return address
   return bytes.length === 4 ? bytes.join('.') : Buffer.from(bytes.subarray(0, 8)).toString('hex')
