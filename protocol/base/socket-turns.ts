@@ -11,9 +11,9 @@ import { guardWith, ignore } from './guard.ts'
 const TURN_MS = 2
 /** Turns that take less than this are not told apart. Most do. */
 const SHORT_TURN_MS = 1
-/** Once all sockets together have made a turn this long, each of them rests that has taken more than a usual request does. */
+/** Once all sockets together have made a turn this long, each of them rests that has taken more than usual requests do. */
 const LONG_TURN_MS = 8
-const REQUEST_MS = 0.1
+const REQUEST_MS = 0.5
 /** The most that is owed. Much of what took longer was collecting garbage, or a process that stood still. */
 const MOST_OWED_MS = 8
 
@@ -36,7 +36,10 @@ let endIsDue = false
 export class SocketTurns {
   readonly #socket: { readonly _handle?: Handle | null }
   #turn = 0
+  #tookMs = 0
   #owedMs = 0
+  /** What its next turn may take, going by those before. */
+  expectedMs = 0
 
   constructor(socket: Duplex) {
     this.#socket = socket as Duplex & { readonly _handle?: Handle | null }
@@ -46,6 +49,7 @@ export class SocketTurns {
   took(since: number): void {
     const ms = performance.now() - since
     if (this.#turn !== turn) this.#begin()
+    this.#tookMs += ms
     this.#owedMs = Math.min(MOST_OWED_MS, this.#owedMs + ms)
     takenMs += ms
     if (takenMs < SHORT_TURN_MS) return
@@ -60,7 +64,15 @@ export class SocketTurns {
 
   #begin(): void {
     this.#turn = turn
+    this.#tookMs = 0
     if (!resting.has(this)) this.#owedMs = 0
+  }
+
+  /** The turn ends. Returns what it took of it. */
+  settle(): number {
+    if (this.#turn !== turn) return 0
+    this.expectedMs = Math.max(this.#tookMs, this.expectedMs / 2)
+    return this.#tookMs
   }
 
   /** Returns whether nothing is owed any more. */
@@ -76,17 +88,22 @@ export class SocketTurns {
 }
 
 /**
- * However many rest, together they are forgiven the time of one, and at most one of them reads on. So nobody waits for all of them,
- * and whoever has taken less rests for less long. Nothing here throws: the methods of a handle return their errors.
+ * However many rest, together they are forgiven the time that all others have taken, or at least that of one. As many read on as will
+ * take that long, if they take what they took before. So nobody waits for all that rest, none of them waits for good while others are
+ * served, and whoever has taken less rests for less long. Nothing here throws: the methods of a handle return their errors.
  */
 const endTurn: () => void = guard(() => {
+  for (const turns of resting) takenMs -= turns.settle()
+  let leftMs = Math.max(TURN_MS, takenMs)
+  const ms = leftMs / resting.size
   turn++
   takenMs = 0
-  const ms = TURN_MS / resting.size
-  let next: SocketTurns | undefined
-  for (const turns of resting) if (turns.forgive(ms)) next ??= turns
-  if (next !== undefined) resting.delete(next)
+  for (const turns of resting) {
+    if (!turns.forgive(ms) || leftMs <= 0) continue
+    leftMs -= turns.expectedMs
+    resting.delete(turns)
+    turns.readOn()
+  }
   endIsDue = resting.size > 0
   if (endIsDue) setImmediate(endTurn)
-  next?.readOn()
 })

@@ -183,6 +183,16 @@ describe('a socket', () => {
     expect(turns).toBeLessThanOrEqual(5)
   })
 
+  test('rests no longer than its share takes, if others take more', async () => {
+    const found = turnsOf(...Array(40).fill(1.5))
+    let turns = 0
+    for (; found.includes(true); turns++) {
+      turnsOf(1.5, 1.5, 1.5, 1.5)
+      await nextTurn()
+    }
+    expect(turns).toBeLessThanOrEqual(20)
+  })
+
   test('reads on before one that has taken more, and one in a turn', async () => {
     const found = turnsOf(7, 3, 3)
     const seen: boolean[][] = []
