@@ -33,6 +33,8 @@ export interface Shape {
   readonly sends: (place: Place) => string | Buffer
   /** And those that it sends once it has been answered. */
   readonly later?: Buffer
+  /** Then it leaves. */
+  readonly leaves?: true
   /** It reads nothing. */
   readonly deaf?: true
 }
@@ -57,7 +59,8 @@ const silent = (socket: Socket) => void socket.resume()
 
 /** Answers nothing over HTTP/2. */
 const mute = (windowBytes: number) => (socket: Socket) => {
-  socket.write(settings(setting('initialWindowSize', windowBytes), setting('maxConcurrentStreams', 1000)))
+  const streams = setting('maxConcurrentStreams', 1000)
+  socket.write(settings(setting('initialWindowSize', windowBytes), streams, setting('enableConnect', 1)))
   socket.write(window(0, 64 * MIB))
   socket.once('data', () => socket.write(frame(TYPE.settings, ACK, 0))).resume()
 }
@@ -81,7 +84,9 @@ export const TARGETS: Record<string, Target> = {
         if (bytes.toString('latin1').endsWith('0\r\n\r\n')) socket.write('HTTP/1.1 204 No Content\r\n\r\n')
       }),
   },
-  early: { scheme: 'h2c', serve: early },
+  early: { scheme: 'h2c', serve: atOnce(early) },
+  /** Accepts WebSockets, and has nothing to say. */
+  quiet: { scheme: 'h2c', serve: atOnce(stream => section(stream, OK, END_STREAM)) },
   /** Takes the handshake, and nothing more. */
   websocket: {
     serve: socket =>
@@ -94,22 +99,25 @@ export const TARGETS: Record<string, Target> = {
   },
 }
 
-/** Answers requests whole, and neither takes their bodies nor ends. */
-function early(socket: Socket): void {
-  mute(0)(socket)
-  let bytes = Buffer.alloc(0)
-  let answered = 0
-  socket.on('data', (more: Buffer) => {
-    bytes = Buffer.concat([bytes, more])
-    const heads = framesOf(bytes.subarray(PREFACE.length)).filter(({ type }) => type === TYPE.headers)
-    const answer: Fields = [
-      [':status', '200'],
-      ['content-length', '2'],
-    ]
-    for (const { stream } of heads.slice(answered))
-      socket.write(Buffer.concat([section(stream, answer, 0), data(stream, 'ok')]))
-    answered = heads.length
-  })
+/** Answers each request at once with these frames, and neither takes nor ends what follows it. */
+function atOnce(answer: (stream: number) => Buffer): (socket: Socket) => void {
+  return socket => {
+    mute(0)(socket)
+    let bytes = Buffer.alloc(0)
+    let answered = 0
+    socket.on('data', (more: Buffer) => {
+      bytes = Buffer.concat([bytes, more])
+      const heads = framesOf(bytes.subarray(PREFACE.length)).filter(({ type }) => type === TYPE.headers)
+      for (const { stream } of heads.slice(answered)) socket.write(answer(stream))
+      answered = heads.length
+    })
+  }
+}
+
+const OK: Fields = [[':status', '200']]
+
+function early(stream: number): Buffer {
+  return Buffer.concat([section(stream, [...OK, ['content-length', '2']], 0), data(stream, 'ok')])
 }
 
 const WEBSOCKET = [
@@ -178,6 +186,13 @@ export const HTTP1: Record<string, Shape> = {
     sends: at => whole('GET /websocket', at, ...WEBSOCKET),
     later: Buffer.alloc(8 * MIB),
   },
+  'a WebSocket whose both ends have ended': {
+    callers: 500,
+    counts: 50_000,
+    sends: at => whole('GET /quiet', at, ...WEBSOCKET),
+    later: Buffer.alloc(60_000),
+    leaves: true,
+  },
   'a webhook before its verdict': {
     callers: 700,
     counts: 50_000,
@@ -214,6 +229,11 @@ const only = (id: number, request: string, at: Place, ...more: Fields) =>
   section(id, fields(request, at, ...more), END_STREAM)
 const first = (id: number, request: string, at: Place, ...more: Fields) => section(id, fields(request, at, ...more), 0)
 const xLarge = ({ fieldBytes }: Place): Fields => [['x-large', text(fieldBytes)]]
+
+const HANDSHAKE: Fields = [
+  [':protocol', 'websocket'],
+  ['sec-websocket-version', '13'],
+]
 
 const BODY_BYTES = 60_000
 const FRAME_BYTES = 15_000
@@ -260,13 +280,12 @@ export const HTTP2: Record<string, Shape> = {
   'WebSockets without their answer': {
     callers: 40,
     counts: 16 * BODY_BYTES,
-    sends: at => {
-      const handshake: Fields = [
-        [':protocol', 'websocket'],
-        ['sec-websocket-version', '13'],
-      ]
-      return streams(16, id => [first(id, 'CONNECT /silent', at, ...handshake), ...body(id)])
-    },
+    sends: at => streams(16, id => [first(id, 'CONNECT /silent', at, ...HANDSHAKE), ...body(id)]),
+  },
+  'WebSockets whose both ends have ended': {
+    callers: 40,
+    counts: 16 * BODY_BYTES,
+    sends: at => streams(16, id => [first(id, 'CONNECT /quiet', at, ...HANDSHAKE), ...body(id), ended(id, '')]),
   },
   'answers of the target': {
     callers: 20,

@@ -88,7 +88,9 @@ export class World {
       socket.on('error', () => {}).on('close', () => this.#sockets.delete(socket))
       await once(socket, 'connect')
       socket.write(shape.sends(place))
-      if (shape.later !== undefined) answered.push(once(socket, 'data').then(() => socket.write(shape.later!)))
+      const { later, leaves } = shape
+      if (later !== undefined)
+        answered.push(once(socket, 'data').then(() => (leaves === true ? socket.end(later) : socket.write(later))))
       else if (shape.deaf !== true) socket.resume()
     }
     await Promise.all(answered)
