@@ -1,4 +1,4 @@
-/** HTTP/1.1 connections to one target. The one that became idle last is used first. */
+/** HTTP/1.1 connections to one target. The one that became idle last is used first, unless the target ends them early. */
 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
@@ -15,6 +15,15 @@ import { dialUpstream, type SecureContexts } from './dial.ts'
 import type { OnOpened, Pool, PooledUpstream, TargetConnections } from './pool.ts'
 import type { UpstreamRequest } from './types.ts'
 
+/**
+ * Some servers end each connection behind its answer and do not say so (uWSGI). A request that comes before that is lost, unless it may be
+ * sent again. So once a target has ended a connection this early, only those are used that it has left open for a while, until it has
+ * answered on one of them. This is remembered for ten minutes.
+ */
+const EARLY_MS = 1_000
+const LEFT_OPEN_MS = 250
+const WARY_MS = 600_000
+
 export class Http1Pool implements Pool {
   readonly #target: UpstreamTarget
   readonly #contexts: SecureContexts
@@ -25,6 +34,7 @@ export class Http1Pool implements Pool {
   readonly #idle: PooledConnection[] = []
   #open = 0
   #dialling = 0
+  #waryUntil = 0
   #closed = false
 
   constructor(
@@ -51,8 +61,10 @@ export class Http1Pool implements Pool {
 
   take(): PooledUpstream | undefined {
     const now = performance.now()
+    const isWary = now < this.#waryUntil && this.#connections.refuse() === undefined
     for (;;) {
-      const connection = this.#idle.pop()
+      if (isWary && (this.#idle[0]?.idleAt ?? now) > now - LEFT_OPEN_MS) return undefined
+      const connection = isWary ? this.#idle.shift() : this.#idle.pop()
       if (connection === undefined) return undefined
       if (connection.wire.fresh(now)) return connection
       connection.wire.destroy()
@@ -99,6 +111,8 @@ export class Http1Pool implements Pool {
   }
 
   readonly #onIdle = (connection: PooledConnection): void => {
+    connection.idleAt = performance.now()
+    if (connection.wire.exchanges > 1) this.#waryUntil = 0
     if (!this.#closed && connection.wire.rest(this.#idleMs)) this.#idle.push(connection)
     else connection.wire.destroy()
   }
@@ -107,12 +121,18 @@ export class Http1Pool implements Pool {
     this.#open--
     this.#connections.remove()
     const at = this.#idle.lastIndexOf(connection)
-    if (at !== -1) this.#idle.splice(at, 1)
+    if (at === -1) return
+    this.#idle.splice(at, 1)
+    const now = performance.now()
+    // Those that may not be used any more are closed by us.
+    const byTarget = now < connection.wire.idleUntil
+    if (byTarget && now < connection.idleAt + EARLY_MS) this.#waryUntil = now + WARY_MS
   }
 
   sweep(now: number): boolean {
     for (const connection of this.#idle.filter(({ wire }) => !wire.fresh(now))) connection.wire.destroy()
-    return this.size === 0
+    // Captured names could otherwise make any number of targets that are kept.
+    return this.size === 0 && (this.#target.captured || now >= this.#waryUntil)
   }
 
   close(): void {
@@ -125,6 +145,8 @@ class PooledConnection implements PooledUpstream {
   readonly wire: Http1ClientConnection
   /** Of its last exchange. */
   caller = ''
+  /** When that ended. */
+  idleAt = 0
 
   constructor(
     socket: Socket,
