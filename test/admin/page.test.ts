@@ -337,7 +337,7 @@ describe.runIf(needs('chromium'))('the page', () => {
     await page.press('Enter')
     await page.until(`document.querySelector('.detail') !== null`)
     expect(await page.value(text)).toContain('inbox hooks 0166e9d5')
-    expect(await page.value(text)).toContain('sallyport inbox show 0166e9d5-1111-4222-8333-444455556666')
+    expect(await page.value(text)).toContain("sallyport inbox show '0166e9d5-1111-4222-8333-444455556666'")
     expect(await page.value(text)).not.toContain('https://h/')
   })
 

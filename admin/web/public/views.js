@@ -250,7 +250,7 @@ function failure(row) {
       at: new Date(row.at).toISOString(),
     }),
   )
-  if (row.inboxId !== undefined) box.append(copyable(`sallyport inbox show ${plain(row.inboxId)}`))
+  if (row.inboxId !== undefined) box.append(copyable(`sallyport inbox show ${shellWord(plain(row.inboxId))}`))
   else if (row.code === 'no-route') box.append(copyable(`sallyport route test ${shellWord(path)} --routes routes.yaml`))
   return box
 }
