@@ -240,8 +240,6 @@ export class AnnouncedRules {
         const { key, shared = false } = read()
         return sealerOf(key, shared)
       })
-      // What a client has announced here is not replaced by something unusable.
-      if (own !== undefined) void [rules(), sealer()]
       const loaded = { rules, hosts, sealer, text, announced: false, own, at, saved: true }
       this.#byRuntime.putWithin(this.#maxRuntimes, runtime, loaded)
     } catch (error) {

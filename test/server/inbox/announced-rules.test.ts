@@ -97,13 +97,16 @@ test.each<[what: string, row: ReturnType<typeof rowOf>, ownHost?: string]>([
   ],
 ])(
   '%s from the store is made usable when a webhook comes, since that takes long and much memory',
-  (_, row, ownHost) => {
-    const errors: string[] = []
-    const { rules, find } = make({ ...noLogger, error: (_fields, message) => errors.push(message) })
-    rules.adopt([row])
-    expect(errors).toEqual([])
-    expect(find('demo', ownHost)).toBeUndefined()
-    expect(errors).toEqual(['the stored rules of a runtime cannot be read'])
+  async (_, row, ownHost) => {
+    for (const isAnnounced of [false, true]) {
+      const errors: string[] = []
+      const { rules, find, announce } = make({ ...noLogger, error: (_fields, message) => errors.push(message) })
+      if (isAnnounced) await announce('a secret')
+      rules.adopt([row])
+      expect(errors).toEqual([])
+      expect(find('demo', ownHost)).toBeUndefined()
+      expect(errors).toEqual(['the stored rules of a runtime cannot be read'])
+    }
   },
 )
 
@@ -225,19 +228,6 @@ describe('servers that share a store', () => {
     rules.saveMissing()
     await setImmediate()
     expect([find('demo'), rowsOf()]).toEqual([undefined, []])
-  })
-
-  test('stored rules that cannot be used do not replace those of a client that is connected here', async () => {
-    const errors: string[] = []
-    const { rules, find, announce } = make({ ...noLogger, error: (_fields, message) => errors.push(message) })
-    await announce('a secret', { instance: 'a' })
-    const unusable = [
-      { key: KEY, rules: [{ ...RULE, path: 1 }] },
-      { key: 'invalid', rules: [RULE] },
-    ]
-    for (const stored of unusable) rules.adopt([{ runtime: 'demo', seen: 2 * DAY_MS, rules: JSON.stringify(stored) }])
-    expect(find('demo')?.rule.verifier).toBeDefined()
-    expect(errors).toEqual(Array(2).fill('the stored rules of a runtime cannot be read'))
   })
 
   test.each([
