@@ -62,7 +62,7 @@ const webSocket: Door = async (isTls, read) => {
   webSocketTransport(to).handler = { bytes: chunk => read(chunk as Buffer), control: () => {}, closed: () => {} }
   for (const each of [from, to]) each.on('error', () => {})
   endings.push(() => {
-    from.terminate()
+    for (const each of [from, to]) each.terminate()
     server.close()
   })
   const send = (bytes: Buffer) => {
