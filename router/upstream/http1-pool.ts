@@ -17,8 +17,9 @@ import type { UpstreamRequest } from './types.ts'
 
 /**
  * Some servers end each connection behind its answer and do not say so (uWSGI). A request that comes before that is lost, unless it may be
- * sent again. So once a target has ended a connection this early, only those are used that it has left open for a while, until it has
- * answered on one of them. This is remembered for ten minutes.
+ * sent again. So once a target has ended a connection this early, behind its first answer, only those are used that it has left open for a
+ * while, until it has answered on one of them. This is remembered for ten minutes. One that restarts ends mostly connections that have been
+ * used again. It must not get many new ones for that, since each may hold one of its workers.
  */
 const EARLY_MS = 1_000
 const LEFT_OPEN_MS = 250
@@ -126,7 +127,8 @@ export class Http1Pool implements Pool {
     const now = performance.now()
     // Those that may not be used any more are closed by us.
     const byTarget = now < connection.wire.idleUntil
-    if (byTarget && now < connection.idleAt + EARLY_MS) this.#waryUntil = now + WARY_MS
+    const early = connection.wire.exchanges === 1 && now < connection.idleAt + EARLY_MS
+    if (byTarget && early) this.#waryUntil = now + WARY_MS
   }
 
   sweep(now: number): boolean {

@@ -73,3 +73,13 @@ it('if no other may be opened, any connection is used', async () => {
   for (let i = 0; i < 5; i++) expect(await post()).toBe('answered')
   expect(connections.length).toBe(2)
 })
+
+it('a target that restarts gets no more connections than before', async () => {
+  upstreams = new Upstreams({ idleMs: 60_000 })
+  patient = true
+  for (let i = 0; i < 2; i++) expect(await post()).toBe('answered')
+  connections[0]!.destroy()
+  await eventually(() => expect(upstreams.stats().connections).toBe(0))
+  for (let i = 0; i < 5; i++) expect(await post()).toBe('answered')
+  expect(connections.length).toBe(2)
+})
