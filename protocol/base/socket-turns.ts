@@ -68,6 +68,11 @@ export class SocketTurns {
     if (!resting.has(this)) this.#owedMs = 0
   }
 
+  /** Whether its socket is closed. Nobody waits for what it owes. */
+  get hasEnded(): boolean {
+    return !this.#socket._handle
+  }
+
   /** The turn ends. Returns what it took of it. */
   settle(): number {
     if (this.#turn !== turn) return 0
@@ -93,7 +98,10 @@ export class SocketTurns {
  * served, and whoever has taken less rests for less long. Nothing here throws: the methods of a handle return their errors.
  */
 const endTurn: () => void = guard(() => {
-  for (const turns of resting) takenMs -= turns.settle()
+  for (const turns of resting) {
+    takenMs -= turns.settle()
+    if (turns.hasEnded) resting.delete(turns)
+  }
   let leftMs = Math.max(TURN_MS, takenMs)
   const ms = leftMs / resting.size
   turn++

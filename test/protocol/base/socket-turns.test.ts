@@ -193,6 +193,20 @@ describe('a socket', () => {
     expect(turns).toBeLessThanOrEqual(20)
   })
 
+  test('rests no longer because of those that have ended meanwhile', async () => {
+    const found = turnsOf(3)
+    let turns = 0
+    for (; found[0]; turns++) {
+      for (let i = 0; i < 4; i++) {
+        const socket: { _handle: object | null } = { _handle: {} }
+        new SocketTurns(socket as unknown as Socket).took(performance.now() - 5)
+        socket._handle = null
+      }
+      await nextTurn()
+    }
+    expect(turns).toBeLessThanOrEqual(5)
+  })
+
   test('reads on before one that has taken more, and one in a turn', async () => {
     const found = turnsOf(7, 3, 3)
     const seen: boolean[][] = []
