@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { createServer as createHttpServer } from 'node:http'
+import { createServer as createHttpServer, type RequestListener } from 'node:http'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
 import type { HttpRequest } from '../../../protocol/exchange.ts'
@@ -26,10 +26,10 @@ test('a connection that is still being opened ends with the check', async () => 
 
 const ROUNDS = 20
 
-test('callers that leave while they are asked about cost no connection', async () => {
+/** A service that says who may call, and the question about one caller. */
+async function serving(answer: RequestListener) {
   let connections = 0
-  const service = createHttpServer((_, response) => void answers.push(() => response.end()))
-  const answers: (() => void)[] = []
+  const service = createHttpServer(answer)
   service.on('connection', () => {
     connections++
   })
@@ -37,46 +37,45 @@ test('callers that leave while they are asked about cost no connection', async (
   const { port } = service.address() as AddressInfo
   const check = new ForwardAuthCheck({ url: `http://127.0.0.1:${port}/` })
   const caller = { address: '127.0.0.1', scheme: 'http', host: '' }
+  const ask = (signal: AbortSignal) => check.check({ method: 'GET', path: '/', caller } as HttpRequest, [], signal)
+  const close = () => {
+    check.close()
+    service.close()
+    return connections
+  }
+  return { service, ask, close }
+}
+
+test('callers that leave while they are asked about cost no connection', async () => {
+  const answers: (() => void)[] = []
+  const { ask, close } = await serving((_, response) => void answers.push(() => response.end()))
   for (let i = 0; i < ROUNDS; i++) {
     const gone = new AbortController()
-    const asked = check.check({ method: 'GET', path: '/', caller } as HttpRequest, [], gone.signal)
+    const asked = ask(gone.signal)
     asked.catch(() => {})
     await until(() => answers.length > 0)
     gone.abort()
     answers.pop()!()
     await expect(asked).rejects.toThrow('aborted')
   }
-  check.close()
-  service.close()
-  expect(connections).toBeLessThan(ROUNDS / 2)
+  expect(close()).toBeLessThan(ROUNDS / 2)
 })
 
 test('a service that sends the body of its yes behind the head keeps its connection', async () => {
-  let connections = 0
-  const service = createHttpServer(async (_, response) => {
+  let asked: Promise<unknown> | undefined
+  const { service, ask, close } = await serving(async (_, response) => {
     response.flushHeaders()
     await asked
     response.end('y'.repeat(60_000))
   })
-  service.on('connection', () => {
-    connections++
-  })
-  await once(service.listen(0, '127.0.0.1'), 'listening')
-  const { port } = service.address() as AddressInfo
-  const check = new ForwardAuthCheck({ url: `http://127.0.0.1:${port}/` })
-  const caller = { address: '127.0.0.1', scheme: 'http', host: '' }
-  let asked: Promise<unknown> | undefined
   for (let i = 0; i < ROUNDS; i++) {
     const { promise, resolve } = Promise.withResolvers<void>()
     asked = promise
     const sent = once(service, 'request').then(([, response]) => once(response, 'finish'))
-    const request = { method: 'GET', path: '/', caller } as HttpRequest
-    expect(await check.check(request, [], new AbortController().signal)).toBe(undefined)
+    expect(await ask(new AbortController().signal)).toBe(undefined)
     resolve()
     await sent
   }
-  check.close()
-  service.close()
   // The service has sent it a moment before we have it all.
-  expect(connections).toBeLessThan(ROUNDS / 2)
+  expect(close()).toBeLessThan(ROUNDS / 2)
 })

@@ -79,6 +79,18 @@ async function startSession(onStream: OnStream, limits?: Partial<HttpLimits>) {
   return { session, counts: () => ({ closed, idle }) }
 }
 
+/** Both end with the test. */
+async function sessionTo(upstream: Http2Upstream, limits?: Partial<HttpLimits>): Promise<Http2ClientSession> {
+  const socket = connect(upstream.port, '127.0.0.1')
+  await once(socket, 'connect')
+  const session = new Http2ClientSession(socket, { limits })
+  open.push(
+    () => void upstream.stop(),
+    () => session.destroy(),
+  )
+  return session
+}
+
 const request = (over: Partial<OutgoingRequest> = {}): OutgoingRequest => ({
   method: 'POST',
   authority: 'up.example',
@@ -98,12 +110,9 @@ const PAUSE_MS = 1500
 
 test('a WebSocket whose upstream ends first, goes away and reads nothing for a while gets all that its caller sends', async () => {
   const upstream = await Http2Upstream.start()
-  open.push(() => void upstream.stop())
   upstream.settings = setting('initialWindowSize', 2 ** 20)
   upstream.onConnection = connection => connection.send(frame(TYPE.window, 0, 0, uint32(2 ** 20)))
-  const socket = connect(upstream.port, '127.0.0.1')
-  await once(socket, 'connect')
-  const session = new Http2ClientSession(socket)
+  const session = await sessionTo(upstream)
   const response = new Response()
   const sink = session.send(request({ method: 'GET', bodyBytes: 0, upgrade: true }), response)
   await until(() => upstream.streams.length === 1)
@@ -231,13 +240,7 @@ describe('h2c upstream', () => {
 
   test('an answer that has arrived is whole, although its upstream has reset the connection and our next write fails', async () => {
     const upstream = await Http2Upstream.start()
-    const socket = connect(upstream.port, '127.0.0.1')
-    await once(socket, 'connect')
-    const session = new Http2ClientSession(socket)
-    open.push(
-      () => void upstream.stop(),
-      () => session.destroy(),
-    )
+    const session = await sessionTo(upstream)
     const response = new Response()
     session.send(request({ bodyBytes: 0 }), response)
     await until(() => upstream.streams.length === 1)
@@ -317,13 +320,7 @@ describe('h2c upstream', () => {
     const upstream = await Http2Upstream.start()
     // SETTINGS_INITIAL_WINDOW_SIZE of 1 MiB for streams. The session has 65,535 bytes.
     upstream.settings = setting('initialWindowSize', 2 ** 20)
-    const socket = connect(upstream.port, '127.0.0.1')
-    await once(socket, 'connect')
-    const session = new Http2ClientSession(socket)
-    open.push(
-      () => void upstream.stop(),
-      () => session.destroy(),
-    )
+    const session = await sessionTo(upstream)
     const quiet = new Response()
     session.send(request(), quiet).requestData(Buffer.alloc(65_535))
     await until(() => upstream.streams[0]?.received === 65_535)
@@ -408,13 +405,7 @@ describe('an answer that breaks the rules', () => {
     ['a length without a body', {}, stream => stream.head(200, { 'content-length': '5' }, true), 'without a body'],
   ])('%s', async (_name, limits, say, why) => {
     const upstream = await Http2Upstream.start()
-    const socket = connect(upstream.port, '127.0.0.1')
-    await once(socket, 'connect')
-    const session = new Http2ClientSession(socket, { limits })
-    open.push(
-      () => void upstream.stop(),
-      () => session.destroy(),
-    )
+    const session = await sessionTo(upstream, limits)
     const response = new Response()
     session.send(request(), response)
     await until(() => upstream.streams.length === 1)
@@ -442,13 +433,7 @@ test.each([
 describe('pings to an upstream with open streams', () => {
   async function quiet(limits: Partial<HttpLimits>) {
     const upstream = await Http2Upstream.start()
-    const socket = connect(upstream.port, '127.0.0.1')
-    await once(socket, 'connect')
-    const session = new Http2ClientSession(socket, { limits })
-    open.push(
-      () => void upstream.stop(),
-      () => session.destroy(),
-    )
+    const session = await sessionTo(upstream, limits)
     const response = new Response()
     session.send(request(), response)
     await until(() => upstream.streams.length === 1)
