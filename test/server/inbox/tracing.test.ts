@@ -19,11 +19,16 @@ async function traced(trustedProxies = ['127.0.0.1']) {
   return { spans, ground }
 }
 
+/** The server knows the rules of a client, which is gone. */
+async function offline({ connect, server }: Ground) {
+  const client = await connect()
+  client.ws.terminate()
+  await until(() => server.stats().sessions === 0)
+}
+
 test('a webhook that waits, and its delivery: a separate trace that links back', async () => {
   const { spans, ground } = await traced()
-  const client = await ground.connect()
-  client.ws.terminate()
-  await client.closed
+  await offline(ground)
   expect((await ground.post('later', { headers: headers('01') })).status).toBe(202)
   await ground.connect()
   const delivery = await spans.named('inbox deliver')
@@ -44,9 +49,7 @@ test.each([
   ['that is not recorded', ['127.0.0.1'], '00'],
 ])('a context %s is not recorded, and is not kept for the delivery', async (_name, trusted, flags) => {
   const { spans, ground } = await traced(trusted)
-  const client = await ground.connect()
-  client.ws.terminate()
-  await client.closed
+  await offline(ground)
   await ground.post('later', { headers: headers(flags) })
   await ground.connect()
   await until(() => ground.receiver.got.length >= 1)
