@@ -1,6 +1,7 @@
 /** IP addresses and networks as bytes: canonical text (RFC 5952) and CIDR membership. */
 import { Buffer } from 'node:buffer'
 import { isIPv4, isIPv6 } from 'node:net'
+import { memoizeLast } from './memoize-last.ts'
 
 /** 4 or 16 bytes; an IPv4-mapped IPv6 address is 4. A zone (`%eth0`) is dropped. Undefined if it is not an address. */
 function parseAddress(text: string): Uint8Array | undefined {
@@ -70,25 +71,17 @@ function formatIPv6(bytes: Uint8Array): string {
   return `${hex.slice(0, runStart).join(':')}::${hex.slice(runStart + runLength).join(':')}`
 }
 
-let lastAddress = ''
-let lastNetwork = ''
-
 /** The network that one host may have to itself, as a key: an IPv4 address, or the /64 of an IPv6 address. */
 export function networkOf(address: string): string {
-  if (!address.includes(':')) return address
-  // Each part that a request passes asks for the same one.
-  if (address !== lastAddress) {
-    lastNetwork = networkOfIPv6(address)
-    lastAddress = address
-  }
-  return lastNetwork
+  return address.includes(':') ? networkOfIPv6(address) : address
 }
 
-function networkOfIPv6(address: string): string {
+/** Each part that a request passes asks for the same one. */
+const networkOfIPv6 = memoizeLast((address: string) => {
   const bytes = parseAddress(address)
   if (bytes === undefined) return address
   return bytes.length === 4 ? bytes.join('.') : Buffer.from(bytes.subarray(0, 8)).toString('hex')
-}
+})
 
 interface Cidr {
   readonly bytes: Uint8Array

@@ -1,16 +1,21 @@
 /** Remembers the last result of `make` and its arguments. The next request is often like the previous one. */
-export function memoizeLast<A, B, C>(make: (a: A, b: B, c: C) => string): (a: A, b: B, c: C) => string {
+export function memoizeLast<Args extends readonly [a: unknown, b?: unknown, c?: unknown]>(
+  make: (...args: Args) => string,
+): (...args: Args) => string {
+  // Plain parameters, since rest parameters would allocate an array per call.
+  const plain = make as unknown as (a: unknown, b: unknown, c: unknown) => string
   let text: string | undefined
-  let lastA: A
-  let lastB: B
-  let lastC: C
-  return (a, b, c) => {
+  let lastA: unknown
+  let lastB: unknown
+  let lastC: unknown
+  const memoized = (a: unknown, b: unknown, c: unknown) => {
     if (text === undefined || a !== lastA || b !== lastB || c !== lastC) {
-      text = make(a, b, c)
+      text = plain(a, b, c)
       lastA = a
       lastB = b
       lastC = c
     }
     return text
   }
+  return memoized as unknown as (...args: Args) => string
 }
