@@ -203,6 +203,11 @@ function isNoTrailer(name: string): boolean {
   return isHopByHop(name) || NEVER_TRAILERS.has(name) || isForwardedName(name)
 }
 
+/** The name as CGI-like upstreams read it, which treat underscores and dots like dashes. */
+export function dashed(name: string): string {
+  return name.includes('_') || name.includes('.') ? name.replace(/[_.]/g, '-') : name
+}
+
 /**
  * Whether a field makes claims about the caller that only the network can prove: `forwarded`, `x-forwarded-*`, `x-real-ip` and the
  * like, our own internal names, and variants with underscores or dots, which CGI-like upstreams read as dashes.
@@ -210,7 +215,7 @@ function isNoTrailer(name: string): boolean {
 export function isForwardedName(name: string): boolean {
   const first = name.charCodeAt(0)
   if (first !== 0x78 && first !== 0x66 && first !== 0x73) return false
-  const plain = name.includes('_') || name.includes('.') ? name.replace(/[_.]/g, '-') : name
+  const plain = dashed(name)
   if (first === 0x66) return plain === 'forwarded'
   if (first === 0x73) return plain.startsWith('sallyport-')
   return (

@@ -5,10 +5,10 @@ import { ignore } from '../../protocol/base/guard.ts'
 import { readAtMost } from '../../protocol/base/read-at-most.ts'
 import type { HeaderList, HttpRequest, ResponseSink } from '../../protocol/exchange.ts'
 import { appendForwarded } from '../../protocol/http/forwarded.ts'
-import { isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
+import { dashed, isFieldValue, removeWhere, stripHopByHop } from '../../protocol/http/headers.ts'
 import { type CorsPolicy, corsFields } from '../../protocol/http/problem.ts'
 import { isOverride } from './open-path.ts'
-import { dashed, FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
+import { FORWARD_AUTH_MS, type ForwardAuth } from './options.ts'
 import { Turns } from './turns.ts'
 
 /** Most questions at a time, over as many connections; the same for one network; and most requests that wait for their turn. */

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { checkDuration } from '../../protocol/base/durations.ts'
 import { demand } from '../../protocol/base/limit.ts'
 import { isRuntimeName } from '../../protocol/base/names.ts'
-import { isForwardedName, isHopByHop, isToken } from '../../protocol/http/headers.ts'
+import { dashed, isForwardedName, isHopByHop, isToken } from '../../protocol/http/headers.ts'
 import type { KeyOrigin } from '../auth/key-source.ts'
 import type { Authorities } from '../tls.ts'
 import { OPEN_PATH, openPath, readsOneWay } from './open-path.ts'
@@ -100,9 +100,4 @@ function checkForwardAuth({ url, headers = [], timeoutMs }: ForwardAuth): void {
     demand(isToken(name) && !isOurs, `access.forwardAuth.headers: ${name} cannot be copied, since it is ours to set`)
   }
   if (timeoutMs !== undefined) checkDuration('access.forwardAuth.timeoutMs', timeoutMs, 1, 60_000)
-}
-
-/** The name as upstreams read it that treat `_` and `.` like `-`. */
-export function dashed(name: string): string {
-  return name.replace(/[_.]/g, '-')
 }
