@@ -362,8 +362,10 @@ export class AnnouncedRules {
   }
 }
 
+const NO_RULES = textOf({ rules: [] })
+
 function isWithdrawal({ own }: RuntimeRules): boolean {
-  return own?.text === textOf({ rules: [] })
+  return own?.text === NO_RULES
 }
 
 /** Checking the keys of 10,000 runtimes takes seconds, so a stored one is checked when a webhook comes. */
