@@ -93,7 +93,7 @@ describe("as a container's first process, which no signal ends without a listene
 
 /** Small files that import nothing but each other: "did you mean", the version, limits, stores. */
 const LIGHT =
-  /\/(limits|public-url|access\/open-path|trace\/sampling|base\/(address|errors|limit|units|names|nearest|path|version)|directory\/(stores|redis-options|redis-url))\.ts$/
+  /\/(limits|public-url|access\/open-path|trace\/sampling|base\/(address|errors|limit|memoize-last|names|nearest|path|units|version)|directory\/(stores|redis-options|redis-url))\.ts$/
 
 describe('in a checkout', () => {
   test('runs the sources, even beside a stale dist/, and passes the exit code on', async () => {
