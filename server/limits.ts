@@ -128,7 +128,8 @@ export const SERVER_LIMITS = {
     flag: 'limits.replay-total',
     default: '64MiB',
     zero: 'only requests without a body are replayed',
-    about: 'The same, over all exchanges; a quarter of it for one runtime.',
+    about:
+      'The same, over all exchanges. When it is full, the runtime that uses most of it loses the oldest body of its network that uses most.',
   },
   responseHeadMs: {
     kind: 'duration',

@@ -7,6 +7,7 @@ import { type SallyportError, toSallyportError } from '../../protocol/base/error
 import { GatheredChunks } from '../../protocol/base/gathered.ts'
 import { type Failing, stepOf } from '../../protocol/base/guard.ts'
 import { KEPT_SHARE } from '../../protocol/base/own-bytes.ts'
+import type { ReplayedBody } from '../../protocol/base/replay-budget.ts'
 import type { HeaderList, RequestSink, ResponseHead, ResponseSink } from '../../protocol/exchange.ts'
 import { UnprocessedError } from '../../protocol/http/http2/client-exchange.ts'
 import { isSafe } from '../../protocol/http/methods.ts'
@@ -18,7 +19,7 @@ const FIRST_PAUSE_MS = 100
 
 const again = stepOf<UpstreamExchange>(exchange => exchange.again())
 
-export class UpstreamExchange implements RequestSink, Failing {
+export class UpstreamExchange implements RequestSink, Failing, ReplayedBody {
   readonly #pools: Pools
   readonly #target: UpstreamTarget
   readonly #request: UpstreamRequest
@@ -33,7 +34,10 @@ export class UpstreamExchange implements RequestSink, Failing {
   #early: GatheredChunks | undefined
   /** Body kept for sending again; undefined if it may not be. The budget counts it for the network of the caller. */
   #kept: GatheredChunks | undefined
-  readonly #network: string
+  /** @internal */
+  readonly owner = ''
+  /** @internal */
+  readonly network: string
   /** Kept bytes for which credit was given. They are not credited again when they are sent again. */
   #credited = 0
   #skipCredit = 0
@@ -60,7 +64,7 @@ export class UpstreamExchange implements RequestSink, Failing {
     const { perExchange } = pools.replayBudget
     const keeps = mayRepeat && !request.upgrade && request.bodyBytes !== 0 && request.bodyBytes <= perExchange
     this.#kept = keeps ? new GatheredChunks(KEPT_SHARE) : undefined
-    this.#network = keeps ? networkOf(request.caller) : ''
+    this.network = keeps ? networkOf(request.caller) : ''
   }
 
   start(): void {
@@ -105,17 +109,19 @@ export class UpstreamExchange implements RequestSink, Failing {
 
   #keep(kept: GatheredChunks, chunk: Uint8Array): void {
     const { replayBudget } = this.#pools
-    const fits = kept.bytes + chunk.length <= replayBudget.perExchange
-    if (fits && replayBudget.fits(this.#network, chunk.length)) replayBudget.add(this.#network, chunk.length)
-    else {
-      if (this.#sink === undefined) this.#early = kept
-      this.#dropKept()
-    }
     kept.add(chunk)
+    if (kept.bytes <= replayBudget.perExchange) replayBudget.add(this, chunk.length)
+    else this.release()
+  }
+
+  /** @internal The body can be sent only once from now on. */
+  release(): void {
+    if (this.#sink === undefined) this.#early = this.#kept
+    this.#dropKept()
   }
 
   #dropKept(): void {
-    if (this.#kept !== undefined) this.#pools.replayBudget.add(this.#network, -this.#kept.bytes)
+    if (this.#kept !== undefined) this.#pools.replayBudget.delete(this)
     this.#kept = undefined
   }
 

@@ -102,7 +102,7 @@ export class DeliveredExchange implements RequestSink {
     this.#options = options
     this.request = request
     this.#response = response
-    this.#replay = new Replay(options.replayBudget, runtime)
+    this.#replay = new Replay(options.replayBudget, runtime, request.caller?.address ?? '')
     this.#policy = new RetryPolicy(options.carriers, runtime, request.ownHost)
     const { responseHeadMs } = options
     if (request.span !== undefined) this.#spans = new DeliverySpans(request, request.span)
@@ -138,6 +138,7 @@ export class DeliveredExchange implements RequestSink {
     }
     const attempt = new Attempt(this, carrier)
     this.#replay.acknowledged = false
+    this.#replay.keepAll = true
     try {
       const stream = carrier.open()
       this.#attempt = attempt
@@ -164,13 +165,13 @@ export class DeliveredExchange implements RequestSink {
       return
     }
     if (this.#attempt === attempt) this.#resend(attempt.upstream)
+    if (this.#attempt === attempt) this.#replay.keepAll = false
   }
 
   /** Sends what was received of the body before this attempt. */
   #resend(upstream: RequestSink): void {
     if (this.#bytesIn > 0) for (const chunk of this.#replay.chunks) upstream.requestData(chunk)
     if (this.#requestEnded) upstream.requestEnd(this.#replay.trailers ?? [])
-    this.#replay.keepAll = false
   }
 
   requestData(chunk: Uint8Array): void {

@@ -1,8 +1,9 @@
 /** Keeps the request body until the answer begins, so that the request can be sent to another session. */
 import { Buffer } from 'node:buffer'
+import { networkOf } from '../../protocol/base/address.ts'
 import { SMALL_PIECE_BYTES } from '../../protocol/base/gathered.ts'
 import { KEPT_SHARE, ownBytes } from '../../protocol/base/own-bytes.ts'
-import type { ReplayBudget } from '../../protocol/base/replay-budget.ts'
+import type { ReplayBudget, ReplayedBody } from '../../protocol/base/replay-budget.ts'
 import type { HeaderList } from '../../protocol/exchange.ts'
 
 /** Small chunks are gathered into buffers of up to this size. */
@@ -13,9 +14,10 @@ const NOTHING = new Uint8Array(0)
 /** Until the peer has acknowledged the stream, it may still refuse it unread, and this multiple of the bound is kept. */
 const UNACKNOWLEDGED = 4
 
-export class Replay {
+export class Replay implements ReplayedBody {
   readonly #budget: ReplayBudget
-  readonly #runtime: string
+  readonly owner: string
+  readonly network: string
   #chunks: Uint8Array[] | undefined
   /** Buffer for small chunks that follow those in `#chunks`, and how much of it is filled. */
   #gathered: Uint8Array = NOTHING
@@ -27,9 +29,11 @@ export class Replay {
   whole = true
   trailers: HeaderList | undefined
 
-  constructor(budget: ReplayBudget, runtime: string) {
+  /** `address`: the caller's. Empty for an embedder. */
+  constructor(budget: ReplayBudget, runtime: string, address: string) {
     this.#budget = budget
-    this.#runtime = runtime
+    this.owner = runtime
+    this.network = networkOf(address)
   }
 
   get chunks(): readonly Uint8Array[] {
@@ -38,11 +42,17 @@ export class Replay {
   }
 
   /**
-   * While this is set, everything is kept. The request has been sent nowhere yet, and whoever sets this bounds what arrives.
+   * While this is set, everything is kept, and nothing counts. The request waits or is being sent, and whoever sets this bounds what
+   * arrives.
    */
   set keepAll(keep: boolean) {
     this.#keepAll = keep
-    this.#trim()
+    if (this.bytes === 0) return
+    if (keep) this.#budget.delete(this)
+    else {
+      this.#budget.add(this, this.bytes)
+      this.#trim()
+    }
   }
 
   /** Whether more is kept than may be once the peer has acknowledged the stream. */
@@ -73,7 +83,7 @@ export class Replay {
       this.#push(ownBytes(chunk, KEPT_SHARE))
     }
     this.bytes += length
-    this.#budget.add(this.#runtime, length)
+    if (!this.#keepAll) this.#budget.add(this, length)
   }
 
   #push(chunk: Uint8Array): void {
@@ -101,15 +111,14 @@ export class Replay {
 
   #fits(more: number): boolean {
     const { perExchange } = this.#budget
-    const maxBytes = this.#acknowledged ? perExchange : UNACKNOWLEDGED * perExchange
-    return this.bytes + more <= maxBytes && this.#budget.fits(this.#runtime, more)
+    return this.bytes + more <= (this.#acknowledged ? perExchange : UNACKNOWLEDGED * perExchange)
   }
 
   /** Drops the body. It cannot be sent again from now on. */
   release(): void {
     this.whole = false
     this.#keepAll = false
-    if (this.bytes > 0) this.#budget.add(this.#runtime, -this.bytes)
+    this.#budget.delete(this)
     this.bytes = 0
     this.#chunks = undefined
     this.#gathered = NOTHING

@@ -21,6 +21,7 @@ import { createSession } from '../../protocol/wire/yamux/yamux-session.ts'
 import type { RuntimeSession } from '../../server/control/runtime-session.ts'
 import { type DeliverOptions, deliver } from '../../server/edge/deliver.ts'
 import { Hold } from '../../server/edge/hold.ts'
+import { Replay } from '../../server/edge/replay.ts'
 import { DEFAULT_HOLD } from '../../server/limits.ts'
 import { EXCHANGE } from '../support/ends.ts'
 import { Spans } from '../support/spans.ts'
@@ -34,6 +35,8 @@ interface Plan {
   readonly method: 'GET' | 'POST'
   readonly chunks: readonly number[]
   readonly leaves: boolean
+  /** How much each of many others keeps for a moment while a session is tried. */
+  readonly others: number
 }
 
 /** What the client's end of a session does with an exchange. */
@@ -63,7 +66,7 @@ function behave(behaviour: Behaviour, die: () => void, began: () => void): Excha
 }
 
 /** As much of a session as an exchange needs, over a pair in memory. */
-function fakeSession(behaviour: Behaviour, instance: string, began: () => void) {
+function fakeSession(behaviour: Behaviour, instance: string, began: () => void, tried: () => void) {
   const [here, there] = memoryPair()
   const session = createSession(here, { role: 'server' })
   const die = () => there.terminate()
@@ -79,6 +82,7 @@ function fakeSession(behaviour: Behaviour, instance: string, began: () => void) 
     exchanges: 0,
     hops: 0,
     open() {
+      tried()
       if (behaviour === 'takes-none') throw new SallyportError('overloaded')
       return session.open()
     },
@@ -141,13 +145,17 @@ async function run(plan: Plan): Promise<void> {
   const records: ExchangeRecord[] = []
   const defects: unknown[] = []
   const begun = new Set<string>()
+  const replayBudget = new ReplayBudget(20_000, 60_000)
+  const tried = () => {
+    const others = Array.from({ length: 60 }, (_, i) => new Replay(replayBudget, 'demo', `192.0.2.${i}`))
+    for (const other of others) other.add(new Uint8Array(plan.others))
+    for (const other of others) other.release()
+  }
   const sessions = plan.sessions.map(one =>
-    fakeSession(one.behaviour, one.instance, () => {
-      begun.add(one.instance)
-    }),
+    fakeSession(one.behaviour, one.instance, () => begun.add(one.instance), tried),
   )
   const options: DeliverOptions = {
-    replayBudget: new ReplayBudget(20_000, 1_000_000),
+    replayBudget,
     hold: new Hold({ ...DEFAULT_HOLD, holdMs: 0 }),
     responseHeadMs: 0,
     tracing: undefined,
@@ -201,7 +209,7 @@ async function run(plan: Plan): Promise<void> {
   expect(caller.ends + caller.aborts).toBeLessThanOrEqual(1)
   expect(caller.credit).toBeLessThanOrEqual(sent)
   expect(defects).toEqual([])
-  expect(options.replayBudget.used).toBe(0)
+  expect(replayBudget.used).toBe(0)
   for (const session of sessions) expect(session.exchanges).toBe(0)
   if (!plan.leaves) {
     expect(caller.heads).toHaveLength(1)
@@ -224,6 +232,7 @@ test('one answer or one cut, all credit returned, nothing left behind', { tags: 
     method: fc.constantFrom('GET', 'POST'),
     chunks: fc.array(fc.integer({ min: 1, max: 20_000 }), { maxLength: 5 }),
     leaves: fc.boolean(),
+    others: fc.constantFrom(0, 1000),
   })
   await fc.assert(fc.asyncProperty(plan, run), { numRuns: 1000 })
 })

@@ -1,4 +1,5 @@
 import { Agent } from 'node:http'
+import { connect } from 'node:net'
 import { importJWK, SignJWT } from 'jose'
 import { afterEach, describe, expect, test } from 'vitest'
 import { WebSocket } from 'ws'
@@ -279,6 +280,34 @@ describe('retries', () => {
     expect(answer.status).toBe(status)
     if (status === 200) expect(answer.text).toBe(`GET / ${'x'.repeat(bytes)}`)
     expect(server.stats()).toMatchObject({ replayBytes: 0, exchanges: 0 })
+  })
+
+  test.each([
+    ['one network', 1],
+    ['ten networks', 10],
+  ])('B3 uploads of %s that pause keep nobody else from being retried', async (_networks, networks) => {
+    await startEdge({ limits: { replayTotalBytes: 40_000 } })
+    const seen: string[] = []
+    const handler: ExchangeHandler = (_preamble, { path }, response) => {
+      seen.push(path)
+      return discarding(response)
+    }
+    const first = await dial(server, { handler })
+    const { host, port } = server.publicAddress!
+    const head = `POST /paused HTTP/1.1\r\nHost: ${HOST}\r\nContent-Length: 2000\r\n\r\n`
+    const uploads = Array.from({ length: 50 }, (_, i) =>
+      connect({ host, port, localAddress: `127.0.1.${1 + (i % networks)}` }),
+    )
+    for (const upload of uploads) upload.on('error', () => {}).write(head + 'x'.repeat(1000))
+    await until(() => seen.length === uploads.length)
+    const calling = call(server, HOST, '/honest', post)
+    await until(() => seen.includes('/honest'))
+    await dial(server, { hello: { connection: 1 } })
+    first.ws.terminate()
+    expect(await calling).toMatchObject({ status: 200, text: 'POST /honest payload' })
+    for (const upload of uploads) upload.destroy()
+    await until(() => server.stats().exchanges === 0)
+    expect(server.stats().replayBytes).toBe(0)
   })
 
   test('a body over the bound goes to another session if the first refuses it', async () => {

@@ -323,15 +323,29 @@ describe('what is kept of bodies', () => {
     expect(replayBudget.used).toBe(3)
   })
 
-  it('is at most a share of what all may keep: another body of the same network is sent only once', () => {
-    replayBudget = new ReplayBudget(64 * 1024, 4 * 5)
-    const played = [begin('2001:db8::1', 'abc'), begin('2001:db8::2', 'def'), begin('192.0.2.1', 'ghi')]
+  it('gives way, the oldest of the network with the most first: then it is sent only once', () => {
+    replayBudget = new ReplayBudget(64 * 1024, 10)
+    const callers = ['2001:db8::1', '192.0.2.1', '2001:db8::2', '192.0.2.2']
+    const played = callers.map(caller => begin(caller, 'abc'))
     for (const { connection } of played) connection.response.responseAbort(broken)
     expect(played.map(({ events, pool }) => [events, pool.opening.length])).toEqual([
-      [[], 1],
       [['upstream-broken'], 0],
       [[], 1],
+      [[], 1],
+      [[], 1],
     ])
+  })
+
+  it('gives way between two attempts: then it is still sent whole', () => {
+    replayBudget = new ReplayBudget(64 * 1024, 5)
+    const { pool, exchange, connection } = begin('192.0.2.1', 'abc')
+    connection.response.requestConsumed(3)
+    connection.response.responseAbort(broken)
+    begin('192.0.2.1', 'def')
+    exchange.requestData(bytes('ghi'))
+    const next = new PlayedConnection()
+    pool.opening[0]!(undefined, next)
+    expect(next.calls.join(' ')).toBe('POST abcghi')
   })
 
   it('may give way before there is a connection: then it is sent only once', () => {

@@ -7,6 +7,7 @@ import { createServer } from 'node:net'
 import { createBufferBudget } from '../../../protocol/base/budget.ts'
 import { ReplayBudget } from '../../../protocol/base/replay-budget.ts'
 import { RoomShare } from '../../../router/handler/room.ts'
+import { Hold } from '../../../server/edge/hold.ts'
 import { BodyBudget } from '../../../server/inbox/kept-body.ts'
 import { type Holding, probeOf } from './holding.ts'
 
@@ -29,13 +30,25 @@ for (const [name, sign] of [
   }
 }
 
-for (const { prototype } of [ReplayBudget, BodyBudget]) {
-  const budget = prototype as { add(owner: unknown, bytes: number): void }
-  const { add } = budget
-  budget.add = function (owner, bytes) {
-    counted += bytes
-    add.call(this, owner, bytes)
-  }
+const { add } = BodyBudget.prototype
+BodyBudget.prototype.add = function (payers, bytes) {
+  counted += bytes
+  add.call(this, payers, bytes)
+}
+
+/** Ledgers that were used, with what each of them counts. */
+const ledgers = new Map<object, () => number>()
+
+const { add: keep } = ReplayBudget.prototype
+ReplayBudget.prototype.add = function (body, bytes) {
+  ledgers.set(this, () => this.used)
+  keep.call(this, body, bytes)
+}
+
+const { enter } = Hold.prototype
+Hold.prototype.enter = function (...waiter) {
+  ledgers.set(this, () => this.bytes)
+  return enter.apply(this, waiter)
 }
 
 const { hold } = RoomShare.prototype
@@ -53,7 +66,8 @@ async function holding(): Promise<Holding> {
     await new Promise(resolve => setImmediate(resolve))
   }
   const { heapUsed, external } = process.memoryUsage()
-  return { live: heapUsed + external, counted }
+  const inLedgers = [...ledgers.values()].reduce((sum, count) => sum + count(), 0)
+  return { live: heapUsed + external, counted: counted + inLedgers }
 }
 
 const path = probeOf(process.pid)

@@ -268,8 +268,7 @@ export const HTTP2: Record<string, Shape> = {
   },
   'bodies that may be sent again': {
     callers: 40,
-    // Of one network, 16 MiB.
-    counts: 400 * KIB,
+    counts: 16 * BODY_BYTES,
     sends: at => streams(16, id => [first(id, 'POST /h2', at), ...body(id), ended(id, '')]),
   },
   'frames of one byte': {

@@ -4,9 +4,9 @@ import { Replay } from '../../../server/edge/replay.ts'
 
 describe('replay', () => {
   test('keeps what arrives up to the bound of one exchange and of all', () => {
-    const budget = new ReplayBudget(100, 600)
-    const one = new Replay(budget, 'rt')
-    const two = new Replay(budget, 'rt')
+    const budget = new ReplayBudget(100, 150)
+    const one = new Replay(budget, 'rt', '192.0.2.1')
+    const two = new Replay(budget, 'rt', '192.0.2.1')
     one.acknowledged = true
     two.acknowledged = true
     one.add(new Uint8Array(90))
@@ -21,33 +21,58 @@ describe('replay', () => {
 
   test('keeps more once the peer has taken it', () => {
     const budget = new ReplayBudget(100, 1_800)
-    const [one, two] = [new Replay(budget, 'rt'), new Replay(budget, 'rt')]
+    const [one, two] = [new Replay(budget, 'rt', '192.0.2.1'), new Replay(budget, 'rt', '192.0.2.1')]
     one.add(new Uint8Array(400))
-    two.add(new Uint8Array(51))
+    two.add(new Uint8Array(401))
     expect([one.whole, one.long, two.whole, budget.used]).toEqual([true, true, false, 400])
     one.acknowledged = true
     expect([one.whole, budget.used]).toEqual([false, 0])
-    const three = new Replay(budget, 'rt')
-    three.add(new Uint8Array(401))
-    expect([three.whole, budget.used]).toEqual([false, 0])
   })
 
-  test('B3 one runtime keeps a quarter of the total, and takes nothing from another', () => {
-    const budget = new ReplayBudget(100, 400)
-    const replays = Array.from({ length: 5 }, () => new Replay(budget, 'greedy'))
-    for (const replay of replays) replay.add(new Uint8Array(25))
-    expect([replays.map(({ whole }) => whole), budget.used]).toEqual([[true, true, true, true, false], 100])
-    const other = new Replay(budget, 'other')
-    other.add(new Uint8Array(100))
-    expect([other.whole, budget.used]).toEqual([true, 200])
-    replays[0]!.release()
-    const again = new Replay(budget, 'greedy')
-    again.add(new Uint8Array(25))
-    expect([again.whole, budget.used]).toEqual([true, 200])
+  const runtimes = ['a', 'b', 'c', 'd', 'e', 'f']
+  const networks = runtimes.map((_, i) => `192.0.2.${i + 1}`)
+  test.each([
+    ['by nobody else', [], []],
+    ['by its network at its runtime', ['honest'], ['192.0.2.9']],
+    ['by another network', ['honest'], ['192.0.2.1']],
+    ['by several networks', ['honest'], networks],
+    ['at another runtime', ['a'], ['192.0.2.9']],
+    ['at several runtimes', runtimes, ['192.0.2.9']],
+    ['by several networks at several runtimes', runtimes, networks],
+  ])('B3 if all that may be kept is used up %s, a small body is still kept', (_by, owners, addresses) => {
+    const budget = new ReplayBudget(100, 2_400)
+    const greedy = owners.flatMap(owner => addresses.map(address => ({ owner, address })))
+    const replays: Replay[] = []
+    for (let i = 0; greedy.length > 0 && i < 72; i++) {
+      const { owner, address } = greedy[i % greedy.length]!
+      const replay = new Replay(budget, owner, address)
+      replay.add(new Uint8Array(100))
+      replays.push(replay)
+    }
+    expect(replays.filter(({ whole }) => whole)).toHaveLength(replays.length / 3)
+    // Of one network, the oldest are given up.
+    if (greedy.length === 1) expect(replays.findIndex(({ whole }) => whole)).toBe(48)
+    const honest = new Replay(budget, 'honest', '192.0.2.9')
+    honest.add(new Uint8Array(30))
+    expect([honest.whole, budget.used <= budget.total]).toEqual([true, true])
+    for (const { owner, address } of greedy) new Replay(budget, owner, address).add(new Uint8Array(20))
+    expect(honest.whole).toBe(true)
+  })
+
+  test('what waits or is being sent does not count, and is kept whatever others keep', () => {
+    const budget = new ReplayBudget(100, 100)
+    const [one, two] = [new Replay(budget, 'rt', '192.0.2.1'), new Replay(budget, 'rt', '192.0.2.2')]
+    one.add(new Uint8Array(60))
+    one.keepAll = true
+    one.add(new Uint8Array(600))
+    two.add(new Uint8Array(90))
+    expect([one.whole, one.bytes, budget.used]).toEqual([true, 660, 90])
+    one.keepAll = false
+    expect([one.whole, two.whole, budget.used]).toEqual([false, true, 90])
   })
 
   test('a small piece of a large buffer is copied', () => {
-    const replay = new Replay(new ReplayBudget(100, 400), 'rt')
+    const replay = new Replay(new ReplayBudget(100, 400), 'rt', '192.0.2.1')
     const large = Buffer.alloc(65_536, 'a')
     replay.add(large.subarray(0, 10))
     large.fill('b')
@@ -56,7 +81,7 @@ describe('replay', () => {
   })
 
   test.each([1, 100, 511])('pieces of %i bytes between large ones take little more memory than their bytes', piece => {
-    const replay = new Replay(new ReplayBudget(65_536, 1_048_576), 'rt')
+    const replay = new Replay(new ReplayBudget(65_536, 1_048_576), 'rt', '192.0.2.1')
     for (let i = 0; i < 60; i++) {
       replay.add(Buffer.alloc(piece, i))
       replay.add(new Uint8Array(1024))
@@ -70,7 +95,7 @@ describe('replay', () => {
 
   test.each([1, 7, 1023])('pieces of %i bytes are kept as a few, and in little more memory', piece => {
     const body = Buffer.from(Array.from({ length: 50_000 }, (_, i) => i % 251))
-    const replay = new Replay(new ReplayBudget(50_000, 200000), 'rt')
+    const replay = new Replay(new ReplayBudget(50_000, 200000), 'rt', '192.0.2.1')
     for (let at = 0; at < body.length; at += piece) replay.add(body.subarray(at, at + piece))
     expect(replay.chunks.length).toBeLessThanOrEqual(32)
     expect(replay.chunks.reduce((sum, chunk) => sum + chunk.buffer.byteLength, 0)).toBeLessThanOrEqual(100_000)
@@ -79,7 +104,7 @@ describe('replay', () => {
   })
 
   test('small pieces between large ones keep alive little more memory than their own', () => {
-    const replay = new Replay(new ReplayBudget(50_000, 200_000), 'rt')
+    const replay = new Replay(new ReplayBudget(50_000, 200_000), 'rt', '192.0.2.1')
     while (replay.bytes < 48_000) {
       replay.add(new Uint8Array(1))
       replay.add(new Uint8Array(1024))
@@ -89,7 +114,7 @@ describe('replay', () => {
   })
 
   test('replayed bytes stay as they were, and small and large pieces keep their order', () => {
-    const replay = new Replay(new ReplayBudget(10_000, 40000), 'rt')
+    const replay = new Replay(new ReplayBudget(10_000, 40000), 'rt', '192.0.2.1')
     const pieces = ['a', 'bc', 'd'.repeat(2000), 'e', 'f', 'g'.repeat(2000), 'h']
     let sent = ''
     for (const piece of pieces) {
