@@ -5,6 +5,7 @@ import { performance } from 'node:perf_hooks'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { resetSocket } from '../../protocol/base/reset-socket.ts'
+import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../protocol/http/http1/client-connection.ts'
 import type { Head } from '../../protocol/http/http1/head-parser.ts'
@@ -25,6 +26,15 @@ const EARLY_MS = 1_000
 const LEFT_OPEN_MS = 250
 const WARY_MS = 600_000
 
+/**
+ * Some servers have a process for each connection, and only so many (Apache's prefork). While those wait at idle connections, a request on
+ * a new connection waits for one of them. So once a new connection has been unanswered for this long, an idle one ends for it. Servers that
+ * are just slow look alike, so only so many end: a burst, and a long-run rate per second.
+ */
+const UNANSWERED_MS = 250
+const ROOM_BURST = 64
+const ROOMS_PER_SECOND = 20
+
 export class Http1Pool implements Pool {
   readonly #target: UpstreamTarget
   readonly #contexts: SecureContexts
@@ -33,6 +43,9 @@ export class Http1Pool implements Pool {
   readonly #reader: SocketReader
   readonly #heads = new ByteCache<Head>()
   readonly #idle: PooledConnection[] = []
+  /** New connections that have not been idle yet, and for which no other has ended, the oldest first. */
+  readonly #unanswered = new Set<PooledConnection>()
+  readonly #rooms = new TokenBucket(ROOM_BURST, ROOMS_PER_SECOND)
   #open = 0
   #dialling = 0
   #waryUntil = 0
@@ -108,19 +121,38 @@ export class Http1Pool implements Pool {
     const onPortKept = ({ caller }: PooledConnection): void => {
       if (address !== undefined) this.#connections.keptPorts.add(address, caller)
     }
-    done(undefined, new PooledConnection(socket, this.#reader, this.#heads, this.#onIdle, this.#onClose, onPortKept))
+    const hooks = [this.#onIdle, this.#onClose, onPortKept] as const
+    const connection = new PooledConnection(socket, this.#reader, this.#heads, ...hooks)
+    this.#unanswered.add(connection)
+    done(undefined, connection)
   }
 
   readonly #onIdle = (connection: PooledConnection): void => {
     connection.idleAt = performance.now()
+    this.#unanswered.delete(connection)
     if (connection.wire.exchanges > 1) this.#waryUntil = 0
-    if (!this.#closed && connection.wire.rest(this.#idleMs)) this.#idle.push(connection)
+    const mayStay = !this.#closed && connection.wire.rest(this.#idleMs) && !this.#mustMakeRoom(connection.idleAt)
+    if (mayStay) this.#idle.push(connection)
     else connection.wire.destroy()
+  }
+
+  /** Whether an idle connection should end for a new one. */
+  #mustMakeRoom(now: number): boolean {
+    for (const connection of this.#unanswered) {
+      if (!connection.responseStarted) {
+        const isDue = now >= connection.openedAt + UNANSWERED_MS && this.#rooms.take(now)
+        if (isDue) this.#unanswered.delete(connection)
+        return isDue
+      }
+      this.#unanswered.delete(connection)
+    }
+    return false
   }
 
   readonly #onClose = (connection: PooledConnection): void => {
     this.#open--
     this.#connections.remove()
+    this.#unanswered.delete(connection)
     const at = this.#idle.lastIndexOf(connection)
     if (at === -1) return
     this.#idle.splice(at, 1)
@@ -133,6 +165,7 @@ export class Http1Pool implements Pool {
 
   sweep(now: number): boolean {
     for (const connection of this.#idle.filter(({ wire }) => !wire.fresh(now))) connection.wire.destroy()
+    while (this.#idle.length > 0 && this.#mustMakeRoom(now)) this.#idle.shift()!.wire.destroy()
     // Captured names could otherwise make any number of targets that are kept.
     return this.size === 0 && (this.#target.captured || now >= this.#waryUntil)
   }
@@ -149,6 +182,7 @@ class PooledConnection implements PooledUpstream {
   caller = ''
   /** When that ended. */
   idleAt = 0
+  readonly openedAt = performance.now()
 
   constructor(
     socket: Socket,

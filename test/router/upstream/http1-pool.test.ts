@@ -1,7 +1,7 @@
-/** Targets that end connections which they have left to be used again. */
+/** Targets that end connections which they have left to be used again, or that serve only some of those that are open. */
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
-import { afterEach, beforeEach, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { Upstreams } from '../../../router/upstream/upstreams.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
@@ -9,20 +9,23 @@ import { eventually } from '../../support/until.ts'
 
 /** A target answers one request on each connection until it is `patient`. Then it answers all. */
 let patient: boolean
+/** On how many connections it answers at a time. The others wait for one of them to end. */
+let processes: number
 let connections: Socket[]
+let waiting: Socket[]
+let served: Set<Socket>
 let upstreams: Upstreams
 const target = createServer(socket => {
   connections.push(socket)
-  let mayAnswer = true
-  socket.on('data', () => {
-    if (mayAnswer || patient) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
-    mayAnswer = false
-    if (!patient) setTimeout(() => socket.destroy(), 20)
-  })
+  waiting.push(socket)
+  serveNext()
 })
 beforeEach(async () => {
   patient = false
+  processes = Number.POSITIVE_INFINITY
   connections = []
+  waiting = []
+  served = new Set()
   await once(target.listen(0, '127.0.0.1'), 'listening')
 })
 afterEach(() => {
@@ -30,6 +33,24 @@ afterEach(() => {
   for (const socket of connections) socket.destroy()
   target.close()
 })
+
+function serveNext(): void {
+  if (served.size < processes && waiting.length > 0) serve(waiting.shift()!, served)
+}
+
+function serve(socket: Socket, among: Set<Socket>): void {
+  among.add(socket)
+  socket.on('close', () => {
+    among.delete(socket)
+    serveNext()
+  })
+  let mayAnswer = true
+  socket.on('data', () => {
+    if (mayAnswer || patient) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
+    mayAnswer = false
+    if (!patient) setTimeout(() => socket.destroy(), 20)
+  })
+}
 
 async function post(): Promise<string> {
   const { port } = target.address() as AddressInfo
@@ -82,4 +103,49 @@ it('a target that restarts gets no more connections than before', async () => {
   await eventually(() => expect(upstreams.stats().connections).toBe(0))
   for (let i = 0; i < 5; i++) expect(await post()).toBe('answered')
   expect(connections.length).toBe(2)
+})
+
+describe('a target with one process for each connection', () => {
+  beforeEach(() => {
+    upstreams = new Upstreams({ idleMs: 60_000 })
+    patient = true
+    processes = 1
+  })
+
+  it('serves those that wait while others are idle', async () => {
+    expect(await Promise.all([post(), post(), post()])).toEqual(['answered', 'answered', 'answered'])
+  })
+
+  it('serves those that wait while another goes on', async () => {
+    let isServed = false
+    const [first, second] = [post(), post()]
+    expect(await first).toBe('answered')
+    const end = second.then(() => {
+      isServed = true
+    })
+    // Never idle for long enough to be seen by a sweep.
+    while (!isServed) expect(await post()).toBe('answered')
+    await end
+  })
+})
+
+it('a request that takes long costs its target one connection more', async () => {
+  upstreams = new Upstreams({ idleMs: 60_000 })
+  patient = true
+  processes = 1
+  const [first, slow] = [post(), post()]
+  expect(await first).toBe('answered')
+  processes = Number.POSITIVE_INFINITY
+  // The second stays as it is.
+  waiting = []
+  await eventually(async () => {
+    expect(await post()).toBe('answered')
+    expect(connections.length).toBe(3)
+  })
+  const more = performance.now() + 2_000
+  while (performance.now() < more) expect(await post()).toBe('answered')
+  expect(connections.length).toBe(3)
+  upstreams.close()
+  connections[1]!.resetAndDestroy()
+  expect(await slow).toBe('read ECONNRESET')
 })
