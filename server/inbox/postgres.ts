@@ -47,6 +47,8 @@ export const QUERY_MS = 8000
 const BEGIN_SINGLE = 'BEGIN; SET LOCAL lock_timeout = 100'
 /** How long to wait before rules that could not be read are read again. */
 const RELOAD_MS = 1000
+/** How much longer than reading the rules the time until the next reading is, up to that: a client may change its own all the time. */
+const RELOAD_REST = 4
 /** Longer ones do not come from a server. */
 const MAX_PAYLOAD = 256
 /** How long `close` waits for PostgreSQL. */
@@ -212,7 +214,9 @@ export class PostgresStore extends GroupedStore {
   #reload(connections: Connections): void {
     if (this.#reloadQueued === connections) return
     this.#reloadQueued = connections
+    let begunMs = 0
     const read = (): Promise<Rules> => {
+      begunMs = performance.now()
       this.#reloadQueued = undefined
       this.#rulesChanges = []
       return this.#rules(connections)
@@ -230,7 +234,11 @@ export class PostgresStore extends GroupedStore {
     const loaded = this.guard((rules: Rules) => {
       if (isCurrent()) this.shared.onRules?.(withChanges(rules, this.#rulesChanges))
     })
-    this.#reloading = this.#reloading.then(read).then(loaded, failed)
+    const rest = () =>
+      new Promise<void>(resolve => {
+        setTimeout(resolve, Math.min(RELOAD_MS, RELOAD_REST * (performance.now() - begunMs))).unref()
+      })
+    this.#reloading = this.#reloading.then(read).then(loaded, failed).then(rest)
   }
 
   async #rules({ readers }: Connections): Promise<Rules> {

@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
 import pg, { Client } from 'pg'
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import type { Logger } from '../../../protocol/base/log.ts'
@@ -646,6 +647,22 @@ describe.runIf(needs('postgres'))('a real one', () => {
       const last = () => expect(told.at(-1)).toEqual([{ runtime: 'demo', rules: '29', seen: NOW }])
       await eventually(last)
       expect(told.length).toBeLessThan(4)
+    })
+
+    test('however often somebody changes rules, the others read them only now and then', async () => {
+      const [a, b] = [await start(), await start({ queryMs: 240_000 })]
+      const told: unknown[] = []
+      b.shared.onRules = ({ rules }) => told.push(rules)
+      const other = await another()
+      // One that takes a while.
+      await other.query('BEGIN; LOCK TABLE sallyport_inbox.paused')
+      await a.apply({ op: 'rules', runtime: 'demo', rules: 'first', at: NOW })
+      await setTimeout(500)
+      await other.end()
+      await until(() => told.length > 0)
+      for (let i = 0; i < 20; i++) await a.apply({ op: 'rules', runtime: 'demo', rules: `${i}`, at: NOW })
+      await eventually(() => expect(told.at(-1)).toEqual([{ runtime: 'demo', rules: '19', seen: NOW }]))
+      expect(told.length).toBeLessThan(8)
     })
 
     test('rules that were read before our own were committed do not take these back', async () => {

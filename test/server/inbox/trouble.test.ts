@@ -9,12 +9,13 @@ import { closeSync, openSync, statSync, writeSync } from 'node:fs'
 import { request } from 'node:http'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout } from 'node:timers/promises'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, onTestFinished, test } from 'vitest'
 import { SallyportError } from '../../../protocol/base/errors.ts'
 import { discarding } from '../../../protocol/base/guard.ts'
 import { BODY_UNKNOWN, type RequestSink, type ResponseSink } from '../../../protocol/exchange.ts'
 import { needs } from '../../support/needs.ts'
 import { Postgres } from '../../support/postgres.ts'
+import { Relay } from '../../support/relay.ts'
 import { eventually, until } from '../../support/until.ts'
 import { answer, DOMAIN, dial, leave, reading, token } from '../fixture.ts'
 import { type Ground, makeGround, RULE } from './fixture.ts'
@@ -208,19 +209,23 @@ describe.runIf(needs('postgres'))('in PostgreSQL', () => {
   ])('a PostgreSQL that has %s of a connected client gets the current ones', async (_, earlier) => {
     const postgres = await Postgres.start()
     try {
-      ground = await makeGround({ url: postgres.url })
+      const relay = await Relay.start({ port: postgres.port })
+      onTestFinished(() => relay.stop())
+      ground = await makeGround({ url: `postgres://sallyport@127.0.0.1:${relay.port}/sallyport` })
       const client = await ground.connect()
+      const isOpen = () => ground.server.stats().inbox!.store.open
       const paths = async () => {
         const rows = await postgres.query('SELECT rules FROM sallyport_inbox.rules', 'sallyport')
         return rows.map(({ rules }) => JSON.parse(rules as string).rules[0].path)
       }
       await until(async () => (await paths()).length === 1)
+      relay.target = 0
+      relay.cut()
+      await until(() => !isOpen())
       await postgres.query(earlier, 'sallyport')
       expect(await paths()).not.toEqual([RULE.path])
-      await postgres.kill()
-      await until(() => !ground.server.stats().inbox!.store.open)
-      await postgres.start()
-      await until(() => ground.server.stats().inbox!.store.open)
+      relay.target = postgres.port
+      await until(isOpen)
       await leave(ground.server, client)
       expect((await ground.post('kept')).status).toBe(202)
       await eventually(async () => expect(await paths()).toEqual([RULE.path]))
