@@ -1,11 +1,11 @@
 /**
  * Leaves others their turns. Within one turn of the event loop, Node may read megabytes of one socket. Handling them takes a few
  * milliseconds if they are bulk, but a hundred times as long if their sender has cut them into the smallest pieces that its
- * protocol has.
+ * protocol has. Requests take longer still to begin. So those that arrive together are begun later, and share the end of a turn.
  */
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
-import { guardWith, ignore } from './guard.ts'
+import { type Failing, guardWith, ignore, stepOf } from './guard.ts'
 
 /** A socket whose bytes have taken this long to handle rests: it is not read from in this turn any more. */
 const TURN_MS = 2
@@ -24,9 +24,23 @@ interface Handle {
   readStop?(): number
 }
 
+/** How many requests of one connection begin in one turn. Answers to earlier ones can leave before the next turn. */
+const AT_ONCE = 16
+/** About this many begin if those of many connections wait. Each begins fewer, so that nobody waits long for the turn of one. */
+const AT_ONCE_OF_ALL = 256
+
+/** A connection that has requests to begin. */
+export interface Beginner extends Failing {
+  /** Begins a few of them. If there are more, it calls {@link beginLater} again. */
+  beginMore(most: number): void
+}
+
 const guard = guardWith(ignore)
+const beginMore = stepOf<Beginner>(beginner => beginner.beginMore(most))
 /** Those that rest. */
 const resting = new Set<SocketTurns>()
+const beginners = new Set<Beginner>()
+let most = AT_ONCE
 /** What all have taken in this turn. */
 let takenMs = 0
 let turn = 0
@@ -53,10 +67,7 @@ export class SocketTurns {
     this.#owedMs = Math.min(MOST_OWED_MS, this.#owedMs + ms)
     takenMs += ms
     if (takenMs < SHORT_TURN_MS) return
-    if (!endIsDue) {
-      endIsDue = true
-      setImmediate(endTurn)
-    }
+    endSoon()
     if (this.#owedMs < (takenMs < LONG_TURN_MS ? TURN_MS : REQUEST_MS)) return
     this.#socket._handle?.readStop?.()
     resting.add(this)
@@ -92,6 +103,18 @@ export class SocketTurns {
   }
 }
 
+/** Its requests are begun at the end of this turn, or of a later one if those of many connections wait. */
+export function beginLater(beginner: Beginner): void {
+  beginners.add(beginner)
+  endSoon()
+}
+
+function endSoon(): void {
+  if (endIsDue) return
+  endIsDue = true
+  setImmediate(endTurn)
+}
+
 /**
  * However many rest, together they are forgiven the time that all others have taken, or at least that of one. As many read on as will
  * take that long, if they take what they took before. So nobody waits for all that rest, none of them waits for good while others are
@@ -102,7 +125,8 @@ const endTurn: () => void = guard(() => {
     takenMs -= turns.settle()
     if (turns.hasEnded) resting.delete(turns)
   }
-  let leftMs = Math.max(TURN_MS, takenMs)
+  const shareMs = Math.max(TURN_MS, takenMs)
+  let leftMs = shareMs
   const ms = leftMs / resting.size
   turn++
   takenMs = 0
@@ -112,6 +136,19 @@ const endTurn: () => void = guard(() => {
     resting.delete(turns)
     turns.readOn()
   }
-  endIsDue = resting.size > 0
-  if (endIsDue) setImmediate(endTurn)
+  beginFor(shareMs)
+  endIsDue = false
+  if (resting.size + beginners.size > 0) endSoon()
 })
+
+/** Connections begin requests in the order in which they came, each of them once. */
+function beginFor(ms: number): void {
+  const until = performance.now() + ms
+  let left = beginners.size
+  most = Math.min(AT_ONCE, Math.ceil(AT_ONCE_OF_ALL / left))
+  for (const beginner of beginners) {
+    beginners.delete(beginner)
+    beginMore(beginner)
+    if (--left === 0 || performance.now() > until) return
+  }
+}

@@ -20,9 +20,10 @@ import { canonicalAddress } from '../../base/address.ts'
 import type { BudgetMember, BufferBudget } from '../../base/budget.ts'
 import { DeadlineWatch, due, LOOK_MS, timeLeft } from '../../base/deadline-watch.ts'
 import { type ErrorCode, SallyportError, toSallyportError } from '../../base/errors.ts'
-import { callHandler, endFor, type Failing, guardWith, stepOf } from '../../base/guard.ts'
+import { callHandler, endFor, guardWith, stepOf } from '../../base/guard.ts'
 import { type Logger, noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
+import { type Beginner, beginLater } from '../../base/socket-turns.ts'
 import { isBroken } from '../../base/tcp.ts'
 import type { Handler, HeaderList, HttpRequest } from '../../exchange.ts'
 import type { ConnectionSet, ManagedConnection } from '../connection-set.ts'
@@ -73,8 +74,6 @@ export function serveHttp1(socket: Socket | TLSSocket, options: Http1ServerOptio
   return new Http1ServerConnection(socket, options, first)
 }
 
-/** How many requests of one connection may start in one turn, so that a caller that pipelines a thousand leaves time for others. */
-const REQUESTS_PER_TURN = 16
 /** Every answer begins with this. */
 const STATUS_LINE = 'HTTP/1.1 '
 /** How long after its FIN, or after we stopped reading, a caller is first probed. Each further probe waits twice as long. */
@@ -83,9 +82,8 @@ const ASK_MS = 1000
 type State = 'readHead' | 'readBody' | 'await' | 'upgrade' | 'raw' | 'drain' | 'linger' | 'closed'
 
 class Http1ServerConnection
-  implements ManagedConnection, BudgetMember, ServerWire, BodyReceiver, IntakeOwner, WriterOwner, Failing
+  implements ManagedConnection, BudgetMember, ServerWire, BodyReceiver, IntakeOwner, WriterOwner, Beginner
 {
-  static readonly #catchUpDue = stepOf<Http1ServerConnection>(connection => connection.#catchUp())
   static readonly #parseDue = stepOf<Http1ServerConnection>(connection => connection.#intake.parse())
   static readonly #settleDue = stepOf<Http1ServerConnection>(connection => connection.#settle())
   static readonly #endDue = stepOf<Http1ServerConnection>(connection => connection.#endRaw())
@@ -111,8 +109,8 @@ class Http1ServerConnection
   usedBytes = 0
   readonly #unread: BufferBudget | undefined
   #unended: UnendedExchanges | undefined
-  /** How many requests were started in this turn. */
-  #begun = 0
+  /** How many requests may begin now. The first one does not wait for those of others. */
+  #mayBegin = 1
   /** The rest of a pipeline waits for the next turn, or for the writer. */
   #behind = false
   /** The rest of a pipeline waits for the writer. */
@@ -176,7 +174,7 @@ class Http1ServerConnection
 
   readonly #onRead = (bytes: Buffer, lent: boolean, now: number): boolean => {
     this.#readAt = now
-    if (!this.#behind) this.#begun = 0
+    if (!this.#behind) this.#mayBegin = 1
     this.#intake.add(bytes, lent)
     return this.#state === 'readBody' || this.#state === 'raw'
   }
@@ -223,12 +221,12 @@ class Http1ServerConnection
 
   #fallBehind(): void {
     this.#behind = true
-    setImmediate(Http1ServerConnection.#catchUpDue, this)
+    beginLater(this)
   }
 
-  #catchUp(): void {
+  beginMore(most: number): void {
     this.#behind = false
-    this.#begun = 0
+    this.#mayBegin = most
     this.#intake.parse()
   }
 
@@ -263,7 +261,7 @@ class Http1ServerConnection
       this.#choked = true
       return false
     }
-    if (this.#begun === REQUESTS_PER_TURN) {
+    if (this.#mayBegin === 0) {
       this.#fallBehind()
       return false
     }
@@ -276,7 +274,7 @@ class Http1ServerConnection
     }
     const head = requestHead(parsed, this.address, this.#encrypted)
     this.#intake.keep(bytes, this.#heads.end)
-    this.#begun++
+    this.#mayBegin--
     this.#begin(head)
     return true
   }

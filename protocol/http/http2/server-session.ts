@@ -8,6 +8,7 @@ import { type ErrorCode, type SallyportError, toSallyportError } from '../../bas
 import { endFor, guardWith, ignore, logDefect, stepOf } from '../../base/guard.ts'
 import { noLogger } from '../../base/log.ts'
 import { resetSocket } from '../../base/reset-socket.ts'
+import { type Beginner, beginLater } from '../../base/socket-turns.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { BODY_UNKNOWN, type HttpRequest } from '../../exchange.ts'
 import type { ManagedConnection } from '../connection-set.ts'
@@ -34,8 +35,6 @@ const REQUEST_CONTROL_BYTES = 4 * 1024
 /** More cookies than a browser has for a site. They count as one field. */
 const COOKIES = 256
 
-/** How many requests of one session start in one turn. Answers to earlier ones can leave before the next turn. */
-const REQUESTS_PER_TURN = 16
 /** While the caller has not taken this much of cheap answers, no request is started. */
 const MAX_UNSENT_BYTES = 128 * 1024
 
@@ -55,8 +54,7 @@ export function serveHttp2(socket: Socket | TLSSocket, options: Http2ServerOptio
   return new Http2ServerSession(socket, options, first)
 }
 
-class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionOwner {
-  static readonly #beginDue = stepOf<Http2ServerSession>(session => session.#beginAll())
+class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionOwner, Beginner {
   static readonly #closeDue = stepOf<Http2ServerSession>(session => session.close())
   readonly #connection: Http2Connection
   readonly #options: Http2ServerOptions
@@ -96,7 +94,6 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   #wasAsked = false
   /** No more requests are begun. The session ends with those in progress. */
   #closing = false
-  #beginning = false
 
   constructor(socket: Socket | TLSSocket, options: Http2ServerOptions, first: Buffer | undefined) {
     this.#socket = socket
@@ -143,19 +140,12 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   /** Requests start once what was read in this turn has been handled. So a stream that is reset right away costs no exchange. */
   settled(): void {
     this.unsentChanged()
-    this.#beginSoon()
+    if (this.#arrivals.length > 0) beginLater(this)
   }
 
-  #beginSoon(): void {
-    if (this.#beginning || this.#arrivals.length === 0) return
-    this.#beginning = true
-    setImmediate(Http2ServerSession.#beginDue, this)
-  }
-
-  #beginAll(): void {
-    this.#beginning = false
+  beginMore(most: number): void {
     const wasFull = this.#isFull
-    for (let begun = 0; begun < REQUESTS_PER_TURN && this.#arrivals.length > 0; begun++) {
+    for (let begun = 0; begun < most && this.#arrivals.length > 0; begun++) {
       // What was answered in this turn leaves at its end.
       if (this.#isFull && !wasFull) break
       const arrival = this.#arrivals.shift()!
@@ -166,7 +156,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
         arrival.stream.reset(CODE.internal)
       }
     }
-    this.#beginSoon()
+    if (this.#arrivals.length > 0) beginLater(this)
   }
 
   get #isFull(): boolean {

@@ -7,7 +7,7 @@ import { performance } from 'node:perf_hooks'
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { WebSocket, WebSocketServer } from 'ws'
-import { SocketTurns } from '../../../protocol/base/socket-turns.ts'
+import { beginLater, SocketTurns } from '../../../protocol/base/socket-turns.ts'
 import { SocketReader } from '../../../protocol/http/http1/socket-reader.ts'
 import { WEBSOCKET_OPTIONS } from '../../../protocol/wire/transport.ts'
 import { webSocketTransport } from '../../../protocol/wire/transport-websocket.ts'
@@ -220,5 +220,67 @@ describe('a socket', () => {
       [true, false, false],
       [false, false, false],
     ])
+  })
+})
+
+describe('connections that have requests to begin', () => {
+  beforeEach(nextTurn)
+
+  /** Connections that work whenever they begin requests. Returns who did so, in order. */
+  function begin(count: number, times: number): number[] {
+    const begun: number[] = []
+    for (let i = 0; i < count; i++) {
+      let left = times
+      const beginner = {
+        beginMore: () => {
+          begun.push(i)
+          work()
+          if (--left > 0) beginLater(beginner)
+        },
+        threw: () => {},
+      }
+      beginLater(beginner)
+    }
+    return begun
+  }
+
+  test('do so one after the other, and leave others their turns', async () => {
+    const begun = begin(4, 3)
+    for (let turns = 1; turns <= 12; turns++) {
+      await nextTurn()
+      expect(begun.length).toBe(turns)
+    }
+    expect(begun).toEqual([0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3])
+  })
+
+  test('have as much time as reads have taken', async () => {
+    turnsOf(...Array(200).fill(0.4))
+    const begun = begin(4, 1)
+    await nextTurn()
+    expect(begun.length).toBeGreaterThan(1)
+  })
+
+  test.each([
+    [1, 16],
+    [16, 16],
+    [64, 4],
+    [300, 1],
+  ])('%i begin at most %i each', async (count, most) => {
+    const begun: number[] = []
+    for (let i = 0; i < count; i++) beginLater({ beginMore: most => begun.push(most), threw: () => {} })
+    await until(() => begun.length === count)
+    expect(begun[0]).toBe(most)
+  })
+
+  test('end alone if they throw', async () => {
+    const threw: unknown[] = []
+    const error = new Error('not mine')
+    const beginMore = () => {
+      throw error
+    }
+    beginLater({ beginMore, threw: error => threw.push(error) })
+    const begun = begin(1, 2)
+    await until(() => begun.length === 2)
+    expect(threw).toEqual([error])
   })
 })

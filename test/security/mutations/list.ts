@@ -201,8 +201,13 @@ export const MUTATIONS: readonly Mutation[] = [
   },
   {
     defence: 'a pipeline gives other connections a turn',
-    edits: [['protocol/http/http1/server-connection.ts', 'this.#begun === REQUESTS_PER_TURN', 'false']],
+    edits: [['protocol/http/http1/server-connection.ts', 'this.#mayBegin === 0', 'false']],
     tests: ['test/protocol/http/http1/server-connection.test.ts'],
+  },
+  {
+    defence: 'requests of many connections leave others their turns',
+    edits: [['protocol/base/socket-turns.ts', ' || performance.now() > until', '']],
+    tests: ['test/protocol/base/socket-turns.test.ts', 'test/protocol/http/begin-later.test.ts'],
   },
   {
     defence: 'a socket whose bytes take long leaves others their turns',

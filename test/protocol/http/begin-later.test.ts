@@ -1,0 +1,70 @@
+/** Requests that arrive together on many connections leave others their turns. */
+import { once } from 'node:events'
+import { connect as connectHttp2 } from 'node:http2'
+import { connect, type Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import { afterEach, expect, test } from 'vitest'
+import { type Listener, listen } from '../../../protocol/http/listener.ts'
+import { until } from '../../support/until.ts'
+import { ok, recorder } from './http1/raw.ts'
+
+const CONNECTIONS = 40
+const REQUESTS = 50
+/** As many began in each turn when 16 of each connection did. */
+const EARLIER = CONNECTIONS * 16
+
+const endings: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of endings.splice(0).reverse()) await end()
+})
+
+async function dial({ address: { port } }: Listener): Promise<Socket> {
+  const socket = connect({ port, host: '127.0.0.1' })
+  socket.on('error', () => {})
+  endings.push(() => socket.destroy())
+  await once(socket, 'connect')
+  return socket.resume()
+}
+
+/** Returns what sends all requests of a connection. */
+const PROTOCOLS: Record<string, (listener: Listener) => Promise<() => void>> = {
+  'HTTP/1.1': async listener => {
+    const socket = await dial(listener)
+    return () => socket.write('GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(REQUESTS))
+  },
+  'HTTP/2': async listener => {
+    const socket = await dial(listener)
+    const session = connectHttp2('http://a', { createConnection: () => socket })
+    session.on('error', () => {})
+    endings.push(() => session.destroy())
+    await once(session, 'remoteSettings')
+    return () => {
+      for (let n = 0; n < REQUESTS; n++)
+        session
+          .request({ ':path': '/' })
+          .on('error', () => {})
+          .resume()
+    }
+  },
+}
+
+test.each(Object.keys(PROTOCOLS))('over %s', async protocol => {
+  let begun = 0
+  const perTurn: number[] = []
+  const endTurn = () => {
+    perTurn.push(begun)
+    begun = 0
+  }
+  const { handler, seen } = recorder(({ response }) => {
+    const done = performance.now() + 0.5
+    while (performance.now() < done);
+    if (begun++ === 0) setImmediate(endTurn)
+    ok(response)
+  })
+  const listener = await listen({ port: 0, handler })
+  endings.push(() => listener.close({ graceMs: 0 }))
+  const sends = await Promise.all(Array.from({ length: CONNECTIONS }, () => PROTOCOLS[protocol]!(listener)))
+  for (const send of sends) send()
+  await until(() => seen.length === CONNECTIONS * REQUESTS)
+  expect(Math.max(...perTurn)).toBeLessThan(EARLIER / 2)
+})
