@@ -37,6 +37,8 @@ const RESUME_BYTES = MAX_UNSENT_BYTES / 2
 const WORTHWHILE_BYTES = POOL_BUFFER_BYTES / 2
 /** A frame is not cut smaller than this to fit the limit. */
 const LEAST_ROOM_BYTES = 4 * 1024
+/** As many control frames may come while the transport is clogged. They fill one buffer. */
+const LEAST_CONTROLS = Math.floor(POOL_BUFFER_BYTES / HEADER_BYTES)
 /** At least this many streams must end before the queues are searched for streams that are over. */
 const LEAST_ENDS = 64
 
@@ -91,9 +93,14 @@ export class Outgoing {
   #pingsOut = 0
   #markedBytes = ZERO
   #messageBytes = 0
+  /** How many control frames have come since the transport is clogged, and the most that may. */
+  #controls = 0
+  readonly #mostControls: number
   bytesOut = ZERO
 
-  constructor(transport: Transport, pool: BufferPool, clock: Clock, owner: OutgoingOwner) {
+  /** All of `maxStreams` may be reset in one turn, which is not the peer's doing. */
+  constructor(transport: Transport, pool: BufferPool, clock: Clock, maxStreams: number, owner: OutgoingOwner) {
+    this.#mostControls = Math.max(LEAST_CONTROLS, maxStreams)
     this.#transport = transport
     this.#pool = pool
     this.#clock = clock
@@ -144,7 +151,7 @@ export class Outgoing {
   /** Sends a frame without payload, before all bodies. */
   control(type: FrameType, flags: number, id: number, length: number): void {
     if (this.#stopped) return
-    if (this.#clogged() && this.#used + HEADER_BYTES > POOL_BUFFER_BYTES) {
+    if (this.#clogged() && ++this.#controls > this.#mostControls) {
       this.#owner.clogged()
       return
     }
@@ -218,6 +225,7 @@ export class Outgoing {
   #flush(all: boolean): void {
     this.#round++
     this.#freshStreams = 0
+    this.#controls = 0
     this.#giveCredit()
     this.#sendStreams()
     if (this.#stopped) return

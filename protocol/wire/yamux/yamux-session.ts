@@ -93,7 +93,7 @@ export class YamuxSession implements StreamOwner {
     this.#nextId = options.firstId ?? (options.role === 'client' ? 1 : 2)
     this.#advance = new CreditAdvance(this.#limits.sessionBufferBytes / 4)
     const inside = new YamuxSession.#Inside(this)
-    this.#out = new Outgoing(transport, this.#pool, this.#clock, inside)
+    this.#out = new Outgoing(transport, this.#pool, this.#clock, this.#limits.maxStreams, inside)
     this.#decoder = new FrameDecoder(new Incoming(inside))
     this.#pings = new Pings(this.#limits, this.#clock.now())
     const parts = { pings: this.#pings, unacknowledged: this.#unacknowledged, out: this.#out }

@@ -175,6 +175,19 @@ describe('writer', () => {
       expect(resets).toEqual([`${second.id} timeout`])
     })
 
+    test('however many streams there may be, all are reset at once', async () => {
+      const limits = { maxStreams: 20_000, backlog: 20_000, ...RESETS_OF_STRANGERS }
+      const streams: Stream[] = []
+      const { server, client } = sessionPair(limits, { ...limits, onStream: stream => void streams.push(stream) })
+      const told = Array.from({ length: limits.maxStreams }, () => new StreamRecorder(server.open()))
+      server.announce()
+      await until(() => streams.length === limits.maxStreams, 'the streams')
+      for (const stream of streams) stream.reset('session-lost')
+      await until(() => told.every(({ resetWith }) => resetWith !== undefined), 'the resets')
+      expect(new Set(told.map(({ resetWith }) => resetWith))).toEqual(new Set(['session-lost']))
+      expect([server.closed, client.closed, server.streams, client.streams]).toEqual([false, false, 0, 0])
+    })
+
     test('control messages between small writes keep no large buffers', async () => {
       const pool = new WatchedPool()
       const { session, peer } = sessionWithRawPeer({ role: 'server', pool })
