@@ -7,7 +7,7 @@ import { Part } from '../../cli/demo/parts.ts'
 import type { Place } from './caller.ts'
 import { DOMAIN, makeSecrets, type Secrets } from './secrets.ts'
 
-const COMMAND = resolve(import.meta.dirname, '../../bin/sallyport.js')
+export const COMMAND = resolve(import.meta.dirname, '../../bin/sallyport.js')
 
 /** Nothing on the way to loopback, whatever the developer's own settings are. */
 const ENV = { ...process.env, HTTPS_PROXY: '', https_proxy: '' }

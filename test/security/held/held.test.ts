@@ -1,7 +1,7 @@
 // @module-tag slow
 /** B1: what is held counts. Outsiders fill real processes in each way that we know, and the ledgers have to know of it. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { HTTP1, HTTP2, type Shape } from './shapes.ts'
+import { HTTP1, HTTP2, INBOX, type Shape } from './shapes.ts'
 import { type Gain, World } from './world.ts'
 
 /** What a connection costs, with another one to its target. */
@@ -48,13 +48,34 @@ describe('B1 at the edge', () => {
   )
 })
 
+describe('B1 at the edge, for a runtime that is away', () => {
+  test('over HTTP/1.1: a head', async () => {
+    const shape = fewer(HTTP1['a head']!, 1 / 4)
+    expectCounted(await world.atEdge(shape, 'http/1.1', { runtime: 'away' }), shape)
+  })
+  test('over HTTP/1.1: a small body', async () => {
+    const shape = { ...HTTP1['a small body']!, callers: 120 }
+    expectCounted(await world.atEdge(shape, 'http/1.1', { runtime: 'away' }), shape)
+  })
+  test('over HTTP/2: heads', async () => {
+    const shape = { ...fewer(HTTP2.heads!, 1), callers: 2 }
+    expectCounted(await world.atEdge(shape, 'h2', { runtime: 'away' }), shape)
+  })
+})
+
+describe('B1 in the inbox', () => {
+  test.each(Object.entries(INBOX))('%s', async (_what, shape) => {
+    expectCounted(await world.atEdge(shape, 'http/1.1', { runtime: 'inbox' }), shape)
+  })
+})
+
 describe('B1 at a client, of callers at the edge', () => {
   test.each(['a head', 'trailers'])('over HTTP/1.1: %s', async what => {
     const shape = fewer(HTTP1[what]!, 1 / 4)
-    expectCounted(await world.atEdge(shape, 'http/1.1', 'client'), shape)
+    expectCounted(await world.atEdge(shape, 'http/1.1', { where: 'client' }), shape)
   })
   test.each(['heads', 'trailers'])('over HTTP/2: %s', async what => {
     const shape = fewer(HTTP2[what]!, 1)
-    expectCounted(await world.atEdge(shape, 'h2', 'client'), shape)
+    expectCounted(await world.atEdge(shape, 'h2', { where: 'client' }), shape)
   })
 })

@@ -4,6 +4,7 @@
  */
 import { rmSync } from 'node:fs'
 import { createServer } from 'node:net'
+import { isMainThread } from 'node:worker_threads'
 import { createBufferBudget } from '../../../protocol/base/budget.ts'
 import { ReplayBudget } from '../../../protocol/base/replay-budget.ts'
 import { RoomShare } from '../../../router/handler/room.ts'
@@ -70,11 +71,14 @@ async function holding(): Promise<Holding> {
   return { live: heapUsed + external, counted: counted + inLedgers }
 }
 
-const path = probeOf(process.pid)
-/** Another process with this number may have left it. */
-const remove = () => rmSync(path, { force: true })
-remove()
-createServer(async asking => asking.end(JSON.stringify(await holding())))
-  .listen(path)
-  .unref()
-process.once('exit', remove)
+/** Node loads it into the threads of the process, too. */
+if (isMainThread) {
+  const path = probeOf(process.pid)
+  /** Another process with this number may have left it. */
+  const remove = () => rmSync(path, { force: true })
+  remove()
+  createServer(async asking => asking.end(JSON.stringify(await holding())))
+    .listen(path)
+    .unref()
+  process.once('exit', remove)
+}

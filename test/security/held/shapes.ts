@@ -1,4 +1,5 @@
 /** What outsiders fill: what each of many callers sends, and what its target does. */
+import { createHmac } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { webSocketAccept } from '../../../protocol/http/http1/websocket.ts'
 import {
@@ -17,6 +18,9 @@ import {
   TYPE,
   window,
 } from '../../support/http2-frames.ts'
+
+/** Of the signatures of webhooks. */
+export const SECRET = 'a secret'
 
 /** Where callers call. */
 export interface Place {
@@ -75,6 +79,7 @@ export const TARGETS: Record<string, Target> = {
   h2: { scheme: 'h2c', serve: mute(MIB) },
   /** Grants no window. */
   stuck: { scheme: 'h2c', serve: mute(0) },
+  stuckHook: { scheme: 'h2c', verify: true, serve: mute(0) },
   huge: { serve: answering(`HTTP/1.1 200 OK\r\nContent-Length: ${MIB}\r\n\r\n${'x'.repeat(MIB)}`) },
   tiny: { serve: answering(`HTTP/1.1 200 OK\r\n${CHUNKED}\r\n\r\n${'1\r\nx\r\n'.repeat(200_000)}`) },
   /** Answers at the end of a request. */
@@ -124,7 +129,12 @@ const WEBSOCKET = [
   ...['Connection: upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13'],
   'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
 ]
-const SIGNED = `X-Hub-Signature-256: sha256=${'0'.repeat(64)}`
+const signed = (signature: string) => `X-Hub-Signature-256: sha256=${signature}`
+const FORGED = signed('0'.repeat(64))
+const webhook = (request: string, at: Place, bytes: number) => {
+  const body = text(bytes)
+  return announced(request, at, bytes, signed(createHmac('sha256', SECRET).update(body).digest('hex'))) + body
+}
 
 /** A head without the empty line at its end. */
 function begun(request: string, { authority }: Place, ...lines: string[]): string {
@@ -196,7 +206,31 @@ export const HTTP1: Record<string, Shape> = {
   'a webhook before its verdict': {
     callers: 700,
     counts: 50_000,
-    sends: at => announced('POST /hook', at, 60_000, SIGNED) + text(59_000),
+    sends: at => announced('POST /hook', at, 60_000, FORGED) + text(59_000),
+  },
+  'a small webhook behind its verdict': {
+    callers: 500,
+    counts: 60_000,
+    sends: at => webhook('POST /stuckHook', at, 60_000),
+  },
+  'a large webhook behind its verdict': {
+    callers: 100,
+    counts: 100_000,
+    sends: at => webhook('POST /stuckHook', at, 200_000),
+  },
+}
+
+/** For a runtime that has an inbox. */
+export const INBOX: Record<string, Shape> = {
+  'a webhook that is arriving': {
+    callers: 250,
+    counts: 50_000,
+    sends: at => announced('POST /inbox', at, 60_000) + text(59_000),
+  },
+  'a large webhook that is arriving': {
+    callers: 40,
+    counts: 200_000,
+    sends: at => announced('POST /inbox', at, 400_000) + text(390_000),
   },
 }
 

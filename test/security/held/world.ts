@@ -5,10 +5,10 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect as connectTls } from 'node:tls'
-import type { Part } from '../../../cli/demo/parts.ts'
-import { type Processes, startProcesses } from '../../support/processes.ts'
+import { Part } from '../../../cli/demo/parts.ts'
+import { COMMAND, type Processes, startProcesses } from '../../support/processes.ts'
 import { atRest, settled } from './holding.ts'
-import { type Place, type Shape, TARGETS } from './shapes.ts'
+import { type Place, SECRET, type Shape, TARGETS } from './shapes.ts'
 
 /** What one part has gained. */
 export interface Gain {
@@ -25,10 +25,11 @@ export class World {
   readonly #servers: Server[]
   /** Of callers and of targets. */
   readonly #sockets: Set<Socket>
+  #client: Part | undefined
 
   static async start(): Promise<World> {
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-held-'))
-    await writeFile(join(folder, 'secret'), 'a secret that no caller knows')
+    await writeFile(join(folder, 'secret'), SECRET)
     const servers: Server[] = []
     const sockets = new Set<Socket>()
     const listening = async (serve: (socket: Socket) => void) => {
@@ -49,8 +50,35 @@ export class World {
       routes.push({ name: target, match: { path: `/${target}` }, target: at, ...signed })
     }
     const probe = ['--expose-gc', '--import', join(import.meta.dirname, 'probe.ts')]
-    const processes = await startProcesses(JSON.stringify({ routes }), [], probe)
-    return new World(processes, folder, servers, sockets)
+    const inbox = ['--inbox', `sqlite:${join(folder, 'inbox.db')}`, '--inbox.plaintext']
+    const flags = [...inbox, '--hold.time', '5m', '--hold.startup', '1h']
+    const processes = await startProcesses(JSON.stringify({ routes }), flags, probe)
+    const world = new World(processes, folder, servers, sockets)
+    await world.#connect('inbox', [
+      {
+        name: 'inbox',
+        match: { path: '/inbox', methods: ['POST'] },
+        inbox: { mode: 'always' },
+        target: 'http://127.0.0.1:9',
+      },
+    ])
+    return world
+  }
+
+  /** Another client, of this runtime. */
+  async #connect(runtime: string, routes: readonly object[]): Promise<void> {
+    const { control, secrets, folder } = this.#processes
+    const [token, table] = [join(this.#folder, 'token'), join(this.#folder, 'routes.json')]
+    await writeFile(token, await secrets.token(runtime), { mode: 0o600 })
+    await writeFile(table, JSON.stringify({ routes }))
+    const args = ['--server', control, '--token.file', token, '--ca', join(folder, 'ca.pem'), '--routes', table]
+    this.#client = new Part(
+      'client',
+      process.execPath,
+      [COMMAND, 'client', '--admin.listen', 'off', ...args],
+      process.env,
+    )
+    await this.#client.line('session', line => line.msg === 'connected')
   }
 
   private constructor(processes: Processes, folder: string, servers: Server[], sockets: Set<Socket>) {
@@ -68,11 +96,15 @@ export class World {
   }
 
   /** At the server, with TLS, and on through the tunnel. `where`: whose gain. */
-  atEdge(shape: Shape, protocol: 'http/1.1' | 'h2', where: 'server' | 'client' = 'server'): Promise<Gain> {
+  atEdge(
+    shape: Shape,
+    protocol: 'http/1.1' | 'h2',
+    { where = 'server', runtime = 'demo' }: { where?: 'server' | 'client'; runtime?: string } = {},
+  ): Promise<Gain> {
     const { [where]: part, place } = this.#processes
-    const servername = place.authority.split(':')[0]!
+    const authority = place.authority.replace('demo', runtime)
+    const servername = authority.split(':')[0]!
     const options = { port: place.port, host: '127.0.0.1', ca: place.ca, servername, ALPNProtocols: [protocol] }
-    const { authority } = place
     return this.#gain(part, shape, { authority, fieldBytes: 15_000 }, () => connectTls(options))
   }
 
@@ -101,6 +133,7 @@ export class World {
 
   async stop(): Promise<void> {
     for (const server of this.#servers) server.close()
+    await this.#client?.stop()
     await this.#processes.stop()
     await rm(this.#folder, { recursive: true })
   }
