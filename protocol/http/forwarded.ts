@@ -11,7 +11,7 @@ import { ownText } from '../base/latin1.ts'
 import { memoizeLast } from '../base/memoize-last.ts'
 import type { Caller, Handler, HeaderList, HttpRequest } from '../exchange.ts'
 import { compose, type Layer } from '../layer.ts'
-import { isAuthority, isForwardedName, removeWhere } from './headers.ts'
+import { dashed, isAuthority, isForwardedName, removeWhere } from './headers.ts'
 import { loopGuard } from './loop-guard.ts'
 import { type Refuse, refusing } from './problem.ts'
 
@@ -76,7 +76,7 @@ function takeRequestId(headers: HeaderList, fromTrustedProxy: boolean): string {
 }
 
 function isCallerField(name: string): boolean {
-  return name === 'x-request-id' || name === 'x_request_id' || isForwardedName(name)
+  return (name.length === 12 && dashed(name) === 'x-request-id') || isForwardedName(name)
 }
 
 function forwardedCaller(request: HttpRequest, trusted: Cidrs, scheme: 'http' | 'https'): Caller {

@@ -26,7 +26,7 @@ const HOP_BY_HOP: ReadonlySet<string> = new Set([
 
 /**
  * Fields of framing, routing, authentication and content. They mean nothing in a trailer section, or do harm if it is merged into
- * the head (RFC 9110 section 6.5.1).
+ * the head (RFC 9110 section 6.5.1). As {@link dashed}, since a CGI-like upstream may do that.
  */
 const NEVER_TRAILERS: ReadonlySet<string> = new Set([
   'content-length',
@@ -200,7 +200,7 @@ export function stripTrailers(trailers: HeaderList): HeaderList {
 }
 
 function isNoTrailer(name: string): boolean {
-  return isHopByHop(name) || NEVER_TRAILERS.has(name) || isForwardedName(name)
+  return isHopByHop(name) || NEVER_TRAILERS.has(dashed(name)) || isForwardedName(name)
 }
 
 /** The name as CGI-like upstreams read it, which treat underscores and dots like dashes. */

@@ -69,7 +69,7 @@ describe('R2: who the caller is', () => {
       ['x-forwarded-for', '1.1.1.1', 'X'.toLowerCase(), 'y', 'x_forwarded_proto', 'https', 'forwarded', 'for=2.2.2.2'],
       '192.0.2.9',
     )
-    asked.headers.push('x-request-id', 'mine', 'x-real-ip', '3.3.3.3')
+    asked.headers.push('x-request-id', 'mine', 'x_request.id', 'mine', 'x-real-ip', '3.3.3.3')
     resolveCaller(asked, trusted)
     expect(asked.caller).toEqual({ address: '192.0.2.9', scheme: 'http', host: 'inner.example' })
     expect(asked.headers).toEqual(['x', 'y', 'x-request-id', asked.requestId])

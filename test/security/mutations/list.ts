@@ -423,8 +423,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       [
         'protocol/http/headers.ts',
-        ' || NEVER_TRAILERS.has(name) || isForwardedName(name)',
-        ' || NEVER_TRAILERS.has(name)',
+        ' || NEVER_TRAILERS.has(dashed(name)) || isForwardedName(name)',
+        ' || NEVER_TRAILERS.has(dashed(name))',
       ],
     ],
     tests: HTTP2,
@@ -851,7 +851,7 @@ export const MUTATIONS: readonly Mutation[] = [
     defence: "a caller's claims about itself",
     edits: [
       ['router/handler/headers.ts', 'isForwardedName(name) ? !isInboxField(request, name) : ', ''],
-      ['protocol/http/forwarded.ts', "name === 'x_request_id' || isForwardedName(name)", "name === 'x_request_id'"],
+      ['protocol/http/forwarded.ts', "=== 'x-request-id') || isForwardedName(name)", "=== 'x-request-id')"],
     ],
     tests: ROUTER,
   },
