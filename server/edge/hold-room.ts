@@ -13,16 +13,28 @@ export interface Occupant {
   refuse(): void
 }
 
-type Measure = (occupant: Occupant) => number
+/** What one network uses. */
+interface Share {
+  bytes: number
+  /** In order of arrival. */
+  readonly occupants: Set<Occupant>
+}
 
-const REQUEST: Measure = () => 1
-const BYTES: Measure = occupant => occupant.bytes
+/** What one limit counts. */
+interface Measure {
+  of(occupant: Occupant): number
+  all(share: Share): number
+}
+
+const REQUESTS: Measure = { of: () => 1, all: ({ occupants }) => occupants.size }
+const BYTES: Measure = { of: ({ bytes }) => bytes, all: ({ bytes }) => bytes }
 
 export class HoldRoom {
   readonly #maxRequests: number
   readonly #maxBytes: number
-  /** In order of arrival, with their networks. Computing these each time would be most of the cost of a scan. */
-  readonly #occupants = new Map<Occupant, string>()
+  /** By network. Computing them each time would make each request that is refused cost as much as thousands. */
+  readonly #shares = new Map<string, Share>()
+  requests = 0
   bytes = 0
 
   constructor(maxRequests: number, maxBytes: number) {
@@ -30,21 +42,38 @@ export class HoldRoom {
     this.#maxBytes = maxBytes
   }
 
-  get requests(): number {
-    return this.#occupants.size
+  add(occupant: Occupant): void {
+    const network = networkOf(occupant.address)
+    const share = this.#shares.get(network) ?? { bytes: 0, occupants: new Set<Occupant>() }
+    this.#shares.set(network, share)
+    share.occupants.add(occupant)
+    this.requests++
+    this.#count(share, occupant.bytes)
   }
 
-  add(occupant: Occupant): void {
-    this.#occupants.set(occupant, networkOf(occupant.address))
-    this.bytes += occupant.bytes
+  /** More of its body arrives. */
+  grow(occupant: Occupant, bytes: number): void {
+    this.#count(this.#shareOf(occupant)!, bytes)
   }
 
   delete(occupant: Occupant): void {
-    if (this.#occupants.delete(occupant)) this.bytes -= occupant.bytes
+    const share = this.#shareOf(occupant)
+    if (share === undefined) return
+    share.occupants.delete(occupant)
+    this.requests--
+    this.#count(share, -occupant.bytes)
+    if (share.occupants.size === 0) this.#shares.delete(networkOf(occupant.address))
   }
 
-  has(occupant: Occupant): boolean {
-    return this.#occupants.has(occupant)
+  #count(share: Share, bytes: number): void {
+    share.bytes += bytes
+    this.bytes += bytes
+  }
+
+  /** Undefined if it is not here. */
+  #shareOf(occupant: Occupant): Share | undefined {
+    const share = this.#shares.get(networkOf(occupant.address))
+    return share?.occupants.has(occupant) === true ? share : undefined
   }
 
   /**
@@ -53,7 +82,7 @@ export class HoldRoom {
    */
   admits(address: string, requests: number, bytes: number, leaving: Set<Occupant>): boolean {
     return (
-      this.#makeRoom(this.requests + requests - this.#maxRequests, address, requests, REQUEST, leaving) &&
+      this.#makeRoom(this.requests + requests - this.#maxRequests, address, requests, REQUESTS, leaving) &&
       this.#makeRoom(this.bytes + bytes - this.#maxBytes, address, bytes, BYTES, leaving)
     )
   }
@@ -63,43 +92,39 @@ export class HoldRoom {
    * `address` would with `more` on top.
    */
   #makeRoom(over: number, address: string, more: number, measure: Measure, leaving: Set<Occupant>): boolean {
+    if (over <= 0) return true
+    /** What each network gives up. */
+    const given = new Map<Share, number>()
     let left = over
-    for (const occupant of leaving) if (this.has(occupant)) left -= measure(occupant)
-    if (left <= 0) return true
-    const shares = this.#shares(measure, leaving)
-    const own = (shares.get(networkOf(address))?.sum ?? 0) + more
+    const give = (occupant: Occupant, share: Share) => {
+      const size = measure.of(occupant)
+      left -= size
+      given.set(share, (given.get(share) ?? 0) + size)
+    }
+    for (const occupant of leaving) {
+      const share = this.#shareOf(occupant)
+      if (share !== undefined) give(occupant, share)
+    }
+    const keeps = (share: Share) => measure.all(share) - (given.get(share) ?? 0)
+    const ownShare = this.#shares.get(networkOf(address))
+    const own = more + (ownShare === undefined ? 0 : keeps(ownShare))
+    /** Those that may leave, of the networks that had to give up some. */
+    const present = new Map<Share, Occupant[]>()
     while (left > 0) {
       let greediest: Share | undefined
-      for (const share of shares.values()) if (share.sum > (greediest?.sum ?? own)) greediest = share
+      let most = own
+      for (const share of this.#shares.values()) {
+        const kept = keeps(share)
+        if (kept > most) [greediest, most] = [share, kept]
+      }
       if (greediest === undefined) return false
-      const newest = greediest.occupants.pop()!
-      const size = measure(newest)
-      greediest.sum -= size
-      left -= size
+      const occupants =
+        present.get(greediest) ?? [...greediest.occupants].filter(each => measure.of(each) > 0 && !leaving.has(each))
+      present.set(greediest, occupants)
+      const newest = occupants.pop()!
+      give(newest, greediest)
       leaving.add(newest)
     }
     return true
   }
-
-  /** What each network uses, without those that are leaving. */
-  #shares(measure: Measure, leaving: Set<Occupant>): Map<string, Share> {
-    const shares = new Map<string, Share>()
-    for (const [occupant, network] of this.#occupants) {
-      const size = measure(occupant)
-      if (size === 0 || leaving.has(occupant)) continue
-      const share = shares.get(network)
-      if (share === undefined) shares.set(network, { sum: size, occupants: [occupant] })
-      else {
-        share.sum += size
-        share.occupants.push(occupant)
-      }
-    }
-    return shares
-  }
-}
-
-interface Share {
-  sum: number
-  /** The newest last. */
-  readonly occupants: Occupant[]
 }

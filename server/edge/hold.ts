@@ -164,7 +164,7 @@ export class Hold {
     const queue = this.#queues.get(runtime)
     // One that had to leave in this turn is no longer there.
     if (queue?.tickets.has(ticket) === true && this.#makeRoom(queue.room, address, 0, bytes)) {
-      for (const each of [queue.room, this.#room]) each.bytes += bytes
+      for (const each of [queue.room, this.#room]) each.grow(ticket, bytes)
       ticket.bytes += bytes
       return true
     }
