@@ -28,10 +28,10 @@ const WARY_MS = 600_000
 
 /**
  * Some servers have a process for each connection, and only so many (Apache's prefork). While those wait at idle connections, a request on
- * a new connection waits for one of them. So once a new connection has been unanswered for this long, an idle one ends for it. Servers that
- * are just slow look alike, so only so many end: a burst, and a long-run rate per second.
+ * a new connection waits for one of them. So if one that was sent this much later has been answered before, its connection ends, and so does
+ * one that has been idle for a while. Servers that are just slow look alike, so only so many end: a burst, and a long-run rate per second.
  */
-const UNANSWERED_MS = 250
+const UNANSWERED_MS = 1_000
 const ROOM_BURST = 64
 const ROOMS_PER_SECOND = 20
 
@@ -131,16 +131,16 @@ export class Http1Pool implements Pool {
     connection.idleAt = performance.now()
     this.#unanswered.delete(connection)
     if (connection.wire.exchanges > 1) this.#waryUntil = 0
-    const mayStay = !this.#closed && connection.wire.rest(this.#idleMs) && !this.#mustMakeRoom(connection.idleAt)
+    const mayStay = !this.#closed && connection.wire.rest(this.#idleMs) && !this.#mustMakeRoom(connection.sentAt)
     if (mayStay) this.#idle.push(connection)
     else connection.wire.destroy()
   }
 
-  /** Whether an idle connection should end for a new one. */
-  #mustMakeRoom(now: number): boolean {
+  /** Whether an idle connection should end for a new one that was unanswered for too long at this time. */
+  #mustMakeRoom(at: number): boolean {
     for (const connection of this.#unanswered) {
       if (!connection.responseStarted) {
-        const isDue = now >= connection.openedAt + UNANSWERED_MS && this.#rooms.take(now)
+        const isDue = at >= connection.openedAt + UNANSWERED_MS && this.#rooms.take()
         if (isDue) this.#unanswered.delete(connection)
         return isDue
       }
@@ -165,7 +165,8 @@ export class Http1Pool implements Pool {
 
   sweep(now: number): boolean {
     for (const connection of this.#idle.filter(({ wire }) => !wire.fresh(now))) connection.wire.destroy()
-    while (this.#idle.length > 0 && this.#mustMakeRoom(now)) this.#idle.shift()!.wire.destroy()
+    const settled = now - LEFT_OPEN_MS
+    while ((this.#idle[0]?.idleAt ?? now) <= settled && this.#mustMakeRoom(now)) this.#idle.shift()!.wire.destroy()
     // Captured names could otherwise make any number of targets that are kept.
     return this.size === 0 && (this.#target.captured || now >= this.#waryUntil)
   }
@@ -180,7 +181,8 @@ class PooledConnection implements PooledUpstream {
   readonly wire: Http1ClientConnection
   /** Of its last exchange. */
   caller = ''
-  /** When that ended. */
+  /** When that was sent, and when it ended. */
+  sentAt = 0
   idleAt = 0
   readonly openedAt = performance.now()
 
@@ -208,6 +210,7 @@ class PooledConnection implements PooledUpstream {
 
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {
     this.caller = request.caller
+    this.sentAt = performance.now()
     return this.wire.send(request, response, { headTimeoutMs: headMs })
   }
 }

@@ -129,6 +129,20 @@ describe('a target with one process for each connection', () => {
   })
 })
 
+it('a target that answers all at once, late, keeps its connections', async () => {
+  upstreams = new Upstreams({ idleMs: 60_000 })
+  patient = true
+  processes = 0
+  const late = [post(), post(), post()]
+  await eventually(() => expect(waiting.length).toBe(3))
+  // For longer than a new connection may be unanswered.
+  await new Promise(resolve => setTimeout(resolve, 1_250))
+  processes = Number.POSITIVE_INFINITY
+  for (let i = 0; i < 3; i++) serveNext()
+  expect(await Promise.all(late)).toEqual(['answered', 'answered', 'answered'])
+  expect(upstreams.stats()).toMatchObject({ connections: 3, idle: 3 })
+})
+
 it('a request that takes long costs its target one connection more', async () => {
   upstreams = new Upstreams({ idleMs: 60_000 })
   patient = true
@@ -142,7 +156,7 @@ it('a request that takes long costs its target one connection more', async () =>
     expect(await post()).toBe('answered')
     expect(connections.length).toBe(3)
   })
-  const more = performance.now() + 2_000
+  const more = performance.now() + 3_000
   while (performance.now() < more) expect(await post()).toBe('answered')
   expect(connections.length).toBe(3)
   upstreams.close()
