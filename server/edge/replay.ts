@@ -49,10 +49,8 @@ export class Replay implements ReplayedBody {
     this.#keepAll = keep
     if (this.bytes === 0) return
     if (keep) this.#budget.delete(this)
-    else {
-      this.#budget.add(this, this.bytes)
-      this.#trim()
-    }
+    else if (this.#fits(0)) this.#budget.add(this, this.bytes)
+    else this.release()
   }
 
   /** Whether more is kept than may be once the peer has acknowledged the stream. */

@@ -71,6 +71,17 @@ describe('replay', () => {
     expect([one.whole, two.whole, budget.used]).toEqual([false, true, 90])
   })
 
+  test('what is too long to be kept after a wait takes nothing from others', () => {
+    const budget = new ReplayBudget(100, 800)
+    const others = [1, 2].map(i => new Replay(budget, 'others', `192.0.2.${i}`))
+    for (const other of others) other.add(new Uint8Array(400))
+    const large = new Replay(budget, 'large', '192.0.2.9')
+    large.keepAll = true
+    large.add(new Uint8Array(401))
+    large.keepAll = false
+    expect([large.whole, others.map(({ whole }) => whole), budget.used]).toEqual([false, [true, true], 800])
+  })
+
   test('a small piece of a large buffer is copied', () => {
     const replay = new Replay(new ReplayBudget(100, 400), 'rt', '192.0.2.1')
     const large = Buffer.alloc(65_536, 'a')
