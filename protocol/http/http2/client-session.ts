@@ -104,11 +104,13 @@ export class Http2ClientSession implements ExchangeOwner, ConnectionOwner {
     return this.#connection.sender.isStarved
   }
 
-  /** Sends a request whose headers are final. A WebSocket is sent as extended CONNECT (RFC 8441). */
+  /** Sends a request whose headers are final. A WebSocket is sent as extended CONNECT, if the upstream offers that (RFC 8441). */
   send(request: OutgoingRequest, response: ResponseSink, options: SendOptions = {}): RequestSink {
     const headTimeoutMs = options.headTimeoutMs ?? HEAD_TIMEOUT_MS
     try {
       if (this.#connection.over) throw this.#error
+      // Some upstreams would end the session, and with it the exchanges of others.
+      if (request.upgrade && !this.#connection.peer.takesConnect) throw brokenUpstream('no WebSockets over HTTP/2')
       const block = requestBlock(request, this.#options.scheme ?? 'http')
       const stream = this.#connection.request(block, request.bodyBytes === 0 && !request.upgrade)
       const exchange = new Http2ClientExchange(stream, request, response, this, headTimeoutMs)

@@ -36,6 +36,8 @@ export class PeerSettings {
   maxConcurrentStreams = Number.POSITIVE_INFINITY
   /** Window of a new stream. */
   windowBytes = DEFAULT_WINDOW_BYTES
+  /** Whether it takes WebSockets. */
+  takesConnect = false
 
   /** `isServer`: the peer is. */
   constructor(isServer: boolean) {
@@ -66,6 +68,7 @@ export class PeerSettings {
           break
         case SETTING.enableConnectProtocol:
           if (value > 1) throw new ConnectionError(CODE.protocol, 'ENABLE_CONNECT_PROTOCOL')
+          this.takesConnect = value === 1
       }
     }
   }

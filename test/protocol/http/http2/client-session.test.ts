@@ -67,8 +67,10 @@ async function startSession(onStream: OnStream, limits?: Partial<HttpLimits>) {
   await once(socket, 'connect')
   let closed = 0
   let idle = 0
+  const { promise: heardSettings, resolve: onSettings } = Promise.withResolvers<void>()
   const session = new Http2ClientSession(socket, {
     limits,
+    onSettings,
     onClose: () => closed++,
     onIdle: () => idle++,
   })
@@ -76,6 +78,7 @@ async function startSession(onStream: OnStream, limits?: Partial<HttpLimits>) {
     () => server.close(),
     () => session.destroy(),
   )
+  await heardSettings
   return { session, counts: () => ({ closed, idle }) }
 }
 
@@ -83,11 +86,13 @@ async function startSession(onStream: OnStream, limits?: Partial<HttpLimits>) {
 async function sessionTo(upstream: Http2Upstream, limits?: Partial<HttpLimits>): Promise<Http2ClientSession> {
   const socket = connect(upstream.port, '127.0.0.1')
   await once(socket, 'connect')
-  const session = new Http2ClientSession(socket, { limits })
+  const { promise: heardSettings, resolve: onSettings } = Promise.withResolvers<void>()
+  const session = new Http2ClientSession(socket, { limits, onSettings })
   open.push(
     () => void upstream.stop(),
     () => session.destroy(),
   )
+  await heardSettings
   return session
 }
 
@@ -110,7 +115,7 @@ const PAUSE_MS = 1500
 
 test('a WebSocket whose upstream ends first, goes away and reads nothing for a while gets all that its caller sends', async () => {
   const upstream = await Http2Upstream.start()
-  upstream.settings = setting('initialWindowSize', 2 ** 20)
+  upstream.settings = Buffer.concat([setting('initialWindowSize', 2 ** 20), setting('enableConnect', 1)])
   upstream.onConnection = connection => connection.send(frame(TYPE.window, 0, 0, uint32(2 ** 20)))
   const session = await sessionTo(upstream)
   const response = new Response()
@@ -355,11 +360,28 @@ describe('h2c upstream', () => {
       stream.on('data', chunk => stream.write(chunk))
       stream.on('end', () => stream.end())
     })
-    // Whether it is allowed is known once the upstream's settings have arrived.
     const first = new Response()
     session.send(request({ method: 'GET', bodyBytes: 0, upgrade: true, headers: [] }), first)
     await until(() => first.heads.length === 1 || first.error !== undefined)
     expect(first).toMatchObject({ error: undefined, heads: [{ status: 101, bodyBytes: 0 }] })
+  })
+
+  test.each([
+    ['says nothing of them', Buffer.alloc(0)],
+    ['does not offer them', setting('enableConnect', 0)],
+  ])('an upstream that %s gets no WebSocket', async (_, settings) => {
+    const upstream = await Http2Upstream.start()
+    upstream.settings = settings
+    const session = await sessionTo(upstream)
+    const [socket, other] = [new Response(), new Response()]
+    session.send(request({ method: 'GET', bodyBytes: 0, upgrade: true }), socket)
+    session.send(request({ bodyBytes: 0 }), other)
+    await until(() => upstream.streams.length > 0)
+    upstream.streams[0]!.head(204, {}, true)
+    await other.over()
+    expect(upstream.streams.length).toBe(1)
+    expect(socket.error).toBe('upstream-broken')
+    expect(other).toMatchObject({ error: undefined, heads: [{ status: 204 }] })
   })
 
   test.each([
