@@ -22,13 +22,14 @@ type UpstreamSocket = (error: SallyportError | undefined, socket: Socket | undef
 
 const KEEP_ALIVE_MS = 30_000
 
-/** Starts a connection for `caller`. The returned function abandons it; `done` is then not called. */
+/** Starts a connection for `caller`. The returned function abandons it; `done` is then not called. `onTls`: TCP is there, and TLS begins. */
 export function dialUpstream(
   target: UpstreamTarget,
   caller: string,
   connectMs: number,
   contexts: SecureContexts,
   done: UpstreamSocket,
+  onTls?: () => void,
 ): () => void {
   let phase: UpstreamDialPhase = 'connect'
   const name = namesFor(target).forConnection(caller)
@@ -62,6 +63,7 @@ export function dialUpstream(
     phase = 'tls'
     if (isReserved(socket)) finish(new SallyportError('upstream-refused', 'the target is the admin listener'))
     else if (target.protocol !== 'https') finish(undefined)
+    else onTls?.()
   })
   const onSecure = guard(() => finish(undefined))
   const open = (lookup: LookupFunction) => {

@@ -35,6 +35,13 @@ const UNANSWERED_MS = 1_000
 const ROOM_BURST = 64
 const ROOMS_PER_SECOND = 20
 
+/** A request that waits on a new connection, or for its TLS. */
+interface Unanswered {
+  readonly responseStarted: boolean
+  /** When it was connected. */
+  readonly openedAt: number
+}
+
 export class Http1Pool implements Pool {
   readonly #target: UpstreamTarget
   readonly #contexts: SecureContexts
@@ -44,7 +51,7 @@ export class Http1Pool implements Pool {
   readonly #heads = new ByteCache<Head>()
   readonly #idle: PooledConnection[] = []
   /** New connections that have not been idle yet, and for which no other has ended, the oldest first. */
-  readonly #unanswered = new Set<PooledConnection>()
+  readonly #unanswered = new Set<Unanswered>()
   readonly #rooms = new TokenBucket(ROOM_BURST, ROOMS_PER_SECOND)
   #open = 0
   #dialling = 0
@@ -93,15 +100,25 @@ export class Http1Pool implements Pool {
     }
     this.#connections.add()
     this.#dialling++
-    const giveUp = dialUpstream(this.#target, caller, connectMs, this.#contexts, (error, socket) => {
+    const handshake = { responseStarted: false, openedAt: 0 }
+    const onTls = (): void => {
+      handshake.openedAt = performance.now()
+      this.#unanswered.add(handshake)
+    }
+    const onOver = (): void => {
       this.#dialling--
+      this.#unanswered.delete(handshake)
+    }
+    const opened = (error: SallyportError | undefined, socket: Socket | undefined): void => {
+      onOver()
       if (socket === undefined) {
         this.#connections.remove()
         done(error, undefined)
       } else this.adopt(socket, caller, done)
-    })
+    }
+    const giveUp = dialUpstream(this.#target, caller, connectMs, this.#contexts, opened, onTls)
     return () => {
-      this.#dialling--
+      onOver()
       this.#connections.remove()
       giveUp()
     }

@@ -1,28 +1,36 @@
 /** Targets that end connections which they have left to be used again, or that serve only some of those that are open. */
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { TLSSocket } from 'node:tls'
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { fillTarget, parseTarget } from '../../../router/target.ts'
 import { Upstreams } from '../../../router/upstream/upstreams.ts'
 import { DEAF, UPSTREAM_REQUEST } from '../../support/ends.ts'
+import { makeSecrets, type Secrets } from '../../support/secrets.ts'
 import { eventually } from '../../support/until.ts'
 
 /** A target answers one request on each connection until it is `patient`. Then it answers all. */
 let patient: boolean
 /** On how many connections it answers at a time. The others wait for one of them to end. */
 let processes: number
+let protocol: string
+let secrets: Secrets
 let connections: Socket[]
 let waiting: Socket[]
 let served: Set<Socket>
 let upstreams: Upstreams
-const target = createServer(socket => {
+const target = createServer({ pauseOnConnect: true }, socket => {
   connections.push(socket)
   waiting.push(socket)
   serveNext()
 })
+beforeAll(async () => {
+  secrets = await makeSecrets()
+})
 beforeEach(async () => {
   patient = false
   processes = Number.POSITIVE_INFINITY
+  protocol = 'http'
   connections = []
   waiting = []
   served = new Set()
@@ -44,17 +52,21 @@ function serve(socket: Socket, among: Set<Socket>): void {
     among.delete(socket)
     serveNext()
   })
+  const wire = protocol === 'https' ? new TLSSocket(socket, { isServer: true, ...secrets.server }) : socket
   let mayAnswer = true
-  socket.on('data', () => {
-    if (mayAnswer || patient) socket.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
+  wire.on('error', () => {})
+  wire.on('data', () => {
+    if (mayAnswer || patient) wire.write('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
     mayAnswer = false
     if (!patient) setTimeout(() => socket.destroy(), 20)
   })
+  wire.resume()
 }
 
 async function post(): Promise<string> {
   const { port } = target.address() as AddressInfo
-  const to = fillTarget(parseTarget(`http://127.0.0.1:${port}`), {}, new Map(), undefined)!
+  const tls = { key: '', ca: secrets.ca, serverName: undefined, insecure: false, http2: false }
+  const to = fillTarget(parseTarget(`${protocol}://127.0.0.1:${port}`), {}, new Map(), tls)!
   const options = { connectMs: 60_000, headMs: 60_000, attempts: 0 }
   return await new Promise(resolve => {
     const responseEnd = () => resolve('answered')
@@ -105,8 +117,9 @@ it('a target that restarts gets no more connections than before', async () => {
   expect(connections.length).toBe(2)
 })
 
-describe('a target with one process for each connection', () => {
+describe.each(['http', 'https'])('an %s target with one process for each connection', scheme => {
   beforeEach(() => {
+    protocol = scheme
     upstreams = new Upstreams({ idleMs: 60_000 })
     patient = true
     processes = 1
