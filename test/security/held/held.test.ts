@@ -1,6 +1,7 @@
 // @module-tag slow
 /** B1: what is held counts. Outsiders fill real processes in each way that we know, and the ledgers have to know of it. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { needs } from '../../support/needs.ts'
 import { HTTP1, HTTP2, INBOX, type Shape } from './shapes.ts'
 import { type Gain, World } from './world.ts'
 
@@ -66,6 +67,36 @@ describe('B1 at the edge, for a runtime that is away', () => {
 describe('B1 in the inbox', () => {
   test.each(Object.entries(INBOX))('%s', async (_what, shape) => {
     expectCounted(await world.atEdge(shape, 'http/1.1', { runtime: 'inbox' }), shape)
+  })
+})
+
+describe('B1 at the edge, for a client that reads nothing', () => {
+  // The kernel takes the first megabytes.
+  const rest = (shape: Shape) => ({ ...shape, counts: shape.counts / 8 })
+  test('over HTTP/1.1: a large body', async () => {
+    const shape = rest(HTTP1['a large body']!)
+    expectCounted(await world.beforeDeafClient(shape, 'http/1.1'), shape)
+  })
+  test('over HTTP/2: bodies', async () => {
+    const shape = rest(HTTP2.bodies!)
+    expectCounted(await world.beforeDeafClient(shape, 'h2'), shape)
+  })
+})
+
+describe.runIf(needs('redis'))('B1 at two servers, of callers at the one for a client of the other', () => {
+  let pair: World
+  beforeAll(async () => {
+    pair = await World.startPair()
+  })
+  afterAll(() => pair?.stop())
+
+  test('at the one: a head over HTTP/1.1', async () => {
+    const shape = fewer(HTTP1['a head']!, 1 / 4)
+    expectCounted(await pair.atPair(shape, 'http/1.1', 'other'), shape)
+  })
+  test.each(['other', 'server'] as const)('at the %s: answers of the target over HTTP/2', async where => {
+    const shape = fewer(HTTP2['answers of the target']!, 1 / 4)
+    expectCounted(await pair.atPair(shape, 'h2', where), shape)
   })
 })
 

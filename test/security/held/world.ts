@@ -5,8 +5,11 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect as connectTls } from 'node:tls'
+import { createAuthority, createReplicaCertificate } from '../../../certs/index.ts'
 import { Part } from '../../../cli/demo/parts.ts'
 import { COMMAND, type Processes, startProcesses } from '../../support/processes.ts'
+import { Redis } from '../../support/redis.ts'
+import { DOMAIN } from '../../support/secrets.ts'
 import { atRest, settled } from './holding.ts'
 import { type Place, SECRET, type Shape, TARGETS } from './shapes.ts'
 
@@ -17,6 +20,8 @@ export interface Gain {
   readonly counted: number
 }
 
+const PROBE = ['--expose-gc', '--import', join(import.meta.dirname, 'probe.ts')]
+
 const sum = (numbers: number[]) => numbers.reduce((a, b) => a + b, 0)
 
 export class World {
@@ -25,9 +30,49 @@ export class World {
   readonly #servers: Server[]
   /** Of callers and of targets. */
   readonly #sockets: Set<Socket>
-  #client: Part | undefined
+  /** More that it has started. */
+  readonly #more: { stop(): Promise<void> }[] = []
+  #other: Part | undefined
 
+  /** With a runtime that has an inbox. */
   static async start(): Promise<World> {
+    const world = await World.#start(folder => {
+      const inbox = ['--inbox', `sqlite:${join(folder, 'inbox.db')}`, '--inbox.plaintext']
+      return [...inbox, '--hold.time', '5m', '--hold.startup', '1h']
+    })
+    const match = { path: '/inbox', methods: ['POST'] }
+    await world.#connect('inbox', [{ name: 'inbox', match, inbox: { mode: 'always' }, target: 'http://127.0.0.1:9' }])
+    return world
+  }
+
+  /** With another server, to which callers may come, too. */
+  static async startPair(): Promise<World> {
+    const redis = await Redis.start()
+    await redis.age()
+    const authority = await createAuthority()
+    const { certificate, key } = await createReplicaCertificate(authority)
+    const peering = async (folder: string) => {
+      const at = (name: string) => join(folder, name)
+      await writeFile(at('peers.pem'), authority.certificate)
+      await writeFile(at('peer.pem'), certificate)
+      await writeFile(at('peer-key.pem'), key, { mode: 0o600 })
+      const tls = [
+        '--peer.tls.cert',
+        at('peer.pem'),
+        '--peer.tls.key',
+        at('peer-key.pem'),
+        '--peer.tls.ca',
+        at('peers.pem'),
+      ]
+      return ['--directory', redis.url, '--peer.listen', '127.0.0.1:0', ...tls]
+    }
+    const world = await World.#start(peering)
+    world.#more.push(redis)
+    await world.#startOther(await peering(world.#folder))
+    return world
+  }
+
+  static async #start(flagsIn: (folder: string) => string[] | Promise<string[]>): Promise<World> {
     const folder = await mkdtemp(join(tmpdir(), 'sallyport-held-'))
     await writeFile(join(folder, 'secret'), SECRET)
     const servers: Server[] = []
@@ -49,20 +94,30 @@ export class World {
       const at = `${scheme}://${await listening(serve)}`
       routes.push({ name: target, match: { path: `/${target}` }, target: at, ...signed })
     }
-    const probe = ['--expose-gc', '--import', join(import.meta.dirname, 'probe.ts')]
-    const inbox = ['--inbox', `sqlite:${join(folder, 'inbox.db')}`, '--inbox.plaintext']
-    const flags = [...inbox, '--hold.time', '5m', '--hold.startup', '1h']
-    const processes = await startProcesses(JSON.stringify({ routes }), flags, probe)
-    const world = new World(processes, folder, servers, sockets)
-    await world.#connect('inbox', [
-      {
-        name: 'inbox',
-        match: { path: '/inbox', methods: ['POST'] },
-        inbox: { mode: 'always' },
-        target: 'http://127.0.0.1:9',
-      },
+    const processes = await startProcesses(JSON.stringify({ routes }), await flagsIn(folder), PROBE)
+    return new World(processes, folder, servers, sockets)
+  }
+
+  async #startOther(peering: readonly string[]): Promise<void> {
+    const { folder } = this.#processes
+    const at = (name: string) => join(folder, name)
+    const listen = ['public', 'control'].flatMap(name => [
+      ...[`--${name}.listen`, '127.0.0.1:0', `--${name}.tls.cert`, at('server.pem')],
+      ...[`--${name}.tls.key`, at('server-key.pem')],
     ])
-    return world
+    const args = [
+      '--domain',
+      DOMAIN,
+      '--auth.jwks.file',
+      at('jwks.json'),
+      '--admin.listen',
+      'off',
+      ...listen,
+      ...peering,
+    ]
+    this.#other = new Part('other', process.execPath, [...PROBE, COMMAND, 'server', ...args], process.env)
+    this.#more.push(this.#other)
+    await this.#other.listening('public')
   }
 
   /** Another client, of this runtime. */
@@ -72,13 +127,10 @@ export class World {
     await writeFile(token, await secrets.token(runtime), { mode: 0o600 })
     await writeFile(table, JSON.stringify({ routes }))
     const args = ['--server', control, '--token.file', token, '--ca', join(folder, 'ca.pem'), '--routes', table]
-    this.#client = new Part(
-      'client',
-      process.execPath,
-      [COMMAND, 'client', '--admin.listen', 'off', ...args],
-      process.env,
-    )
-    await this.#client.line('session', line => line.msg === 'connected')
+    const command = [COMMAND, 'client', '--admin.listen', 'off', ...args]
+    const client = new Part('client', process.execPath, command, process.env)
+    this.#more.push(client)
+    await client.line('session', line => line.msg === 'connected')
   }
 
   private constructor(processes: Processes, folder: string, servers: Server[], sockets: Set<Socket>) {
@@ -108,6 +160,29 @@ export class World {
     return this.#gain(part, shape, { authority, fieldBytes: 15_000 }, () => connectTls(options))
   }
 
+  /** At a server, of callers who came to the other one, which hands their requests over to it. */
+  async atPair(shape: Shape, protocol: 'http/1.1' | 'h2', where: 'server' | 'other'): Promise<Gain> {
+    const address = await this.#other!.listening('public')
+    const part = where === 'other' ? this.#other! : this.#processes.server
+    const port = Number(address.split(':').at(-1))
+    const { ca, authority } = this.#processes.place
+    const place = { authority: authority.replace(/\d+$/, `${port}`), fieldBytes: 15_000 }
+    const servername = authority.split(':')[0]!
+    const options = { port, host: '127.0.0.1', ca, servername, ALPNProtocols: [protocol] }
+    return this.#gain(part, shape, place, () => connectTls(options))
+  }
+
+  /** At the server, while its client reads nothing. */
+  async beforeDeafClient(shape: Shape, protocol: 'http/1.1' | 'h2'): Promise<Gain> {
+    const { pid } = this.#processes.client
+    process.kill(pid!, 'SIGSTOP')
+    try {
+      return await this.atEdge(shape, protocol)
+    } finally {
+      process.kill(pid!, 'SIGCONT')
+    }
+  }
+
   async #gain(part: Part, shape: Shape, place: Place, dial: () => Socket): Promise<Gain> {
     await atRest(part)
     const before = await settled(part)
@@ -133,8 +208,7 @@ export class World {
 
   async stop(): Promise<void> {
     for (const server of this.#servers) server.close()
-    await this.#client?.stop()
-    await this.#processes.stop()
+    await Promise.all([this.#processes, ...this.#more].map(each => each.stop()))
     await rm(this.#folder, { recursive: true })
   }
 }
