@@ -68,7 +68,7 @@ export class UpstreamExchange implements RequestSink, Failing, ReplayedBody {
   }
 
   start(): void {
-    const connection = this.#pools.poolFor(this.#target).take()
+    const connection = this.#pools.poolFor(this.#target).take(this.#request.caller)
     if (connection === undefined) this.#connect()
     else this.#send(connection, true)
   }

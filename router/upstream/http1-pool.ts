@@ -2,9 +2,11 @@
 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
+import { networkOf } from '../../protocol/base/address.ts'
 import { ByteCache } from '../../protocol/base/byte-cache.ts'
 import { SallyportError } from '../../protocol/base/errors.ts'
 import { resetSocket } from '../../protocol/base/reset-socket.ts'
+import { Tally } from '../../protocol/base/tally.ts'
 import { TokenBucket } from '../../protocol/base/token-bucket.ts'
 import type { RequestSink, ResponseSink } from '../../protocol/exchange.ts'
 import { Http1ClientConnection } from '../../protocol/http/http1/client-connection.ts'
@@ -35,6 +37,9 @@ const UNANSWERED_MS = 1_000
 const ROOM_BURST = 64
 const ROOMS_PER_SECOND = 20
 
+/** How many connections a network may use for each that is free. Alone it gets three quarters of them, so others are left a quarter. */
+const USED_PER_FREE = 3
+
 /** A request that waits on a new connection, or for its TLS. */
 interface Unanswered {
   readonly responseStarted: boolean
@@ -49,7 +54,10 @@ export class Http1Pool implements Pool {
   readonly #idleMs: number
   readonly #reader: SocketReader
   readonly #heads = new ByteCache<Head>()
+  readonly #all = new Set<PooledConnection>()
   readonly #idle: PooledConnection[] = []
+  /** Connections that are being opened, by network of the caller. */
+  readonly #dials = new Tally()
   /** New connections that have not been idle yet, and for which no other has ended, the oldest first. */
   readonly #unanswered = new Set<Unanswered>()
   readonly #rooms = new TokenBucket(ROOM_BURST, ROOMS_PER_SECOND)
@@ -80,7 +88,8 @@ export class Http1Pool implements Pool {
     return this.#idle.length
   }
 
-  take(): PooledUpstream | undefined {
+  take(caller: string): PooledUpstream | undefined {
+    if (this.#isGreedy(caller)) return undefined
     const now = performance.now()
     const isWary = now < this.#waryUntil && this.#connections.refuse() === undefined
     for (;;) {
@@ -98,7 +107,16 @@ export class Http1Pool implements Pool {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return () => {}
     }
+    if (this.#isGreedy(caller)) {
+      done(
+        new SallyportError('overloaded', 'the network of the caller uses too many connections to this target'),
+        undefined,
+      )
+      return () => {}
+    }
+    const network = networkOf(caller)
     this.#connections.add()
+    this.#dials.add(network, 1)
     this.#dialling++
     const handshake = { responseStarted: false, openedAt: 0 }
     const onTls = (): void => {
@@ -107,6 +125,7 @@ export class Http1Pool implements Pool {
     }
     const onOver = (): void => {
       this.#dialling--
+      this.#dials.add(network, -1)
       this.#unanswered.delete(handshake)
     }
     const opened = (error: SallyportError | undefined, socket: Socket | undefined): void => {
@@ -140,8 +159,20 @@ export class Http1Pool implements Pool {
     }
     const hooks = [this.#onIdle, this.#onClose, onPortKept] as const
     const connection = new PooledConnection(socket, this.#reader, this.#heads, ...hooks)
+    this.#all.add(connection)
     this.#unanswered.add(connection)
     done(undefined, connection)
+  }
+
+  /** Whether the network of `caller` uses its share. Nobody's is looked up while most connections are free. */
+  #isGreedy(caller: string): boolean {
+    const { length: idle } = this.#idle
+    const most = USED_PER_FREE * (this.#connections.left + idle)
+    if (this.size - idle < most) return false
+    const network = networkOf(caller)
+    let own = this.#dials.of(network)
+    for (const connection of this.#all) if (connection.network === network && !connection.wire.idle) own++
+    return own > 0 && own >= most
   }
 
   readonly #onIdle = (connection: PooledConnection): void => {
@@ -169,6 +200,7 @@ export class Http1Pool implements Pool {
   readonly #onClose = (connection: PooledConnection): void => {
     this.#open--
     this.#connections.remove()
+    this.#all.delete(connection)
     this.#unanswered.delete(connection)
     const at = this.#idle.lastIndexOf(connection)
     if (at === -1) return
@@ -198,6 +230,7 @@ class PooledConnection implements PooledUpstream {
   readonly wire: Http1ClientConnection
   /** Of its last exchange. */
   caller = ''
+  network = ''
   /** When that was sent, and when it ended. */
   sentAt = 0
   idleAt = 0
@@ -227,6 +260,7 @@ class PooledConnection implements PooledUpstream {
 
   send(request: UpstreamRequest, response: ResponseSink, headMs: number): RequestSink {
     this.caller = request.caller
+    this.network = networkOf(request.caller)
     this.sentAt = performance.now()
     return this.wire.send(request, response, { headTimeoutMs: headMs })
   }

@@ -26,8 +26,8 @@ export class NegotiatedPool implements Pool {
     return this.#http1.idle + this.#http2.idle
   }
 
-  take(): PooledUpstream | undefined {
-    return this.#http2.take() ?? this.#http1.take()
+  take(caller: string): PooledUpstream | undefined {
+    return this.#http2.take() ?? this.#http1.take(caller)
   }
 
   /**

@@ -18,8 +18,8 @@ export interface PooledUpstream {
 export type OnOpened = (error: SallyportError | undefined, connection: PooledUpstream | undefined) => void
 
 export interface Pool {
-  /** A connection that can be used at once. */
-  take(): PooledUpstream | undefined
+  /** A connection that `caller` can use at once. */
+  take(caller: string): PooledUpstream | undefined
   /** Opens a connection for `caller` or, if they are shared, waits for one being opened. The returned function abandons it. */
   open(caller: string, connectMs: number, done: OnOpened): () => void
   /** Open connections, including idle ones. */
@@ -67,6 +67,12 @@ export class TargetConnections {
     const { perTarget, total, used } = this.#budget
     if (this.#open < perTarget && used < total) return undefined
     return new SallyportError('overloaded', `too many connections to upstreams (${this.#open} here, ${used} in all)`)
+  }
+
+  /** How many more may be opened. */
+  get left(): number {
+    const { perTarget, total, used } = this.#budget
+    return Math.min(perTarget - this.#open, total - used)
   }
 
   /** Undefined if `caller` may use a connection to `address`, which is counted already. */

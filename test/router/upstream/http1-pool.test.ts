@@ -63,7 +63,7 @@ function serve(socket: Socket, among: Set<Socket>): void {
   wire.resume()
 }
 
-async function post(): Promise<string> {
+async function post(caller = UPSTREAM_REQUEST.caller): Promise<string> {
   const { port } = target.address() as AddressInfo
   const tls = { key: '', ca: secrets.ca, serverName: undefined, insecure: false, http2: false }
   const to = fillTarget(parseTarget(`${protocol}://127.0.0.1:${port}`), {}, new Map(), tls)!
@@ -71,7 +71,11 @@ async function post(): Promise<string> {
   return await new Promise(resolve => {
     const responseEnd = () => resolve('answered')
     const responseAbort = (error: Error) => resolve(error.message)
-    upstreams.forward(to, { ...UPSTREAM_REQUEST, method: 'POST' }, options, { ...DEAF, responseEnd, responseAbort })
+    upstreams.forward(to, { ...UPSTREAM_REQUEST, method: 'POST', caller }, options, {
+      ...DEAF,
+      responseEnd,
+      responseAbort,
+    })
   })
 }
 
@@ -175,4 +179,25 @@ it('a request that takes long costs its target one connection more', async () =>
   upstreams.close()
   connections[1]!.resetAndDestroy()
   expect(await slow).toBe('read ECONNRESET')
+})
+
+it('a network that uses three quarters of the connections gets no more, and others do', async () => {
+  upstreams = new Upstreams({ idleMs: 60_000, maxConnectionsPerTarget: 8 })
+  patient = true
+  processes = 0
+  const tooMany = 'the network of the caller uses too many connections to this target'
+  const held = Array.from({ length: 6 }, () => post('203.0.113.1'))
+  expect(await post('203.0.113.1')).toBe(tooMany)
+  await eventually(() => expect(waiting.length).toBe(6))
+  expect(await post('203.0.113.1')).toBe(tooMany)
+  waiting = []
+  processes = 1
+  expect(await post('198.51.100.1')).toBe('answered')
+  // That connection is idle now.
+  expect(await post('203.0.113.1')).toBe(tooMany)
+  expect(await post('198.51.100.1')).toBe('answered')
+  expect(upstreams.stats()).toMatchObject({ connections: 7, idle: 1 })
+  for (const socket of connections.slice(0, 6)) socket.destroy()
+  expect((await Promise.all(held)).length).toBe(6)
+  expect(await post('203.0.113.1')).toBe('answered')
 })
