@@ -36,6 +36,8 @@ const WARY_MS = 600_000
 const UNANSWERED_MS = 1_000
 const ROOM_BURST = 64
 const ROOMS_PER_SECOND = 20
+/** How many of those a handshake takes. If those of a target are slow, each connection that ends for one causes the next one. */
+const ROOMS_PER_HANDSHAKE = 4
 
 /** How many connections a network may use for each that is free. Alone it gets three quarters of them, so others are left a quarter. */
 const USED_PER_FREE = 3
@@ -45,6 +47,7 @@ interface Unanswered {
   readonly responseStarted: boolean
   /** When it was connected. */
   readonly openedAt: number
+  readonly rooms: number
 }
 
 export class Http1Pool implements Pool {
@@ -118,7 +121,7 @@ export class Http1Pool implements Pool {
     this.#connections.add()
     this.#dials.add(network, 1)
     this.#dialling++
-    const handshake = { responseStarted: false, openedAt: 0 }
+    const handshake = { responseStarted: false, openedAt: 0, rooms: ROOMS_PER_HANDSHAKE }
     const onTls = (): void => {
       handshake.openedAt = performance.now()
       this.#unanswered.add(handshake)
@@ -188,7 +191,7 @@ export class Http1Pool implements Pool {
   #mustMakeRoom(at: number): boolean {
     for (const connection of this.#unanswered) {
       if (!connection.responseStarted) {
-        const isDue = at >= connection.openedAt + UNANSWERED_MS && this.#rooms.take()
+        const isDue = at >= connection.openedAt + UNANSWERED_MS && this.#rooms.take(undefined, connection.rooms)
         if (isDue) this.#unanswered.delete(connection)
         return isDue
       }
@@ -235,6 +238,7 @@ class PooledConnection implements PooledUpstream {
   sentAt = 0
   idleAt = 0
   readonly openedAt = performance.now()
+  readonly rooms = 1
 
   constructor(
     socket: Socket,

@@ -201,3 +201,21 @@ it('a network that uses three quarters of the connections gets no more, and othe
   expect((await Promise.all(held)).length).toBe(6)
   expect(await post('203.0.113.1')).toBe('answered')
 })
+
+it('a target with slow handshakes keeps most of its connections', async () => {
+  upstreams = new Upstreams({ idleMs: 60_000 })
+  patient = true
+  protocol = 'https'
+  const posts = () => Promise.all(Array.from({ length: 40 }, () => post()))
+  await posts()
+  processes = 0
+  const used = posts()
+  const slow = posts()
+  await used
+  await eventually(() => expect(waiting.length).toBe(40))
+  await eventually(() => expect(upstreams.stats().idle).toBeLessThan(40))
+  expect(upstreams.stats().idle).toBeGreaterThan(0)
+  upstreams.close()
+  for (const socket of waiting) socket.destroy()
+  await slow
+})
