@@ -5,7 +5,7 @@ import { Worker } from 'node:worker_threads'
 
 const SLEEPS = `
   const { workerData, parentPort } = require('node:worker_threads')
-  const server = require('node:net').createServer(() => {})
+  const server = require('node:net').createServer(socket => socket.on('error', () => {}))
   server.listen({ host: '127.0.0.1', port: 0, backlog: 1 }, () => {
     parentPort.postMessage(server.address().port)
     Atomics.wait(workerData, 0, 0)
