@@ -92,7 +92,7 @@ export class Http1Pool implements Pool {
   }
 
   take(caller: string): PooledUpstream | undefined {
-    if (this.#isGreedy(caller)) return undefined
+    if (this.isGreedy(caller)) return undefined
     const now = performance.now()
     const isWary = now < this.#waryUntil && this.#connections.refuse() === undefined
     for (;;) {
@@ -110,7 +110,7 @@ export class Http1Pool implements Pool {
       done(refused ?? new SallyportError('overloaded', 'the router is closed'), undefined)
       return () => {}
     }
-    if (this.#isGreedy(caller)) {
+    if (this.isGreedy(caller)) {
       done(
         new SallyportError('overloaded', 'the network of the caller uses too many connections to this target'),
         undefined,
@@ -168,7 +168,7 @@ export class Http1Pool implements Pool {
   }
 
   /** Whether the network of `caller` uses its share. Nobody's is looked up while most connections are free. */
-  #isGreedy(caller: string): boolean {
+  isGreedy(caller: string): boolean {
     const { length: idle } = this.#idle
     const most = USED_PER_FREE * (this.#connections.left + idle)
     if (this.size - idle < most) return false

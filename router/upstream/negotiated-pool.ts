@@ -32,11 +32,12 @@ export class NegotiatedPool implements Pool {
 
   /**
    * The target may be replaced by one that chooses otherwise, even while it has connections. So if they speak HTTP/1.1, one dial a
-   * second offers both again, unless such a dial is under way. Over HTTP/1.1, nobody else waits for the dial of another exchange.
+   * second offers both again, unless such a dial is under way, or the network of the caller uses its share. Over HTTP/1.1, nobody
+   * else waits for the dial of another exchange.
    */
   open(caller: string, connectMs: number, done: OnOpened): () => void {
     const now = performance.now()
-    const stands = this.#http2.dialling || now < this.#askedAt + STANDS_MS
+    const stands = this.#http2.dialling || now < this.#askedAt + STANDS_MS || this.#http1.isGreedy(caller)
     if (this.#http1.size > 0 && stands) return this.#http1.open(caller, connectMs, done)
     this.#askedAt = now
     return this.#http2.open(caller, connectMs, done)

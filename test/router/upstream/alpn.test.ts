@@ -154,8 +154,12 @@ it.each([
   },
 )
 
-/** A target that chooses HTTP/1.1, is busy, and is due to be asked again. Each connection that opens is given to `opens`. */
-async function busy(opens: (done: () => void) => void, options?: Partial<RouterServiceOptions>): Promise<number> {
+/** A target that chooses HTTP/1.1, is busy with `requests`, and is due to be asked again. Each connection that opens is given to `opens`. */
+async function busy(
+  opens: (done: () => void) => void,
+  options?: Partial<RouterServiceOptions>,
+  requests = 1,
+): Promise<number> {
   const SNICallback = (_: string, done: (error: null) => void) => opens(() => done(null))
   const server = createHttps({ ...secrets.server, SNICallback }, (request, response) => {
     if (request.url === '/long') response.write('begun')
@@ -163,16 +167,23 @@ async function busy(opens: (done: () => void) => void, options?: Partial<RouterS
   })
   const { target } = await up(server)
   const { address } = await route(target, { http2: true }, options)
-  const long = connect(address.port, '127.0.0.1')
-  stops.push(() => long.destroy())
-  long.write('GET /long HTTP/1.1\r\nhost: a\r\n\r\n')
-  await once(long, 'data')
+  for (let i = 0; i < requests; i++) {
+    const long = connect(address.port, '127.0.0.1')
+    stops.push(() => long.destroy())
+    long.write('GET /long HTTP/1.1\r\nhost: a\r\n\r\n')
+    await once(long, 'data')
+  }
   await setTimeout(1_100)
   return address.port
 }
 
 it('a busy target over HTTP/1.1 gets no more connections than are allowed', async () => {
   const port = await busy(done => done(), { maxConnectionsPerTarget: 1 })
+  expect(await get(port, '/')).toMatch(/^HTTP\/1\.1 503 [\s\S]*sallyport-error: overloaded/)
+})
+
+it('a network that uses its share of a target over HTTP/1.1 gets no more, one a second included', async () => {
+  const port = await busy(done => done(), { maxConnectionsPerTarget: 4 }, 3)
   expect(await get(port, '/')).toMatch(/^HTTP\/1\.1 503 [\s\S]*sallyport-error: overloaded/)
 })
 
