@@ -121,12 +121,12 @@ function endSoon(): void {
  * served, and whoever has taken less rests for less long. Nothing here throws: the methods of a handle return their errors.
  */
 const endTurn: () => void = guard(() => {
+  const readMs = takenMs
   for (const turns of resting) {
     takenMs -= turns.settle()
     if (turns.hasEnded) resting.delete(turns)
   }
-  const shareMs = Math.max(TURN_MS, takenMs)
-  let leftMs = shareMs
+  let leftMs = Math.max(TURN_MS, takenMs)
   const ms = leftMs / resting.size
   turn++
   takenMs = 0
@@ -136,7 +136,7 @@ const endTurn: () => void = guard(() => {
     resting.delete(turns)
     turns.readOn()
   }
-  beginFor(shareMs)
+  beginFor(Math.max(TURN_MS, readMs))
   endIsDue = false
   if (resting.size + beginners.size > 0) endSoon()
 })

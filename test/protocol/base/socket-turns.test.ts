@@ -253,8 +253,11 @@ describe('connections that have requests to begin', () => {
     expect(begun).toEqual([0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3])
   })
 
-  test('have as much time as reads have taken', async () => {
-    turnsOf(...Array(200).fill(0.4))
+  test.each([
+    ['', 200, 0.4],
+    [', also those of sockets that rest', 20, 4],
+  ])('have as much time as reads have taken%s', async (_what, count, ms) => {
+    turnsOf(...Array(count).fill(ms))
     const begun = begin(4, 1)
     await nextTurn()
     expect(begun.length).toBeGreaterThan(1)
