@@ -71,6 +71,8 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
   readonly #frames: FrameReader
   readonly #blocks: HeaderBlocks
   #paused = false
+  /** Its owner is not ready for more. */
+  #heldBack = false
   /** How much the peer may still send, and how much of what it has sent was not granted again. */
   #receivable = DEFAULT_WINDOW_BYTES
   #owed = 0
@@ -138,8 +140,14 @@ export class Http2Connection implements FrameReceiver, StreamHost, Http2SenderOw
     this.#owner.failed(error)
   }
 
+  /** Whether nothing more is read for now. */
+  holdBack(heldBack: boolean): void {
+    this.#heldBack = heldBack
+    this.#regulate()
+  }
+
   #regulate(): void {
-    const pause = this.sender.isClogged && !this.over
+    const pause = (this.sender.isClogged || this.#heldBack) && !this.over
     if (pause === this.#paused) return
     this.#paused = pause
     if (pause) this.#socket.pause()

@@ -140,10 +140,20 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
   /** Requests start once what was read in this turn has been handled. So a stream that is reset right away costs no exchange. */
   settled(): void {
     this.unsentChanged()
-    if (this.#arrivals.length > 0) beginLater(this)
+    if (this.#arrivals.length === 0) return
+    this.#pace()
+    beginLater(this)
+  }
+
+  /** As over HTTP/1.1, reading stops while too much waits of requests that have not begun. */
+  #pace(): void {
+    let bytes = 0
+    for (const { head, stream } of this.#arrivals) bytes += head.bytes + stream.heldBytes
+    this.#connection.holdBack(bytes > this.#limits.bufferBytes)
   }
 
   beginMore(most: number): void {
+    if (this.#connection.over) this.#arrivals.length = 0
     const wasFull = this.#isFull
     for (let begun = 0; begun < most && this.#arrivals.length > 0; begun++) {
       // What was answered in this turn leaves at its end.
@@ -156,6 +166,7 @@ class Http2ServerSession implements ManagedConnection, BudgetMember, ConnectionO
         arrival.stream.reset(CODE.internal)
       }
     }
+    this.#pace()
     if (this.#arrivals.length > 0) beginLater(this)
   }
 

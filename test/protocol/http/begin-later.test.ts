@@ -1,9 +1,13 @@
 /** Requests that arrive together on many connections leave others their turns. */
 import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
-import { connect, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { afterEach, expect, test } from 'vitest'
+import { discarding } from '../../../protocol/base/guard.ts'
+import { beginLater } from '../../../protocol/base/socket-turns.ts'
+import type { Handler } from '../../../protocol/exchange.ts'
+import { serveHttp2 } from '../../../protocol/http/http2/server-session.ts'
 import { type Listener, listen } from '../../../protocol/http/listener.ts'
 import { until } from '../../support/until.ts'
 import { ok, recorder } from './http1/raw.ts'
@@ -47,6 +51,53 @@ const PROTOCOLS: Record<string, (listener: Listener) => Promise<() => void>> = {
     }
   },
 }
+
+test('while requests over HTTP/2 wait for that, their bodies wait with their caller', async () => {
+  let turns = 0
+  const others = Array.from({ length: 30 }, () => {
+    const beginMore = () => {
+      turns++
+      const done = performance.now() + 3
+      while (performance.now() < done);
+      beginLater(other)
+    }
+    const other = { beginMore, threw: () => {} }
+    return other
+  })
+  let bytes = 0
+  const handler: Handler = (_request, response) => ({
+    ...discarding(response),
+    requestData: chunk => {
+      bytes += chunk.length
+      response.requestConsumed(chunk.length)
+    },
+    requestEnd: () => ok(response),
+  })
+  const sockets: Socket[] = []
+  const server = createServer(socket => {
+    sockets.push(socket)
+    serveHttp2(socket, { handler })
+  }).listen(0, '127.0.0.1')
+  endings.push(() => server.close())
+  await once(server, 'listening')
+  const session = connectHttp2(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  endings.push(() => session.destroy())
+  await once(session, 'remoteSettings')
+  for (const other of others) beginLater(other)
+  let answers = 0
+  for (let n = 0; n < 15; n++) {
+    const stream = session.request({ ':method': 'POST', ':path': '/' })
+    stream.on('response', () => answers++)
+    stream.resume().end(Buffer.alloc(60_000))
+  }
+  await until(() => turns >= 25)
+  expect([answers, bytes]).toEqual([0, 0])
+  expect(sockets[0]!.bytesRead).toBeGreaterThan(64 * 1024)
+  expect(sockets[0]!.bytesRead).toBeLessThan(256 * 1024)
+  for (const other of others) other.beginMore = () => {}
+  await until(() => answers === 15)
+  expect(bytes).toBe(15 * 60_000)
+})
 
 test.each(Object.keys(PROTOCOLS))('over %s', async protocol => {
   let begun = 0
