@@ -465,7 +465,10 @@ export class Capture implements RequestSink, ResponseSink, Failing {
     this.#phase = 'over'
     this.span?.end(error.reason)
     this.#release()
-    if (this.#outcome === undefined) this.#next?.requestAbort(new SallyportError('cancelled'))
+    if (this.#outcome === undefined) {
+      this.#next?.requestAbort(new SallyportError('cancelled'))
+      this.#attemptLeft()
+    }
     this.#intake.refuse(this.request, this.#response, error)
     this.#response.requestConsumed(this.#receivedBytes - this.#creditedBytes)
     this.#creditedBytes = this.#receivedBytes

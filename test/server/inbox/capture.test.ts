@@ -16,8 +16,8 @@ import { answer, reading } from '../fixture.ts'
 import { RULE } from './fixture.ts'
 import { MemoryDisk, MemoryInboxStore } from './memory-inbox-store.ts'
 
-function openInbox(bufferBytes = defaultsOf(INBOX).bufferBytes, store = new MemoryInboxStore(new MemoryDisk())): Inbox {
-  const limits = { ...defaultsOf(INBOX), bufferBytes }
+function openInbox(changed: object = {}, store = new MemoryInboxStore(new MemoryDisk())): Inbox {
+  const limits = { ...defaultsOf(INBOX), ...changed }
   const inbox = new Inbox({
     ...{ store, limits, plaintext: true, logger: noLogger },
     ...{ now: Date.now, isLive: () => true, isHere: () => true, isOvertaken: () => false, look: () => {} },
@@ -76,6 +76,27 @@ test('P1 if a step of ours throws, the sender and the receiver hear it', async (
   expect(requestAbort).toHaveBeenCalledOnce()
 })
 
+test('if it cannot be stored, nothing is left of its attempt', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const inbox = openInbox({ messagesPerRuntime: 0 })
+  const requestAbort = vi.fn()
+  const receive: Handler = (_request, response) => ({ ...discarding(response), requestAbort })
+  const { promise: told, resolve } = Promise.withResolvers<string>()
+  inbox.start(receive, (_request, _response, { reason }) => {
+    resolve(reason)
+    return discarding(DEAF)
+  })
+  inbox.rules.publish('demo', [{ ...RULE, answerWithinMs: 20 }], undefined)
+  const timers = vi.getTimerCount()
+  inbox.layer(receive)(REQUEST, DEAF).requestEnd([])
+  expect(vi.getTimerCount()).toBe(timers + 1)
+  await vi.advanceTimersByTimeAsync(20)
+  expect(await told).toBe('inbox-full')
+  expect(requestAbort).toHaveBeenCalledOnce()
+  expect(vi.getTimerCount()).toBe(timers)
+})
+
 const KIB = 1024
 /** One whose head takes 10 KiB. */
 const LONG = { ...REQUEST, headers: ['x-long', 'x'.repeat(10 * KIB)] }
@@ -128,7 +149,7 @@ describe('an attempt that goes on after the 202', () => {
   })
 
   test('is given up if there is no memory for it, and its webhook is delivered later', async () => {
-    const inbox = openInbox(1024 * KIB)
+    const inbox = openInbox({ bufferBytes: 1024 * KIB })
     const receivers = await sent(inbox, 20)
     const givenUp = receivers.filter(({ aborted }) => aborted === 'upstream-timeout')
     expect(givenUp.length).toBeGreaterThan(5)
@@ -145,7 +166,7 @@ describe('when others have used up the memory of a runtime', () => {
 
   /** Eight others have sent the beginning of something. Returns what sends a webhook of 60 KiB that is valid. */
   function crowd() {
-    const inbox = openInbox(1024 * KIB)
+    const inbox = openInbox({ bufferBytes: 1024 * KIB })
     inbox.start(
       () => expect.unreachable(),
       (_request, response) => {
@@ -212,7 +233,7 @@ describe('when others have used up the memory of a runtime', () => {
 
 test('the heads of webhooks that are being stored count', async () => {
   const store = new MemoryInboxStore(new MemoryDisk())
-  const inbox = openInbox(1024 * KIB, store)
+  const inbox = openInbox({ bufferBytes: 1024 * KIB }, store)
   const refused: string[] = []
   inbox.start(
     () => expect.unreachable(),
