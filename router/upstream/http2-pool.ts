@@ -263,6 +263,8 @@ export class Http2Pool implements Pool {
       if (next === undefined) this.#wait(waiter, now)
       else waiter.done(undefined, next)
     }
+    // An exchange that it cannot carry, such as a WebSocket, leaves no end to wait for.
+    if (this.#closed) session.wire.close()
   }
 
   #onIdle(session: PooledSession): void {

@@ -175,6 +175,17 @@ describe('a new session', () => {
     expect([budget.used, pool.size, upstream.connections.length]).toEqual([1, 1, first + 2])
   })
 
+  it('that opens for a WebSocket, which its upstream does not offer, ends with its pool', async () => {
+    upstream.settings = Buffer.alloc(0)
+    const { promise: refused, resolve: responseAbort } = Promise.withResolvers<SallyportError>()
+    pool.open('192.0.2.1', 10_000, (_, session) => {
+      session!.send({ ...UPSTREAM_REQUEST, upgrade: true }, { ...DEAF, responseAbort }, 60_000)
+    })
+    pool.close()
+    await refused
+    await eventually(() => expect(budget.used).toBe(0))
+  })
+
   it('whose upstream has said nothing yet is abandoned with the last one that waits', async () => {
     sayNothing()
     const giveUp = pool.open('192.0.2.1', 60_000, () => {})
