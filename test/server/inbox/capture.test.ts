@@ -58,11 +58,8 @@ test('if the 202 cannot be sent, the attempt under way goes on, and its lane wit
   expect(inbox.stats().messages).toEqual({ waiting: 0, dead: 0, delivered: 1 })
 })
 
-test('P1 if a step of ours throws, the sender and the receiver hear it', async () => {
-  vi.spyOn(Capture.prototype, 'late').mockImplementationOnce(() => {
-    throw new Error('thrown on purpose')
-  })
-  const inbox = openInbox()
+/** An inbox that is to store a webhook after 20 ms, since its receiver says nothing, and refuses it. */
+function refusing(inbox: Inbox) {
   const requestAbort = vi.fn()
   const receive: Handler = (_request, response) => ({ ...discarding(response), requestAbort })
   const { promise: told, resolve } = Promise.withResolvers<string>()
@@ -71,7 +68,15 @@ test('P1 if a step of ours throws, the sender and the receiver hear it', async (
     return discarding(DEAF)
   })
   inbox.rules.publish('demo', [{ ...RULE, answerWithinMs: 20 }], undefined)
-  inbox.layer(receive)(REQUEST, DEAF).requestEnd([])
+  return { told, requestAbort, send: () => inbox.layer(receive)(REQUEST, DEAF).requestEnd([]) }
+}
+
+test('P1 if a step of ours throws, the sender and the receiver hear it', async () => {
+  vi.spyOn(Capture.prototype, 'late').mockImplementationOnce(() => {
+    throw new Error('thrown on purpose')
+  })
+  const { told, requestAbort, send } = refusing(openInbox())
+  send()
   expect(await told).toBe('internal')
   expect(requestAbort).toHaveBeenCalledOnce()
 })
@@ -79,17 +84,9 @@ test('P1 if a step of ours throws, the sender and the receiver hear it', async (
 test('if it cannot be stored, nothing is left of its attempt', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   onTestFinished(() => void vi.useRealTimers())
-  const inbox = openInbox({ messagesPerRuntime: 0 })
-  const requestAbort = vi.fn()
-  const receive: Handler = (_request, response) => ({ ...discarding(response), requestAbort })
-  const { promise: told, resolve } = Promise.withResolvers<string>()
-  inbox.start(receive, (_request, _response, { reason }) => {
-    resolve(reason)
-    return discarding(DEAF)
-  })
-  inbox.rules.publish('demo', [{ ...RULE, answerWithinMs: 20 }], undefined)
+  const { told, requestAbort, send } = refusing(openInbox({ messagesPerRuntime: 0 }))
   const timers = vi.getTimerCount()
-  inbox.layer(receive)(REQUEST, DEAF).requestEnd([])
+  send()
   expect(vi.getTimerCount()).toBe(timers + 1)
   await vi.advanceTimersByTimeAsync(20)
   expect(await told).toBe('inbox-full')
