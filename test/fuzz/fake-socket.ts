@@ -3,6 +3,9 @@ import type { Socket } from 'node:net'
 import { Duplex } from 'node:stream'
 import { type OnRead, SocketReader } from '../../protocol/http/http1/socket-reader.ts'
 
+/** Requests that arrive together begin in later turns. Behind a FIN, a WebSocket would not be begun any more. */
+const TURNS_TO_BEGIN = 16
+
 export class FakeSocket extends Duplex {
   readonly remoteAddress = '192.0.2.1'
   readonly sent: Buffer[] = []
@@ -44,7 +47,7 @@ export class FakeSocket extends Duplex {
       this.push(piece)
       await nextTick()
     }
-    await turn()
+    for (let turns = 0; turns < TURNS_TO_BEGIN; turns++) await turn()
     if (!this.destroyed) this.push(null)
     await turn()
   }
